@@ -24,33 +24,12 @@ const FORMS: &[&str] = &[
     "the path of a SQLite file",
 ];
 
-/// Where an address came from.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Origin {
-    Option,
-    Environment,
-    /// A file `.env`.
-    File(PathBuf),
-}
-
-impl Origin {
-    /// `file` is the `.env` that was read, if the environment had no address before.
-    pub fn of(matches: &ArgMatches, file: Option<PathBuf>) -> Self {
-        match (matches.value_source("database_url"), file) {
-            (Some(ValueSource::CommandLine), _) => Origin::Option,
-            (_, Some(file)) => Origin::File(file),
-            _ => Origin::Environment,
-        }
-    }
-}
-
-impl fmt::Display for Origin {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Origin::Option => f.write_str("--database-url"),
-            Origin::Environment => write!(f, "{VARIABLE} in the environment"),
-            Origin::File(file) => write!(f, "{VARIABLE} in {}", file.display()),
-        }
+/// Where the address came from. `file` is the `.env` that was read, if the environment had no address before.
+pub fn origin(matches: &ArgMatches, file: Option<PathBuf>) -> String {
+    match (matches.value_source("database_url"), file) {
+        (Some(ValueSource::CommandLine), _) => "--database-url".to_owned(),
+        (_, Some(file)) => format!("{VARIABLE} in {}", file.display()),
+        _ => format!("{VARIABLE} in the environment"),
     }
 }
 
@@ -58,7 +37,7 @@ impl fmt::Display for Origin {
 #[derive(Debug, Clone, Copy)]
 pub struct Address<'a> {
     pub text: &'a str,
-    pub origin: &'a Origin,
+    pub origin: &'a str,
 }
 
 impl<'a> Address<'a> {
@@ -151,10 +130,7 @@ mod tests {
             ("file:a.db?mode=ro", ("", "file:a.db?mode=ro")),
             ("C:\\a.db", ("", "C:\\a.db")),
         ] {
-            let address = Address {
-                text,
-                origin: &Origin::Option,
-            };
+            let address = Address { text, origin: "" };
             assert_eq!(address.scheme(), parts, "{text}");
         }
     }

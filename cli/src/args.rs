@@ -3,16 +3,15 @@
 use std::path::PathBuf;
 
 use clap::parser::ValueSource;
-use clap::{Arg, ArgMatches, Args as ClapArgs, Command as ClapCommand, Parser, Subcommand};
+use clap::{ArgMatches, Args as ClapArgs, Command as ClapCommand, Parser, Subcommand};
 use clap_complete::Shell;
 
 use crate::address::without_password;
-use crate::exit::EXIT_CODES;
 use crate::shell;
 
 /// Sharded counters of diesel_sharded: migrations, folds, recounts, and how they are.
 #[derive(Debug, Parser)]
-#[command(name = "diesel-sharded", version, after_help = EXIT_CODES)]
+#[command(name = "diesel-sharded", version, after_help = include_str!("../help/exit_codes.txt").trim_end())]
 pub struct Args {
     /// The database: postgres://…, mysql://… (or mariadb://…), or the path of a SQLite file (or sqlite:…). Also from a file `.env`.
     #[arg(long, global = true, env = "DATABASE_URL", hide_env_values = true)]
@@ -39,7 +38,8 @@ pub enum Command {
     /// Sets how many shards writers choose from, and folds away those beyond.
     Resize(ResizeArgs),
     /// Compares totals with a recount; changes nothing.
-    Verify(VerifyArgs),
+    #[command(after_help = include_str!("../help/recount.txt").trim_end())]
+    Verify(RecountArgs),
     /// Adds to every total what it lacks of a recount; what is counted meanwhile stays counted.
     Backfill(BackfillArgs),
     /// Removes shards whose row does not exist, which a table without a foreign key may have.
@@ -55,17 +55,7 @@ pub enum Command {
 }
 
 #[derive(Debug, ClapArgs)]
-#[command(after_help = "\
-Writes migrations/<time>_shard_<table>/up.sql and down.sql. Nothing is lost by down.sql: it folds, under a lock, and then drops.
-
-With --locked nothing is written. The command then compares what it would write with the newest migration of that name, and \
-ends with code 3 if there is none or it differs: a check for continuous integration that table and migration fit. A shards \
-table that is there already has to be the same, of these columns in this order.
-
-With --counts the table is sharded already, and the migration creates triggers that keep one of its fields: the number of rows of \
-another table, or a sum over them.
-
-  diesel-sharded generate --counts comments.post_id posts comments_count")]
+#[command(after_help = include_str!("../help/generate.txt").trim_end())]
 pub struct GenerateArgs {
     /// The table.
     pub table: String,
@@ -116,10 +106,7 @@ pub struct GenerateArgs {
 }
 
 #[derive(Debug, ClapArgs)]
-#[command(after_help = "\
-Runs those of the library's migrations that have not run, and records them as Diesel does: an application that runs \
-`diesel_sharded::MIGRATIONS` later finds nothing to do. With --write the `diesel` CLI or the application runs and records them, by \
-the same versions.")]
+#[command(after_help = include_str!("../help/setup.txt").trim_end())]
 pub struct SetupArgs {
     /// Writes the migrations for the `diesel` CLI instead of running them.
     #[arg(long)]
@@ -142,9 +129,7 @@ pub struct SetupArgs {
 }
 
 #[derive(Debug, ClapArgs)]
-#[command(after_help = "\
-Reads at most 10000 rows and 10000 shards of each table. Of a larger one it shows the database's estimate, or a number that is \
-reached at least, and no sums.")]
+#[command(after_help = include_str!("../help/status.txt").trim_end())]
 pub struct StatusArgs {
     /// These tables [default: all].
     pub tables: Vec<String>,
@@ -181,9 +166,7 @@ impl Form {
 }
 
 #[derive(Debug, ClapArgs)]
-#[command(after_help = "\
-Looks at the catalogs and at the settings of its own session, so run it as the role that the application has. Ends with code 3 if \
-something is wrong; a warning may be meant so.")]
+#[command(after_help = include_str!("../help/doctor.txt").trim_end())]
 pub struct DoctorArgs {
     /// These tables [default: all].
     pub tables: Vec<String>,
@@ -193,9 +176,7 @@ pub struct DoctorArgs {
 }
 
 #[derive(Debug, ClapArgs)]
-#[command(after_help = "\
-Reads pg_stat_statements (PostgreSQL) or performance_schema (MySQL, MariaDB) before and after, and in between looks at the running \
-statements ten times a second: which of them are `UPDATE t SET c = c + n`, and which wait for a lock. It changes nothing.")]
+#[command(after_help = include_str!("../help/advise.txt").trim_end())]
 pub struct AdviseArgs {
     /// How long it looks.
     #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=86_400))]
@@ -206,12 +187,7 @@ pub struct AdviseArgs {
 }
 
 #[derive(Debug, ClapArgs)]
-#[command(after_help = "\
-Nothing is lost or doubled when it is killed at any moment, and several may run at once. Ctrl-C finishes the open batch.
-
-It waits for no row that is locked: those that others hold all the time are named, and the exit code is 3. It waits for a table that \
-nobody may read meanwhile, and holds nothing; the session's own lock_timeout (PostgreSQL) or lock_wait_timeout (MySQL, MariaDB) ends \
-that wait.")]
+#[command(after_help = include_str!("../help/fold.txt").trim_end())]
 pub struct FoldArgs {
     /// These tables [default: all, and the named counters].
     pub tables: Vec<String>,
@@ -235,10 +211,7 @@ pub struct FoldArgs {
 }
 
 #[derive(Debug, ClapArgs)]
-#[command(after_help = "\
-The number is kept in the library's table of numbers (run `diesel-sharded setup` once); processes take it up when they \
-refresh or follow their shard numbers, see the library's `shard_counts`. Any number is right at any time: no total changes. \
-Writers that have not heard of a smaller number yet may use shards beyond it again; the next fold removes these.")]
+#[command(after_help = include_str!("../help/resize.txt").trim_end())]
 pub struct ResizeArgs {
     /// The table, and its sharded field.
     #[arg(required_unless_present = "counter", conflicts_with = "counter")]
@@ -282,21 +255,8 @@ pub struct RecountArgs {
     pub form: Form,
 }
 
-const SNAPSHOT: &str = "\
-Total and recount are read by one statement, from one snapshot: they differ only by what is really wrong, if the application \
-writes what is counted and the count in one transaction. If it counts afterwards, what is in between looks like a drift.
-
-  --recount \"SELECT video_id, COUNT(*) FROM likes GROUP BY video_id\"";
-
 #[derive(Debug, ClapArgs)]
-#[command(after_help = SNAPSHOT)]
-pub struct VerifyArgs {
-    #[command(flatten)]
-    pub recount: RecountArgs,
-}
-
-#[derive(Debug, ClapArgs)]
-#[command(after_help = SNAPSHOT)]
+#[command(after_help = include_str!("../help/recount.txt").trim_end())]
 pub struct BackfillArgs {
     #[command(flatten)]
     pub recount: RecountArgs,
@@ -321,54 +281,36 @@ fn batch(text: &str) -> Result<usize, String> {
     }
 }
 
-/// The options that were given on the command line, each by its name and as it is written.
-#[derive(Debug, Default)]
-pub struct Given(Vec<(String, String)>);
-
-impl Given {
-    /// Those of the subcommand that runs. Values from the environment are there in the next run too.
-    pub fn of(command: &ClapCommand, matches: &ArgMatches) -> Self {
-        let mut given = vec![];
-        if let Some((name, matches)) = matches.subcommand() {
-            for (argument, long) in options(command, name) {
-                let id = argument.get_id().as_str();
-                if matches.value_source(id) != Some(ValueSource::CommandLine) {
-                    continue;
-                }
-                if !argument.get_action().takes_values() {
-                    given.push((long.to_owned(), format!("--{long}")));
-                    continue;
-                }
-                for text in matches.get_raw(id).into_iter().flatten() {
-                    let text = text.to_string_lossy();
-                    let text = match long {
-                        "database-url" => without_password(&text),
-                        _ => text.into_owned(),
-                    };
-                    let text = shell::option(long, &text);
-                    given.push((long.to_owned(), text));
-                }
-            }
-        }
-        Given(given)
-    }
-
-    /// ` --batch=10 --quiet`: those that the subcommand of this name takes, and not the keys after which this run began.
-    pub fn again(&self, command: &ClapCommand, name: &str) -> String {
-        let takes = |long: &str| options(command, name).any(|(_, takes)| takes == long);
-        let again = self.0.iter();
-        let again = again.filter(|(long, _)| long != "after" && takes(long));
-        again.map(|(_, text)| format!(" {text}")).collect()
-    }
-}
-
-/// The options of a subcommand and those of all, with their long names.
-fn options<'c>(command: &'c ClapCommand, name: &str) -> impl Iterator<Item = (&'c Arg, &'c str)> {
+/// ` --batch=10 --quiet`: the options of this run that the subcommand of this name takes, and not the keys after which the run began.
+/// Values from the environment are there in the next run too.
+pub fn again(command: &ClapCommand, matches: &ArgMatches, name: &str) -> String {
+    let Some((_, matches)) = matches.subcommand() else {
+        return String::new();
+    };
     let own = command.find_subcommand(name).into_iter();
-    let arguments = own
-        .flat_map(ClapCommand::get_arguments)
-        .chain(command.get_arguments());
-    arguments.filter_map(|argument| Some((argument, argument.get_long()?)))
+    let own = own.flat_map(ClapCommand::get_arguments);
+    let mut again = String::new();
+    for argument in own.chain(command.get_arguments()) {
+        let id = argument.get_id().as_str();
+        let is_given = matches!(matches.try_contains_id(id), Ok(true))
+            && matches.value_source(id) == Some(ValueSource::CommandLine);
+        let Some(long) = argument.get_long().filter(|_| is_given && id != "after") else {
+            continue;
+        };
+        if !argument.get_action().takes_values() {
+            again += &format!(" --{long}");
+            continue;
+        }
+        for text in matches.get_raw(id).into_iter().flatten() {
+            let text = text.to_string_lossy();
+            let text = match long {
+                "database-url" => without_password(&text),
+                _ => text.into_owned(),
+            };
+            again += &format!(" {}", shell::option(long, &text));
+        }
+    }
+    again
 }
 
 #[cfg(test)]
@@ -386,7 +328,7 @@ mod tests {
         let command = Args::command();
         let words = ["diesel-sharded"].iter().chain(words);
         let matches = command.clone().try_get_matches_from(words).unwrap();
-        Given::of(&command, &matches).again(&command, name)
+        super::again(&command, &matches, name)
     }
 
     #[test]

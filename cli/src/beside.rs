@@ -5,9 +5,9 @@ use diesel_sharded::backend::Dialect;
 use serde::Serialize;
 
 use crate::connection::AnyConnection;
-use crate::key::Keyed;
 use crate::live::LiveTable;
 use crate::output::Note;
+use crate::sharded::Sharded;
 use crate::sharded::names;
 use crate::statement::quoted;
 
@@ -25,17 +25,16 @@ pub struct Beside {
 
 impl Beside {
     /// Those of a counted table.
-    pub fn of(keyed: Keyed<'_>, conn: &mut AnyConnection) -> QueryResult<Self> {
-        let sharded = keyed.sharded;
-        let Some(table) = keyed.live.tables.get(sharded.table().name()) else {
+    pub fn of(sharded: &Sharded, conn: &mut AnyConnection) -> QueryResult<Self> {
+        let Some(table) = sharded.live.tables.get(sharded.table().name()) else {
             return Ok(Beside::default());
         };
         let fields = names(sharded.fields());
         let shards_table = sharded.shards_table().name();
-        let mut beside = keyed.within(conn, |conn| {
+        let mut beside = sharded.within(conn, |conn| {
             Beside::read(conn, table, &fields, shards_table)
         })?;
-        beside.notes = beside.notes(keyed.dialect, table, &fields);
+        beside.notes = beside.notes(sharded.dialect, table, &fields);
         Ok(beside)
     }
 
@@ -123,28 +122,19 @@ fn on_postgres(
 }
 
 fn on_mysql(conn: &mut AnyConnection, table: &LiveTable, fields: &[&str]) -> QueryResult<Beside> {
-    let triggers = "SELECT CAST(TRIGGER_NAME AS CHAR) FROM information_schema.TRIGGERS \
-         WHERE EVENT_OBJECT_SCHEMA = DATABASE() AND EVENT_MANIPULATION = 'UPDATE' AND EVENT_OBJECT_TABLE = ? ORDER BY TRIGGER_NAME";
-    let stamped = "SELECT CONCAT(COLUMN_NAME, ' ON UPDATE CURRENT_TIMESTAMP') FROM information_schema.COLUMNS \
-         WHERE TABLE_SCHEMA = DATABASE() AND EXTRA LIKE '%on update%' AND TABLE_NAME = ? ORDER BY ORDINAL_POSITION";
-    // MariaDB names the table beside the constraint, MySQL in another view.
-    let checks = "SELECT CAST(k.CONSTRAINT_NAME AS CHAR), CAST(k.CHECK_CLAUSE AS CHAR) FROM information_schema.CHECK_CONSTRAINTS k \
-         /*!80016 JOIN information_schema.TABLE_CONSTRAINTS t ON t.CONSTRAINT_SCHEMA = k.CONSTRAINT_SCHEMA \
-         AND t.CONSTRAINT_NAME = k.CONSTRAINT_NAME AND t.CONSTRAINT_TYPE = 'CHECK' */ \
-         WHERE k.CONSTRAINT_SCHEMA = DATABASE() AND /*M!100300 k. */ /*!80016 t. */ TABLE_NAME = ? ORDER BY k.CONSTRAINT_NAME";
     let table = &[table.name.as_str()];
     let mentions = |clause: &str| {
         let quoted = fields.iter().map(|field| quoted(Dialect::Mysql, field));
         quoted.into_iter().any(|field| clause.contains(&field))
     };
     let mut named = vec![];
-    for row in conn.rows(checks, table)? {
+    for row in conn.rows(catalog!("mysql/", "checks"), table)? {
         if mentions(row.text(1)?) {
             named.push(row.text(0)?.to_owned());
         }
     }
-    let mut update_triggers = conn.texts(triggers, table)?;
-    update_triggers.extend(conn.texts(stamped, table)?);
+    let mut update_triggers = conn.texts(catalog!("mysql/", "update_triggers"), table)?;
+    update_triggers.extend(conn.texts(catalog!("mysql/", "stamped_columns"), table)?);
     Ok(Beside {
         update_triggers,
         checks: named,

@@ -1,45 +1,52 @@
 //! Which of the library's column types a declared type is.
 
 use diesel_sharded::backend::Dialect;
-use diesel_sharded::model::ColumnType;
+use diesel_sharded::described;
+use diesel_sharded::model::{ColumnType, ShardsColumn};
 
 use crate::live::LiveColumn;
 
-/// The type of a column that is to be counted on shards, and its declaration in the shards table, where the type alone does not
-/// say it.
-pub fn field_type(dialect: Dialect, column: &LiveColumn) -> Option<(ColumnType, Option<String>)> {
+pub fn is_integer(column: ColumnType) -> bool {
     use ColumnType::{
-        BigInt, Double, Integer, Numeric, SmallInt, UnsignedBigInt, UnsignedInteger,
-        UnsignedSmallInt,
+        BigInt, Integer, SmallInt, UnsignedBigInt, UnsignedInteger, UnsignedSmallInt,
     };
-    let found = column_type(dialect, column)?;
-    match found {
+    matches!(
+        column,
         SmallInt | Integer | BigInt | UnsignedSmallInt | UnsignedInteger | UnsignedBigInt
-        | Double => Some((found, None)),
+    )
+}
+
+/// A column that is to be counted on shards, with its declaration in the shards table where the type alone does not say it.
+pub fn field(dialect: Dialect, column: &LiveColumn) -> Option<ShardsColumn> {
+    let found = column_type(dialect, column)?;
+    let declared = match found {
         // Its precision and scale. A column without them takes any on PostgreSQL.
-        Numeric => Some((found, Some(column.sql_type.to_uppercase()))),
-        _ => None,
-    }
+        ColumnType::Numeric => Some(column.sql_type.to_uppercase()),
+        ColumnType::Double => None,
+        found if is_integer(found) => None,
+        _ => return None,
+    };
+    Some(described::column(column.name.clone(), found, declared))
 }
 
 /// The same for a column of the primary key.
-pub fn key_type(dialect: Dialect, column: &LiveColumn) -> Option<(ColumnType, Option<String>)> {
-    use ColumnType::{Binary, Double, Numeric, Text};
+pub fn key(dialect: Dialect, column: &LiveColumn) -> Option<ShardsColumn> {
     let found = column_type(dialect, column)?;
-    match found {
-        Double | Numeric => None,
+    let declared = match found {
+        ColumnType::Double | ColumnType::Numeric => return None,
         // Its length and collation, as a foreign key wants them.
-        Text | Binary => {
+        ColumnType::Text | ColumnType::Binary => {
             let mut declared = column.sql_type.to_uppercase();
             if let Some(collation) = &column.collation {
                 declared = format!("{declared} {collation}");
             }
-            let plain =
+            let is_plain =
                 dialect != Dialect::Mysql && matches!(&*declared, "TEXT" | "BYTEA" | "BLOB");
-            Some((found, (!plain).then_some(declared)))
+            (!is_plain).then_some(declared)
         }
-        _ => Some((found, None)),
-    }
+        _ => None,
+    };
+    Some(described::column(column.name.clone(), found, declared))
 }
 
 fn column_type(dialect: Dialect, column: &LiveColumn) -> Option<ColumnType> {
@@ -151,27 +158,26 @@ mod tests {
             ),
             (Dialect::Sqlite, "real", None),
         ] {
-            let found = field_type(dialect, &column(sql_type, None));
-            assert_eq!(found.map(|(found, _)| found), expected, "{sql_type}");
+            let found = field(dialect, &column(sql_type, None));
+            let found = found.map(|field| field.column_type());
+            assert_eq!(found, expected, "{sql_type}");
         }
     }
 
     #[test]
     fn keys_keep_their_length_and_collation() {
         let declared = |dialect, sql_type, collation| {
-            let (_, declared) = key_type(dialect, &column(sql_type, collation)).unwrap();
-            declared
+            let key = key(dialect, &column(sql_type, collation)).unwrap();
+            described::declared_type(dialect, &key).to_owned()
         };
-        assert_eq!(declared(Dialect::Postgres, "text", None), None);
-        assert_eq!(
-            declared(Dialect::Postgres, "text", Some("COLLATE pg_catalog.\"C\"")).as_deref(),
-            Some("TEXT COLLATE pg_catalog.\"C\"")
-        );
-        assert_eq!(
-            declared(Dialect::Mysql, "varchar(36)", None).as_deref(),
-            Some("VARCHAR(36)")
-        );
-        assert!(key_type(Dialect::Mysql, &column("longtext", None)).is_none());
-        assert!(key_type(Dialect::Postgres, &column("character(3)", None)).is_none());
+        let plain = format!("{:?}", key(Dialect::Postgres, &column("text", None)));
+        assert!(plain.contains("sql_type: None"), "{plain}");
+        let collation = Some("COLLATE pg_catalog.\"C\"");
+        let with_collation = declared(Dialect::Postgres, "text", collation);
+        assert_eq!(with_collation, "TEXT COLLATE pg_catalog.\"C\"");
+        let with_length = declared(Dialect::Mysql, "varchar(36)", None);
+        assert_eq!(with_length, "VARCHAR(36)");
+        assert!(key(Dialect::Mysql, &column("longtext", None)).is_none());
+        assert!(key(Dialect::Postgres, &column("character(3)", None)).is_none());
     }
 }

@@ -128,14 +128,10 @@ pub fn within<T>(
     done
 }
 
-/// Whether there is a schema of this name. On SQLite the tool attaches no database.
+/// Whether there is a schema of this name.
 pub fn is_schema(name: &str, conn: &mut AnyConnection) -> QueryResult<bool> {
-    let find = match conn.dialect() {
-        Dialect::Postgres => "SELECT '1' FROM pg_namespace WHERE nspname = ?",
-        Dialect::Mysql => "SELECT '1' FROM information_schema.SCHEMATA WHERE SCHEMA_NAME = ?",
-        _ => "SELECT '1' FROM pragma_database_list WHERE name = ?",
-    };
-    Ok(conn.text(find, &[name])?.is_some())
+    let schema = catalog!(conn.dialect(), "schema");
+    Ok(conn.text(schema, &[name])?.is_some())
 }
 
 /// Runs `look` in a transaction that is read only, or on SQLite on a connection that is. Nothing of the session stays changed.

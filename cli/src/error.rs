@@ -13,8 +13,9 @@ pub enum Error {
     /// One that nothing but its text tells from others.
     #[error("{0}")]
     Refused(String),
-    #[error(transparent)]
-    Database(diesel_sharded::Error),
+    /// Its source shows a conflict to a transaction that is retried.
+    #[error("{0}")]
+    Database(#[source] diesel_sharded::Error),
     #[error("{}: {source}", path.display())]
     File {
         path: PathBuf,
@@ -69,28 +70,10 @@ impl Error {
             },
         }
     }
-
-    /// The error ended a command of which a part was done; a command line goes on.
-    pub fn unfinished(self, go_on: String) -> Self {
-        Error::Unfinished {
-            source: Box::new(self),
-            go_on,
-        }
-    }
 }
 
 impl From<DieselError> for Error {
     fn from(error: DieselError) -> Self {
         Error::Database(error.into())
-    }
-}
-
-/// `; did you mean …?`
-pub fn like<S: AsRef<str>>(similar: &[S]) -> String {
-    let names = similar.iter().map(|name| format!("`{}`", name.as_ref()));
-    let names: Vec<_> = names.collect();
-    match names.is_empty() {
-        true => String::new(),
-        false => format!("; did you mean {}?", names.join(" or ")),
     }
 }

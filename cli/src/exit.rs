@@ -2,8 +2,11 @@
 
 use std::process::ExitCode;
 
-/// Not an error: that is exit code 1, and wrong usage 2.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+use crate::error::Error;
+use crate::output;
+
+/// Not an error: that is exit code 1, and wrong usage 2. The worse is the greater.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[must_use]
 pub enum Ended {
     Done,
@@ -13,19 +16,26 @@ pub enum Ended {
 }
 
 impl Ended {
+    /// Of a command that goes on after its last batch. The command line that does so is given if an error or an interrupt ended it.
+    pub fn of(error: Option<Error>, go_on: Option<String>, left_over: bool) -> Result<Self, Error> {
+        match (error, go_on) {
+            (Some(error), Some(go_on)) => Err(Error::Unfinished {
+                source: Box::new(error),
+                go_on,
+            }),
+            (Some(error), None) => Err(error),
+            (None, Some(go_on)) => {
+                output::note(&format!("interrupted: go on with: {go_on}"));
+                Ok(Ended::Interrupted)
+            }
+            (None, None) => Ok(Ended::left_over_if(left_over)),
+        }
+    }
+
     pub fn left_over_if(something: bool) -> Self {
         match something {
             true => Ended::LeftOver,
             false => Ended::Done,
-        }
-    }
-
-    /// The worse of two.
-    pub fn and(self, other: Self) -> Self {
-        match (self, other) {
-            (Ended::Interrupted, _) | (_, Ended::Interrupted) => Ended::Interrupted,
-            (Ended::LeftOver, _) | (_, Ended::LeftOver) => Ended::LeftOver,
-            _ => Ended::Done,
         }
     }
 }
@@ -39,14 +49,3 @@ impl From<Ended> for ExitCode {
         })
     }
 }
-
-/// The text of `--help` about it.
-pub const EXIT_CODES: &str = "\
-Exit codes:
-  0    done
-  1    an error; what was committed before it stays, and no total is wrong
-  2    wrong usage
-  3    something is left over: rows that were busy or whose base does not take its shards (fold, resize), totals that differ
-       from the recount (verify) or could not be repaired (backfill), a migration that is missing or out of date
-       (generate --locked), triggers that are missing or totals that their columns do not hold (status), problems (doctor)
-  130  interrupted (Ctrl-C, SIGTERM): the open batch was finished, and where to go on was printed";

@@ -8,7 +8,7 @@ use bigdecimal::{BigDecimal, Zero};
 use diesel::prelude::*;
 use diesel::result::Error as DieselError;
 use diesel_sharded::described::{
-    DescribedTable, FoldSettings, FoldedRows, Pace, amounts, fold, looked_at, nothing_folded,
+    FoldSettings, FoldedRows, Pace, amounts, fold, looked_at, nothing_folded,
 };
 use diesel_sharded::model::ShardsColumn;
 use serde::Serialize;
@@ -17,64 +17,55 @@ use crate::args::{FoldArgs, Form};
 use crate::connection::AnyConnection;
 use crate::error::Error;
 use crate::exit::Ended;
-use crate::interrupt::Interrupt;
-use crate::key::{Key, KeyValues, Keyed, as_text};
-use crate::output::{Output, bar, plural};
+use crate::interrupt;
+use crate::key::{Key, KeyValues, as_text};
+use crate::output::{self, bar, end_bar, plural};
 use crate::privilege::{Need, explained};
 use crate::resize::{needs_of_counts, shard_counts};
+use crate::sharded::{self, Sharded};
+use crate::shell;
 use crate::statement::{sql, unreadable};
 use crate::sums::{self, Number};
-use crate::{sharded, shell};
 
-pub fn run(
-    args: &FoldArgs,
-    options: &str,
-    conn: &mut AnyConnection,
-    interrupt: &Interrupt,
-    out: &mut Output,
-) -> Result<Ended, Error> {
+pub fn run(args: &FoldArgs, options: &str, conn: &mut AnyConnection) -> Result<Ended, Error> {
+    interrupt::handle_in_batches()?;
     let named = sharded::named(&args.tables, conn)?;
     let tables = &named.tables;
     let after = match (&**tables, &*args.after) {
         (_, []) => None,
-        ([one], after) if !args.tables.is_empty() => Some(Key::parse(&one.table, after)?),
+        ([one], after) if !args.tables.is_empty() => Some(Key::parse(one, after)?),
         _ => return Err(Error::refused("--after goes on in one table: name it")),
     };
-    named.note_left_out(out);
+    named.note_left_out();
     if tables.is_empty() && args.form.is_text() {
-        out.line("There is no sharded table in this database.")?;
+        output::line("There is no sharded table in this database.")?;
     }
-    let mut reports = FoldReports::of(args.form, out);
-    let mut pauses = Pauses::at_most_per_second(args.at_most_per_second, args.batch, interrupt);
+    let mut reports = vec![];
+    let mut pauses = Pauses::at_most_per_second(args.at_most_per_second, args.batch);
     let (mut ended, mut failed) = (Ended::Done, vec![]);
     for (i, sharded) in tables.iter().enumerate() {
         let others = tables[i + 1..].iter();
         let mut folding = Folding {
-            keyed: sharded.keyed(),
+            sharded,
             keep_shards: args.keep_shards,
+            dry_run: args.dry_run,
             form: args.form,
-            interrupt,
             options,
-            others: others
-                .map(|other| other.table.table().to_string())
-                .collect(),
+            others: others.map(|other| other.table().to_string()).collect(),
         };
         let mut fold = || {
             if args.keep_shards.is_none() {
-                folding.keep_shards = folding.wished(args.dry_run, conn)?;
+                folding.keep_shards = folding.wished(conn)?;
             }
-            match args.dry_run {
-                true => folding.dry_run(after.as_ref(), conn, &mut reports),
-                false => folding.run(after.clone(), &mut pauses, conn, &mut reports),
-            }
+            folding.run(after.clone(), &mut pauses, conn, &mut reports)
         };
         match fold() {
-            Ok(ended_so) => ended = ended.and(ended_so),
+            Ok(ended_so) => ended = ended.max(ended_so),
             Err(error) if tables.len() == 1 => failed.push(error),
             // The others are folded all the same.
             Err(error) => {
-                failed.push(error.of_table(sharded.table.table()));
-                if interrupt.came() {
+                failed.push(error.of_table(sharded.table()));
+                if interrupt::came() {
                     break;
                 }
             }
@@ -83,7 +74,9 @@ pub fn run(
             break;
         }
     }
-    reports.end()?;
+    if args.form.json {
+        output::json(&reports)?;
+    }
     match failed.len() {
         0 => Ok(ended),
         1 => Err(failed.remove(0)),
@@ -93,11 +86,12 @@ pub fn run(
 
 /// How one table is folded.
 pub struct Folding<'a> {
-    pub keyed: Keyed<'a>,
+    pub sharded: &'a Sharded,
     /// Empty shards numbered from here on are removed, or none.
     pub keep_shards: Option<u16>,
+    /// Only says what there is to fold.
+    pub dry_run: bool,
     pub form: Form,
-    pub interrupt: &'a Interrupt,
     /// Those of the command line that goes on, each behind a space.
     pub options: &'a str,
     /// The tables that are folded after this one.
@@ -108,23 +102,32 @@ impl Folding<'_> {
     pub fn run(
         &self,
         after: Option<Key>,
-        pauses: &mut Pauses<'_>,
+        pauses: &mut Pauses,
         conn: &mut AnyConnection,
-        reports: &mut FoldReports<'_>,
+        reports: &mut Vec<FoldReport>,
     ) -> Result<Ended, Error> {
-        let sharded = self.keyed.sharded;
+        let sharded = self.sharded;
+        if self.dry_run {
+            let foldable = self.foldable(after.as_ref(), conn);
+            let (rows, sums) = foldable.map_err(|error| self.explained(error, conn))?;
+            let report = FoldReport {
+                dry_run: true,
+                ..FoldReport::of(sharded, rows, sums)
+            };
+            reports.push(report.shown(self.form)?);
+            return Ok(Ended::Done);
+        }
         let bar = bar(self.form, sharded.table().as_str(), || {
             Ok(self.foldable(after.as_ref(), conn)?.0)
         });
         let bar = bar.map_err(|error| self.explained(error, conn))?;
-        self.interrupt.write_beside(&bar);
         let settings = FoldSettings {
             batch: pauses.batch(),
             keep_shards: self.keep_shards,
         };
         let (mut last, mut stuck) = (after.clone(), None);
-        let (mut folded, mut rows) = (nothing_folded(sharded, after), 0);
-        let result = fold(self.keyed, settings, &mut folded, conn, |folded| {
+        let (mut folded, mut rows) = (nothing_folded(&sharded.described, after), 0);
+        let result = fold(sharded, settings, &mut folded, conn, |folded| {
             if folded.last == last {
                 stuck = last.as_ref().map(|last| last.no_way_behind(sharded));
                 return ControlFlow::Break(());
@@ -135,35 +138,29 @@ impl Folding<'_> {
                 pauses.after_batch((rows - before) as usize);
             }
             bar.set_position(rows); // behind the pause, which is a part of the rate
-            match self.interrupt.came() {
+            match interrupt::came() {
                 true => ControlFlow::Break(()),
                 false => ControlFlow::Continue(()),
             }
         });
-        bar.finish_and_clear();
+        end_bar(&bar);
         let error = result.err().map(|error| self.explained(error, conn));
         let error = match error.or(stuck) {
             Some(error) if rows == 0 && folded.parents == 0 => return Err(error),
             error => error,
         };
         let is_left = !folded.finished || !self.others.is_empty();
-        let interrupted = error.is_none() && self.interrupt.came() && is_left;
-        let go_on = (error.is_some() || interrupted).then(|| self.go_on(&folded));
-        let report = FoldReport::folded(sharded, &folded, go_on.clone(), interrupted)?;
-        reports.add(report)?;
-        if let (Some(error), Some(go_on)) = (error, go_on) {
-            return Err(error.unfinished(go_on));
-        }
+        let go_on = error.is_some() || interrupt::came() && is_left;
+        let go_on = go_on.then(|| self.go_on(&folded));
+        let report = FoldReport::folded(sharded, &folded, go_on.clone())?;
+        reports.push(report.shown(self.form)?);
         let left_over = !folded.unfit.is_empty() || !folded.busy.is_empty();
-        Ok(match interrupted {
-            true => Ended::Interrupted,
-            false => Ended::left_over_if(left_over),
-        })
+        Ended::of(error, go_on, left_over)
     }
 
     /// The command line that folds the rest.
     fn go_on(&self, folded: &FoldedRows<Key>) -> String {
-        let sharded = self.keyed.sharded;
+        let sharded = self.sharded;
         let fold = |tables: &[String]| {
             let tables = tables.iter().map(String::as_str);
             shell::command(["fold"].into_iter().chain(tables)) + self.options
@@ -175,34 +172,28 @@ impl Folding<'_> {
             lines.push(fold(&[sharded.table().to_string()]) + &after.unwrap_or_default());
         }
         // After an error they are folded still.
-        if !self.others.is_empty() && self.interrupt.came() {
+        if !self.others.is_empty() && interrupt::came() {
             lines.push(fold(&self.others));
         }
         lines.join("; ")
     }
 
     /// The number below which a fold keeps the shards of this table, if every field has one.
-    fn wished(&self, dry_run: bool, conn: &mut AnyConnection) -> Result<Option<u16>, Error> {
-        let numbers = shard_counts(self.keyed, conn).map_err(|error| {
-            let mut needs = match dry_run {
-                true => self.needs_to_look().to_vec(),
-                false => self.needs(true),
-            };
-            needs.extend(needs_of_counts());
+    fn wished(&self, conn: &mut AnyConnection) -> Result<Option<u16>, Error> {
+        let numbers = shard_counts(self.sharded, conn).map_err(|error| {
+            let needs = [self.needs(true), needs_of_counts().to_vec()].concat();
             explained(error.into(), &needs, conn)
         })?;
-        Ok(self.keyed.sharded.wished(&numbers))
-    }
-
-    /// The privileges that a dry run needs.
-    fn needs_to_look(&self) -> [Need<'_>; 1] {
-        [Need::of("SELECT", self.keyed.sharded.shards_table())]
+        Ok(self.sharded.described.wished(&numbers))
     }
 
     /// The privileges that a fold needs, which may remove shards.
     fn needs(&self, removes: bool) -> Vec<Need<'_>> {
-        let sharded = self.keyed.sharded;
+        let sharded = self.sharded;
         let (table, shards) = (sharded.table(), sharded.shards_table());
+        if self.dry_run {
+            return vec![Need::of("SELECT", shards)];
+        }
         let mut needs = Need::to_read(sharded).to_vec();
         needs.extend(Need::to_update(sharded.fields(), table));
         needs.push(Need::of("UPDATE", shards));
@@ -214,59 +205,39 @@ impl Folding<'_> {
         explained(error.into(), &self.needs(self.keep_shards.is_some()), conn)
     }
 
-    pub fn dry_run(
-        &self,
-        after: Option<&Key>,
-        conn: &mut AnyConnection,
-        reports: &mut FoldReports<'_>,
-    ) -> Result<Ended, Error> {
-        let (rows, sums) = self
-            .foldable(after, conn)
-            .map_err(|error| explained(error.into(), &self.needs_to_look(), conn))?;
-        reports.add(FoldReport {
-            dry_run: true,
-            ..FoldReport::of(self.keyed.sharded, rows, sums)
-        })?;
-        Ok(Ended::Done)
-    }
-
     /// How many parents have something to fold, and how much of each field it is.
     fn foldable(
         &self,
         after: Option<&Key>,
         conn: &mut AnyConnection,
     ) -> QueryResult<(u64, Vec<BigDecimal>)> {
-        let (keyed, shards) = (self.keyed, self.keyed.shards());
-        let fields = keyed.fields();
-        let column = |field: &ShardsColumn| keyed.column(&shards, field.name());
-        let work = fields.iter().map(|field| format!("{} <> 0", column(field)));
+        let (sharded, shards) = (self.sharded, self.sharded.shards());
+        let fields = sharded.fields();
+        let column = |name: &str| sharded.column(&shards, name);
+        let names = fields.iter().map(ShardsColumn::name);
+        let work = names.map(|name| format!("{} <> 0", column(name)));
         let empty = self.keep_shards;
-        let empty = empty.map(|first| format!("{} >= {first}", keyed.column(&shards, "shard")));
+        let empty = empty.map(|first| format!("{} >= {first}", column("shard")));
         let work: Vec<_> = work.chain(empty).collect();
         let with_work = || {
-            let after = after.map(|key| sql!(" AND ", keyed.is_behind(&shards, key)));
+            let after = after.map(|key| sql!(" AND ", sharded.is_behind(&shards, key)));
             sql!(
                 format!(" FROM {shards} WHERE ({})", work.join(" OR ")),
                 after
             )
         };
-        let sums = fields
-            .iter()
-            .map(|field| sums::sum(keyed.dialect, field, &column(field)));
+        let sums = fields.iter().map(|field| sharded.sum(field, &shards));
         let sums: Vec<_> = sums.collect();
-        let count = as_text(keyed.dialect, "COUNT(*)");
-        let rows = sql!(
+        let count = as_text(sharded.dialect, "COUNT(*)");
+        let row = sql!(
             format!("SELECT (SELECT {count} FROM (SELECT 1 AS parent"),
             with_work(),
-            format!(" GROUP BY {}) AS foldable), ", keyed.key(&shards)),
+            format!(" GROUP BY {}) AS foldable), ", sharded.key_of(&shards)),
             sums.join(", "),
             with_work()
-        );
-        let rows = rows.rows(conn)?;
-        let Some(row) = rows.first() else {
-            return Ok((0, vec![]));
-        };
-        let sums = (1..=fields.len()).map(|i| Ok(sums::read(row, i)?.unwrap_or_default()));
+        )
+        .row(conn)?;
+        let sums = (1..=fields.len()).map(|i| Ok(sums::read(&row, i)?.unwrap_or_default()));
         Ok((row.parse(0)?, sums.collect::<QueryResult<_>>()?))
     }
 }
@@ -275,7 +246,7 @@ impl Folding<'_> {
 const NAMED: usize = 20;
 
 /// The result for one table.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 pub struct FoldReport {
     table: String,
     shards_table: String,
@@ -289,8 +260,6 @@ pub struct FoldReport {
     unfit: Vec<UnfitReport>,
     /// The command line that folds the rest, if there is one.
     go_on: Option<String>,
-    #[serde(skip)]
-    interrupted: bool,
 }
 
 #[derive(Debug, Serialize)]
@@ -306,7 +275,7 @@ struct UnfitReport {
 }
 
 impl FoldReport {
-    fn of(sharded: &DescribedTable, rows: u64, moved: Vec<BigDecimal>) -> Self {
+    fn of(sharded: &Sharded, rows: u64, moved: Vec<BigDecimal>) -> Self {
         let fields = sharded.fields().iter().zip(moved);
         let fields = fields.map(|(field, moved)| FieldReport {
             field: field.name().to_owned(),
@@ -315,22 +284,16 @@ impl FoldReport {
         FoldReport {
             table: sharded.table().to_string(),
             shards_table: sharded.shards_table().to_string(),
-            dry_run: false,
             rows,
             fields: fields.collect(),
-            shards_removed: 0,
-            busy: vec![],
-            unfit: vec![],
-            go_on: None,
-            interrupted: false,
+            ..FoldReport::default()
         }
     }
 
     fn folded(
-        sharded: &DescribedTable,
+        sharded: &Sharded,
         folded: &FoldedRows<Key>,
         go_on: Option<String>,
-        interrupted: bool,
     ) -> QueryResult<Self> {
         let moved = amounts(folded).iter().map(|amount| {
             let digits = amount.to_string();
@@ -348,9 +311,17 @@ impl FoldReport {
             busy: busy.collect(),
             unfit: unfit.collect(),
             go_on,
-            interrupted,
             ..FoldReport::of(sharded, folded.parents, moved)
         })
+    }
+
+    /// The result as text, unless it is told as JSON or not at all; and the rows that were left.
+    fn shown(self, form: Form) -> Result<Self, Error> {
+        if form.is_text() {
+            output::line(&self.text())?;
+        }
+        self.notes().iter().for_each(|note| output::note(note));
+        Ok(self)
     }
 
     fn text(&self) -> String {
@@ -390,64 +361,26 @@ impl FoldReport {
         if self.unfit.len() > NAMED {
             notes.push(format!("{table}: not folded:{}", more(self.unfit.len())));
         }
-        // An error names it itself.
-        if let (true, Some(go_on)) = (self.interrupted, &self.go_on) {
-            notes.push(format!("interrupted: go on with: {go_on}"));
-        }
         notes
-    }
-}
-
-/// The results for some tables: text at once, JSON at the end.
-pub struct FoldReports<'o> {
-    form: Form,
-    out: &'o mut Output,
-    json: Vec<FoldReport>,
-}
-
-impl<'o> FoldReports<'o> {
-    pub fn of(form: Form, out: &'o mut Output) -> Self {
-        let json = vec![];
-        FoldReports { form, out, json }
-    }
-
-    fn add(&mut self, report: FoldReport) -> Result<(), Error> {
-        if self.form.is_text() {
-            self.out.line(&report.text())?;
-        }
-        for note in report.notes() {
-            self.out.note(&note);
-        }
-        self.json.push(report);
-        Ok(())
-    }
-
-    fn end(self) -> Result<(), Error> {
-        match self.form.json {
-            true => self.out.json(&self.json),
-            false => Ok(()),
-        }
     }
 }
 
 /// Keeps to so many rows in a second.
 #[derive(Debug)]
-pub struct Pauses<'a> {
+pub struct Pauses {
     pace: Option<Pace>,
     batch: usize,
     /// When the open batch began.
     began: Instant,
-    interrupt: &'a Interrupt,
 }
 
-impl<'a> Pauses<'a> {
+impl Pauses {
     /// The first batch, of `batch` rows at most, begins now. `None` is no limit.
-    pub fn at_most_per_second(rows: Option<u32>, batch: usize, interrupt: &'a Interrupt) -> Self {
+    pub fn at_most_per_second(rows: Option<u32>, batch: usize) -> Self {
         Pauses {
             pace: Pace::at_most_per_second(rows, batch),
             batch,
             began: Instant::now(),
-            interrupt,
         }
     }
 
@@ -459,8 +392,7 @@ impl<'a> Pauses<'a> {
     /// Waits until the next batch is due, after one of `rows`.
     pub fn after_batch(&mut self, rows: usize) {
         if let Some(pace) = &mut self.pace {
-            let due = pace.next(rows, self.began, Instant::now());
-            self.interrupt.sleep_until(due);
+            interrupt::sleep_until(pace.next(rows, self.began, Instant::now()));
         }
         self.began = Instant::now();
     }

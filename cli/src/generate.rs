@@ -1,6 +1,8 @@
 //! `diesel-sharded generate`: the migration of a shards table from the live table, of triggers that keep the number of another table's rows,
 //! or of a function that adds to a shard.
 
+use std::sync::Arc;
+
 use diesel::prelude::*;
 use diesel_sharded::backend::Dialect;
 use diesel_sharded::counter_cache::described::DescribedCache;
@@ -9,35 +11,35 @@ use diesel_sharded::model::{ColumnType, ShardsColumn};
 
 use crate::args::GenerateArgs;
 use crate::beside::Beside;
-use crate::column_type::{field_type, key_type};
+use crate::column_type::{self, is_integer};
 use crate::connection::AnyConnection;
 use crate::error::Error;
 use crate::exit::Ended;
 use crate::integrity::Cache;
-use crate::key::Keyed;
 use crate::live::{LiveColumn, LiveTable, LiveTables};
 use crate::migration_files::{Files, deliver, file_name};
-use crate::output::Output;
-use crate::sharded::{self, is_integer};
+use crate::output;
+use crate::sharded::{self, Sharded};
 use crate::shell;
 
-pub fn run(
-    args: &GenerateArgs,
-    conn: &mut AnyConnection,
-    out: &mut Output,
-) -> Result<Ended, Error> {
+pub fn run(args: &GenerateArgs, conn: &mut AnyConnection) -> Result<Ended, Error> {
     match (args.function, args.counts.is_empty()) {
-        (true, _) => function(args, conn, out),
-        (false, false) => counts(args, conn, out),
-        (false, true) => shards(args, conn, out),
+        (true, _) => function(args, conn),
+        (false, false) => counts(args, conn),
+        (false, true) => shards(args, conn),
     }
 }
 
-fn shards(args: &GenerateArgs, conn: &mut AnyConnection, out: &mut Output) -> Result<Ended, Error> {
+fn shards(args: &GenerateArgs, conn: &mut AnyConnection) -> Result<Ended, Error> {
     let (live, name) = LiveTables::of(&args.table, conn)?;
     let table = live.table(&name)?;
-    let described = describe(args, conn.dialect(), &live, table)?;
     let backend = conn.backend();
+    let sharded = Sharded {
+        described: describe(args, conn.dialect(), &live, table)?,
+        live: Arc::clone(&live),
+        dialect: conn.dialect(),
+    };
+    let described = &sharded.described;
     let mut files = Files {
         up: described.create_sql(&backend)? + ";\n",
         down: described.drop_sql(&backend)? + ";\n",
@@ -48,16 +50,11 @@ fn shards(args: &GenerateArgs, conn: &mut AnyConnection, out: &mut Output) -> Re
         files.up += &format!("{create};\n");
         files.down = described.drop_view_sql(&view, &backend)? + ";\n" + &files.down;
     }
-    let keyed = Keyed {
-        sharded: &described,
-        live: &live,
-        dialect: conn.dialect(),
-    };
-    for note in Beside::of(keyed, conn)?.notes {
-        out.note(&note.sentences());
+    for note in Beside::of(&sharded, conn)?.notes {
+        output::note(&note.sentences());
     }
     let name = format!("shard_{}", file_name(&args.table));
-    deliver(&files, &name, args, out)
+    deliver(&files, &name, args)
 }
 
 /// The name of the view with totals, if there is to be one.
@@ -67,14 +64,11 @@ fn view_name(
     live: &LiveTables,
     table: &LiveTable,
 ) -> Result<Option<String>, Error> {
-    let Some(name) = &args.view else {
+    let Some(given) = &args.view else {
         return Ok(None);
     };
-    let name = match name {
-        Some(name) => unqualified(name, "--view")?,
-        None => format!("{}_totals", table.name),
-    };
-    check_length(&name, dialect)?;
+    let default = format!("{}_totals", table.name);
+    let name = new_name(given.as_ref(), "--view", default, dialect)?;
     // `--locked` looks at the migration also after it has run.
     match live.has_name(&name, dialect) && !args.locked {
         true => Err(exists(&name)),
@@ -86,23 +80,25 @@ fn view_name(
 fn describe(
     args: &GenerateArgs,
     dialect: Dialect,
-    live: &LiveTables,
+    live: &Arc<LiveTables>,
     table: &LiveTable,
 ) -> Result<DescribedTable, Error> {
-    let shards_table = match &args.shards_table {
-        Some(name) => unqualified(name, "--shards-table")?,
-        None => format!("{}_shards", table.name),
-    };
-    check_length(&shards_table, dialect)?;
+    let default = format!("{}_shards", table.name);
+    let shards_table = new_name(
+        args.shards_table.as_ref(),
+        "--shards-table",
+        default,
+        dialect,
+    )?;
     let sharded = sharded::all(dialect, live);
-    let is_shards = |other: &DescribedTable| other.shards_table().name() == table.name;
+    let is_shards = |other: &Sharded| other.shards_table().name() == table.name;
     if sharded.iter().any(is_shards) {
         return Err(sharded::is_shards_table(&table.name));
     }
     let mut sharded = sharded.iter();
     let there = sharded.find(|other| other.table().name() == table.name);
     // `--locked` looks at the migration also after it has run, as it would be written now.
-    let is_same = |there: &DescribedTable| {
+    let is_same = |there: &Sharded| {
         let fields = sharded::names(there.fields());
         args.locked && there.shards_table().name() == shards_table && fields == args.columns
     };
@@ -141,16 +137,14 @@ fn key(dialect: Dialect, table: &LiveTable) -> Result<Vec<ShardsColumn>, Error> 
     }
     let columns = key.into_iter().map(|column| {
         check_name(table, column)?;
-        let Some((column_type, sql_type)) = key_type(dialect, column) else {
+        column_type::key(dialect, column).ok_or_else(|| {
             let why = format!(
                 "has the type `{}`, which cannot be the key of a shards table: keys are 16, 32 or 64 bit integers, varying text or \
                  bytes of a length that can be indexed, dates, and UUIDs on PostgreSQL",
                 column.sql_type
             );
-            return Err(of_column(table, column, &why));
-        };
-        let name = column.name.clone();
-        Ok(described::column(name, column_type, sql_type))
+            of_column(table, column, &why)
+        })
     });
     columns.collect()
 }
@@ -160,21 +154,20 @@ fn fields(
     table: &LiveTable,
     names: &[String],
 ) -> Result<Vec<ShardsColumn>, Error> {
-    let mut fields: Vec<ShardsColumn> = vec![];
-    for name in names {
+    let fields = names.iter().enumerate().map(|(i, name)| {
         let column = table.named(name)?;
-        if fields.iter().any(|other| other.name() == name) {
-            return Err(Error::Refused(format!("`{name}` was named twice")));
+        match names[..i].contains(name) {
+            true => Err(Error::Refused(format!("`{name}` was named twice"))),
+            false => field(dialect, table, column),
         }
-        fields.push(field(dialect, table, column)?);
-    }
-    Ok(fields)
+    });
+    fields.collect()
 }
 
 fn field(dialect: Dialect, table: &LiveTable, column: &LiveColumn) -> Result<ShardsColumn, Error> {
     check_name(table, column)?;
     let refused = |why: &str| Err(of_column(table, column, why));
-    match field_type(dialect, column) {
+    match column_type::field(dialect, column) {
         _ if column.key.is_some() => refused("is part of the primary key: a counter cannot be"),
         _ if column.generated => {
             refused("is a generated column: what is computed cannot be counted")
@@ -182,10 +175,7 @@ fn field(dialect: Dialect, table: &LiveTable, column: &LiveColumn) -> Result<Sha
         Some(_) if column.nullable => refused(
             "may be NULL, and NULL + 1 is NULL: fill it and make it NOT NULL DEFAULT 0 first",
         ),
-        Some((column_type, sql_type)) => {
-            let name = column.name.clone();
-            Ok(described::column(name, column_type, sql_type))
-        }
+        Some(field) => Ok(field),
         None => refused(&format!(
             "has the type `{}`, which cannot be counted on shards: a sharded field is a 16, 32 or 64 bit integer, a double or a decimal",
             column.sql_type
@@ -215,21 +205,23 @@ fn check_name(table: &LiveTable, column: &LiveColumn) -> Result<(), Error> {
     }
 }
 
-/// A name that was given for a table or a view. The parent's own may have a dot.
-fn unqualified(name: &str, option: &'static str) -> Result<String, Error> {
-    match name.contains('.') {
-        true => Err(Error::Refused(format!(
+/// The name of a table or a view that is to be created: the one that was given, or its default. The parent's own may have a dot.
+fn new_name(
+    given: Option<&String>,
+    option: &str,
+    default: String,
+    dialect: Dialect,
+) -> Result<String, Error> {
+    if let Some(name) = given.filter(|name| name.contains('.')) {
+        return Err(Error::Refused(format!(
             "`{name}` has a dot, which would stand for a schema: a shards table and a view are in the schema of their parent, so give the \
              name alone and without a dot: {option}={}",
             shell::quoted(&name.replace('.', "_"))
-        ))),
-        false => Ok(name.to_owned()),
+        )));
     }
-}
-
-fn check_length(name: &str, dialect: Dialect) -> Result<(), Error> {
-    match described::takes_name(dialect, name) {
-        true => Ok(()),
+    let name = given.cloned().unwrap_or(default);
+    match described::takes_name(dialect, &name) {
+        true => Ok(name),
         false => Err(Error::Refused(format!(
             "the name `{name}` is longer than the database takes (63 bytes on PostgreSQL, 64 characters on MySQL and MariaDB): choose \
              another by --shards-table or --view=NAME"
@@ -237,15 +229,15 @@ fn check_length(name: &str, dialect: Dialect) -> Result<(), Error> {
     }
 }
 
-fn counts(args: &GenerateArgs, conn: &mut AnyConnection, out: &mut Output) -> Result<Ended, Error> {
-    let found = sharded::find(&args.table, conn)?;
-    let (parent, live) = (&found.table, &*found.live);
+fn counts(args: &GenerateArgs, conn: &mut AnyConnection) -> Result<Ended, Error> {
+    let sharded = sharded::find(&args.table, conn)?;
+    let (parent, live) = (&sharded.described, &*sharded.live);
     let [field] = args.columns.as_slice() else {
         let text = "with --counts the command takes one column, the one that holds the number";
         return Err(Error::refused(text));
     };
-    sharded::field(parent, field)?;
-    let there = Cache::read(found.keyed(), Some(field), conn)?.pop();
+    sharded.field(field)?;
+    let there = Cache::read(&sharded, Some(field), conn)?.pop();
     // `--locked` looks at the migration also after it has run.
     if let (Some(cache), false) = (there, args.locked) {
         return Err(Error::Refused(format!(
@@ -278,10 +270,10 @@ fn counts(args: &GenerateArgs, conn: &mut AnyConnection, out: &mut Output) -> Re
         down: cache.drop_sql(parent, &backend)? + ";\n",
     };
     for note in notes(&cache, parent, child, conn)? {
-        out.note(&note);
+        output::note(&note);
     }
     let name = format!("count_{}_{}", file_name(&args.table), file_name(field));
-    deliver(&files, &name, args, out)
+    deliver(&files, &name, args)
 }
 
 /// The table whose rows are counted, and its columns that name a row of the parent.
@@ -332,7 +324,7 @@ fn counted<'l>(
 
 /// The kind of a column's values: those of one kind compare. Lengths may differ, and the widths of integers.
 fn kind(dialect: Dialect, column: &LiveColumn) -> Option<ColumnType> {
-    match key_type(dialect, column)?.0 {
+    match column_type::key(dialect, column)?.column_type() {
         integer if is_integer(integer) => Some(ColumnType::BigInt),
         other => Some(other),
     }
@@ -390,17 +382,13 @@ fn notes(
     Ok(notes)
 }
 
-fn function(
-    args: &GenerateArgs,
-    conn: &mut AnyConnection,
-    out: &mut Output,
-) -> Result<Ended, Error> {
-    let sharded = sharded::find(&args.table, conn)?.table;
+fn function(args: &GenerateArgs, conn: &mut AnyConnection) -> Result<Ended, Error> {
+    let sharded = sharded::find(&args.table, conn)?.described;
     let backend = conn.backend();
     let files = Files {
         up: sharded.add_function_sql(&backend)? + ";\n",
         down: sharded.drop_function_sql(&backend)? + ";\n",
     };
     let name = format!("function_{}", file_name(sharded.shards_table().as_str()));
-    deliver(&files, &name, args, out)
+    deliver(&files, &name, args)
 }

@@ -2,12 +2,12 @@
 
 use diesel::prelude::*;
 use diesel_sharded::backend::Dialect;
-use diesel_sharded::described::{DescribedTable, found_caches};
+use diesel_sharded::described::found_caches;
 use serde::Serialize;
 
 use crate::connection::AnyConnection;
-use crate::key::Keyed;
 use crate::output::Note;
+use crate::sharded::Sharded;
 use crate::shell;
 
 /// The means that delete and rename the shards of a row with it.
@@ -30,31 +30,30 @@ pub enum KeptBy {
 }
 
 impl Integrity {
-    pub fn read(keyed: Keyed<'_>, conn: &mut AnyConnection) -> QueryResult<Self> {
-        let sharded = keyed.sharded;
-        let mut integrity = Integrity {
-            kept_by: KeptBy::ForeignKey,
-            missing_triggers: None,
-            missing_names: vec![],
-        };
-        if keyed.dialect == Dialect::Sqlite {
-            let triggers = "SELECT name FROM sqlite_master WHERE type = 'trigger'";
-            let found = conn.texts(triggers, &[])?;
-            integrity.kept_by = KeptBy::Triggers;
-            integrity.missing_triggers = sharded.missing_triggers(&conn.backend(), &found)?;
-        } else if !sharded.has_foreign_key() {
-            let tables = [sharded.table().name(), sharded.shards_table().name()];
-            let found = keyed.within(conn, |conn| triggers_on(tables, conn))?;
-            integrity.kept_by = KeptBy::Triggers;
-            if let Some(missing) = sharded.missing_parent_triggers(&conn.backend(), &found)? {
-                if missing.all {
-                    integrity.kept_by = KeptBy::Application;
-                }
-                integrity.missing_triggers = Some(missing.sql);
-                integrity.missing_names = missing.names;
-            }
+    pub fn read(sharded: &Sharded, conn: &mut AnyConnection) -> QueryResult<Self> {
+        let described = &sharded.described;
+        if described.has_foreign_key() && sharded.dialect != Dialect::Sqlite {
+            return Ok(Integrity {
+                kept_by: KeptBy::ForeignKey,
+                missing_triggers: None,
+                missing_names: vec![],
+            });
         }
-        Ok(integrity)
+        let triggers = catalog!(sharded.dialect, "triggers");
+        let tables = [sharded.table().name(), sharded.shards_table().name()];
+        let found = sharded.within(conn, |conn| conn.texts(triggers, &tables))?;
+        let missing = described.missing_triggers(&conn.backend(), &found)?;
+        let are_all = missing.as_ref().is_some_and(|missing| missing.all);
+        let (missing_triggers, missing_names) =
+            missing.map(|missing| (missing.sql, missing.names)).unzip();
+        Ok(Integrity {
+            kept_by: match are_all {
+                true => KeptBy::Application,
+                false => KeptBy::Triggers,
+            },
+            missing_triggers,
+            missing_names: missing_names.unwrap_or_default(),
+        })
     }
 
     /// Whether triggers are missing among others that are there.
@@ -63,7 +62,7 @@ impl Integrity {
     }
 
     /// The damage that comes of it, and the statements that repair it.
-    pub fn note(&self, sharded: &DescribedTable) -> Option<Note> {
+    pub fn note(&self, sharded: &Sharded) -> Option<Note> {
         let sql = self.missing_triggers.as_deref()?;
         let (table, shards_table) = (sharded.table(), sharded.shards_table());
         let note = match (self.kept_by, self.missing_names.is_empty()) {
@@ -86,21 +85,6 @@ impl Integrity {
     }
 }
 
-/// The names of the triggers on two tables of the schema to which plain names lead.
-fn triggers_on(tables: [&str; 2], conn: &mut AnyConnection) -> QueryResult<Vec<String>> {
-    let triggers = match conn.dialect() {
-        Dialect::Postgres => {
-            "SELECT t.tgname::text FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid \
-             WHERE NOT t.tgisinternal AND pg_table_is_visible(c.oid) AND c.relname IN (?, ?)"
-        }
-        _ => {
-            "SELECT CAST(TRIGGER_NAME AS CHAR) FROM information_schema.TRIGGERS \
-             WHERE TRIGGER_SCHEMA = DATABASE() AND EVENT_OBJECT_TABLE IN (?, ?)"
-        }
-    };
-    conn.texts(triggers, &tables)
-}
-
 #[derive(Debug, Serialize)]
 pub struct Cache {
     /// Those of its triggers begin with it.
@@ -112,13 +96,15 @@ pub struct Cache {
 impl Cache {
     /// Those of all fields, or of one.
     pub fn read(
-        keyed: Keyed<'_>,
+        sharded: &Sharded,
         field: Option<&str>,
         conn: &mut AnyConnection,
     ) -> QueryResult<Vec<Self>> {
-        let triggers = keyed.sharded.cache_triggers_sql(field, &conn.backend())?;
-        let triggers = keyed.within(conn, |conn| conn.texts(&triggers, &[]))?;
-        let found = found_caches(keyed.dialect, &triggers).into_iter();
+        let triggers = sharded
+            .described
+            .cache_triggers_sql(field, &conn.backend())?;
+        let triggers = sharded.within(conn, |conn| conn.texts(&triggers, &[]))?;
+        let found = found_caches(sharded.dialect, &triggers).into_iter();
         let caches = found.map(|cache| Cache {
             name: cache.name,
             missing_triggers: cache.missing,

@@ -1,6 +1,6 @@
 //! Keys of rows, whatever their types: read, bound, shown and given on the command line.
 
-use std::fmt::{self, Write as _};
+use std::fmt;
 
 use diesel::deserialize::{self, FromSqlRow};
 use diesel::prelude::*;
@@ -11,10 +11,10 @@ use diesel_sharded::model::{ColumnType, ShardsColumn};
 use serde::Serialize;
 use serde_json::Value as JsonValue;
 
+use crate::column_type::is_integer;
 use crate::connection::{AnyConnection, Backend, within};
 use crate::error::Error;
-use crate::live::LiveTables;
-use crate::sharded::{COUNTERS, is_integer};
+use crate::sharded::{COUNTERS, Sharded};
 use crate::shell;
 use crate::statement::{Part, Row, Statement, quoted, quoted_table, sql};
 
@@ -23,14 +23,14 @@ use crate::statement::{Part, Row, Statement, quoted, quoted_table, sql};
 pub struct Key(Vec<String>);
 
 impl Key {
-    /// From the first `columns` of a row that [`Keyed::key_as_texts`] selects.
+    /// From the first `columns` of a row that [`Sharded::key_as_texts`] selects.
     pub fn read(columns: usize, row: &Row) -> QueryResult<Self> {
         let texts = (0..columns).map(|i| row.text(i).map(str::to_owned));
         texts.collect::<QueryResult<_>>().map(Key)
     }
 
     /// As [`shown`](Self::shown) on the command line, one argument for each column.
-    pub fn parse(sharded: &DescribedTable, arguments: &[String]) -> Result<Self, Error> {
+    pub fn parse(sharded: &Sharded, arguments: &[String]) -> Result<Self, Error> {
         if arguments.len() != sharded.key().len() {
             let (table, columns) = (sharded.table(), sharded.key().len());
             return Err(Error::Refused(format!(
@@ -57,7 +57,7 @@ impl Key {
     }
 
     /// Each column's value as text.
-    pub fn shown(&self, sharded: &DescribedTable) -> Vec<String> {
+    pub fn shown(&self, sharded: &Sharded) -> Vec<String> {
         let columns = sharded.key().iter().zip(&self.0);
         columns
             .map(|(column, text)| match column.column_type() {
@@ -71,7 +71,7 @@ impl Key {
     }
 
     /// Each column's value for reports, integers as numbers.
-    pub fn values(&self, sharded: &DescribedTable) -> KeyValues {
+    pub fn values(&self, sharded: &Sharded) -> KeyValues {
         let columns = sharded.key().iter().zip(self.shown(sharded));
         let values = columns.map(|(column, text)| {
             let is_number = is_integer(column.column_type());
@@ -85,12 +85,12 @@ impl Key {
     }
 
     /// `7`, or `1, 2026-01-01` of a composite key.
-    pub fn display(&self, sharded: &DescribedTable) -> String {
+    pub fn display(&self, sharded: &Sharded) -> String {
         self.shown(sharded).join(", ")
     }
 
     /// The error of a key after which the same one comes again.
-    pub fn no_way_behind(&self, sharded: &DescribedTable) -> Error {
+    pub fn no_way_behind(&self, sharded: &Sharded) -> Error {
         Error::Refused(format!(
             "the key {} of `{}` does not come back as it is read: its value is of another type than its column, so that no row behind it can \
              be found",
@@ -100,7 +100,7 @@ impl Key {
     }
 
     /// The arguments that go on after this key: ` --after 7`.
-    pub fn after_arguments(&self, sharded: &DescribedTable) -> String {
+    pub fn after_arguments(&self, sharded: &Sharded) -> String {
         let shown = self.shown(sharded);
         shown.iter().fold(String::new(), |arguments, value| {
             arguments + " " + &shell::option("after", value)
@@ -130,15 +130,12 @@ impl FromSqlRow<Untyped, Backend> for Key {
 }
 
 /// The names of counters are bytes that are shown as text.
-fn is_utf8(sharded: &DescribedTable) -> bool {
+fn is_utf8(sharded: &Sharded) -> bool {
     sharded.table().as_str() == COUNTERS
 }
 
 fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |mut hex, byte| {
-        let _ = write!(hex, "{byte:02x}"); // to a String it cannot fail
-        hex
-    })
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// The bytes that databases and the command line write as `00ff`.
@@ -160,46 +157,34 @@ pub fn as_text(dialect: Dialect, expression: &str) -> String {
 }
 
 /// A sharded table in the tool's statements: its names between quotes, and its keys.
-#[derive(Clone, Copy)]
-pub struct Keyed<'a> {
-    pub sharded: &'a DescribedTable,
-    /// The tables among which it is.
-    pub live: &'a LiveTables,
-    pub dialect: Dialect,
-}
-
-impl<'a> Keyed<'a> {
-    pub fn fields(self) -> &'a [ShardsColumn] {
-        self.sharded.fields()
-    }
-
+impl Sharded {
     /// `"videos"`
-    pub fn parent(self) -> String {
-        quoted_table(self.dialect, self.sharded.table())
+    pub fn parent(&self) -> String {
+        quoted_table(self.dialect, self.table())
     }
 
     /// `"videos_shards"`
-    pub fn shards(self) -> String {
-        quoted_table(self.dialect, self.sharded.shards_table())
+    pub fn shards(&self) -> String {
+        quoted_table(self.dialect, self.shards_table())
     }
 
     /// `"videos"."views"`
-    pub fn column(self, table: &str, name: &str) -> String {
+    pub fn column(&self, table: &str, name: &str) -> String {
         format!("{table}.{}", quoted(self.dialect, name))
     }
 
-    fn each_key(self, separator: &str, push: impl Fn(&ShardsColumn) -> String) -> String {
-        let columns: Vec<_> = self.sharded.key().iter().map(push).collect();
+    fn each_key(&self, separator: &str, push: impl Fn(&ShardsColumn) -> String) -> String {
+        let columns: Vec<_> = self.key().iter().map(push).collect();
         columns.join(separator)
     }
 
     /// `"videos"."id"`, or all columns of a composite key
-    pub fn key(self, table: &str) -> String {
+    pub fn key_of(&self, table: &str) -> String {
         self.each_key(", ", |column| self.column(table, column.name()))
     }
 
     /// The key of a table's rows, as texts.
-    pub fn key_as_texts(self, table: &str) -> String {
+    pub fn key_as_texts(&self, table: &str) -> String {
         self.each_key(", ", |column| {
             let (before, behind) = key_as_text(self.dialect, column.column_type());
             format!("{before}{}{behind}", self.column(table, column.name()))
@@ -207,7 +192,7 @@ impl<'a> Keyed<'a> {
     }
 
     /// `"videos_shards"."id" = "videos"."id"`
-    pub fn same_key(self, one: &str, other: &str) -> String {
+    pub fn same_key(&self, one: &str, other: &str) -> String {
         self.each_key(" AND ", |column| {
             let of = |table| self.column(table, column.name());
             format!("{} = {}", of(one), of(other))
@@ -218,8 +203,8 @@ impl<'a> Keyed<'a> {
     ///
     /// For two columns `"a" >= $1 AND (("a" > $2) OR ("a" = $3 AND "b" > $4))`. PostgreSQL and SQLite find the first condition in
     /// the index, and not the second.
-    fn is_beyond(self, table: &str, order: &str, or_equal: bool, key: &Key) -> Statement {
-        let columns: Vec<_> = self.sharded.key().iter().zip(&key.0).collect();
+    fn is_beyond(&self, table: &str, order: &str, or_equal: bool, key: &Key) -> Statement {
+        let columns: Vec<_> = self.key().iter().zip(&key.0).collect();
         let compared = |at: usize, order: &str| {
             let (column, value) = columns[at];
             let name = self.column(table, column.name());
@@ -240,25 +225,25 @@ impl<'a> Keyed<'a> {
     }
 
     /// `"videos"."id" > $1`
-    pub fn is_behind(self, table: &str, key: &Key) -> Statement {
+    pub fn is_behind(&self, table: &str, key: &Key) -> Statement {
         self.is_beyond(table, ">", false, key)
     }
 
     /// `"videos"."id" <= $1`
-    pub fn is_up_to(self, table: &str, key: &Key) -> Statement {
+    pub fn is_up_to(&self, table: &str, key: &Key) -> Statement {
         self.is_beyond(table, "<", true, key)
     }
 
     /// ` WHERE "videos"."id" > $1`, or nothing.
-    pub fn where_behind(self, table: &str, key: Option<&Key>) -> Statement {
+    pub fn where_behind(&self, table: &str, key: Option<&Key>) -> Statement {
         key.map(|key| sql!(" WHERE ", self.is_behind(table, key)))
             .into()
     }
 
     /// The value of the key's first column, bound, if it is an integer: SQLite's columns take what is none. To SQLite a cast says that
     /// it is one, so that it is compared with a text as the column of the key is.
-    pub fn first_integer(self, key: &Key) -> Option<Statement> {
-        let (column, value) = self.sharded.key().first().zip(key.0.first())?;
+    pub fn first_integer(&self, key: &Key) -> Option<Statement> {
+        let (column, value) = self.key().first().zip(key.0.first())?;
         value.parse::<i128>().ok()?;
         let value = self.bind(column, value);
         Some(match self.dialect {
@@ -267,7 +252,7 @@ impl<'a> Keyed<'a> {
         })
     }
 
-    fn bind(self, column: &ShardsColumn, text: &str) -> Statement {
+    fn bind(&self, column: &ShardsColumn, text: &str) -> Statement {
         let as_text = Part::text(text);
         match (column.column_type(), self.dialect) {
             (ColumnType::Binary, _) => Part::Bytes(bytes_of_hex(text).unwrap_or_default()).into(),
@@ -289,7 +274,7 @@ impl<'a> Keyed<'a> {
 
     /// Does something while plain names lead to the table's schema, if it is in one that was named.
     pub fn within<T>(
-        self,
+        &self,
         conn: &mut AnyConnection,
         work: impl FnOnce(&mut AnyConnection) -> QueryResult<T>,
     ) -> QueryResult<T> {
@@ -297,16 +282,16 @@ impl<'a> Keyed<'a> {
     }
 }
 
-impl DescribedKeys<Backend> for Keyed<'_> {
+impl DescribedKeys<Backend> for &Sharded {
     type Key = Key;
     type Condition = Statement;
 
     fn table(&self) -> &DescribedTable {
-        self.sharded
+        &self.described
     }
 
     fn is(&self, key: &Key) -> Statement {
-        let columns = self.sharded.key().iter().zip(&key.0);
+        let columns = self.key().iter().zip(&key.0);
         let same = columns.map(|(column, text)| {
             let name = self.column(&self.parent(), column.name());
             sql!(name, " = ", self.bind(column, text))
@@ -321,23 +306,26 @@ impl DescribedKeys<Backend> for Keyed<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use diesel_sharded::described::column;
 
     use super::*;
 
     #[test]
     fn keys_come_back_from_the_command_line() {
-        let sharded = DescribedTable::new(
-            None,
-            "t",
-            "t_shards",
-            vec![
-                column("a".into(), ColumnType::BigInt, None),
-                column("b".into(), ColumnType::Binary, None),
-                column("c".into(), ColumnType::Text, None),
-            ],
-            vec![column("n".into(), ColumnType::BigInt, None)],
-        );
+        let of_types = |types: &[(&str, ColumnType)]| {
+            let columns = types.iter();
+            let columns = columns.map(|(name, of)| column((*name).to_owned(), *of, None));
+            columns.collect()
+        };
+        let (big, binary) = (ColumnType::BigInt, ColumnType::Binary);
+        let key = of_types(&[("a", big), ("b", binary), ("c", ColumnType::Text)]);
+        let sharded = Sharded {
+            described: DescribedTable::new(None, "t", "t_shards", key, of_types(&[("n", big)])),
+            live: Arc::default(),
+            dialect: Dialect::Sqlite,
+        };
         let arguments = ["-7", "00ff", "it's, so"].map(str::to_owned);
         let key = Key::parse(&sharded, &arguments).unwrap();
         assert_eq!(key.shown(&sharded), arguments);

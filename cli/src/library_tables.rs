@@ -6,6 +6,7 @@ use diesel_sharded::described::MigrationText;
 
 use crate::connection::AnyConnection;
 use crate::live::LiveTables;
+use crate::output::Note;
 use crate::shell;
 
 /// Diesel's table of the migrations that have run.
@@ -58,51 +59,56 @@ impl<'t> LibraryMigration<'t> {
         }
     }
 
-    /// The fault, if there is one.
-    pub fn wrong(&self) -> Option<String> {
-        let missing = self.missing.join(", ");
-        match self.state {
-            State::Complete | State::Pending => None,
-            State::Unrecorded => Some(format!(
-                "{}: there, but their migration is not recorded, and would fail",
-                self.text.tables.join(", ")
-            )),
-            State::Interrupted => Some(format!(
-                "{missing}: not there, as far as this role may see, though others of the same migration are, which is not recorded"
-            )),
-            State::Lost => Some(format!(
-                "{missing}: not there, as far as this role may see, though the migration is recorded"
-            )),
-        }
-    }
-
-    /// Statements, a command or a sentence, each on its own lines.
-    pub fn remedy(&self) -> String {
+    /// What is not as it should be, and what to do: statements, a command or a sentence, each on its own lines.
+    pub fn note(&self) -> Option<Note> {
         let version = self.text.version;
+        let (all, missing) = (self.text.tables.join(", "), self.missing.join(", "));
         let setup = shell::command(["setup"]);
         let write = format!(
             "run what is missing of {}/up.sql, which `{}` writes",
             self.text.folder,
             shell::command(["setup", "--write"])
         );
-        match self.state {
-            State::Complete => String::new(),
-            State::Pending => setup,
-            State::Unrecorded => record(version),
+        Some(match self.state {
+            State::Complete => return None,
+            State::Pending => {
+                let needed = match self.text.tables.first() {
+                    Some(&"diesel_sharded_batches") => "coalescers need it",
+                    Some(&"diesel_sharded_idempotency_keys") => "idempotency keys need it",
+                    _ => "named counters and `resize` need them",
+                };
+                Note::new(format!("{all}: not there; {needed}"), setup)
+            }
+            State::Unrecorded => Note::new(
+                format!("{all}: there, but their migration is not recorded, and would fail"),
+                record(version),
+            ),
             State::Interrupted => {
                 let tables = self.text.tables.iter().copied();
                 let there: Vec<_> = tables.filter(|t| !self.missing.contains(t)).collect();
-                format!(
-                    "if nothing is in {}: drop what is there, and run `{setup}`\nelse {write}, and then:\n{}",
-                    there.join(", "),
-                    record(version)
+                Note::new(
+                    format!(
+                        "{missing}: not there, as far as this role may see, though others of the same migration are, which is not recorded"
+                    ),
+                    format!(
+                        "if nothing is in {}: drop what is there, and run `{setup}`\nelse {write}, and then:\n{}",
+                        there.join(", "),
+                        record(version)
+                    ),
                 )
             }
-            State::Lost if self.missing.len() == self.text.tables.len() => {
-                format!("DELETE FROM {RECORDS} WHERE version = '{version}';\n{setup}")
-            }
-            State::Lost => write,
-        }
+            State::Lost => Note::new(
+                format!(
+                    "{missing}: not there, as far as this role may see, though the migration is recorded"
+                ),
+                match self.missing.len() == self.text.tables.len() {
+                    true => {
+                        format!("DELETE FROM {RECORDS} WHERE version = '{version}';\n{setup}")
+                    }
+                    false => write,
+                },
+            ),
+        })
     }
 }
 

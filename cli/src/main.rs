@@ -1,7 +1,28 @@
 //! `diesel-sharded`: the command line tool of `diesel_sharded`.
 //!
 //! The library knows a table from the derive; the tool learns it from the database ([`live`], [`sharded`]) and writes its
-//! statements over names that are known at run time ([`statement`], [`key`]). One file for each command.
+//! statements over names that are known at run time ([`statement`], [`key`]). One file for each command. What the catalogs are asked
+//! stands in `catalog/`, a file for each query and database; the ends of the help texts stand in `help/`.
+
+/// A query of the catalogs, as a database has them.
+macro_rules! catalog {
+    ($folder:literal, $query:literal) => {
+        include_str!(concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/catalog/",
+            $folder,
+            $query,
+            ".sql"
+        ))
+    };
+    ($dialect:expr, $query:literal) => {
+        match $dialect {
+            Dialect::Postgres => catalog!("postgres/", $query),
+            Dialect::Mysql => catalog!("mysql/", $query),
+            _ => catalog!("sqlite/", $query),
+        }
+    };
+}
 
 mod address;
 mod advise;
@@ -45,14 +66,11 @@ use std::process::ExitCode;
 use clap::{CommandFactory, FromArgMatches};
 use diesel_sharded::described::guard_transactions;
 
-use crate::address::{Address, Origin};
-use crate::args::{Args, Command, Given};
+use crate::address::Address;
+use crate::args::{Args, Command, again};
 use crate::connection::AnyConnection;
 use crate::error::Error;
 use crate::exit::Ended;
-use crate::interrupt::Interrupt;
-use crate::output::Output;
-use crate::recount::Again;
 use crate::repair::Mode;
 
 fn main() -> ExitCode {
@@ -72,9 +90,8 @@ fn run() -> Result<Ended, Error> {
     let command = Args::command();
     let matches = command.clone().get_matches();
     let args = Args::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
-    let out = &mut Output::stdout();
     for warning in &dot_env.warnings {
-        out.note(&format!("warning: {warning}"));
+        output::note(&format!("warning: {warning}"));
     }
     if let Command::Completions { shell } = args.command {
         let name = env!("CARGO_BIN_NAME");
@@ -87,44 +104,29 @@ fn run() -> Result<Ended, Error> {
     }
     guard_transactions(); // whether the database is a cluster is not known
     let url = args.database_url.as_deref();
-    let origin = Origin::of(&matches, dot_env.file.filter(|_| !had_address));
+    let origin = address::origin(&matches, dot_env.file.filter(|_| !had_address));
     let conn = &mut AnyConnection::establish_at(Address {
         text: url.ok_or(Error::NoDatabaseUrl)?,
         origin: &origin,
     })?;
-    let given = Given::of(&command, &matches);
-    let again = |name| given.again(&command, name);
-    let batch = || Interrupt::handle("finishing the batch");
+    let again = |name| again(&command, &matches, name);
     match &args.command {
-        Command::Generate(args) => generate::run(args, conn, out),
-        Command::Setup(args) => setup::run(args, conn, out),
-        Command::Status(args) => status::run(args, conn, out),
-        Command::Advise(args) => {
-            let interrupt = Interrupt::handle("showing what was seen so far")?;
-            advise::run(args, conn, &interrupt, out)
-        }
-        Command::Doctor(args) => doctor::run(args, url, conn, out),
-        Command::Fold(args) => fold::run(args, &again("fold"), conn, &batch()?, out),
-        Command::Resize(args) => resize::run(args, &again("fold"), conn, &batch()?, out),
-        Command::Verify(args) => {
-            let again = Again {
-                command: "verify",
-                options: &again("verify"),
-            };
-            recount::run(&args.recount, Mode::Verify, again, conn, &batch()?, out)
-        }
+        Command::Generate(args) => generate::run(args, conn),
+        Command::Setup(args) => setup::run(args, conn),
+        Command::Status(args) => status::run(args, conn),
+        Command::Advise(args) => advise::run(args, conn),
+        Command::Doctor(args) => doctor::run(args, url, conn),
+        Command::Fold(args) => fold::run(args, &again("fold"), conn),
+        Command::Resize(args) => resize::run(args, &again("fold"), conn),
+        Command::Verify(args) => recount::run(args, Mode::Verify, "verify", &again("verify"), conn),
         Command::Backfill(args) => {
-            let again = Again {
-                command: "backfill",
-                options: &again("backfill"),
-            };
             let mode = match args.dry_run {
                 true => Mode::Verify,
                 false => Mode::Repair,
             };
-            recount::run(&args.recount, mode, again, conn, &batch()?, out)
+            recount::run(&args.recount, mode, "backfill", &again("backfill"), conn)
         }
-        Command::RemoveOrphans { tables } => remove_orphans::run(tables, conn, out),
+        Command::RemoveOrphans { tables } => remove_orphans::run(tables, conn),
         Command::Completions { .. } => Ok(Ended::Done), // above, without a database
     }
 }

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use crate::args::GenerateArgs;
 use crate::error::Error;
 use crate::exit::Ended;
-use crate::output::Output;
+use crate::output;
 
 /// The two files of a migration.
 pub struct Files {
@@ -23,21 +23,16 @@ impl Files {
 }
 
 /// Prints both files, compares them with the newest ones, or writes them.
-pub fn deliver(
-    files: &Files,
-    name: &str,
-    args: &GenerateArgs,
-    out: &mut Output,
-) -> Result<Ended, Error> {
+pub fn deliver(files: &Files, name: &str, args: &GenerateArgs) -> Result<Ended, Error> {
     if args.print {
-        out.line(&format!("-- {name}/up.sql\n{}", files.up))?;
-        out.line(&format!("-- {name}/down.sql\n{}", files.down.trim_end()))?;
+        output::line(&format!("-- {name}/up.sql\n{}", files.up))?;
+        output::line(&format!("-- {name}/down.sql\n{}", files.down.trim_end()))?;
         return Ok(Ended::Done);
     }
     let folder = find_folder(args.migration_dir.as_deref())?;
     match args.locked {
-        true => compare(files, &folder, name, out),
-        false => write(files, &folder, name, out),
+        true => compare(files, &folder, name),
+        false => write(files, &folder, name),
     }
 }
 
@@ -47,7 +42,7 @@ pub fn file_name(table: &str) -> String {
     table.replace(|c| !is_plain(c), "_")
 }
 
-fn write(files: &Files, folder: &Path, name: &str, out: &mut Output) -> Result<Ended, Error> {
+fn write(files: &Files, folder: &Path, name: &str) -> Result<Ended, Error> {
     create_folders(folder)?;
     let time = chrono::Utc::now().format("%Y-%m-%d-%H%M%S").to_string();
     let own = loop {
@@ -56,7 +51,7 @@ fn write(files: &Files, folder: &Path, name: &str, out: &mut Output) -> Result<E
             break own;
         }
     };
-    fill(files, &own, out)?;
+    fill(files, &own)?;
     Ok(Ended::Done)
 }
 
@@ -110,11 +105,11 @@ fn create_folders(folder: &Path) -> Result<(), Error> {
     })
 }
 
-fn fill(files: &Files, folder: &Path, out: &mut Output) -> Result<(), Error> {
+fn fill(files: &Files, folder: &Path) -> Result<(), Error> {
     for (file, text) in files.named() {
         let file = folder.join(file);
         fs::write(&file, text).map_err(|source| Error::file(&file, source))?;
-        out.line(&format!("Creating {}", shown(&file)))?;
+        output::line(&format!("Creating {}", shown(&file)))?;
     }
     Ok(())
 }
@@ -128,13 +123,13 @@ pub enum Written {
 }
 
 /// Writes the migration in this folder, or compares it with the one that is there.
-pub fn write_once(files: &Files, folder: &Path, out: &mut Output) -> Result<Written, Error> {
+pub fn write_once(files: &Files, folder: &Path) -> Result<Written, Error> {
     match folder.is_dir() {
         false => {
             create_folders(folder)?;
-            fill(files, folder, out).map(|()| Written::Now)
+            fill(files, folder).map(|()| Written::Now)
         }
-        true => Ok(match differs(files, folder, out)? {
+        true => Ok(match differs(files, folder)? {
             true => Written::Otherwise,
             false => Written::Before,
         }),
@@ -142,23 +137,23 @@ pub fn write_once(files: &Files, folder: &Path, out: &mut Output) -> Result<Writ
 }
 
 /// Whether the newest migration of this name is what would be written.
-fn compare(files: &Files, folder: &Path, name: &str, out: &mut Output) -> Result<Ended, Error> {
+fn compare(files: &Files, folder: &Path, name: &str) -> Result<Ended, Error> {
     let Some(newest) = newest(folder, name)? else {
-        out.note(&format!(
+        output::note(&format!(
             "there is no migration `…_{name}` in {}: write it by `diesel-sharded generate` without --locked",
             shown(folder)
         ));
         return Ok(Ended::LeftOver);
     };
-    if differs(files, &newest, out)? {
+    if differs(files, &newest)? {
         return Ok(Ended::LeftOver);
     }
-    out.line(&format!("{} is up to date", shown(&newest)))?;
+    output::line(&format!("{} is up to date", shown(&newest)))?;
     Ok(Ended::Done)
 }
 
 /// Whether the files in this folder have other texts, and which texts they should have.
-fn differs(files: &Files, folder: &Path, out: &Output) -> Result<bool, Error> {
+fn differs(files: &Files, folder: &Path) -> Result<bool, Error> {
     let mut differs = false;
     for (file, text) in files.named() {
         let file = folder.join(file);
@@ -168,7 +163,7 @@ fn differs(files: &Files, folder: &Path, out: &Output) -> Result<bool, Error> {
             there => there.map_err(|source| Error::file(&file, source))?,
         };
         if there.trim() != text.trim() {
-            out.note(&format!(
+            output::note(&format!(
                 "{} is not what would be written now:\n{}",
                 shown(&file),
                 text.trim_end()

@@ -13,6 +13,16 @@ pub fn nearest<'n>(name: &str, names: impl IntoIterator<Item = &'n String>) -> V
     like.into_iter().take(3).map(|(_, name)| name).collect()
 }
 
+/// `; did you mean …?`
+pub fn like<S: AsRef<str>>(similar: &[S]) -> String {
+    let names = similar.iter().map(|name| format!("`{}`", name.as_ref()));
+    let names: Vec<_> = names.collect();
+    match names.is_empty() {
+        true => String::new(),
+        false => format!("; did you mean {}?", names.join(" or ")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

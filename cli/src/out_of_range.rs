@@ -1,16 +1,16 @@
 //! Rows whose totals their columns do not hold: base and shards together leave the range, or the base is no number.
 
-use bigdecimal::{BigDecimal, ToPrimitive};
 use diesel::prelude::*;
 use diesel_sharded::backend::Dialect;
 use diesel_sharded::model::{ShardsColumn, TableName};
 use serde::Serialize;
 
 use crate::connection::AnyConnection;
-use crate::key::{Key, KeyValues, Keyed};
+use crate::key::{Key, KeyValues};
 use crate::output::Note;
+use crate::sharded::Sharded;
 use crate::statement::sql;
-use crate::sums::{self, HALF, LOWER, Number, Total, fits, range};
+use crate::sums::{Number, Total, fits, range};
 
 /// So many of a field are named.
 const NAMED: usize = 20;
@@ -18,10 +18,8 @@ const NAMED: usize = 20;
 /// The sums of a field's shards by key, under an alias that no table has.
 const SUMS: &str = "diesel_sharded_sums";
 
-/// The columns beside the key there, which may have any name: the sums, or their halves.
+/// The sum beside the key there, which may have any name.
 const ADDED: &str = "diesel_sharded_added";
-const HIGH: &str = "diesel_sharded_high";
-const LOW: &str = "diesel_sharded_low";
 
 /// One row, and the field whose total it is.
 #[derive(Debug, PartialEq, Eq, Serialize)]
@@ -34,13 +32,13 @@ pub struct OutOfRange {
 
 impl OutOfRange {
     /// The total of a field, if its column does not hold it.
-    pub fn of(keyed: Keyed<'_>, key: &Key, field: &ShardsColumn, total: &Total) -> Option<Self> {
+    pub fn of(sharded: &Sharded, key: &Key, field: &ShardsColumn, total: &Total) -> Option<Self> {
         let total = total.sum();
         let fits = total
             .as_ref()
-            .is_some_and(|total| fits(keyed.dialect, field, total));
+            .is_some_and(|total| fits(sharded.dialect, field, total));
         (!fits).then(|| OutOfRange {
-            key: key.values(keyed.sharded),
+            key: key.values(sharded),
             field: field.name().to_owned(),
             total: total.map(Number),
         })
@@ -54,15 +52,17 @@ impl OutOfRange {
     /// WHERE "videos"."likes" IS NULL OR "videos"."likes" + "sums"."added" NOT BETWEEN -2147483648 AND 2147483647
     /// ORDER BY "videos"."id" LIMIT 20
     /// ```
-    pub fn read(keyed: Keyed<'_>, conn: &mut AnyConnection) -> QueryResult<Vec<Self>> {
+    pub fn read(sharded: &Sharded, conn: &mut AnyConnection) -> QueryResult<Vec<Self>> {
         let mut found = vec![];
-        let columns = keyed.sharded.key().len();
-        for field in keyed.fields() {
-            for row in sql!(find(keyed, field)).rows(conn)? {
+        let columns = sharded.key().len();
+        for field in sharded.fields() {
+            let mut of_field = vec![];
+            for row in sql!(find(sharded, field)).rows(conn)? {
                 let key = Key::read(columns, &row)?;
                 let total = Total::read(&row, columns)?;
-                found.extend(OutOfRange::of(keyed, &key, field, &total));
+                of_field.extend(OutOfRange::of(sharded, &key, field, &total));
             }
+            found.extend(of_field.into_iter().take(NAMED));
         }
         Ok(found)
     }
@@ -88,43 +88,30 @@ impl OutOfRange {
     }
 }
 
-fn find(keyed: Keyed<'_>, field: &ShardsColumn) -> String {
-    let (parent, shards) = (keyed.parent(), keyed.shards());
-    let base = keyed.column(&parent, field.name());
-    let added = keyed.column(&shards, field.name());
-    let halves = sums::by_halves(keyed.dialect, field);
-    let sums = match halves {
-        true => format!("SUM({added} >> {HALF}) AS {HIGH}, SUM({added} & {LOWER}) AS {LOW}"),
-        false => format!("SUM({added}) AS {ADDED}"),
+fn find(sharded: &Sharded, field: &ShardsColumn) -> String {
+    let (parent, shards) = (sharded.parent(), sharded.shards());
+    let base = sharded.column(&parent, field.name());
+    let added = sharded.column(&shards, field.name());
+    let (sum, near, limit) = match sharded.sums_overflow(field) {
+        // As doubles: all that are near the ends of the range, of which [`OutOfRange::of`] leaves those that fit.
+        true => ("TOTAL", " * 0.99", String::new()),
+        false => ("SUM", "", format!(" LIMIT {NAMED}")),
     };
-    let is_beyond = match (range(keyed.dialect, field), halves) {
-        (None, _) if keyed.dialect == Dialect::Postgres => format!(" OR {base} = 'NaN'"),
-        (None, _) => String::new(),
-        (Some((least, greatest)), false) => {
+    let is_beyond = match range(sharded.dialect, field) {
+        None if sharded.dialect == Dialect::Postgres => format!(" OR {base} = 'NaN'"),
+        None => String::new(),
+        Some((least, greatest)) => {
             let (least, greatest) = (Number(least), Number(greatest));
-            format!(" OR {base} + {SUMS}.{ADDED} NOT BETWEEN {least} AND {greatest}")
-        }
-        (Some((least, greatest)), true) => {
-            let (least, greatest) = (high_less(&base, least), high_less(&base, greatest + 1));
-            format!(" OR {least} < 0 OR {greatest} >= 0")
+            format!(" OR {base} + {SUMS}.{ADDED} NOT BETWEEN {least}{near} AND {greatest}{near}")
         }
     };
     format!(
-        "SELECT {}, {} FROM {parent} JOIN (SELECT {key}, {sums} FROM {shards} GROUP BY {key}) AS {SUMS} ON {} \
-         WHERE {base} IS NULL{is_beyond} ORDER BY {} LIMIT {NAMED}",
-        keyed.key_as_texts(&parent),
-        keyed.total(field),
-        keyed.same_key(SUMS, &parent),
-        keyed.key(&parent),
-        key = keyed.key(&shards),
-    )
-}
-
-/// The upper half of base + shards - `less`, which is negative where all of it is. On SQLite, whose integers have 64 bits.
-fn high_less(base: &str, less: BigDecimal) -> String {
-    let less = less.to_i128().unwrap_or_default(); // an integer of 64 bits, or the next one
-    let (high, low) = (less >> HALF, less & i128::from(LOWER));
-    format!(
-        "({base} >> {HALF}) + {SUMS}.{HIGH} - ({high}) + ((({base} & {LOWER}) + {SUMS}.{LOW} - {low}) >> {HALF})"
+        "SELECT {}, {} FROM {parent} JOIN (SELECT {key}, {sum}({added}) AS {ADDED} FROM {shards} GROUP BY {key}) AS {SUMS} ON {} \
+         WHERE {base} IS NULL{is_beyond} ORDER BY {}{limit}",
+        sharded.key_as_texts(&parent),
+        sharded.total(field),
+        sharded.same_key(SUMS, &parent),
+        sharded.key_of(&parent),
+        key = sharded.key_of(&shards),
     )
 }

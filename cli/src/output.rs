@@ -2,6 +2,8 @@
 
 use std::fmt;
 use std::io::{self, ErrorKind, IsTerminal, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use diesel::prelude::*;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
@@ -10,70 +12,70 @@ use serde::Serialize;
 use crate::args::Form;
 use crate::error::Error;
 
-pub struct Output {
-    to: Box<dyn Write>,
-    /// Whether its reader is gone.
-    closed: bool,
+/// Whether the reader of the results is gone.
+static CLOSED: AtomicBool = AtomicBool::new(false);
+
+/// The bar that stands on the terminal. All other lines are written above it.
+static BAR: Mutex<Option<ProgressBar>> = Mutex::new(None);
+
+fn the_bar() -> MutexGuard<'static, Option<ProgressBar>> {
+    BAR.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Output {
-    pub fn stdout() -> Self {
-        Output {
-            to: Box::new(io::stdout()),
-            closed: false,
+fn above_the_bar<T>(write: impl FnOnce() -> T) -> T {
+    match &*the_bar() {
+        Some(bar) => bar.suspend(write),
+        None => write(),
+    }
+}
+
+/// Whether nobody reads any more.
+pub fn is_closed() -> bool {
+    CLOSED.load(Ordering::Relaxed)
+}
+
+/// Begins again at the top of a terminal, and prints a line's text between blocks elsewhere.
+pub fn block(head: &str) -> Result<(), Error> {
+    match io::stdout().is_terminal() {
+        true => line(&format!("\x1b[H\x1b[J{head}")),
+        false => line(head),
+    }
+}
+
+pub fn line(line: &str) -> Result<(), Error> {
+    match above_the_bar(|| writeln!(io::stdout(), "{line}")) {
+        // A reader such as `head` has seen enough; the work goes on.
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => {
+            CLOSED.store(true, Ordering::Relaxed);
+            Ok(())
         }
+        written => written.map_err(Error::Output),
     }
+}
 
-    /// Whether nobody reads any more.
-    pub fn is_closed(&self) -> bool {
-        self.closed
-    }
+/// Beside the results.
+pub fn note(note: &str) {
+    // Whoever closed the standard error does not want to know.
+    let _ = above_the_bar(|| writeln!(io::stderr(), "{note}"));
+}
 
-    /// Begins again at the top of a terminal, and prints a line's text between blocks elsewhere.
-    pub fn block(&mut self, head: &str) -> Result<(), Error> {
-        match io::stdout().is_terminal() {
-            true => self.line(&format!("\x1b[H\x1b[J{head}")),
-            false => self.line(head),
-        }
-    }
+/// A value for programs.
+pub fn json(value: &impl Serialize) -> Result<(), Error> {
+    json_text(serde_json::to_string_pretty(value))
+}
 
-    pub fn line(&mut self, line: &str) -> Result<(), Error> {
-        match writeln!(self.to, "{line}") {
-            // A reader such as `head` has seen enough; the work goes on.
-            Err(error) if error.kind() == ErrorKind::BrokenPipe => {
-                self.closed = true;
-                Ok(())
-            }
-            written => written.map_err(Error::Output),
-        }
-    }
+/// One of several values for programs.
+pub fn json_line(value: &impl Serialize) -> Result<(), Error> {
+    json_text(serde_json::to_string(value))
+}
 
-    /// Beside the results.
-    pub fn note(&self, note: &str) {
-        let _ = writeln!(io::stderr(), "{note}"); // whoever closed it does not want to know
-    }
+fn json_text(text: serde_json::Result<String>) -> Result<(), Error> {
+    line(&text.map_err(|error| Error::Output(error.into()))?)
+}
 
-    /// A value for programs.
-    pub fn json(&mut self, value: &impl Serialize) -> Result<(), Error> {
-        self.json_text(serde_json::to_string_pretty(value))
-    }
-
-    /// One of several values for programs.
-    pub fn json_line(&mut self, value: &impl Serialize) -> Result<(), Error> {
-        self.json_text(serde_json::to_string(value))
-    }
-
-    fn json_text(&mut self, text: serde_json::Result<String>) -> Result<(), Error> {
-        self.line(&text.map_err(|error| Error::Output(error.into()))?)
-    }
-
-    /// Columns under their names, numbers to the right.
-    pub fn table(&mut self, names: &[&str], rows: &[Vec<String>]) -> Result<(), Error> {
-        for line in aligned(names, rows) {
-            self.line(&line)?;
-        }
-        Ok(())
-    }
+/// Columns under their names, numbers to the right.
+pub fn table(names: &[&str], rows: &[Vec<String>]) -> Result<(), Error> {
+    aligned(names, rows).iter().try_for_each(|row| line(row))
 }
 
 fn aligned(names: &[&str], rows: &[Vec<String>]) -> Vec<String> {
@@ -114,8 +116,8 @@ pub struct Note {
 }
 
 impl Note {
-    pub fn new(says: String, remedy: impl Into<String>) -> Self {
-        let remedy = remedy.into();
+    pub fn new(says: impl Into<String>, remedy: impl Into<String>) -> Self {
+        let (says, remedy) = (says.into(), remedy.into());
         Note { says, remedy }
     }
 
@@ -158,7 +160,14 @@ pub fn bar(
         Err(_) => bar, // it is a constant
     };
     bar.tick(); // shows it before the first batch is done
+    *the_bar() = Some(bar.clone());
     Ok(bar)
+}
+
+/// Takes the bar away.
+pub fn end_bar(bar: &ProgressBar) {
+    bar.finish_and_clear();
+    *the_bar() = None;
 }
 
 fn rate(state: &ProgressState, to: &mut dyn fmt::Write) {

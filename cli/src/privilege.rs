@@ -4,13 +4,12 @@ use diesel::prelude::*;
 use diesel::result::{DatabaseErrorKind, Error as DieselError};
 use diesel_sharded::Error as ShardedError;
 use diesel_sharded::backend::Dialect;
-use diesel_sharded::described::DescribedTable;
 use diesel_sharded::model::{ShardsColumn, TableName};
 
 use crate::connection::AnyConnection;
 use crate::error::Error;
-use crate::sharded::names;
-use crate::statement::{Part, Statement, quoted, quoted_table, sql};
+use crate::sharded::{Sharded, names};
+use crate::statement::{quoted, quoted_table};
 
 /// A privilege on a table that a command needs; enough on these columns, if there are some.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,7 +37,7 @@ impl<'t> Need<'t> {
     }
 
     /// Those for reading totals.
-    pub fn to_read(sharded: &'t DescribedTable) -> [Self; 2] {
+    pub fn to_read(sharded: &'t Sharded) -> [Self; 2] {
         let columns = [names(sharded.key()), names(sharded.fields())].concat();
         [
             Need::of_columns("SELECT", columns, sharded.table()),
@@ -55,66 +54,43 @@ impl<'t> Need<'t> {
         fields.map(move |field| Need::of_columns("UPDATE", vec![field.name()], table))
     }
 
-    /// Whether the role of this connection has it, by the catalogs. It lacks none on a table that is gone.
+    /// Whether the role of this connection has it on the table or on each of the columns, by the catalogs. It lacks none on a table
+    /// that is gone.
     fn is_granted(&self, conn: &mut AnyConnection) -> QueryResult<bool> {
-        let asked = match conn.dialect() {
-            Dialect::Postgres => self.on_postgres(),
-            _ => self.on_mysql(),
+        let is_postgres = conn.dialect() == Dialect::Postgres;
+        let schema = match self.table.schema() {
+            Some(schema) => schema.to_owned(),
+            None if is_postgres => String::new(),
+            None => conn.database()?,
         };
-        let rows = asked.rows(conn)?;
-        let granted = rows.first().and_then(|row| row.get(0));
-        Ok(granted.is_none_or(|granted| granted == "1"))
-    }
-
-    /// ` OR (… AND …)`, of each column.
-    fn or_columns(&self, of_column: impl Fn(&str) -> Statement) -> Option<Statement> {
-        let columns = self.columns.iter().map(|column| of_column(column));
-        let all = Statement::joined(" AND ", columns);
-        (!self.columns.is_empty()).then(|| sql! { " OR (", all, ")" })
-    }
-
-    fn on_postgres(&self) -> Statement {
-        let privilege = || Part::text(self.privilege);
-        let or_columns = self.or_columns(|column| {
-            sql! { "has_column_privilege(c.oid, ", Part::text(column), ", ", privilege(), ")" }
-        });
-        let is_there = match self.table.schema() {
-            Some(schema) => sql! {
-                "c.relnamespace = (SELECT n.oid FROM pg_namespace n WHERE n.nspname = ", Part::text(schema), ")"
-            },
-            None => "pg_table_is_visible(c.oid)".into(),
+        let mut is = |query: &str, texts: &[&str]| {
+            let granted = conn.text(query, texts)?;
+            QueryResult::Ok(granted.is_none_or(|granted| granted == "1"))
         };
-        sql! {
-            "SELECT CASE WHEN has_table_privilege(c.oid, ", privilege(), ")", or_columns, " THEN '1' ELSE '0' END ",
-            "FROM pg_class c WHERE c.relname = ", Part::text(self.table.name()), " AND ", is_there
+        let (on_table, on_column) = match is_postgres {
+            true => (
+                catalog!("postgres/", "table_privilege"),
+                catalog!("postgres/", "column_privilege"),
+            ),
+            false => (
+                catalog!("mysql/", "table_privilege"),
+                catalog!("mysql/", "column_privilege"),
+            ),
+        };
+        // As many of these as the query asks for.
+        let (privilege, name, schema) = (self.privilege, self.table.name(), &*schema);
+        if is(
+            on_table,
+            &[privilege, name, schema, schema, privilege, privilege],
+        )? {
+            return Ok(true);
         }
-    }
-
-    /// The views show the privileges of others too to a role that may see them.
-    fn on_mysql(&self) -> Statement {
-        let schema = || match self.table.schema() {
-            Some(schema) => Part::text(schema).into(),
-            None => Statement::from("DATABASE()"),
-        };
-        let mine = |view: &str, which: Statement| {
-            sql! {
-                "EXISTS (SELECT 1 FROM information_schema.", view, " v WHERE REPLACE(v.GRANTEE, '''', '') = CURRENT_USER() ",
-                "AND v.PRIVILEGE_TYPE = ", Part::text(self.privilege), which, ")"
+        for column in &self.columns {
+            if !is(on_column, &[column, privilege, name, schema, schema])? {
+                return Ok(false);
             }
-        };
-        let of_table = || {
-            let name = Part::text(self.table.name());
-            sql! { " AND v.TABLE_SCHEMA = ", schema(), " AND v.TABLE_NAME = ", name }
-        };
-        let or_columns = self.or_columns(|column| {
-            let of_column = sql! { of_table(), " AND v.COLUMN_NAME = ", Part::text(column) };
-            mine("COLUMN_PRIVILEGES", of_column)
-        });
-        let in_schema = sql! { " AND ", schema(), " LIKE v.TABLE_SCHEMA" };
-        sql! {
-            "SELECT CASE WHEN ", mine("USER_PRIVILEGES", Statement::default()), " OR ", mine("SCHEMA_PRIVILEGES", in_schema),
-            " OR ", mine("TABLE_PRIVILEGES", of_table()), or_columns, " THEN '1' ELSE '0' END"
         }
+        Ok(!self.columns.is_empty())
     }
 
     /// The columns of an `UPDATE`: other privileges are granted on a table.
@@ -167,8 +143,7 @@ pub fn explained(error: Error, needs: &[Need<'_>], conn: &mut AnyConnection) -> 
     let found = match conn.dialect() {
         Dialect::Postgres => of_postgres(&says, needs, &role, conn).unwrap_or_default(),
         Dialect::Mysql => {
-            let database = conn.text("SELECT CAST(DATABASE() AS CHAR)", &[]);
-            let database = database.ok().flatten().unwrap_or_default();
+            let database = conn.database().unwrap_or_default();
             // What the roles of a user may do the catalogs do not show.
             let denied = match enabled_roles(conn).is_ok_and(|roles| roles.is_empty()) {
                 true => denied(needs, conn).unwrap_or_default(),
@@ -211,13 +186,7 @@ fn of_postgres(
     if !denied.is_empty() {
         return Ok(Some(lacked(Dialect::Postgres, &denied, role)));
     }
-    let objects = "SELECT 'SELECT', '', n.nspname::text, c.relname::text, CASE WHEN pg_table_is_visible(c.oid) THEN '1' ELSE '0' END AS plain \
-         FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
-         WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f') AND NOT has_table_privilege(c.oid, 'SELECT') AND strpos(?, c.relname::text) > 0 \
-         UNION ALL SELECT CASE WHEN has_schema_privilege(n.oid, 'USAGE') THEN 'CREATE' ELSE 'USAGE' END, 'SCHEMA ', '', \
-         n.nspname::text, '1' FROM pg_namespace n \
-         WHERE NOT (has_schema_privilege(n.oid, 'USAGE') AND has_schema_privilege(n.oid, 'CREATE')) \
-             AND strpos(?, n.nspname::text) > 0 ORDER BY plain DESC";
+    let objects = catalog!("postgres/", "refused_objects");
     for object in conn.rows(objects, &[says, says])? {
         let (privilege, before, name) = (object.text(0)?, object.text(1)?, object.text(3)?);
         let schema = (object.get(4) == Some("0")).then(|| object.text(2));
@@ -255,37 +224,34 @@ pub fn lacked(dialect: Dialect, needs: &[Need<'_>], role: &str) -> Lack {
             tables.push(need.table);
         }
     }
-    let list = |table: TableName<'_>, name: &dyn Fn(&str) -> String| {
+    let (mut what, mut grants) = (vec![], vec![]);
+    for table in tables {
         let of_table = || needs.iter().filter(|need| need.table == table);
-        let mut listed: Vec<String> = vec![];
-        for need in of_table() {
-            let same = of_table().filter(|other| other.privilege == need.privilege);
-            let columns = same.flat_map(|need| need.granted_columns());
-            let columns: Vec<_> = columns.map(|column| name(column)).collect();
-            let text = match columns.is_empty() {
-                true => need.privilege.to_owned(),
-                false => format!("{} ({})", need.privilege, columns.join(", ")),
-            };
-            if !listed.contains(&text) {
-                listed.push(text);
+        let list = |name: &dyn Fn(&str) -> String| {
+            let mut listed: Vec<String> = vec![];
+            for need in of_table() {
+                let same = of_table().filter(|other| other.privilege == need.privilege);
+                let columns = same.flat_map(|need| need.granted_columns());
+                let columns: Vec<_> = columns.map(|column| name(column)).collect();
+                let text = match columns.is_empty() {
+                    true => need.privilege.to_owned(),
+                    false => format!("{} ({})", need.privilege, columns.join(", ")),
+                };
+                if !listed.contains(&text) {
+                    listed.push(text);
+                }
             }
-        }
-        listed.join(", ")
-    };
-    let what = tables
-        .iter()
-        .map(|table| format!("{} ON {table}", list(*table, &str::to_owned)));
-    let grants = tables.iter().map(|table| {
+            listed.join(", ")
+        };
+        what.push(format!("{} ON {table}", list(&str::to_owned)));
         let (list, on) = (
-            list(*table, &|name| quoted(dialect, name)),
-            quoted_table(dialect, *table),
+            list(&|name| quoted(dialect, name)),
+            quoted_table(dialect, table),
         );
-        format!("GRANT {list} ON {on} TO {role}")
-    });
-    Lack {
-        what: what.collect::<Vec<_>>().join(" and "),
-        grants: grants.collect(),
+        grants.push(format!("GRANT {list} ON {on} TO {role}"));
     }
+    let what = what.join(" and ");
+    Lack { what, grants }
 }
 
 /// MySQL's privileges to define tables, which are granted on a database: the tables are not there yet.

@@ -2,7 +2,7 @@
 
 use diesel::prelude::*;
 use diesel::result::{DatabaseErrorKind, Error as DieselError};
-use diesel_sharded::described::DescribedTable;
+use diesel_sharded::Error as ShardedError;
 use diesel_sharded::model::ShardsColumn;
 use serde::Serialize;
 
@@ -11,81 +11,76 @@ use crate::connection::{AnyConnection, read_only};
 use crate::error::Error;
 use crate::exit::Ended;
 use crate::fold::Pauses;
-use crate::interrupt::Interrupt;
-use crate::key::{Key, KeyValues, Keyed, as_text};
-use crate::output::{Output, bar, plural};
+use crate::interrupt;
+use crate::key::{Key, KeyValues, as_text};
+use crate::output::{self, bar, end_bar, plural};
 use crate::privilege::{Need, explained};
-use crate::repair::{Compared, Found, Mode, Range, Reason, Recount, RepairError};
+use crate::repair::{Compared, Mode};
+use crate::sharded::{self, Sharded};
+use crate::shell;
 use crate::statement::sql;
 use crate::sums::Number;
-use crate::{sharded, shell};
 
-/// The subcommand that runs, and its options for the command line that goes on, each behind a space.
-#[derive(Debug, Clone, Copy)]
-pub struct Again<'a> {
-    pub command: &'static str,
-    pub options: &'a str,
-}
-
+/// `command` is the one that runs. `options` are those of the command line that goes on, each behind a space.
 pub fn run(
     args: &RecountArgs,
     mode: Mode,
-    again: Again<'_>,
+    command: &str,
+    options: &str,
     conn: &mut AnyConnection,
-    interrupt: &Interrupt,
-    out: &mut Output,
 ) -> Result<Ended, Error> {
-    let found = sharded::find(&args.table, conn)?;
-    let sharded = &found.table;
+    interrupt::handle_in_batches()?;
+    let sharded = &sharded::find(&args.table, conn)?;
     let after = match &*args.after {
         [] => None,
         after => Some(Key::parse(sharded, after)?),
     };
+    let field = sharded.field(&args.field)?;
+    let words = [command, sharded.table().as_str(), field.name()];
     let recounting = Recounting {
-        keyed: found.keyed(),
-        field: sharded::field(sharded, &args.field)?,
+        sharded,
+        field,
         args,
         mode,
-        again,
+        again: shell::command(words) + options,
     };
-    recounting.run(after, conn, interrupt, out)
+    recounting.run(after, conn)
 }
 
-struct Recounting<'a> {
-    keyed: Keyed<'a>,
-    field: &'a ShardsColumn,
-    args: &'a RecountArgs,
+pub struct Recounting<'a> {
+    pub sharded: &'a Sharded,
+    pub field: &'a ShardsColumn,
+    pub args: &'a RecountArgs,
     mode: Mode,
-    again: Again<'a>,
+    /// The command line that begins anew.
+    again: String,
 }
 
 impl Recounting<'_> {
-    fn run(
-        &self,
-        mut last: Option<Key>,
-        conn: &mut AnyConnection,
-        interrupt: &Interrupt,
-        out: &mut Output,
-    ) -> Result<Ended, Error> {
-        let (sharded, form) = (self.keyed.sharded, self.args.form);
+    fn run(&self, mut last: Option<Key>, conn: &mut AnyConnection) -> Result<Ended, Error> {
+        let (sharded, form) = (self.sharded, self.args.form);
         let bar = bar(form, sharded.table().as_str(), || {
             self.count(last.as_ref(), conn)
         });
         let bar = bar.map_err(|error| self.explained(error.into(), conn))?;
-        interrupt.write_beside(&bar);
         let batch = self.args.batch as usize;
-        let mut pauses = Pauses::at_most_per_second(self.args.at_most_per_second, batch, interrupt);
+        let mut pauses = Pauses::at_most_per_second(self.args.at_most_per_second, batch);
         let size = pauses.batch();
-        let mut report = RecountReport::of(sharded, self.field, self.mode);
+        let mut report = RecountReport {
+            table: sharded.table().to_string(),
+            field: self.field.name().to_owned(),
+            repaired: (self.mode == Mode::Repair).then_some(0),
+            ..RecountReport::default()
+        };
         let mut is_left = true;
         let error = loop {
-            let (keys, found) = match self.next(size, last.as_ref(), conn) {
+            let (keys, drifts) = match self.next(size, last.as_ref(), conn) {
                 Ok(batch) => batch,
                 Err(error) => break Some(self.explained(error, conn)),
             };
-            for drift in report.add(sharded, keys.len(), &found, self.args.show) {
+            for drift in report.add(sharded, keys.len(), &drifts, self.args.show) {
                 if form.is_text() {
-                    bar.suspend(|| out.line(&drift.text()))?;
+                    output::line(&drift.text())?;
                 }
             }
             is_left = keys.len() == size;
@@ -95,113 +90,88 @@ impl Recounting<'_> {
             }
             pauses.after_batch(keys.len());
             bar.inc(keys.len() as u64); // behind the pause, which is a part of the rate
-            if interrupt.came() {
+            if interrupt::came() {
                 break None;
             }
         };
-        bar.finish_and_clear();
+        end_bar(&bar);
         let error = match error {
             Some(error) if report.compared == 0 => return Err(error),
             error => error,
         };
-        let interrupted = error.is_none() && is_left;
-        let go_on = (error.is_some() || interrupted).then(|| self.go_on(last.as_ref()));
-        report.end(form, go_on.clone(), interrupted, out)?;
-        if let (Some(error), Some(go_on)) = (error, go_on) {
-            return Err(error.unfinished(go_on));
-        }
-        Ok(match interrupted {
-            true => Ended::Interrupted,
-            false => Ended::left_over_if(report.is_left_over()),
-        })
-    }
-
-    /// The command line that compares the rest.
-    fn go_on(&self, last: Option<&Key>) -> String {
-        let sharded = self.keyed.sharded;
-        let after = last.map(|last| last.after_arguments(sharded));
-        let words = [
-            self.again.command,
-            sharded.table().as_str(),
-            self.field.name(),
-        ];
-        shell::command(words) + self.again.options + &after.unwrap_or_default()
+        let go_on = (error.is_some() || is_left).then(|| {
+            let after = last.map(|last| last.after_arguments(sharded));
+            self.again.clone() + &after.unwrap_or_default()
+        });
+        report.end(form, go_on.clone())?;
+        Ended::of(error, go_on, report.is_left_over())
     }
 
     fn explained(&self, error: Error, conn: &mut AnyConnection) -> Error {
-        let sharded = self.keyed.sharded;
-        let mut needs = Need::to_read(sharded).to_vec();
+        let mut needs = Need::to_read(self.sharded).to_vec();
         if self.mode == Mode::Repair {
             let field = std::slice::from_ref(self.field);
-            needs.extend(Need::to_update(field, sharded.table()));
+            needs.extend(Need::to_update(field, self.sharded.table()));
         }
         explained(error, &needs, conn)
     }
 
     fn count(&self, after: Option<&Key>, conn: &mut AnyConnection) -> QueryResult<u64> {
-        let parent = self.keyed.parent();
-        let count = as_text(self.keyed.dialect, "COUNT(*)");
-        let behind = self.keyed.where_behind(&parent, after);
+        let parent = self.sharded.parent();
+        let count = as_text(self.sharded.dialect, "COUNT(*)");
+        let behind = self.sharded.where_behind(&parent, after);
         sql!(format!("SELECT {count} FROM {parent}"), behind).number(conn)
     }
 
-    /// Compares the next rows, and repairs them if it should. Their keys, in order.
+    /// Compares the next rows, and repairs them if it should. Their keys, in order, and those that differ.
     fn next(
         &self,
         size: usize,
         after: Option<&Key>,
         conn: &mut AnyConnection,
-    ) -> Result<(Vec<Key>, Found), Error> {
-        let (keyed, parent) = (self.keyed, self.keyed.parent());
+    ) -> Result<(Vec<Key>, Vec<Compared>), Error> {
+        let (sharded, parent) = (self.sharded, self.sharded.parent());
         let pick = sql!(
-            format!("SELECT {} FROM {parent}", keyed.key_as_texts(&parent)),
-            keyed.where_behind(&parent, after),
-            format!(" ORDER BY {} LIMIT {size}", keyed.key(&parent))
+            format!("SELECT {} FROM {parent}", sharded.key_as_texts(&parent)),
+            sharded.where_behind(&parent, after),
+            format!(" ORDER BY {} LIMIT {size}", sharded.key_of(&parent))
         );
-        let columns = keyed.sharded.key().len();
+        let columns = sharded.key().len();
         let rows = pick.rows(conn)?;
         let keys = rows.iter().map(|row| Key::read(columns, row));
         let keys: Vec<_> = keys.collect::<QueryResult<_>>()?;
         let Some(last) = keys.last() else {
-            return Ok((keys, Found::default()));
+            return Ok((keys, vec![]));
         };
         if after == Some(last) {
-            return Err(last.no_way_behind(keyed.sharded));
+            return Err(last.no_way_behind(sharded));
         }
-        let range = Range { after, last };
-        let recount = Recount {
-            keyed,
-            field: self.field,
-            query: &self.args.recount,
-        };
         // The query may call functions that write.
-        let drifts = read_only(conn, |conn| recount.drifts(&range, conn));
+        let drifts = read_only(conn, |conn| self.drifts(after, last, conn));
         let drifts = drifts.map_err(|error| self.of_recount(error))?;
-        let found = match self.mode {
-            Mode::Repair if !drifts.is_empty() => recount.repair(&range, &drifts, conn)?,
-            _ => Found {
-                drifts,
-                ..Found::default()
-            },
+        let drifts = match self.mode {
+            Mode::Repair if !drifts.is_empty() => self.repair(after, last, &drifts, conn)?,
+            _ => drifts,
         };
-        Ok((keys, found))
+        Ok((keys, drifts))
     }
 
     /// An error of the first comparison, which is the recount's unless the connection was lost.
-    fn of_recount(&self, error: RepairError) -> Error {
+    fn of_recount(&self, error: Error) -> Error {
         match error {
-            RepairError::Diesel(DieselError::DatabaseError(kind, information))
-                if !matches!(kind, DatabaseErrorKind::ClosedConnection) =>
-            {
-                let columns = self.keyed.sharded.key().len();
+            Error::Database(ShardedError::Diesel(DieselError::DatabaseError(
+                kind,
+                information,
+            ))) if !matches!(kind, DatabaseErrorKind::ClosedConnection) => {
+                let columns = self.sharded.key().len();
                 Error::Recount(information.message().to_owned(), columns)
             }
-            error => error.into(),
+            error => error,
         }
     }
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 pub struct RecountReport {
     table: String,
     field: String,
@@ -226,13 +196,13 @@ pub struct DriftReport {
 }
 
 impl DriftReport {
-    fn of(sharded: &DescribedTable, drift: &Compared, left: Option<&Reason>) -> Self {
+    fn of(sharded: &Sharded, drift: &Compared) -> Self {
         DriftReport {
             key: drift.key.values(sharded),
             total: Number(drift.total.clone()),
             recounted: Number(drift.expected.clone()),
             lacks: Number(&drift.expected - &drift.total),
-            not_repaired: left.map(Reason::to_string),
+            not_repaired: drift.left.clone(),
         }
     }
 
@@ -252,78 +222,54 @@ impl DriftReport {
 }
 
 impl RecountReport {
-    pub fn of(sharded: &DescribedTable, field: &ShardsColumn, mode: Mode) -> Self {
-        RecountReport {
-            table: sharded.table().to_string(),
-            field: field.name().to_owned(),
-            compared: 0,
-            differ: 0,
-            repaired: (mode == Mode::Repair).then_some(0),
-            drifts: vec![],
-            go_on: None,
-        }
-    }
-
     /// Adds the drifts of so many rows. Those that are to be shown, up to so many in all.
-    pub fn add(
+    fn add(
         &mut self,
-        sharded: &DescribedTable,
+        sharded: &Sharded,
         rows: usize,
-        found: &Found,
+        drifts: &[Compared],
         show: usize,
     ) -> &[DriftReport] {
         self.compared += rows;
-        self.differ += found.drifts.len();
+        self.differ += drifts.len();
         if let Some(repaired) = &mut self.repaired {
-            *repaired += found.drifts.len() - found.left.len();
+            *repaired += drifts.iter().filter(|drift| drift.left.is_none()).count();
         }
         let shown = self.drifts.len();
-        for drift in found.drifts.iter().take(show.saturating_sub(shown)) {
-            let left = found.left.iter().find(|(key, _)| *key == drift.key);
-            let left = left.map(|(_, reason)| reason);
-            self.drifts.push(DriftReport::of(sharded, drift, left));
-        }
+        let more = drifts.iter().take(show.saturating_sub(shown));
+        self.drifts
+            .extend(more.map(|drift| DriftReport::of(sharded, drift)));
         &self.drifts[shown..]
     }
 
     /// Prints the sums, or everything as JSON.
-    pub fn end(
-        &mut self,
-        form: Form,
-        go_on: Option<String>,
-        interrupted: bool,
-        out: &mut Output,
-    ) -> Result<(), Error> {
+    fn end(&mut self, form: Form, go_on: Option<String>) -> Result<(), Error> {
         self.go_on = go_on;
         match form {
-            Form { json: true, .. } => out.json(self)?,
+            Form { json: true, .. } => output::json(self)?,
             Form { quiet: true, .. } => {}
-            _ => self.sums(out)?,
+            _ => self.sums()?,
         }
         let unfit = self.unfit();
         if unfit > 0 {
-            out.note(&format!(
+            output::note(&format!(
                 "{unfit} could not be repaired, for the reasons above: give whole numbers, fold first, widen the column, change the CHECK, or let this \
                  role update the rows"
             ));
         }
-        // An error names it itself.
-        if let (true, Some(go_on)) = (interrupted, &self.go_on) {
-            out.note(&format!("interrupted: go on with: {go_on}"));
-        }
         Ok(())
     }
 
-    fn sums(&self, out: &mut Output) -> Result<(), Error> {
+    fn sums(&self) -> Result<(), Error> {
         let shown = self.drifts.len();
         if self.differ > shown {
-            out.line(&format!("… and {} more", self.differ - shown))?;
+            output::line(&format!("… and {} more", self.differ - shown))?;
         }
         let differ = match self.repaired {
             None => format!("{} differ from the recount", self.differ),
             Some(repaired) => format!("{} were not as recounted, {repaired} repaired", self.differ),
         };
-        out.line(&format!(
+        output::line(&format!(
             "{}.{}: {} compared, {differ}",
             self.table,
             self.field,

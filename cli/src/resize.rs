@@ -9,28 +9,20 @@ use diesel_sharded::{Counter, Error as ShardedError};
 
 use crate::args::{Form, ResizeArgs};
 use crate::connection::AnyConnection;
-use crate::error::{Error, like};
+use crate::error::Error;
 use crate::exit::Ended;
-use crate::fold::{FoldReports, Folding, Pauses};
-use crate::interrupt::Interrupt;
-use crate::key::Keyed;
-use crate::nearest::nearest;
-use crate::output::{Output, plural};
+use crate::fold::{Folding, Pauses};
+use crate::interrupt;
+use crate::nearest::{like, nearest};
+use crate::output::{self, plural};
 use crate::privilege::{Need, explained};
-use crate::sharded;
+use crate::sharded::{self, Sharded};
 
-pub fn run(
-    args: &ResizeArgs,
-    options: &str,
-    conn: &mut AnyConnection,
-    interrupt: &Interrupt,
-    out: &mut Output,
-) -> Result<Ended, Error> {
+pub fn run(args: &ResizeArgs, options: &str, conn: &mut AnyConnection) -> Result<Ended, Error> {
+    interrupt::handle_in_batches()?;
     match (&args.counter, &args.table, &args.field) {
-        (Some(name), ..) => counter(name, args, conn, out),
-        (None, Some(table), Some(field)) => {
-            field_of(table, field, args, options, conn, interrupt, out)
-        }
+        (Some(name), ..) => counter(name, args, conn),
+        (None, Some(table), Some(field)) => field_of(table, field, args, options, conn),
         _ => Ok(Ended::Done), // clap asks for one of them
     }
 }
@@ -38,12 +30,7 @@ pub fn run(
 /// So many counters are looked at for a name like one that is not there.
 const SIMILAR_AMONG: u32 = 1000;
 
-fn counter(
-    name: &str,
-    args: &ResizeArgs,
-    conn: &mut AnyConnection,
-    out: &mut Output,
-) -> Result<Ended, Error> {
+fn counter(name: &str, args: &ResizeArgs, conn: &mut AnyConnection) -> Result<Ended, Error> {
     let listed = |prefix: &str, limit, conn: &mut AnyConnection| {
         let list = Counter::list(prefix).limit(limit).load(conn);
         let listed = list.map_err(without_library_tables)?.into_iter();
@@ -63,14 +50,20 @@ fn counter(
     let counter = Counter::named(name);
     let before = counter.shards(conn).map_err(without_library_tables)?;
     let before = plural(before.into(), "shard");
-    if args.dry_run {
-        out.line(&format!("{name}: {before}, would have {}", args.to))?;
-        return Ok(Ended::Done);
+    if !args.dry_run {
+        let resized = counter.resize(args.to, conn);
+        resized.map_err(without_library_tables)?;
     }
-    counter
-        .resize(args.to, conn)
-        .map_err(without_library_tables)?;
-    out.line(&format!("{name}: {before} before, now {}", args.to))?;
+    tell(args, name, &before)
+}
+
+/// The number before, and the one that is set, or would be.
+fn tell(args: &ResizeArgs, what: &str, before: &str) -> Result<Ended, Error> {
+    let to = args.to;
+    output::line(&match args.dry_run {
+        true => format!("{what}: {before}, would have {to}"),
+        false => format!("{what}: {before} before, now {to}"),
+    })?;
     Ok(Ended::Done)
 }
 
@@ -80,13 +73,10 @@ fn field_of(
     args: &ResizeArgs,
     options: &str,
     conn: &mut AnyConnection,
-    interrupt: &Interrupt,
-    out: &mut Output,
 ) -> Result<Ended, Error> {
-    let found = sharded::find(table, conn)?;
-    let (keyed, sharded) = (found.keyed(), &found.table);
-    let field = sharded::field(sharded, field)?;
-    let numbers = shard_counts(keyed, conn);
+    let sharded = &sharded::find(table, conn)?;
+    let field = sharded.field(field)?;
+    let numbers = shard_counts(sharded, conn);
     let numbers = numbers.map_err(|error| explained(error.into(), &needs_of_counts(), conn));
     let mut numbers = numbers?;
     let before = numbers.insert(field.name().into(), args.to);
@@ -94,39 +84,31 @@ fn field_of(
         Some(number) => number.to_string(),
         None => "the number in the application's derive".to_owned(),
     };
-    let named = format!("{}.{}", sharded.table(), field.name());
-    if args.dry_run {
-        out.line(&format!("{named}: {was}, would have {}", args.to))?;
-    } else {
-        let number = sharded.shard_count(field);
-        let resized = number.resize(args.to, conn);
+    if !args.dry_run {
+        let resized = sharded.described.shard_count(field).resize(args.to, conn);
         resized.map_err(|error| {
-            let needs = needs_to_set();
+            let needs = ["SELECT", "INSERT", "UPDATE"];
+            let needs = needs.map(|need| Need::of(need, TableName::new(SHARD_NUMBERS)));
             explained(without_library_tables(error), &needs, conn)
         })?;
-        out.line(&format!("{named}: {was} before, now {}", args.to))?;
     }
+    let named = format!("{}.{}", sharded.table(), field.name());
+    let told = tell(args, &named, &was)?;
     // Only where every field has a number is it known which shards nobody wants.
-    let keep_shards = sharded.wished(&numbers);
+    let keep_shards = sharded.described.wished(&numbers);
     if keep_shards.is_none() || before.is_some_and(|before| args.to >= before) {
-        return Ok(Ended::Done);
+        return Ok(told);
     }
     let folding = Folding {
-        keyed,
+        sharded,
         keep_shards,
+        dry_run: args.dry_run,
         form: Form::default(),
-        interrupt,
         options,
         others: vec![],
     };
-    let reports = &mut FoldReports::of(Form::default(), out);
-    match args.dry_run {
-        true => folding.dry_run(None, conn, reports),
-        false => {
-            let pauses = &mut Pauses::at_most_per_second(None, ROWS_AT_ONCE, interrupt);
-            folding.run(None, pauses, conn, reports)
-        }
-    }
+    let pauses = &mut Pauses::at_most_per_second(None, ROWS_AT_ONCE);
+    folding.run(None, pauses, conn, &mut vec![])
 }
 
 /// The library would name what runs them.
@@ -142,11 +124,11 @@ fn without_library_tables(error: diesel::result::Error) -> Error {
 
 /// The numbers of a table's fields that were set, by field; those of named counters, by their names behind a zero.
 pub fn shard_counts(
-    keyed: Keyed<'_>,
+    sharded: &Sharded,
     conn: &mut AnyConnection,
 ) -> QueryResult<HashMap<Vec<u8>, u16>> {
-    match keyed.live.has_numbers {
-        true => keyed.sharded.shard_numbers(conn),
+    match sharded.live.has_numbers {
+        true => sharded.described.shard_numbers(conn),
         false => Ok(HashMap::new()),
     }
 }
@@ -154,10 +136,4 @@ pub fn shard_counts(
 /// The privileges to read them.
 pub fn needs_of_counts() -> [Need<'static>; 1] {
     [Need::of("SELECT", TableName::new(SHARD_NUMBERS))]
-}
-
-/// The privileges to set one.
-fn needs_to_set() -> [Need<'static>; 3] {
-    ["SELECT", "INSERT", "UPDATE"]
-        .map(|privilege| Need::of(privilege, TableName::new(SHARD_NUMBERS)))
 }

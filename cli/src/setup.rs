@@ -19,10 +19,10 @@ use crate::exit::Ended;
 use crate::library_tables::{LibraryMigration, RECORDS, State, recorded};
 use crate::live::LiveTables;
 use crate::migration_files::{Files, Written, find_folder, write_once};
-use crate::output::Output;
+use crate::output;
 use crate::privilege::{Need, explained};
 
-pub fn run(args: &SetupArgs, conn: &mut AnyConnection, out: &mut Output) -> Result<Ended, Error> {
+pub fn run(args: &SetupArgs, conn: &mut AnyConnection) -> Result<Ended, Error> {
     let migrations = match (args.no_triggers, args.no_foreign_key) {
         (true, _) => MIGRATIONS.without_triggers(),
         (false, true) => MIGRATIONS.without_foreign_key(),
@@ -30,7 +30,7 @@ pub fn run(args: &SetupArgs, conn: &mut AnyConnection, out: &mut Output) -> Resu
     };
     let texts = migration_texts(migrations, &conn.backend())?;
     if args.write {
-        return write(texts, args, out);
+        return write(texts, args);
     }
     let mut ran = vec![];
     let done = alone(conn, |conn| {
@@ -39,12 +39,12 @@ pub fn run(args: &SetupArgs, conn: &mut AnyConnection, out: &mut Output) -> Resu
     });
     if done.is_ok() || conn.dialect() == Dialect::Mysql {
         for name in &ran {
-            out.line(&format!("Ran {name}"))?;
+            output::line(&format!("Ran {name}"))?;
         }
     }
     done.map_err(|error| reason(error, args, conn))?;
     if ran.is_empty() {
-        out.line("All migrations of the library have run: nothing to do.")?;
+        output::line("All migrations of the library have run: nothing to do.")?;
     }
     Ok(Ended::Done)
 }
@@ -108,15 +108,16 @@ fn may_record(conn: &mut AnyConnection) -> QueryResult<()> {
 
 /// Why a migration stops `setup`, and what to do.
 fn refused(migration: &LibraryMigration<'_>) -> Option<String> {
-    let wrong = migration.wrong()?;
-    Some(match (migration.state, migration.text.tables) {
-        (State::Unrecorded, [table, ..]) => format!(
+    let note = migration.note()?;
+    match (migration.state, migration.text.tables) {
+        (State::Pending, _) => None,
+        (State::Unrecorded, [table, ..]) => Some(format!(
             "there is a table `{table}` already, and no record of the migration that creates it. If it was created by that migration's \
              text, record it: {}",
-            migration.remedy()
-        ),
-        _ => format!("{wrong}\n{}", migration.remedy()),
-    })
+            note.remedy
+        )),
+        _ => Some(note.lines()),
+    }
 }
 
 fn failed(error: Box<dyn std::error::Error + Send + Sync>) -> Error {
@@ -126,7 +127,7 @@ fn failed(error: Box<dyn std::error::Error + Send + Sync>) -> Error {
     }
 }
 
-fn write(texts: Vec<MigrationText>, args: &SetupArgs, out: &mut Output) -> Result<Ended, Error> {
+fn write(texts: Vec<MigrationText>, args: &SetupArgs) -> Result<Ended, Error> {
     let folder = find_folder(args.migration_dir.as_deref())?;
     let mut ended = Ended::Done;
     let mut all_there = true;
@@ -135,14 +136,14 @@ fn write(texts: Vec<MigrationText>, args: &SetupArgs, out: &mut Output) -> Resul
             up: text.up,
             down: text.down,
         };
-        match write_once(&files, &folder.join(text.folder), out)? {
+        match write_once(&files, &folder.join(text.folder))? {
             Written::Now => all_there = false,
             Written::Before => {}
             Written::Otherwise => ended = Ended::LeftOver,
         }
     }
     if all_there && ended == Ended::Done {
-        out.line("All migrations of the library are written: nothing to do.")?;
+        output::line("All migrations of the library are written: nothing to do.")?;
     }
     Ok(ended)
 }

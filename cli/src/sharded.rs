@@ -7,18 +7,17 @@
 //! A column that may be NULL there keeps a greatest or a least value. The tool leaves such a table to the library: as a sum the value would
 //! be wrong, and the database does not say which of the two it is.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use diesel_sharded::backend::Dialect;
-use diesel_sharded::described::{DescribedTable, column};
-use diesel_sharded::model::{ColumnType, ShardsColumn};
+use diesel_sharded::described::DescribedTable;
+use diesel_sharded::model::{ShardsColumn, TableName};
 
-use crate::column_type::{field_type, key_type};
+use crate::column_type;
 use crate::connection::AnyConnection;
 use crate::error::Error;
-use crate::key::Keyed;
 use crate::live::{Kind, LiveColumn, LiveTable, LiveTables};
-use crate::output::Output;
+use crate::output;
 use crate::shell;
 
 /// The library's own table of named counters, whose names are UTF-8 in bytes.
@@ -26,39 +25,55 @@ pub const COUNTERS: &str = "diesel_sharded_counters";
 
 const COUNTERS_SHARDS: &str = "diesel_sharded_counter_shards";
 
-pub fn is_integer(column: ColumnType) -> bool {
-    use ColumnType::{
-        BigInt, Integer, SmallInt, UnsignedBigInt, UnsignedInteger, UnsignedSmallInt,
-    };
-    matches!(
-        column,
-        SmallInt | Integer | BigInt | UnsignedSmallInt | UnsignedInteger | UnsignedBigInt
-    )
-}
-
-/// All of the database, by their names.
-pub fn all(dialect: Dialect, live: &LiveTables) -> Vec<DescribedTable> {
-    let tables = live
-        .tables
-        .values()
-        .filter_map(|table| of(dialect, live, table));
+/// All among these tables, by the names of their shards tables.
+pub fn all(dialect: Dialect, live: &Arc<LiveTables>) -> Vec<Sharded> {
+    let tables = live.tables.values().filter_map(|shards| {
+        Some(Sharded {
+            described: of(dialect, live, shards)?,
+            live: Arc::clone(live),
+            dialect,
+        })
+    });
     tables.collect()
 }
 
 /// A sharded table, and the tables among which it is.
 pub struct Sharded {
-    pub table: DescribedTable,
-    pub live: Rc<LiveTables>,
-    dialect: Dialect,
+    pub described: DescribedTable,
+    pub live: Arc<LiveTables>,
+    pub dialect: Dialect,
 }
 
 impl Sharded {
-    pub fn keyed(&self) -> Keyed<'_> {
-        Keyed {
-            sharded: &self.table,
-            live: &self.live,
-            dialect: self.dialect,
-        }
+    /// The name of the table.
+    pub fn table(&self) -> TableName<'_> {
+        self.described.table()
+    }
+
+    /// The name of its shards table.
+    pub fn shards_table(&self) -> TableName<'_> {
+        self.described.shards_table()
+    }
+
+    /// The columns of its key.
+    pub fn key(&self) -> &[ShardsColumn] {
+        self.described.key()
+    }
+
+    pub fn fields(&self) -> &[ShardsColumn] {
+        self.described.fields()
+    }
+
+    /// The field of this name, which somebody gave.
+    pub fn field(&self, name: &str) -> Result<&ShardsColumn, Error> {
+        let field = self.fields().iter().find(|field| field.name() == name);
+        field.ok_or_else(|| {
+            Error::Refused(format!(
+                "`{name}` is no sharded field of `{}`; these are: {}",
+                self.table(),
+                names(self.fields()).join(", ")
+            ))
+        })
     }
 }
 
@@ -66,86 +81,59 @@ impl Sharded {
 pub struct Named {
     pub tables: Vec<Sharded>,
     /// Those that are left to the library, if all were asked for.
-    left_out: Vec<Error>,
+    left_out: Vec<(String, Error)>,
 }
 
 impl Named {
-    pub fn note_left_out(&self, out: &Output) {
-        for why in &self.left_out {
-            out.note(&why.to_string());
+    pub fn note_left_out(&self) {
+        for (_, why) in &self.left_out {
+            output::note(&why.to_string());
         }
     }
 }
 
 /// Those of these names, or all, the named counters last.
 pub fn named(names: &[String], conn: &mut AnyConnection) -> Result<Named, Error> {
-    let dialect = conn.dialect();
-    let plain = Rc::new(LiveTables::read(conn)?);
-    let (mut tables, mut left_out_tables) = (vec![], vec![]);
+    let plain = Arc::new(LiveTables::read(conn)?);
     if names.is_empty() {
-        let all = all(dialect, &plain).into_iter().map(|table| Sharded {
-            table,
-            live: Rc::clone(&plain),
-            dialect,
-        });
-        tables.extend(all);
+        let mut tables = all(conn.dialect(), &plain);
         tables.sort_by_cached_key(|sharded| {
-            let name = sharded.table.table().to_string();
+            let name = sharded.table().to_string();
             (name == COUNTERS, name)
         });
-        left_out_tables.extend(left_out(&plain).into_iter().map(|(_, why)| why));
+        let left_out = left_out(&plain);
+        return Ok(Named { tables, left_out });
     }
+    let mut tables: Vec<Sharded> = vec![];
     for name in names {
-        let (live, name) = match plain.inside(name, conn)? {
-            Some((live, name)) => (Rc::new(live), name),
-            None => (Rc::clone(&plain), name.clone()),
-        };
-        let sharded = one(live, &name, dialect)?;
+        let (live, name) = plain.leading_to(name, conn)?;
+        let sharded = one(&live, &name, conn.dialect())?;
         // A table that was named twice is looked at once.
-        let is_same = |other: &Sharded| other.table.table() == sharded.table.table();
-        if !tables.iter().any(is_same) {
+        if !tables.iter().any(|other| other.table() == sharded.table()) {
             tables.push(sharded);
         }
     }
-    Ok(Named {
-        tables,
-        left_out: left_out_tables,
-    })
+    let left_out = vec![];
+    Ok(Named { tables, left_out })
 }
 
 /// The one of this name.
 pub fn find(name: &str, conn: &mut AnyConnection) -> Result<Sharded, Error> {
     let (live, name) = LiveTables::of(name, conn)?;
-    one(Rc::new(live), &name, conn.dialect())
-}
-
-pub fn field<'t>(sharded: &'t DescribedTable, name: &str) -> Result<&'t ShardsColumn, Error> {
-    let field = sharded.fields().iter().find(|field| field.name() == name);
-    field.ok_or_else(|| {
-        Error::Refused(format!(
-            "`{name}` is no sharded field of `{}`; these are: {}",
-            sharded.table(),
-            names(sharded.fields()).join(", ")
-        ))
-    })
+    one(&live, &name, conn.dialect())
 }
 
 pub fn names(columns: &[ShardsColumn]) -> Vec<&str> {
     columns.iter().map(ShardsColumn::name).collect()
 }
 
-fn one(live: Rc<LiveTables>, name: &str, dialect: Dialect) -> Result<Sharded, Error> {
-    let all = all(dialect, &live);
+fn one(live: &Arc<LiveTables>, name: &str, dialect: Dialect) -> Result<Sharded, Error> {
+    let all = all(dialect, live);
     let is_shards = all.iter().any(|one| one.shards_table().name() == name);
-    let mut named = all.into_iter();
-    if let Some(table) = named.find(|one| one.table().name() == name) {
-        return Ok(Sharded {
-            table,
-            live,
-            dialect,
-        });
+    if let Some(sharded) = all.into_iter().find(|one| one.table().name() == name) {
+        return Ok(sharded);
     }
-    let mut left_out = left_out(&live).into_iter();
+    let mut left_out = left_out(live).into_iter();
     if let Some((_, error)) = left_out.find(|(table, _)| table == name) {
         return Err(error);
     }
@@ -192,15 +180,15 @@ fn of(dialect: Dialect, live: &LiveTables, shards: &LiveTable) -> Option<Describ
     if shards.columns.iter().any(keeps_value) {
         return None;
     }
-    let typed = |name: &str, of: fn(_, &_) -> Option<(ColumnType, Option<String>)>| {
-        let (column_type, sql_type) = of(dialect, parent.column(name)?)?;
-        Some(column(name.to_owned(), column_type, sql_type))
+    let of_parent = |name: &str, of: fn(_, &_) -> Option<ShardsColumn>| {
+        let column = parent.column(name)?;
+        of(dialect, column)
     };
-    let typed_key = key_names.iter().map(|name| typed(name, key_type));
+    let key = key_names.iter();
+    let key = key.map(|name| of_parent(name, column_type::key));
     let fields = shards.columns.iter().filter(|field| field.key.is_none());
-    let fields: Vec<_> = fields
-        .map(|field| typed(&field.name, field_type))
-        .collect::<Option<_>>()?;
+    let fields = fields.map(|field| of_parent(&field.name, column_type::field));
+    let fields: Vec<_> = fields.collect::<Option<_>>()?;
     if fields.is_empty() {
         return None;
     }
@@ -208,7 +196,7 @@ fn of(dialect: Dialect, live: &LiveTables, shards: &LiveTable) -> Option<Describ
         live.schema(),
         &parent.name,
         &shards.name,
-        typed_key.collect::<Option<_>>()?,
+        key.collect::<Option<_>>()?,
         fields,
     );
     Some(match shards.foreign_keys.is_empty() {

@@ -3,71 +3,51 @@
 
 use std::fmt;
 
-use bigdecimal::{BigDecimal, ToPrimitive, Zero};
 use diesel::prelude::*;
 use diesel_sharded::backend::Dialect;
 use diesel_sharded::model::{ShardsColumn, TableName};
 use serde::Serialize;
 
 use crate::connection::{AnyConnection, within};
-use crate::key::{Keyed, as_text};
+use crate::key::as_text;
 use crate::output::plural;
+use crate::sharded::Sharded;
 use crate::statement::{quoted_table, sql};
-use crate::sums;
+use crate::sums::Total;
 
 /// So many rows of a table are read for a number of all, and no more.
 pub const MOST: u64 = 10_000;
 
 /// A number of rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct Count {
-    pub number: u64,
-    pub accuracy: Accuracy,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Accuracy {
-    Exact,
+#[serde(tag = "accuracy", content = "number", rename_all = "snake_case")]
+pub enum Count {
+    Exact(u64),
     /// By the database's statistics.
-    Estimate,
-    AtLeast,
+    Estimate(u64),
+    AtLeast(u64),
 }
 
 impl Count {
-    pub fn exact(number: u64) -> Self {
-        Count {
-            number,
-            accuracy: Accuracy::Exact,
-        }
-    }
-
-    pub fn at_least(number: u64) -> Self {
-        Count {
-            number,
-            accuracy: Accuracy::AtLeast,
-        }
-    }
-
     pub fn is_exact(self) -> bool {
-        self.accuracy == Accuracy::Exact
+        matches!(self, Count::Exact(_))
     }
 
     /// `1 shard`, `~2 shards`
     pub fn of(self, what: &str) -> String {
-        match self.is_exact() {
-            true => plural(self.number, what),
-            false => format!("{self} {what}s"),
+        match self {
+            Count::Exact(number) => plural(number, what),
+            _ => format!("{self} {what}s"),
         }
     }
 }
 
 impl fmt::Display for Count {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.accuracy {
-            Accuracy::Exact => write!(f, "{}", self.number),
-            Accuracy::Estimate => write!(f, "~{}", self.number),
-            Accuracy::AtLeast => write!(f, ">={}", self.number),
+        match self {
+            Count::Exact(number) => write!(f, "{number}"),
+            Count::Estimate(number) => write!(f, "~{number}"),
+            Count::AtLeast(number) => write!(f, ">={number}"),
         }
     }
 }
@@ -82,34 +62,22 @@ pub fn rows(table: TableName<'_>, conn: &mut AnyConnection) -> QueryResult<Count
     );
     let number = sql!(some).number(conn)?;
     if number <= MOST {
-        return Ok(Count::exact(number));
+        return Ok(Count::Exact(number));
     }
     let estimate = within(table.schema(), conn, |conn| estimate(table.name(), conn))?;
     Ok(match estimate.filter(|estimate| *estimate > MOST) {
-        Some(number) => Count {
-            number,
-            accuracy: Accuracy::Estimate,
-        },
-        None => Count::at_least(MOST),
+        Some(number) => Count::Estimate(number),
+        None => Count::AtLeast(MOST),
     })
 }
 
 /// The statistics that the database keeps about the table, if it keeps any.
 fn estimate(table: &str, conn: &mut AnyConnection) -> QueryResult<Option<u64>> {
-    let kept = match conn.dialect() {
-        Dialect::Postgres => {
-            "SELECT CAST(CAST(reltuples AS BIGINT) AS TEXT) FROM pg_class \
-             WHERE reltuples >= 0 AND pg_table_is_visible(oid) AND relname = ?"
-        }
-        Dialect::Mysql => {
-            "SELECT CAST(TABLE_ROWS AS CHAR) FROM information_schema.TABLES \
-             WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = ?"
-        }
-        _ if !has_statistics(conn)? => return Ok(None),
-        // The text begins with the number of the table's rows.
-        _ => "SELECT CAST(MAX(CAST(stat AS INTEGER)) AS TEXT) FROM sqlite_stat1 WHERE tbl = ?",
-    };
-    let kept = conn.text(kept, &[table])?;
+    let dialect = conn.dialect();
+    if dialect == Dialect::Sqlite && !has_statistics(conn)? {
+        return Ok(None);
+    }
+    let kept = conn.text(catalog!(dialect, "estimate"), &[table])?;
     Ok(kept.and_then(|number| number.parse().ok()))
 }
 
@@ -123,102 +91,69 @@ pub struct Sizes {
     pub rows: Count,
     pub shards: Count,
     pub rows_with_shards: Count,
-    /// Of each field.
-    pub sums: Vec<Sums>,
-}
-
-/// The sums of a field that were read, both by one statement.
-#[derive(Default)]
-pub struct Sums {
-    pub base: Option<BigDecimal>,
-    pub unfolded: Option<BigDecimal>,
-}
-
-impl Sums {
-    pub fn total(&self) -> Option<BigDecimal> {
-        let both = self.base.as_ref().zip(self.unfolded.as_ref());
-        both.map(|(base, unfolded)| base + unfolded)
-    }
-
-    /// The part of what is counted that is on shards, whatever its sign: at most 1.
-    pub fn share(&self) -> Option<f64> {
-        let unfolded = self.unfolded.as_ref()?.abs();
-        if unfolded.is_zero() {
-            return Some(0.0);
-        }
-        let all = &unfolded + self.base.as_ref()?.abs();
-        Some((unfolded / all).to_f64().unwrap_or(1.0))
-    }
+    /// Of each field the sums that were read, both by one statement.
+    pub sums: Vec<Total>,
 }
 
 impl Sizes {
     /// With `exact`, of every row and shard.
-    pub fn read(keyed: Keyed<'_>, exact: bool, conn: &mut AnyConnection) -> QueryResult<Self> {
+    pub fn read(sharded: &Sharded, exact: bool, conn: &mut AnyConnection) -> QueryResult<Self> {
         let mut size = |table| match exact {
-            true => Ok(Count::exact(0)), // counted below
+            true => Ok(Count::Exact(0)), // counted below
             false => rows(table, conn),
         };
-        let rows = size(keyed.sharded.table())?;
-        let shards = size(keyed.sharded.shards_table())?;
+        let rows = size(sharded.table())?;
+        let shards = size(sharded.shards_table())?;
         if !shards.is_exact() {
             return Ok(Sizes {
                 rows,
                 shards,
-                rows_with_shards: Count::at_least(sql!(select_some(keyed)).number(conn)?),
-                sums: keyed.fields().iter().map(|_| Sums::default()).collect(),
+                rows_with_shards: Count::AtLeast(sql!(select_some(sharded)).number(conn)?),
+                sums: sharded.fields().iter().map(|_| Total::default()).collect(),
             });
         }
-        let read = sql!(select(keyed, rows.is_exact())).rows(conn)?;
-        let sum = |column: usize| read.first().map_or(Ok(None), |row| sums::read(row, column));
-        let count = |column: usize| -> QueryResult<_> {
-            let number = sum(column)?.and_then(|n| n.to_u64());
-            Ok(Count::exact(number.unwrap_or(0)))
-        };
-        let sums = (0..keyed.fields().len()).map(|i| {
-            Ok(Sums {
-                unfolded: sum(3 + 2 * i)?,
-                base: sum(4 + 2 * i)?,
-            })
-        });
+        let row = sql!(select(sharded, rows.is_exact())).row(conn)?;
+        let sums = (0..sharded.fields().len()).map(|i| Total::read(&row, 3 + 2 * i));
         Ok(Sizes {
             rows: match rows.is_exact() {
-                true => count(2)?,
+                true => Count::Exact(row.parse(2)?),
                 false => rows,
             },
-            shards: count(1)?,
-            rows_with_shards: count(0)?,
+            shards: Count::Exact(row.parse(1)?),
+            rows_with_shards: Count::Exact(row.parse(0)?),
             sums: sums.collect::<QueryResult<_>>()?,
         })
     }
 }
 
-/// Rows with shards, shards, rows; of each field the sum of shards and of bases. All from one snapshot, or a fold in between would
+/// Rows with shards, shards, rows; of each field the sum of bases and of shards. All from one snapshot, or a fold in between would
 /// change their sum. Without `bases` those are NULL, and so is the number of rows.
-fn select(keyed: Keyed<'_>, bases: bool) -> String {
-    let (parent, shards) = (keyed.parent(), keyed.shards());
-    let number = |of: &str| as_text(keyed.dialect, &format!("(SELECT COUNT(*) FROM {of})"));
-    let sum = |of: &str, field: &ShardsColumn| {
-        let sum = sums::sum(keyed.dialect, field, &keyed.column(of, field.name()));
-        format!("(SELECT {sum} FROM {of})")
-    };
+fn select(sharded: &Sharded, bases: bool) -> String {
+    let (parent, shards) = (sharded.parent(), sharded.shards());
+    let number = |of: &str| as_text(sharded.dialect, &format!("(SELECT COUNT(*) FROM {of})"));
+    let sum =
+        |of: &str, field: &ShardsColumn| format!("(SELECT {} FROM {of})", sharded.sum(field, of));
     let of_bases = |read: String| match bases {
         true => read,
         false => "NULL".to_owned(),
     };
-    let key = keyed.key(&shards);
+    let key = sharded.key_of(&shards);
     let keys = format!("(SELECT 1 AS one FROM {shards} GROUP BY {key}) AS keyed");
     let mut columns = vec![number(&keys), number(&shards), of_bases(number(&parent))];
-    for field in keyed.fields() {
-        columns.extend([sum(&shards, field), of_bases(sum(&parent, field))]);
+    for field in sharded.fields() {
+        columns.extend([of_bases(sum(&parent, field)), sum(&shards, field)]);
     }
     format!("SELECT {}", columns.join(", "))
 }
 
 /// Rows with shards, among some shards.
-fn select_some(keyed: Keyed<'_>) -> String {
-    let count = as_text(keyed.dialect, "COUNT(*)");
-    let (shards, key) = (keyed.shards(), keyed.key("some_shards"));
-    let some = format!("SELECT {} FROM {shards} LIMIT {MOST}", keyed.key(&shards));
+fn select_some(sharded: &Sharded) -> String {
+    let count = as_text(sharded.dialect, "COUNT(*)");
+    let (shards, key) = (sharded.shards(), sharded.key_of("some_shards"));
+    let some = format!(
+        "SELECT {} FROM {shards} LIMIT {MOST}",
+        sharded.key_of(&shards)
+    );
     format!(
         "SELECT {count} FROM (SELECT 1 AS one FROM ({some}) AS some_shards GROUP BY {key}) AS keyed"
     )

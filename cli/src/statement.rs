@@ -64,10 +64,14 @@ impl Statement {
             .collect()
     }
 
-    /// The number in the first column of its first row.
+    /// Its only row.
+    pub fn row(self, conn: &mut AnyConnection) -> QueryResult<Row> {
+        self.rows(conn)?.pop().ok_or(DieselError::NotFound)
+    }
+
+    /// The number in the first column of its only row.
     pub fn number(self, conn: &mut AnyConnection) -> QueryResult<u64> {
-        let rows = self.rows(conn)?;
-        rows.first().map_or(Ok(0), |row| row.parse(0))
+        self.row(conn)?.parse(0)
     }
 }
 
@@ -135,6 +139,12 @@ impl AnyConnection {
         let rows = self.rows(sql, texts)?;
         let first = rows.iter().filter_map(|row| row.get(0));
         Ok(first.map(str::to_owned).collect())
+    }
+
+    /// MySQL's database of this session, or nothing.
+    pub fn database(&mut self) -> QueryResult<String> {
+        let database = self.text("SELECT CAST(DATABASE() AS CHAR)", &[])?;
+        Ok(database.unwrap_or_default())
     }
 
     /// The text in the first column of the first of such rows.

@@ -3,9 +3,8 @@
 use std::time::{Duration, Instant};
 
 use diesel::prelude::*;
-use diesel::result::Error as DieselError;
 use diesel_sharded::backend::Dialect;
-use diesel_sharded::described::{DescribedKeys, DescribedTable};
+use diesel_sharded::described::DescribedKeys;
 use serde::Serialize;
 
 use crate::args::StatusArgs;
@@ -15,13 +14,13 @@ use crate::error::Error;
 use crate::exit::Ended;
 use crate::indexes::{self, sorted_columns};
 use crate::integrity::{Cache, Integrity};
-use crate::interrupt::Interrupt;
-use crate::key::{Key, KeyValues, Keyed, as_text};
+use crate::interrupt;
+use crate::key::{Key, KeyValues, as_text};
 use crate::out_of_range::OutOfRange;
-use crate::output::{Note, Output, or_dash};
+use crate::output::{self, Note, or_dash};
 use crate::privilege::{Need, explained};
 use crate::resize::{needs_of_counts, shard_counts};
-use crate::sharded::{self, COUNTERS};
+use crate::sharded::{self, COUNTERS, Sharded};
 use crate::size::{self, Count, Sizes};
 use crate::statement::sql;
 use crate::sums::{Number, Total};
@@ -76,12 +75,12 @@ struct Hot {
 }
 
 /// Once, or in intervals.
-pub fn run(args: &StatusArgs, conn: &mut AnyConnection, out: &mut Output) -> Result<Ended, Error> {
+pub fn run(args: &StatusArgs, conn: &mut AnyConnection) -> Result<Ended, Error> {
     let Some(seconds) = args.watch else {
-        let tables = read(args, conn, out)?;
+        let tables = read(args, conn)?;
         match args.json {
-            true => out.json(&tables)?,
-            false => show(&tables, out)?,
+            true => output::json(&tables)?,
+            false => show(&tables)?,
         }
         let is_wrong = |table: &TableStatus| {
             let mut caches = table.counter_caches.iter();
@@ -90,102 +89,89 @@ pub fn run(args: &StatusArgs, conn: &mut AnyConnection, out: &mut Output) -> Res
         };
         return Ok(Ended::left_over_if(tables.iter().any(is_wrong)));
     };
-    let interrupt = Interrupt::handle("ending the watch")?;
-    while !interrupt.came() && !out.is_closed() {
+    interrupt::handle("ending the watch")?;
+    while !interrupt::came() && !output::is_closed() {
         let due = Instant::now() + Duration::from_secs(seconds.into());
-        let tables = read(args, conn, out)?;
+        let tables = read(args, conn)?;
         if args.json {
-            out.json_line(&tables)?;
+            output::json_line(&tables)?;
         } else {
             let now = chrono::Utc::now().format("%Y-%m-%d %H:%M:%S UTC");
-            out.block(&format!("{now}, every {seconds} s\n"))?;
-            show(&tables, out)?;
-            out.line("")?;
+            output::block(&format!("{now}, every {seconds} s\n"))?;
+            show(&tables)?;
+            output::line("")?;
         }
-        interrupt.sleep_until(due);
+        interrupt::sleep_until(due);
     }
     Ok(Ended::Done)
 }
 
-fn read(
-    args: &StatusArgs,
-    conn: &mut AnyConnection,
-    out: &mut Output,
-) -> Result<Vec<TableStatus>, Error> {
+fn read(args: &StatusArgs, conn: &mut AnyConnection) -> Result<Vec<TableStatus>, Error> {
     let named = sharded::named(&args.tables, conn)?;
     let mut tables = vec![];
     for sharded in &named.tables {
-        let table = status(sharded.keyed(), args, conn);
-        tables.push(table.map_err(|error| explain(error, sharded.keyed(), conn))?);
+        let table = status(sharded, args, conn).map_err(|error| {
+            let mut needs = Need::to_read(sharded).to_vec();
+            if sharded.live.has_numbers {
+                needs.extend(needs_of_counts());
+            }
+            explained(error.into(), &needs, conn).of_table(sharded.table())
+        });
+        tables.push(table?);
     }
-    named.note_left_out(out);
+    named.note_left_out();
     Ok(tables)
 }
 
-/// The error with its table, and with the privilege that is lacking.
-fn explain(error: DieselError, keyed: Keyed<'_>, conn: &mut AnyConnection) -> Error {
-    let mut needs = Need::to_read(keyed.sharded).to_vec();
-    if keyed.live.has_numbers {
-        needs.extend(needs_of_counts());
-    }
-    explained(error.into(), &needs, conn).of_table(keyed.sharded.table())
-}
-
 fn status(
-    keyed: Keyed<'_>,
+    sharded: &Sharded,
     args: &StatusArgs,
     conn: &mut AnyConnection,
 ) -> QueryResult<TableStatus> {
-    let sharded = keyed.sharded;
-    let table = sharded.table();
-    let numbers_set = shard_counts(keyed, conn)?;
-    let sizes = Sizes::read(keyed, args.exact, conn)?;
-    let beside = Beside::of(keyed, conn)?;
+    let (table, shards_table) = (sharded.table(), sharded.shards_table());
+    let numbers_set = shard_counts(sharded, conn)?;
+    let sizes = Sizes::read(sharded, args.exact, conn)?;
+    let beside = Beside::of(sharded, conn)?;
     let mut notes: Vec<_> = beside.notes.iter().map(Note::sentences).collect();
-    let sorted = keyed.within(conn, |conn| sorted_columns(conn, table.name()))?;
+    let sorted = sharded.within(conn, |conn| sorted_columns(conn, table.name()))?;
     let is_indexed = |field: &str| sorted.iter().any(|column| column == field);
     if table.as_str() != COUNTERS {
-        let fields = sharded::names(keyed.fields()).into_iter();
+        let fields = sharded::names(sharded.fields()).into_iter();
         let slow = fields.filter(|field| !is_indexed(field));
-        notes.extend(slow.map(|field| indexes::note(keyed, field).lines()));
+        notes.extend(slow.map(|field| indexes::note(sharded, field).lines()));
     }
-    let integrity = Integrity::read(keyed, conn)?;
+    let integrity = Integrity::read(sharded, conn)?;
     notes.extend(integrity.note(sharded).map(|note| note.lines()));
-    let counter_caches = Cache::read(keyed, None, conn)?;
+    let counter_caches = Cache::read(sharded, None, conn)?;
     let of_caches = counter_caches.iter().filter_map(Cache::note);
     notes.extend(of_caches.map(|note| format!("On {table}, {}.", note.sentences())));
-    let fields = keyed
+    let fields = sharded
         .fields()
         .iter()
         .zip(sizes.sums)
         .map(|(field, sums)| FieldStatus {
             field: field.name().to_owned(),
             unfolded_share: sums.share(),
-            total: sums.total().map(Number),
-            unfolded: sums.unfolded.clone().map(Number),
+            total: sums.sum().map(Number),
+            unfolded: sums.shards.clone().map(Number),
             shards_set: numbers_set.get(field.name().as_bytes()).copied(),
             indexed: is_indexed(field.name()),
         });
     let all_shards = args.exact || sizes.shards.is_exact();
-    let (hottest, of_hottest) = hottest(keyed, args.hottest, all_shards, conn)?;
     let mut out_of_range = match all_shards {
-        true => OutOfRange::read(keyed, conn)?,
+        true => OutOfRange::read(sharded, conn)?,
         false => vec![],
     };
-    for found in of_hottest {
-        if !out_of_range.contains(&found) {
-            out_of_range.push(found);
-        }
-    }
+    let hottest = hottest(sharded, args.hottest, all_shards, &mut out_of_range, conn)?;
     let of_totals = OutOfRange::note(&out_of_range, table);
     notes.extend(of_totals.map(|note| format!("There are {}.", note.sentences())));
     Ok(TableStatus {
         table: table.to_string(),
-        shards_table: sharded.shards_table().to_string(),
+        shards_table: shards_table.to_string(),
         rows: sizes.rows,
         rows_with_shards: sizes.rows_with_shards,
         shards: sizes.shards,
-        dead_tuples: keyed.within(conn, |conn| dead_tuples(sharded, conn))?,
+        dead_tuples: sharded.within(conn, |conn| dead_tuples(shards_table.name(), conn))?,
         fields: fields.collect(),
         beside,
         integrity,
@@ -197,64 +183,69 @@ fn status(
     })
 }
 
-fn dead_tuples(sharded: &DescribedTable, conn: &mut AnyConnection) -> QueryResult<Option<u64>> {
+fn dead_tuples(shards_table: &str, conn: &mut AnyConnection) -> QueryResult<Option<u64>> {
     if conn.dialect() != Dialect::Postgres {
         return Ok(None);
     }
     let dead = "SELECT CAST(n_dead_tup AS TEXT) FROM pg_stat_all_tables WHERE pg_table_is_visible(relid) AND relname = ?";
-    let dead = conn.rows(dead, &[sharded.shards_table().name()])?;
+    let dead = conn.rows(dead, &[shards_table])?;
     dead.first().map(|row| row.parse(0)).transpose()
 }
 
-/// The keys with the most shards, and those totals of them that are out of range.
+/// The keys with the most shards. Their totals that are out of range are added to those that were found before.
 fn hottest(
-    keyed: Keyed<'_>,
+    sharded: &Sharded,
     number: u32,
     all_shards: bool,
+    out_of_range: &mut Vec<OutOfRange>,
     conn: &mut AnyConnection,
-) -> QueryResult<(Vec<Hot>, Vec<OutOfRange>)> {
-    let (sharded, fields, columns) = (keyed.sharded, keyed.fields(), keyed.sharded.key().len());
-    let (parent, shards) = (keyed.parent(), keyed.shards());
+) -> QueryResult<Vec<Hot>> {
+    let (fields, columns) = (sharded.fields(), sharded.key().len());
+    let (parent, shards) = (sharded.parent(), sharded.shards());
     let among = match all_shards {
         true => shards,
-        false => format!("({})", last_shards(keyed)),
+        false => format!("({})", last_shards(sharded)),
     };
-    let (key, count) = (keyed.key("some_shards"), as_text(keyed.dialect, "COUNT(*)"));
-    let texts = keyed.key_as_texts("some_shards");
+    let (key, count) = (
+        sharded.key_of("some_shards"),
+        as_text(sharded.dialect, "COUNT(*)"),
+    );
+    let texts = sharded.key_as_texts("some_shards");
     let hot = sql!(format!(
         "SELECT {texts}, {count} FROM {among} AS some_shards GROUP BY {key} ORDER BY COUNT(*) DESC, {key} LIMIT {number}"
     ));
-    let totals: Vec<_> = fields.iter().map(|field| keyed.total(field)).collect();
+    let totals: Vec<_> = fields.iter().map(|field| sharded.total(field)).collect();
     let totals = format!("SELECT {} FROM {parent} WHERE ", totals.join(", "));
-    let (mut hottest, mut out_of_range) = (vec![], vec![]);
+    let mut hottest = vec![];
     for row in hot.rows(conn)? {
         let key = Key::read(columns, &row)?;
-        let totals = sql!(&*totals, keyed.is(&key)).rows(conn)?;
+        let totals = sql!(&*totals, sharded.is(&key)).rows(conn)?;
         // A row that was deleted meanwhile has no total.
         let Some(of_row) = totals.first() else {
             continue;
         };
         let totals = (0..fields.len()).map(|i| Total::read(of_row, 2 * i));
         let totals: Vec<_> = totals.collect::<QueryResult<_>>()?;
-        let of_fields = fields.iter().zip(&totals);
-        out_of_range.extend(
-            of_fields.filter_map(|(field, total)| OutOfRange::of(keyed, &key, field, total)),
-        );
+        for (field, total) in fields.iter().zip(&totals) {
+            let found = OutOfRange::of(sharded, &key, field, total);
+            let found = found.filter(|found| !out_of_range.contains(found));
+            out_of_range.extend(found);
+        }
         hottest.push(Hot {
             key: key.values(sharded),
             shards: row.parse(columns)?,
             totals: totals.iter().map(|total| total.sum().map(Number)).collect(),
         });
     }
-    Ok((hottest, out_of_range))
+    Ok(hottest)
 }
 
 /// The keys of the last shards, from the end of their index.
-fn last_shards(keyed: Keyed<'_>) -> String {
-    let shards = keyed.shards();
-    let key = keyed.key(&shards);
-    let columns = keyed.sharded.key().iter();
-    let last = columns.map(|column| keyed.column(&shards, column.name()) + " DESC");
+fn last_shards(sharded: &Sharded) -> String {
+    let shards = sharded.shards();
+    let key = sharded.key_of(&shards);
+    let columns = sharded.key().iter();
+    let last = columns.map(|column| sharded.column(&shards, column.name()) + " DESC");
     let last: Vec<_> = last.collect();
     format!(
         "SELECT {key} FROM {shards} ORDER BY {} LIMIT {}",
@@ -263,9 +254,9 @@ fn last_shards(keyed: Keyed<'_>) -> String {
     )
 }
 
-fn show(tables: &[TableStatus], out: &mut Output) -> Result<(), Error> {
+fn show(tables: &[TableStatus]) -> Result<(), Error> {
     if tables.is_empty() {
-        return out.line(
+        return output::line(
             "There is no sharded table in this database: `diesel-sharded generate TABLE COLUMN` begins one.",
         );
     }
@@ -286,7 +277,7 @@ fn show(tables: &[TableStatus], out: &mut Output) -> Result<(), Error> {
             ]
         }));
     }
-    out.table(
+    output::table(
         &[
             "table",
             "field",
@@ -306,14 +297,14 @@ fn show(tables: &[TableStatus], out: &mut Output) -> Result<(), Error> {
         !sizes.iter().all(|size| size.is_exact())
     };
     if tables.iter().any(is_short) {
-        out.line(&format!(
+        output::line(&format!(
             "\nOf larger tables, ~ is the database's estimate, >= {} rows were read, and sums are left out. --exact reads every row and \
              every shard.",
             size::MOST
         ))?;
     }
     for note in tables.iter().flat_map(|table| &table.notes) {
-        out.line(&format!("\n{note}"))?;
+        output::line(&format!("\n{note}"))?;
     }
     for table in tables.iter().filter(|table| !table.hottest.is_empty()) {
         let what = match &*table.table {
@@ -324,7 +315,7 @@ fn show(tables: &[TableStatus], out: &mut Output) -> Result<(), Error> {
             Some(shards) => format!(", among the last {shards} shards by key"),
             None => String::new(),
         };
-        out.line(&format!("\nHottest {what}{among}"))?;
+        output::line(&format!("\nHottest {what}{among}"))?;
         let fields = table.fields.iter().map(|field| &*field.field);
         let names: Vec<_> = ["key", "shards"].into_iter().chain(fields).collect();
         let rows = table.hottest.iter().map(|hot| {
@@ -333,7 +324,7 @@ fn show(tables: &[TableStatus], out: &mut Output) -> Result<(), Error> {
             cells.into_iter().chain(totals).collect()
         });
         let rows: Vec<_> = rows.collect();
-        out.table(&names, &rows)?;
+        output::table(&names, &rows)?;
     }
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use bigdecimal::BigDecimal;
+use bigdecimal::{BigDecimal, ToPrimitive, Zero};
 use diesel::prelude::*;
 use diesel_sharded::backend::Dialect;
 use diesel_sharded::described::declared_type;
@@ -10,51 +10,63 @@ use diesel_sharded::model::{ColumnType, ShardsColumn};
 use serde::ser::{Error, Serialize, Serializer};
 use serde_json::value::RawValue;
 
-use crate::key::{Keyed, as_text};
-use crate::sharded::is_integer;
+use crate::column_type::is_integer;
+use crate::key::as_text;
+use crate::sharded::Sharded;
 use crate::statement::Row;
 
 /// Doubles that are none, without a sign, as PostgreSQL and SQLite write them.
 const NO_NUMBERS: [&str; 3] = ["NaN", "Infinity", "Inf"];
 
 /// The bits of the lower half of an integer.
-pub const HALF: u32 = 32;
+const HALF: u32 = 32;
 
 /// The lower half alone.
-pub const LOWER: u32 = u32::MAX;
+const LOWER: u32 = u32::MAX;
 
-/// Whether `SUM` refuses a sum that leaves 64 bits. SQLite's does; the others have wider sums.
-pub fn by_halves(dialect: Dialect, field: &ShardsColumn) -> bool {
-    dialect == Dialect::Sqlite && is_integer(field.column_type())
-}
+impl Sharded {
+    /// Whether `SUM` refuses a sum that leaves 64 bits. SQLite's does; the others have wider sums.
+    pub fn sums_overflow(&self, field: &ShardsColumn) -> bool {
+        self.dialect == Dialect::Sqlite && is_integer(field.column_type())
+    }
 
-/// The sum of `column` as a text that [`read`] takes. Where no double holds it, it is NULL on MySQL.
-///
-/// ```sql
-/// CASE WHEN COUNT(*) = 0 THEN '0' ELSE … END
-/// -- CAST(SUM("likes") AS TEXT)
-/// -- CAST(SUM(CAST("weight" AS NUMERIC)) AS TEXT)                                         -- PostgreSQL, of doubles
-/// -- CASE WHEN SUM(ABS(`weight`) / 1e16) < 1.79e292 THEN CAST(SUM(`weight`) AS CHAR) END    -- MySQL, of doubles
-/// -- CAST(SUM(`likes` >> 32) AS TEXT) || ' ' || CAST(SUM(`likes` & 4294967295) AS TEXT)   -- SQLite, of integers
-/// ```
-pub fn sum(dialect: Dialect, field: &ShardsColumn, column: &str) -> String {
-    let sum = |summed: &str| as_text(dialect, &format!("SUM({summed})"));
-    let sum = match (dialect, field.column_type()) {
-        _ if by_halves(dialect, field) => {
-            let high = sum(&format!("{column} >> {HALF}"));
-            let low = sum(&format!("{column} & {LOWER}"));
-            format!("{high} || ' ' || {low}")
-        }
-        // It refuses a sum that no double holds.
-        (Dialect::Postgres, ColumnType::Double) => sum(&format!("CAST({column} AS NUMERIC)")),
-        // MariaDB shows 0 for such a sum.
-        (Dialect::Mysql, ColumnType::Double) => {
-            let sum = sum(column);
-            format!("CASE WHEN SUM(ABS({column}) / 1e16) < 1.79e292 THEN {sum} END")
-        }
-        _ => sum(column),
-    };
-    format!("CASE WHEN COUNT(*) = 0 THEN '0' ELSE {sum} END")
+    /// The sum of a field over the rows of a table as a text that [`read`] takes. Where no double holds it, it is NULL on MySQL.
+    ///
+    /// ```sql
+    /// CASE WHEN COUNT(*) = 0 THEN '0' ELSE … END
+    /// -- CAST(SUM("likes") AS TEXT)
+    /// -- CAST(SUM(CAST("weight" AS NUMERIC)) AS TEXT)                                         -- PostgreSQL, of doubles
+    /// -- CASE WHEN SUM(ABS(`weight`) / 1e16) < 1.79e292 THEN CAST(SUM(`weight`) AS CHAR) END    -- MySQL, of doubles
+    /// -- CAST(SUM(`likes` >> 32) AS TEXT) || ' ' || CAST(SUM(`likes` & 4294967295) AS TEXT)   -- SQLite, of integers
+    /// ```
+    pub fn sum(&self, field: &ShardsColumn, table: &str) -> String {
+        let column = self.column(table, field.name());
+        let sum = |summed: &str| as_text(self.dialect, &format!("SUM({summed})"));
+        let sum = match (self.dialect, field.column_type()) {
+            _ if self.sums_overflow(field) => {
+                let high = sum(&format!("{column} >> {HALF}"));
+                let low = sum(&format!("{column} & {LOWER}"));
+                format!("{high} || ' ' || {low}")
+            }
+            // It refuses a sum that no double holds.
+            (Dialect::Postgres, ColumnType::Double) => sum(&format!("CAST({column} AS NUMERIC)")),
+            // MariaDB shows 0 for such a sum.
+            (Dialect::Mysql, ColumnType::Double) => {
+                let sum = sum(&column);
+                format!("CASE WHEN SUM(ABS({column}) / 1e16) < 1.79e292 THEN {sum} END")
+            }
+            _ => sum(&column),
+        };
+        format!("CASE WHEN COUNT(*) = 0 THEN '0' ELSE {sum} END")
+    }
+
+    /// `CAST("videos"."likes" AS TEXT), (SELECT … FROM "videos_shards" WHERE "videos_shards"."id" = "videos"."id")`
+    pub fn total(&self, field: &ShardsColumn) -> String {
+        let (parent, shards) = (self.parent(), self.shards());
+        let base = as_text(self.dialect, &self.column(&parent, field.name()));
+        let (sum, same) = (self.sum(field, &shards), self.same_key(&shards, &parent));
+        format!("{base}, (SELECT {sum} FROM {shards} WHERE {same})")
+    }
 }
 
 /// The sum in a column of a row, if there is one, and it is a number.
@@ -95,15 +107,16 @@ impl Serialize for Number {
     }
 }
 
-/// A field of one row.
+/// A field of one row, or of all.
+#[derive(Default)]
 pub struct Total {
-    /// Nothing for a NULL, or a double that is no number.
+    /// Nothing for a NULL, a double that is no number, or what was not read.
     pub base: Option<BigDecimal>,
-    shards: Option<BigDecimal>,
+    pub shards: Option<BigDecimal>,
 }
 
 impl Total {
-    /// From two columns that [`Keyed::total`] selects.
+    /// From two columns, as [`Sharded::total`] selects them.
     pub fn read(row: &Row, first: usize) -> QueryResult<Self> {
         Ok(Total {
             base: read(row, first)?,
@@ -116,16 +129,15 @@ impl Total {
         let both = self.base.as_ref().zip(self.shards.as_ref());
         both.map(|(base, shards)| base + shards)
     }
-}
 
-impl Keyed<'_> {
-    /// `CAST("videos"."likes" AS TEXT), (SELECT … FROM "videos_shards" WHERE "videos_shards"."id" = "videos"."id")`
-    pub fn total(self, field: &ShardsColumn) -> String {
-        let (parent, shards) = (self.parent(), self.shards());
-        let base = as_text(self.dialect, &self.column(&parent, field.name()));
-        let sum = sum(self.dialect, field, &self.column(&shards, field.name()));
-        let same = self.same_key(&shards, &parent);
-        format!("{base}, (SELECT {sum} FROM {shards} WHERE {same})")
+    /// The part of what is counted that is on shards, whatever its sign: at most 1.
+    pub fn share(&self) -> Option<f64> {
+        let shards = self.shards.as_ref()?.abs();
+        if shards.is_zero() {
+            return Some(0.0);
+        }
+        let all = &shards + self.base.as_ref()?.abs();
+        Some((shards / all).to_f64().unwrap_or(1.0))
     }
 }
 

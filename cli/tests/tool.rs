@@ -17,7 +17,7 @@ mod sqlite {
 mod postgres {
     type Conn = diesel::PgConnection;
 
-    mod cases;
+    pub mod cases;
     #[path = "own/postgres.rs"]
     mod own;
     mod servers;

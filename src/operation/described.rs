@@ -31,7 +31,7 @@ pub use self::amounts::{amount, differs, literal, refused};
 pub use self::ddl::{declared_type, fitting_name, found_caches, quoted, takes_name};
 pub use crate::operation::fold::Pace;
 pub use crate::operation::migrations::{MigrationText, migration_texts};
-pub use crate::operation::shards_table::{FoundCache, MissingParentTriggers};
+pub use crate::operation::shards_table::{FoundCache, MissingTriggers};
 
 /// The library's own table of numbers of shards.
 pub const SHARD_NUMBERS: &str = shard_counts::TABLE;

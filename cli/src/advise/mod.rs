@@ -5,6 +5,7 @@ mod places;
 mod statistics;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use diesel::prelude::*;
@@ -12,17 +13,18 @@ use diesel_sharded::backend::Dialect;
 use serde::Serialize;
 
 use crate::args::AdviseArgs;
-use crate::column_type::field_type;
+use crate::column_type;
 use crate::connection::AnyConnection;
 use crate::error::Error;
 use crate::exit::Ended;
-use crate::interrupt::Interrupt;
-use crate::output::{Output, or_dash};
+use crate::interrupt;
+use crate::live::LiveTables;
+use crate::output::{self, or_dash};
 use crate::sharded::{self, names};
 use crate::shell;
 
 use self::counting::{Counting, is_one};
-use self::places::{Place, Places};
+use self::places::Places;
 use self::statistics::{Digest, Statistics};
 
 /// The pause between two looks at running statements.
@@ -80,27 +82,24 @@ type Statements = BTreeMap<Counting, Seen>;
 
 /// The columns of a table that statements count on, whatever name of the table they use.
 struct Columns {
-    place: Place,
+    live: Arc<LiveTables>,
+    table: String,
     columns: Vec<String>,
     seen: Seen,
 }
 
-pub fn run(
-    args: &AdviseArgs,
-    conn: &mut AnyConnection,
-    interrupt: &Interrupt,
-    out: &mut Output,
-) -> Result<Ended, Error> {
+pub fn run(args: &AdviseArgs, conn: &mut AnyConnection) -> Result<Ended, Error> {
+    interrupt::handle("showing what was seen so far")?;
     let report = match conn.dialect() {
         Dialect::Sqlite => Report {
             notes: vec![ON_SQLITE.to_owned()],
             ..Report::default()
         },
-        _ => look(args, conn, interrupt, out)?,
+        _ => look(args, conn)?,
     };
     match args.json {
-        true => out.json(&report)?,
-        false => show(&report, out)?,
+        true => output::json(&report)?,
+        false => show(&report)?,
     }
     Ok(Ended::Done)
 }
@@ -109,29 +108,24 @@ const ON_SQLITE: &str = "SQLite keeps no statistics of statements, and has one w
 writers wait there (SQLITE_BUSY, or seconds in busy_timeout), commit many counts at once by the library's Coalescer. To see how often a \
 column is counted, count its statements in the application, as the library's feature `metrics` does.";
 
-fn look(
-    args: &AdviseArgs,
-    conn: &mut AnyConnection,
-    interrupt: &Interrupt,
-    out: &mut Output,
-) -> Result<Report, Error> {
+fn look(args: &AdviseArgs, conn: &mut AnyConnection) -> Result<Report, Error> {
     let mut statements = Statements::new();
     let dialect = conn.dialect();
     let mut report = Report {
         assumption: Some(statistics::assumption(dialect)),
         ..Report::default()
     };
-    out.note(&format!(
+    output::note(&format!(
         "Looking for {} s at the statements of this database…",
         args.seconds
     ));
-    let before = Statistics::read(conn)?;
+    let before = or_note(Statistics::read(conn))?;
     let start = Instant::now();
     let end = start + Duration::from_secs(args.seconds.into());
     let mut looks = 0_u32;
-    while Instant::now() < end && !interrupt.came() {
+    while Instant::now() < end && !interrupt::came() {
         let due = Instant::now() + PAUSE;
-        match statistics::look(conn)? {
+        match or_note(statistics::look(conn))? {
             Ok(running) => {
                 looks += 1;
                 for running in running {
@@ -143,13 +137,13 @@ fn look(
             }
             Err(note) => {
                 report.notes.push(note);
-                interrupt.sleep_until(end);
+                interrupt::sleep_until(end);
             }
         }
-        interrupt.sleep_until(due.min(end));
+        interrupt::sleep_until(due.min(end));
     }
     report.seconds = start.elapsed().as_secs_f64();
-    let after = Statistics::read(conn)?;
+    let after = or_note(Statistics::read(conn))?;
     if let (Ok(before), Ok(after)) = (&before, &after) {
         add_digests(&before.digests, &after.digests, dialect, &mut statements);
     }
@@ -174,6 +168,14 @@ fn look(
         by_waits.then(rate(b).total_cmp(&rate(a)))
     });
     Ok(report)
+}
+
+/// What was read, or the remedy where the database refused it.
+fn or_note<T>(read: Result<T, Error>) -> Result<Result<T, String>, Error> {
+    match read {
+        Err(Error::Refused(note)) => Ok(Err(note)),
+        read => read.map(Ok),
+    }
 }
 
 /// The findings about the statements that count on the same columns. All of these are one write.
@@ -207,14 +209,13 @@ fn by_column(
 ) -> QueryResult<Vec<Columns>> {
     let mut columns = BTreeMap::<(String, Vec<String>), Columns>::new();
     for (counting, seen) in statements {
-        let Some(place) = places.find(&counting, conn)? else {
+        let Some((live, name)) = places.find(&counting, conn)? else {
             continue;
         };
-        let table = &place.live.tables[&place.name];
-        let countable = table
-            .columns
-            .iter()
-            .filter(|column| field_type(conn.dialect(), column).is_some() && column.key.is_none());
+        let table = &live.tables[&name];
+        let countable = table.columns.iter().filter(|column| {
+            column_type::field(conn.dialect(), column).is_some() && column.key.is_none()
+        });
         let counted = countable.filter(|column| {
             let mut counted = counting.columns.iter();
             counted.any(|name| is_one(name, &column.name, conn.dialect()))
@@ -225,9 +226,10 @@ fn by_column(
         if counted.is_empty() || is_shards {
             continue;
         }
-        let key = (place.live.full(&table.name), counted.clone());
+        let key = (live.full(&name), counted.clone());
         let of_columns = columns.entry(key).or_insert_with(|| Columns {
-            place,
+            live,
+            table: name,
             columns: counted,
             seen: Seen::default(),
         });
@@ -245,10 +247,13 @@ fn add_row_updates(
     columns: &mut [Columns],
 ) -> bool {
     let mut added = false;
-    for Columns { place, seen, .. } in columns {
+    for Columns {
+        live, table, seen, ..
+    } in columns
+    {
         // Those of this database alone are known.
-        let is_left_out = seen.new_counts == 0 && seen.running > 0 && place.live.schema().is_none();
-        let updates = |statistics: &Statistics| statistics.row_updates.get(&place.name).copied();
+        let is_left_out = seen.new_counts == 0 && seen.running > 0 && live.schema().is_none();
+        let updates = |statistics: &Statistics| statistics.row_updates.get(table.as_str()).copied();
         if let Some(updates_after) = updates(after).filter(|_| is_left_out) {
             seen.counts = updates_after;
             seen.new_counts = updates_after.saturating_sub(updates(before).unwrap_or(0));
@@ -264,16 +269,17 @@ updates of the whole table, and their times those of the statements that were se
 
 fn advice(columns: &Columns, dialect: Dialect, seconds: f64, looks: u32) -> Advice {
     let Columns {
-        place,
+        live,
+        table: name,
         columns: counted,
         seen,
     } = columns;
-    let table = place.live.full(&place.name);
-    let all = sharded::all(dialect, &place.live);
+    let table = live.full(name);
+    let all = sharded::all(dialect, live);
     let sharded = all.iter().any(|sharded| {
         let fields = names(sharded.fields());
         let mut counted = counted.iter();
-        sharded.table().name() == place.name && counted.all(|name| fields.contains(&name.as_str()))
+        sharded.table().name() == name && counted.all(|name| fields.contains(&name.as_str()))
     });
     let next = match sharded {
         true => format!(
@@ -299,15 +305,15 @@ fn advice(columns: &Columns, dialect: Dialect, seconds: f64, looks: u32) -> Advi
     }
 }
 
-fn show(report: &Report, out: &mut Output) -> Result<(), Error> {
+fn show(report: &Report) -> Result<(), Error> {
     for note in &report.notes {
-        out.line(&format!("{note}\n"))?;
+        output::line(&format!("{note}\n"))?;
     }
     let Some(assumption) = report.assumption else {
         return Ok(());
     };
     if report.columns.is_empty() {
-        return out.line(
+        return output::line(
             "No statement counts on a row: none of the form UPDATE t SET c = c + n was seen.",
         );
     }
@@ -322,7 +328,7 @@ fn show(report: &Report, out: &mut Output) -> Result<(), Error> {
             format!("{:.1}", advice.waiting_sessions),
         ]
     });
-    out.table(
+    output::table(
         &[
             "table",
             "column",
@@ -342,10 +348,10 @@ fn show(report: &Report, out: &mut Output) -> Result<(), Error> {
             Some(_) => "few wait for its rows: shards would give little now",
             None => "none was running when it was looked at: shards would give little now",
         };
-        out.line(&format!(
+        output::line(&format!(
             "\n{}.{}: {verdict}.\n  {}",
             advice.table, advice.column, advice.next
         ))?;
     }
-    out.line(&format!("\n{assumption}"))
+    output::line(&format!("\n{assumption}"))
 }

@@ -1,7 +1,7 @@
 //! The tables to which the names in statements lead.
 
 use std::collections::BTreeMap;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use diesel::prelude::*;
 use diesel_sharded::backend::Dialect;
@@ -13,82 +13,67 @@ use super::counting::Counting;
 
 /// The tables of this session, and those of schemas that statements lead to.
 pub struct Places {
-    plain: Rc<LiveTables>,
-    schemas: BTreeMap<String, Rc<LiveTables>>,
+    plain: Arc<LiveTables>,
+    schemas: BTreeMap<String, Arc<LiveTables>>,
     /// Names that may mean one of several tables.
     pub notes: Vec<String>,
-}
-
-/// A table among others.
-pub struct Place {
-    pub live: Rc<LiveTables>,
-    pub name: String,
 }
 
 impl Places {
     pub fn read(conn: &mut AnyConnection) -> QueryResult<Self> {
         Ok(Places {
-            plain: Rc::new(LiveTables::read(conn)?),
+            plain: Arc::new(LiveTables::read(conn)?),
             schemas: BTreeMap::new(),
             notes: vec![],
         })
     }
 
-    /// The table that a statement counts on, if there is one that this role may see.
+    /// The table that a statement counts on, among others, if there is one that this role may see.
     pub fn find(
         &mut self,
         counting: &Counting,
         conn: &mut AnyConnection,
-    ) -> QueryResult<Option<Place>> {
-        let live = match &counting.schema {
-            Some(schema) if is_plain(schema, &counting.table, conn)? => Rc::clone(&self.plain),
-            Some(schema) => match is_schema(schema, conn)? {
-                true => self.schema(schema, conn)?,
-                false => return Ok(None),
+    ) -> QueryResult<Option<(Arc<LiveTables>, String)>> {
+        let table = &counting.table;
+        let schema = match &counting.schema {
+            Some(schema) if is_plain(schema, table, conn)? => None,
+            Some(schema) if is_schema(schema, conn)? => Some(schema.clone()),
+            Some(_) => return Ok(None),
+            None => self.elsewhere(table, conn)?,
+        };
+        let live = match schema {
+            None => Arc::clone(&self.plain),
+            Some(schema) => match self.schemas.get(&schema) {
+                Some(live) => Arc::clone(live),
+                None => {
+                    let live = self.plain.in_schema(&schema, conn)?;
+                    self.schemas.insert(schema, Arc::clone(&live));
+                    live
+                }
             },
-            None => self.unqualified(&counting.table, conn)?,
         };
-        let name = match live.tables.contains_key(&counting.table) {
-            true => Some(counting.table.clone()),
-            false => in_another_case(&live, &counting.table, conn.dialect()),
+        let name = match live.tables.contains_key(table) {
+            true => Some(table.clone()),
+            false => in_another_case(&live, table, conn.dialect()),
         };
-        Ok(name.map(|name| Place { live, name }))
+        Ok(name.map(|name| (live, name)))
     }
 
-    /// The one of this session; or of another role, whose names lead elsewhere.
-    fn unqualified(
-        &mut self,
-        table: &str,
-        conn: &mut AnyConnection,
-    ) -> QueryResult<Rc<LiveTables>> {
+    /// The schema of a table that is not this session's: that of another role, whose names lead elsewhere.
+    fn elsewhere(&mut self, table: &str, conn: &mut AnyConnection) -> QueryResult<Option<String>> {
         if conn.dialect() != Dialect::Postgres || self.plain.tables.contains_key(table) {
-            return Ok(Rc::clone(&self.plain));
+            return Ok(None);
         }
-        let schemas = "SELECT n.nspname::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
-             WHERE c.relkind IN ('r', 'p') AND left(n.nspname, 3) <> 'pg_' AND n.nspname <> 'information_schema' \
-                 AND c.relname = ? ORDER BY 1";
-        let schemas = conn.texts(schemas, &[table])?;
-        match schemas.as_slice() {
-            [] => Ok(Rc::clone(&self.plain)),
-            [schema] => self.schema(schema, conn),
-            several => {
-                self.notes.push(format!(
-                    "Statements count on {table}, of which there is one in each of {}, and name no schema: give this role the \
-                     application's search_path.",
-                    several.join(", ")
-                ));
-                Ok(Rc::clone(&self.plain))
-            }
+        let mut schemas = conn.texts(catalog!("postgres/", "schemas_of_table"), &[table])?;
+        if schemas.len() > 1 {
+            self.notes.push(format!(
+                "Statements count on {table}, of which there is one in each of {}, and name no schema: give this role the \
+                 application's search_path.",
+                schemas.join(", ")
+            ));
+            return Ok(None);
         }
-    }
-
-    fn schema(&mut self, schema: &str, conn: &mut AnyConnection) -> QueryResult<Rc<LiveTables>> {
-        if let Some(live) = self.schemas.get(schema) {
-            return Ok(Rc::clone(live));
-        }
-        let live = Rc::new(self.plain.in_schema(schema, conn)?);
-        self.schemas.insert(schema.to_owned(), Rc::clone(&live));
-        Ok(live)
+        Ok(schemas.pop())
     }
 }
 

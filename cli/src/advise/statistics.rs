@@ -7,7 +7,8 @@ use diesel::result::Error as DieselError;
 use diesel_sharded::backend::Dialect;
 
 use crate::connection::AnyConnection;
-use crate::statement::{Row, quoted};
+use crate::error::Error;
+use crate::statement::quoted;
 
 /// A kind of statements, since the server's statistics began.
 pub struct Digest {
@@ -24,33 +25,47 @@ pub struct Statistics {
 }
 
 impl Statistics {
-    /// Or how to switch them on.
-    pub fn read(conn: &mut AnyConnection) -> QueryResult<Result<Self, String>> {
-        let source = match conn.dialect() {
-            Dialect::Postgres => postgres(conn)?,
-            _ => mysql(conn)?,
+    /// They are refused with the way to switch them on.
+    pub fn read(conn: &mut AnyConnection) -> Result<Self, Error> {
+        let (source, remedy) = match conn.dialect() {
+            Dialect::Postgres => (
+                postgres(conn)?,
+                "The extension has to be in shared_preload_libraries.",
+            ),
+            _ => (
+                mysql(conn)?,
+                "GRANT SELECT ON performance_schema.* to this role.",
+            ),
         };
-        let rows = match source.map(|sql| conn.rows(&sql, &[])) {
-            Ok(Err(DieselError::DatabaseError(_, refused))) => {
-                let remedy = match conn.dialect() {
-                    Dialect::Postgres => "The extension has to be in shared_preload_libraries.",
-                    _ => "GRANT SELECT ON performance_schema.* to this role.",
-                };
-                let says = refused.message();
-                let off = format!("The statistics of statements cannot be read: {says}. {remedy}");
-                return Ok(Err(off));
-            }
-            Ok(rows) => rows?,
-            Err(off) => return Ok(Err(off)),
-        };
+        let rows = conn.rows(&source, &[]).map_err(|error| {
+            refused(error, "The statistics of statements cannot be read", remedy)
+        })?;
         if let [Some(HIDDEN)] = rows.iter().map(|row| row.get(0)).collect::<Vec<_>>()[..] {
-            let off = "The statements of other roles are hidden from this one: GRANT pg_read_all_stats to it.";
-            return Ok(Err(off.to_owned()));
+            return Err(Error::refused(
+                "The statements of other roles are hidden from this one: GRANT pg_read_all_stats to it.",
+            ));
         }
-        Ok(Ok(Statistics {
-            digests: rows.iter().map(digest).collect::<QueryResult<_>>()?,
+        let digests = rows.iter().map(|row| {
+            Ok(Digest {
+                text: row.text(0)?.to_owned(),
+                calls: row.parse(1)?,
+                total_ms: row.parse(2)?,
+            })
+        });
+        Ok(Statistics {
+            digests: digests.collect::<QueryResult<_>>()?,
             row_updates: row_updates(conn)?,
-        }))
+        })
+    }
+}
+
+/// The database's refusal with what it means, or any other error.
+fn refused(error: DieselError, says: &str, remedy: &str) -> Error {
+    match error {
+        DieselError::DatabaseError(_, refused) => {
+            Error::Refused(format!("{says}: {}. {remedy}", refused.message()))
+        }
+        error => error.into(),
     }
 }
 
@@ -71,57 +86,43 @@ const IS_UPDATE: &str = "^([[:space:]]|/[*].*[*]/|--[^\n]*\n)*update[[:space:]]"
 
 const HIDDEN: &str = "<insufficient privilege>";
 
-fn digest(row: &Row) -> QueryResult<Digest> {
-    Ok(Digest {
-        text: row.text(0)?.to_owned(),
-        calls: row.parse(1)?,
-        total_ms: row.parse(2)?,
-    })
-}
-
-/// The query, or how to switch the extension on. An ordinary role may not ask for the setting by its name, and sees no row of it.
-fn postgres(conn: &mut AnyConnection) -> QueryResult<Result<String, String>> {
+/// The query, refused where the extension is off. An ordinary role may not ask for the setting by its name, and sees no row of it.
+fn postgres(conn: &mut AnyConnection) -> Result<String, Error> {
     let state = "SELECT (SELECT n.nspname::text FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace \
          WHERE e.extname = 'pg_stat_statements'), \
          (SELECT setting FROM pg_settings WHERE name = 'shared_preload_libraries')";
     let rows = conn.rows(state, &[])?;
     let get = |column| rows.first().and_then(|row| row.get(column));
     if let Some(schema) = get(0) {
-        return Ok(Ok(format!(
+        return Ok(format!(
             "SELECT CASE WHEN query = '{HIDDEN}' THEN query ELSE min(query) END, CAST(SUM(calls) AS TEXT), \
                  CAST(SUM(total_exec_time) AS TEXT) FROM {}.pg_stat_statements \
              WHERE dbid = (SELECT oid FROM pg_database WHERE datname = current_database()) \
                  AND (query ~* '{IS_UPDATE}' OR query = '{HIDDEN}') GROUP BY query ORDER BY 1",
             quoted(Dialect::Postgres, schema)
-        )));
+        ));
     }
     let is_loaded = get(1).is_some_and(|libraries| libraries.contains("pg_stat_statements"));
-    Ok(Err(match is_loaded {
-        true => "PostgreSQL keeps no statistics of statements that this database may read: CREATE EXTENSION pg_stat_statements;",
+    Err(Error::refused(match is_loaded {
+        true => {
+            "PostgreSQL keeps no statistics of statements that this database may read: CREATE EXTENSION pg_stat_statements;"
+        }
         false => {
             "PostgreSQL keeps no statistics of statements: set shared_preload_libraries = 'pg_stat_statements' in postgresql.conf, \
              restart it, and run CREATE EXTENSION pg_stat_statements;"
         }
-    }
-    .to_owned()))
+    }))
 }
 
-/// The query, or how to switch the schema on.
-fn mysql(conn: &mut AnyConnection) -> QueryResult<Result<String, String>> {
+/// The query, refused where the schema is off.
+fn mysql(conn: &mut AnyConnection) -> Result<String, Error> {
     let state = "SELECT IF(@@performance_schema, '1', '0')";
-    let is_on = conn.text(state, &[])?.as_deref() == Some("1");
-    Ok(match is_on {
-        true => Ok(
-            "SELECT CAST(DIGEST_TEXT AS CHAR), CAST(COUNT_STAR AS CHAR), CAST(SUM_TIMER_WAIT / 1000000000 AS CHAR) \
-             FROM performance_schema.events_statements_summary_by_digest \
-             WHERE SCHEMA_NAME = DATABASE() AND DIGEST_TEXT LIKE 'UPDATE%'"
-                .to_owned(),
-        ),
-        false => Err(
-            "The server keeps no statistics of statements: set performance_schema = ON under [mysqld] in its configuration, and restart it."
-                .to_owned(),
-        ),
-    })
+    match conn.text(state, &[])?.as_deref() {
+        Some("1") => Ok(catalog!("mysql/", "digests").to_owned()),
+        _ => Err(Error::refused(
+            "The server keeps no statistics of statements: set performance_schema = ON under [mysqld] in its configuration, and restart it.",
+        )),
+    }
 }
 
 /// An update that runs.
@@ -130,35 +131,25 @@ pub struct Running {
     pub waits: bool,
 }
 
-/// The updates of other sessions in this database, or why they are not seen.
-pub fn look(conn: &mut AnyConnection) -> QueryResult<Result<Vec<Running>, String>> {
+/// The updates of other sessions in this database, refused where they are not seen.
+pub fn look(conn: &mut AnyConnection) -> Result<Vec<Running>, Error> {
     let running = match conn.dialect() {
         Dialect::Postgres => &format!(
             "SELECT query, CASE WHEN wait_event_type = 'Lock' THEN '1' ELSE '0' END FROM pg_stat_activity \
                  WHERE datname = current_database() AND state = 'active' AND pid <> pg_backend_pid() AND query ~* '{IS_UPDATE}'"
         ),
-        _ => {
-            "SELECT CAST(p.INFO AS CHAR), CASE WHEN t.trx_state = 'LOCK WAIT' THEN '1' ELSE '0' END \
-             FROM information_schema.PROCESSLIST p LEFT JOIN information_schema.INNODB_TRX t ON t.trx_mysql_thread_id = p.ID \
-             WHERE p.DB = DATABASE() AND p.COMMAND IN ('Query', 'Execute') AND p.ID <> CONNECTION_ID() AND p.INFO LIKE '%UPDATE%'"
-        }
+        _ => catalog!("mysql/", "running"),
     };
-    match conn.rows(running, &[]) {
-        Err(DieselError::DatabaseError(_, refused)) => Ok(Err(format!(
-            "Waits are not seen: {}. GRANT PROCESS to this role.",
-            refused.message()
-        ))),
-        rows => {
-            let rows = rows?;
-            let running = rows.iter().map(|row| {
-                Ok(Running {
-                    text: row.text(0)?.to_owned(),
-                    waits: row.get(1) == Some("1"),
-                })
-            });
-            running.collect::<QueryResult<_>>().map(Ok)
-        }
-    }
+    let rows = conn.rows(running, &[]);
+    let rows =
+        rows.map_err(|error| refused(error, "Waits are not seen", "GRANT PROCESS to this role."))?;
+    let running = rows.iter().map(|row| {
+        Ok(Running {
+            text: row.text(0)?.to_owned(),
+            waits: row.get(1) == Some("1"),
+        })
+    });
+    running.collect()
 }
 
 /// How many times the counts of one row 32 threads make by `update`, as the reference page on benchmarks says.

@@ -2,6 +2,22 @@
 //!
 //! A file for each kind of checks; each gives findings.
 
+/// The findings whose conditions hold: level, check, condition, what it says, and the remedy where all is not well.
+macro_rules! findings {
+    ($($level:ident $check:literal $(if $holds:expr)? => $says:expr $(, $remedy:expr)?;)*) => {{
+        let mut findings: Vec<Finding> = vec![];
+        $($(if $holds)? {
+            findings.push(Finding {
+                level: Level::$level,
+                check: $check,
+                says: $says.into(),
+                remedy: None$(.or(Some($remedy.into())))?,
+            });
+        })*
+        findings
+    }};
+}
+
 mod settings;
 mod tables;
 
@@ -10,7 +26,7 @@ use std::fmt;
 use diesel::prelude::*;
 use diesel::result::Error as DieselError;
 use diesel_sharded::MIGRATIONS;
-use diesel_sharded::described::{MigrationText, migration_texts};
+use diesel_sharded::described::migration_texts;
 use serde::Serialize;
 
 use crate::args::DoctorArgs;
@@ -19,51 +35,51 @@ use crate::error::Error;
 use crate::exit::Ended;
 use crate::library_tables::{LibraryMigration, RECORDS, State, recorded};
 use crate::live::LiveTables;
-use crate::output::{Note, Output};
+use crate::output::{self, Note};
 use crate::sharded;
 
-pub fn run(
-    args: &DoctorArgs,
-    url: Option<&str>,
-    conn: &mut AnyConnection,
-    out: &mut Output,
-) -> Result<Ended, Error> {
+pub fn run(args: &DoctorArgs, url: Option<&str>, conn: &mut AnyConnection) -> Result<Ended, Error> {
     let pooler = settings::pooler(url, conn)?; // first: the session is still as it came
     let named = sharded::named(&args.tables, conn)?;
-    let mut findings = library_tables(conn)?;
-    if named.tables.is_empty() {
-        let remedy = "diesel-sharded generate TABLE COLUMN";
-        findings.push(Finding::warning(
-            "tables",
+    let mut all = library_tables(conn)?;
+    all.extend(findings! {
+        Warning "tables" if named.tables.is_empty() =>
             "there is no sharded table that this role may see",
-            remedy,
-        ));
-    }
+            "diesel-sharded generate TABLE COLUMN";
+    });
     for sharded in &named.tables {
-        findings.extend(tables::check(sharded.keyed(), conn)?);
+        all.extend(tables::check(sharded, conn)?);
     }
-    findings.extend(settings::check(&named.tables, conn)?);
-    findings.extend(pooler);
-    named.note_left_out(out);
+    all.extend(settings::check(&named.tables, conn)?);
+    all.extend(pooler);
+    named.note_left_out();
     match args.json {
-        true => out.json(&findings)?,
-        false => show(&findings, out)?,
+        true => output::json(&all)?,
+        false => show(&all)?,
     }
-    let is_wrong = findings.iter().any(|f| f.level == Level::Problem);
+    let is_wrong = all.iter().any(|f| f.level == Level::Problem);
     Ok(Ended::left_over_if(is_wrong))
 }
 
-fn show(findings: &[Finding], out: &mut Output) -> Result<(), Error> {
+fn show(findings: &[Finding]) -> Result<(), Error> {
     for finding in findings {
-        out.line(&finding.to_string())?;
+        output::line(&finding.to_string())?;
     }
     let number = |level| findings.iter().filter(|f| f.level == level).count();
-    out.line(&format!(
+    output::line(&format!(
         "\n{} ok, {} to be looked at, {} wrong",
         number(Level::Ok),
         number(Level::Warning),
         number(Level::Problem)
     ))
+}
+
+/// These findings of a check, or that all is well.
+fn or_ok(findings: Vec<Finding>, check: &'static str, says: impl Into<String>) -> Vec<Finding> {
+    match findings.is_empty() {
+        true => vec![Finding::ok(check, says)],
+        false => findings,
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -103,20 +119,12 @@ impl Finding {
         }
     }
 
-    pub fn warning(
-        check: &'static str,
-        says: impl Into<String>,
-        remedy: impl Into<String>,
-    ) -> Self {
-        Finding::of(Level::Warning, check, Note::new(says.into(), remedy))
-    }
-
-    pub fn problem(
-        check: &'static str,
-        says: impl Into<String>,
-        remedy: impl Into<String>,
-    ) -> Self {
-        Finding::of(Level::Problem, check, Note::new(says.into(), remedy))
+    /// What a note says, or that all is well.
+    pub fn of_note(level: Level, check: &'static str, note: Option<Note>, well: String) -> Self {
+        match note {
+            Some(note) => Finding::of(level, check, note),
+            None => Finding::ok(check, well),
+        }
     }
 }
 
@@ -136,22 +144,18 @@ impl fmt::Display for Finding {
     }
 }
 
-const LIBRARY_TABLES: &str = "library tables";
-
 /// The library's own tables, and the record of the migrations that create them.
 fn library_tables(conn: &mut AnyConnection) -> QueryResult<Vec<Finding>> {
     let live = LiveTables::read(conn)?;
     let mut findings = vec![];
     let recorded = match recorded(&live, conn) {
         Err(DieselError::DatabaseError(_, refused)) => {
-            findings.push(Finding::warning(
-                LIBRARY_TABLES,
-                format!(
-                    "the record of migrations cannot be read: {}",
-                    refused.message()
-                ),
-                format!("Run this as the role that migrates, or GRANT SELECT ON {RECORDS}"),
-            ));
+            let says = refused.message();
+            findings.extend(findings! {
+                Warning "library tables" =>
+                    format!("the record of migrations cannot be read: {says}"),
+                    format!("Run this as the role that migrates, or GRANT SELECT ON {RECORDS}");
+            });
             None
         }
         recorded => Some(recorded?),
@@ -159,32 +163,12 @@ fn library_tables(conn: &mut AnyConnection) -> QueryResult<Vec<Finding>> {
     let texts = migration_texts(MIGRATIONS, &conn.backend())?;
     findings.extend(texts.iter().map(|text| {
         let migration = LibraryMigration::new(text, &live, recorded.as_deref());
-        finding(&migration)
+        let level = match migration.state {
+            State::Lost | State::Interrupted => Level::Problem,
+            _ => Level::Warning,
+        };
+        let well = text.tables.join(", ");
+        Finding::of_note(level, "library tables", migration.note(), well)
     }));
     Ok(findings)
-}
-
-fn finding(migration: &LibraryMigration<'_>) -> Finding {
-    let all = migration.text.tables.join(", ");
-    let level = match migration.state {
-        State::Lost | State::Interrupted => Finding::problem,
-        _ => Finding::warning,
-    };
-    match (migration.wrong(), migration.state) {
-        (Some(wrong), _) => level(LIBRARY_TABLES, wrong, migration.remedy()),
-        (None, State::Pending) => level(
-            LIBRARY_TABLES,
-            format!("{all}: not there; {}", needed_for(migration.text)),
-            migration.remedy(),
-        ),
-        (None, _) => Finding::ok(LIBRARY_TABLES, all),
-    }
-}
-
-fn needed_for(text: &MigrationText) -> &'static str {
-    match text.tables.first() {
-        Some(&"diesel_sharded_batches") => "coalescers need it",
-        Some(&"diesel_sharded_idempotency_keys") => "idempotency keys need it",
-        _ => "named counters and `resize` need them",
-    }
 }

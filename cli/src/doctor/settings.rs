@@ -8,10 +8,11 @@ use diesel_sharded::model::ColumnType;
 
 use crate::connection::AnyConnection;
 use crate::live::Kind;
+use crate::output::Note;
 use crate::sharded::Sharded;
 use crate::statement::quoted;
 
-use super::Finding;
+use super::{Finding, Level, or_ok};
 
 pub fn check(tables: &[Sharded], conn: &mut AnyConnection) -> QueryResult<Vec<Finding>> {
     match conn.dialect() {
@@ -42,160 +43,108 @@ impl Settings {
     fn is_on(&self, name: &str) -> bool {
         matches!(self.get(name), "1") || self.get(name).eq_ignore_ascii_case("on")
     }
-}
 
-/// Or the reason why they may not.
-fn sessions_write(read_only: Option<String>) -> Finding {
-    let remedy = "every count is refused here: use the primary, or a role whose sessions may write";
-    match read_only {
-        Some(says) => Finding::problem("read-only", says, remedy),
-        None => Finding::ok("read-only", "sessions may write"),
-    }
-}
-
-fn isolation(default: &str) -> Finding {
-    let default = default.replace('-', " ").to_lowercase();
-    match default.as_str() {
-        "serializable" => Finding::warning(
-            "isolation",
-            "transactions are SERIALIZABLE by default: one that conflicts is ended by the database",
-            "The library's own transactions set the level that they need. Wrap the application's in retry::transaction",
-        ),
-        _ => Finding::ok("isolation", format!("{default} by default")),
+    /// What all servers have: the isolation level by default, and whether sessions may write, or why they may not.
+    fn of_transactions(&self, isolation: &str, read_only: Option<String>) -> Vec<Finding> {
+        let isolation = isolation.replace('-', " ").to_lowercase();
+        let is_serializable = isolation == "serializable";
+        findings! {
+            Warning "isolation" if is_serializable =>
+                "transactions are SERIALIZABLE by default: one that conflicts is ended by the database",
+                "The library's own transactions set the level that they need. Wrap the application's in retry::transaction";
+            Ok "isolation" if !is_serializable => format!("{isolation} by default");
+            Ok "read-only" if read_only.is_none() => "sessions may write";
+            Problem "read-only" if read_only.is_some() =>
+                read_only.unwrap_or_default(),
+                "every count is refused here: use the primary, or a role whose sessions may write";
+        }
     }
 }
 
 fn postgres(tables: &[Sharded], conn: &mut AnyConnection) -> QueryResult<Vec<Finding>> {
-    let settings = Settings::read(
-        "SELECT name, setting FROM pg_settings WHERE name IN ('default_transaction_isolation', 'default_transaction_read_only', \
-         'session_replication_role', 'extra_float_digits', 'lock_timeout', 'statement_timeout') \
-         UNION ALL SELECT 'in_recovery', CASE WHEN pg_is_in_recovery() THEN 'on' ELSE 'off' END",
-        conn,
-    )?;
-    let mut findings = vec![isolation(settings.get("default_transaction_isolation"))];
+    let settings = Settings::read(catalog!("postgres/", "settings"), conn)?;
     let read_only = match settings.is_on("in_recovery") {
         true => Some("this server is a standby"),
         false => settings
             .is_on("default_transaction_read_only")
             .then_some("default_transaction_read_only is on"),
     };
-    findings.push(sessions_write(read_only.map(str::to_owned)));
-    if settings.get("session_replication_role") != "origin" {
-        findings.push(Finding::problem(
-            "foreign keys",
-            "session_replication_role switches foreign keys and triggers off: deleted rows leave their shards, and a shard may appear in the middle of a fold",
-            "Take the setting from the role and the database: ALTER ROLE … RESET session_replication_role",
-        ));
-    }
-    let mut fields = tables.iter().flat_map(|sharded| sharded.table.fields());
+    let isolation = settings.get("default_transaction_isolation");
+    let mut all = settings.of_transactions(isolation, read_only.map(str::to_owned));
+    let mut fields = tables.iter().flat_map(Sharded::fields);
     let has_double = fields.any(|field| field.column_type() == ColumnType::Double);
-    if has_double && settings.get("extra_float_digits").starts_with('-') {
-        findings.push(Finding::problem(
-            "floats",
+    let (lock, statement) = (
+        settings.get("lock_timeout"),
+        settings.get("statement_timeout"),
+    );
+    all.extend(findings! {
+        Problem "foreign keys" if settings.get("session_replication_role") != "origin" =>
+            "session_replication_role switches foreign keys and triggers off: deleted rows leave their shards, and a shard may appear in the middle of a fold",
+            "Take the setting from the role and the database: ALTER ROLE … RESET session_replication_role";
+        Problem "floats" if has_double && settings.get("extra_float_digits").starts_with('-') =>
             "extra_float_digits is below 0: folds and sets of double fields see rounded numbers and refuse them",
-            "Take the setting from the role and the database, or set it to 1",
-        ));
-    }
-    findings.push(Finding::ok(
-        "timeouts",
-        format!(
-            "lock_timeout is {} ms and statement_timeout {} ms (0 is none); one that ends a count is a conflict, and is retried",
-            settings.get("lock_timeout"),
-            settings.get("statement_timeout")
-        ),
-    ));
-    Ok(findings)
+            "Take the setting from the role and the database, or set it to 1";
+        Ok "timeouts" =>
+            format!("lock_timeout is {lock} ms and statement_timeout {statement} ms (0 is none); one that ends a count is a conflict, and is retried");
+    });
+    Ok(all)
 }
 
 fn mysql(tables: &[Sharded], conn: &mut AnyConnection) -> QueryResult<Vec<Finding>> {
-    let settings = Settings::read("SHOW VARIABLES", conn)?;
-    let either = |old: &str, new: &str| match settings.get(new) {
-        "" => settings.get(old).to_owned(),
-        value => value.to_owned(),
-    };
-    let mut findings = vec![isolation(&either("tx_isolation", "transaction_isolation"))];
+    let settings = &Settings::read("SHOW VARIABLES", conn)?;
+    let isolation = ["transaction_isolation", "tx_isolation"].map(|name| settings.get(name));
+    let isolation = isolation.into_iter().find(|value| !value.is_empty());
     let read_only = ["tx_read_only", "transaction_read_only", "read_only"];
     let read_only = read_only.iter().find(|name| settings.is_on(name));
-    findings.push(sessions_write(
-        read_only.map(|name| format!("{name} is on")),
-    ));
+    let read_only = read_only.map(|name| format!("{name} is on"));
+    let mut all = settings.of_transactions(isolation.unwrap_or_default(), read_only);
     let mode = settings.get("sql_mode");
-    let is_strict = ["STRICT_TRANS_TABLES", "STRICT_ALL_TABLES"]
-        .iter()
-        .any(|strict| mode.contains(strict));
-    findings.push(match is_strict {
-        true => Finding::ok("sql_mode", "strict"),
-        false => Finding::warning(
-            "sql_mode",
-            "not strict: the server cuts numbers beyond the range of a column in silence. Counts and folds notice it and fail, other statements do not",
-            "SET GLOBAL sql_mode = CONCAT(@@GLOBAL.sql_mode, ',STRICT_TRANS_TABLES');",
-        ),
-    });
-    if !settings.is_on("foreign_key_checks") {
-        findings.push(Finding::problem(
-            "foreign keys",
-            "foreign_key_checks is off: deleted rows leave their shards, and a shard may appear in the middle of a fold",
-            "SET GLOBAL foreign_key_checks = ON;",
-        ));
-    }
+    let mut strict = ["STRICT_TRANS_TABLES", "STRICT_ALL_TABLES"].iter();
+    let is_strict = strict.any(|strict| mode.contains(strict));
     let limit = settings.get("sql_select_limit");
-    if limit.parse().is_ok_and(|limit: u64| limit < u64::MAX) {
-        findings.push(Finding::warning(
-            "sql_select_limit",
+    let completion = settings.get("completion_type");
+    all.extend(findings! {
+        Ok "sql_mode" if is_strict => "strict";
+        Warning "sql_mode" if !is_strict =>
+            "not strict: the server cuts numbers beyond the range of a column in silence. Counts and folds notice it and fail, other statements do not",
+            "SET GLOBAL sql_mode = CONCAT(@@GLOBAL.sql_mode, ',STRICT_TRANS_TABLES');";
+        Problem "foreign keys" if !settings.is_on("foreign_key_checks") =>
+            "foreign_key_checks is off: deleted rows leave their shards, and a shard may appear in the middle of a fold",
+            "SET GLOBAL foreign_key_checks = ON;";
+        Warning "sql_select_limit" if limit.parse().is_ok_and(|limit: u64| limit < u64::MAX) =>
             format!("queries without a limit return {limit} rows: `verify` refuses such a session"),
-            "SET GLOBAL sql_select_limit = DEFAULT;",
-        ));
-    }
-    if settings.is_on("sql_safe_updates") {
-        findings.push(Finding::warning(
-            "sql_safe_updates",
+            "SET GLOBAL sql_select_limit = DEFAULT;";
+        Warning "sql_safe_updates" if settings.is_on("sql_safe_updates") =>
             "on: folds that remove shards are refused (1175)",
-            "Switch it off on the connections that fold",
-        ));
-    }
-    if settings.is_on("log_bin") && settings.get("binlog_format") == "STATEMENT" {
-        findings.push(Finding::problem(
-            "binlog_format",
+            "Switch it off on the connections that fold";
+        Problem "binlog_format" if settings.is_on("log_bin") && settings.get("binlog_format") == "STATEMENT" =>
             "STATEMENT: the server refuses every statement in READ COMMITTED (1665), such as folds, sets and counts by filter",
-            "SET GLOBAL binlog_format = 'ROW';",
-        ));
-    }
-    if !matches!(settings.get("completion_type"), "NO_CHAIN" | "0") {
-        findings.push(Finding::problem(
-            "completion_type",
-            format!(
-                "{}: each COMMIT opens another transaction or closes the connection, and the next count is never committed",
-                settings.get("completion_type")
-            ),
-            "SET GLOBAL completion_type = NO_CHAIN;",
-        ));
-    }
-    if !settings.is_on("autocommit") {
-        findings.push(Finding::warning(
-            "autocommit",
+            "SET GLOBAL binlog_format = 'ROW';";
+        Problem "completion_type" if !matches!(completion, "NO_CHAIN" | "0") =>
+            format!("{completion}: each COMMIT opens another transaction or closes the connection, and the next count is never committed"),
+            "SET GLOBAL completion_type = NO_CHAIN;";
+        Warning "autocommit" if !settings.is_on("autocommit") =>
             "off: each statement begins a transaction, and a count waits for the application's COMMIT",
-            "Switch it on unless the application commits by itself",
-        ));
-    }
-    if settings.is_on("group_replication_enforce_update_everywhere_checks") {
-        let tables = tables.iter().map(|sharded| &sharded.table);
-        for sharded in tables.filter(|sharded| sharded.has_foreign_key()) {
-            findings.push(Finding::problem(
-                "foreign keys",
+            "Switch it on unless the application commits by itself";
+    });
+    let all_write = settings.is_on("group_replication_enforce_update_everywhere_checks");
+    for sharded in tables
+        .iter()
+        .filter(|sharded| sharded.described.has_foreign_key())
+    {
+        all.extend(findings! {
+            Problem "foreign keys" if all_write =>
                 format!("all nodes of this group take writes, and {} has a foreign key: writes are refused (3098)", sharded.shards_table()),
-                "Revert its migration, which folds, and write it by generate --no-foreign-key",
-            ));
-        }
+                "Revert its migration, which folds, and write it by generate --no-foreign-key";
+        });
     }
-    if settings.is_on("wsrep_on") {
-        findings.push(Finding::warning(
-            "cluster",
+    all.extend(findings! {
+        Warning "cluster" if settings.is_on("wsrep_on") =>
             "this is a node of a Galera cluster: nodes that count on the same shard conflict",
-            "Give each process a stripe of its own (shard_choice::Stripe); see docs/clusters.md",
-        ));
-    }
-    findings.extend(engines(tables));
-    Ok(findings)
+            "Give each process a stripe of its own (shard_choice::Stripe); see docs/clusters.md";
+    });
+    all.extend(engines(tables));
+    Ok(all)
 }
 
 /// Shards tables of another engine, which are not recognized as such: their changes cannot be taken back.
@@ -214,34 +163,27 @@ fn engines(tables: &[Sharded]) -> Vec<Finding> {
         let says = format!("{name} uses {engine}, which takes no change back");
         let name = quoted(Dialect::Mysql, name);
         let remedy = format!("ALTER TABLE {name} ENGINE = InnoDB;");
-        Some(Finding::problem("engine", says, remedy))
+        Some(Finding::of(
+            Level::Problem,
+            "engine",
+            Note::new(says, remedy),
+        ))
     });
-    let findings: Vec<_> = findings.collect();
-    match findings.is_empty() {
-        true => vec![Finding::ok("engine", "all shards tables use InnoDB")],
-        false => findings,
-    }
+    or_ok(findings.collect(), "engine", "all shards tables use InnoDB")
 }
 
 fn sqlite(conn: &mut AnyConnection) -> QueryResult<Vec<Finding>> {
     let mode = conn.text("SELECT journal_mode FROM pragma_journal_mode", &[])?;
-    let journal = match mode.as_deref().unwrap_or_default() {
-        "wal" => Finding::ok(
-            "journal",
-            "WAL: readers and the writer do not wait for each other",
-        ),
-        mode => Finding::warning(
-            "journal",
+    let mode = mode.unwrap_or_default();
+    Ok(findings! {
+        Ok "journal" if mode == "wal" => "WAL: readers and the writer do not wait for each other";
+        Warning "journal" if mode != "wal" =>
             format!("journal_mode is {mode}: readers and the writer wait for each other"),
-            "PRAGMA journal_mode = WAL;",
-        ),
-    };
-    let connections = Finding::ok(
-        "connections",
-        "busy_timeout, query_only and ignore_check_constraints belong to the application's connections, and are not seen from here: set \
-         PRAGMA busy_timeout = 5000 on each, and leave the checks on",
-    );
-    Ok(vec![journal, connections])
+            "PRAGMA journal_mode = WAL;";
+        Ok "connections" =>
+            "busy_timeout, query_only and ignore_check_constraints belong to the application's connections, and are not seen from here: set \
+             PRAGMA busy_timeout = 5000 on each, and leave the checks on";
+    })
 }
 
 /// Of a pooler.
@@ -254,10 +196,7 @@ pub fn pooler(url: Option<&str>, conn: &mut AnyConnection) -> QueryResult<Vec<Fi
     if conn.dialect() != Dialect::Postgres {
         return Ok(vec![]);
     }
-    let session = "SELECT CAST(CAST(EXTRACT(EPOCH FROM clock_timestamp() - backend_start) AS BIGINT) AS TEXT), \
-         CAST((SELECT COUNT(*) FROM pg_prepared_statements) AS TEXT), CAST(inet_server_port() AS TEXT) \
-         FROM pg_stat_activity WHERE pid = pg_backend_pid()";
-    let rows = conn.rows(session, &[])?;
+    let rows = conn.rows(catalog!("postgres/", "session"), &[])?;
     let Some(row) = rows.first() else {
         return Ok(vec![]);
     };
@@ -273,14 +212,12 @@ pub fn pooler(url: Option<&str>, conn: &mut AnyConnection) -> QueryResult<Vec<Fi
         Some((server, asked)) if server != asked => format!(
             "the server listens on port {server}, and this connection goes to {asked}: a pooler, a proxy or a forwarded port"
         ),
-        _ => {
-            return Ok(vec![Finding::ok(
-                "pooler",
-                "none is seen; one that has just opened its session is not",
-            )]);
-        }
+        _ => String::new(),
     };
-    Ok(vec![Finding::warning("pooler", found, REMEDY)])
+    Ok(findings! {
+        Ok "pooler" if found.is_empty() => "none is seen; one that has just opened its session is not";
+        Warning "pooler" if !found.is_empty() => found, REMEDY;
+    })
 }
 
 /// The port in a database's address, which is 5432 where it names a host alone.

@@ -13,7 +13,9 @@ use diesel_sharded_tests::schema::{self, comments, videos};
 
 use super::Conn;
 use super::doctor::{findings, levels};
-use super::{Script, assert_says, command, dialect, empty_database, refused, run, run_noting};
+use super::{
+    Script, assert_says, at, dialect, empty_database, ended, migration, refused, run, run_noting,
+};
 
 type Backend = <Conn as Connection>::Backend;
 
@@ -23,13 +25,7 @@ fn database() -> (Database, Conn) {
     (database, conn)
 }
 
-const COUNTS: [&str; 5] = [
-    "generate",
-    "--counts",
-    "comments.video_id",
-    "videos",
-    "likes",
-];
+const COUNTS: &str = "generate --counts comments.video_id videos likes";
 
 #[test]
 fn the_text_is_the_librarys() {
@@ -37,11 +33,8 @@ fn the_text_is_the_librarys() {
     let cache = CounterCache::of(videos::likes).counts(comments::video_id);
     let up = cache.create_sql(&Backend::default()).unwrap();
     let down = cache.drop_sql(&Backend::default()).unwrap();
-    let (printed, notes) = run_noting(&database, &[&COUNTS[..], &["--print"]].concat(), 0);
-    assert_eq!(
-        printed,
-        format!("-- count_videos_likes/up.sql\n{up};\n\n-- count_videos_likes/down.sql\n{down};\n")
-    );
+    let (printed, notes) = run_noting(&database, &format!("{COUNTS} --print"), 0);
+    assert_eq!(printed, migration("count_videos_likes", &up, &down));
     assert_says(
         &notes,
         "diesel-sharded backfill videos likes --recount 'SELECT ",
@@ -53,27 +46,14 @@ fn the_text_is_the_librarys() {
         .filter(comments::id.gt(literal(5_i64)))
         .shards(3);
     let up = cache.create_sql(&Backend::default()).unwrap();
-    let arguments = [
-        "generate",
-        "videos",
-        "views",
-        "--counts=comments.video_id",
-        "--sums=id",
-        "--shards=3",
-        "--print",
-        "--where",
-    ];
+    let down = cache.drop_sql(&Backend::default()).unwrap();
     let quote = if up.contains('`') { '`' } else { '"' };
     // Diesel puts parentheses around a comparison.
     let condition = format!("({quote}comments{quote}.{quote}id{quote} > 5)");
-    let printed = run(&database, &[&arguments[..], &[&condition]].concat(), 0);
-    assert_eq!(
-        printed,
-        format!(
-            "-- count_videos_views/up.sql\n{up};\n\n-- count_videos_views/down.sql\n{down};\n",
-            down = cache.drop_sql(&Backend::default()).unwrap()
-        )
-    );
+    let line =
+        "generate videos views --counts=comments.video_id --sums=id --shards=3 --print --where";
+    let printed = run(&database, &format!("{line} '{condition}'"), 0);
+    assert_eq!(printed, migration("count_videos_views", &up, &down));
 }
 
 #[test]
@@ -82,38 +62,30 @@ fn a_migration_counts_and_is_filled_by_the_note() {
     let conn = &mut conn;
     let project = tempfile::tempdir().unwrap();
     let folder = project.path().join("migrations");
-    let generate = |arguments: &[&str]| {
-        let generate = command(project.path())
-            .env("DATABASE_URL", database.url())
-            .args(COUNTS)
-            .args(arguments)
-            .output()
-            .unwrap();
-        let text = [generate.stdout, generate.stderr].concat();
-        (generate.status.code(), String::from_utf8(text).unwrap())
+    let generate = |option: &str| {
+        let line = format!("{COUNTS} --migration-dir=migrations {option}");
+        let generate = at(database.url(), project.path(), &line).output();
+        let (code, printed, noted) = ended(generate.unwrap());
+        (code, printed + &noted)
     };
-    let (code, says) = generate(&["--migration-dir=migrations"]);
+    let (code, says) = generate("");
     assert_eq!(code, Some(0), "{says}");
     let source = FileBasedMigrations::from_path(&folder).unwrap();
     conn.run_pending_migrations(source.clone()).unwrap();
-    let (code, _) = generate(&["--migration-dir=migrations", "--locked"]);
+    let (code, _) = generate("--locked");
     assert_eq!(code, Some(0));
-    let (code, refused) = generate(&["--migration-dir=migrations"]);
+    let (code, refused) = generate("");
     assert_eq!(code, Some(1), "{refused}");
-    assert!(
-        refused
-            .contains("videos.likes has a counter cache already, `comments_video_id_videos_likes`"),
-        "{refused}"
+    assert_says(
+        &refused,
+        "videos.likes has a counter cache already, `comments_video_id_videos_likes`",
     );
 
     // The note is a shell's line.
     let recount = says.split_once("--recount '").unwrap().1;
     let recount = recount.split_once("'\n").unwrap().0;
-    run(
-        &database,
-        &["backfill", "videos", "likes", "--recount", recount],
-        0,
-    );
+    let backfill = ["backfill", "videos", "likes", "--recount", recount];
+    run(&database, &backfill, 0);
     conn.script("INSERT INTO comments VALUES (10, 1), (11, 3)");
     let totals = |conn: &mut Conn| {
         let totals = videos::table.select(videos::likes.total());
@@ -135,7 +107,7 @@ fn a_cache_that_lacks_a_trigger() {
         .create(&mut conn)
         .unwrap();
     assert_eq!(levels(&database, "counter caches", 0), ["ok"]);
-    run(&database, &["status"], 0);
+    run(&database, "status", 0);
     let drop = "DROP TRIGGER comments_video_id_videos_likes_delete";
     let drop = match dialect() {
         Dialect::Postgres => format!("{drop} ON comments"),
@@ -148,7 +120,7 @@ fn a_cache_that_lacks_a_trigger() {
         found[0].0 == "problem" && found[0].1.contains(says),
         "{found:?}"
     );
-    let shown = run(&database, &["status"], 3);
+    let shown = run(&database, "status", 3);
     assert!(shown.contains(says), "{shown}");
 }
 
@@ -157,21 +129,12 @@ fn a_function_for_triggers() {
     let (database, _conn) = database();
     let table = ShardsTable::of(videos::table);
     let Ok(up) = table.add_function_sql(&Backend::default()) else {
-        refused(&database, &["--function", "videos"], "no stored functions");
+        refused(&database, "--function videos", "no stored functions");
         return;
     };
     let down = table.drop_function_sql(&Backend::default()).unwrap();
-    let printed = run(
-        &database,
-        &["generate", "--function", "videos", "--print"],
-        0,
-    );
-    assert_eq!(
-        printed,
-        format!(
-            "-- function_videos_shards/up.sql\n{up};\n\n-- function_videos_shards/down.sql\n{down};\n"
-        )
-    );
+    let printed = run(&database, "generate --function videos --print", 0);
+    assert_eq!(printed, migration("function_videos_shards", &up, &down));
 }
 
 #[test]
@@ -180,46 +143,38 @@ fn what_cannot_count_is_refused() {
     conn.script("CREATE TABLE t (id BIGINT PRIMARY KEY, name VARCHAR(10), n BIGINT NOT NULL)");
     for (arguments, says) in [
         (
-            &["videos", "likes", "views", "--counts=comments.video_id"][..],
+            "videos likes views --counts=comments.video_id",
             "one column",
         ),
-        (&["t", "n", "--counts=comments.video_id"], "not sharded"),
+        ("t n --counts=comments.video_id", "not sharded"),
         (
-            &["videos", "title", "--counts=comments.video_id"],
+            "videos title --counts=comments.video_id",
             "no sharded field",
         ),
-        (&["videos", "likes", "--counts=video_id"], "TABLE.COLUMN"),
+        ("videos likes --counts=video_id", "TABLE.COLUMN"),
         (
-            &["videos", "likes", "--counts=nothing.video_id"],
+            "videos likes --counts=nothing.video_id",
             "no table `nothing`",
         ),
+        ("videos likes --counts=comments.video", "no column `video`"),
+        ("videos likes --counts=t.name", "`videos.id` has"),
         (
-            &["videos", "likes", "--counts=comments.video"],
-            "no column `video`",
-        ),
-        (&["videos", "likes", "--counts=t.name"], "`videos.id` has"),
-        (
-            &["downloads", "number", "--counts=comments.video_id"],
+            "downloads number --counts=comments.video_id",
             "in this order: version, day",
         ),
         (
-            &[
-                "videos",
-                "likes",
-                "--counts=comments.video_id",
-                "--sums=words",
-            ],
+            "videos likes --counts=comments.video_id --sums=words",
             "no column `words`",
         ),
         (
-            &["videos", "likes", "--counts=t.n", "--sums=name"],
+            "videos likes --counts=t.n --sums=name",
             "whose sums `videos.likes` cannot hold",
         ),
     ] {
         refused(&database, arguments, says);
     }
     for option in ["--view", "--view=totals"] {
-        let (_, says) = run_noting(&database, &[&COUNTS[..], &[option]].concat(), 2);
+        let (_, says) = run_noting(&database, &format!("{COUNTS} {option}"), 2);
         assert_says(&says, "cannot be used with");
     }
 }

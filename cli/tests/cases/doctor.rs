@@ -4,16 +4,13 @@ use diesel_sharded::backend::Dialect;
 use diesel_sharded_tests::Database;
 use serde_json::Value;
 
-use super::{Script, assert_says, dialect, empty_database, posts, run, videos};
+use super::{Script, assert_says, dialect, empty_database, json_of, posts, run, videos};
 
 /// The findings of a check: level, text and remedy.
 pub fn findings(database: &Database, check: &str, code: i32) -> Vec<(String, String, String)> {
-    let json: Value = serde_json::from_str(&run(database, &["doctor", "--json"], code)).unwrap();
-    let of_check = json
-        .as_array()
-        .unwrap()
-        .iter()
-        .filter(|f| f["check"] == check);
+    let json = json_of(database, "doctor --json", code);
+    let of_check = json.as_array().unwrap().iter();
+    let of_check = of_check.filter(|f| f["check"] == check);
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     of_check
         .map(|f| (text(&f["level"]), text(&f["says"]), text(&f["remedy"])))
@@ -28,17 +25,14 @@ pub fn levels(database: &Database, check: &str, code: i32) -> Vec<String> {
 #[test]
 fn a_database_where_all_is_well() {
     let (database, mut conn) = videos(3, 2);
-    run(&database, &["setup"], 0);
-    run(&database, &["fold"], 0);
+    run(&database, "setup", 0);
+    run(&database, "fold", 0);
     conn.script("CREATE INDEX a ON videos (views); CREATE INDEX b ON videos (likes)");
     if dialect() == Dialect::Sqlite {
         conn.script("PRAGMA journal_mode = WAL");
     }
-    let shown = run(&database, &["doctor"], 0);
-    assert!(
-        shown.ends_with(" ok, 0 to be looked at, 0 wrong\n"),
-        "{shown}"
-    );
+    let shown = run(&database, "doctor", 0);
+    assert_says(&shown, " ok, 0 to be looked at, 0 wrong\n");
     assert_says(&shown, "ok       integrity: ");
     assert_says(
         &shown,
@@ -53,16 +47,13 @@ fn a_database_where_all_is_well() {
 #[test]
 fn missing_library_tables_are_created_by_setup() {
     let (database, mut conn) = empty_database();
-    let shown = run(&database, &["doctor"], 0);
+    let shown = run(&database, "doctor", 0);
     assert_says(&shown, "there is no sharded table");
-    assert_eq!(
-        shown.matches("diesel-sharded setup\n").count(),
-        3,
-        "{shown}"
-    );
+    let setups = shown.matches("diesel-sharded setup\n").count();
+    assert_eq!(setups, 3, "{shown}");
     // Nothing was created by that.
     assert_eq!(levels(&database, "library tables", 0), ["warning"; 3]);
-    run(&database, &["setup"], 0);
+    run(&database, "setup", 0);
     assert_eq!(levels(&database, "library tables", 0), ["ok"; 3]);
 
     conn.script("DELETE FROM __diesel_schema_migrations WHERE version LIKE '%02'");
@@ -74,12 +65,7 @@ fn missing_library_tables_are_created_by_setup() {
     conn.script("DROP TABLE diesel_sharded_shard_numbers");
     let found = findings(&database, "library tables", 3);
     assert_eq!(found[0].0, "problem");
-    assert!(
-        found[0]
-            .1
-            .starts_with("diesel_sharded_shard_numbers: not there"),
-        "{found:?}"
-    );
+    assert_says(&found[0].1, "diesel_sharded_shard_numbers: not there");
 }
 
 #[test]
@@ -87,8 +73,8 @@ fn counts_that_are_not_folded() {
     let (database, _conn) = videos(3, 2);
     let found = findings(&database, "fold", 0);
     assert_eq!(found[0].0, "warning");
-    assert!(found[0].1.contains("100.0% of views"), "{found:?}");
-    run(&database, &["fold"], 0);
+    assert_says(&found[0].1, "100.0% of views");
+    run(&database, "fold", 0);
     assert_eq!(levels(&database, "fold", 0), ["ok"]);
 }
 
@@ -130,10 +116,8 @@ fn columns_that_have_drifted() {
     conn.script(narrow);
     let found = findings(&database, "columns", 0);
     assert_eq!(found.len(), 1, "{found:?}");
-    assert!(
-        found[0].1.contains(column) && found[0].1.contains("would be created as bigint"),
-        "{found:?}"
-    );
+    assert_says(&found[0].1, column);
+    assert_says(&found[0].1, "would be created as bigint");
     if dialect() != Dialect::Sqlite {
         conn.script(&found[0].2);
         assert_eq!(levels(&database, "columns", 0), ["ok"]);
@@ -155,49 +139,25 @@ fn rules_that_have_drifted() {
         "CHECK (views BETWEEN -9 AND 9)",
         "ON UPDATE CASCADE ON DELETE CASCADE",
     );
-    let has_foreign_key = dialect() != Dialect::Sqlite;
-    let has_checks = dialect() != Dialect::Postgres;
+    let (problem, ok) = (Some("problem"), Some("ok"));
+    let of_foreign_key = problem.filter(|_| dialect() != Dialect::Sqlite);
+    let of_check = Some("warning").filter(|_| dialect() != Dialect::Postgres);
+    let (zero, seven) = (
+        &*format!("DEFAULT 0 {range}"),
+        &*format!("DEFAULT 7 {range}"),
+    );
+    let both = "ON UPDATE CASCADE ON DELETE CASCADE, FOREIGN KEY (id) REFERENCES videos (id)";
     for (views, key, says, level) in [
-        (range.to_owned(), cascade, "no default", Some("problem")),
-        (
-            format!("DEFAULT 7 {range}"),
-            cascade,
-            "begins at 7",
-            Some("problem"),
-        ),
-        (
-            format!("DEFAULT 0 {range}"),
-            cascade,
-            "as it would be created",
-            Some("ok"),
-        ),
-        (
-            "DEFAULT 0".to_owned(),
-            cascade,
-            "views has no CHECK",
-            has_checks.then_some("warning"),
-        ),
-        (
-            format!("DEFAULT 0 {range}"),
-            "ON UPDATE CASCADE",
-            "ON DELETE",
-            has_foreign_key.then_some("problem"),
-        ),
-        (
-            format!("DEFAULT 0 {range}"),
-            "ON DELETE CASCADE",
-            "ON UPDATE",
-            has_foreign_key.then_some("problem"),
-        ),
-        (
-            format!("DEFAULT 0 {range}"),
-            "ON UPDATE CASCADE ON DELETE CASCADE, FOREIGN KEY (id) REFERENCES videos (id)",
-            "ON DELETE",
-            has_foreign_key.then_some("problem"),
-        ),
+        (range, cascade, "no default", problem),
+        (seven, cascade, "begins at 7", problem),
+        (zero, cascade, "as it would be created", ok),
+        ("DEFAULT 0", cascade, "views has no CHECK", of_check),
+        (zero, "ON UPDATE CASCADE", "ON DELETE", of_foreign_key),
+        (zero, "ON DELETE CASCADE", "ON UPDATE", of_foreign_key),
+        (zero, both, "ON DELETE", of_foreign_key),
     ] {
-        conn.script(&shards(&views, key));
-        let code = if level == Some("problem") { 3 } else { 0 };
+        conn.script(&shards(views, key));
+        let code = if level == problem { 3 } else { 0 };
         let found = findings(&database, "rules", code);
         let Some(level) = level else {
             assert_eq!(found[0].0, "ok", "{found:?}");
@@ -205,7 +165,7 @@ fn rules_that_have_drifted() {
         };
         assert_eq!(found.len(), 1, "{found:?}");
         assert_eq!(found[0].0, level, "{found:?}");
-        assert!(found[0].1.contains(says), "{found:?}");
+        assert_says(&found[0].1, says);
         if dialect() != Dialect::Sqlite && level != "ok" {
             conn.script(&found[0].2);
             assert_eq!(levels(&database, "rules", 0), ["ok"], "{found:?}");
@@ -248,17 +208,14 @@ fn printed_commands_run_as_they_are() {
     let fold = findings(&database, "fold", 0).remove(0).2;
     let folded = super::run_printed(&database, fold.lines().next().unwrap());
     assert_says(&folded, "1 row folded (views +5)");
-    let (_, says) = super::run_noting(
-        &database,
-        &[
-            "verify",
-            name,
-            "views",
-            "--recount=SELECT 1, 5",
-            "--after=x",
-        ],
-        1,
-    );
+    let verify = [
+        "verify",
+        name,
+        "views",
+        "--recount=SELECT 1, 5",
+        "--after=x",
+    ];
+    let (_, says) = super::run_noting(&database, &verify, 1);
     assert_says(&says, "no key");
 
     // A table that is not sharded.

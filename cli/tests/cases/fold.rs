@@ -1,7 +1,5 @@
 //! `fold` beside writers, killed and interrupted.
 
-use std::io::Read;
-use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -13,7 +11,7 @@ use diesel_sharded_tests::schema::videos::dsl;
 use diesel_sharded_tests::{Database, TestConnection};
 
 use super::Conn;
-use super::{Script, assert_says, on, run, run_noting, totals, videos};
+use super::{Script, assert_says, end, json_of, run, run_noting, signal, spawn, totals, videos};
 
 /// Counts on ten videos from `first` on by the library until it is told to stop; what was acknowledged.
 fn count(database: &Database, first: i64, stop: &AtomicBool, counted: &AtomicI64) {
@@ -58,18 +56,17 @@ fn counting_goes_on_while_the_tool_folds() {
     let counted = beside_writers(&database, 1, || {
         for _ in 0..5 {
             // Two at once: the parents' locks let one at a time at a parent.
-            let two = [(), ()].map(|()| spawn(&mut on(&database, &["fold", "videos"])));
+            let two = [(), ()].map(|()| spawn(&database, "fold videos"));
             for fold in two {
-                let ended = fold.wait_with_output().unwrap();
-                let code = ended.status.code();
-                assert!(matches!(code, Some(0 | 3)), "{ended:?}"); // what is hot may stay busy
+                let ended = end(fold);
+                assert!(matches!(ended.0, Some(0 | 3)), "{ended:?}"); // what is hot may stay busy
             }
         }
     });
     let (total, base) = sum(&mut conn);
     assert_eq!(total, 1200 + counted);
     assert!(base >= 290 * 4, "{base}");
-    run(&database, &["fold", "videos"], 0);
+    run(&database, "fold videos", 0);
     assert_eq!(sum(&mut conn), (total, total));
     // The other field too.
     let likes: Vec<i32> = dsl::videos.select(dsl::likes).load(&mut conn).unwrap();
@@ -84,7 +81,7 @@ fn killed_at_any_moment_it_loses_nothing() {
         let mut looks = Conn::connect(&database);
         for _ in 0..15 {
             let (_, before) = sum(&mut looks);
-            let mut fold = spawn(&mut on(&database, &["fold", "videos", "--batch=1"]));
+            let mut fold = spawn(&database, "fold videos --batch=1");
             // Once it is at work; or, where only what is hot is left, in the middle of that.
             let started = Instant::now();
             while sum(&mut looks).1 < before + 50 && started.elapsed() < Duration::from_secs(1) {
@@ -100,83 +97,60 @@ fn killed_at_any_moment_it_loses_nothing() {
     assert!(part_folded > 0, "it was never killed in the middle");
     let (total, _) = sum(&mut conn);
     assert_eq!(total, 3000 + counted);
-    run(&database, &["fold", "videos"], 0);
+    run(&database, "fold videos", 0);
     assert_eq!(sum(&mut conn), (total, total));
 }
 
 #[test]
 fn interrupted_it_finishes_its_batch_and_tells_where_to_go_on() {
     let (database, mut conn) = videos(400, 1);
-    let arguments = ["fold", "videos", "--batch=10", "--at-most-per-second=100"];
-    let mut fold = spawn(&mut on(&database, &arguments));
+    let arguments = "fold videos --batch=10 --at-most-per-second=100";
+    let mut fold = spawn(&database, arguments);
     while sum(&mut conn).1 < 50 {
         assert_eq!(fold.try_wait().unwrap(), None);
         thread::sleep(Duration::from_millis(5));
     }
-    interrupt(&fold);
-    let status = fold.wait().unwrap();
-    let mut says = String::new();
-    let mut stderr = fold.stderr.take().unwrap();
-    stderr.read_to_string(&mut says).unwrap();
-    assert_eq!(status.code(), Some(130), "{says}");
+    signal(&fold, "-INT");
+    let (code, _, says) = end(fold);
+    assert_eq!(code, Some(130), "{says}");
 
     let (_, folded) = sum(&mut conn);
     assert_eq!(folded % 10, 0, "a batch is open");
     let answer = "finishing the batch; Ctrl-C again stops now";
     assert!(says.starts_with(answer), "{says}");
     let go_on = says.trim().rsplit("diesel-sharded ").next().unwrap();
-    assert_eq!(
-        go_on,
-        format!("fold videos --batch=10 --at-most-per-second=100 --after={folded}")
-    );
-    let rest: Vec<_> = go_on.split(' ').collect();
-    let printed = run(&database, &rest, 0);
+    assert_eq!(go_on, format!("{arguments} --after={folded}"));
+    let printed = run(&database, go_on, 0);
     assert_says(&printed, &format!("{} rows folded", 400 - folded));
     assert_eq!(sum(&mut conn), (400, 400));
-}
-
-fn interrupt(process: &Child) {
-    let mut kill = Command::new("kill");
-    let killed = kill.args(["-INT", &process.id().to_string()]).status();
-    assert!(killed.unwrap().success());
-}
-
-fn spawn(command: &mut Command) -> Child {
-    let command = command.stdout(Stdio::null()).stderr(Stdio::piped());
-    command.spawn().unwrap()
 }
 
 #[test]
 fn a_dry_run_changes_nothing() {
     let (database, mut conn) = videos(3, 2);
-    let printed = run(&database, &["fold", "--dry-run"], 0);
+    let printed = run(&database, "fold --dry-run", 0);
     assert_eq!(printed, "videos: 3 rows to fold (views +6, likes +12)\n");
     assert_eq!(sum(&mut conn), (6, 0));
-    let printed = run(
-        &database,
-        &["fold", "videos", "--dry-run", "--after", "2"],
-        0,
-    );
+    let printed = run(&database, "fold videos --dry-run --after 2", 0);
     assert_eq!(printed, "videos: 1 row to fold (views +2, likes +4)\n");
-    let (_, says) = run_noting(&database, &["fold", "--after", "2"], 1);
+    let (_, says) = run_noting(&database, "fold --after 2", 1);
     assert_says(&says, "name it");
-    let (_, says) = run_noting(&database, &["fold", "comments"], 1);
+    let (_, says) = run_noting(&database, "fold comments", 1);
     assert_says(&says, "there is no table `comments`");
-    let (_, says) = run_noting(&database, &["fold", "videos_shards"], 1);
+    let (_, says) = run_noting(&database, "fold videos_shards", 1);
     assert_says(&says, "itself a shards table");
 }
 
 #[test]
 fn a_rate_is_a_number_from_one_on() {
     let (database, _conn) = super::empty_database();
-    let recount = ["--recount", "SELECT 1, 1"];
     for command in [
-        vec!["fold"],
-        [&["verify", "videos", "views"][..], &recount].concat(),
-        [&["backfill", "videos", "views"][..], &recount].concat(),
+        "fold",
+        "verify videos views --recount 'SELECT 1, 1'",
+        "backfill videos views --recount 'SELECT 1, 1'",
     ] {
-        let arguments = [&command[..], &["--at-most-per-second=0"]].concat();
-        let (_, says) = run_noting(&database, &arguments, 2);
+        let line = format!("{command} --at-most-per-second=0");
+        let (_, says) = run_noting(&database, &line, 2);
         assert_says(&says, "give a number of rows from 1 on");
     }
 }
@@ -192,7 +166,7 @@ fn a_rate_is_that_of_all_tables() {
     super::shard(&database, &mut conn, "words", &["uses"]);
     conn.script("INSERT INTO words_shards SELECT word, 0, 5 FROM words");
     let started = Instant::now();
-    let folded = run(&database, &["fold", "--at-most-per-second=100"], 0);
+    let folded = run(&database, "fold --at-most-per-second=100", 0);
     assert_eq!(folded.matches(": 60 rows folded").count(), 2, "{folded}");
     assert!(started.elapsed() >= Duration::from_secs(1));
 }
@@ -212,36 +186,18 @@ fn a_dot_in_a_tables_own_name() {
     conn.script(&format!(
         "INSERT INTO {name} VALUES (1, 2); INSERT INTO {shards} VALUES (1, 0, 3)"
     ));
-    let recount = ["--recount", "SELECT 1, 6"];
-    for (arguments, code, says) in [
-        (&["status", "a.b"][..], 0, "a.b"),
-        (
-            &["doctor", "a.b"],
-            0,
-            "every total of a.b is in the range of n",
-        ),
-        (
-            &["fold", "a.b", "--dry-run"],
-            0,
-            "a.b: 1 row to fold (n +3)",
-        ),
-        (
-            &[&["verify", "a.b", "n"][..], &recount].concat(),
-            3,
-            "1: total 5",
-        ),
-        (
-            &[&["backfill", "a.b", "n"][..], &recount].concat(),
-            0,
-            "1 repaired",
-        ),
-        (&["fold", "a.b"], 0, "a.b: 1 row folded (n +3)"),
+    for (line, code, says) in [
+        ("status a.b", 0, "a.b"),
+        ("doctor a.b", 0, "every total of a.b is in the range of n"),
+        ("fold a.b --dry-run", 0, "a.b: 1 row to fold (n +3)"),
+        ("verify a.b n --recount 'SELECT 1, 6'", 3, "1: total 5"),
+        ("backfill a.b n --recount 'SELECT 1, 6'", 0, "1 repaired"),
+        ("fold a.b", 0, "a.b: 1 row folded (n +3)"),
     ] {
-        let printed = run(&database, arguments, code);
-        assert!(printed.contains(says), "{arguments:?}: {printed}");
+        assert_says(&run(&database, line, code), says);
     }
     // Neither a schema nor a table.
-    let (_, says) = run_noting(&database, &["fold", "a.c"], 1);
+    let (_, says) = run_noting(&database, "fold a.c", 1);
     assert_says(&says, "did you mean `a.b`?");
 }
 
@@ -252,7 +208,7 @@ fn a_base_that_is_full_keeps_its_shards() {
         .set(dsl::likes.eq(i32::MAX - 1))
         .execute(&mut conn)
         .unwrap();
-    let (folded, says) = run_noting(&database, &["fold", "videos"], 3);
+    let (folded, says) = run_noting(&database, "fold videos", 3);
     assert_says(&folded, "2 rows folded (views +2, likes +4)");
     let reason = "the row 2 has a column whose range does not hold the total";
     assert!(says.contains(reason), "{says}");
@@ -266,15 +222,14 @@ fn a_base_that_is_full_keeps_its_shards() {
         .set(dsl::likes.eq(0))
         .execute(&mut conn)
         .unwrap();
-    run(&database, &["fold", "videos"], 0);
+    run(&database, "fold videos", 0);
     assert_eq!(sum(&mut conn), (3, 3));
 }
 
 #[test]
 fn results_are_told_as_json_or_not_at_all() {
     let (database, mut conn) = videos(4, 2);
-    let dry = run(&database, &["fold", "--dry-run", "--json"], 0);
-    let dry: serde_json::Value = serde_json::from_str(&dry).unwrap();
+    let dry = json_of(&database, "fold --dry-run --json", 0);
     assert_eq!(dry[0]["dry_run"], true);
     assert_eq!(dry[0]["rows"], 4);
     assert_eq!(
@@ -286,8 +241,7 @@ fn results_are_told_as_json_or_not_at_all() {
         .set(dsl::likes.eq(i32::MAX - 1))
         .execute(&mut conn)
         .unwrap();
-    let json = run(&database, &["fold", "videos", "--json"], 3);
-    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let json = json_of(&database, "fold videos --json", 3);
     assert_eq!(
         json,
         serde_json::json!([{
@@ -302,13 +256,13 @@ fn results_are_told_as_json_or_not_at_all() {
             "go_on": null,
         }])
     );
-    let (printed, says) = run_noting(&database, &["fold", "videos", "--quiet"], 3);
+    let (printed, says) = run_noting(&database, "fold videos --quiet", 3);
     assert_eq!(printed, "");
     assert_says(&says, "not folded: the row 2");
-    run(&database, &["fold", "--quiet", "--json"], 2);
+    run(&database, "fold --quiet --json", 2);
     let (empty, _conn) = super::empty_database();
-    assert_eq!(run(&empty, &["fold", "--json"], 0), "[]\n");
-    assert_eq!(run(&empty, &["fold", "--quiet"], 0), "");
+    assert_eq!(run(&empty, "fold --json", 0), "[]\n");
+    assert_eq!(run(&empty, "fold --quiet", 0), "");
 }
 
 /// Two tables, interrupted in the first one: the line that goes on folds the second one too.
@@ -321,23 +275,17 @@ fn an_interrupted_fold_of_all_tables_names_the_others() {
     );
     super::shard(&database, &mut conn, "words", &["uses"]);
     conn.script("INSERT INTO words_shards SELECT word, 0, 5 FROM words");
-    let arguments = ["fold", "--at-most-per-second=20", "--json"];
-    let mut fold = on(&database, &arguments);
-    let mut fold = fold
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let options = "--at-most-per-second=20 --json";
+    let mut fold = spawn(&database, &format!("fold {options}"));
     while sum(&mut conn).1 < 20 {
         assert_eq!(fold.try_wait().unwrap(), None);
         thread::sleep(Duration::from_millis(5));
     }
-    interrupt(&fold);
-    let ended = fold.wait_with_output().unwrap();
-    assert_eq!(ended.status.code(), Some(130), "{ended:?}");
-    let json: serde_json::Value = serde_json::from_slice(&ended.stdout).unwrap();
+    signal(&fold, "-INT");
+    let (code, printed, says) = end(fold);
+    assert_eq!(code, Some(130), "{says}");
+    let json: serde_json::Value = serde_json::from_str(&printed).unwrap();
     let rows = json[0]["rows"].as_u64().unwrap();
-    let options = "--at-most-per-second=20 --json";
     assert_eq!(
         json[0]["go_on"],
         format!(
@@ -350,20 +298,19 @@ fn an_interrupted_fold_of_all_tables_names_the_others() {
 #[test]
 fn an_error_ends_with_how_to_go_on() {
     let (database, mut conn) = videos(30, 1);
-    let slow = ["fold", "videos", "--batch=10", "--at-most-per-second=10"];
-    let fold = spawn(on(&database, &slow).stdout(Stdio::null()));
+    let slow = "fold videos --batch=10 --at-most-per-second=10";
+    let fold = spawn(&database, slow);
     while sum(&mut conn).1 < 10 {
         thread::sleep(Duration::from_millis(5));
     }
     conn.script("ALTER TABLE videos_shards RENAME TO gone");
-    let ended = fold.wait_with_output().unwrap();
-    let says = String::from_utf8(ended.stderr).unwrap();
-    assert_eq!(ended.status.code(), Some(1), "{says}");
+    let (code, _, says) = end(fold);
+    assert_eq!(code, Some(1), "{says}");
     let (error, go_on) = says.trim().rsplit_once('\n').unwrap();
     assert!(error.starts_with("error: "), "{says}");
     assert_eq!(
         go_on,
-        "go on with: diesel-sharded fold videos --batch=10 --at-most-per-second=10 --after=10"
+        format!("go on with: diesel-sharded {slow} --after=10")
     );
 }
 
@@ -373,13 +320,12 @@ pub fn what_suppresses_updates_is_told(suppress: &[&str]) {
     for sql in suppress {
         conn.script(sql); // MySQL prepares no CREATE TRIGGER
     }
-    let (folded, says) = run_noting(&database, &["fold", "videos"], 3);
+    let (folded, says) = run_noting(&database, "fold videos", 3);
     assert_says(&folded, "2 rows folded (views +2, likes +4)");
     let reason = "the row 2 did not take the update of `views`";
     assert!(says.contains(reason), "{says}");
-    let recount = ["--recount", "SELECT id, 7 FROM videos"];
-    let backfill = [&["backfill", "videos", "views"][..], &recount].concat();
-    let (printed, _) = run_noting(&database, &backfill, 3);
+    let backfill = "backfill videos views --recount 'SELECT id, 7 FROM videos'";
+    let printed = run(&database, backfill, 3);
     assert_says(&printed, "not repaired: the row did not take");
     assert_eq!(totals(&mut conn), [(1, 7, 7), (2, 1, 0), (3, 7, 7)]);
 }
@@ -410,10 +356,7 @@ fn one_tables_failure_keeps_no_other_from_being_folded() {
         let broken = broken.replace("FUNCTION fails", &format!("FUNCTION fails_{table}"));
         conn.script(&broken.replace("NAME", table));
     }
-    let output = super::tool(&database, &["fold"]);
-    let folded = String::from_utf8(output.stdout).unwrap();
-    let says = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(1), "{says}");
+    let (folded, says) = run_noting(&database, "fold", 1);
     assert_says(&folded, "videos: 3 rows folded");
     for table in ["aaa", "bbb"] {
         let error = format!("error: {table}: ");
@@ -436,16 +379,15 @@ fn a_check_that_holds_a_row_back_is_named() {
     );
     super::shard(&database, &mut conn, "posts", &["views"]);
     conn.script("INSERT INTO posts_shards VALUES (1, 0, 5), (2, 0, 5)");
-    let (folded, says) = run_noting(&database, &["fold", "posts"], 3);
+    let (folded, says) = run_noting(&database, "fold posts", 3);
     assert_says(&folded, "1 row folded (views +5)");
     assert_says(&says, "the row 2 does not pass a CHECK");
     assert!(
         says.contains("few_views") && !says.contains("wider type"),
         "{says}"
     );
-    let recount = ["--recount", "SELECT id, 200 FROM posts"];
-    let backfill = [&["backfill", "posts", "views"][..], &recount].concat();
-    let (printed, says) = run_noting(&database, &backfill, 3);
+    let backfill = "backfill posts views --recount 'SELECT id, 200 FROM posts'";
+    let (printed, says) = run_noting(&database, backfill, 3);
     assert_says(&printed, "not repaired: the row does not pass a CHECK");
     assert_says(&says, "change the CHECK");
 }

@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 
 use diesel::migration::MigrationSource;
 use diesel::prelude::*;
@@ -16,7 +15,10 @@ use diesel_sharded_tests::Database;
 use diesel_sharded_tests::schema::{self, downloads, videos};
 
 use super::Conn;
-use super::{Script, assert_says, command, empty_database, on, refused, run, run_noting, shard};
+use super::{
+    Script, assert_says, at, empty_database, ended, migration, refused, run, run_noting, shard,
+    spawn,
+};
 
 type Backend = <Conn as Connection>::Backend;
 
@@ -36,23 +38,15 @@ where
     let table = ShardsTable::of(table);
     let up = table.create_sql(&Backend::default()).unwrap();
     let down = table.drop_sql(&Backend::default()).unwrap();
-    format!("-- shard_{name}/up.sql\n{up};\n\n-- shard_{name}/down.sql\n{down};\n")
+    migration(&format!("shard_{name}"), &up, &down)
 }
 
 #[test]
 fn the_text_is_the_librarys() {
     let (database, _conn) = unsharded();
-    let printed = run(
-        &database,
-        &["generate", "videos", "views", "likes", "--print"],
-        0,
-    );
+    let printed = run(&database, "generate videos views likes --print", 0);
     assert_eq!(printed, printed_by_the_library("videos", videos::table));
-    let printed = run(
-        &database,
-        &["generate", "downloads", "number", "--print"],
-        0,
-    );
+    let printed = run(&database, "generate downloads number --print", 0);
     assert_eq!(
         printed,
         printed_by_the_library("downloads", downloads::table)
@@ -62,34 +56,25 @@ fn the_text_is_the_librarys() {
 #[test]
 fn a_view_with_totals_is_the_librarys() {
     let (database, mut conn) = unsharded();
-    let arguments = ["generate", "videos", "views", "likes", "--view", "--print"];
-    let printed = run(&database, &arguments, 0);
+    let printed = run(&database, "generate videos views likes --view --print", 0);
     let backend = Backend::default();
     let table = ShardsTable::of(videos::table);
     let (view, other) = (table.view("videos_totals"), table.view("totals"));
     let [create, drop] = [table.create_sql(&backend), table.drop_sql(&backend)].map(Result::unwrap);
     let create_view = view.create_sql(&backend).unwrap();
     let drop_view = view.drop_sql(&backend).unwrap();
-    assert_eq!(
-        printed,
-        format!(
-            "-- shard_videos/up.sql\n{create};\n{create_view};\n\n-- shard_videos/down.sql\n{drop_view};\n{drop};\n"
-        )
+    let (up, down) = (
+        format!("{create};\n{create_view}"),
+        format!("{drop_view};\n{drop}"),
     );
-    let printed = run(
-        &database,
-        &["generate", "videos", "views", "--view=totals", "--print"],
-        0,
-    );
-    assert!(
-        printed.contains(&other.drop_sql(&backend).unwrap()),
-        "{printed}"
-    );
+    assert_eq!(printed, migration("shard_videos", &up, &down));
+    let printed = run(&database, "generate videos views --view=totals --print", 0);
+    assert_says(&printed, &other.drop_sql(&backend).unwrap());
 
     let project = tempfile::tempdir().unwrap();
     let migrations = project.path().join("migrations");
     fs::create_dir(&migrations).unwrap();
-    let (code, says) = generate(&database, project.path(), &["--view"]);
+    let (code, says) = generate(&database, project.path(), "--view");
     assert_eq!(code, Some(0), "{says}");
     let source = FileBasedMigrations::from_path(&migrations).unwrap();
     conn.run_pending_migrations(source.clone()).unwrap();
@@ -101,22 +86,19 @@ fn a_view_with_totals_is_the_librarys() {
         "SELECT views FROM videos_totals WHERE id = 1",
     );
     assert_eq!(total.get_result::<i64>(&mut conn), Ok(101));
-    let (code, says) = generate(&database, project.path(), &["--view", "--locked"]);
+    let (code, says) = generate(&database, project.path(), "--view --locked");
     assert_eq!(code, Some(0), "{says}");
     conn.revert_last_migration(source).unwrap();
     let bases = videos::table.find(1).select(videos::views);
     assert_eq!(bases.first::<i64>(&mut conn), Ok(101));
 }
 
-fn generate(database: &Database, folder: &Path, arguments: &[&str]) -> (Option<i32>, String) {
-    let generate = command(folder)
-        .env("DATABASE_URL", database.url())
-        .args(["generate", "videos", "views", "likes"])
-        .args(arguments)
-        .output()
-        .unwrap();
-    let text = [generate.stdout, generate.stderr].concat();
-    (generate.status.code(), String::from_utf8(text).unwrap())
+/// Runs `generate` of the videos in a folder; its code, and what it prints and notes.
+fn generate(database: &Database, folder: &Path, options: &str) -> (Option<i32>, String) {
+    let line = format!("generate videos views likes {options}");
+    let generate = at(database.url(), folder, &line).output().unwrap();
+    let (code, printed, noted) = ended(generate);
+    (code, printed + &noted)
 }
 
 fn only_migration(folder: &Path) -> PathBuf {
@@ -135,10 +117,10 @@ fn a_migration_is_written_run_and_reverted_without_losing_a_count() {
     fs::create_dir(&migrations).unwrap();
     fs::create_dir(&below).unwrap();
 
-    let (code, says) = generate(&database, &below, &["--locked"]);
+    let (code, says) = generate(&database, &below, "--locked");
     assert_eq!(code, Some(3), "{says}");
     assert_says(&says, "there is no migration");
-    let (code, says) = generate(&database, &below, &[]); // finds the folder above
+    let (code, says) = generate(&database, &below, ""); // finds the folder above
     assert_eq!(code, Some(0), "{says}");
     let migration = only_migration(&migrations);
     assert!(migration.to_string_lossy().ends_with("_shard_videos"));
@@ -162,15 +144,15 @@ fn a_migration_is_written_run_and_reverted_without_losing_a_count() {
     assert_eq!(total.first::<i64>(&mut conn), Ok(102));
 
     // Sharded now: no second migration, and the first one is up to date.
-    let (code, says) = generate(&database, project.path(), &[]);
+    let (code, says) = generate(&database, project.path(), "");
     assert_eq!(code, Some(1), "{says}");
     assert_says(&says, "sharded already");
-    let (code, says) = generate(&database, project.path(), &["--locked"]);
+    let (code, says) = generate(&database, project.path(), "--locked");
     assert_eq!(code, Some(0), "{says}");
     assert_says(&says, "is up to date");
-    let other = ["generate", "videos", "views", "--locked", "--migration-dir"];
-    let folder = migrations.to_str().unwrap();
-    let (_, says) = run_noting(&database, &[&other[..], &[folder]].concat(), 1);
+    let folder = migrations.display();
+    let other = format!("generate videos views --locked --migration-dir '{folder}'");
+    let (_, says) = run_noting(&database, &other, 1);
     assert_says(&says, "fields views, likes");
 
     conn.revert_last_migration(source).unwrap();
@@ -182,7 +164,7 @@ fn a_migration_is_written_run_and_reverted_without_losing_a_count() {
     let up = migration.join("up.sql");
     let text = fs::read_to_string(&up).unwrap();
     fs::write(&up, text.replacen("BIGINT", "INTEGER", 1)).unwrap();
-    let (code, says) = generate(&database, project.path(), &["--locked"]);
+    let (code, says) = generate(&database, project.path(), "--locked");
     assert_eq!(code, Some(3), "{says}");
     assert_says(&says, "up.sql is not what would be written now");
 }
@@ -191,15 +173,12 @@ fn a_migration_is_written_run_and_reverted_without_losing_a_count() {
 fn names_and_folders_are_those_that_are_asked_for() {
     let (database, mut conn) = unsharded();
     let project = tempfile::tempdir().unwrap();
-    let arguments = [
-        "--migration-dir=db/steps",
-        "--shards-table=parts \"of\" `it`",
-    ];
-    let (code, says) = generate(&database, project.path(), &arguments);
+    let options = "--migration-dir=db/steps '--shards-table=parts \"of\" `it`'";
+    let (code, says) = generate(&database, project.path(), options);
     assert_eq!(code, Some(0), "{says}");
     let migration = only_migration(&project.path().join("db/steps"));
     conn.script(&fs::read_to_string(migration.join("up.sql")).unwrap());
-    let status = run(&database, &["status", "--json"], 0);
+    let status = run(&database, "status --json", 0);
     assert!(status.contains(r#""parts \"of\" `it`""#), "{status}");
     conn.script(&fs::read_to_string(migration.join("down.sql")).unwrap());
 }
@@ -211,11 +190,11 @@ fn the_folder_is_the_one_of_diesel_toml() {
     let config = project.path().join("diesel.toml");
     fs::create_dir(project.path().join("src")).unwrap();
     fs::write(&config, "[migrations_directory]\ndir = \"steps\"\n").unwrap();
-    let (code, says) = generate(&database, &project.path().join("src"), &[]);
+    let (code, says) = generate(&database, &project.path().join("src"), "");
     assert_eq!(code, Some(0), "{says}");
     only_migration(&project.path().join("steps"));
     fs::write(&config, "[migrations_directory]\ndir = 1\n").unwrap();
-    let (code, says) = generate(&database, project.path(), &[]);
+    let (code, says) = generate(&database, project.path(), "");
     assert_eq!(code, Some(1), "{says}");
     assert_says(&says, "diesel.toml: ");
 }
@@ -241,27 +220,20 @@ fn a_name_with_its_schema_leads_to_its_table() {
     );
     let schema = own_schema(&database);
     let name = format!("{schema}.t");
-    let (counted, view) = (format!("{schema}.u.t_id"), "t_totals");
-    shard(
-        &database,
-        &mut conn,
-        &name,
-        &["m", &format!("--view={view}")],
-    );
+    shard(&database, &mut conn, &name, &["m", "--view=t_totals"]);
     conn.script("INSERT INTO t_shards (id, shard, m) VALUES (1, 0, 5)");
-    let status = run(&database, &["status", &name], 0);
+    let status = run(&database, &format!("status {name}"), 0);
     assert!(status.contains(&name) && status.contains("35"), "{status}");
-    let arguments = ["generate", "--counts", &counted, &name, "m", "--print"];
-    let triggers = run(&database, &arguments, 0);
-    assert!(triggers.contains(schema), "{triggers}");
-    let folded = run(&database, &["fold", &name], 0);
+    let counts = format!("generate --counts {schema}.u.t_id {name} m --print");
+    assert_says(&run(&database, &counts, 0), schema);
+    let folded = run(&database, &format!("fold {name}"), 0);
     assert_says(&folded, "1 row folded");
     let base = diesel::dsl::sql::<diesel::sql_types::BigInt>("SELECT m FROM t_totals WHERE id = 1");
     assert_eq!(base.get_result::<i64>(&mut conn), Ok(15));
-    let recount = ["verify", &name, "m", "--recount", "SELECT id, m FROM t"];
-    run(&database, &recount, 0);
+    let verify = format!("verify {name} m --recount 'SELECT id, m FROM t'");
+    run(&database, &verify, 0);
     // The same table by its plain name.
-    let status = run(&database, &["status", "t"], 0);
+    let status = run(&database, "status t", 0);
     assert_says(&status, "35");
 }
 
@@ -278,28 +250,28 @@ fn what_cannot_work_is_refused() {
          CREATE VIEW v AS SELECT * FROM t",
     );
     for (arguments, says) in [
-        (&["nothing", "n"][..], "there is no table `nothing`"),
-        (&["Taken", "n"], "did you mean `taken`"),
-        (&["video", "views"], "did you mean `videos`"),
-        (&["nowhere.t", "m"], "there is no table `nowhere.t`"),
-        (&["v", "m"], "a view"),
-        (&["no_key", "n"], "no primary key"),
-        (&["t", "o"], "it has id, n, name, m"),
-        (&["t", "n"], "may be NULL"),
-        (&["t", "id"], "part of the primary key"),
-        (&["t", "m", "m"], "named twice"),
-        (&["t", "name"], "cannot be counted on shards"),
-        (&["double_key", "n"], "cannot be the key"),
-        (&["shards_of_its_own", "shard"], "its own column `shard`"),
-        (&["taken", "n"], "choose another name"),
-        (&["t", "m", "--shards-table=a.b"], "without a dot"),
-        (&["t", "m", "--view=a.b"], "without a dot"),
-        (&["t", "m", "--view=v"], "choose another name"),
+        ("nothing n", "there is no table `nothing`"),
+        ("Taken n", "did you mean `taken`"),
+        ("video views", "did you mean `videos`"),
+        ("nowhere.t m", "there is no table `nowhere.t`"),
+        ("v m", "a view"),
+        ("no_key n", "no primary key"),
+        ("t o", "it has id, n, name, m"),
+        ("t n", "may be NULL"),
+        ("t id", "part of the primary key"),
+        ("t m m", "named twice"),
+        ("t name", "cannot be counted on shards"),
+        ("double_key n", "cannot be the key"),
+        ("shards_of_its_own shard", "its own column `shard`"),
+        ("taken n", "choose another name"),
+        ("t m --shards-table=a.b", "without a dot"),
+        ("t m --view=a.b", "without a dot"),
+        ("t m --view=v", "choose another name"),
         (
-            &["measures", "f"],
+            "measures f",
             "sharded already: its shards are in `measures_shards`",
         ),
-        (&["measures_shards", "f"], "itself a shards table"),
+        ("measures_shards f", "itself a shards table"),
     ] {
         refused(&database, arguments, says);
     }
@@ -314,20 +286,20 @@ fn without_a_foreign_key_it_is_found_by_its_name() {
         ("--no-triggers", table.without_triggers()),
     ] {
         let (database, mut conn) = unsharded();
-        let arguments = ["generate", "videos", "views", "likes", option, "--print"];
+        let line = format!("generate videos views likes {option} --print");
         let [up, down] = [table.create_sql(&backend), table.drop_sql(&backend)].map(Result::unwrap);
         assert_eq!(
-            run(&database, &arguments, 0),
-            format!("-- shard_videos/up.sql\n{up};\n\n-- shard_videos/down.sql\n{down};\n")
+            run(&database, &line, 0),
+            migration("shard_videos", &up, &down)
         );
         table.create(&mut conn).unwrap();
         let counted = update(videos::table.find(1))
             .set(videos::views.eq(videos::views + 1))
             .execute(&mut conn);
         assert_eq!(counted, Ok(1));
-        let folded = run(&database, &["fold", "videos"], 0);
+        let folded = run(&database, "fold videos", 0);
         assert_says(&folded, "views");
-        let removed = run(&database, &["remove-orphans", "videos"], 0);
+        let removed = run(&database, "remove-orphans videos", 0);
         assert_eq!(removed, "videos: removed 0 shards without a row\n");
     }
 }
@@ -338,20 +310,16 @@ fn versions_of_one_second_differ() {
     let (database, _conn) = unsharded();
     let project = tempfile::tempdir().unwrap();
     let folder = project.path().join("migrations");
-    let generate = |(table, column): (&str, &str)| {
-        let mut generate = on(&database, &["generate", table, column, "--migration-dir"]);
-        generate
-            .arg(&folder)
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap()
+    let generate = |what: &&str| {
+        let line = format!("generate {what} --migration-dir '{}'", folder.display());
+        spawn(&database, &line)
     };
-    let (videos, downloads) = (("videos", "views"), ("downloads", "number"));
+    let (videos, downloads) = ("videos views", "downloads number");
     for at_once in [
         &[videos][..],
         &[videos, downloads, videos, downloads, downloads],
     ] {
-        for generate in at_once.iter().copied().map(generate).collect::<Vec<_>>() {
+        for generate in at_once.iter().map(generate).collect::<Vec<_>>() {
             let output = generate.wait_with_output().unwrap();
             assert!(output.status.success(), "{output:?}");
         }
@@ -361,7 +329,7 @@ fn versions_of_one_second_differ() {
     let versions = migrations.iter().map(|m| m.name().version().to_string());
     let versions: BTreeSet<_> = versions.collect();
     assert_eq!(versions.len(), 6, "{versions:?}");
-    let newest = ["generate", "videos", "views", "--locked", "--migration-dir"];
-    let folder = folder.to_str().unwrap();
-    run(&database, &[&newest[..], &[folder]].concat(), 0);
+    let folder = folder.display();
+    let newest = format!("generate videos views --locked --migration-dir '{folder}'");
+    run(&database, &newest, 0);
 }

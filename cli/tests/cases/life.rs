@@ -1,28 +1,25 @@
 //! `status` and `resize`, named counters among them.
 
-use diesel::prelude::*;
 use diesel_migrations::MigrationHarness;
-use diesel_sharded::backend::{Dialect, ShardedBackend};
+use diesel_sharded::backend::Dialect;
 use diesel_sharded::{Counter, MIGRATIONS};
 use diesel_sharded_tests::schema::videos::dsl;
 
 use super::Conn;
-use super::{Script, assert_says, empty_database, run, run_noting, shard, totals, videos};
+use super::{
+    Script, assert_says, dialect, empty_database, json_of, number, run, run_noting, shard, totals,
+    videos,
+};
 
 #[test]
 fn status_shows_tables_and_named_counters() {
     let (database, mut conn) = videos(3, 2);
     conn.run_pending_migrations(MIGRATIONS).unwrap();
-    diesel::update(dsl::videos.find(3))
-        .set(dsl::views.eq(10))
-        .execute(&mut conn)
-        .unwrap();
-    diesel::sql_query("INSERT INTO videos_shards VALUES (2, 7, 100, 0)")
-        .execute(&mut conn)
-        .unwrap();
+    conn.script("UPDATE videos SET views = 10 WHERE id = 3");
+    conn.script("INSERT INTO videos_shards VALUES (2, 7, 100, 0)");
     Counter::named("page:/é").add(5, &mut conn).unwrap();
 
-    let shown = run(&database, &["status"], 0);
+    let shown = run(&database, "status", 0);
     let videos: Vec<_> = shown.lines().nth(1).unwrap().split_whitespace().collect();
     assert_eq!(
         videos[..8],
@@ -33,8 +30,7 @@ fn status_shows_tables_and_named_counters() {
     assert_says(&shown, "Hottest named counters");
     assert_says(&shown, "page:/é");
 
-    let json = run(&database, &["status", "--json", "--hottest=1"], 0);
-    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let json = json_of(&database, "status --json --hottest=1", 0);
     assert_eq!(json[0]["table"], "videos");
     assert_eq!(
         json[0]["shards"],
@@ -46,7 +42,7 @@ fn status_shows_tables_and_named_counters() {
     assert_eq!(json[0]["hottest"][0]["key"][0], 2);
     assert_eq!(json[0]["hottest"][0]["totals"][0], 102);
     assert_eq!(json[1]["hottest"][0]["key"][0], "page:/é");
-    let one = run(&database, &["status", "videos"], 0);
+    let one = run(&database, "status videos", 0);
     assert!(!one.contains("diesel_sharded_counters"), "{one}");
 }
 
@@ -59,14 +55,13 @@ fn status_names_fields_without_an_index() {
         "CREATE INDEX by_sum ON videos (title, likes)",
     ];
     for index in indexes {
-        let shown = run(&database, &["status"], 0);
+        let shown = run(&database, "status", 0);
         let missing = |field: &str| shown.contains(&format!("No index begins with videos.{field}"));
         assert!(missing("likes"), "{shown}");
         assert_eq!(missing("views"), index == indexes[0], "{shown}");
-        diesel::sql_query(index).execute(&mut conn).unwrap();
+        conn.script(index);
     }
-    let json = run(&database, &["status", "--json"], 0);
-    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let json = json_of(&database, "status --json", 0);
     assert_eq!(json[0]["fields"][0]["indexed"], true);
     assert_eq!(json[0]["fields"][1]["indexed"], false);
 }
@@ -74,94 +69,87 @@ fn status_names_fields_without_an_index() {
 #[test]
 fn a_database_without_shards_says_so() {
     let (database, _conn) = empty_database();
-    let shown = run(&database, &["status"], 0);
+    let shown = run(&database, "status", 0);
     assert_says(&shown, "diesel-sharded generate");
-    assert_eq!(run(&database, &["status", "--json"], 0), "[]\n");
-    let folded = run(&database, &["fold"], 0);
+    assert_eq!(run(&database, "status --json", 0), "[]\n");
+    let folded = run(&database, "fold", 0);
     assert_says(&folded, "no sharded table");
 }
 
 #[test]
 fn fewer_shards_are_folded_away_once_every_field_has_a_number() {
     let (database, mut conn) = videos(3, 6);
-    let (_, says) = run_noting(&database, &["resize", "videos", "views", "--to=4"], 1);
+    let (_, says) = run_noting(&database, "resize videos views --to=4", 1);
     assert_says(&says, "diesel_sharded::MIGRATIONS");
     conn.run_pending_migrations(MIGRATIONS).unwrap();
 
-    run(
-        &database,
-        &["resize", "videos", "views", "--to=2", "--dry-run"],
-        0,
-    );
+    run(&database, "resize videos views --to=2 --dry-run", 0);
     assert_eq!(shards(&mut conn), 18);
-    let printed = run(&database, &["resize", "videos", "views", "--to=2"], 0);
+    let printed = run(&database, "resize videos views --to=2", 0);
     assert_says(&printed, "now 2");
     assert_eq!(shards(&mut conn), 18); // the other field's number is not known
-    let printed = run(&database, &["resize", "videos", "likes", "--to=4"], 0);
+    let printed = run(&database, "resize videos likes --to=4", 0);
     assert_says(&printed, "6 empty shards removed");
     assert_eq!(shards(&mut conn), 12);
     assert_eq!(totals(&mut conn), [(1, 6, 6), (2, 6, 6), (3, 6, 6)]);
     // More than before leaves nothing over.
-    let printed = run(&database, &["resize", "videos", "views", "--to=3"], 0);
+    let printed = run(&database, "resize videos views --to=3", 0);
     assert_eq!(printed, "videos.views: 2 before, now 3\n");
     // The library counts by what the tool has set.
     let number = diesel_sharded::shard_counts::ShardCount::of(dsl::views);
     assert_eq!(number.get(&mut conn), Ok(3));
 
-    let (_, says) = run_noting(&database, &["resize", "videos", "title", "--to=2"], 1);
+    let (_, says) = run_noting(&database, "resize videos title --to=2", 1);
     assert_says(&says, "these are: views, likes");
-    run(&database, &["resize", "videos", "views", "--to=4097"], 2);
-    run(&database, &["resize", "--to=4"], 2);
+    run(&database, "resize videos views --to=4097", 2);
+    run(&database, "resize --to=4", 2);
 }
 
 #[test]
 fn named_counters_are_resized_folded_and_verified() {
     let (database, mut conn) = empty_database();
-    let (_, says) = run_noting(&database, &["resize", "--counter", "a b", "--to=3"], 1);
+    let resize = "resize --counter 'a b' --to=3";
+    let (_, says) = run_noting(&database, resize, 1);
     assert_says(&says, "diesel_sharded::MIGRATIONS");
     conn.run_pending_migrations(MIGRATIONS).unwrap();
     for name in ["a b", "c"] {
         Counter::named(name).add(5, &mut conn).unwrap();
     }
-    let (_, says) = run_noting(&database, &["resize", "--counter", "a", "--to=3"], 1);
+    let (_, says) = run_noting(&database, "resize --counter a --to=3", 1);
     assert_says(&says, "there is no counter `a`");
-    let (_, says) = run_noting(&database, &["resize", "--counter", "a_b", "--to=3"], 1);
+    let (_, says) = run_noting(&database, "resize --counter a_b --to=3", 1);
     assert_says(&says, "did you mean `a b`?");
-    let printed = run(&database, &["resize", "--counter", "a b", "--to=3"], 0);
+    let printed = run(&database, resize, 0);
     assert_eq!(printed, "a b: 128 shards before, now 3\n");
     assert_eq!(Counter::named("a b").shards(&mut conn), Ok(3));
     assert_eq!(Counter::named("a b").estimate(&mut conn), Ok(5));
 
-    let dry = [
-        "fold",
-        "diesel_sharded_counters",
-        "--after=a b",
-        "--dry-run",
-    ];
-    assert!(run(&database, &dry, 0).contains("1 row to fold (value +5)"));
-    run(&database, &["fold", "diesel_sharded_counters"], 0);
+    let dry = run(
+        &database,
+        "fold diesel_sharded_counters '--after=a b' --dry-run",
+        0,
+    );
+    assert_says(&dry, "1 row to fold (value +5)");
+    run(&database, "fold diesel_sharded_counters", 0);
     assert_eq!(Counter::named("c").estimate(&mut conn), Ok(5));
 
-    let recount = "SELECT name, 7 FROM diesel_sharded_counters";
-    let arguments = ["diesel_sharded_counters", "value", "--recount", recount];
-    let found = run(&database, &[&["verify"][..], &arguments].concat(), 3);
+    let recount =
+        "diesel_sharded_counters value --recount 'SELECT name, 7 FROM diesel_sharded_counters'";
+    let found = run(&database, &format!("verify {recount}"), 3);
     assert_says(&found, "a b: total 5, recounted 7 (+2)");
-    run(&database, &[&["backfill"][..], &arguments].concat(), 0);
+    run(&database, &format!("backfill {recount}"), 0);
     assert_eq!(Counter::named("a b").get(&mut conn), Ok(7));
 }
 
 fn shards(conn: &mut Conn) -> i64 {
-    diesel_sharded_tests::schema::videos_shards::table
-        .count()
-        .get_result(conn)
-        .unwrap()
+    number(conn, "(SELECT COUNT(*) FROM videos_shards)")
 }
 
 /// The triggers that an update of the base fires, and the checks that hold for the base alone, by name; with a way to leave folds out that does.
 #[test]
 fn triggers_and_checks_on_counted_tables_are_named() {
     let (database, mut conn) = empty_database();
-    let dialect = <Conn as Connection>::Backend::default().dialect();
+    let dialect = dialect();
     conn.script(
         "CREATE TABLE posts (id BIGINT PRIMARY KEY, title VARCHAR(20) NOT NULL, edits INTEGER NOT NULL DEFAULT 0, \
              views BIGINT NOT NULL DEFAULT 0, likes INTEGER NOT NULL DEFAULT 0, \
@@ -197,7 +185,7 @@ fn triggers_and_checks_on_counted_tables_are_named() {
              CREATE TRIGGER added AFTER INSERT ON posts BEGIN SELECT 1; END",
         );
     }
-    let (_, notes) = run_noting(&database, &["generate", "posts", "views", "--print"], 0);
+    let (_, notes) = run_noting(&database, "generate posts views --print", 0);
     assert_says(&notes, "An UPDATE of posts fires: touch.");
     assert_says(&notes, "CHECKs on counted columns of posts: few_views.");
 
@@ -205,10 +193,9 @@ fn triggers_and_checks_on_counted_tables_are_named() {
     conn.script(
         "INSERT INTO posts (id, title) VALUES (1, 'a'); INSERT INTO posts_shards VALUES (1, 0, 5)",
     );
-    let shown = run(&database, &["status"], 0);
+    let shown = run(&database, "status", 0);
     assert_says(&shown, "An UPDATE of posts fires: touch.");
-    let json = run(&database, &["status", "--json"], 0);
-    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let json = json_of(&database, "status --json", 0);
     assert_eq!(json[0]["update_triggers"], serde_json::json!(["touch"]));
     assert_eq!(json[0]["checks"], serde_json::json!(["few_views"]));
     assert_eq!(json[0]["missing_triggers"], serde_json::Value::Null);
@@ -218,13 +205,13 @@ fn triggers_and_checks_on_counted_tables_are_named() {
         .lines()
         .find_map(|line| line.split_once("let them act only "));
     conn.script(&trigger(condition.unwrap().1));
-    let edits = |conn: &mut Conn| {
-        let edits = diesel::dsl::sql::<diesel::sql_types::Integer>("(SELECT edits FROM posts)");
-        diesel::select(edits).get_result::<i32>(conn)
+    let is_edited = |edits: u8, conn: &mut Conn| {
+        let posts = format!("(SELECT COUNT(*) FROM posts WHERE edits = {edits})");
+        assert_eq!(number(conn, &posts), 1, "{edits}");
     };
-    let folded = run(&database, &["fold", "posts"], 0);
+    let folded = run(&database, "fold posts", 0);
     assert_says(&folded, "views +5");
-    assert_eq!(edits(&mut conn), Ok(0));
+    is_edited(0, &mut conn);
     conn.script("UPDATE posts SET title = 'b'");
-    assert_eq!(edits(&mut conn), Ok(1));
+    is_edited(1, &mut conn);
 }

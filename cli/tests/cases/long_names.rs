@@ -1,18 +1,9 @@
 //! Shards tables whose names are as long as the database takes them: all that is named after them fits too, and stays apart.
 
-use diesel::dsl::sql;
-use diesel::prelude::*;
-use diesel::sql_types::BigInt;
-use diesel_sharded::backend::{Dialect, ShardedBackend};
-use diesel_sharded_tests::Database;
+use diesel_sharded::backend::Dialect;
 
-use super::Conn;
 use super::doctor::findings;
-use super::{Script, empty_database, run};
-
-fn dialect() -> Dialect {
-    <Conn as Connection>::Backend::default().dialect()
-}
+use super::{Script, dialect, empty_database, generated, number};
 
 /// Tables whose shards tables have names around the longest one, and differ only in front of `_shards`.
 fn names() -> Vec<String> {
@@ -27,24 +18,6 @@ fn names() -> Vec<String> {
         _ => "\u{e4}".repeat((most - 7) / 2),
     };
     plain.chain([wide]).collect()
-}
-
-/// The migrations of a table under this name, up and down.
-fn generated(database: &Database, arguments: &[&str]) -> (String, String) {
-    let printed = run(
-        database,
-        &[&["generate"], arguments, &["--print"]].concat(),
-        0,
-    );
-    let (up, down) = printed.split_once("/down.sql\n").unwrap();
-    let (_, up) = up.split_once('\n').unwrap();
-    let up = up.trim_end_matches(|c: char| c != ';');
-    (up.to_owned(), down.to_owned())
-}
-
-fn number(conn: &mut Conn, of: &str) -> i64 {
-    let number = sql::<BigInt>(&format!("SELECT COUNT(*) FROM {of}"));
-    number.get_result(conn).unwrap()
 }
 
 #[test]
@@ -69,7 +42,8 @@ fn everything_that_is_named_after_a_table_fits() {
             conn.script(&format!(
                 "INSERT INTO {shards} VALUES (1, 0, 5); DELETE FROM {table}"
             ));
-            assert_eq!(number(&mut conn, &shards), 0, "{shards}");
+            let left = number(&mut conn, &format!("(SELECT COUNT(*) FROM {shards})"));
+            assert_eq!(left, 0, "{shards}");
         }
         for (level, says, _) in findings(&database, "integrity", 0) {
             assert_eq!(level, "ok", "{says}");
@@ -78,16 +52,12 @@ fn everything_that_is_named_after_a_table_fits() {
         for (.., create) in indexes.iter().filter(|(_, _, create)| !create.is_empty()) {
             conn.script(create);
         }
-        assert!(levels_are_ok(&database, "index"));
+        for (level, says, _) in findings(&database, "index", 0) {
+            assert_eq!(level, "ok", "{says}");
+        }
         assert!(findings(&database, "triggers", 0).is_empty());
         for down in downs.iter().rev() {
             conn.script(down);
         }
     }
-}
-
-fn levels_are_ok(database: &Database, check: &str) -> bool {
-    findings(database, check, 0)
-        .iter()
-        .all(|(level, ..)| level == "ok")
 }

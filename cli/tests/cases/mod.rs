@@ -15,7 +15,7 @@ mod status;
 mod terminal;
 
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output, Stdio};
 
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
@@ -24,6 +24,7 @@ use diesel_sharded::backend::{Dialect, ShardedBackend};
 use diesel_sharded::prelude::*;
 use diesel_sharded_tests::schema::videos as table;
 use diesel_sharded_tests::{Database, TestConnection};
+use serde_json::Value;
 
 use super::Conn;
 
@@ -36,30 +37,107 @@ pub fn command(folder: &Path) -> Command {
     command
 }
 
-pub fn on(database: &Database, arguments: &[&str]) -> Command {
-    let mut command = command(&std::env::temp_dir());
-    command.args(arguments).env("DATABASE_URL", database.url());
+/// A command line behind the program's name, as one text or by its words.
+pub trait Line {
+    fn words(&self) -> Vec<String>;
+}
+
+/// What stands between single quotes is one word.
+impl Line for str {
+    fn words(&self) -> Vec<String> {
+        let parts = self.split('\'').enumerate();
+        let words = parts.flat_map(|(i, part)| match i % 2 {
+            0 => part.split_whitespace().map(str::to_owned).collect(),
+            _ => vec![part.to_owned()],
+        });
+        words.collect()
+    }
+}
+
+impl Line for String {
+    fn words(&self) -> Vec<String> {
+        self.as_str().words()
+    }
+}
+
+impl<W: AsRef<str>> Line for [W] {
+    fn words(&self) -> Vec<String> {
+        self.iter().map(|word| word.as_ref().to_owned()).collect()
+    }
+}
+
+impl<W: AsRef<str>, const N: usize> Line for [W; N] {
+    fn words(&self) -> Vec<String> {
+        self.as_slice().words()
+    }
+}
+
+impl<W: AsRef<str>> Line for Vec<W> {
+    fn words(&self) -> Vec<String> {
+        self.as_slice().words()
+    }
+}
+
+/// The tool in this folder, with the database at this address.
+pub fn at(url: &str, folder: &Path, line: &(impl Line + ?Sized)) -> Command {
+    let mut command = command(folder);
+    command.args(line.words()).env("DATABASE_URL", url);
     command
 }
 
-pub fn tool(database: &Database, arguments: &[&str]) -> Output {
-    on(database, arguments).output().unwrap()
+pub fn on(database: &Database, line: &(impl Line + ?Sized)) -> Command {
+    at(database.url(), &std::env::temp_dir(), line)
+}
+
+/// The code with which the tool ended, what it printed, and what it noted.
+pub type Ended = (Option<i32>, String, String);
+
+pub fn ended(output: Output) -> Ended {
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    let (printed, noted) = (text(output.stdout), text(output.stderr));
+    (output.status.code(), printed, noted)
+}
+
+/// Begins a run of the tool, which [`end`] waits for.
+pub fn spawn(database: &Database, line: &(impl Line + ?Sized)) -> Child {
+    let mut tool = on(database, line);
+    let tool = tool.stdout(Stdio::piped()).stderr(Stdio::piped());
+    tool.spawn().unwrap()
+}
+
+pub fn end(tool: Child) -> Ended {
+    ended(tool.wait_with_output().unwrap())
+}
+
+/// Sends a signal, such as `-INT`.
+pub fn signal(tool: &Child, signal: &str) {
+    let mut kill = Command::new("kill");
+    let killed = kill.args([signal, &tool.id().to_string()]).status();
+    assert!(killed.unwrap().success());
 }
 
 /// Runs the tool, which has to end with this code; what it prints, and what it notes.
-pub fn run_noting(database: &Database, arguments: &[&str], code: i32) -> (String, String) {
-    let output = tool(database, arguments);
-    assert_eq!(
-        output.status.code(),
-        Some(code),
-        "{arguments:?}: {output:?}"
-    );
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    (text(output.stdout), text(output.stderr))
+#[track_caller]
+pub fn run_at(url: &str, line: &(impl Line + ?Sized), code: i32) -> (String, String) {
+    let output = at(url, &std::env::temp_dir(), line).output().unwrap();
+    let (ended, printed, noted) = ended(output);
+    assert_eq!(ended, Some(code), "{:?}: {printed}{noted}", line.words());
+    (printed, noted)
 }
 
-pub fn run(database: &Database, arguments: &[&str], code: i32) -> String {
-    run_noting(database, arguments, code).0
+#[track_caller]
+pub fn run_noting(database: &Database, line: &(impl Line + ?Sized), code: i32) -> (String, String) {
+    run_at(database.url(), line, code)
+}
+
+#[track_caller]
+pub fn run(database: &Database, line: &(impl Line + ?Sized), code: i32) -> String {
+    run_noting(database, line, code).0
+}
+
+#[track_caller]
+pub fn json_of(database: &Database, line: &(impl Line + ?Sized), code: i32) -> Value {
+    serde_json::from_str(&run(database, line, code)).unwrap()
 }
 
 #[track_caller]
@@ -94,22 +172,22 @@ pub fn run_printed(database: &Database, line: &str) -> String {
 }
 
 /// `generate` ends with an error that says so, and writes nothing.
-pub fn refused(database: &Database, arguments: &[&str], says: &str) {
+#[track_caller]
+pub fn refused(database: &Database, line: &(impl Line + ?Sized), says: &str) {
     let folder = tempfile::tempdir().unwrap();
-    let generate = command(folder.path())
-        .env("DATABASE_URL", database.url())
-        .arg("generate")
-        .args(arguments)
-        .output()
-        .unwrap();
-    let stderr = String::from_utf8_lossy(&generate.stderr);
-    assert_eq!(generate.status.code(), Some(1), "{arguments:?}: {stderr}");
-    assert!(stderr.contains(says), "{arguments:?}: {stderr}");
-    assert_eq!(
-        folder.path().read_dir().unwrap().count(),
-        0,
-        "{arguments:?}"
-    );
+    let line = [vec!["generate".to_owned()], line.words()].concat();
+    let generate = at(database.url(), folder.path(), &line).output().unwrap();
+    let (code, _, refused) = ended(generate);
+    assert_eq!(code, Some(1), "{line:?}: {refused}");
+    assert!(refused.contains(says), "{line:?}: {refused}");
+    let written = folder.path().read_dir().unwrap().count();
+    assert_eq!(written, 0, "{line:?}");
+}
+
+/// The number that an expression gives.
+pub fn number(conn: &mut Conn, expression: &str) -> i64 {
+    let number = diesel::dsl::sql::<diesel::sql_types::BigInt>(expression);
+    diesel::select(number).get_result(conn).unwrap()
 }
 
 pub fn empty_database() -> (Database, Conn) {
@@ -118,14 +196,30 @@ pub fn empty_database() -> (Database, Conn) {
     (database, conn)
 }
 
-/// Gives a table shards by what the tool prints.
-pub fn shard(database: &Database, conn: &mut Conn, table: &str, fields: &[&str]) {
-    let arguments: Vec<_> = ["generate", table].iter().chain(fields).copied().collect();
-    let printed = run(database, &[&arguments[..], &["--print"]].concat(), 0);
-    let (up, _) = printed.split_once("/down.sql").unwrap();
+/// What `generate --print` prints of a migration of this name.
+pub fn migration(name: &str, up: &str, down: &str) -> String {
+    format!("-- {name}/up.sql\n{up};\n\n-- {name}/down.sql\n{down};\n")
+}
+
+/// The texts of `up.sql` and `down.sql` that `generate` prints.
+pub fn generated(database: &Database, line: &(impl Line + ?Sized)) -> (String, String) {
+    let line = [
+        vec!["generate".to_owned()],
+        line.words(),
+        vec!["--print".to_owned()],
+    ]
+    .concat();
+    let printed = run(database, &line, 0);
+    let (up, down) = printed.split_once("/down.sql\n").unwrap();
     let (_, up) = up.split_once('\n').unwrap();
     let up = up.trim_end_matches(|c: char| c != ';');
-    conn.script(up);
+    (up.to_owned(), down.to_owned())
+}
+
+/// Gives a table shards by what the tool prints.
+pub fn shard(database: &Database, conn: &mut Conn, table: &str, fields: &[&str]) {
+    let (up, _) = generated(database, &[&[table][..], fields].concat());
+    conn.script(&up);
 }
 
 /// A database with so many videos, whose views and likes are all on shards: 1 and 2 on each of them.

@@ -1,11 +1,11 @@
 //! Totals that their columns do not hold: they are read, named and repaired, and stop no command.
 
 use diesel_sharded_tests::Database;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::Conn;
 use super::doctor::{findings, levels};
-use super::{Script, assert_says, dialect, run, run_noting, shard, totals, videos};
+use super::{Script, assert_says, dialect, json_of, run, run_noting, shard, totals, videos};
 use diesel_sharded::backend::Dialect;
 
 /// Three videos. The likes of 2 and the views of 3 are one shard beyond their columns.
@@ -21,17 +21,17 @@ fn beyond() -> (Database, Conn) {
 #[test]
 fn status_names_the_rows() {
     let (database, _conn) = beyond();
-    for options in [&[][..], &["--exact"], &["--hottest=0"]] {
-        let shown = run(&database, &[&["status"], options].concat(), 3);
+    for line in ["status", "status --exact", "status --hottest=0"] {
+        let shown = run(&database, line, 3);
         for row in [
             "videos.likes of the row 2: 2147483649",
             "videos.views of the row 3: 9223372036854775808",
         ] {
-            assert!(shown.contains(row), "{shown}");
+            assert_says(&shown, row);
         }
         assert_says(&shown, "9223372036854775810"); // all views
     }
-    let json: Value = serde_json::from_str(&run(&database, &["status", "--json"], 3)).unwrap();
+    let json = json_of(&database, "status --json", 3);
     assert_eq!(
         json[0]["out_of_range"],
         json!([
@@ -59,23 +59,21 @@ fn doctor_names_the_rows() {
 #[test]
 fn a_recount_compares_and_repairs_them() {
     let (database, mut conn) = beyond();
-    let arguments = |command, field| {
-        let recount = "SELECT id, 1 FROM videos";
-        [command, "videos", field, "--recount", recount]
-    };
-    let found = run(&database, &arguments("verify", "views"), 3);
+    let line =
+        |command, field| format!("{command} videos {field} --recount 'SELECT id, 1 FROM videos'");
+    let found = run(&database, &line("verify", "views"), 3);
     assert_says(
         &found,
         "3: total 9223372036854775808, recounted 1 (-9223372036854775807)",
     );
-    let found = run(&database, &arguments("verify", "likes"), 3);
-    assert!(found.contains("2: total 2147483649, recounted 1 (-2147483648)"));
+    let found = run(&database, &line("verify", "likes"), 3);
+    assert_says(&found, "2: total 2147483649, recounted 1 (-2147483648)");
     for field in ["views", "likes"] {
-        run(&database, &arguments("backfill", field), 0);
-        run(&database, &arguments("verify", field), 0);
+        run(&database, &line("backfill", field), 0);
+        run(&database, &line("verify", field), 0);
     }
     assert_eq!(totals(&mut conn), [(1, 1, 0), (2, 1, 0), (3, 1, 0)]);
-    run(&database, &["status"], 0);
+    run(&database, "status", 0);
 }
 
 /// The least and the greatest total of each column, and those beside them, around every carry of the halves in which SQLite adds up.
@@ -115,7 +113,7 @@ fn the_bounds_are_exact() {
     ] {
         set(field, base, shards);
         let wanted: i128 = i128::from(base) + shards.iter().map(|n| i128::from(*n)).sum::<i128>();
-        let shown = run(&database, &["status", "--json"], if fits { 0 } else { 3 });
+        let shown = run(&database, "status --json", if fits { 0 } else { 3 });
         let total = format!("\"total\": {wanted},");
         assert!(
             shown.contains(&total),
@@ -123,8 +121,7 @@ fn the_bounds_are_exact() {
         );
         // No recount of SQLite's is beyond its integers.
         let recounted = if fits { wanted } else { 0 };
-        let recount = format!("SELECT 1, {recounted}");
-        let verify = ["verify", "videos", field, "--recount", &recount];
+        let verify = format!("verify videos {field} --recount 'SELECT 1, {recounted}'");
         let found = run(&database, &verify, if fits { 0 } else { 3 });
         let names = format!("1: total {wanted}, ");
         assert_eq!(found.contains(&names), !fits, "{found}");
@@ -138,22 +135,21 @@ fn shards_beyond_every_integer() {
     conn.script(
         "INSERT INTO videos_shards (id, shard, views) VALUES (1, 0, 9223372036854775807), (1, 1, 9223372036854775807), (2, 0, 5)",
     );
-    let dry = run(&database, &["fold", "--dry-run"], 0);
+    let dry = run(&database, "fold --dry-run", 0);
     assert_eq!(
         dry,
         "videos: 2 rows to fold (views +18446744073709551619)\n"
     );
-    let shown = run(&database, &["status"], 3);
+    let shown = run(&database, "status", 3);
     assert_says(&shown, "row 1: 18446744073709551614");
-    let backfill = ["--recount", "SELECT id, 7 FROM videos"];
-    let backfill = [&["backfill", "videos", "views"][..], &backfill].concat();
-    let (repaired, _) = run_noting(&database, &backfill, 3);
+    let backfill = "backfill videos views --recount 'SELECT id, 7 FROM videos'";
+    let repaired = run(&database, backfill, 3);
     assert_says(
         &repaired,
         "1: total 18446744073709551614, recounted 7 (-18446744073709551607, not repaired: out of range)",
     );
     assert_says(&repaired, "2 were not as recounted, 1 repaired");
-    let (folded, says) = run_noting(&database, &["fold"], 3);
+    let (folded, says) = run_noting(&database, "fold", 3);
     assert_says(&folded, "1 row folded (views +5)");
     assert_says(&says, "the row 1 has a column whose range");
 }
@@ -177,7 +173,7 @@ fn a_base_that_is_null_is_named() {
     conn.script(
         "UPDATE posts SET views = NULL WHERE added <> 'de'; INSERT INTO posts_shards SELECT high, added, 0, 1 FROM posts",
     );
-    let shown = run(&database, &["status"], 3);
+    let shown = run(&database, "status", 3);
     assert_says(&shown, "posts.views of the row 1, it's: no number");
     assert_eq!(levels(&database, "range", 3), ["problem"]);
     for command in ["verify", "backfill"] {
@@ -201,7 +197,7 @@ fn doubles_and_decimals() {
     // SQLite's decimals are doubles.
     let cut = dialect() != Dialect::Sqlite;
     let code = if cut { 3 } else { 0 };
-    let shown = run(&database, &["status", "costs", "costs"], code);
+    let shown = run(&database, "status costs costs", code);
     assert_eq!(
         shown.contains("costs.cost of the row 1: 100000000"),
         cut,
@@ -221,7 +217,7 @@ fn doubles_and_decimals() {
     }
     let level = if cut { "problem" } else { "ok" };
     assert_eq!(levels(&database, "range", code), [level]);
-    let (folded, _) = run_noting(&database, &["fold", "costs", "costs"], code);
+    let (folded, _) = run_noting(&database, "fold costs costs", code);
     let rows = if cut {
         "1 row folded (weight -1"
     } else {

@@ -19,12 +19,12 @@ fn a_greatest_value_is_no_sum() {
             .unwrap();
     }
     for command in ["fold", "status"] {
-        let (_, says) = run_noting(&database, &[command, "players"], 1);
+        let (_, says) = run_noting(&database, &format!("{command} players"), 1);
         assert_says(
             &says,
             "`players_shards` keeps the greatest or the least value of `players.best_score`",
         );
-        let (printed, noted) = run_noting(&database, &[command], 0);
+        let (printed, noted) = run_noting(&database, command, 0);
         assert_says(&noted, "use the library for this table");
         assert!(!printed.contains("players"), "{printed}");
     }

@@ -1,6 +1,5 @@
 //! `verify` and `backfill`.
 
-use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -14,13 +13,15 @@ use diesel_sharded_tests::{Database, TestConnection};
 
 use super::Conn;
 use super::{
-    Script, assert_says, dialect, empty_database, on, run, run_noting, shard, totals, videos,
+    Script, assert_says, dialect, empty_database, end, json_of, run, run_noting, shard, signal,
+    spawn, totals, videos,
 };
 
 const RECOUNT: &str = "SELECT video_id, COUNT(*) FROM events GROUP BY video_id";
 
-fn arguments(command: &'static str) -> [&'static str; 5] {
-    [command, "videos", "views", "--recount", RECOUNT]
+/// The command line that recounts the views, with these options.
+fn views(command: &str, options: &str) -> String {
+    format!("{command} videos views --recount '{RECOUNT}' {options}")
 }
 
 /// So many videos, two views of each on shards, and events: video 1 has one, 2 two, 3 three, and the others two.
@@ -37,29 +38,24 @@ fn recountable(number: usize) -> (Database, Conn) {
 #[test]
 fn drifts_are_found_and_repaired() {
     let (database, mut conn) = recountable(10);
-    for command in ["verify", "backfill"] {
-        let mut arguments = arguments(command).to_vec();
-        arguments.push("--batch=3");
-        if command == "backfill" {
-            arguments.push("--dry-run");
-        }
-        let found = run(&database, &arguments, 3);
+    for line in [
+        views("verify", "--batch=3"),
+        views("backfill", "--batch=3 --dry-run"),
+    ] {
         assert_eq!(
-            found,
+            run(&database, &line, 3),
             "1: total 2, recounted 1 (-1)\n3: total 2, recounted 3 (+1)\n\
              videos.views: 10 rows compared, 2 differ from the recount\n"
         );
     }
-    let repaired = run(&database, &arguments("backfill"), 0);
+    let repaired = run(&database, &views("backfill", ""), 0);
     assert_says(&repaired, "2 were not as recounted, 2 repaired");
     assert_eq!(totals(&mut conn)[..3], [(1, 1, -1), (2, 2, 0), (3, 3, 1)]);
-    run(&database, &arguments("verify"), 0);
+    run(&database, &views("verify", ""), 0);
     // A row without events is expected to have none; others go on behind a key.
     conn.script("DELETE FROM events WHERE video_id = 9");
-    let mut behind = arguments("verify").to_vec();
-    behind.push("--after=9");
-    run(&database, &behind, 0);
-    let found = run(&database, &arguments("verify"), 3);
+    run(&database, &views("verify", "--after=9"), 0);
+    let found = run(&database, &views("verify", ""), 3);
     assert_says(&found, "9: total 2, recounted 0 (-2)");
 }
 
@@ -89,16 +85,14 @@ fn what_is_counted_meanwhile_stays_counted() {
                 }
             });
         }
-        let mut backfill = arguments("backfill").to_vec();
-        backfill.push("--batch=20");
-        let repaired = run(&database, &backfill, 0);
+        let repaired = run(&database, &views("backfill", "--batch=20"), 0);
         assert_says(&repaired, "200 rows compared, 200 were not");
         while counted.load(Ordering::SeqCst) < 50 {
             thread::sleep(Duration::from_millis(1));
         }
         stop.store(true, Ordering::SeqCst);
     });
-    run(&database, &arguments("verify"), 0);
+    run(&database, &views("verify", ""), 0);
     let total: i64 = totals(&mut conn).iter().map(|(_, total, _)| total).sum();
     assert_eq!(total, 400 + counted.load(Ordering::SeqCst)); // one less of video 1, one more of 3
 }
@@ -107,28 +101,18 @@ fn what_is_counted_meanwhile_stays_counted() {
 fn a_backfill_is_interrupted_and_goes_on() {
     let (database, mut conn) = recountable(200);
     conn.script("UPDATE videos SET views = 17");
-    let mut slow = arguments("backfill").to_vec();
-    slow.extend(["--batch=10", "--at-most-per-second=50", "--show=0"]);
-    let mut backfill = on(&database, &slow);
-    let backfill = backfill.stdout(Stdio::null()).stderr(Stdio::piped());
-    let backfill = backfill.spawn().unwrap();
+    let slow = "--batch=10 --at-most-per-second=50 --show=0";
+    let backfill = spawn(&database, &views("backfill", slow));
     while totals(&mut conn)[29].1 == 19 {
         thread::sleep(Duration::from_millis(5));
     }
-    let mut kill = std::process::Command::new("kill");
-    let killed = kill.args(["-TERM", &backfill.id().to_string()]).status();
-    assert!(killed.unwrap().success());
-    let ended = backfill.wait_with_output().unwrap();
-    assert_eq!(ended.status.code(), Some(130), "{ended:?}");
-    let says = String::from_utf8(ended.stderr).unwrap();
+    signal(&backfill, "-TERM");
+    let (code, _, says) = end(backfill);
+    assert_eq!(code, Some(130), "{says}");
     let (_, go_on) = says.trim().split_once("go on with: ").unwrap();
     let (before, after) = go_on.rsplit_once(' ').unwrap();
-    assert_eq!(
-        before,
-        format!(
-            "diesel-sharded backfill videos views --recount='{RECOUNT}' --batch=10 --at-most-per-second=50 --show=0"
-        )
-    );
+    let again = format!("diesel-sharded backfill videos views --recount='{RECOUNT}' {slow}");
+    assert_eq!(before, again);
     let last: i64 = after.strip_prefix("--after=").unwrap().parse().unwrap();
     let totals_then = totals(&mut conn);
     assert!(
@@ -136,11 +120,9 @@ fn a_backfill_is_interrupted_and_goes_on() {
             .iter()
             .all(|(id, total, _)| (*id > last) == (*total == 19))
     );
-    let mut rest = arguments("backfill").to_vec();
-    rest.push(after);
-    let repaired = run(&database, &rest, 0);
+    let repaired = run(&database, &views("backfill", after), 0);
     assert_says(&repaired, &format!("{} repaired", 200 - last));
-    run(&database, &arguments("verify"), 0);
+    run(&database, &views("verify", ""), 0);
 }
 
 #[test]
@@ -155,8 +137,8 @@ fn a_recount_that_makes_no_sense_is_an_error() {
         ("SELECT video_id FROM events", "the recount cannot be run"),
     ] {
         for command in ["verify", "backfill"] {
-            let arguments = [command, "videos", "views", "--recount", recount];
-            let (printed, stderr) = run_noting(&database, &arguments, 1);
+            let line = format!("{command} videos views --recount '{recount}'");
+            let (printed, stderr) = run_noting(&database, &line, 1);
             assert!(stderr.contains(says), "{recount}: {stderr}");
             assert!(!stderr.contains("go on"), "{recount}: {stderr}");
             assert_eq!(printed, "", "{recount}");
@@ -164,14 +146,8 @@ fn a_recount_that_makes_no_sense_is_an_error() {
     }
     assert_eq!(totals(&mut conn), [(1, 2, 0), (2, 2, 0), (3, 2, 0)]);
     // More than the column takes.
-    let arguments = [
-        "backfill",
-        "videos",
-        "likes",
-        "--recount",
-        "SELECT id, 2147483648 FROM videos",
-    ];
-    let (printed, stderr) = run_noting(&database, &arguments, 3);
+    let line = "backfill videos likes --recount 'SELECT id, 2147483648 FROM videos'";
+    let (printed, stderr) = run_noting(&database, line, 3);
     assert_says(&printed, "not repaired: out of range");
     assert_says(&stderr, "3 could not be repaired");
 }
@@ -180,8 +156,8 @@ fn a_recount_that_makes_no_sense_is_an_error() {
 fn a_recount_gives_whole_numbers() {
     let (database, mut conn) = recountable(3);
     let recount = "SELECT id, CASE id WHEN 2 THEN 2.5 ELSE 4 END FROM videos";
-    let backfill = ["backfill", "videos", "views", "--recount", recount];
-    let (printed, _) = run_noting(&database, &backfill, 3);
+    let line = format!("backfill videos views --recount '{recount}'");
+    let printed = run(&database, &line, 3);
     let why = "2: total 2, recounted 2.5 (+0.5, not repaired: the recount gives no whole number)";
     assert!(printed.contains(why), "{printed}");
     assert_eq!(totals(&mut conn), [(1, 4, 2), (2, 2, 0), (3, 4, 2)]);
@@ -219,9 +195,9 @@ fn a_recount_cannot_write() {
         assert!(refused.iter().any(|words| says.contains(words)), "{says}");
     }
     // Every event is there, and the session of a repair writes again.
-    let found = run(&database, &arguments("verify"), 3);
+    let found = run(&database, &views("verify", ""), 3);
     assert_says(&found, "3: total 2, recounted 3 (+1)");
-    run(&database, &arguments("backfill"), 0);
+    run(&database, &views("backfill", ""), 0);
 }
 
 /// Keys of any text, and amounts below zero.
@@ -237,8 +213,9 @@ fn keys_with_quotes_and_line_ends() {
     ));
     shard(&database, &mut conn, "tags", &["uses"]);
     conn.script("INSERT INTO tags_shards SELECT lang, tag, 0, -2 FROM tags");
-    let recount = ["--recount", "SELECT lang, tag, -7 FROM tags", "--batch=1"];
-    let with = |command| [&[command, "tags", "uses"][..], &recount].concat();
+    let with = |command| {
+        format!("{command} tags uses --recount 'SELECT lang, tag, -7 FROM tags' --batch=1")
+    };
     let found = run(&database, &with("verify"), 3);
     for row in [
         "de, : total -2, recounted -7 (-5)",
@@ -249,10 +226,10 @@ fn keys_with_quotes_and_line_ends() {
     }
     run(&database, &with("backfill"), 0);
     run(&database, &with("verify"), 0);
-    let behind = ["--after=de", "--after=two\nlines"];
-    let compared = run(&database, &[&with("verify")[..], &behind].concat(), 0);
+    let behind = with("verify") + " --after=de '--after=two\nlines'";
+    let compared = run(&database, &behind, 0);
     assert_says(&compared, "1 row compared, 0 differ");
-    let folded = run(&database, &["fold", "tags", "--batch=1"], 0);
+    let folded = run(&database, "fold tags --batch=1", 0);
     assert_says(&folded, "3 rows folded (uses -6)");
     run(&database, &with("verify"), 0);
 }
@@ -260,27 +237,22 @@ fn keys_with_quotes_and_line_ends() {
 #[test]
 fn tables_without_rows() {
     let (database, _conn) = videos(0, 0);
-    let compared = run(
-        &database,
-        &["verify", "videos", "views", "--recount", "SELECT 1, 1"],
-        0,
-    );
+    let verify = "verify videos views --recount 'SELECT 1, 1'";
+    let compared = run(&database, verify, 0);
     assert_eq!(
         compared,
         "videos.views: 0 rows compared, 0 differ from the recount\n"
     );
-    let dry = run(&database, &["fold", "--dry-run"], 0);
+    let dry = run(&database, "fold --dry-run", 0);
     assert_eq!(dry, "videos: 0 rows to fold\n");
-    run(&database, &["status", "--exact"], 0);
-    run(&database, &["doctor"], 0);
+    run(&database, "status --exact", 0);
+    run(&database, "doctor", 0);
 }
 
 #[test]
 fn drifts_are_told_as_json_or_not_at_all() {
     let (database, _conn) = recountable(10);
-    let with = |command, option| [&arguments(command)[..], &[option]].concat();
-    let json = run(&database, &with("verify", "--json"), 3);
-    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let json = json_of(&database, &views("verify", "--json"), 3);
     assert_eq!(
         json,
         serde_json::json!({
@@ -296,22 +268,20 @@ fn drifts_are_told_as_json_or_not_at_all() {
             "go_on": null,
         })
     );
-    let quiet = run_noting(&database, &with("verify", "--quiet"), 3);
+    let quiet = run_noting(&database, &views("verify", "--quiet"), 3);
     assert_eq!(quiet, (String::new(), String::new()));
-    let json = run(&database, &with("backfill", "--json"), 0);
-    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let json = json_of(&database, &views("backfill", "--json"), 0);
     assert_eq!(json["repaired"], 2);
-    run(&database, &with("verify", "--quiet"), 0);
+    run(&database, &views("verify", "--quiet"), 0);
 }
 
 /// Rows that are repaired by one statement, each by its own amount, and those among them that are left.
 #[test]
 fn every_row_is_repaired_by_its_own_amount() {
     let (database, mut conn) = videos(250, 1);
-    let mut recount = arguments("backfill");
-    recount[2] = "likes";
-    recount[4] = "SELECT id, CASE id WHEN 120 THEN 2147483648 ELSE 3 * id END FROM videos";
-    let repaired = run(&database, &recount, 3);
+    let recount = "SELECT id, CASE id WHEN 120 THEN 2147483648 ELSE 3 * id END FROM videos";
+    let backfill = format!("backfill videos likes --recount '{recount}'");
+    let repaired = run(&database, &backfill, 3);
     assert_says(
         &repaired,
         "250 rows compared, 250 were not as recounted, 249 repaired",
@@ -341,52 +311,19 @@ fn fields_of_every_type_are_filled_by_the_note() {
         conn.script(sql);
     }
     shard(&database, &mut conn, "shops", &["spent", "weight", "n"]);
-    for (field, sums, drifts) in [
-        (
-            "spent",
-            Some("spent"),
-            [
-                "1: total 0, recounted 9.3 (+9.3)",
-                "2: total 0, recounted 100.75 (+100.75)",
-            ],
-        ),
-        (
-            "weight",
-            Some("weight"),
-            [
-                "1: total 0, recounted 0.75 (+0.75)",
-                "2: total 0, recounted 0.3",
-            ],
-        ),
-        (
-            "n",
-            None,
-            [
-                "1: total 0, recounted 1 (+1)",
-                "2: total 0, recounted 2 (+2)",
-            ],
-        ),
+    for (field, sums, first, second) in [
+        ("spent", "--sums=spent", "9.3 (+9.3)", "100.75 (+100.75)"),
+        ("weight", "--sums=weight", "0.75 (+0.75)", "0.3"),
+        ("n", "", "1 (+1)", "2 (+2)"),
     ] {
-        let mut generate = vec![
-            "generate",
-            "shops",
-            field,
-            "--counts=orders.shop_id",
-            "--print",
-        ];
-        let sums = sums.map(|column| format!("--sums={column}"));
-        generate.extend(sums.as_deref());
+        let generate = format!("generate shops {field} --counts=orders.shop_id {sums} --print");
         let (_, note) = run_noting(&database, &generate, 0);
-        let (_, backfill) = note
-            .split_once("After the migration: diesel-sharded ")
-            .unwrap();
-        let (words, recount) = backfill.split_once(" --recount ").unwrap();
-        let recount = recount.trim().trim_matches('\'');
-        let verify = ["verify", "shops", field, "--recount", recount];
+        let (_, backfill) = note.split_once("diesel-sharded ").unwrap();
+        let verify = backfill.trim().replacen("backfill", "verify", 1);
         let found = run(&database, &verify, 3);
-        assert!(drifts.iter().all(|drift| found.contains(drift)), "{found}");
-        let backfill: Vec<_> = words.split(' ').chain(["--recount", recount]).collect();
-        let repaired = run(&database, &backfill, 0);
+        assert_says(&found, &format!("1: total 0, recounted {first}"));
+        assert_says(&found, &format!("2: total 0, recounted {second}"));
+        let repaired = run(&database, backfill.trim(), 0);
         assert_says(&repaired, "2 were not as recounted, 2 repaired");
         run(&database, &verify, 0);
     }

@@ -1,17 +1,19 @@
 //! `setup`: the library's own tables, run or written, and recorded as the application would.
 
 use std::fs;
-use std::process::Stdio;
+use std::path::Path;
 
 use diesel::connection::{Connection, SimpleConnection};
+use diesel::migration::MigrationSource;
 use diesel_migrations::{FileBasedMigrations, MigrationHarness};
-use diesel_sharded::backend::{Dialect, ShardedBackend};
+use diesel_sharded::backend::Dialect;
 use diesel_sharded::described::migration_texts;
 use diesel_sharded::{Counter, MIGRATIONS};
 use diesel_sharded_tests::{Database, TestConnection};
 
 use super::Conn;
-use super::{Script, assert_says, command, empty_database, run, run_noting};
+use super::doctor::findings;
+use super::{Script, assert_says, at, dialect, empty_database, end, ended, run, run_noting, spawn};
 
 fn versions(conn: &mut Conn) -> Vec<String> {
     let mut versions: Vec<_> = conn.applied_migrations().unwrap();
@@ -19,18 +21,32 @@ fn versions(conn: &mut Conn) -> Vec<String> {
     versions.iter().map(ToString::to_string).collect()
 }
 
-/// Runs `setup` in a folder.
-fn setup_in(
-    folder: &std::path::Path,
-    database: &Database,
-    arguments: &[&str],
-    code: i32,
-) -> String {
-    let mut setup = command(folder);
-    setup.env("DATABASE_URL", database.url()).arg("setup");
-    let output = setup.args(arguments).output().unwrap();
-    assert_eq!(output.status.code(), Some(code), "{output:?}");
-    String::from_utf8([output.stdout, output.stderr].concat()).unwrap()
+/// Runs `setup` in a folder; what it prints and notes.
+fn setup_in(folder: &Path, database: &Database, options: &str, code: i32) -> String {
+    let setup = at(database.url(), folder, &format!("setup {options}")).output();
+    let (ended, printed, noted) = ended(setup.unwrap());
+    assert_eq!(ended, Some(code), "{printed}{noted}");
+    printed + &noted
+}
+
+/// All migrations have run, and the tool finds nothing to do.
+fn assert_complete(database: &Database, conn: &mut Conn) {
+    assert!(!conn.has_pending_migration(MIGRATIONS).unwrap());
+    assert_says(&run(database, "setup", 0), "nothing to do");
+}
+
+/// A named counter counts.
+fn assert_counts(conn: &mut Conn) {
+    Counter::named("a").add(5, conn).unwrap();
+    assert_eq!(Counter::named("a").get(conn), Ok(5));
+}
+
+/// Neither the library's tables nor the record of migrations are there.
+fn assert_nothing_ran(conn: &mut Conn) {
+    for table in ["diesel_sharded_counters", "__diesel_schema_migrations"] {
+        let there = conn.batch_execute(&format!("SELECT 1 FROM {table}"));
+        assert!(there.is_err(), "{table}");
+    }
 }
 
 #[test]
@@ -41,40 +57,32 @@ fn setup_runs_what_the_application_would() {
     drop((by_library, conn));
 
     let (database, mut conn) = empty_database();
-    let (_, says) = run_noting(&database, &["resize", "--counter", "a", "--to=3"], 1);
+    let (_, says) = run_noting(&database, "resize --counter a --to=3", 1);
     assert_says(&says, "`diesel-sharded setup`");
-    let ran = run(&database, &["setup"], 0);
-    assert_eq!(
-        ran.matches("Ran 00000000000000-diesel-sharded-").count(),
-        3,
-        "{ran}"
-    );
+    let ran = run(&database, "setup", 0);
+    let ran = ran.matches("Ran 00000000000000-diesel-sharded-");
+    assert_eq!(ran.count(), 3);
     assert_eq!(versions(&mut conn), expected);
     // The application, and the tool again, find nothing to do.
-    assert!(!conn.has_pending_migration(MIGRATIONS).unwrap());
     conn.run_pending_migrations(MIGRATIONS).unwrap();
-    assert!(run(&database, &["setup"], 0).contains("nothing to do"));
+    assert_complete(&database, &mut conn);
 
-    Counter::named("a").add(5, &mut conn).unwrap();
-    run(&database, &["resize", "--counter", "a", "--to=3"], 0);
+    assert_counts(&mut conn);
+    run(&database, "resize --counter a --to=3", 0);
     assert_eq!(Counter::named("a").get(&mut conn), Ok(5));
-    for migration in diesel::migration::MigrationSource::migrations(&MIGRATIONS)
-        .unwrap()
-        .iter()
-        .rev()
-    {
+    for migration in MIGRATIONS.migrations().unwrap().iter().rev() {
         conn.revert_migration(migration).unwrap();
     }
-    assert!(run(&database, &["setup"], 0).contains("Ran"));
+    assert_says(&run(&database, "setup", 0), "Ran");
 }
 
 #[test]
 fn setup_runs_what_is_pending() {
     let (database, mut conn) = empty_database();
-    let all = diesel::migration::MigrationSource::migrations(&MIGRATIONS).unwrap();
+    let all = MIGRATIONS.migrations().unwrap();
     conn.pending_migrations(MIGRATIONS).unwrap(); // creates the table of versions
     conn.run_migration(&all[0]).unwrap();
-    let ran = run(&database, &["setup"], 0);
+    let ran = run(&database, "setup", 0);
     assert!(
         !ran.contains("01_counters") && ran.contains("02_batches"),
         "{ran}"
@@ -86,37 +94,29 @@ fn setup_runs_what_is_pending() {
 fn setup_without_foreign_key_is_the_same_version() {
     for form in ["--no-foreign-key", "--no-triggers"] {
         let (database, mut conn) = empty_database();
-        run(&database, &["setup", form], 0);
-        assert!(run(&database, &["setup"], 0).contains("nothing to do"));
-        Counter::named("a").add(5, &mut conn).unwrap();
-        assert_eq!(Counter::named("a").get(&mut conn), Ok(5));
-        let orphan = conn.batch_execute("INSERT INTO diesel_sharded_counter_shards SELECT name, 9999, 1 FROM diesel_sharded_counters");
-        orphan.unwrap();
+        run(&database, &format!("setup {form}"), 0);
+        assert_complete(&database, &mut conn);
+        assert_counts(&mut conn);
+        conn.script("INSERT INTO diesel_sharded_counter_shards SELECT name, 9999, 1 FROM diesel_sharded_counters");
     }
 }
 
 #[test]
 fn written_migrations_are_those_that_setup_runs() {
-    for form in [&[][..], &["--no-foreign-key"]] {
+    for form in ["", "--no-foreign-key"] {
         let (database, mut conn) = empty_database();
         let folder = tempfile::tempdir().unwrap();
-        let write = [&["--write", "--dir", "m"], form].concat();
+        let write = format!("--write --dir m {form}");
         let written = setup_in(folder.path(), &database, &write, 0);
-        assert_eq!(
-            written
-                .matches("Creating m/00000000000000-diesel-sharded-")
-                .count(),
-            6,
-            "{written}"
-        );
-        assert!(setup_in(folder.path(), &database, &write, 0).contains("nothing to do"));
+        let written = written.matches("Creating m/00000000000000-diesel-sharded-");
+        assert_eq!(written.count(), 6);
+        let again = setup_in(folder.path(), &database, &write, 0);
+        assert_says(&again, "nothing to do");
 
         let files = FileBasedMigrations::from_path(folder.path().join("m")).unwrap();
         conn.run_pending_migrations(files.clone()).unwrap();
-        assert!(!conn.has_pending_migration(MIGRATIONS).unwrap());
-        assert!(run(&database, &["setup"], 0).contains("nothing to do"));
-        Counter::named("a").add(5, &mut conn).unwrap();
-        assert_eq!(Counter::named("a").get(&mut conn), Ok(5));
+        assert_complete(&database, &mut conn);
+        assert_counts(&mut conn);
         conn.revert_all_migrations(files.clone()).unwrap();
         conn.run_pending_migrations(files).unwrap();
 
@@ -134,16 +134,13 @@ fn written_migrations_are_those_that_setup_runs() {
 fn tables_without_a_record_are_named() {
     let (database, mut conn) = empty_database();
     conn.script("CREATE TABLE diesel_sharded_batches (coalescer INTEGER)");
-    let (ran, says) = run_noting(&database, &["setup"], 1);
+    let (ran, says) = run_noting(&database, "setup", 1);
     assert_eq!(ran, "");
     assert_says(&says, "`diesel_sharded_batches` already");
-    for table in ["diesel_sharded_counters", "__diesel_schema_migrations"] {
-        let there = conn.batch_execute(&format!("SELECT 1 FROM {table}"));
-        assert!(there.is_err(), "{table}");
-    }
+    assert_nothing_ran(&mut conn);
     let (_, record) = says.trim_end().split_once("record it: ").unwrap();
     conn.script(record);
-    run(&database, &["setup"], 0);
+    run(&database, "setup", 0);
     let mut other = Conn::connect(&database);
     assert!(!other.has_pending_migration(MIGRATIONS).unwrap());
 }
@@ -155,12 +152,11 @@ fn the_record_makes_its_own_table() {
     for text in migration_texts(MIGRATIONS, &<Conn as Connection>::Backend::default()).unwrap() {
         conn.script(&text.up);
     }
-    for (level, _, record) in super::doctor::findings(&database, "library tables", 0) {
+    for (level, _, record) in findings(&database, "library tables", 0) {
         assert_eq!(level, "warning");
         conn.script(&record);
     }
-    assert!(run(&database, &["setup"], 0).contains("nothing to do"));
-    assert!(!conn.has_pending_migration(MIGRATIONS).unwrap());
+    assert_complete(&database, &mut conn);
 }
 
 /// As a run of MySQL's that was interrupted leaves it.
@@ -168,38 +164,36 @@ fn the_record_makes_its_own_table() {
 fn a_part_of_a_migrations_tables_is_told_from_all_of_them() {
     let (database, mut conn) = empty_database();
     conn.script("CREATE TABLE diesel_sharded_counters (name INTEGER)");
-    let (ran, says) = run_noting(&database, &["setup"], 1);
+    let (ran, says) = run_noting(&database, "setup", 1);
     assert_eq!(ran, "");
     assert_says(
         &says,
         "diesel_sharded_counter_shards, diesel_sharded_shard_numbers",
     );
-    let found = super::doctor::findings(&database, "library tables", 3).remove(0);
+    let found = findings(&database, "library tables", 3).remove(0);
     assert_eq!(found.0, "problem");
     assert!(found.2.contains("01_counters/up.sql"), "{found:?}");
     conn.script("DROP TABLE diesel_sharded_counters");
-    run(&database, &["setup"], 0);
+    run(&database, "setup", 0);
 }
 
 #[test]
 fn recorded_tables_that_were_dropped_are_noticed() {
     let (database, mut conn) = empty_database();
-    run(&database, &["setup"], 0);
+    run(&database, "setup", 0);
     conn.script("DROP TABLE diesel_sharded_batches");
-    let (_, says) = run_noting(&database, &["setup"], 1);
+    let (_, says) = run_noting(&database, "setup", 1);
     assert_says(&says, "diesel_sharded_batches: not there");
-    let remedy = super::doctor::findings(&database, "library tables", 3)
-        .remove(1)
-        .2;
+    let remedy = findings(&database, "library tables", 3).remove(1).2;
     let (forget, command) = remedy.split_once('\n').unwrap();
     assert!(says.contains(forget), "{says}");
     conn.script(forget);
     let ran = super::run_printed(&database, command);
     assert_says(&ran, "Ran 00000000000000-diesel-sharded-02");
-    assert!(run(&database, &["setup"], 0).contains("nothing to do"));
+    assert_complete(&database, &mut conn);
 
     conn.script("DROP TABLE diesel_sharded_shard_numbers");
-    let (_, says) = run_noting(&database, &["setup"], 1);
+    let (_, says) = run_noting(&database, "setup", 1);
     assert_says(&says, "01_counters/up.sql");
 }
 
@@ -208,44 +202,30 @@ fn recorded_tables_that_were_dropped_are_noticed() {
 #[test]
 fn a_setup_that_fails_changes_nothing() {
     let (database, mut conn) = empty_database();
-    if <Conn as Connection>::Backend::default().dialect() == Dialect::Mysql {
+    if dialect() == Dialect::Mysql {
         return;
     }
     conn.script(
         "CREATE TABLE t (id INTEGER); CREATE INDEX diesel_sharded_idempotency_keys_created ON t (id)",
     );
-    let (ran, says) = run_noting(&database, &["setup"], 1);
+    let (ran, says) = run_noting(&database, "setup", 1);
     assert_eq!(ran, "");
     assert_says(&says, "idempotency_keys_created");
-    for table in ["diesel_sharded_counters", "__diesel_schema_migrations"] {
-        let there = conn.batch_execute(&format!("SELECT 1 FROM {table}"));
-        assert!(there.is_err(), "{table}");
-    }
+    assert_nothing_ran(&mut conn);
     conn.script("DROP TABLE t");
-    run(&database, &["setup"], 0);
+    run(&database, "setup", 0);
 }
 
 #[test]
 fn setups_at_once_all_succeed() {
     for _ in 0..3 {
         let (database, mut conn) = empty_database();
-        let setup = |_| {
-            super::on(&database, &["setup"])
-                .stderr(Stdio::piped())
-                .stdout(Stdio::piped())
-                .spawn()
-        };
-        let all: Vec<_> = (0..6).map(setup).collect();
-        let ended = all
-            .into_iter()
-            .map(|setup| setup.unwrap().wait_with_output().unwrap());
+        let all: Vec<_> = (0..6).map(|_| spawn(&database, "setup")).collect();
         let mut ran = 0;
-        for output in ended.collect::<Vec<_>>() {
-            assert!(output.status.success(), "{output:?}");
-            ran += String::from_utf8(output.stdout)
-                .unwrap()
-                .matches("Ran ")
-                .count();
+        for setup in all {
+            let (code, printed, says) = end(setup);
+            assert_eq!(code, Some(0), "{says}");
+            ran += printed.matches("Ran ").count();
         }
         assert_eq!(ran, 3);
         assert!(!conn.has_pending_migration(MIGRATIONS).unwrap());

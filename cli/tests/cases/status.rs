@@ -1,19 +1,18 @@
 //! `status` of large tables, of triggers that are missing, and in intervals.
 
 use std::io::{BufRead, BufReader};
-use std::process::{Command, Stdio};
 
 use diesel_sharded::backend::Dialect;
 use serde_json::{Value, json};
 
-use super::{Script, assert_says, dialect, on, posts, run, videos};
+use super::{Script, assert_says, dialect, json_of, posts, run, signal, spawn, videos};
 
 #[test]
 fn a_large_table_is_not_read_as_a_whole() {
     let (database, mut conn) = videos(10_500, 1);
-    let all = |arguments: &[&str]| -> Value {
-        let arguments = [&["status", "--json", "--hottest=1"], arguments].concat();
-        serde_json::from_str(&run(&database, &arguments, 0)).unwrap()
+    let all = |option: &str| {
+        let line = format!("status --json --hottest=1 {option}");
+        json_of(&database, &line, 0)[0].clone()
     };
     conn.script("INSERT INTO videos_shards SELECT 10400, id, 1, 2 FROM videos WHERE id < 3");
     let analyze = match dialect() {
@@ -21,7 +20,7 @@ fn a_large_table_is_not_read_as_a_whole() {
         _ => "ANALYZE",
     };
     conn.script(analyze);
-    let short = &all(&[])[0];
+    let short = all("");
     for (size, number) in [("rows", 10_500.0), ("shards", 10_502.0)] {
         assert_eq!(short[size]["accuracy"], "estimate", "{short}");
         let estimate = short[size]["number"].as_f64().unwrap();
@@ -33,11 +32,11 @@ fn a_large_table_is_not_read_as_a_whole() {
     assert_eq!(short["hottest_among"], 10_000);
     let hottest = json!({"key": [10_400], "shards": 3, "totals": [3, 6]});
     assert_eq!(short["hottest"][0], hottest);
-    let shown = run(&database, &["status"], 0);
+    let shown = run(&database, "status", 0);
     assert_says(&shown, "--exact reads every row");
     assert_says(&shown, "among the last 10000 shards by key");
 
-    let exact = &all(&["--exact"])[0];
+    let exact = all("--exact");
     for (size, number) in [
         ("rows", 10_500),
         ("shards", 10_502),
@@ -51,7 +50,7 @@ fn a_large_table_is_not_read_as_a_whole() {
 
     // Few shards beside many rows: their sums are exact.
     conn.script("DELETE FROM videos_shards WHERE id > 100");
-    let few = &all(&[])[0];
+    let few = all("");
     assert_eq!(few["shards"], json!({"number": 100, "accuracy": "exact"}));
     assert_eq!(
         few["rows_with_shards"],
@@ -68,7 +67,7 @@ fn a_large_table_without_statistics() {
     if dialect() == Dialect::Postgres {
         conn.script("ALTER TABLE videos SET (autovacuum_enabled = off)");
     }
-    let json: Value = serde_json::from_str(&run(&database, &["status", "--json"], 0)).unwrap();
+    let json = json_of(&database, "status --json", 0);
     let accuracy = &json[0]["rows"]["accuracy"];
     let expected = match dialect() {
         Dialect::Mysql => &["estimate"][..],
@@ -82,24 +81,22 @@ fn a_large_table_without_statistics() {
 #[test]
 fn missing_triggers_in_place_of_a_foreign_key_are_named() {
     let (database, mut conn) = posts("--no-foreign-key");
-    let read = |code| -> Value {
-        serde_json::from_str(&run(&database, &["status", "--json"], code)).unwrap()
-    };
+    let read = |code| json_of(&database, "status --json", code);
     assert_eq!(read(0)[0]["kept_by"], "triggers");
-    let on = match dialect() {
-        Dialect::Postgres => " ON posts",
-        _ => "",
+    let on = if dialect() == Dialect::Postgres {
+        " ON posts"
+    } else {
+        ""
     };
     let renames = match dialect() {
         Dialect::Sqlite => "posts_shards_update",
         _ => "posts_shards_rename",
     };
-    let drop = |name: &str| format!("DROP TRIGGER {name}{on}");
     for dropped in [&[renames][..], &[renames, "posts_shards_delete"]] {
         for name in dropped {
-            conn.script(&drop(name));
+            conn.script(&format!("DROP TRIGGER {name}{on}"));
         }
-        let shown = run(&database, &["status"], 3);
+        let shown = run(&database, "status", 3);
         assert_says(&shown, "Triggers of posts_shards");
         let json = read(3);
         let sql = json[0]["missing_triggers"].as_str().unwrap();
@@ -116,17 +113,17 @@ fn missing_triggers_in_place_of_a_foreign_key_are_named() {
 #[test]
 fn a_shards_table_without_foreign_key_and_triggers_is_the_applications() {
     let (database, mut conn) = posts("--no-triggers");
-    let shown = run(&database, &["status"], 0);
+    let shown = run(&database, "status", 0);
     if dialect() == Dialect::Sqlite {
         assert!(!shown.contains("triggers"), "{shown}"); // it has its own
         return;
     }
     assert_says(&shown, "has neither a foreign key nor triggers");
-    let json: Value = serde_json::from_str(&run(&database, &["status", "--json"], 0)).unwrap();
+    let json = json_of(&database, "status --json", 0);
     assert_eq!(json[0]["kept_by"], "application");
     // They can be created from there.
     conn.script(json[0]["missing_triggers"].as_str().unwrap());
-    let json: Value = serde_json::from_str(&run(&database, &["status", "--json"], 0)).unwrap();
+    let json = json_of(&database, "status --json", 0);
     assert_eq!(json[0]["kept_by"], "triggers");
     assert_eq!(json[0]["missing_triggers"], Value::Null);
 }
@@ -134,22 +131,21 @@ fn a_shards_table_without_foreign_key_and_triggers_is_the_applications() {
 #[test]
 fn in_intervals_until_it_is_interrupted() {
     let (database, mut conn) = videos(1, 1);
-    for (form, mark) in [(None, "table "), (Some("--json"), "[{")] {
-        let mut watch = on(&database, &["status", "--watch=1"]);
-        let mut watch = watch.args(form).stdout(Stdio::piped()).spawn().unwrap();
+    for (line, mark) in [
+        ("status --watch=1", "table "),
+        ("status --watch=1 --json", "[{"),
+    ] {
+        let mut watch = spawn(&database, line);
         let mut lines = BufReader::new(watch.stdout.take().unwrap()).lines();
         let mut blocks = lines.by_ref().map(Result::unwrap);
         assert!(blocks.any(|line| line.starts_with(mark)));
         conn.script("UPDATE videos_shards SET views = views + 100000");
         assert!(blocks.any(|line| line.contains("00001")));
-        let mut interrupted = Command::new("kill");
-        interrupted.args(["-INT", &watch.id().to_string()]);
-        assert!(interrupted.status().unwrap().success());
+        signal(&watch, "-INT");
         assert_eq!(watch.wait().unwrap().code(), Some(0));
     }
     // A reader that has seen enough ends it too.
-    let mut watch = on(&database, &["status", "--watch=1"]);
-    let mut watch = watch.stdout(Stdio::piped()).spawn().unwrap();
+    let mut watch = spawn(&database, "status --watch=1");
     drop(watch.stdout.take());
     assert_eq!(watch.wait().unwrap().code(), Some(0));
 }
@@ -159,11 +155,8 @@ fn in_intervals_until_it_is_interrupted() {
 fn shares_end_at_all_of_it() {
     let (database, mut conn) = videos(10_500, 0);
     let fold = |code| {
-        let found = super::doctor::findings(&database, "fold", code);
-        found
-            .into_iter()
-            .map(|(_, says, _)| says)
-            .collect::<String>()
+        let found = super::doctor::findings(&database, "fold", code).into_iter();
+        found.map(|(_, says, _)| says).collect::<String>()
     };
     let says = fold(0);
     assert_says(&says, "videos has 0.0% of views, 0.0% of likes on 0 shards");
@@ -173,7 +166,7 @@ fn shares_end_at_all_of_it() {
     conn.script(
         "DELETE FROM videos WHERE id > 3; UPDATE videos SET views = -1 WHERE id = 1; UPDATE videos_shards SET views = 3 WHERE id = 1",
     );
-    let json: Value = serde_json::from_str(&run(&database, &["status", "--json"], 0)).unwrap();
+    let json = json_of(&database, "status --json", 0);
     assert_eq!(json[0]["fields"][0]["total"], 3, "{json}");
     assert_eq!(json[0]["fields"][0]["unfolded_share"], 0.8, "{json}");
 }

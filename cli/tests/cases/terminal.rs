@@ -6,12 +6,11 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use diesel::connection::SimpleConnection;
-use diesel::prelude::*;
-use diesel_sharded::backend::{Dialect, ShardedBackend};
-use diesel_sharded_tests::{Database, TestConnection, schema};
+use diesel_sharded::backend::Dialect;
+use diesel_sharded_tests::{Database, TestConnection};
 
 use super::Conn;
+use super::{Script, dialect, run_noting};
 
 const CTRL_C: &[u8] = b"\x03";
 const ANSWER: &str = "finishing the batch; Ctrl-C again stops now";
@@ -26,24 +25,16 @@ struct Terminal {
 
 impl Terminal {
     /// Of so many columns.
-    fn start(database: &Database, columns: u32, arguments: &[&str]) -> Self {
-        let words = [&[env!("CARGO_BIN_EXE_diesel-sharded")], arguments].concat();
-        let words: Vec<_> = words.iter().map(|word| format!("'{word}'")).collect();
-        let session = format!("stty cols {columns} rows 24 && exec {}", words.join(" "));
+    fn start(database: &Database, columns: u32, line: &str) -> Self {
+        let tool = env!("CARGO_BIN_EXE_diesel-sharded");
+        let session = format!("stty cols {columns} rows 24 && exec '{tool}' {line}");
         let mut script = Command::new("script");
-        script.args([
-            "--quiet",
-            "--return",
-            "--flush",
-            "--command",
-            &session,
-            "/dev/null",
-        ]);
+        let options = "--quiet --return --flush --command".split(' ');
+        script.args(options).args([&*session, "/dev/null"]);
         script.current_dir(std::env::temp_dir());
-        script
-            .env("DATABASE_URL", database.url())
-            .env("TERM", "xterm");
-        script.env_remove("NO_COLOR").env("SHELL", "/bin/sh");
+        script.env("DATABASE_URL", database.url());
+        script.env("TERM", "xterm").env("SHELL", "/bin/sh");
+        script.env_remove("NO_COLOR");
         script.stdin(Stdio::piped()).stdout(Stdio::piped());
         let script = script.spawn();
         let mut script = script.expect("`script` is needed: apt-get install bsdutils");
@@ -134,27 +125,18 @@ fn lines(painted: &str) -> Vec<String> {
 
 /// So many videos, of each a shard with one view.
 fn videos(number: usize) -> Database {
-    let database = Conn::database();
-    let mut conn = Conn::connect(&database);
-    schema::create(&mut conn);
-    let rows = (4..=number).map(|i| format!("({i}, 's{i}', '', 0, 0)"));
-    let insert = "INSERT INTO videos (id, slug, title, views, likes) VALUES ";
-    let insert = insert.to_owned() + &rows.collect::<Vec<_>>().join(", ");
-    conn.batch_execute(&insert).unwrap();
-    conn.batch_execute("INSERT INTO videos_shards (id, shard, views) SELECT id, 0, 1 FROM videos")
-        .unwrap();
+    let (database, mut conn) = super::videos(number, 1);
+    conn.script("UPDATE videos_shards SET likes = 0");
     database
 }
 
 #[test]
 fn a_line_of_progress_fits_the_terminal_and_is_removed() {
     let database = videos(300);
-    let arguments = ["fold", "videos", "--batch=10", "--at-most-per-second=200"];
+    let line = "fold videos --batch=10 --at-most-per-second=200";
     for columns in [120, 60] {
-        diesel::sql_query("UPDATE videos_shards SET views = 1")
-            .execute(&mut Conn::connect(&database))
-            .unwrap();
-        let (code, painted) = Terminal::start(&database, columns, &arguments).end();
+        Conn::connect(&database).script("UPDATE videos_shards SET views = 1");
+        let (code, painted) = Terminal::start(&database, columns, line).end();
         assert_eq!(code, Some(0), "{painted}");
         let lines = lines(&painted);
         let fits = |line: &String| line.chars().count() <= columns as usize;
@@ -178,8 +160,8 @@ fn a_line_of_progress_fits_the_terminal_and_is_removed() {
 #[test]
 fn ctrl_c_is_answered_at_once_and_the_batch_is_finished() {
     let database = videos(300);
-    let arguments = ["fold", "videos", "--batch=10", "--at-most-per-second=100"];
-    let mut terminal = Terminal::start(&database, 100, &arguments);
+    let fold = "fold videos --batch=10 --at-most-per-second=100";
+    let mut terminal = Terminal::start(&database, 100, fold);
     terminal.wait_for("videos 1"); // 10 rows, or a hundred: not every state is painted
     terminal.press(CTRL_C);
     let (code, painted) = terminal.end();
@@ -189,8 +171,8 @@ fn ctrl_c_is_answered_at_once_and_the_batch_is_finished() {
     let [.., sums, go_on] = lines.as_slice() else {
         panic!("{lines:#?}");
     };
-    let again = "interrupted: go on with: diesel-sharded fold videos --batch=10 --at-most-per-second=100 --after=";
-    let last: usize = go_on.strip_prefix(again).unwrap().parse().unwrap();
+    let again = format!("interrupted: go on with: diesel-sharded {fold} --after=");
+    let last: usize = go_on.strip_prefix(&again).unwrap().parse().unwrap();
     assert_eq!(last % 10, 0, "{go_on}");
     let folded = format!("videos: {last} rows folded (views +{last}); 0 empty shards removed");
     assert_eq!(*sums, folded);
@@ -200,14 +182,13 @@ fn ctrl_c_is_answered_at_once_and_the_batch_is_finished() {
 #[test]
 fn ctrl_c_ends_a_look() {
     let database = videos(4);
-    let dialect = <Conn as Connection>::Backend::default().dialect();
-    let mut sessions = vec![("status", "--watch=60", "Hottest keys", "ending the watch")];
-    if dialect != Dialect::Sqlite {
+    let mut sessions = vec![("status --watch=60", "Hottest keys", "ending the watch")];
+    if dialect() != Dialect::Sqlite {
         let answer = "showing what was seen so far";
-        sessions.push(("advise", "--seconds=600", "Looking for 600 s", answer));
+        sessions.push(("advise --seconds=600", "Looking for 600 s", answer));
     }
-    for (command, option, begun, answer) in sessions {
-        let mut terminal = Terminal::start(&database, 100, &[command, option]);
+    for (line, begun, answer) in sessions {
+        let mut terminal = Terminal::start(&database, 100, line);
         terminal.wait_for(begun);
         terminal.press(CTRL_C);
         let (code, painted) = terminal.end();
@@ -222,11 +203,9 @@ fn ctrl_c_ends_a_look() {
 #[test]
 fn a_watch_redraws_in_place() {
     let database = videos(4);
-    let mut terminal = Terminal::start(&database, 100, &["status", "--watch=1"]);
+    let mut terminal = Terminal::start(&database, 100, "status --watch=1");
     terminal.wait_for("Hottest keys");
-    diesel::sql_query("DELETE FROM videos_shards")
-        .execute(&mut Conn::connect(&database))
-        .unwrap();
+    Conn::connect(&database).script("DELETE FROM videos_shards");
     let begin = "\x1b[H\x1b[J";
     let is_empty = |painted: &str| {
         let last = painted.rsplit(begin).next().unwrap_or_default();
@@ -254,17 +233,16 @@ fn a_watch_redraws_in_place() {
 #[test]
 fn a_second_ctrl_c_stops_at_once() {
     let database = videos(10);
-    let dialect = <Conn as Connection>::Backend::default().dialect();
     // A recount that would take minutes.
-    let recount = match dialect {
+    let recount = match dialect() {
         Dialect::Postgres => "SELECT 1 AS id, 1 FROM pg_sleep(300)",
         Dialect::Mysql => "SELECT 1 AS id, SLEEP(300)",
         _ => {
             "SELECT 1 AS id, (WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 1000000000) SELECT COUNT(*) FROM n)"
         }
     };
-    let arguments = ["verify", "videos", "views", "--recount", recount];
-    let mut terminal = Terminal::start(&database, 100, &arguments);
+    let verify = format!("verify videos views --recount '{recount}'");
+    let mut terminal = Terminal::start(&database, 100, &verify);
     terminal.wait_for("videos 0/10 rows");
     terminal.press(CTRL_C);
     terminal.wait_for(ANSWER);
@@ -277,16 +255,8 @@ fn a_second_ctrl_c_stops_at_once() {
 #[test]
 fn results_stand_above_the_line_of_progress() {
     let database = videos(40);
-    let arguments = [
-        "verify",
-        "videos",
-        "views",
-        "--recount",
-        "SELECT id, views FROM videos",
-        "--batch=10",
-        "--at-most-per-second=40",
-    ];
-    let (code, painted) = Terminal::start(&database, 100, &arguments).end();
+    let verify = "verify videos views --recount 'SELECT id, views FROM videos' --batch=10 --at-most-per-second=40";
+    let (code, painted) = Terminal::start(&database, 100, verify).end();
     assert_eq!(code, Some(3), "{painted}");
     let lines = lines(&painted);
     for id in 4..=20 {
@@ -294,23 +264,21 @@ fn results_stand_above_the_line_of_progress() {
         assert!(lines.contains(&drift), "{id}: {lines:#?}");
     }
     assert!(painted.contains("20/40 rows"), "{painted}");
-    let (quiet, painted) =
-        Terminal::start(&database, 100, &[&arguments[..], &["--quiet"]].concat()).end();
+    let quiet = format!("{verify} --quiet");
+    let (quiet, painted) = Terminal::start(&database, 100, &quiet).end();
     assert_eq!((quiet, &*painted), (Some(3), ""));
 }
 
 #[test]
 fn colours_are_for_terminals_alone() {
     let database = videos(4);
-    let arguments = ["fold", "--nonsense"];
-    let (code, painted) = Terminal::start(&database, 100, &arguments).end();
+    let (code, painted) = Terminal::start(&database, 100, "fold --nonsense").end();
     assert_eq!(code, Some(2), "{painted}");
     assert!(painted.contains("\x1b["), "{painted:?}");
-    let mut piped = Command::new(env!("CARGO_BIN_EXE_diesel-sharded"));
-    let piped = piped.args(arguments).output().unwrap();
-    assert!(!piped.stderr.contains(&b'\x1b'), "{piped:?}");
+    let (_, piped) = run_noting(&database, "fold --nonsense", 2);
+    assert!(!piped.contains('\x1b'), "{piped:?}");
     // Results have none anywhere.
-    let (code, painted) = Terminal::start(&database, 100, &["status"]).end();
+    let (code, painted) = Terminal::start(&database, 100, "status").end();
     assert_eq!(code, Some(0), "{painted}");
     assert!(!painted.contains('\x1b'), "{painted:?}");
 }

@@ -1,6 +1,6 @@
 //! The tool on MariaDB or MySQL.
 
-use super::cases::{self, Script, assert_says, run};
+use super::cases::{self, Script, assert_says, number, run, run_at, run_noting};
 use super::servers;
 use diesel::prelude::*;
 use diesel_sharded_tests::Server;
@@ -22,31 +22,18 @@ fn keys_and_fields_of_mysqls_own_types() {
         "INSERT INTO files_shards VALUES (1, 0, -4), (18446744073709551615, 0, 7), (18446744073709551615, 1, -2);
          INSERT INTO tags_shards SELECT tag, day, 0, 3, 0.25 FROM tags",
     );
-    run(&database, &["fold", "--batch=1"], 0);
-    let wrong: i64 = diesel::select(diesel::dsl::sql::<diesel::sql_types::BigInt>(
+    run(&database, "fold --batch=1", 0);
+    let wrong = number(
+        &mut conn,
         "(SELECT COUNT(*) FROM files WHERE reads_of <> CASE id WHEN 1 THEN 6 WHEN 18446744073709551615 THEN 10 ELSE 0 END)
          + (SELECT COUNT(*) FROM tags WHERE uses <> 3 OR cost <> 0.25)",
-    ))
-    .get_result(&mut conn)
-    .unwrap();
+    );
     assert_eq!(wrong, 0);
-    let recount = "SELECT id, 6 FROM files";
-    let found = run(
-        &database,
-        &["verify", "files", "reads_of", "--recount", recount],
-        3,
-    );
+    let line = |command| format!("{command} files reads_of --recount 'SELECT id, 6 FROM files'");
+    let found = run(&database, &line("verify"), 3);
     assert_says(&found, "18446744073709551615: total 10, recounted 6 (-4)");
-    run(
-        &database,
-        &["backfill", "files", "reads_of", "--recount", recount],
-        0,
-    );
-    run(
-        &database,
-        &["verify", "files", "reads_of", "--recount", recount],
-        0,
-    );
+    run(&database, &line("backfill"), 0);
+    run(&database, &line("verify"), 0);
 }
 
 #[test]
@@ -61,12 +48,11 @@ fn a_base_that_would_be_cut_keeps_its_shards() {
         "ALTER TABLE costs_shards MODIFY cost DECIMAL(20, 4) NOT NULL DEFAULT 0;
          INSERT INTO costs_shards VALUES (1, 0, 0.1234), (2, 0, 0.5)",
     );
-    run(&database, &["fold", "costs"], 3);
-    let kept: i64 = diesel::select(diesel::dsl::sql::<diesel::sql_types::BigInt>(
+    run(&database, "fold costs", 3);
+    let kept = number(
+        &mut conn,
         "(SELECT COUNT(*) FROM costs_shards WHERE (id = 1 AND cost = 0.1234) OR (id = 2 AND cost = 0))",
-    ))
-    .get_result(&mut conn)
-    .unwrap();
+    );
     assert_eq!(kept, 2);
 }
 
@@ -78,13 +64,13 @@ fn tables_that_cannot_be_referred_to_are_refused() {
          CREATE TABLE t (id BIGINT PRIMARY KEY, n BIGINT NOT NULL, twice BIGINT AS (n * 2) STORED, f FLOAT NOT NULL);
          CREATE TABLE long_key (id TEXT, n BIGINT NOT NULL, PRIMARY KEY (id(10)))",
     );
-    for (arguments, says) in [
-        (["old", "n"], "InnoDB"),
-        (["t", "f"], "`float`"),
-        (["t", "twice"], "generated"),
-        (["long_key", "n"], "cannot be the key"),
+    for (line, says) in [
+        ("old n", "InnoDB"),
+        ("t f", "`float`"),
+        ("t twice", "generated"),
+        ("long_key n", "cannot be the key"),
     ] {
-        cases::refused(&database, &arguments, says);
+        cases::refused(&database, line, says);
     }
 }
 
@@ -93,7 +79,11 @@ fn addresses_of_mariadb_are_taken() {
     let (database, _conn) = cases::videos(1, 1);
     let url = database.url().replacen("mysql://", "mariadb://", 1);
     assert!(url.starts_with("mariadb://"), "{url}");
-    let folded = run(&database, &["fold", "--dry-run", "--database-url", &url], 0);
+    let folded = run(
+        &database,
+        &format!("fold --dry-run --database-url {url}"),
+        0,
+    );
     assert!(folded.starts_with("videos: 1 row to fold"), "{folded}");
 }
 
@@ -105,13 +95,14 @@ fn a_suppressed_update_is_told() {
     ]);
 }
 
-/// A server with one more option, and a connection to its database `shop`.
-fn server_with_shop(option: &str) -> (OwnServer, MysqlConnection) {
+/// A server with one more option, a connection to its database `shop`, and the address of that.
+fn server_with_shop(option: &str) -> (OwnServer, MysqlConnection, String) {
     let server = OwnServer::start_with(Server::Mysql, option).unwrap();
-    let url = format!("{}/mysql", server.address());
-    let mut conn = MysqlConnection::establish(&url).unwrap();
+    let address = server.address();
+    let mut conn = MysqlConnection::establish(&format!("{address}/mysql")).unwrap();
     conn.script("CREATE DATABASE shop; USE shop");
-    (server, conn)
+    let shop = format!("{address}/shop");
+    (server, conn, shop)
 }
 
 const POSTS: &str = "CREATE TABLE posts (id BIGINT PRIMARY KEY, views BIGINT NOT NULL);
@@ -121,93 +112,75 @@ const POSTS: &str = "CREATE TABLE posts (id BIGINT PRIMARY KEY, views BIGINT NOT
 /// Those of the reference page on surroundings that are wrong or may be.
 #[test]
 fn doctor_reads_the_settings_of_its_server() {
-    let (server, mut conn) = server_with_shop("--log-bin");
+    let (_server, mut conn, shop) = server_with_shop("--log-bin");
     conn.script("CREATE TABLE posts (id BIGINT PRIMARY KEY, views BIGINT NOT NULL); \
          CREATE TABLE posts_shards (id BIGINT, shard INT, views BIGINT NOT NULL DEFAULT 0, PRIMARY KEY (id, shard)) ENGINE = MyISAM");
-    let url = format!("{}/shop", server.address());
     let mut doctor = |check: &str, set: &str| {
         conn.script(&format!("SET GLOBAL {set}"));
-        let mut doctor = cases::command(&std::env::temp_dir());
-        let output = doctor
-            .args(["doctor", "--json", "--database-url", &url])
-            .output();
-        let json: serde_json::Value = serde_json::from_slice(&output.unwrap().stdout).unwrap();
+        let doctor = cases::at(&shop, &std::env::temp_dir(), "doctor --json").output();
+        let json: serde_json::Value = serde_json::from_slice(&doctor.unwrap().stdout).unwrap();
         let mut all = json.as_array().unwrap().iter();
-        all.find(|f| f["check"] == check)
-            .map(|f| f["level"].as_str().unwrap().to_owned())
+        let found = all.find(|f| f["check"] == check);
+        found.map(|f| f["level"].as_str().unwrap().to_owned())
     };
-    for (check, wrong, level, right) in [
-        (
-            "sql_mode",
-            "sql_mode = ''",
-            Some("warning"),
-            "sql_mode = DEFAULT",
-        ),
-        (
-            "foreign keys",
-            "foreign_key_checks = OFF",
-            Some("problem"),
-            "foreign_key_checks = ON",
-        ),
+    for (check, level, setting, wrong, right) in [
+        ("sql_mode", "warning", "sql_mode", "''", "DEFAULT"),
+        ("foreign keys", "problem", "foreign_key_checks", "OFF", "ON"),
         (
             "binlog_format",
-            "binlog_format = 'STATEMENT'",
-            Some("problem"),
-            "binlog_format = 'ROW'",
+            "problem",
+            "binlog_format",
+            "'STATEMENT'",
+            "'ROW'",
         ),
         (
             "completion_type",
-            "completion_type = CHAIN",
-            Some("problem"),
-            "completion_type = DEFAULT",
+            "problem",
+            "completion_type",
+            "CHAIN",
+            "DEFAULT",
         ),
         (
             "sql_safe_updates",
-            "sql_safe_updates = ON",
-            Some("warning"),
-            "sql_safe_updates = OFF",
+            "warning",
+            "sql_safe_updates",
+            "ON",
+            "OFF",
         ),
         (
             "sql_select_limit",
-            "sql_select_limit = 2000",
-            Some("warning"),
-            "sql_select_limit = DEFAULT",
+            "warning",
+            "sql_select_limit",
+            "2000",
+            "DEFAULT",
         ),
-        (
-            "read-only",
-            "read_only = ON",
-            Some("problem"),
-            "read_only = OFF",
-        ),
+        ("read-only", "problem", "read_only", "ON", "OFF"),
         (
             "isolation",
-            "tx_isolation = 'SERIALIZABLE'",
-            Some("warning"),
-            "tx_isolation = DEFAULT",
+            "warning",
+            "tx_isolation",
+            "'SERIALIZABLE'",
+            "DEFAULT",
         ),
     ] {
-        assert_eq!(doctor(check, wrong).as_deref(), level, "{wrong}");
-        assert_ne!(doctor(check, right).as_deref(), level, "{right}");
+        let [wrong, right] = [wrong, right].map(|value| format!("{setting} = {value}"));
+        let level = Some(level);
+        assert_eq!(doctor(check, &wrong).as_deref(), level, "{wrong}");
+        assert_ne!(doctor(check, &right).as_deref(), level, "{right}");
     }
 }
 
 /// The catalogs do not show what a user has from a role.
 #[test]
 fn doctor_does_not_judge_a_user_by_a_role() {
-    let (server, mut conn) = server_with_shop("--skip-log-bin");
+    let (server, mut conn, _) = server_with_shop("--skip-log-bin");
     conn.script(POSTS);
     conn.script(
         "CREATE ROLE counter; CREATE USER app; GRANT counter TO app; SET DEFAULT ROLE counter FOR app;
          GRANT SELECT ON shop.posts TO counter; GRANT SELECT, INSERT, UPDATE ON shop.posts_shards TO counter",
     );
     let url = server.address().replace("root@", "app@") + "/shop";
-    let mut doctor = cases::command(&std::env::temp_dir());
-    let output = doctor
-        .args(["doctor", "--database-url", &url])
-        .output()
-        .unwrap();
-    let shown = String::from_utf8(output.stdout).unwrap();
-    assert_eq!(output.status.code(), Some(0), "{shown}");
+    let (shown, _) = run_at(&url, "doctor", 0);
     assert_says(&shown, "what its roles may do the catalogs do not show");
     assert_says(&shown, "SHOW GRANTS FOR `counter`;");
     assert_says(&shown, "ok       fold: ");
@@ -216,19 +189,12 @@ fn doctor_does_not_judge_a_user_by_a_role() {
 /// The wait for a table ends when the server says so, and then as an error that says how to go on.
 #[test]
 fn a_fold_waits_for_a_locked_table_as_long_as_the_server_lets_it() {
-    let (server, mut conn) = server_with_shop("--lock-wait-timeout=1");
+    let (_server, mut conn, shop) = server_with_shop("--lock-wait-timeout=1");
     conn.script(POSTS);
     conn.script(
         "INSERT INTO posts VALUES (1, 0); INSERT INTO posts_shards VALUES (1, 0, 1); LOCK TABLES posts_shards WRITE",
     );
-    let url = format!("{}/shop", server.address());
-    let mut fold = cases::command(&std::env::temp_dir());
-    let fold = fold
-        .args(["fold", "--database-url", &url])
-        .output()
-        .unwrap();
-    let says = String::from_utf8(fold.stderr).unwrap();
-    assert_eq!(fold.status.code(), Some(1), "{says}");
+    let (_, says) = run_at(&shop, "fold", 1);
     assert_says(&says, "Lock wait timeout exceeded");
 }
 
@@ -247,13 +213,12 @@ fn doctor_finds_tables_of_other_engines() {
 
 #[test]
 fn advise_names_the_hot_column() {
-    let (server, mut conn) = server_with_shop("--performance-schema=ON");
-    let url = format!("{}/shop", server.address());
-    servers::advise::names_are_those_of_the_database(&url, '`');
+    let (_server, mut conn, shop) = server_with_shop("--performance-schema=ON");
+    servers::advise::names_are_those_of_the_database(&shop, '`');
     conn.script(
         "DROP TABLE `My Posts`; TRUNCATE performance_schema.events_statements_summary_by_digest",
     );
-    servers::advise::names_the_hot_column(&url, "DO 0", "times on MariaDB");
+    servers::advise::names_the_hot_column(&shop, "DO 0", "times on MariaDB");
 }
 
 #[test]
@@ -261,9 +226,8 @@ fn an_address_without_a_database_is_refused() {
     let (database, _conn) = cases::empty_database();
     let (server, _) = database.url().rsplit_once('/').unwrap();
     for address in [server.to_owned(), format!("{server}/")] {
-        let mut doctor = cases::on(&database, &["doctor", "--database-url", &address]);
-        let output = doctor.output().unwrap();
-        let says = String::from_utf8(output.stderr).unwrap();
+        let line = format!("doctor --database-url {address}");
+        let (_, says) = run_noting(&database, &line, 1);
         assert_says(&says, "no database behind");
         assert_says(&says, "mysql://");
     }
@@ -273,11 +237,8 @@ fn an_address_without_a_database_is_refused() {
 fn advise_says_how_to_switch_statistics_on() {
     // MySQL has them on by default, MariaDB has not.
     let (_database, mut conn) = cases::empty_database();
-    let is_on = diesel::select(diesel::dsl::sql::<diesel::sql_types::Bool>(
-        "@@performance_schema",
-    ));
-    let says = match is_on.get_result(&mut conn) {
-        Ok(true) => "No statement counts on a row",
+    let says = match number(&mut conn, "CAST(@@performance_schema AS SIGNED)") {
+        1 => "No statement counts on a row",
         _ => "set performance_schema = ON",
     };
     servers::advise::says_how_to_switch_statistics_on(says);

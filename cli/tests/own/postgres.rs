@@ -1,7 +1,7 @@
 //! The tool on PostgreSQL.
 
 use super::Conn;
-use super::cases::{self, Script, assert_says, run, tool};
+use super::cases::{self, Script, assert_says, number, run, run_at};
 use super::servers;
 use diesel::prelude::*;
 use diesel_sharded_tests::TestConnection;
@@ -19,59 +19,34 @@ fn keys_of_postgresqls_own_types() {
          INSERT INTO tags VALUES ('a'), ('B'), ('it''s');
          INSERT INTO blobs VALUES ('\\x00'), ('\\xff00')",
     );
-    for (table, field, n) in [
-        ("visits", "hits", "1"),
-        ("tags", "uses", "1"),
-        ("blobs", "reads", "0.5"),
+    for (table, key, field, n) in [
+        ("visits", "site, day", "hits", "1"),
+        ("tags", "tag", "uses", "1"),
+        ("blobs", "digest", "reads", "0.5"),
     ] {
         cases::shard(&database, &mut conn, table, &[field]);
-        let key = match table {
-            "visits" => "site, day",
-            "tags" => "tag",
-            _ => "digest",
-        };
         conn.script(&format!(
             "INSERT INTO {table}_shards SELECT {key}, s, {n} FROM {table}, generate_series(0, 3) AS s"
         ));
-        run(&database, &["fold", table, "--batch=1"], 0);
-        let left: i64 = diesel::select(diesel::dsl::sql::<diesel::sql_types::BigInt>(&format!(
-            "(SELECT COUNT(*) FROM {table} WHERE {field} <> 4 * {n})"
-        )))
-        .get_result(&mut conn)
-        .unwrap();
+        run(&database, &format!("fold {table} --batch=1"), 0);
+        let left = format!("(SELECT COUNT(*) FROM {table} WHERE {field} <> 4 * {n})");
+        let left = number(&mut conn, &left);
         assert_eq!(left, 0, "{table}");
     }
-    let up = run(&database, &["status", "tags"], 0);
+    let up = run(&database, "status tags", 0);
     assert_says(&up, "it's");
     // Goes on behind a composite key.
     conn.script("UPDATE visits_shards SET hits = 1");
-    let after = [
-        "fold",
-        "visits",
-        "--after=00000000-0000-0000-0000-000000000001",
-        "--after=2026-01-01",
-        "--dry-run",
-    ];
-    assert!(run(&database, &after, 0).contains("2 rows to fold"));
-    let one = tool(&database, &after[..3]);
-    assert_eq!(one.status.code(), Some(1), "{one:?}");
+    let after = "fold visits --after=00000000-0000-0000-0000-000000000001";
+    let both = format!("{after} --after=2026-01-01 --dry-run");
+    assert_says(&run(&database, &both, 0), "2 rows to fold");
+    run(&database, after, 1);
     // The collation is the parent's, so that keys can be compared.
     let recount = "SELECT tag, 5 FROM tags WHERE tag <> 'a'";
-    run(
-        &database,
-        &["verify", "tags", "uses", "--recount", recount],
-        3,
-    );
-    run(
-        &database,
-        &["backfill", "tags", "uses", "--recount", recount],
-        0,
-    );
-    run(
-        &database,
-        &["verify", "tags", "uses", "--recount", recount],
-        0,
-    );
+    for (command, code) in [("verify", 3), ("backfill", 0), ("verify", 0)] {
+        let line = [command, "tags", "uses", "--recount", recount];
+        run(&database, &line, code);
+    }
 }
 
 #[test]
@@ -83,7 +58,7 @@ fn a_base_that_is_no_number_is_named() {
     );
     cases::shard(&database, &mut conn, "costs", &["cost", "weight"]);
     conn.script("INSERT INTO costs_shards SELECT id, 0, 0.5, 0.5 FROM costs");
-    for (arguments, weights) in [(&["status"][..], 2), (&["doctor"], 1)] {
+    for (arguments, weights) in [("status", 2), ("doctor", 1)] {
         let shown = run(&database, arguments, 3);
         let named = |field: &str| shown.matches(&format!("costs.{field} of the row ")).count();
         // An infinite one is seen among the hottest keys.
@@ -101,14 +76,14 @@ fn relations_that_are_no_tables_are_refused() {
          CREATE TABLE padded (id CHAR(3) PRIMARY KEY, n BIGINT NOT NULL);
          CREATE SCHEMA other; CREATE TABLE other.hidden (id BIGINT PRIMARY KEY, n BIGINT NOT NULL)",
     );
-    for (arguments, says) in [
-        (["m", "n"], "materialized view"),
-        (["t", "twice"], "generated"),
-        (["t", "code"], "`real`"),
-        (["padded", "n"], "cannot be the key"),
-        (["hidden", "n"], "there is no table"),
+    for (line, says) in [
+        ("m n", "materialized view"),
+        ("t twice", "generated"),
+        ("t code", "`real`"),
+        ("padded n", "cannot be the key"),
+        ("hidden n", "there is no table"),
     ] {
-        cases::refused(&database, &arguments, says);
+        cases::refused(&database, line, says);
     }
 }
 
@@ -122,7 +97,7 @@ fn included_columns_are_not_in_the_key() {
     );
     cases::shard(&database, &mut conn, "t", &["n", "m"]);
     conn.script("INSERT INTO t_shards (id, shard, n) VALUES (1, 0, 5)");
-    let folded = run(&database, &["fold", "t"], 0);
+    let folded = run(&database, "fold t", 0);
     assert_says(&folded, "1 row folded (n +5)");
 }
 
@@ -141,11 +116,11 @@ fn names_with_dots_lead_to_their_tables() {
     ] {
         cases::shard(&database, &mut conn, name, &["n"]);
         conn.script(&format!("INSERT INTO {quoted} VALUES (1, 0, 5)"));
-        let folded = run(&database, &["fold", name], 0);
+        let folded = run(&database, &format!("fold {name}"), 0);
         assert_says(&folded, "1 row folded (n +5)");
-        run(&database, &["doctor", name], 0);
+        run(&database, &format!("doctor {name}"), 0);
     }
-    cases::refused(&database, &["shop.c", "n"], "there is no table `shop.c`");
+    cases::refused(&database, "shop.c n", "there is no table `shop.c`");
 }
 
 #[test]
@@ -159,16 +134,13 @@ fn a_suppressed_update_is_told() {
 /// A table that others may not write meanwhile, as `CREATE INDEX` has it: a fold that is in the middle of a batch gives way, so that counts go on.
 #[test]
 fn counts_go_on_while_a_fold_waits_for_its_table() {
-    use std::process::Stdio;
     let (database, mut conn) = cases::videos(3, 2);
     let mut holder = Conn::connect(&database);
     holder.script("BEGIN; LOCK TABLE videos IN SHARE MODE");
-    let mut fold = cases::on(&database, &["fold", "videos"]);
-    let mut fold = fold.stdout(Stdio::null()).spawn().unwrap();
+    let mut fold = cases::spawn(&database, "fold videos");
     let waits =
         "(SELECT COUNT(*) FROM pg_locks WHERE NOT granted AND relation = 'videos'::regclass)";
-    let waits = || diesel::select(diesel::dsl::sql::<diesel::sql_types::BigInt>(waits));
-    while waits().get_result::<i64>(&mut conn).unwrap() == 0 {
+    while number(&mut conn, waits) == 0 {
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
     // Without an end of that wait every count would meet its timeout.
@@ -179,8 +151,8 @@ fn counts_go_on_while_a_fold_waits_for_its_table() {
     }
     assert_eq!(fold.try_wait().unwrap(), None);
     holder.script("COMMIT");
-    let ended = fold.wait().unwrap().code();
-    assert!(matches!(ended, Some(0 | 3)), "{ended:?}");
+    let ended = cases::end(fold);
+    assert!(matches!(ended.0, Some(0 | 3)), "{ended:?}");
     let totals = cases::totals(&mut conn);
     assert!(totals.iter().all(|(_, total, _)| *total == 4), "{totals:?}");
 }
@@ -194,39 +166,37 @@ fn doctor_reads_the_settings_of_its_role() {
             "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I {setting}', current_database()); END $$"
         ));
     };
-    for (check, setting, level, code) in [
+    for (check, level, setting, value) in [
         (
             "read-only",
-            "default_transaction_read_only = on",
             "problem",
-            3,
+            "default_transaction_read_only",
+            "on",
         ),
         (
             "foreign keys",
-            "session_replication_role = replica",
             "problem",
-            3,
+            "session_replication_role",
+            "replica",
         ),
         (
             "isolation",
-            "default_transaction_isolation = serializable",
             "warning",
-            0,
+            "default_transaction_isolation",
+            "serializable",
         ),
         (
             "isolation",
-            "default_transaction_isolation = ''repeatable read''",
             "ok",
-            0,
+            "default_transaction_isolation",
+            "''repeatable read''",
         ),
     ] {
-        set(&format!("SET {setting}"));
-        assert_eq!(
-            cases::doctor::levels(&database, check, code),
-            [level],
-            "{setting}"
-        );
-        set(&format!("RESET {}", setting.split(' ').next().unwrap()));
+        set(&format!("SET {setting} = {value}"));
+        let code = if level == "problem" { 3 } else { 0 };
+        let levels = cases::doctor::levels(&database, check, code);
+        assert_eq!(levels, [level], "{setting}");
+        set(&format!("RESET {setting}"));
     }
     assert_eq!(cases::doctor::levels(&database, "read-only", 0), ["ok"]);
 }
@@ -239,10 +209,8 @@ fn doctor_finds_rules_of_rows() {
          CREATE FUNCTION nothing() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NEW; END $$;
          CREATE TRIGGER watch BEFORE UPDATE ON videos_shards FOR EACH ROW EXECUTE FUNCTION nothing()",
     );
-    assert_eq!(
-        cases::doctor::levels(&database, "row security", 0),
-        ["warning"]
-    );
+    let row_security = cases::doctor::levels(&database, "row security", 0);
+    assert_eq!(row_security, ["warning"]);
     assert_eq!(cases::doctor::levels(&database, "triggers", 0), ["warning"]);
     conn.script("ALTER TABLE videos_shards DISABLE TRIGGER ALL");
     let found = cases::doctor::findings(&database, "triggers", 3);
@@ -257,33 +225,22 @@ fn doctor_sees_a_pooler_by_its_session() {
     assert_eq!(cases::doctor::levels(&database, "pooler", 0), ["ok"]);
     let pooler = PgBouncer::start(PoolMode::Transaction, 1);
     let url = pooler.url(&database);
-    let doctor = || {
-        let mut doctor = cases::on(&database, &["doctor", "--json", "--database-url", &url]);
-        let output = doctor.output().unwrap();
-        assert!(output.status.success(), "{output:?}");
-        String::from_utf8(output.stdout).unwrap()
-    };
+    let doctor = || run_at(&url, "doctor --json", 0).0;
     // A new session of the server shows the port alone.
-    let new = doctor();
-    assert_says(&new, "the server listens on port");
+    assert_says(&doctor(), "the server listens on port");
     std::thread::sleep(std::time::Duration::from_secs(3));
-    let kept = doctor();
-    assert_says(&kept, "a pooler keeps it");
+    assert_says(&doctor(), "a pooler keeps it");
     let mut other = PgConnection::establish(&url).unwrap();
     other.script("PREPARE mine AS SELECT 1");
-    let shared = doctor();
-    assert_says(&shared, "came with 1 prepared statement");
+    assert_says(&doctor(), "came with 1 prepared statement");
 }
 
 #[test]
 fn advise_names_the_hot_column() {
     let (database, _conn) = cases::empty_database();
     let create = "CREATE EXTENSION pg_stat_statements";
-    servers::advise::names_the_hot_column(
-        database.url(),
-        create,
-        "times the counts of one row on PostgreSQL",
-    );
+    let ratio = "times the counts of one row on PostgreSQL";
+    servers::advise::names_the_hot_column(database.url(), create, ratio);
 }
 
 #[test]

@@ -1,35 +1,39 @@
 //! The tool on SQLite; and what has nothing to do with a database.
 
 use std::fs;
+use std::path::Path;
+use std::process::Command;
 
-use super::cases::{self, Script, assert_says, command, run};
+use super::cases::{self, Script, assert_says, at, command, ended, json_of, run, run_at};
 use diesel_sharded_tests::Database;
+
+/// `status` in a folder, by a file `.env` of this text if one is given; its code and what it notes.
+fn status_in(folder: &Path, dot_env: Option<&[u8]>) -> (Option<i32>, String) {
+    if let Some(text) = dot_env {
+        fs::write(folder.join(".env"), text).unwrap();
+    }
+    let (code, _, noted) = ended(command(folder).arg("status").output().unwrap());
+    (code, noted)
+}
 
 #[test]
 fn a_database_is_found_as_the_diesel_cli_finds_it() {
     let (database, _conn) = cases::empty_database();
     let folder = tempfile::tempdir().unwrap();
-    let status = || {
-        let mut status = command(folder.path());
-        status.arg("status");
-        status
-    };
-    let none = status().output().unwrap();
-    assert_eq!(none.status.code(), Some(1));
-    let says = String::from_utf8_lossy(&none.stderr);
+    let (code, says) = status_in(folder.path(), None);
+    assert_eq!(code, Some(1));
     assert_says(&says, "set DATABASE_URL");
 
-    let there = status().arg("--database-url").arg(database.url()).output();
+    let there = command(folder.path())
+        .args(["status", "--database-url", database.url()])
+        .output();
     assert!(there.unwrap().status.success());
-    fs::write(
-        folder.path().join(".env"),
-        format!("DATABASE_URL={}\n", database.url()),
-    )
-    .unwrap();
-    assert!(status().output().unwrap().status.success());
+    let text = format!("DATABASE_URL={}\n", database.url());
+    let (code, says) = status_in(folder.path(), Some(text.as_bytes()));
+    assert_eq!(code, Some(0), "{says}");
 
     for url in ["nowhere.db", "oracle://x/y"] {
-        let no = status().env("DATABASE_URL", url).output().unwrap();
+        let no = at(url, folder.path(), "status").output().unwrap();
         assert_eq!(no.status.code(), Some(1), "{url}");
     }
     assert!(!folder.path().join("nowhere.db").exists());
@@ -40,14 +44,8 @@ fn addresses_of_other_tools_are_taken() {
     let (database, _conn) = cases::videos(1, 1);
     for scheme in ["sqlite:", "sqlite://", "file:"] {
         let url = format!("{scheme}{}", database.url());
-        let mut fold = command(&std::env::temp_dir());
-        fold.args(["fold", "--dry-run", "--database-url", &url]);
-        let folded = fold.output().unwrap();
-        let says = String::from_utf8_lossy(&folded.stdout);
-        assert_eq!(
-            says, "videos: 1 row to fold (views +1, likes +2)\n",
-            "{url}"
-        );
+        let (folded, _) = run_at(&url, "fold --dry-run", 0);
+        assert_eq!(folded, "videos: 1 row to fold (views +1, likes +2)\n");
     }
 }
 
@@ -59,41 +57,32 @@ fn bad_lines_of_dot_env_are_warnings() {
     fs::create_dir(&below).unwrap();
     let text = format!("OTHER=1\nnot a variable\nDATABASE_URL={}\n", database.url());
     fs::write(folder.path().join(".env"), text).unwrap();
-    let status = command(&below).arg("status").output().unwrap();
-    assert_eq!(status.status.code(), Some(0), "{status:?}");
-    let says = String::from_utf8(status.stderr).unwrap();
+    let (code, says) = status_in(&below, None);
+    assert_eq!(code, Some(0), "{says}");
     assert!(says.starts_with("warning: "), "{says}");
-    assert!(
-        says.ends_with(".env, line 2: not NAME=VALUE, left out\n"),
-        "{says}"
-    );
+    let bad = ".env, line 2: not NAME=VALUE, left out\n";
+    assert!(says.ends_with(bad), "{says}");
     assert_eq!(says.lines().count(), 1, "{says}");
 
     // Each of these is one bad line, and the later ones count.
+    let variable = format!("DATABASE_URL={}\n", database.url());
     for bad in [
         &b"A=\xff\n"[..],
         b"A='x\n",
         b"A='x\nB='y'\n",
         b"A='it\nB='\n",
     ] {
-        let mut text = [b"\xef\xbb\xbfDATABASE_URL=".to_vec(), database.url().into()].concat();
-        text = [b"OTHER=1\n", bad, &text[3..], b"\n"].concat();
-        fs::write(below.join(".env"), &text).unwrap();
-        let status = command(&below).arg("status").output().unwrap();
-        assert_eq!(status.status.code(), Some(0), "{status:?}");
-        let says = String::from_utf8(status.stderr).unwrap();
+        let text = [b"OTHER=1\n", bad, variable.as_bytes()].concat();
+        let (code, says) = status_in(&below, Some(&text));
+        assert_eq!(code, Some(0), "{says}");
         assert_says(&says, ".env, line 2: ");
     }
     // As some editors begin a file.
-    let text = [b"\xef\xbb\xbfDATABASE_URL=", database.url().as_bytes()].concat();
-    fs::write(below.join(".env"), text).unwrap();
-    let status = command(&below).arg("status").output().unwrap();
-    assert_eq!((status.status.code(), status.stderr), (Some(0), vec![]));
-    let text = format!("\u{feff}DATABASE_URL={}", database.url());
+    let text = format!("\u{feff}{}", variable.trim_end());
+    let status = status_in(&below, Some(text.as_bytes()));
+    assert_eq!(status, (Some(0), String::new()));
     let text: Vec<_> = text.encode_utf16().flat_map(u16::to_le_bytes).collect();
-    fs::write(below.join(".env"), text).unwrap();
-    let status = command(&below).arg("status").output().unwrap();
-    let says = String::from_utf8(status.stderr).unwrap();
+    let (_, says) = status_in(&below, Some(&text));
     assert_says(&says, ".env is UTF-16");
     assert_says(&says, "set DATABASE_URL");
 }
@@ -102,12 +91,11 @@ fn bad_lines_of_dot_env_are_warnings() {
 #[test]
 fn addresses_that_lead_nowhere() {
     let folder = tempfile::tempdir().unwrap();
-    let says = |status: &mut std::process::Command| {
-        let output = status.output().unwrap();
-        assert_eq!(output.status.code(), Some(1), "{output:?}");
-        let says = String::from_utf8(output.stderr).unwrap();
+    let refused = |status: &mut Command| {
+        let (code, _, says) = ended(status.output().unwrap());
+        assert_eq!(code, Some(1), "{says}");
         for form in ["postgres://", "mysql://", "sqlite:"] {
-            assert!(says.contains(form), "{says}");
+            assert_says(&says, form);
         }
         assert_eq!(says.lines().count(), 1, "{says}");
         says
@@ -117,6 +105,7 @@ fn addresses_that_lead_nowhere() {
         status.arg("status");
         status
     };
+    let dot_env = folder.path().join(".env");
     for address in [
         "",
         "postgres",
@@ -125,40 +114,28 @@ fn addresses_that_lead_nowhere() {
         "sqlite:nowhere.db",
         " ",
     ] {
-        let by_option = says(status().arg("--database-url").arg(address));
+        let by_option = refused(status().arg("--database-url").arg(address));
         assert_says(&by_option, "--database-url");
-        let by_environment = says(status().env("DATABASE_URL", address));
+        let by_environment = refused(status().env("DATABASE_URL", address));
         assert_says(&by_environment, "the environment");
-        fs::write(
-            folder.path().join(".env"),
-            format!("DATABASE_URL='{address}'\n"),
-        )
-        .unwrap();
-        let by_file = says(&mut status());
-        assert_says(&by_file, "/.env");
-        fs::remove_file(folder.path().join(".env")).unwrap();
+        fs::write(&dot_env, format!("DATABASE_URL='{address}'\n")).unwrap();
+        assert_says(&refused(&mut status()), "/.env");
+        fs::remove_file(&dot_env).unwrap();
     }
-    fs::write(
-        folder.path().join("text"),
-        "a text, which is no database at all\n",
-    )
-    .unwrap();
-    assert!(says(status().env("DATABASE_URL", "text")).contains("no SQLite database"));
+    let text = "a text, which is no database at all\n";
+    fs::write(folder.path().join("text"), text).unwrap();
+    let says = refused(status().env("DATABASE_URL", "text"));
+    assert_says(&says, "no SQLite database");
     for address in [
         "foo://me:secret@host/db",
         "postgres:me:secret@host/db",
         "postgres:/me:secret@host",
     ] {
-        let says = says(status().env("DATABASE_URL", address));
+        let says = refused(status().env("DATABASE_URL", address));
         assert!(!says.contains("secret"), "{says}");
     }
     // libpq shows what it cannot read.
-    let mut status = status();
-    let output = status
-        .env("DATABASE_URL", "postgres://me:secret%zz@host/db")
-        .output()
-        .unwrap();
-    let says = String::from_utf8(output.stderr).unwrap();
+    let (_, says) = run_at("postgres://me:secret%zz@host/db", "status", 1);
     assert_says(&says, "from DATABASE_URL in the environment");
     assert!(!says.contains("secret"), "{says}");
 }
@@ -168,15 +145,12 @@ fn what_needs_no_database() {
     let folder = tempfile::tempdir().unwrap();
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let script = command(folder.path()).args(["completions", shell]).output();
-        let script = script.unwrap();
-        assert!(script.status.success(), "{shell}");
-        assert!(
-            String::from_utf8_lossy(&script.stdout).contains("diesel-sharded"),
-            "{shell}"
-        );
+        let (code, script, _) = ended(script.unwrap());
+        assert_eq!(code, Some(0), "{shell}");
+        assert_says(&script, "diesel-sharded");
     }
-    let help = command(folder.path()).arg("--help").output().unwrap();
-    assert!(String::from_utf8_lossy(&help.stdout).contains("Exit codes:"));
+    let help = command(folder.path()).arg("--help").output();
+    assert_says(&ended(help.unwrap()).1, "Exit codes:");
     let wrong = command(folder.path()).args(["fold", "--batch=0"]).output();
     assert_eq!(wrong.unwrap().status.code(), Some(2));
 }
@@ -193,20 +167,16 @@ fn keys_and_fields_of_sqlites_own_types() {
          CREATE VIRTUAL TABLE words USING fts5 (word);
          CREATE TABLE gone (id INTEGER); CREATE VIEW broken AS SELECT * FROM gone; DROP TABLE gone",
     );
-    cases::refused(&database, &["t", "f"], "`real`");
-    cases::refused(
-        &database,
-        &["t", "n", "--shards-table=Words"],
-        "choose another name",
-    );
-    cases::refused(&database, &["t", "twice"], "generated");
-    cases::refused(&database, &["words", "word"], "virtual table");
-    cases::refused(&database, &["broken", "id"], "a view");
-    let printed = run(&database, &["generate", "tags", "uses", "--print"], 0);
+    cases::refused(&database, "t f", "`real`");
+    cases::refused(&database, "t n --shards-table=Words", "choose another name");
+    cases::refused(&database, "t twice", "generated");
+    cases::refused(&database, "words word", "virtual table");
+    cases::refused(&database, "broken id", "a view");
+    let printed = run(&database, "generate tags uses --print", 0);
     assert_says(&printed, "`tag` TEXT COLLATE \"NOCASE\" NOT NULL");
     cases::shard(&database, &mut conn, "tags", &["uses", "weight"]);
     conn.script("INSERT INTO tags_shards SELECT tag, 3, 2, 0.5 FROM tags");
-    let folded = run(&database, &["fold", "tags", "--keep-shards=0"], 0);
+    let folded = run(&database, "fold tags --keep-shards=0", 0);
     assert_says(
         &folded,
         "3 rows folded (uses +6, weight +1.5); 3 empty shards removed",
@@ -219,16 +189,8 @@ fn keys_that_a_recount_gives_as_texts_are_the_same_keys() {
     conn.script(
         "CREATE TABLE events (video_id TEXT NOT NULL); INSERT INTO events SELECT id FROM videos",
     );
-    let recount = "SELECT video_id, COUNT(*) FROM events GROUP BY video_id";
-    let arguments = [
-        "verify",
-        "videos",
-        "views",
-        "--batch=7",
-        "--recount",
-        recount,
-    ];
-    let compared = run(&database, &arguments, 0);
+    let verify = "verify videos views --batch=7 --recount 'SELECT video_id, COUNT(*) FROM events GROUP BY video_id'";
+    let compared = run(&database, verify, 0);
     assert_says(&compared, "30 rows compared, 0 differ");
 }
 
@@ -248,21 +210,14 @@ fn counted_rows(key: &str, keys: &str) -> Database {
 fn keys_of_another_type_than_their_column() {
     let database = counted_rows("BIGINT", "(1), (2.5), (3), ('abc'), ('it''s')");
     for batch in ["--batch=1", "--batch=2", "--batch=1000"] {
-        let verify = [
-            "verify",
-            "t",
-            "n",
-            "--recount",
-            "SELECT id, 7 FROM t",
-            batch,
-        ];
+        let verify = format!("verify t n --recount 'SELECT id, 7 FROM t' {batch}");
         let compared = run(&database, &verify, 0);
         assert_eq!(
             compared,
             "t.n: 5 rows compared, 0 differ from the recount\n"
         );
     }
-    let folded = run(&database, &["fold", "t", "--batch=2"], 0);
+    let folded = run(&database, "fold t --batch=2", 0);
     assert_says(&folded, "5 rows folded (n +35)");
 }
 
@@ -270,17 +225,11 @@ fn keys_of_another_type_than_their_column() {
 #[test]
 fn a_key_behind_which_no_row_is_found() {
     let database = counted_rows("TEXT", "('a'), (x'62'), (x'63')");
-    let verify = [
-        "verify",
-        "t",
-        "n",
-        "--recount",
-        "SELECT id, 7 FROM t",
-        "--batch=2",
-    ];
-    let fold = ["fold", "t", "--batch=2"];
-    for arguments in [&verify[..], &fold] {
-        let (_, says) = cases::run_noting(&database, arguments, 1);
+    for line in [
+        "verify t n --recount 'SELECT id, 7 FROM t' --batch=2",
+        "fold t --batch=2",
+    ] {
+        let (_, says) = cases::run_noting(&database, line, 1);
         assert_says(&says, "does not come back as it is read");
     }
 }
@@ -295,27 +244,23 @@ fn a_suppressed_update_is_told() {
 #[test]
 fn status_tells_which_triggers_are_missing() {
     let (database, mut conn) = cases::videos(2, 1);
-    run(&database, &["status"], 0);
+    run(&database, "status", 0);
     conn.script("DROP TRIGGER videos_shards_update; DROP TRIGGER videos_shards_insert");
-    let shown = run(&database, &["status"], 3);
+    let shown = run(&database, "status", 3);
     assert_says(&shown, "Triggers of videos_shards are missing");
-    let json = run(&database, &["status", "--json"], 3);
-    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let json = json_of(&database, "status --json", 3);
     let sql = json[0]["missing_triggers"].as_str().unwrap();
     assert_eq!(sql.matches("CREATE TRIGGER").count(), 2, "{sql}");
     conn.script(sql);
-    run(&database, &["status"], 0);
+    run(&database, "status", 0);
 }
 
 #[test]
 fn advise_says_that_sqlite_keeps_no_statistics() {
     let (database, _conn) = cases::empty_database();
-    let shown = run(&database, &["advise"], 0);
-    assert!(
-        shown.contains("SQLite keeps no statistics") && shown.contains("Coalescer"),
-        "{shown}"
-    );
-    let json = run(&database, &["advise", "--json"], 0);
-    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let shown = run(&database, "advise", 0);
+    assert_says(&shown, "SQLite keeps no statistics");
+    assert_says(&shown, "Coalescer");
+    let json = json_of(&database, "advise --json", 0);
     assert_eq!(json["columns"], serde_json::json!([]));
 }

@@ -1,14 +1,14 @@
 //! The tool with the settings of the reference page on surroundings: what it does, or is refused, is what the table says.
 
-use std::process::Command;
-
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel_migrations::MigrationHarness;
 use diesel_sharded::prelude::*;
 use diesel_sharded::{MIGRATIONS, update};
 use diesel_sharded_tests::schema::videos::dsl::*;
-use diesel_sharded_tests::{Database, TestConnection, schema};
+use diesel_sharded_tests::{TestConnection, schema};
+
+use super::postgres::cases::{ended, on};
 
 const PAGE: &str = include_str!("../../../src/reference/surroundings.md");
 
@@ -30,15 +30,6 @@ fn settings() -> Vec<(&'static str, bool)> {
     settings
 }
 
-/// Whether it ends well, and what it prints or says.
-fn run(database: &Database, arguments: &[&str]) -> (bool, String) {
-    let mut tool = Command::new(env!("CARGO_BIN_EXE_diesel-sharded"));
-    tool.current_dir(std::env::temp_dir()).args(arguments);
-    let output = tool.env("DATABASE_URL", database.url()).output().unwrap();
-    let text = [output.stdout, output.stderr].concat();
-    (output.status.success(), String::from_utf8(text).unwrap())
-}
-
 #[test]
 fn settings_of_the_database() {
     for (setting, holds) in settings() {
@@ -55,20 +46,17 @@ fn settings_of_the_database() {
             setting.replace('\'', "''")
         ))
         .unwrap();
-        for (arguments, writes) in [
+        for (line, writes) in [
             (
-                &["verify", "videos", "likes", "--recount", RECOUNT][..],
+                &*format!("verify videos likes --recount '{RECOUNT}'"),
                 false,
             ),
-            (&["resize", "videos", "views", "--to", "4"], true),
-            (&["fold", "videos", "--keep-shards=0"], true),
+            ("resize videos views --to 4", true),
+            ("fold videos --keep-shards=0", true),
         ] {
-            let (ended_well, told) = run(&database, arguments);
-            assert_eq!(
-                ended_well,
-                holds || !writes,
-                "{setting}, {arguments:?}: {told}"
-            );
+            let (code, printed, noted) = ended(on(&database, line).output().unwrap());
+            let (told, ended_well) = (printed + &noted, code == Some(0));
+            assert_eq!(ended_well, holds || !writes, "{setting}, {line}: {told}");
             assert!(
                 ended_well || told.contains("read-only"),
                 "{setting}: {told}"

@@ -5,11 +5,10 @@ use std::thread;
 
 use diesel::prelude::*;
 use diesel_sharded_tests::TestConnection;
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::super::cases::{Script, assert_says};
 use super::Conn;
-use super::cases::command;
+use super::cases::{Script, assert_says, run_at};
 
 const PAGE: &str = include_str!("../../../src/reference/benchmarks.md");
 
@@ -20,12 +19,8 @@ diesel::table! {
     }
 }
 
-fn advise(url: &str, arguments: &[&str]) -> String {
-    let mut advise = command(&std::env::temp_dir());
-    advise.args(["advise", "--database-url", url]);
-    let output = advise.args(arguments).output().unwrap();
-    assert!(output.status.success(), "{output:?}");
-    String::from_utf8(output.stdout).unwrap()
+fn advise(url: &str, options: &str) -> String {
+    run_at(url, &format!("advise {options}"), 0).0
 }
 
 /// Eight sessions count on one row by Diesel, each in a transaction that holds it for a moment.
@@ -61,10 +56,10 @@ pub fn names_the_hot_column(url: &str, prepare: &str, ratio: &str) {
         "CREATE TABLE posts (id BIGINT PRIMARY KEY, views BIGINT NOT NULL DEFAULT 0);
          INSERT INTO posts VALUES (1, 0)",
     );
-    let none = advise(url, &["--seconds=1"]);
+    let none = advise(url, "--seconds=1");
     assert_says(&none, "No statement counts on a row");
     beside_counts(url, || {
-        let json: Value = serde_json::from_str(&advise(url, &["--json", "--seconds=3"])).unwrap();
+        let json: Value = serde_json::from_str(&advise(url, "--json --seconds=3")).unwrap();
         let column = &json["columns"][0];
         assert_eq!(column["table"], "posts", "{json}");
         assert_eq!(column["column"], "views");
@@ -78,7 +73,7 @@ pub fn names_the_hot_column(url: &str, prepare: &str, ratio: &str) {
             let is_there = column[number].as_f64().is_some_and(|n| n > least);
             assert!(is_there, "{number}: {json}");
         }
-        let shown = advise(url, &["--seconds=3"]);
+        let shown = advise(url, "--seconds=3");
         assert_says(&shown, "sessions wait for its rows");
         // The ratios are those that are published.
         let (_, behind) = PAGE.split_once("With 32 threads, `update` makes ").unwrap();
@@ -98,7 +93,7 @@ pub fn names_the_hot_column(url: &str, prepare: &str, ratio: &str) {
     conn.script("CREATE TABLE posts_shards (id BIGINT NOT NULL, shard INTEGER NOT NULL, views BIGINT NOT NULL DEFAULT 0, \
          PRIMARY KEY (id, shard), FOREIGN KEY (id) REFERENCES posts (id) ON UPDATE CASCADE ON DELETE CASCADE)");
     beside_counts(url, || {
-        let shown = advise(url, &["--seconds=1"]);
+        let shown = advise(url, "--seconds=1");
         assert_says(&shown, "`use diesel_sharded::update`");
     });
 }
@@ -106,8 +101,8 @@ pub fn names_the_hot_column(url: &str, prepare: &str, ratio: &str) {
 /// Without statistics the running statements are seen, and how to switch the statistics on.
 pub fn says_how_to_switch_statistics_on(says: &str) {
     let database = Conn::database();
-    let shown = advise(database.url(), &["--seconds=1"]);
-    assert!(shown.contains(says), "{shown}");
+    let shown = advise(database.url(), "--seconds=1");
+    assert_says(&shown, says);
 }
 
 /// Quoted names, names that differ by case alone, and tables to which no plain name leads. `quote` begins and ends a name.
@@ -131,49 +126,36 @@ pub fn names_are_those_of_the_database(url: &str, quote: char) {
     execute("UPDATE |My Posts| SET |View Count| = |View Count| + 1, hits = hits + 2 WHERE id = 1");
     execute(&format!("UPDATE |My Posts| SET |{other}| = |{other}| + 1"));
     execute("/* app */ UPDATE SCHEMA_NAME.stats SET n = n + 1");
+    let posts = "diesel-sharded generate 'My Posts'";
+    let stats = format!("{schema}.stats");
     let mut expected = vec![
-        (
-            "My Posts".to_owned(),
-            "View Count, hits".to_owned(),
-            "diesel-sharded generate 'My Posts' 'View Count' hits".to_owned(),
-        ),
-        (
-            "My Posts".to_owned(),
-            other.to_owned(),
-            format!("diesel-sharded generate 'My Posts' {other}"),
-        ),
-        (
-            format!("{schema}.stats"),
-            "n".to_owned(),
-            format!("diesel-sharded generate {schema}.stats n"),
-        ),
+        json!([
+            "My Posts",
+            "View Count, hits",
+            format!("{posts} 'View Count' hits")
+        ]),
+        json!(["My Posts", other, format!("{posts} {other}")]),
+        json!([stats, "n", format!("diesel-sharded generate {stats} n")]),
     ];
     if is_postgres {
         // A plain name of a role that has another search_path, and this session's own table under its full name.
         execute(
             "SET search_path = SCHEMA_NAME; UPDATE later SET n = n + 1; SET search_path = public",
         );
-        expected.push((
-            format!("{schema}.later"),
-            "n".to_owned(),
-            format!("diesel-sharded generate {schema}.later n"),
-        ));
+        let later = format!("{schema}.later");
+        expected.push(json!([
+            later,
+            "n",
+            format!("diesel-sharded generate {later} n")
+        ]));
         execute("UPDATE public.|My Posts| SET |Hits| = |Hits| + 1");
     }
-    let json: Value = serde_json::from_str(&advise(url, &["--seconds=1", "--json"])).unwrap();
-    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let json: Value = serde_json::from_str(&advise(url, "--seconds=1 --json")).unwrap();
     let columns = json["columns"].as_array().unwrap().iter();
-    let mut found: Vec<_> = columns
-        .map(|column| {
-            (
-                text(&column["table"]),
-                text(&column["column"]),
-                text(&column["next"]),
-            )
-        })
-        .collect();
-    found.sort();
-    expected.sort();
+    let of_column = |column: &Value| json!([column["table"], column["column"], column["next"]]);
+    let mut found: Vec<_> = columns.map(of_column).collect();
+    found.sort_by_key(Value::to_string);
+    expected.sort_by_key(Value::to_string);
     assert_eq!(found, expected);
     execute(if is_postgres {
         "DROP SCHEMA SCHEMA_NAME CASCADE"

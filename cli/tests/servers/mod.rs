@@ -3,6 +3,9 @@
 pub mod advise;
 mod grants;
 
+use std::thread;
+use std::time::Duration;
+
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel_migrations::MigrationHarness;
@@ -11,7 +14,7 @@ use diesel_sharded::backend::Dialect;
 use diesel_sharded_tests::TestConnection;
 
 use super::Conn;
-use super::cases::{self, Script, assert_says, run_noting, videos};
+use super::cases::{self, Script, assert_says, end, run_noting, spawn, videos};
 
 #[test]
 fn a_fold_waits_for_nobody_and_names_what_is_busy() {
@@ -19,10 +22,8 @@ fn a_fold_waits_for_nobody_and_names_what_is_busy() {
     let mut holder = Conn::connect(&database);
     holder
         .transaction(|holder| {
-            holder.batch_execute(
-                "UPDATE videos_shards SET likes = likes WHERE id = 2 AND shard = 1",
-            )?;
-            let (folded, notes) = run_noting(&database, &["fold", "videos"], 3);
+            holder.script("UPDATE videos_shards SET likes = likes WHERE id = 2 AND shard = 1");
+            let (folded, notes) = run_noting(&database, "fold videos", 3);
             assert_says(&notes, "fold them again later: 2");
             // Of the busy one the shard that nobody holds.
             assert_says(&folded, "3 rows folded (views +5, likes +10)");
@@ -30,16 +31,13 @@ fn a_fold_waits_for_nobody_and_names_what_is_busy() {
         })
         .unwrap();
     assert_eq!(cases::totals(&mut conn), [(1, 2, 2), (2, 2, 1), (3, 2, 2)]);
-    cases::run(&database, &["fold", "videos"], 0);
+    cases::run(&database, "fold videos", 0);
     assert_eq!(cases::totals(&mut conn), [(1, 2, 2), (2, 2, 2), (3, 2, 2)]);
 }
 
 /// A lock on a whole table, which a fold waits for: until it is released, or until its own timeout.
 #[test]
 fn a_fold_waits_for_a_table_that_is_locked() {
-    use std::process::Stdio;
-    use std::thread;
-    use std::time::Duration;
     let (database, mut conn) = videos(3, 2);
     let mut holder = Conn::connect(&database);
     let (lock, release) = match cases::dialect() {
@@ -50,17 +48,12 @@ fn a_fold_waits_for_a_table_that_is_locked() {
         _ => ("LOCK TABLES videos_shards WRITE", "UNLOCK TABLES"),
     };
     holder.script(lock);
-    let mut fold = cases::on(&database, &["fold", "videos"]);
-    let mut fold = fold
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut fold = spawn(&database, "fold videos");
     thread::sleep(Duration::from_millis(1500)); // longer than any pause between attempts
     assert_eq!(fold.try_wait().unwrap(), None);
     holder.script(release);
-    let ended = fold.wait_with_output().unwrap();
-    assert_eq!(ended.status.code(), Some(0), "{ended:?}");
+    let ended = end(fold);
+    assert_eq!(ended.0, Some(0), "{ended:?}");
     assert_eq!(cases::totals(&mut conn), [(1, 2, 2), (2, 2, 2), (3, 2, 2)]);
 
     if cases::dialect() == Dialect::Postgres {
@@ -69,7 +62,7 @@ fn a_fold_waits_for_a_table_that_is_locked() {
              DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET lock_timeout = ''20ms''', current_database()); END $$",
         );
         holder.script(lock);
-        let (_, says) = run_noting(&database, &["fold", "videos"], 1);
+        let (_, says) = run_noting(&database, "fold videos", 1);
         assert_says(&says, "lock timeout");
     }
 }
@@ -105,63 +98,33 @@ fn every_command_takes_a_table_inside_a_schema() {
          INSERT INTO {name}.stats VALUES (1, 10), (2, 20)"
     ));
     let stats = &format!("{name}.stats");
-    cases::refused(
-        &database,
-        &[&format!("{name}.stat"), "hits"],
-        &format!("did you mean `{stats}`?"),
-    );
+    let says = format!("did you mean `{stats}`?");
+    cases::refused(&database, &format!("{name}.stat hits"), &says);
     cases::shard(&database, conn, stats, &["hits"]);
     conn.script(&format!(
         "INSERT INTO {name}.stats_shards (id, shard, hits) VALUES (1, 0, 5), (1, 7, 0)"
     ));
-    let (recount, events) = (
-        &format!("SELECT id, 16 FROM {name}.stats"),
-        &format!("{name}.events.stat_id"),
-    );
-    for (arguments, code, says) in [
+    let recount = format!("--recount 'SELECT id, 16 FROM {stats}'");
+    let counts = format!("--counts {name}.events.stat_id");
+    for (command, options, code, says) in [
+        ("generate", "hits --locked --migration-dir=nowhere", 3, ""),
+        ("generate", "--function --print", 0, &*name),
+        ("generate", &format!("hits {counts} --print"), 0, &name),
+        ("status", "", 0, stats),
+        ("fold", "--dry-run", 0, "1 row to fold (hits +5)"),
+        ("resize", "hits --to=9", 0, "now 9"),
+        ("resize", "hits --to=4", 0, "1 empty shard removed"),
         (
-            &[
-                "generate",
-                stats,
-                "hits",
-                "--locked",
-                "--migration-dir=nowhere",
-            ][..],
-            3,
-            "",
-        ),
-        (&["generate", stats, "--function", "--print"], 0, &*name),
-        (
-            &["generate", stats, "hits", "--counts", events, "--print"],
-            0,
-            &*name,
-        ),
-        (&["status", stats], 0, stats),
-        (&["fold", stats, "--dry-run"], 0, "1 row to fold (hits +5)"),
-        (&["resize", stats, "hits", "--to=9"], 0, "now 9"),
-        (
-            &["resize", stats, "hits", "--to=4"],
-            0,
-            "1 empty shard removed",
-        ),
-        (
-            &["fold", stats, "--keep-shards=0"],
+            "fold",
+            "--keep-shards=0",
             0,
             "0 rows folded; 1 empty shard removed",
         ),
-        (
-            &["verify", stats, "hits", "--recount", recount],
-            3,
-            "2 differ",
-        ),
-        (
-            &["backfill", stats, "hits", "--recount", recount],
-            0,
-            "2 repaired",
-        ),
-        (&["remove-orphans", stats], 0, "removed 0 shards"),
+        ("verify", &format!("hits {recount}"), 3, "2 differ"),
+        ("backfill", &format!("hits {recount}"), 0, "2 repaired"),
+        ("remove-orphans", "", 0, "removed 0 shards"),
     ] {
-        let printed = cases::run(&database, arguments, code);
-        assert!(printed.contains(says), "{arguments:?}: {printed}");
+        let line = format!("{command} {stats} {options}");
+        assert_says(&cases::run(&database, &line, code), says);
     }
 }

@@ -6,7 +6,7 @@ use super::{DescribedTable, FoundCache};
 use crate::backend::{Dialect, ShardedBackend};
 use crate::model::ShardsColumn;
 use crate::operation::shards_table::{
-    self, Integrity, MissingParentTriggers, Program, Quoted, quoted_on,
+    self, Integrity, MissingTriggers, Program, Quoted, quoted_on,
 };
 
 impl DescribedTable {
@@ -98,7 +98,8 @@ impl DescribedTable {
         Ok(self.quoted(backend)?.foreign_key())
     }
 
-    /// The statements that create the triggers on SQLite which are not among the names that were `found`.
+    /// The triggers that keep shards with their rows, in place of a foreign key or on SQLite beside it, and are not among the names that
+    /// were `found` on the table and its shards table.
     ///
     /// # Errors
     /// As [`create_sql`](Self::create_sql).
@@ -106,27 +107,17 @@ impl DescribedTable {
         &self,
         backend: &DB,
         found: &[String],
-    ) -> QueryResult<Option<String>> {
-        match backend.dialect().has_triggers() {
-            true => Ok(self.quoted(backend)?.missing_triggers(None, found)),
-            false => Ok(None),
+    ) -> QueryResult<Option<MissingTriggers>> {
+        let quoted = self.quoted(backend)?;
+        if !backend.dialect().has_triggers() {
+            return Ok(quoted.missing_parent_triggers(found));
         }
-    }
-
-    /// The triggers in place of a foreign key that are not among the names that were `found` on the table and its shards table; on
-    /// PostgreSQL and MySQL.
-    ///
-    /// # Errors
-    /// As [`create_sql`](Self::create_sql).
-    pub fn missing_parent_triggers<DB: ShardedBackend>(
-        &self,
-        backend: &DB,
-        found: &[String],
-    ) -> QueryResult<Option<MissingParentTriggers>> {
-        match backend.dialect().has_triggers() {
-            true => Ok(None),
-            false => Ok(self.quoted(backend)?.missing_parent_triggers(found)),
-        }
+        let sql = quoted.missing_triggers(None, found);
+        Ok(sql.map(|sql| MissingTriggers {
+            names: vec![],
+            sql,
+            all: false,
+        }))
     }
 
     /// A query for the names of the triggers of all counter caches that add to the shards table, or to one of its fields.

@@ -27,7 +27,7 @@ pub(crate) use self::caches::{UNLOCK_CACHES, found_caches};
 pub(crate) use self::fold_and_drop::Program;
 pub use self::migration::{CreatedBySql, SqlMigration};
 pub(crate) use self::orphans::remove_orphans;
-pub use self::parent_triggers::MissingParentTriggers;
+pub use self::parent_triggers::MissingTriggers;
 pub(crate) use self::quoted::{
     Integrity, Quoted, as_one, dollar_quoted, each, fix_search_path, identifiers, quoted_on,
 };

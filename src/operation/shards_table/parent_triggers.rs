@@ -13,10 +13,10 @@ use super::quoted::{Quoted, as_one, dollar_quoted, each, fix_search_path};
 /// MySQL's triggers on the parent, by the ends of their names.
 const ON_PARENT: [&str; 3] = ["delete", "insert", "rename"];
 
-/// Triggers in place of a foreign key that are not there.
+/// Triggers that are not there.
 #[derive(Debug, Clone)]
-pub struct MissingParentTriggers {
-    /// Their names.
+pub struct MissingTriggers {
+    /// Their names; none on SQLite.
     pub names: Vec<String>,
     /// The statements that create them.
     pub sql: String,
@@ -36,10 +36,7 @@ impl Quoted<'_> {
     }
 
     /// The triggers that are not among the names that were `found` on both tables.
-    pub(crate) fn missing_parent_triggers(
-        &self,
-        found: &[String],
-    ) -> Option<MissingParentTriggers> {
+    pub(crate) fn missing_parent_triggers(&self, found: &[String]) -> Option<MissingTriggers> {
         let triggers = self.triggers();
         let number = triggers.len();
         let missing = triggers.into_iter().filter_map(|(end, create)| {
@@ -54,7 +51,7 @@ impl Quoted<'_> {
             statements.extend(self.create_parent_triggers());
             statements = vec![as_one("", &format!("{};\n", statements.join(";\n")))];
         }
-        (!names.is_empty()).then(|| MissingParentTriggers {
+        (!names.is_empty()).then(|| MissingTriggers {
             sql: statements.join(";\n") + ";",
             names,
             all,

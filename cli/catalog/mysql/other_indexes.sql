@@ -1,0 +1,4 @@
+-- The indexes of a table beside its primary key.
+SELECT DISTINCT CAST(INDEX_NAME AS CHAR)
+FROM information_schema.STATISTICS
+WHERE INDEX_NAME <> 'PRIMARY' AND TABLE_SCHEMA = DATABASE() AND TABLE_NAME = ?

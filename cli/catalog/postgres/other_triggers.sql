@@ -1,0 +1,3 @@
+-- The triggers of a table but one.
+SELECT t.tgname::text FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid
+WHERE NOT t.tgisinternal AND pg_table_is_visible(c.oid) AND t.tgname <> ? AND c.relname = ?
