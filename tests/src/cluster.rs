@@ -1,10 +1,15 @@
 //! A cluster of three nodes that all take writes, of a test's own.
 
+use std::thread;
+use std::time::{Duration, Instant};
+
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 
 /// The nodes of a cluster.
 pub const NODES: usize = 3;
+/// How long a node may take to start or to join.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(180);
 
 /// A running cluster, which the test may do anything to. It is stopped when it is dropped, and at the latest with this process.
 pub trait Cluster: Sync + Sized {
@@ -52,6 +57,28 @@ pub trait Cluster: Sync + Sized {
 
     /// Waits until a node that was cut off refuses to write.
     fn wait_until_it_refuses(&self, node: usize);
+
+    /// What a node says of itself: a status variable, or the result of a query.
+    fn status(&self, node: usize, of: &str) -> ConnectionResult<String>;
+
+    /// The end of a node's log.
+    fn log(&self, node: usize) -> String;
+
+    /// Waits until a node says this of itself. The start of three servers can be slow on a slow machine.
+    fn wait_until(&self, node: usize, of: &str, value: &str) {
+        let patience = Instant::now() + PATIENCE;
+        loop {
+            let status = self.status(node, of);
+            if status.as_deref().is_ok_and(|status| status == value) {
+                return;
+            }
+            if Instant::now() >= patience {
+                let log = self.log(node);
+                panic!("{of} of node {node} is {status:?} and not {value}\n{log}");
+            }
+            thread::sleep(Duration::from_millis(50));
+        }
+    }
 
     fn connect(&self, node: usize) -> MysqlConnection {
         let url = self.url(node);

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::Server;
-use crate::private::keep;
+use crate::private::keep_until_the_end;
 
 /// The first start of a server creates its databases.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -65,7 +65,7 @@ pub fn start_pgbouncer(port: u16, server_port: u16, pool_mode: &str, server_conn
 fn run(arguments: &[&str], ready: &str) -> Result<String, String> {
     let id = docker(&[&["run", "--detach"], arguments].concat())?;
     let id = id.lines().next().unwrap_or_default().to_owned();
-    keep(&mut keeper_of(&id));
+    keep_until_the_end("docker rm --force --volumes \"$1\"", [&id]);
     let until = Instant::now() + PATIENCE;
     loop {
         let logged = docker(&["logs", &id])?;
@@ -78,7 +78,7 @@ fn run(arguments: &[&str], ready: &str) -> Result<String, String> {
 }
 
 /// What a command of Docker's prints.
-fn docker(arguments: &[&str]) -> Result<String, String> {
+pub(crate) fn docker(arguments: &[&str]) -> Result<String, String> {
     let output = Command::new("docker").args(arguments).output();
     let output = output.map_err(|error| format!("docker: {error}"))?;
     let printed =
@@ -87,16 +87,4 @@ fn docker(arguments: &[&str]) -> Result<String, String> {
         true => Ok(printed.concat()),
         false => Err(printed.concat()),
     }
-}
-
-/// Removes the container when its standard input closes.
-fn keeper_of(container: &str) -> Command {
-    let mut keeper = Command::new("/bin/sh");
-    keeper.args([
-        "-c",
-        "cat >/dev/null; docker rm --force --volumes \"$1\"",
-        "keeper",
-        container,
-    ]);
-    keeper
 }

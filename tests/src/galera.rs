@@ -17,10 +17,11 @@ use diesel::dsl::{select, sql};
 use diesel::prelude::*;
 use diesel::sql_types::Text;
 
-use crate::cluster::{Cluster, NODES};
+use crate::cluster::{Cluster, NODES, PATIENCE};
 use crate::own_server::is_alive;
 use crate::private::{
-    as_user, find, folder, free_port, hand_over, keep, option, run, spawn, unprivileged,
+    as_user, find, folder, free_port, hand_over, keep_until_the_end, option, run, spawn,
+    unprivileged,
 };
 
 /// The database that a test works in.
@@ -30,8 +31,6 @@ const PROVIDERS: [&str; 3] = [
     "/usr/lib64/galera-4/libgalera_smm.so",
     "/usr/lib64/galera/libgalera_smm.so",
 ];
-/// A state transfer can be slow on a slow machine.
-const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A running cluster. Its nodes are stopped when it is dropped, and at the latest with this process.
 #[derive(Debug)]
@@ -154,6 +153,19 @@ impl Cluster for Galera {
         self.wait_until(node, "wsrep_cluster_status", "Primary");
     }
 
+    /// A status variable of a node, as `SHOW STATUS` gives it.
+    fn status(&self, node: usize, name: &str) -> ConnectionResult<String> {
+        let value = format!(
+            "(SELECT VARIABLE_VALUE FROM information_schema.GLOBAL_STATUS WHERE VARIABLE_NAME = '{name}')"
+        );
+        let value = select(sql::<Text>(&value)).get_result(&mut self.administrate(node)?);
+        value.map_err(ConnectionError::CouldntSetupConfiguration)
+    }
+
+    fn log(&self, node: usize) -> String {
+        fs::read_to_string(self.nodes[node].folder.join("log")).unwrap_or_default()
+    }
+
     fn wait_for_members(&self, node: usize, members: usize) {
         self.wait_until(node, "wsrep_cluster_size", &members.to_string());
     }
@@ -260,16 +272,6 @@ impl Galera {
         switch.expect("nodes on loopback cannot be cut off: start them behind a switch")
     }
 
-    /// A status variable of a node, as `SHOW STATUS` gives it.
-    fn status(&self, node: usize, name: &str) -> ConnectionResult<String> {
-        let conn = &mut self.administrate(node)?;
-        let value = format!(
-            "(SELECT VARIABLE_VALUE FROM information_schema.GLOBAL_STATUS WHERE VARIABLE_NAME = '{name}')"
-        );
-        let value = select(sql::<Text>(&value)).get_result(conn);
-        value.map_err(ConnectionError::CouldntSetupConfiguration)
-    }
-
     /// The same as a number.
     fn number(&self, node: usize, name: &str) -> u64 {
         let value = self.status(node, name).expect("a node that answers");
@@ -279,23 +281,6 @@ impl Galera {
     /// Waits until a node has all that the others have.
     fn wait_until_synced(&self, node: usize) {
         self.wait_until(node, "wsrep_local_state_comment", "Synced");
-    }
-
-    /// Waits until a status variable of a node has this value.
-    fn wait_until(&self, node: usize, name: &str, value: &str) {
-        let patience = Instant::now() + PATIENCE;
-        loop {
-            let status = self.status(node, name);
-            if status.as_deref().is_ok_and(|status| status == value) {
-                return;
-            }
-            if Instant::now() >= patience {
-                let log = fs::read_to_string(self.nodes[node].folder.join("log"));
-                let log = log.unwrap_or_default();
-                panic!("{name} of node {node} is {status:?} and not {value}\n{log}");
-            }
-            thread::sleep(Duration::from_millis(50));
-        }
     }
 
     fn spawn(&self, node: usize, position: Option<String>) {
@@ -472,7 +457,7 @@ impl Switch {
             .map(|node| switch.namespace(node))
             .chain([bridge.clone()]);
         for namespace in namespaces {
-            keep(&mut keeper_of(&namespace));
+            keep_until_the_end("ip netns delete \"$1\"", [&namespace]);
             ip(&format!("netns add {namespace}"));
         }
         ip(&format!("-n {bridge} link add bridge type bridge"));
@@ -526,16 +511,4 @@ fn ip(arguments: &str) {
          with --privileged (ip {arguments}: {})",
         String::from_utf8_lossy(&output.stderr)
     );
-}
-
-/// Deletes the namespace when its standard input closes.
-fn keeper_of(namespace: &str) -> Command {
-    let mut keeper = Command::new("/bin/sh");
-    keeper.args([
-        "-c",
-        "trap '' HUP INT TERM; cat >/dev/null; ip netns delete \"$1\"",
-        "keeper",
-        namespace,
-    ]);
-    keeper
 }

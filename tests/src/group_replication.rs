@@ -4,9 +4,10 @@
 //! A test talks to each node through its Unix socket, in a folder that the container shares. The nodes talk to each other through a
 //! network of their own, from which Docker can disconnect one.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::path::PathBuf;
-use std::process::{self, Command};
+use std::process;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -16,13 +17,12 @@ use diesel::dsl::{select, sql};
 use diesel::prelude::*;
 use diesel::sql_types::Text;
 
-use crate::cluster::{Cluster, NODES};
-use crate::private::{folder, keep};
+use crate::cluster::{Cluster, NODES, PATIENCE};
+use crate::container;
+use crate::private::{folder, keep_until_the_end};
 
 const IMAGE: &str = "diesel-sharded-mysql:9";
 const DATABASE: &str = "test";
-/// The start of three servers can be slow on a slow machine.
-const PATIENCE: Duration = Duration::from_secs(180);
 
 /// A running group.
 #[derive(Debug)]
@@ -133,6 +133,17 @@ impl Cluster for GroupReplication {
         self.bootstrap(node);
     }
 
+    /// A text that a query gives on one of the nodes.
+    fn status(&self, node: usize, query: &str) -> ConnectionResult<String> {
+        let conn = &mut MysqlConnection::establish(&self.nodes[node].url("mysql"))?;
+        let value = select(sql::<Text>(&format!("({query})"))).get_result(conn);
+        value.map_err(ConnectionError::CouldntSetupConfiguration)
+    }
+
+    fn log(&self, node: usize) -> String {
+        self.nodes[node].log()
+    }
+
     fn wait_for_members(&self, node: usize, members: usize) {
         let online = "SELECT CAST(COUNT(*) AS CHAR) FROM performance_schema.replication_group_members WHERE MEMBER_STATE = 'ONLINE'";
         self.wait_until(node, online, &members.to_string());
@@ -172,7 +183,11 @@ impl GroupReplication {
                 ],
                 address,
             };
-            keep(&mut keeper_of(&node));
+            // At last the network, which no container uses any more.
+            let remove = r#"docker rm --force --volumes "$1"; rm -rf "$2"; docker network rm "$3""#;
+            let folder = node.folder.as_os_str();
+            let (container, network) = (OsStr::new(&node.container), OsStr::new(&node.network));
+            keep_until_the_end(remove, [container, folder, network]);
             node.run();
             node
         });
@@ -217,30 +232,6 @@ impl GroupReplication {
         let state = "SELECT MEMBER_STATE FROM performance_schema.replication_group_members WHERE MEMBER_ID = @@server_uuid";
         self.wait_until(node, state, "ONLINE");
         Ok(())
-    }
-
-    /// A text that a query gives on one of the nodes.
-    fn status(&self, node: usize, query: &str) -> ConnectionResult<String> {
-        let conn = &mut MysqlConnection::establish(&self.nodes[node].url("mysql"))?;
-        let value = select(sql::<Text>(&format!("({query})"))).get_result(conn);
-        value.map_err(ConnectionError::CouldntSetupConfiguration)
-    }
-
-    fn wait_until(&self, node: usize, query: &str, value: &str) {
-        let patience = Instant::now() + PATIENCE;
-        loop {
-            let status = self.status(node, query);
-            if status.as_deref().is_ok_and(|status| status == value) {
-                return;
-            }
-            let log = || self.nodes[node].log();
-            assert!(
-                Instant::now() < patience,
-                "{query} of node {node} is {status:?} and not {value}\n{}",
-                log()
-            );
-            thread::sleep(Duration::from_millis(100));
-        }
     }
 }
 
@@ -305,13 +296,8 @@ exec mysqld "$@""#;
     }
 
     fn log(&self) -> String {
-        let output = Command::new("docker")
-            .args(["logs", "--tail", "50", &self.container])
-            .output();
-        output.map_or_else(
-            |e| e.to_string(),
-            |output| String::from_utf8_lossy(&output.stderr).into_owned(),
-        )
+        let logged = container::docker(&["logs", "--tail", "50", &self.container]);
+        logged.unwrap_or_else(|error| error)
     }
 }
 
@@ -354,8 +340,8 @@ fn subnet(name: &str) -> String {
     let mut refused = String::new();
     for subnet in (first..first + 20).map(|n| format!("10.77.{n}")) {
         let range = format!("{subnet}.0/24");
-        match try_docker(&["network", "create", "--subnet", &range, name]) {
-            Ok(()) => return subnet,
+        match container::docker(&["network", "create", "--subnet", &range, name]) {
+            Ok(_) => return subnet,
             Err(error) => refused = error,
         }
     }
@@ -375,36 +361,12 @@ fn transactions_of(set: &str) -> u64 {
 }
 
 fn docker(arguments: &[&str]) {
-    try_docker(arguments).unwrap_or_else(|error| {
+    let done = container::docker(arguments);
+    done.unwrap_or_else(|error| {
         panic!("no container of {IMAGE}: start Docker's engine, and build the image by scripts/images.sh mysql ({error})")
     });
 }
 
-fn try_docker(arguments: &[&str]) -> Result<(), String> {
-    let output = Command::new("docker").args(arguments).output();
-    let output = output.map_err(|error| error.to_string())?;
-    match output.status.success() {
-        true => Ok(()),
-        false => Err(format!(
-            "{arguments:?}: {}",
-            String::from_utf8_lossy(&output.stderr)
-        )),
-    }
-}
-
 fn remove(container: &str) {
-    let _ = try_docker(&["rm", "--force", "--volumes", container]); // the keeper tries it again
-}
-
-/// Removes the container, its folder and at last the network when its standard input closes.
-fn keeper_of(node: &Node) -> Command {
-    let mut keeper = Command::new("/bin/sh");
-    keeper.args([
-        "-c",
-        r#"trap '' HUP INT TERM; cat >/dev/null; docker rm --force --volumes "$1"; rm -rf "$2"; docker network rm "$3""#,
-        "keeper",
-        &node.container,
-    ]);
-    keeper.arg(&node.folder).arg(&node.network);
-    keeper
+    let _ = container::docker(&["rm", "--force", "--volumes", container]); // the keeper tries it again
 }

@@ -1,4 +1,8 @@
-//! Addresses of databases behind a program that stands in front of their server.
+//! What stands in front of a server: addresses behind it, and connections that it takes and makes.
+
+use std::io;
+use std::net::{TcpListener, TcpStream};
+use std::thread;
 
 /// The port in the URL of a server, or of a database on it.
 pub(crate) fn port_of(url: &str) -> u16 {
@@ -10,6 +14,40 @@ pub(crate) fn port_of(url: &str) -> u16 {
 pub(crate) fn on_port(url: &str, port: u16) -> String {
     let (before, _, path) = split(url);
     format!("{before}{port}{path}")
+}
+
+/// The URL of a database behind a proxy at this port, with an option that keeps drivers from going around it.
+pub(crate) fn behind(url: &str, port: u16, option_on_postgres: &str) -> String {
+    let option = match url.starts_with("mysql") {
+        true => "?prefer_socket=false", // mysql_async would take the server's Unix socket
+        false => option_on_postgres,
+    };
+    on_port(url, port) + option
+}
+
+/// Takes connections on a free port, which is returned. Ends with the process.
+pub(crate) fn listen(mut take: impl FnMut(TcpStream) + Send + 'static) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let port = listener.local_addr().expect("its address").port();
+    thread::spawn(move || {
+        for client in listener.incoming().map_while(Result::ok) {
+            let _ = client.set_nodelay(true); // only slower without
+            take(client);
+        }
+    });
+    port
+}
+
+/// Connects to a port of this machine.
+pub(crate) fn connect(port: u16) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect(("127.0.0.1", port))?;
+    let _ = stream.set_nodelay(true); // only slower without
+    Ok(stream)
+}
+
+/// Another handle of the same connection.
+pub(crate) fn handle(stream: &TcpStream) -> TcpStream {
+    stream.try_clone().expect("another handle")
 }
 
 /// The URL up to its port, the port, and the path.

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 use std::io::{self, BufReader, Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream};
+use std::net::{Shutdown, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use std::time::Duration;
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 
-use crate::in_front::{on_port, port_of};
+use crate::in_front::{behind, connect, handle, listen, port_of};
 
 /// What happens to a statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,30 +56,20 @@ impl Interrupter {
     /// A proxy before the server of `url`, and the URL of the same database through it. `tables` are locked where a statement is to
     /// wait.
     pub fn before(url: &str, tables: &'static [&'static str]) -> (Self, String) {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let port = listener.local_addr().expect("its address").port();
         let state = Arc::default();
-        let options = match url.starts_with("mysql") {
-            true => "?prefer_socket=false", // mysql_async would go around it
-            false => "?sslmode=disable",
-        };
-        let through = format!("{}{options}", on_port(url, port));
-        let (url, shared) = (url.to_owned(), Arc::clone(&state));
-        thread::spawn(move || {
-            for client in listener.incoming().map_while(Result::ok) {
-                let Ok(server) = TcpStream::connect(("127.0.0.1", port_of(&url))) else {
-                    continue;
-                };
-                let wire = Wire {
-                    state: Arc::clone(&shared),
-                    url: url.clone(),
-                    tables,
-                    answers: Arc::default(),
-                };
+        let (of_wires, shared) = (url.to_owned(), Arc::clone(&state));
+        let port = listen(move |client| {
+            let wire = Wire {
+                state: Arc::clone(&shared),
+                url: of_wires.clone(),
+                tables,
+                answers: Arc::default(),
+            };
+            if let Ok(server) = connect(port_of(&wire.url)) {
                 wire.forward(client, server);
             }
         });
-        (Interrupter(state), through)
+        (Interrupter(state), behind(url, port, "?sslmode=disable"))
     }
 
     /// From now on statements are numbered from 1, and the plan is carried out.
@@ -141,10 +131,8 @@ enum Fate {
 
 impl Wire {
     fn forward(self, client: TcpStream, server: TcpStream) {
-        let _ = (client.set_nodelay(true), server.set_nodelay(true)); // only slower without
-        let clone = |stream: &TcpStream| stream.try_clone().expect("another handle");
         let mysql = self.url.starts_with("mysql");
-        let ends = (clone(&server), clone(&client), Arc::clone(&self.answers));
+        let ends = (handle(&server), handle(&client), Arc::clone(&self.answers));
         thread::spawn(move || {
             let (mut server, mut client, answers) = ends;
             let _ = match mysql {

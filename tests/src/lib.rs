@@ -32,10 +32,11 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use diesel::connection::SimpleConnection;
+use diesel::connection::{InstrumentationEvent, SimpleConnection};
 use diesel::dsl::{select, sql};
 use diesel::prelude::*;
 use diesel::r2d2::{ConnectionManager, Pool, PooledConnection, R2D2Connection};
+use diesel::result::{DatabaseErrorKind, Error as DieselError};
 use diesel::sql_types::Text;
 use diesel_async::sync_connection_wrapper::SyncConnectionWrapper;
 use diesel_async::{AsyncMysqlConnection, AsyncPgConnection};
@@ -287,6 +288,48 @@ pub fn drawing(numbers: &'static [u64]) -> impl Fn() -> u64 {
     move || numbers[(next.fetch_add(1, Ordering::Relaxed) as usize).min(numbers.len() - 1)]
 }
 
+/// A pool of two connections, which are opened when they are needed.
+pub fn pool<Conn: R2D2Connection + 'static>(url: &str) -> Pool<ConnectionManager<Conn>> {
+    let pool = Pool::builder().max_size(2).min_idle(Some(0));
+    pool.build(ConnectionManager::new(url)).expect("a pool")
+}
+
+/// A conflict, as every database may report it.
+pub fn conflict() -> DieselError {
+    let text = Box::new("could not serialize access".to_owned());
+    DieselError::DatabaseError(DatabaseErrorKind::SerializationFailure, text)
+}
+
+/// The value that `work` returns, and the statements that it sends.
+pub fn sent<Conn: Connection, T>(
+    conn: &mut Conn,
+    work: impl FnOnce(&mut Conn) -> T,
+) -> (T, Vec<String>) {
+    let sent = Arc::new(Mutex::new(vec![]));
+    let sending = Arc::clone(&sent);
+    conn.set_instrumentation(move |event: InstrumentationEvent<'_>| {
+        if let InstrumentationEvent::StartQuery { query, .. } = event {
+            sending
+                .lock()
+                .expect("no panic while it is held")
+                .push(query.to_string());
+        }
+    });
+    let done = work(conn);
+    conn.set_instrumentation(|_: InstrumentationEvent<'_>| {});
+    let sent = std::mem::take(&mut *sent.lock().expect("no panic while it is held"));
+    (done, sent)
+}
+
+/// Does `work` in a transaction of Diesel's that is rolled back.
+pub fn rolled_back<Conn: Connection>(conn: &mut Conn, work: impl FnOnce(&mut Conn)) {
+    let undone = conn.transaction(|conn| {
+        work(conn);
+        Err::<(), _>(DieselError::RollbackTransaction)
+    });
+    assert_eq!(undone, Err(DieselError::RollbackTransaction));
+}
+
 /// Waits until it is so, however slow the machine is.
 pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let patience = Instant::now() + Duration::from_secs(300);
@@ -294,6 +337,14 @@ pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
         assert!(Instant::now() < patience, "never: {what}");
         thread::sleep(Duration::from_millis(2));
     }
+}
+
+/// Counts on rows by the library's update, and gives their number.
+#[macro_export]
+macro_rules! count {
+    ($rows:expr, $changes:expr, $conn:expr) => {
+        update($rows).set($changes).execute($conn).unwrap()
+    };
 }
 
 /// Inserts rows by a plain statement of Diesel's.
@@ -317,6 +368,18 @@ macro_rules! edit {
 macro_rules! delete {
     ($rows:expr, $conn:expr) => {
         diesel::RunQueryDsl::execute(diesel::delete($rows), $conn).unwrap()
+    };
+}
+
+/// A number that the database computes from a text of SQL.
+#[macro_export]
+macro_rules! number {
+    ($sql:expr, $conn:expr) => {
+        diesel::RunQueryDsl::get_result::<i64>(
+            diesel::select(diesel::dsl::sql::<diesel::sql_types::BigInt>($sql)),
+            $conn,
+        )
+        .unwrap()
     };
 }
 

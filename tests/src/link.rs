@@ -1,9 +1,11 @@
 //! A link on loopback between two servers, which can fall silent.
 
 use std::io::{Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream};
+use std::net::{Shutdown, TcpStream};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
+
+use crate::in_front::{connect, handle, listen};
 
 /// Forwards connections to a port. Ends with the process.
 #[derive(Debug)]
@@ -29,22 +31,19 @@ impl Silence {
 impl Link {
     /// Opens a link to a port of this machine.
     pub fn to(port: u16) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let silence = Arc::new(Silence::default());
-        let link = Link {
-            port: listener.local_addr().expect("its address").port(),
-            silence: Arc::clone(&silence),
-        };
-        thread::spawn(move || {
-            for client in listener.incoming().map_while(Result::ok) {
-                silence.wait_for_the_end();
-                if let Ok(server) = TcpStream::connect(("127.0.0.1", port)) {
-                    forward(&client, &server, &silence);
-                    forward(&server, &client, &silence);
-                }
+        let of_connections = Arc::clone(&silence);
+        let near_end = listen(move |client| {
+            of_connections.wait_for_the_end();
+            if let Ok(server) = connect(port) {
+                forward(&client, &server, &of_connections);
+                forward(&server, &client, &of_connections);
             }
         });
-        link
+        Link {
+            port: near_end,
+            silence,
+        }
     }
 
     /// The port at its near end.
@@ -71,9 +70,7 @@ impl Link {
 
 /// Forwards one direction of a connection on a thread of its own.
 fn forward(from: &TcpStream, to: &TcpStream, silence: &Arc<Silence>) {
-    let _ = from.set_nodelay(true); // only slower without
-    let clone = |stream: &TcpStream| stream.try_clone().expect("another handle");
-    let (mut from, mut to, silence) = (clone(from), clone(to), Arc::clone(silence));
+    let (mut from, mut to, silence) = (handle(from), handle(to), Arc::clone(silence));
     thread::spawn(move || {
         let mut buffer = vec![0; 1 << 16];
         while let Ok(length @ 1..) = from.read(&mut buffer) {

@@ -98,6 +98,13 @@ pub fn keep(keeper: &mut Command) {
     keep_on(done(diesel_sharded_servers::start_keeper(keeper)));
 }
 
+/// Runs a script of the shell with these arguments as soon as this process is gone.
+pub fn keep_until_the_end<S: AsRef<OsStr>>(script: &str, arguments: impl IntoIterator<Item = S>) {
+    let mut keeper = Command::new("/bin/sh");
+    let script = format!("trap '' HUP INT TERM; cat >/dev/null; {script}");
+    keep(keeper.args(["-c", &script, "keeper"]).args(arguments));
+}
+
 fn keep_on(keeper: Child) {
     static KEEPERS: Mutex<Vec<Child>> = Mutex::new(vec![]);
     KEEPERS

@@ -1,13 +1,13 @@
 //! A proxy on loopback between a test and its server, which can cut a connection at a chosen moment.
 
 use std::io::{Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream};
+use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use crate::in_front::{on_port, port_of};
+use crate::in_front::{behind, connect, handle, listen, port_of};
 
 /// Where a connection is cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,9 +38,6 @@ struct Plan {
 impl Proxy {
     /// A proxy before the server of `url`; and the URL of the same database through it.
     pub fn before(url: &str) -> (Self, String) {
-        let server = port_of(url);
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let port = listener.local_addr().expect("its address").port();
         let plan = Arc::new(Plan {
             requests: AtomicI64::new(-1),
             cut: Mutex::new(Cut::BeforeTheRequest),
@@ -48,21 +45,13 @@ impl Proxy {
             request: Mutex::new(vec![]),
         });
         let plans = Arc::clone(&plan);
-        thread::spawn(move || {
-            for client in listener.incoming().map_while(Result::ok) {
-                if let Ok(server) = TcpStream::connect(("127.0.0.1", server)) {
-                    forward(client, server, Arc::clone(&plans));
-                }
+        let server = port_of(url);
+        let port = listen(move |client| {
+            if let Ok(server) = connect(server) {
+                forward(client, server, Arc::clone(&plans));
             }
         });
-        // mysql_async goes around a proxy on loopback otherwise, by the server's Unix socket.
-        let options = if url.starts_with("mysql") {
-            "?prefer_socket=false"
-        } else {
-            ""
-        };
-        let url = format!("{}{options}", on_port(url, port));
-        (Proxy { port, plan }, url)
+        (Proxy { port, plan }, behind(url, port, ""))
     }
 
     /// Cuts the connection at the request that comes after `requests` more.
@@ -94,10 +83,8 @@ impl Proxy {
 }
 
 fn forward(client: TcpStream, server: TcpStream, plan: Arc<Plan>) {
-    let _ = (client.set_nodelay(true), server.set_nodelay(true)); // only slower without
-    let clone = |stream: &TcpStream| stream.try_clone().expect("another handle");
     let is_cut = Arc::new(AtomicBool::new(false));
-    let answers = (clone(&server), clone(&client), Arc::clone(&is_cut));
+    let answers = (handle(&server), handle(&client), Arc::clone(&is_cut));
     thread::spawn(move || {
         let (mut server, mut client, is_cut) = answers;
         let mut buffer = vec![0; 1 << 16];

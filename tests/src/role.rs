@@ -159,6 +159,21 @@ impl<'a> Role<'a> {
         role
     }
 
+    /// One that has the privileges of these sections but for those that are `left_out`, and its connection.
+    pub fn acting<Conn: TestConnection>(
+        sections: &[&str],
+        left_out: impl Fn(&str) -> bool,
+        database: &'a Database,
+        admin: &mut Conn,
+    ) -> (Self, Conn) {
+        let mut privileges = Privilege::of_sections(sections, &admin.version());
+        privileges.retain(|privilege| !left_out(&privilege.to_string()));
+        let role = Role::with(database, &privileges);
+        let url = role.url();
+        let own = Conn::establish(&url).unwrap_or_else(|e| panic!("{url}: {e}"));
+        (role, own)
+    }
+
     /// Gives it every privilege on a table.
     pub fn grant_all_on(&self, table: &str) {
         self.execute(&format!("GRANT ALL ON {table} TO {}", self.name));

@@ -21,9 +21,9 @@ use diesel_sharded::backend::keep_queries_on_mysql;
 use diesel_sharded::prelude::*;
 use diesel_sharded::retry::RetryPolicy;
 use diesel_sharded::{Counter, MIGRATIONS, RowCounter, fold, set_total, update};
+use diesel_sharded_tests::schema;
 use diesel_sharded_tests::schema::videos::dsl::*;
-use diesel_sharded_tests::schema::{self};
-use diesel_sharded_tests::{Database, TestConnection};
+use diesel_sharded_tests::{Database, TestConnection, number};
 
 macro_rules! tables {
     ($($name:ident: $conn:ty, $api:path, $direct:ident, $is_mysql:literal, $only:literal;)+) => {$(
@@ -94,9 +94,7 @@ fn interrupted(url: &str, set: &str, kind: &str) {
                 scope.spawn(move || {
                     let connected = || {
                         let mut conn = MysqlConnection::establish(url).unwrap();
-                        let number =
-                            diesel::dsl::sql::<diesel::sql_types::BigInt>("CONNECTION_ID()");
-                        let number: i64 = diesel::select(number).get_result(&mut conn).unwrap();
+                        let number = number!("CONNECTION_ID()", &mut conn);
                         conn.batch_execute(set).unwrap();
                         ids[thread as usize].store(number, Ordering::Relaxed);
                         conn
@@ -319,35 +317,23 @@ fn nobody_waits_for_ever(set: &str, kills: &str) {
     .unwrap();
 }
 
-#[test]
-fn nobody_waits_for_ever_at_700_microseconds() {
-    nobody_waits_for_ever("SET max_statement_time = 0.0007", "");
+macro_rules! nobody_waits_for_ever {
+    ($($name:ident: $set:literal, $kind:literal;)+) => {$(
+        #[test]
+        fn $name() {
+            nobody_waits_for_ever(concat!("SET max_statement_time = ", $set), $kind);
+        }
+    )+};
 }
 
-#[test]
-fn nobody_waits_for_ever_at_2_milliseconds() {
-    nobody_waits_for_ever("SET max_statement_time = 0.002", "");
-}
-
-#[test]
-fn nobody_waits_for_ever_at_4_milliseconds() {
-    nobody_waits_for_ever("SET max_statement_time = 0.004", "");
-}
-
-#[test]
-fn nobody_waits_for_ever_under_kill_query() {
-    nobody_waits_for_ever("SET max_statement_time = 0", "kills");
-}
-
-/// MariaDB's client waits for ever if a query is killed between two statements of one text.
-#[test]
-fn kill_query_leaves_nobody_waiting_in_guarded_ones() {
-    nobody_waits_for_ever("SET max_statement_time = 0", "kills in guarded ones");
-}
-
-#[test]
-fn nobody_waits_for_ever_for_kept_totals_of_diesel_async() {
-    nobody_waits_for_ever("SET max_statement_time = 0.001", "kept");
+// MariaDB's client waits for ever if a query is killed between two statements of one text, as those of guarded ones are.
+nobody_waits_for_ever! {
+    nobody_waits_for_ever_at_700_microseconds: "0.0007", "";
+    nobody_waits_for_ever_at_2_milliseconds: "0.002", "";
+    nobody_waits_for_ever_at_4_milliseconds: "0.004", "";
+    nobody_waits_for_ever_under_kill_query: "0", "kills";
+    kill_query_leaves_nobody_waiting_in_guarded_ones: "0", "kills in guarded ones";
+    nobody_waits_for_ever_for_kept_totals_of_diesel_async: "0.001", "kept";
 }
 
 /// MariaDB gives NULL for a subquery that it interrupts as it begins, and no error. The total is not the base then.

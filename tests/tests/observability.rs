@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
-use diesel::r2d2::{ConnectionManager, Pool};
 use diesel_migrations::MigrationHarness;
 use diesel_sharded::cached::{CacheError, Cached, CachedCounter, MokaCache, TotalCache};
 use diesel_sharded::coalescer::Coalescer;
@@ -20,7 +19,7 @@ use diesel_sharded::shard_choice::ShardChoice;
 use diesel_sharded::{
     Error, MIGRATIONS, RowCounter, ShardsTable, fold, observability::describe_metrics, update,
 };
-use diesel_sharded_tests::{Database, TestConnection};
+use diesel_sharded_tests::{Database, TestConnection, assert_matches, conflict, pool};
 use metrics_util::MetricKind;
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 use tracing::field::{Field, Visit};
@@ -331,10 +330,7 @@ macro_rules! on {
                     })
                 });
                 let error = Error::from(counted.unwrap().unwrap_err());
-                assert!(matches!(
-                    error,
-                    Error::ConflictPersisted { attempts: 2, .. }
-                ));
+                assert_matches!(error, Error::ConflictPersisted { attempts: 2, .. });
                 let update = spans(&told, "update")[0];
                 let fields = ["attempts", "conflict", "outcome", "rows"];
                 assert_eq!(
@@ -383,10 +379,7 @@ macro_rules! on {
                         attempts += 1;
                         count(conn)?;
                         match attempts {
-                            1 => Err(diesel::result::Error::DatabaseError(
-                                diesel::result::DatabaseErrorKind::SerializationFailure,
-                                Box::new("database is locked".to_owned()),
-                            )),
+                            1 => Err(conflict()),
                             _ => Ok(()),
                         }
                     })
@@ -589,9 +582,7 @@ fn fold_without_a_connection() {
 }
 
 fn coalesce(url: &str, other: &mut PgConnection) {
-    let manager = ConnectionManager::<PgConnection>::new(url);
-    let pool = Pool::builder().max_size(2).build(manager).unwrap();
-    let coalescer = Coalescer::builder(pool).build().unwrap();
+    let coalescer = Coalescer::new(pool::<PgConnection>(url)).unwrap();
     let seat = RowCounter::of(taken, MARKER.to_owned());
     assert_eq!(coalescer.add(&seat, 1).unwrap(), 1);
     other

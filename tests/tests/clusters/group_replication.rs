@@ -1,73 +1,40 @@
 //! Counting on a group of MySQL servers that all take writes (Group Replication, multi-primary), in containers.
 
 use diesel::connection::SimpleConnection;
-use diesel::dsl::{select, sql};
 use diesel::prelude::*;
-use diesel::sql_types::BigInt;
 use diesel_sharded_tests::cluster::Cluster;
 use diesel_sharded_tests::group_replication::GroupReplication;
+use diesel_sharded_tests::number;
 
 use super::cluster;
 
-#[test]
-#[ignore = "containers; scripts/test-clusters.sh runs it"]
-fn writers_on_all_nodes() {
-    cluster::writers_on_all_nodes(&GroupReplication::start());
-}
+cluster::tests! {
+    #[ignore = "containers; scripts/test-clusters.sh runs it"]
+    writers_on_all_nodes on GroupReplication::start();
 
-#[test]
-#[ignore = "containers; scripts/test-clusters.sh runs it"]
-fn transactions_of_several_statements_beside_writers() {
-    cluster::transactions_of_several_statements_beside_writers(&GroupReplication::start());
-}
+    #[ignore = "containers; scripts/test-clusters.sh runs it"]
+    transactions_of_several_statements_beside_writers on GroupReplication::start();
 
-#[test]
-#[ignore = "containers; scripts/test-clusters.sh runs it"]
-fn stripes_keep_processes_apart() {
-    cluster::stripes_keep_processes_apart(&GroupReplication::start());
-}
+    #[ignore = "containers; scripts/test-clusters.sh runs it"]
+    stripes_keep_processes_apart on GroupReplication::start();
 
-#[test]
-#[ignore = "containers; scripts/test-clusters.sh runs it"]
-// Without durable commits a node that ended may lack a transaction that its binary log holds, and rejoins without it.
-fn a_node_is_killed_and_rejoins() {
-    cluster::a_node_is_killed_and_rejoins(&GroupReplication::start_durable());
-}
+    // Without durable commits a node that ended may lack a transaction that its binary log holds, and rejoins without it.
+    #[ignore = "containers; scripts/test-clusters.sh runs it"]
+    a_node_is_killed_and_rejoins on GroupReplication::start_durable();
 
-#[test]
-#[ignore = "containers; scripts/test-clusters.sh runs it"]
-fn a_minority_refuses_and_has_changed_nothing() {
-    cluster::a_minority_refuses_and_has_changed_nothing(&GroupReplication::start_behind_a_switch());
-}
+    #[ignore = "containers; scripts/test-clusters.sh runs it"]
+    a_minority_refuses_and_has_changed_nothing on GroupReplication::start_behind_a_switch();
 
-/// The nodes hold the same, whatever was lost.
-#[test]
-#[ignore = "containers; scripts/test-clusters.sh runs it"]
-fn all_nodes_are_killed() {
-    println!(
-        "{:?}",
-        cluster::all_nodes_are_killed(&GroupReplication::start_durable())
-    );
-}
+    /// The nodes hold the same, whatever was lost.
+    #[ignore = "containers; scripts/test-clusters.sh runs it"]
+    all_nodes_are_killed on GroupReplication::start_durable();
 
-/// The nodes hold the same, whatever was lost.
-#[test]
-#[ignore = "containers; scripts/test-clusters.sh runs it"]
-fn a_node_is_cut_off_and_another_one_killed() {
-    let group = GroupReplication::start_durable();
-    println!(
-        "{:?}",
-        cluster::a_node_is_cut_off_and_another_one_killed(&group)
-    );
-}
+    /// The nodes hold the same, whatever was lost.
+    #[ignore = "containers; scripts/test-clusters.sh runs it"]
+    a_node_is_cut_off_and_another_one_killed on GroupReplication::start_durable();
 
-#[test]
-#[ignore = "containers; scripts/test-clusters.sh runs it"]
-fn thousands_of_folds_sets_and_exchanges() {
-    println!(
-        "{:?}",
-        cluster::thousands_of_folds_sets_and_exchanges(&GroupReplication::start())
-    );
+    #[ignore = "containers; scripts/test-clusters.sh runs it"]
+    thousands_of_folds_sets_and_exchanges on GroupReplication::start();
 }
 
 /// A transaction that another node's commit aborts between two statements fails at the next one, or at the latest at COMMIT: no
@@ -96,7 +63,7 @@ fn an_abort_between_two_statements_is_reported() {
         let end = here.batch_execute("COMMIT");
         println!("{next:?}, {end:?}");
         assert!(next.is_err() || end.is_err());
-        let n = sql::<BigInt>("(SELECT n FROM rows_ WHERE id = 2)");
-        assert_eq!(select(n).get_result(&mut group.up_to_date(2)), Ok(0_i64));
+        let n = "(SELECT n FROM rows_ WHERE id = 2)";
+        assert_eq!(number!(n, &mut group.up_to_date(2)), 0);
     }
 }

@@ -18,7 +18,7 @@ use diesel_sharded::{
     Conflict, Counter, Error, MIGRATIONS, RowCounter, ShardsTable, asynchronous, update,
 };
 use diesel_sharded_tests::pgbouncer::{PgBouncer, PoolMode};
-use diesel_sharded_tests::{Database, TestConnection};
+use diesel_sharded_tests::{Database, TestConnection, number};
 
 mod haproxy;
 mod pgpool;
@@ -367,9 +367,8 @@ fn loser() {
     for _ in 0..8 {
         assert_eq!(count(conn), Ok(1));
     }
-    let kept = "SELECT count(*) FROM pg_prepared_statements WHERE statement LIKE 'UPDATE \"lefts%'";
-    let kept = diesel::dsl::sql::<diesel::sql_types::BigInt>(&format!("({kept})"));
-    let number: i64 = diesel::select(kept).get_result(conn).unwrap();
+    let kept = "count(*) FROM pg_prepared_statements WHERE statement LIKE 'UPDATE \"lefts%'";
+    let number = number!(kept, conn);
     assert!((1..=4).contains(&number), "{number} texts are kept"); // one, which fits each shard
     let forget = |conn: &mut PgConnection| diesel::sql_query("DEALLOCATE ALL").execute(conn);
     forget(conn).unwrap();
@@ -480,11 +479,8 @@ fn behind_a_newer_pooler_no_statement_is_lost() {
     let all = [tallies, vec![awaited.acknowledged]].concat();
     assert_eq!(totals(&mut conn), added(&all));
     assert_eq!((awaited.unknown, awaited.refused), ([0; 8], 0));
-    let kept = diesel::dsl::sql::<diesel::sql_types::BigInt>(
-        "(SELECT count(*) FROM pg_prepared_statements WHERE statement LIKE 'UPDATE \"lefts_shards\"%')",
-    );
-    let number: i64 = diesel::select(kept)
-        .get_result(&mut PgConnection::establish(&url).unwrap())
-        .unwrap();
+    let kept =
+        "count(*) FROM pg_prepared_statements WHERE statement LIKE 'UPDATE \"lefts_shards\"%'";
+    let number = number!(kept, &mut PgConnection::establish(&url).unwrap());
     assert!(number > 0, "the server's connection keeps no count");
 }

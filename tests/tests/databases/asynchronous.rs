@@ -3,6 +3,7 @@
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::task::Poll;
+use std::time::{Duration, Instant};
 
 /// Where a future is dropped.
 #[derive(Debug, Clone, Copy)]
@@ -32,15 +33,23 @@ async fn polled<T>(times: u32, dropped: Dropped, future: impl Future<Output = T>
     .await
 }
 
+/// Waits until it is so, however slow the machine is.
+async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let patience = Instant::now() + Duration::from_secs(300);
+    while !is_so() {
+        assert!(Instant::now() < patience, "never: {what}");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
 #[path = "asynchronous"]
 mod postgres {
     mod servers;
     mod tasks;
 
     use diesel::prelude::*;
-    use diesel::sql_types::BigInt;
     use diesel_async::AsyncPgConnection;
-    use diesel_sharded_tests::{Database, Server};
+    use diesel_sharded_tests::{Database, Server, number};
 
     type Conn = AsyncPgConnection;
     type Blocking = PgConnection;
@@ -53,10 +62,8 @@ mod postgres {
 
     /// How many connections to the database there are beside this one.
     fn others(_: &Database, conn: &mut Blocking) -> i64 {
-        let others = diesel::dsl::sql::<BigInt>(
-            "COUNT(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()",
-        );
-        diesel::select(others).get_result(conn).unwrap()
+        let others = "COUNT(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()";
+        number!(others, conn)
     }
 }
 
@@ -66,9 +73,8 @@ mod mysql {
     mod tasks;
 
     use diesel::prelude::*;
-    use diesel::sql_types::BigInt;
     use diesel_async::AsyncMysqlConnection;
-    use diesel_sharded_tests::{Database, Server};
+    use diesel_sharded_tests::{Database, Server, number};
 
     type Conn = AsyncMysqlConnection;
     type Blocking = MysqlConnection;
@@ -81,10 +87,8 @@ mod mysql {
 
     /// How many connections to the database there are beside this one.
     fn others(_: &Database, conn: &mut Blocking) -> i64 {
-        let others = diesel::dsl::sql::<BigInt>(
-            "COUNT(*) FROM information_schema.processlist WHERE db = DATABASE() AND id <> CONNECTION_ID()",
-        );
-        diesel::select(others).get_result(conn).unwrap()
+        let others = "COUNT(*) FROM information_schema.processlist WHERE db = DATABASE() AND id <> CONNECTION_ID()";
+        number!(others, conn)
     }
 }
 

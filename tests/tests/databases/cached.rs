@@ -37,40 +37,29 @@ macro_rules! views_on {
 
 views_on!(SqliteConnection, PgConnection);
 
+/// The first total is kept, and only one that is there is incremented: below zero, and to the ends of the range.
 #[test]
-fn the_first_total_is_kept() {
+fn the_contract_of_a_cache() {
     let cache = MokaCache::new(1_000);
-    assert_eq!(cache.get("a").unwrap(), None);
+    let total = || cache.get("a").unwrap();
+    let increment = |by| cache.increment_if_present("a", by).unwrap();
+    increment(5);
+    assert_eq!(total(), None);
     cache.add_if_absent("a", 1, LONG).unwrap();
     cache.add_if_absent("a", 2, LONG).unwrap();
-    assert_eq!(cache.get("a").unwrap(), Some(1));
-    assert_eq!(cache.get("b").unwrap(), None);
+    assert_eq!((total(), cache.get("b").unwrap()), (Some(1), None));
+    increment(5);
+    assert_eq!(total(), Some(6));
+    increment(-8);
+    assert_eq!(total(), Some(-2));
+    increment(i64::MAX);
+    assert_eq!(total(), Some(i64::MAX - 2));
+    increment(2 - i64::MAX);
+    increment(i64::MIN);
+    assert_eq!(total(), Some(i64::MIN));
     cache.remove("a").unwrap();
     cache.remove("b").unwrap();
-    assert_eq!(cache.get("a").unwrap(), None);
-}
-
-#[test]
-fn only_a_total_that_is_there_is_incremented() {
-    let cache = MokaCache::new(1_000);
-    cache.increment_if_present("a", 5).unwrap();
-    assert_eq!(cache.get("a").unwrap(), None);
-    cache.add_if_absent("a", 1, LONG).unwrap();
-    cache.increment_if_present("a", 5).unwrap();
-    assert_eq!(cache.get("a").unwrap(), Some(6));
-}
-
-#[test]
-fn increments_go_below_zero_and_to_the_ends_of_the_range() {
-    let cache = MokaCache::new(1_000);
-    cache.add_if_absent("a", 1, LONG).unwrap();
-    cache.increment_if_present("a", -3).unwrap();
-    assert_eq!(cache.get("a").unwrap(), Some(-2));
-    cache.increment_if_present("a", i64::MAX).unwrap();
-    assert_eq!(cache.get("a").unwrap(), Some(i64::MAX - 2));
-    cache.increment_if_present("a", 2 - i64::MAX).unwrap();
-    cache.increment_if_present("a", i64::MIN).unwrap();
-    assert_eq!(cache.get("a").unwrap(), Some(i64::MIN));
+    assert_eq!(total(), None);
 }
 
 /// A total that was cached before the first count misses no count.

@@ -1,5 +1,5 @@
-//! Counter caches beside the ways of each database: search paths, row security and `TRUNCATE` on PostgreSQL, upserts and `REPLACE`,
-//! transactions that end while another's statement runs.
+//! Counter caches beside the ways of each database: search paths and row security on PostgreSQL, transactions that end while another's
+//! statement runs, and the statements of `counter_caches/edges.txt`.
 
 use std::thread;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use diesel::prelude::*;
 use diesel_sharded::counter_cache::EveryRow;
 use diesel_sharded::prelude::*;
 use diesel_sharded::{CounterCache, Error, ShardsTable, fold};
-use diesel_sharded_tests::role::{Privilege, Role};
+use diesel_sharded_tests::role::Role;
 use diesel_sharded_tests::schema::{self, comments, videos};
 use diesel_sharded_tests::{Database, TestConnection};
 
@@ -43,10 +43,7 @@ fn postgres() -> (Database, PgConnection) {
 }
 
 fn role<'a>(database: &'a Database, conn: &mut PgConnection) -> (Role<'a>, PgConnection) {
-    let privileges = Privilege::of_sections(&["Writing counted rows"], &conn.version());
-    let role = Role::with(database, &privileges);
-    let own = PgConnection::establish(&role.url()).unwrap();
-    (role, own)
+    Role::acting(&["Writing counted rows"], |_| false, database, conn)
 }
 
 /// A session may lead its own statements to other tables, but not the triggers.
@@ -89,16 +86,9 @@ fn row_security_hides_no_parent_from_a_trigger() {
 /// An owner whose rows are hidden from itself gets an error: no comment comes without its count.
 #[test]
 fn row_security_of_the_owner_is_an_error() {
-    let (database, mut admin) = {
-        let database = PgConnection::database();
-        let mut admin = PgConnection::connect(&database);
-        schema::create(&mut admin);
-        (database, admin)
-    };
+    let (database, mut admin) = schema::database::<PgConnection>();
     let (role, mut own) = role(&database, &mut admin);
-    let name = role.url();
-    let name = name.split_once("://").unwrap().1.split([':', '@']).next();
-    let name = name.unwrap();
+    let name = role.name();
     admin
         .batch_execute(&format!(
             "GRANT CREATE ON SCHEMA public TO {name}; ALTER TABLE videos OWNER TO {name};
@@ -133,61 +123,6 @@ fn the_function_serves_no_other_table() {
     assert!(refused.contains("permission denied"), "{refused}");
 }
 
-#[test]
-fn truncate_counts() {
-    let (_database, mut conn) = postgres();
-    let conn = &mut conn;
-    conn.batch_execute("INSERT INTO comments VALUES (10, 1), (11, 3)")
-        .unwrap();
-    let undone: QueryResult<()> = conn.transaction(|conn| {
-        conn.batch_execute("TRUNCATE comments")?;
-        assert_eq!(likes!(conn), [0, 0, 0]);
-        Err(diesel::result::Error::RollbackTransaction)
-    });
-    assert!(undone.is_err());
-    assert_eq!(likes!(conn), [1, 0, 3]);
-    conn.batch_execute("TRUNCATE comments").unwrap();
-    assert_eq!(likes!(conn), [0, 0, 0]);
-    // With its parents, and their shards.
-    conn.batch_execute(
-        "ALTER TABLE comments ADD FOREIGN KEY (video_id) REFERENCES videos;
-         INSERT INTO comments VALUES (12, 2);
-         TRUNCATE videos CASCADE",
-    )
-    .unwrap();
-    assert_eq!(likes!(conn), [0; 0]);
-}
-
-/// Its snapshot may be older than rows that it removes.
-#[test]
-fn truncate_is_refused_above_read_committed() {
-    let (_database, mut conn) = postgres();
-    let refused = conn
-        .build_transaction()
-        .repeatable_read()
-        .run(|conn| conn.batch_execute("TRUNCATE comments"));
-    let refused = refused.unwrap_err().to_string();
-    assert!(refused.contains("READ COMMITTED"), "{refused}");
-    assert_eq!(likes!(&mut conn), [0, 0, 2]);
-}
-
-#[test]
-fn upserts_and_copies_count_on_postgres() {
-    let (_database, mut conn) = postgres();
-    let conn = &mut conn;
-    conn.batch_execute(
-        "INSERT INTO comments VALUES (1, 1), (10, 2), (11, 2) ON CONFLICT (id) DO UPDATE SET video_id = excluded.video_id;
-         INSERT INTO comments VALUES (1, 3), (12, 3) ON CONFLICT DO NOTHING",
-    )
-    .unwrap();
-    assert_eq!(likes!(conn), [1, 2, 2]);
-    diesel::copy_from(comments::table)
-        .from_insertable([(comments::id.eq(20), comments::video_id.eq(1))])
-        .execute(conn)
-        .unwrap();
-    assert_eq!(likes!(conn), [2, 2, 2]);
-}
-
 /// A statement writes one shard of each parent once, whatever the number of its rows.
 #[test]
 fn a_statement_counts_once_for_each_parent() {
@@ -217,36 +152,6 @@ fn written(conn: &mut PgConnection) -> i64 {
 struct Number {
     #[diesel(sql_type = diesel::sql_types::BigInt)]
     number: i64,
-}
-
-#[test]
-fn upserts_and_replaced_rows_count_on_mysql() {
-    let (_database, mut conn) = database!(MysqlConnection);
-    let conn = &mut conn;
-    for statement in [
-        "INSERT INTO comments VALUES (1, 1), (10, 2), (11, 2) ON DUPLICATE KEY UPDATE video_id = VALUES(video_id)",
-        "INSERT IGNORE INTO comments VALUES (1, 3), (12, 3)",
-        "REPLACE INTO comments VALUES (10, 1), (13, 1)",
-    ] {
-        conn.batch_execute(statement).unwrap();
-    }
-    assert_eq!(likes!(conn), [3, 1, 2]);
-    assert_eq!(cache().verify().drifts(conn), Ok(vec![]));
-}
-
-#[test]
-fn upserts_and_replaced_rows_count_on_sqlite() {
-    let (_database, mut conn) = database!(SqliteConnection);
-    let conn = &mut conn;
-    conn.batch_execute(
-        "INSERT INTO comments VALUES (1, 1), (10, 2), (11, 2) ON CONFLICT (id) DO UPDATE SET video_id = excluded.video_id;
-         INSERT OR IGNORE INTO comments VALUES (1, 3), (12, 3);
-         PRAGMA recursive_triggers = ON;
-         REPLACE INTO comments VALUES (10, 1), (13, 1)",
-    )
-    .unwrap();
-    assert_eq!(likes!(conn), [3, 1, 2]);
-    assert_eq!(cache().verify().drifts(conn), Ok(vec![]));
 }
 
 /// An overflow is an error also in statements that ignore or replace what conflicts.
@@ -281,6 +186,7 @@ fn no_overflow_is_ignored_on_mysql() {
     }
 }
 
+const NO_FOREIGN_KEY: &str = "SELECT 1";
 const FOREIGN_KEY: &str = "ALTER TABLE comments ADD FOREIGN KEY (video_id) REFERENCES videos (id) ON UPDATE CASCADE ON DELETE CASCADE";
 
 /// Waits until a query, asked by another session, gives a row.
@@ -303,13 +209,11 @@ fn a_parent_that_is_committed_meanwhile_counts_on_mysql() {
         "UPDATE comments SET video_id = 99 WHERE id = 1 AND (SELECT GET_LOCK('gate', 60) FROM videos AS v WHERE v.id = 1)",
     ];
     for isolation in ["READ COMMITTED", "REPEATABLE READ"] {
-        for foreign_key in [Some(FOREIGN_KEY), None] {
+        for foreign_key in [FOREIGN_KEY, NO_FOREIGN_KEY] {
             for statement in STATEMENTS {
                 let (database, mut conn) = database!(MysqlConnection);
                 let conn = &mut conn;
-                foreign_key
-                    .map_or(Ok(()), |sql| conn.batch_execute(sql))
-                    .unwrap();
+                conn.batch_execute(foreign_key).unwrap();
                 conn.batch_execute("DO GET_LOCK('gate', 0)").unwrap();
                 let mut other = MysqlConnection::connect(&database);
                 let isolation = format!("SET SESSION TRANSACTION ISOLATION LEVEL {isolation}");
@@ -324,7 +228,7 @@ fn a_parent_that_is_committed_meanwhile_counts_on_mysql() {
                 conn.batch_execute("DO RELEASE_LOCK('gate')").unwrap();
                 running.join().unwrap().unwrap();
                 let of_99 = videos::table.find(99).select(videos::likes.total());
-                let case = format!("{isolation} {foreign_key:?} {statement}");
+                let case = format!("{isolation} {foreign_key} {statement}");
                 assert_eq!(of_99.first::<i32>(conn), Ok(1), "{case}");
                 assert_eq!(cache().verify().drifts(conn), Ok(vec![]), "{case}");
             }
@@ -335,7 +239,7 @@ fn a_parent_that_is_committed_meanwhile_counts_on_mysql() {
 /// A transaction that has changed a row is open when the row's parent gets another key.
 macro_rules! a_key_changes_beside {
     ($conn:ty, $waits:expr, $foreign_key:expr) => {{
-        let foreign_key: Option<&str> = $foreign_key;
+        let foreign_key: &str = $foreign_key;
         for statement in [
             "DELETE FROM comments WHERE id = 1",
             "UPDATE comments SET video_id = 2 WHERE id = 1",
@@ -344,9 +248,7 @@ macro_rules! a_key_changes_beside {
         ] {
             let (database, mut conn) = database!($conn);
             let conn = &mut conn;
-            foreign_key
-                .map_or(Ok(()), |sql| conn.batch_execute(sql))
-                .unwrap();
+            conn.batch_execute(foreign_key).unwrap();
             // The session has a shard of each: no foreign key of a new one holds their keys.
             conn.batch_execute("INSERT INTO comments VALUES (10, 1), (12, 3), (13, 2)")
                 .unwrap();
@@ -362,7 +264,10 @@ macro_rules! a_key_changes_beside {
             let rows = comments::table.count().get_result::<i64>(conn).unwrap();
             let likes = likes!(conn).into_iter().map(i64::from).sum::<i64>();
             // Without a foreign key rows stay behind, of a parent that is gone.
-            assert!(likes == rows || foreign_key.is_none(), "{statement}");
+            assert!(
+                likes == rows || foreign_key == NO_FOREIGN_KEY,
+                "{statement}"
+            );
         }
     }};
 }
@@ -371,13 +276,13 @@ const WAITS_ON_POSTGRES: &str = "SELECT 1 FROM pg_stat_activity WHERE wait_event
 
 #[test]
 fn a_parents_key_changes_beside_open_transactions_on_postgres() {
-    a_key_changes_beside!(PgConnection, WAITS_ON_POSTGRES, Some(FOREIGN_KEY));
+    a_key_changes_beside!(PgConnection, WAITS_ON_POSTGRES, FOREIGN_KEY);
 }
 
 /// The rows do not follow, and those that are not committed are as little counted at the new key.
 #[test]
 fn a_parents_key_changes_without_a_foreign_key_on_postgres() {
-    a_key_changes_beside!(PgConnection, WAITS_ON_POSTGRES, None);
+    a_key_changes_beside!(PgConnection, WAITS_ON_POSTGRES, NO_FOREIGN_KEY);
 }
 
 #[test]
@@ -386,7 +291,7 @@ fn a_parents_key_changes_beside_open_transactions_on_mysql() {
         MysqlConnection,
         "SELECT 1 FROM information_schema.INNODB_TRX JOIN information_schema.PROCESSLIST ON ID = trx_mysql_thread_id \
          WHERE trx_state = 'LOCK WAIT' AND DB = DATABASE()",
-        Some(FOREIGN_KEY)
+        FOREIGN_KEY
     );
 }
 

@@ -20,7 +20,7 @@ use diesel_sharded::prelude::*;
 use diesel_sharded::retry::{Isolation, RetryPolicy, Transaction};
 use diesel_sharded::{Counter, RowCounter, ShardsTable, Unfit, fold, set_total, update};
 use diesel_sharded_tests::schema::videos::dsl::*;
-use diesel_sharded_tests::{TestConnection, assert_matches, edit, insert};
+use diesel_sharded_tests::{TestConnection, assert_matches, count, edit, insert, number, sent};
 
 /// The crate that the cases test.
 use diesel_sharded as api;
@@ -37,10 +37,7 @@ fn what_a_base_would_cut_is_not_folded() {
     let (_database, mut conn) = servers::database();
     let conn = &mut conn;
     edit!(videos.find(1), likes.eq(i32::MAX), conn);
-    update(videos)
-        .set(likes.eq(likes + 1))
-        .execute(conn)
-        .unwrap();
+    count!(videos, likes.eq(likes + 1), conn);
     conn.batch_execute("SET SESSION sql_mode = 'PIPES_AS_CONCAT'")
         .unwrap();
     let folded = fold(videos).run(conn).unwrap();
@@ -51,10 +48,8 @@ fn what_a_base_would_cut_is_not_folded() {
         },
     )];
     assert_eq!((folded.parents, folded.unfit), (2, unfit));
-    let shards = diesel::dsl::sql::<diesel::sql_types::BigInt>(
-        "CAST(SUM(likes) AS SIGNED) FROM videos_shards WHERE id = 1",
-    );
-    assert_eq!(diesel::select(shards).get_result(conn), Ok(1_i64));
+    let shards = "CAST(SUM(likes) AS SIGNED) FROM videos_shards WHERE id = 1";
+    assert_eq!(number!(shards, conn), 1);
 }
 
 /// A counter that the caller's snapshot does not show is set all the same.
@@ -115,8 +110,7 @@ fn a_drop_that_fails_loses_and_doubles_nothing() {
         assert_eq!(servers::total(conn), 105);
         // Neither a lock nor a transaction is left behind.
         assert_eq!(count(1, 0, conn), Ok(1));
-        let autocommit = diesel::dsl::sql::<diesel::sql_types::BigInt>("@@autocommit");
-        assert_eq!(diesel::select(autocommit).get_result(conn), Ok(1_i64));
+        assert_eq!(number!("@@autocommit", conn), 1);
     }
     conn.batch_execute("DROP TABLE spies").unwrap();
     ShardsTable::of(table::table).drop(conn).unwrap();
@@ -126,22 +120,10 @@ fn a_drop_that_fails_loses_and_doubles_nothing() {
 /// An operation that holds rows turns autocommit off, and restores it however the operation ends.
 #[test]
 fn a_guarded_transaction_leaves_autocommit_on() {
-    use diesel::connection::{Instrumentation, InstrumentationEvent};
-    use std::sync::{Arc, Mutex};
-    struct Sent(Arc<Mutex<Vec<String>>>);
-    impl Instrumentation for Sent {
-        fn on_connection_event(&mut self, event: InstrumentationEvent<'_>) {
-            if let InstrumentationEvent::StartQuery { query, .. } = event {
-                self.0.lock().unwrap().push(query.to_string());
-            }
-        }
-    }
     let (database, mut conn) = servers::database();
-    let sent = Arc::new(Mutex::new(vec![]));
-    conn.set_instrumentation(Sent(Arc::clone(&sent)));
     let conn = &mut conn;
-    let guarded = |conn: &mut Conn, end: &str| {
-        let sent = std::mem::take(&mut *sent.lock().unwrap());
+    let guarded = |end: &str, conn: &mut Conn, work: &dyn Fn(&mut Conn)| {
+        let ((), sent) = sent(conn, work);
         let place = |sql: &str| sent.iter().position(|sent| sent.starts_with(sql));
         let places = [
             "SET @diesel_sharded_autocommit = @@autocommit, autocommit = 0",
@@ -162,25 +144,20 @@ fn a_guarded_transaction_leaves_autocommit_on() {
         );
         let checked = place("RELEASE SAVEPOINT diesel_sharded");
         assert_eq!(checked.is_some(), end == "COMMIT", "{sent:?}");
-        let autocommit = diesel::dsl::sql::<diesel::sql_types::BigInt>("@@autocommit");
-        assert_eq!(diesel::select(autocommit).get_result(conn), Ok(1_i64));
-        sent
+        assert_eq!(number!("@@autocommit", conn), 1);
+        assert!(checked < place("COMMIT") || end != "COMMIT", "{sent:?}");
     };
-    let one = |conn: &mut Conn| {
-        let counted = count(1, 1, conn);
-        assert_eq!(counted, Ok(1));
-    };
-    one(conn);
-    let _ = fold(videos).run(conn).unwrap();
-    let sent = guarded(conn, "COMMIT");
-    let place = |sql: &str| sent.iter().position(|sent| sent.starts_with(sql));
-    assert!(place("RELEASE SAVEPOINT diesel_sharded") < place("COMMIT"));
-    set_total(videos.find(1), likes, 7).execute(conn).unwrap();
-    guarded(conn, "COMMIT");
+    assert_eq!(count(1, 1, conn), Ok(1));
+    guarded("COMMIT", conn, &|conn| {
+        drop(fold(videos).run(conn).unwrap())
+    });
+    let set = |conn: &mut Conn| set_total(videos.find(1), likes, 7).execute(conn);
+    guarded("COMMIT", conn, &|conn| assert_eq!(set(conn), Ok(1)));
     // No room was handed out yet.
     let bounded = RowCounter::of(likes, 1).never_above(7);
-    assert_eq!(bounded.add(-7, conn), Ok(true));
-    guarded(conn, "COMMIT");
+    guarded("COMMIT", conn, &|conn| {
+        assert_eq!(bounded.add(-7, conn), Ok(true))
+    });
     // A conflict.
     let mut other = Conn::connect(&database);
     other
@@ -188,30 +165,25 @@ fn a_guarded_transaction_leaves_autocommit_on() {
         .unwrap();
     conn.batch_execute("SET SESSION innodb_lock_wait_timeout = 1")
         .unwrap();
-    let set = set_total(videos.find(1), likes, 9).retry(RetryPolicy::never());
-    let error = diesel_sharded::Error::from(set.execute(conn).unwrap_err());
-    assert_matches!(error, diesel_sharded::Error::ConflictPersisted { .. });
-    guarded(conn, "ROLLBACK");
+    guarded("ROLLBACK", conn, &|conn| {
+        let set = set_total(videos.find(1), likes, 9).retry(RetryPolicy::never());
+        let error = diesel_sharded::Error::from(set.execute(conn).unwrap_err());
+        assert_matches!(error, diesel_sharded::Error::ConflictPersisted { .. });
+    });
     other.batch_execute("COMMIT").unwrap();
     // An error.
     conn.batch_execute("ALTER TABLE videos_shards RENAME TO away")
         .unwrap();
-    set_total(videos.find(1), likes, 9)
-        .execute(conn)
-        .unwrap_err();
-    guarded(conn, "ROLLBACK");
+    guarded("ROLLBACK", conn, &|conn| drop(set(conn).unwrap_err()));
     conn.batch_execute("ALTER TABLE away RENAME TO videos_shards")
         .unwrap();
-    one(conn);
+    assert_eq!(count(1, 1, conn), Ok(1));
     assert_eq!(servers::total(&mut other), 102);
 }
 
 /// MariaDB counts and claims the key by a transaction inside one statement. A `KILL QUERY` in the middle of it leaves nothing open.
 #[test]
 fn a_killed_count_leaves_no_key_and_no_transaction() {
-    use diesel::dsl::sql;
-    use diesel::sql_types::BigInt;
-
     if !servers::is("mariadb") {
         return; // MySQL has no such statement
     }
@@ -220,9 +192,7 @@ fn a_killed_count_leaves_no_key_and_no_transaction() {
         .unwrap();
     let connect = || Conn::connect(&database);
     let (mut holder, mut victim) = (connect(), connect());
-    let id_: i64 = diesel::select(sql::<BigInt>("CONNECTION_ID()"))
-        .get_result(&mut victim)
-        .unwrap();
+    let id_ = number!("CONNECTION_ID()", &mut victim);
     let count = |key: &str, conn: &mut Conn| {
         update(videos.find(1))
             .set(views.eq(views + 1))
@@ -240,8 +210,7 @@ fn a_killed_count_leaves_no_key_and_no_transaction() {
             "COUNT(*) FROM information_schema.innodb_trx WHERE trx_mysql_thread_id = {id_} \
              AND trx_state = 'LOCK WAIT'"
         );
-        let mut waits = || diesel::select(sql::<BigInt>(&waits)).get_result(&mut conn) == Ok(1_i64);
-        while !waits() {
+        while number!(&waits, &mut conn) == 0 {
             assert!(!counting.is_finished());
             // The server renews this table only if nobody has read it for 100 ms.
             std::thread::sleep(std::time::Duration::from_millis(150));
@@ -250,11 +219,9 @@ fn a_killed_count_leaves_no_key_and_no_transaction() {
         counting.join().unwrap()
     });
     assert!(killed.is_err(), "{killed:?}");
-    let open = sql::<BigInt>("@@in_transaction");
-    assert_eq!(diesel::select(open).get_result(&mut victim), Ok(0_i64));
+    assert_eq!(number!("@@in_transaction", &mut victim), 0);
     let keys = "COUNT(*) FROM diesel_sharded_idempotency_keys WHERE `key` = 'killed'";
-    let keys = sql::<BigInt>(keys);
-    assert_eq!(diesel::select(keys).get_result(&mut conn), Ok(0_i64));
+    assert_eq!(number!(keys, &mut conn), 0);
     holder.batch_execute("ROLLBACK").unwrap();
     assert_eq!(count("killed", &mut victim), Ok(1));
     assert_eq!(total_of(1, &mut conn), 102);
@@ -296,27 +263,17 @@ mod unsigned_parent {
         let row = (id.eq(1), hits.eq(u64::MAX - 10), likes.eq(5));
         insert!(pages, row, conn);
         for _ in 0..10 {
-            update(pages.find(1))
-                .set((hits.eq(hits + 3), likes.eq(likes + 1)))
-                .execute(conn)
-                .unwrap();
-            update(pages.find(1))
-                .set((hits.eq(hits - 2), likes.eq(likes - 1)))
-                .execute(conn)
-                .unwrap();
+            let changes = (hits.eq(hits + 3), likes.eq(likes + 1));
+            count!(pages.find(1), changes, conn);
+            let changes = (hits.eq(hits - 2), likes.eq(likes - 1));
+            count!(pages.find(1), changes, conn);
         }
         let totals = pages.select((hits.total(), likes.total()));
         assert_eq!(totals.first(conn), Ok((u64::MAX, 5_u32)));
-        update(pages.find(1))
-            .set(likes.eq(likes - 6))
-            .execute(conn)
-            .unwrap();
+        count!(pages.find(1), likes.eq(likes - 6), conn);
         let below_zero = pages.select(likes.total()).first::<u32>(conn);
         assert!(below_zero.is_err(), "{below_zero:?}");
-        update(pages.find(1))
-            .set(likes.eq(likes + 7))
-            .execute(conn)
-            .unwrap();
+        count!(pages.find(1), likes.eq(likes + 7), conn);
         let _ = fold(pages).run(conn).unwrap(); // after plain counts, before bounded ones
         let bounded = RowCounter::of(likes, 1).never_below(0).never_above(10);
         for (n, fits) in [
@@ -335,16 +292,10 @@ mod unsigned_parent {
             (folded.unfit, pages.select((hits, likes)).first(conn)),
             (vec![], Ok((u64::MAX, 5_u32)))
         );
-        update(pages.find(1))
-            .set(likes.eq(likes - 6))
-            .execute(conn)
-            .unwrap();
+        count!(pages.find(1), likes.eq(likes - 6), conn);
         let unfit = fold(pages).run(conn).unwrap().unfit;
         assert_eq!(unfit, [(1, Unfit::OutOfRange)]); // below zero
-        update(pages.find(1))
-            .set(likes.eq(likes + 7))
-            .execute(conn)
-            .unwrap();
+        count!(pages.find(1), likes.eq(likes + 7), conn);
         ShardsTable::of(pages).drop(conn).unwrap();
         assert_eq!(
             pages.select((hits, likes)).first(conn),

@@ -20,7 +20,7 @@ use diesel_sharded::shard_choice::ShardChoice;
 use diesel_sharded::{ShardsTable, Unfit, fold, update};
 use diesel_sharded_tests::schema::WholeVideo;
 use diesel_sharded_tests::schema::videos::dsl::*;
-use diesel_sharded_tests::{TestConnection, insert, until};
+use diesel_sharded_tests::{TestConnection, count, insert, number, pool, until};
 
 /// The crate that the cases test.
 use diesel_sharded as api;
@@ -64,7 +64,6 @@ fn rows_are_inserted_by_racing_snapshots() {
 /// Two keys that the database takes for one, in one batch: on a shard that is missing, and on one that is there.
 #[test]
 fn a_coalescer_adds_to_one_row_under_two_keys() {
-    use diesel::r2d2::{ConnectionManager, Pool};
     use diesel_sharded::RowCounter;
     use diesel_sharded::coalescer::Coalescer;
     use diesel_sharded_tests::schema::watchlists::dsl::{entries, name, watchlists};
@@ -81,8 +80,7 @@ fn a_coalescer_adds_to_one_row_under_two_keys() {
     ))
     .unwrap();
     insert!(watchlists, (name.eq("Home"), entries.eq(0)), &mut conn);
-    let pool = Pool::new(ConnectionManager::<Conn>::new(database.url())).unwrap();
-    let coalescer = Coalescer::new(pool).unwrap();
+    let coalescer = Coalescer::new(pool::<Conn>(database.url())).unwrap();
     for _ in 0..3 {
         for (key, n) in [("HOME", 2), ("home", 3), ("away", 5)] {
             coalescer
@@ -99,8 +97,7 @@ fn a_coalescer_adds_to_one_row_under_two_keys() {
 #[test]
 fn a_fold_waits_shortly_for_one_row() {
     let (database, mut conn) = servers::database();
-    let counted = update(videos.find(1)).set(views.eq(views + 1));
-    assert_eq!(counted.execute(&mut conn), Ok(1));
+    assert_eq!(count!(videos.find(1), views.eq(views + 1), &mut conn), 1);
     let bound = |conn: &mut Conn| {
         let bound = diesel::select(sql::<Text>("current_setting('lock_timeout')"));
         bound.get_result::<String>(conn).unwrap()
@@ -137,19 +134,13 @@ fn what_a_base_would_round_is_not_folded() {
     use diesel_sharded_tests::schema::measures::dsl::*;
     let (_database, mut conn) = servers::database();
     let tiny: bigdecimal::BigDecimal = "0.0000004".parse().unwrap();
-    update(measures)
-        .set(exact.eq(exact + &tiny))
-        .execute(&mut conn)
-        .unwrap();
+    count!(measures, exact.eq(exact + &tiny), &mut conn);
     // In a sum over the whole batch, this row would cancel out the other one.
     diesel::insert_into(measures)
         .values(id.eq(2))
         .execute(&mut conn)
         .unwrap();
-    update(measures.find(2))
-        .set(exact.eq(exact - &tiny))
-        .execute(&mut conn)
-        .unwrap();
+    count!(measures.find(2), exact.eq(exact - &tiny), &mut conn);
     let folded = fold(measures).run(&mut conn).unwrap();
     let unfit = folded.unfit.iter().map(|(key, _)| *key);
     assert_eq!((folded.parents, unfit.collect()), (0, vec![1, 2]));
@@ -181,8 +172,7 @@ fn a_count_by_key_is_one_statement_and_never_touches_the_parent() {
     let touches = |conn: &mut Conn| {
         conn.batch_execute("SELECT pg_stat_clear_snapshot()")
             .unwrap();
-        let read = sql::<BigInt>(&format!("touched FROM ({touched}) AS t"));
-        diesel::select(read).get_result::<i64>(conn).unwrap()
+        number!(&format!("touched FROM ({touched}) AS t"), conn)
     };
     // Statistics are sent when a connection ends.
     drop(conn);
@@ -271,16 +261,9 @@ mod uuid_key {
         ShardsTable::of(pages).create(conn).unwrap();
         let key = uuid::Uuid::new_v4();
         insert!(pages, (id.eq(key), hits.eq(0)), conn);
-        assert_eq!(
-            update(pages.find(key)).set(hits.eq(hits + 1)).execute(conn),
-            Ok(1)
-        );
-        assert_eq!(
-            update(pages.find(uuid::Uuid::nil()))
-                .set(hits.eq(hits + 1))
-                .execute(conn),
-            Ok(0)
-        );
+        assert_eq!(count!(pages.find(key), hits.eq(hits + 1), conn), 1);
+        let rows = pages.find(uuid::Uuid::nil());
+        assert_eq!(count!(rows, hits.eq(hits + 1), conn), 0);
         let counted = update(pages.filter(hits.total().ge(1)))
             .set(hits.eq(hits + 1))
             .returning((id, hits));

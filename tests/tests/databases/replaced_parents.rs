@@ -14,7 +14,7 @@ use diesel_sharded::retry::RetryPolicy;
 use diesel_sharded::shard_choice::ShardChoice;
 use diesel_sharded::{Counter, fold, update};
 use diesel_sharded_tests::schema::videos::dsl::*;
-use diesel_sharded_tests::{Database, TestConnection, insert, schema};
+use diesel_sharded_tests::{Database, TestConnection, count, insert, schema};
 
 /// How long each test runs: `SECONDS=60` for a long run.
 fn duration() -> Duration {
@@ -104,8 +104,7 @@ macro_rules! on_every_database {
                         let key = 100 + number;
                         insert!(videos, (id.eq(key), slug.eq(key.to_string()), title.eq(""), views.eq(10)), conn);
                         for _ in 0..3 {
-                            let count = update(videos.find(key)).set(views.eq(views + 1));
-                            assert_eq!(count.execute(conn), Ok(1));
+                            assert_eq!(count!(videos.find(key), views.eq(views + 1), conn), 1);
                         }
                         let total = videos.find(key).select(views.total());
                         assert_eq!(total.first::<i64>(conn), Ok(13), "round {round}");
@@ -128,8 +127,7 @@ macro_rules! on_every_database {
                     |number, round, conn| {
                         let (here, there) = (100 + number, 200 + number);
                         for (from, to) in [(here, there), (there, here)] {
-                            let count = update(videos.find(from)).set(views.eq(views + 1));
-                            assert_eq!(count.execute(conn), Ok(1));
+                            assert_eq!(count!(videos.find(from), views.eq(views + 1), conn), 1);
                             rename(from, to, conn);
                         }
                         let total = videos.find(here).select(views.total());

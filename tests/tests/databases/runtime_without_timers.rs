@@ -4,14 +4,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use diesel::prelude::*;
-use diesel::result::{DatabaseErrorKind, Error as DieselError};
 use diesel_async::sync_connection_wrapper::SyncConnectionWrapper;
 use diesel_async::{AsyncConnection, AsyncPgConnection, SimpleAsyncConnection};
 use diesel_sharded::asynchronous::{retry, update};
 use diesel_sharded::prelude::*;
 use diesel_sharded::retry::RetryPolicy;
-use diesel_sharded_tests::schema;
 use diesel_sharded_tests::schema::videos::dsl::*;
+use diesel_sharded_tests::{conflict, recording, schema};
 
 /// A runtime of one thread that can wait for sockets, and for nothing else.
 fn runtime() -> tokio::runtime::Runtime {
@@ -21,12 +20,11 @@ fn runtime() -> tokio::runtime::Runtime {
         .unwrap()
 }
 
-fn policy() -> RetryPolicy {
+/// With pauses of 20 ms.
+fn paused(policy: RetryPolicy) -> RetryPolicy {
     let delay = Duration::from_millis(20);
-    RetryPolicy::new()
-        .with_min_delay(delay)
-        .with_max_delay(delay)
-        .with_jitter(false)
+    let policy = policy.with_min_delay(delay).with_max_delay(delay);
+    policy.with_jitter(false)
 }
 
 #[test]
@@ -37,14 +35,11 @@ fn a_conflict_is_slept_on_and_tried_again_on_postgres() {
         let mut awaited = AsyncPgConnection::establish(database.url()).await.unwrap();
         let attempts = AtomicU32::new(0);
         let beside = AtomicU32::new(0);
-        let counting = retry::transaction(&mut awaited, policy(), async |conn| {
+        let counting = retry::transaction(&mut awaited, paused(RetryPolicy::new()), async |conn| {
             let count = update(videos.find(1)).set(views.eq(views + 1));
             count.execute(conn).await?;
             match attempts.fetch_add(1, Ordering::SeqCst) {
-                0..3 => Err(DieselError::DatabaseError(
-                    DatabaseErrorKind::SerializationFailure,
-                    Box::new(String::from("could not serialize access")),
-                )),
+                0..3 => Err(conflict()),
                 _ => Ok(()),
             }
         });
@@ -68,17 +63,12 @@ fn a_conflict_is_slept_on_and_tried_again_on_postgres() {
 fn a_busy_database_is_waited_for_on_sqlite() {
     let (database, mut conn) = schema::database::<SqliteConnection>();
     let conn = &mut conn;
-    let begin = |conn: &mut SqliteConnection, text: &str| {
+    let run = |conn: &mut SqliteConnection, text: &str| {
         diesel::connection::SimpleConnection::batch_execute(conn, text).unwrap();
     };
-    begin(conn, "BEGIN IMMEDIATE");
-    let met = std::sync::Arc::new(AtomicU32::new(0));
-    let policy = {
-        let met = met.clone();
-        policy().with_notify(move |_| {
-            met.fetch_add(1, Ordering::SeqCst);
-        })
-    };
+    run(conn, "BEGIN IMMEDIATE");
+    let (policy, met) = recording();
+    let policy = paused(policy);
     std::thread::scope(|scope| {
         let counting = scope.spawn(|| {
             runtime().block_on(async {
@@ -92,10 +82,10 @@ fn a_busy_database_is_waited_for_on_sqlite() {
                 count.retry(policy).execute(&mut awaited).await
             })
         });
-        while met.load(Ordering::SeqCst) < 2 && !counting.is_finished() {
+        while met.lock().unwrap().len() < 2 && !counting.is_finished() {
             std::thread::yield_now();
         }
-        begin(conn, "COMMIT");
+        run(conn, "COMMIT");
         assert_eq!(counting.join().unwrap(), Ok(1));
     });
     let total = videos.find(1).select(views.total()).first::<i64>(conn);

@@ -16,7 +16,7 @@ use diesel_sharded::retry::{self, RetryPolicy, Transaction};
 use diesel_sharded::{Conflict, Error, ShardsTable, update};
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::{
-    Database, TestConnection, assert_matches, edit, insert, recording, schema,
+    Database, TestConnection, assert_matches, count, insert, recording, schema,
 };
 
 /// The crate that the cases test.
@@ -170,46 +170,10 @@ fn table_locked_in_a_shared_cache() {
     );
 }
 
-/// Without foreign keys, as SQLite is by default, and with them.
-#[test]
-fn deleted_parents_leave_no_shards_with_foreign_keys_too() {
-    let (_database, mut conn, _) = impatient();
-    for foreign_keys in ["OFF", "ON"] {
-        conn.batch_execute(&format!("PRAGMA foreign_keys = {foreign_keys}"))
-            .unwrap();
-        let new = (id.eq(9), slug.eq("i"), title.eq("I"));
-        insert!(videos, new, &mut conn);
-        count(9, 5, &mut conn).unwrap();
-        edit!(videos.find(9), id.eq(8), &mut conn);
-        assert_eq!(total_of(8, &mut conn), 5);
-        diesel::delete(videos.find(8)).execute(&mut conn).unwrap();
-        let left = schema::videos_shards::table.count().get_result(&mut conn);
-        assert_eq!(left, Ok(0_i64));
-    }
-}
-
-mod collated {
-    diesel::table! {
-        pages (name) {
-            name -> Text,
-            hits -> BigInt,
-        }
-    }
-
-    #[derive(diesel_sharded::ShardedField)]
-    #[diesel(primary_key(name))]
-    #[expect(dead_code, reason = "the derive reads the fields' types")]
-    struct Page {
-        name: String,
-        #[sharded]
-        hits: i64,
-    }
-}
-
 /// The parent's key ignores case and the shards table's does not: the lookup compares as the parent does.
 #[test]
 fn a_key_of_another_collation() {
-    use self::collated::pages::dsl::{hits, name, pages};
+    use crate::shards_tables::pages::dsl::{hits, name, pages};
     let conn = &mut Conn::establish(":memory:").unwrap();
     conn.batch_execute(
         "CREATE TABLE pages (name TEXT COLLATE NOCASE PRIMARY KEY, hits BIGINT NOT NULL)",
@@ -218,16 +182,10 @@ fn a_key_of_another_collation() {
     ShardsTable::of(pages).create(conn).unwrap();
     insert!(pages, (name.eq("Home"), hits.eq(0)), conn);
     for key in ["HOME", "Home", "home", "HOME"] {
-        assert_eq!(
-            update(pages.find(key)).set(hits.eq(hits + 1)).execute(conn),
-            Ok(1),
-            "{key}"
-        );
+        assert_eq!(count!(pages.find(key), hits.eq(hits + 1), conn), 1, "{key}");
     }
-    let back = update(pages.find("hOME"))
-        .set(hits.eq(hits + 1))
-        .returning((name, hits))
-        .get_result(conn);
+    let count = update(pages.find("hOME")).set(hits.eq(hits + 1));
+    let back = count.returning((name, hits)).get_result(conn);
     assert_eq!(back, Ok(("Home".to_owned(), 5_i64)));
 }
 

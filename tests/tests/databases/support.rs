@@ -1,17 +1,40 @@
 //! What the cases begin with, on a connection and by an `api`.
 
-use std::sync::{Arc, Mutex};
+use std::fmt::Debug;
 use std::thread;
 
 use super::Conn;
 use super::api::update;
-use diesel::connection::InstrumentationEvent;
 use diesel::prelude::*;
+use diesel_sharded::Error;
 use diesel_sharded::backend::{BackendOf, Dialect, ShardedBackend};
 use diesel_sharded::prelude::*;
 use diesel_sharded::shard_choice::ShardChoice;
 use diesel_sharded_tests::schema::{self, videos};
 use diesel_sharded_tests::{Database, TestConnection, patient};
+use proptest::prelude::Strategy;
+use proptest::test_runner::{Config, TestCaseError, TestRunner};
+
+diesel::table! {
+    #[sql_name = "diesel_sharded_idempotency_keys"]
+    keys (key) {
+        key -> Binary,
+        fingerprint -> BigInt,
+        claim -> BigInt,
+        counted -> BigInt,
+        created -> BigInt,
+    }
+}
+
+pub fn number_of_keys(conn: &mut Conn) -> i64 {
+    keys::table.count().get_result(conn).unwrap()
+}
+
+/// Whether a request was refused since its key stands for another one.
+pub fn is_reused<T>(counted: QueryResult<T>) -> bool {
+    let error = counted.err().map(Error::from);
+    matches!(error, Some(Error::IdempotencyKeyReused))
+}
 
 /// Runs `work` on as many threads, each with a connection of its own; a panic in one is a panic here.
 pub fn on_threads(threads: i64, database: &Database, work: impl Fn(i64, &mut Conn) + Sync) {
@@ -24,19 +47,38 @@ pub fn on_threads(threads: i64, database: &Database, work: impl Fn(i64, &mut Con
     });
 }
 
-/// The value that `work` returns, and the statements that it sends.
-pub fn sent<T>(conn: &mut Conn, work: impl FnOnce(&mut Conn) -> T) -> (T, Vec<String>) {
-    let sent = Arc::new(Mutex::new(vec![]));
-    let sending = Arc::clone(&sent);
-    conn.set_instrumentation(move |event: InstrumentationEvent<'_>| {
-        if let InstrumentationEvent::StartQuery { query, .. } = event {
-            sending.lock().unwrap().push(query.to_string());
+/// Eight writers count 20 times each on what was `first`, and read a total at each count: their own count and those read before are in it.
+pub fn totals_rise(
+    first: i64,
+    database: &Database,
+    count_and_read: impl Fn(i64, &mut Conn) -> i64 + Sync,
+) {
+    on_threads(8, database, |writer, conn| {
+        let mut last = first;
+        for _ in 0..20 {
+            let total = count_and_read(writer, conn);
+            assert!(total > last, "{total} after {last}");
+            last = total;
         }
     });
-    let done = work(conn);
-    conn.set_instrumentation(|_: InstrumentationEvent<'_>| {});
-    let sent = std::mem::take(&mut *sent.lock().unwrap());
-    (done, sent)
+}
+
+/// Runs `test` with so many cases, or as many times more as `HOSTILE` says.
+pub fn for_all<S: Strategy<Value: Debug>>(
+    cases: u32,
+    strategy: S,
+    test: impl Fn(S::Value) -> Result<(), TestCaseError>,
+) {
+    let times = std::env::var("HOSTILE").map_or(1, |times| times.parse().unwrap());
+    let config = Config {
+        cases: cases * times,
+        failure_persistence: None,
+        max_shrink_iters: 500,
+        ..Config::default()
+    };
+    if let Err(error) = TestRunner::new(config).run(&strategy, test) {
+        panic!("{error}");
+    }
 }
 
 /// A database with the library's own tables too.
@@ -69,6 +111,15 @@ pub fn count(video: i64, n: i64, conn: &mut Conn) -> QueryResult<usize> {
     update(videos::table.find(video))
         .set(videos::views.eq(videos::views + n))
         .execute(conn)
+}
+
+/// The views of all videos.
+pub fn totals(conn: &mut Conn) -> Vec<i64> {
+    videos::table
+        .order(videos::id)
+        .select(videos::views.total())
+        .load(conn)
+        .unwrap()
 }
 
 /// The views of a video.

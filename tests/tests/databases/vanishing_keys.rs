@@ -7,14 +7,13 @@ use std::time::{Duration, Instant};
 
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
-use diesel::r2d2::{ConnectionManager, Pool};
 use diesel::result::{DatabaseErrorKind, Error as DieselError};
 use diesel_sharded::coalescer::Coalescer;
 use diesel_sharded::retry::RetryPolicy;
 use diesel_sharded::shard_choice::ShardChoice;
 use diesel_sharded::{Conflict, Counter, Error, RowCounter, update};
 use diesel_sharded_tests::schema::videos::dsl::*;
-use diesel_sharded_tests::{Database, TestConnection, assert_matches, schema};
+use diesel_sharded_tests::{Database, TestConnection, assert_matches, pool, schema};
 
 /// How long the keys keep changing.
 const WHILE: Duration = Duration::from_secs(5);
@@ -45,9 +44,7 @@ macro_rules! on {
             #[test]
             fn no_error_escapes_from_counts() {
                 let (database, _) = database();
-                let pool = Pool::builder().max_size(2).min_idle(Some(0));
-                let pool = pool.build(ConnectionManager::<Conn>::new(database.url())).unwrap();
-                let coalescer = Coalescer::new(pool).unwrap();
+                let coalescer = Coalescer::new(pool::<Conn>(database.url())).unwrap();
                 let (stop, changes) = (&AtomicBool::new(false), &AtomicU64::new(0));
                 let (database, coalescer) = (&database, &coalescer);
                 thread::scope(|scope| {
@@ -94,27 +91,24 @@ macro_rules! on {
 
             type Operation = fn(&mut Conn, &Coalescer<Conn>, u64) -> Result<(), Error>;
 
-            /// All with a shard of its own at each count, so that most create one.
+            /// A count with a shard of its own, so that most create one.
+            macro_rules! count {
+                ($rows:expr) => {
+                    update($rows).set(views.eq(views + 1)).shard_choice(ShardChoice::Random)
+                };
+            }
+
             const OPERATIONS: [(&str, Operation); 9] = [
-                ("by key", |conn, _, _| {
-                    let count = update(videos.find(1)).set(views.eq(views + 1));
-                    let count = count.shard_choice(ShardChoice::Random);
-                    Ok(count.execute(conn).map(drop)?)
-                }),
+                ("by key", |conn, _, _| Ok(count!(videos.find(1)).execute(conn).map(drop)?)),
                 ("by a key that is renamed", |conn, _, _| {
-                    let count = update(videos.find(20)).set(views.eq(views + 1));
-                    let count = count.shard_choice(ShardChoice::Random);
-                    Ok(count.execute(conn).map(drop)?)
+                    Ok(count!(videos.find(20)).execute(conn).map(drop)?)
                 }),
                 ("by a filter", |conn, _, _| {
-                    let count = update(videos.filter(id.le(20))).set(views.eq(views + 1));
-                    let count = count.shard_choice(ShardChoice::Random);
-                    Ok(count.execute(conn).map(drop)?)
+                    Ok(count!(videos.filter(id.le(20))).execute(conn).map(drop)?)
                 }),
                 ("rows back", |conn, _, _| {
-                    let count = update(videos.filter(slug.ne("z"))).set(views.eq(views + 1));
-                    let count = count.shard_choice(ShardChoice::Random);
-                    let rows: QueryResult<Vec<i64>> = count.returning(views).get_results(conn);
+                    let count = count!(videos.filter(slug.ne("z"))).returning(views);
+                    let rows: QueryResult<Vec<i64>> = count.get_results(conn);
                     Ok(rows.map(drop)?)
                 }),
                 ("one row", |conn, _, _| {
@@ -129,9 +123,7 @@ macro_rules! on {
                     }
                 }),
                 ("with an idempotency key", |conn, _, number| {
-                    let count = update(videos.find(1)).set(views.eq(views + 1));
-                    let count = count.shard_choice(ShardChoice::Random);
-                    let count = count.idempotency_key(number.to_string());
+                    let count = count!(videos.find(1)).idempotency_key(number.to_string());
                     Ok(count.execute(conn).map(drop)?)
                 }),
                 ("coalesced", |_, coalescer, number| {
@@ -150,11 +142,9 @@ macro_rules! on {
                 )
                 .unwrap();
                 let policy = || RetryPolicy::new().with_attempts(3).with_min_delay(Duration::from_millis(1));
-                let by_key = update(videos.find(1)).set(views.eq(views + 1)).retry(policy());
-                let by_filter = update(videos.filter(slug.eq("a"))).set(views.eq(views + 1));
-                let by_filter = by_filter.retry(policy());
-                let once = update(videos.find(1)).set(views.eq(views + 1)).retry(policy());
-                let once = once.idempotency_key("a");
+                let by_key = count!(videos.find(1)).retry(policy());
+                let by_filter = count!(videos.filter(slug.eq("a"))).retry(policy());
+                let once = count!(videos.find(1)).retry(policy()).idempotency_key("a");
                 for failed in [by_key.execute(&mut conn), by_filter.execute(&mut conn), once.execute(&mut conn)] {
                     let error = Error::from(failed.unwrap_err());
                     assert!(error.to_string().contains("another"), "{error}");

@@ -13,7 +13,7 @@ use diesel_sharded::prelude::*;
 use diesel_sharded::retry::{self, RetryPolicy};
 use diesel_sharded::{Counter, MIGRATIONS, fold, update};
 use diesel_sharded_tests::schema::videos::dsl::*;
-use diesel_sharded_tests::{Database, TestConnection, schema};
+use diesel_sharded_tests::{Database, TestConnection, count, schema};
 
 /// The block of the page that begins with the comment `# DATABASE:`.
 fn lines_of(database: &str) -> String {
@@ -80,11 +80,9 @@ macro_rules! on {
 
             /// Counts, folds and deletions do what they did before.
             fn go_on(conn: &mut Conn) {
-                let counted = update(videos.find(7)).set(views.eq(views + 1)).execute(conn);
-                assert_eq!(counted, Ok(1));
+                assert_eq!(count!(videos.find(7), views.eq(views + 1), conn), 1);
                 fold(videos).run(conn).unwrap();
-                let counted = update(videos).set(views.eq(views + 1)).execute(conn);
-                assert_eq!(counted, Ok(20));
+                assert_eq!(count!(videos, views.eq(views + 1), conn), 20);
                 assert_eq!(totals(conn)[6], (7, EACH + 2));
                 conn.batch_execute("DELETE FROM videos WHERE id = 7").unwrap();
                 let left = schema::videos_shards::table

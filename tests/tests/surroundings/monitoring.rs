@@ -5,12 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
-use diesel::r2d2::{ConnectionManager, Pool};
 use diesel_migrations::MigrationHarness;
 use diesel_sharded::cached::{Cached, MokaCache};
 use diesel_sharded::coalescer::Coalescer;
@@ -19,7 +17,7 @@ use diesel_sharded::retry::{self, RetryPolicy};
 use diesel_sharded::{MIGRATIONS, RowCounter, fold, update};
 use diesel_sharded_tests::prometheus::{Prometheus, promtool};
 use diesel_sharded_tests::schema::videos::{self, dsl::*};
-use diesel_sharded_tests::{Database, TestConnection, schema};
+use diesel_sharded_tests::{Database, TestConnection, count, pool, schema, until};
 use metrics_exporter_prometheus::PrometheusBuilder;
 use serde_json::Value;
 
@@ -170,20 +168,14 @@ const RARE: [&str; 4] = [
 /// Uses most of the library once.
 fn use_it(database: &Database, conn: &mut SqliteConnection, other: &mut SqliteConnection) {
     let views_of_1 = RowCounter::of(videos::views, 1);
-    update(videos.find(1))
-        .set(views.eq(views + 1))
-        .execute(conn)
-        .unwrap();
-    retry::transaction(conn, RetryPolicy::new(), |conn| {
-        update(videos.find(2))
-            .set(views.eq(views + 1))
-            .execute(conn)
-    })
-    .unwrap();
+    let count_2 = |conn: &mut SqliteConnection| {
+        let count = update(videos.find(2)).set(views.eq(views + 1));
+        count.execute(conn)
+    };
+    count!(videos.find(1), views.eq(views + 1), conn);
+    retry::transaction(conn, RetryPolicy::new(), count_2).unwrap();
 
-    let manager = ConnectionManager::<SqliteConnection>::new(database.url());
-    let pool = Pool::builder().max_size(2).build(manager).unwrap();
-    let coalescer = Coalescer::new(pool).unwrap();
+    let coalescer = Coalescer::new(pool::<SqliteConnection>(database.url())).unwrap();
     assert_eq!(coalescer.add(&views_of_1, 1).unwrap(), 1);
     coalescer.close().unwrap();
 
@@ -196,28 +188,16 @@ fn use_it(database: &Database, conn: &mut SqliteConnection, other: &mut SqliteCo
         .every(Duration::from_millis(20))
         .start(move || SqliteConnection::establish(&url))
         .unwrap();
-    let began = Instant::now();
-    while folder.stats().passes < 2 {
-        assert!(began.elapsed() < Duration::from_secs(20));
-        thread::sleep(Duration::from_millis(5));
-    }
+    until("it has folded twice", || folder.stats().passes >= 2);
     drop(folder);
 
     // Both meet a lock that nobody releases in time.
     conn.batch_execute("PRAGMA busy_timeout = 1").unwrap();
     other.batch_execute("BEGIN IMMEDIATE").unwrap();
     let twice = RetryPolicy::new().with_attempts(2);
-    let refused = update(videos.find(1))
-        .set(views.eq(views + 1))
-        .retry(twice.clone())
-        .execute(conn);
-    refused.unwrap_err();
-    retry::transaction(conn, twice, |conn| {
-        update(videos.find(2))
-            .set(views.eq(views + 1))
-            .execute(conn)
-    })
-    .unwrap_err();
+    let refused = update(videos.find(1)).set(views.eq(views + 1));
+    refused.retry(twice.clone()).execute(conn).unwrap_err();
+    retry::transaction(conn, twice, count_2).unwrap_err();
     other.batch_execute("ROLLBACK").unwrap();
     conn.batch_execute("PRAGMA busy_timeout = 5000").unwrap();
 }
@@ -250,11 +230,9 @@ fn a_prometheus_answers_all_queries() {
         assert_eq!(!is_there, RARE.contains(&&**metric), "{metric}: {page}");
     }
     // A rate needs two scrapes.
-    let began = Instant::now();
-    while !has_result(&prometheus.query("rate(diesel_sharded_updates_total[1m])")) {
-        assert!(began.elapsed() < Duration::from_secs(30));
-        thread::sleep(Duration::from_millis(100));
-    }
+    until("it has scraped twice", || {
+        has_result(&prometheus.query("rate(diesel_sharded_updates_total[1m])"))
+    });
     for query in [dashboard(), alerts()].concat() {
         let answer = prometheus.query(&query);
         assert!(answer.contains("\"success\""), "{query}: {answer}");

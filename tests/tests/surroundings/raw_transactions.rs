@@ -19,7 +19,7 @@ macro_rules! cases {
 
             type Conn = $conn;
 
-            mod cases;
+            pub mod cases;
         }
     )+};
 }

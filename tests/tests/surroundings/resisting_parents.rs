@@ -6,7 +6,7 @@ use diesel::prelude::*;
 use diesel_sharded::prelude::*;
 use diesel_sharded::{Error, RowCounter, Unfit, fold, reset, set_total, update, verify};
 use diesel_sharded_tests::schema::{self, comments, videos::dsl::*};
-use diesel_sharded_tests::{Database, TestConnection};
+use diesel_sharded_tests::{Database, TestConnection, count};
 
 macro_rules! on_every_database {
     ($($name:ident: $conn:ty;)+) => {$(
@@ -18,8 +18,7 @@ macro_rules! on_every_database {
             /// Video 2 with a total of 210: 200 and 10 on shards.
             fn counted() -> (Database, Conn) {
                 let (database, mut conn) = schema::database::<Conn>();
-                let count = update(videos.find(2)).set(views.eq(views + 10));
-                assert_eq!(count.execute(&mut conn), Ok(1));
+                assert_eq!(count!(videos.find(2), views.eq(views + 10), &mut conn), 1);
                 (database, conn)
             }
 
@@ -45,8 +44,7 @@ macro_rules! on_every_database {
                     assert_eq!(total(conn), before, "{operation}");
                 };
                 // In a batch with others, which are folded.
-                let count = update(videos.find(3)).set(views.eq(views + 1));
-                assert_eq!(count.execute(conn), Ok(1));
+                assert_eq!(count!(videos.find(3), views.eq(views + 1), conn), 1);
                 let folded = fold(videos).run(conn).unwrap();
                 let [(2, reason)] = &folded.unfit[..] else {
                     panic!("{folded:?}")
@@ -71,8 +69,7 @@ macro_rules! on_every_database {
                 let repair = verify(videos.find(2), views, recount).repair(conn);
                 check("repair", unfit(repair), conn);
                 // Counting goes on.
-                let count = update(videos.find(2)).set(views.eq(views + 1));
-                assert_eq!(count.execute(conn), Ok(1));
+                assert_eq!(count!(videos.find(2), views.eq(views + 1), conn), 1);
                 assert_eq!(total(conn), before + 1);
             }
 
@@ -154,8 +151,7 @@ macro_rules! postgres {
         fn a_trigger_counts_on_a_row_that_is_being_folded() {
             let (_database, mut conn) = counted();
             let conn = &mut conn;
-            let count = update(videos.find(3)).set(views.eq(views + 10));
-            assert_eq!(count.execute(conn), Ok(1));
+            assert_eq!(count!(videos.find(3), views.eq(views + 10), conn), 1);
             conn.batch_execute(
                 "CREATE FUNCTION roll_up() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
                      UPDATE videos_shards SET views = views + 1 WHERE id = 3; RETURN NULL; END $$;
@@ -226,8 +222,7 @@ macro_rules! postgres {
                 .unwrap();
                 ShardsTable::of(pages).create(conn).unwrap();
                 for key in ["ab", "abcdefgh"] {
-                    let count = update(pages.find(key)).set(hits.eq(hits + 1));
-                    assert_eq!(count.execute(conn), Ok(1));
+                    assert_eq!(count!(pages.find(key), hits.eq(hits + 1), conn), 1);
                 }
                 let count = update(pages).set(hits.eq(hits + 1)).returning(hits);
                 assert_eq!(count.get_results(conn), Ok(vec![2_i64, 2]));
@@ -302,8 +297,7 @@ macro_rules! sqlite {
         fn a_trigger_counts_on_a_row_that_is_being_folded() {
             let (_database, mut conn) = counted();
             let conn = &mut conn;
-            let count = update(videos.find(2)).set(likes.eq(likes + 10));
-            assert_eq!(count.execute(conn), Ok(1));
+            assert_eq!(count!(videos.find(2), likes.eq(likes + 10), conn), 1);
             let likes_too = "UPDATE videos_shards SET likes = likes + 1 WHERE id = NEW.id";
             conn.batch_execute(&format!(
                 "CREATE TRIGGER likes_too AFTER UPDATE OF views ON videos BEGIN {likes_too}; END"

@@ -4,9 +4,9 @@ use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel_sharded::prelude::*;
 use diesel_sharded::update;
-use diesel_sharded_tests::role::{Privilege, Role};
+use diesel_sharded_tests::role::Role;
 use diesel_sharded_tests::schema::videos::dsl::*;
-use diesel_sharded_tests::{Database, TestConnection, schema};
+use diesel_sharded_tests::{Database, schema};
 
 /// Videos 2 and 3 are of the channel that the role owns, video 1 is of none.
 const POLICIES: &str = "ALTER TABLE videos ENABLE ROW LEVEL SECURITY;
@@ -29,10 +29,7 @@ fn database(policies: &[&str]) -> (Database, PgConnection) {
 }
 
 fn counting_role<'a>(database: &'a Database, conn: &mut PgConnection) -> (Role<'a>, PgConnection) {
-    let privileges = Privilege::of_sections(&["Counting"], &conn.version());
-    let role = Role::with(database, &privileges);
-    let own = PgConnection::establish(&role.url()).unwrap();
-    (role, own)
+    Role::acting(&["Counting"], |_| false, database, conn)
 }
 
 fn count(video: i64, conn: &mut PgConnection) -> QueryResult<usize> {

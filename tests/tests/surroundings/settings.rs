@@ -46,22 +46,6 @@ mod mysql {
 
     mod cases;
 
-    /// InnoDB has no foreign keys to a partitioned table: the shards table is refused when it is created.
-    #[test]
-    fn a_partitioned_parent_is_refused() {
-        use diesel::connection::SimpleConnection;
-        use diesel_sharded::ShardsTable;
-        use diesel_sharded_tests::schema;
-
-        let (_database, mut conn) = schema::database::<Conn>();
-        let shards = ShardsTable::of(schema::videos::table);
-        shards.drop(&mut conn).unwrap();
-        let partition = "ALTER TABLE videos DROP INDEX slug; ALTER TABLE videos PARTITION BY HASH (id) PARTITIONS 2";
-        conn.batch_execute(partition).unwrap();
-        let refused = shards.create(&mut conn).unwrap_err().to_string();
-        assert!(refused.contains("oreign key"), "{refused}");
-    }
-
     /// Formats of the binary log, on a server that keeps one.
     #[test]
     fn every_operation_is_logged_or_refused() {

@@ -24,35 +24,28 @@ const CHILDREN: i64 = 4;
 /// How often each child does it, each time with another key.
 const KEYS: i64 = 50;
 
-#[path = "."]
-mod postgres {
-    type Conn = diesel::PgConnection;
-    const SETTINGS: &str = "SELECT 1";
-    fn database_of_child(url: &str) -> &str {
-        url
-    }
-    #[path = "inherited.rs"]
-    pub mod inherited;
-    #[path = "operations.rs"]
-    pub mod operations;
-    #[path = "storm.rs"]
-    pub mod storm;
+/// Connections to a server, which children make by themselves.
+macro_rules! on_server {
+    ($name:ident: $conn:ty) => {
+        #[path = "."]
+        mod $name {
+            type Conn = $conn;
+            const SETTINGS: &str = "SELECT 1";
+            fn database_of_child(url: &str) -> &str {
+                url
+            }
+            #[path = "inherited.rs"]
+            pub mod inherited;
+            #[path = "operations.rs"]
+            pub mod operations;
+            #[path = "storm.rs"]
+            pub mod storm;
+        }
+    };
 }
 
-#[path = "."]
-mod mysql {
-    type Conn = diesel::MysqlConnection;
-    const SETTINGS: &str = "SELECT 1";
-    fn database_of_child(url: &str) -> &str {
-        url
-    }
-    #[path = "inherited.rs"]
-    pub mod inherited;
-    #[path = "operations.rs"]
-    pub mod operations;
-    #[path = "storm.rs"]
-    pub mod storm;
-}
+on_server!(postgres: diesel::PgConnection);
+on_server!(mysql: diesel::MysqlConnection);
 
 #[path = "."]
 mod sqlite {

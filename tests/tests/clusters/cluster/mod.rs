@@ -25,6 +25,18 @@ pub use self::stripes::stripes_keep_processes_apart;
 pub use self::thousands::thousands_of_folds_sets_and_exchanges;
 pub use self::writers::writers_on_all_nodes;
 
+/// Makes tests of these functions, each on a cluster, and prints what they measure.
+macro_rules! tests {
+    ($($(#[$attribute:meta])* $test:ident on $cluster:expr;)+) => {$(
+        $(#[$attribute])*
+        #[test]
+        fn $test() {
+            println!("{:?}", cluster::$test(&$cluster));
+        }
+    )+};
+}
+pub(crate) use tests;
+
 diesel::table! {
     tokens (id) {
         id -> BigInt,

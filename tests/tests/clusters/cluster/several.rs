@@ -5,16 +5,14 @@ use std::thread;
 
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
-use diesel::r2d2::{ConnectionManager, Pool};
-use diesel::sql_types::BigInt;
 use diesel_sharded::coalescer::Coalescer;
 use diesel_sharded::prelude::*;
 use diesel_sharded::retry;
 use diesel_sharded::shard_choice::{ShardChoice, Stripe};
 use diesel_sharded::{Error, RowCounter, fold, set_total, update};
-use diesel_sharded_tests::assert_matches;
 use diesel_sharded_tests::cluster::{Cluster, NODES};
 use diesel_sharded_tests::schema::videos::dsl::*;
+use diesel_sharded_tests::{assert_matches, number, pool};
 
 use super::{Stop, on_all_nodes, patient, prepare, tokens};
 
@@ -76,12 +74,8 @@ pub fn transactions_of_several_statements_beside_writers(cluster: &impl Cluster)
     Stripe::new(1, NODES as u16).unwrap().set_global();
     // All others are guarded in the processes that have a stripe.
     beside_writers(&|node| {
-        let pool = Pool::builder()
-            .max_size(2)
-            .build(ConnectionManager::new(cluster.url(node)))
-            .unwrap();
-        let coalescer: Coalescer<MysqlConnection> =
-            Coalescer::builder(pool).retry(patient()).build().unwrap();
+        let coalescer = Coalescer::builder(pool::<MysqlConnection>(&cluster.url(node)));
+        let coalescer = coalescer.retry(patient()).build().unwrap();
         let conn = &mut cluster.connect(node);
         for round in 0..ROUNDS {
             for video in 1..=3 {
@@ -136,12 +130,7 @@ fn what_follows_a_lost_transaction_is_not_committed(conn: &mut MysqlConnection) 
     let error = Error::from(lost.unwrap_err());
     assert_matches!(error, Error::TransactionAborted);
     assert_eq!(tokens::table.count().get_result(conn), Ok(0_i64));
-    assert_eq!(autocommit(conn), 1);
-}
-
-fn autocommit(conn: &mut MysqlConnection) -> i64 {
-    let autocommit = diesel::dsl::sql::<BigInt>("@@autocommit");
-    diesel::select(autocommit).get_result(conn).unwrap()
+    assert_eq!(number!("@@autocommit", conn), 1);
 }
 
 fn one_view(video: i64, conn: &mut MysqlConnection) {

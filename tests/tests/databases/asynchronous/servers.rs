@@ -1,11 +1,9 @@
 //! Tests that need a server with many writers.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
-use diesel::r2d2::{ConnectionManager, Pool};
 use diesel_async::RunQueryDsl;
 use diesel_async::async_connection_wrapper::AsyncConnectionWrapper;
 use diesel_migrations::MigrationHarness;
@@ -13,51 +11,14 @@ use diesel_sharded::asynchronous::{retry, update};
 use diesel_sharded::coalescer::Coalescer;
 use diesel_sharded::prelude::*;
 use diesel_sharded::retry::Isolation;
-use diesel_sharded::{Conflict, Error, MIGRATIONS, RowCounter};
+use diesel_sharded::{Error, MIGRATIONS, RowCounter};
 use diesel_sharded_tests::own_server::OwnServer;
 use diesel_sharded_tests::schema::videos::dsl::*;
-use diesel_sharded_tests::{assert_matches, recording, schema};
-use tokio::sync::Barrier;
+use diesel_sharded_tests::{assert_matches, pool, schema};
 
+use super::super::until;
 use super::tasks::{connect, database, total};
 use super::{Blocking, Conn, MAINTENANCE, SERVER};
-
-/// Two transactions lock two rows in opposite order; the one that the database ends is retried.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_deadlock_is_tried_again() {
-    let (database, mut conn) = database();
-    let (policy, met) = recording();
-    let both_hold_one = std::sync::Arc::new(Barrier::new(2));
-    let tasks = [[2, 3], [3, 2]].map(|rows| {
-        let (url, policy) = (database.url().to_owned(), policy.clone());
-        let both_hold_one = both_hold_one.clone();
-        tokio::spawn(async move {
-            let conn = &mut connect(&url).await.unwrap();
-            let first = AtomicBool::new(true);
-            let done: QueryResult<usize> = retry::transaction(conn, policy, async |conn| {
-                let rename = diesel::update(videos.find(rows[0])).set(title.eq("x"));
-                rename.execute(conn).await?;
-                if first.swap(false, Ordering::SeqCst) {
-                    both_hold_one.wait().await;
-                }
-                let rename = diesel::update(videos.find(rows[1])).set(title.eq("x"));
-                rename.execute(conn).await?;
-                update(videos.find(1))
-                    .set(views.eq(views + 1))
-                    .execute(conn)
-                    .await
-            })
-            .await;
-            assert_eq!(done, Ok(1));
-        })
-    });
-    for task in tasks {
-        task.await.unwrap();
-    }
-    let met = met.lock().unwrap();
-    assert!(met.contains(&Conflict::Deadlock), "{met:?}");
-    assert_eq!(total(&mut conn), 102);
-}
 
 /// All statements of a transaction see what the first one saw, or each what was committed before it.
 #[tokio::test]
@@ -90,9 +51,7 @@ async fn a_coalescer_without_a_c_library() {
     let (database, mut conn) = database();
     let url = database.url().to_owned();
     let built = tokio::task::spawn_blocking(move || {
-        let manager = ConnectionManager::<AsyncConnectionWrapper<Conn>>::new(url);
-        let pool = Pool::builder().max_size(2).min_idle(Some(0));
-        Coalescer::new(pool.build(manager).unwrap()).unwrap()
+        Coalescer::new(pool::<AsyncConnectionWrapper<Conn>>(&url)).unwrap()
     });
     let coalescer = built.await.unwrap();
     let tasks: Vec<_> = (0..2_000)
@@ -148,12 +107,8 @@ fn server_to_stop() -> (OwnServer, String, Blocking) {
 async fn a_deadline_passes_while_the_server_is_stopped() {
     const DEADLINE: Duration = Duration::from_millis(500);
     let (server, url, mut conn) = server_to_stop();
-    let manager = ConnectionManager::<Blocking>::new(&url);
-    let pool = Pool::builder().max_size(1).min_idle(Some(0));
-    let coalescer = Coalescer::builder(pool.build(manager).unwrap())
-        .deadline(DEADLINE)
-        .build()
-        .unwrap();
+    let coalescer = Coalescer::builder(pool::<Blocking>(&url)).deadline(DEADLINE);
+    let coalescer = coalescer.build().unwrap();
     let counter = RowCounter::of(views, 1);
     assert_eq!(coalescer.add_async(&counter, 1).await.unwrap(), 1);
     server.pause();
@@ -173,11 +128,7 @@ async fn a_deadline_passes_while_the_server_is_stopped() {
     );
     server.resume();
     let told = coalescer.add_async(&counter, 100).await;
-    let patience = Instant::now() + Duration::from_secs(300);
-    while total(&mut conn) != 202 {
-        assert!(Instant::now() < patience, "{} {told:?}", total(&mut conn));
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    until("all are counted", || total(&mut conn) == 202).await;
     assert_eq!(told.unwrap(), 1);
 }
 

@@ -7,8 +7,6 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use diesel::connection::SimpleConnection;
-use diesel::r2d2::{ConnectionManager, Pool};
-use diesel::result::{DatabaseErrorKind, Error as DieselError};
 use diesel::{ConnectionResult, ExpressionMethods, QueryDsl, QueryResult};
 use diesel_async::pooled_connection::{
     AsyncDieselConnectionManager, ManagerConfig, RecyclingMethod, bb8, deadpool, mobc,
@@ -19,12 +17,12 @@ use diesel_sharded::coalescer::{Coalescer, CoalescerBuilder};
 use diesel_sharded::prelude::*;
 use diesel_sharded::retry::{Isolation, RetryPolicy};
 use diesel_sharded::{Error, RowCounter};
-use diesel_sharded_tests::Database;
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::schema::{self, Video};
+use diesel_sharded_tests::{Database, conflict, pool};
 use tokio::task::JoinHandle;
 
-use super::super::{Dropped, polled};
+use super::super::{Dropped, polled, until};
 use super::{Backend, Blocking, Conn, LOCK, SETUP, others};
 
 pub fn database() -> (Database, Blocking) {
@@ -67,15 +65,11 @@ pub fn total(conn: &mut Blocking) -> i64 {
 /// Counts video 1, in one of six ways.
 async fn count(conn: &mut Conn, way: usize) -> QueryResult<()> {
     let its_slug = String::from("a");
+    let by_key = || update(videos.find(1)).set(views.eq(views + 1));
+    let by_slug = || update(videos.filter(slug.eq(&its_slug))).set(views.eq(views + 1));
     let counted = match way {
-        0 => {
-            let count = update(videos.find(1)).set(views.eq(views + 1));
-            count.execute(conn).await?
-        }
-        1 => {
-            let count = update(videos.filter(slug.eq(&its_slug))).set(views.eq(views + 1));
-            count.execute(conn).await?
-        }
+        0 => by_key().execute(conn).await?,
+        1 => by_slug().execute(conn).await?,
         2 => {
             let video = Video {
                 id: 1,
@@ -86,13 +80,9 @@ async fn count(conn: &mut Conn, way: usize) -> QueryResult<()> {
             let count = update(&video).set(views.eq(views + 1));
             count.execute(conn).await?
         }
-        3 => {
-            let count = update(videos.filter(slug.eq(&its_slug))).set(views.eq(views + 1));
-            count.into_boxed::<Backend>().execute(conn).await?
-        }
+        3 => by_slug().into_boxed::<Backend>().execute(conn).await?,
         4 => {
-            let count = update(videos.find(1)).set(views.eq(views + 1));
-            let read: i64 = count.returning(views).get_result::<i64>(conn).await?;
+            let read: i64 = by_key().returning(views).get_result::<i64>(conn).await?;
             usize::from(read > 100)
         }
         _ => {
@@ -118,10 +108,9 @@ where
             let get = get.clone();
             tokio::spawn(async move {
                 let mut conn = get().await;
-                let patient = RetryPolicy::new().with_deadline(Duration::from_secs(600));
                 match task % 7 {
                     6 => {
-                        let counted = retry::transaction(&mut *conn, patient, async |conn| {
+                        let counted = retry::transaction(&mut *conn, patient(), async |conn| {
                             count(conn, 0).await
                         });
                         counted.await
@@ -160,11 +149,10 @@ thousand_tasks_on! {
 
 /// Waits until no more than so many connections are left to the database.
 async fn settled(connections: i64, database: &Database, conn: &mut Blocking) {
-    let patience = Instant::now() + Duration::from_secs(300);
-    while others(database, conn) > connections {
-        assert!(Instant::now() < patience, "connections are left open");
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
+    until("the others are gone", || {
+        others(database, conn) <= connections
+    })
+    .await;
 }
 
 /// One of ten operations; returns how much it has counted on video 1.
@@ -319,17 +307,9 @@ async fn a_dropped_future_with_a_key_is_asked_again() {
     }
 }
 
-fn r2d2_pool(database: &Database) -> Pool<ConnectionManager<Blocking>> {
-    let manager = ConnectionManager::<Blocking>::new(database.url());
-    let pool = Pool::builder().max_size(2).min_idle(Some(0));
-    pool.build(manager).unwrap()
-}
-
 /// Retries for as long as a test may hold a lock.
 fn patient() -> RetryPolicy {
-    RetryPolicy::new()
-        .with_deadline(Duration::from_secs(600))
-        .with_attempts(u32::MAX)
+    diesel_sharded_tests::patient().with_attempts(u32::MAX)
 }
 
 fn views_of(video: i64) -> RowCounter<views> {
@@ -338,7 +318,7 @@ fn views_of(video: i64) -> RowCounter<views> {
 
 /// One whose deadline a starved machine does not reach.
 fn coalescer(database: &Database) -> CoalescerBuilder<Blocking> {
-    let builder = Coalescer::builder(r2d2_pool(database)).retry(patient());
+    let builder = Coalescer::builder(pool::<Blocking>(database.url())).retry(patient());
     builder.deadline(Duration::from_secs(600))
 }
 
@@ -362,7 +342,7 @@ fn adding(tasks: usize, coalescer: &Coalescer<Blocking>) -> Vec<JoinHandle<Resul
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_thousand_tasks_await_their_own_outcome() {
     let (database, mut conn) = database();
-    let coalescer = Coalescer::new(r2d2_pool(&database)).unwrap();
+    let coalescer = Coalescer::new(pool::<Blocking>(database.url())).unwrap();
     let tasks: Vec<_> = (0..2_000)
         .map(|task| {
             let coalescer = coalescer.clone();
@@ -408,9 +388,10 @@ async fn what_an_aborted_task_had_queued_is_counted_once() {
             })
         })
         .collect();
-    while AtomicUsize::load(&waiting, Ordering::SeqCst) < 400 {
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
+    until("all wait", || {
+        AtomicUsize::load(&waiting, Ordering::SeqCst) == 400
+    })
+    .await;
     for aborted in tasks.iter().step_by(2) {
         aborted.abort();
     }
@@ -518,10 +499,7 @@ async fn pauses_pass_by_the_runtimes_clock() {
     let counted: QueryResult<()> = retry::transaction(&mut counting, policy, async |conn| {
         count(conn, 0).await?;
         match attempts.fetch_add(1, Ordering::SeqCst) {
-            0..4 => Err(DieselError::DatabaseError(
-                DatabaseErrorKind::SerializationFailure,
-                Box::new(String::from("could not serialize access")),
-            )),
+            0..4 => Err(conflict()),
             _ => Ok(()),
         }
     })
@@ -574,11 +552,7 @@ async fn a_folder_folds_by_itself() {
     let mut conn = pool.get().await.unwrap();
     let counted = update(videos).set(views.eq(views + 5));
     assert_eq!(counted.execute(&mut conn).await, Ok(3));
-    let patience = Instant::now() + Duration::from_secs(300);
-    while folder.stats().parents < 3 {
-        assert!(Instant::now() < patience, "{folder:?}");
-        tokio::time::sleep(often).await;
-    }
+    until("the rows are folded", || folder.stats().parents == 3).await;
     let stats = folder.stats();
     assert_eq!((stats.failed_passes, stats.shards_removed), (2, 3));
     assert_eq!(stats.last_error.as_deref(), Some("the pass panicked"));

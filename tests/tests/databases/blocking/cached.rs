@@ -2,8 +2,7 @@
 
 use diesel::prelude::*;
 use diesel_sharded::cached::{Cached, MokaCache};
-use diesel_sharded::retry::RetryPolicy;
-use diesel_sharded::{Counter, RowCounter, set_total};
+use diesel_sharded::{Counter, RowCounter};
 use diesel_sharded_tests::insert;
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::schema::{Day, downloads};
@@ -70,36 +69,5 @@ fn a_repeat_leaves_the_cached_total_as_it_is() {
         }
         assert_eq!(cached.get(&of_video_1, conn), Ok(105));
         assert_eq!(cached.get(&named, conn), Ok(-3));
-    }
-}
-
-#[test]
-fn a_transaction_reaches_the_cache_when_it_is_committed() {
-    let (_database, mut conn) = database_with_counters();
-    let conn = &mut conn;
-    let cached = Cached::new(MokaCache::new(100));
-    let (of_video_1, named) = (RowCounter::of(views, 1), Counter::named("x"));
-    set_total(videos.find(1), views, 10).execute(conn).unwrap();
-    assert_eq!(cached.get(&of_video_1, conn), Ok(10));
-    assert_eq!(cached.get(&named, conn), Ok(0));
-    for commits in [false, true] {
-        let result: QueryResult<()> =
-            cached.transaction(conn, RetryPolicy::default(), |conn, uncommitted| {
-                uncommitted.add(&of_video_1, 1, conn)?;
-                uncommitted.add(&named, 2, conn)?;
-                assert_eq!(cached.get(&of_video_1, conn), Ok(11));
-                match commits {
-                    true => Ok(()),
-                    false => Err(diesel::result::Error::RollbackTransaction),
-                }
-            });
-        assert_eq!(result.is_ok(), commits);
-        let expected = if commits {
-            (Ok(11), Ok(2))
-        } else {
-            (Ok(10), Ok(0))
-        };
-        let read = (cached.get(&of_video_1, conn), cached.get(&named, conn));
-        assert_eq!(read, expected);
     }
 }

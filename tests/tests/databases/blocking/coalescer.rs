@@ -7,26 +7,18 @@ use std::time::{Duration, Instant};
 
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
-use diesel::r2d2::{ConnectionManager, Pool};
-use diesel_sharded::backend::{BackendOf, Dialect, ShardedBackend};
+use diesel_sharded::backend::Dialect;
 use diesel_sharded::coalescer::{Coalescer, CoalescerBuilder, Loss};
 use diesel_sharded::prelude::*;
 use diesel_sharded::retry::RetryPolicy;
 use diesel_sharded::{Counter, Error, RowCounter, fold, set_total};
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::schema::{Day, downloads, measures, videos_shards};
-use diesel_sharded_tests::{Database, TestConnection, assert_matches, insert, until};
+use diesel_sharded_tests::{
+    Database, TestConnection, assert_matches, conflict, edit, insert, pool, until,
+};
 
-use super::{Conn, count, database, database_with_counters, total_of};
-
-fn pool(database: &Database) -> Pool<ConnectionManager<Conn>> {
-    let manager = ConnectionManager::<Conn>::new(database.url());
-    Pool::builder()
-        .max_size(3)
-        .min_idle(Some(0))
-        .build(manager)
-        .unwrap()
-}
+use super::{Conn, count, database, database_with_counters, dialect, on_threads, total_of, totals};
 
 fn views_of(video: i64) -> RowCounter<views> {
     RowCounter::of(views, video)
@@ -151,21 +143,25 @@ fn patient() -> RetryPolicy {
 /// Of what is not counted in time; a busy machine's flush takes its time too.
 const DEADLINE: Duration = Duration::from_secs(2);
 
+fn builder(database: &Database) -> CoalescerBuilder<Conn> {
+    Coalescer::builder(pool(database.url()))
+}
+
 /// One whose deadline a starved machine does not reach.
 fn coalescer(database: &Database) -> Coalescer<Conn> {
-    let builder = Coalescer::builder(pool(database)).retry(patient());
+    let builder = builder(database).retry(patient());
     builder.deadline(Duration::from_secs(600)).build().unwrap()
 }
 
 /// One that does not wait before it counts, and gives up soon.
 fn impatient(database: &Database) -> CoalescerBuilder<Conn> {
-    let builder = Coalescer::builder(pool(database)).max_delay(Duration::from_millis(1));
+    let builder = builder(database).max_delay(Duration::from_millis(1));
     builder.deadline(DEADLINE).retry(patient())
 }
 
 /// One that counts when somebody waits.
 fn lazy(database: &Database) -> CoalescerBuilder<Conn> {
-    Coalescer::builder(pool(database)).max_delay(Duration::from_secs(3600))
+    builder(database).max_delay(Duration::from_secs(3600))
 }
 
 /// The counter and the amount of each loss.
@@ -204,23 +200,17 @@ fn held_up(
 fn every_caller_gets_its_own_result() {
     let (database, mut conn) = database_with_counters();
     let coalescer = coalescer(&database);
-    thread::scope(|scope| {
-        for thread in 0..16_i64 {
-            let coalescer = &coalescer;
-            scope.spawn(move || {
-                for round in 0..25 {
-                    let video = (thread + round) % 4 + 1; // there is no video 4
-                    let rows = coalescer.add(&views_of(video), 2).unwrap();
-                    assert_eq!(rows, usize::from(video < 4));
-                    assert_eq!(coalescer.add(&RowCounter::of(likes, 1), -1).unwrap(), 1);
-                    let name = format!("counter {}", round % 3);
-                    assert_eq!(coalescer.add(&Counter::named(name), 1).unwrap(), 1);
-                }
-            });
+    on_threads(16, &database, |thread, _| {
+        for round in 0..25 {
+            let video = (thread + round) % 4 + 1; // there is no video 4
+            let rows = coalescer.add(&views_of(video), 2).unwrap();
+            assert_eq!(rows, usize::from(video < 4));
+            assert_eq!(coalescer.add(&RowCounter::of(likes, 1), -1).unwrap(), 1);
+            let name = format!("counter {}", round % 3);
+            assert_eq!(coalescer.add(&Counter::named(name), 1).unwrap(), 1);
         }
     });
-    let added: i64 = (1..4).map(|video| total_of(video, &mut conn)).sum();
-    assert_eq!(added, 600 + 2 * 300);
+    assert_eq!(totals(&mut conn).iter().sum::<i64>(), 600 + 2 * 300);
     let total_likes: i32 = videos
         .find(1)
         .select(likes.total())
@@ -274,7 +264,7 @@ fn what_nobody_waits_for_is_committed_by_flush_close_or_time() {
     drop(dropped);
     assert_eq!(total_of(1, &mut conn), 113);
 
-    let soon = Coalescer::builder(pool(&database))
+    let soon = builder(&database)
         .max_delay(Duration::from_millis(20))
         .build()
         .unwrap();
@@ -384,7 +374,7 @@ fn names_are_checked_before_anything_is_queued() {
 #[test]
 fn without_the_librarys_tables_it_says_so() {
     let (database, _conn) = database();
-    let error = Coalescer::new(pool(&database)).unwrap_err();
+    let error = Coalescer::new(pool::<Conn>(database.url())).unwrap_err();
     assert!(
         error.to_string().contains("diesel_sharded::MIGRATIONS"),
         "{error}"
@@ -398,6 +388,8 @@ fn at_the_deadline_it_is_known_who_was_not_counted() {
     // The coalescer retries `add_later` until it commits, so a caller who comes meanwhile is still queued at the deadline.
     let queued = coalescer.add(&views_of(1), 10).unwrap_err();
     assert_matches!(queued, Error::DeadlinePassed { .. });
+    let flushed = coalescer.flush().unwrap_err();
+    assert_matches!(flushed, Error::FlushPending { .. });
     holder.batch_execute("COMMIT").unwrap();
     until("it is counted", || coalescer.flush().is_ok());
     assert_eq!(total_of(1, &mut conn), 101);
@@ -418,7 +410,7 @@ fn at_the_deadline_it_is_known_who_was_not_counted() {
 #[test]
 fn between_two_attempts_a_caller_goes_uncounted() {
     let (database, mut conn) = database_with_counters();
-    let coalescer = Coalescer::builder(pool(&database))
+    let coalescer = builder(&database)
         .deadline(DEADLINE)
         .retry(patient().with_sleep(|_| thread::sleep(3 * DEADLINE)))
         .build()
@@ -427,7 +419,7 @@ fn between_two_attempts_a_caller_goes_uncounted() {
     lock_video_1(&mut holder);
     let error = coalescer.add(&views_of(1), 1).unwrap_err();
     holder.batch_execute("COMMIT").unwrap();
-    match <Conn as Connection>::Backend::backend_of(&conn).dialect() {
+    match dialect(&conn) {
         // SQLite does not wait inside the database, where the outcome would be unknown.
         Dialect::Sqlite => {
             assert_matches!(error, Error::DeadlinePassed { .. });
@@ -468,7 +460,7 @@ fn a_close_ends_although_the_database_does_not_answer() {
 #[test]
 fn a_close_beside_adders_loses_nothing_that_was_taken() {
     let (database, mut conn) = database_with_counters();
-    let pool = pool(&database);
+    let pool = pool::<Conn>(database.url());
     let mut taken = 0;
     for _ in 0..20 {
         let coalescer = Coalescer::builder(pool.clone())
@@ -506,7 +498,7 @@ fn dropped_by_its_own_worker_it_does_not_wait_for_itself() {
     let last: Arc<Mutex<Option<Coalescer<Conn>>>> = Arc::default();
     let drops = Arc::clone(&last);
     let (tell, told) = std::sync::mpsc::channel();
-    let coalescer = Coalescer::builder(pool(&database))
+    let coalescer = builder(&database)
         .max_delay(Duration::from_millis(1))
         .deadline(Duration::MAX)
         .on_loss(move |_| {
@@ -529,7 +521,7 @@ fn dropped_by_its_own_worker_it_does_not_wait_for_itself() {
 #[test]
 fn limits_may_be_as_large_as_they_can() {
     let (database, mut conn) = database_with_counters();
-    let coalescer = Coalescer::builder(pool(&database))
+    let coalescer = builder(&database)
         .max_delay(Duration::MAX)
         .max_batch(usize::MAX)
         .max_queued(usize::MAX)
@@ -543,17 +535,6 @@ fn limits_may_be_as_large_as_they_can() {
     coalescer.add_later(&views_of(1), 1).unwrap();
     coalescer.close().unwrap();
     assert_eq!(total_of(1, &mut conn), 104);
-}
-
-#[test]
-fn a_flush_waits_for_what_is_under_way() {
-    let (database, mut conn) = database_with_counters();
-    let (coalescer, mut holder) = held_up(impatient(&database), 1, &database);
-    let waited = coalescer.flush().unwrap_err();
-    assert_matches!(waited, Error::FlushPending { .. });
-    holder.batch_execute("COMMIT").unwrap();
-    until("it is counted", || coalescer.flush().is_ok());
-    assert_eq!(total_of(1, &mut conn), 101);
 }
 
 #[test]
@@ -574,19 +555,13 @@ fn a_full_queue_waits_for_room_and_refuses_at_the_deadline() {
         coalescer.add_later(&views_of(3), 1).unwrap(); // as soon as there is room
     });
     coalescer.flush().unwrap();
-    let totals: Vec<i64> = (1..4).map(|video| total_of(video, &mut conn)).collect();
-    assert_eq!(totals, [102, 200, 301]);
+    assert_eq!(totals(&mut conn), [102, 200, 301]);
 }
 
 #[test]
 fn beside_everything_else_that_writes() {
     let (database, mut conn) = database_with_counters();
-    let coalescers = [(); 2].map(|()| {
-        Coalescer::builder(pool(&database))
-            .max_batch(2)
-            .build()
-            .unwrap()
-    });
+    let coalescers = [(); 2].map(|()| builder(&database).max_batch(2).build().unwrap());
     let over = AtomicBool::new(false);
     thread::scope(|scope| {
         let database = &database;
@@ -682,7 +657,7 @@ fn a_transactions_counts_are_taken_when_it_has_committed() {
         renamed(conn, "new")?;
         runs += 1;
         match runs {
-            1 => Err(conflict::<Conn>()), // the next run begins again, its counts too
+            1 => Err(conflict()), // the next run begins again, its counts too
             _ => Ok(runs),
         }
     });
@@ -703,27 +678,12 @@ fn a_transactions_counts_are_taken_when_it_has_committed() {
     let invalid = invalid.map_err(Error::from);
     assert_matches!(invalid, Err(Error::InvalidCounterName { .. }));
     coalescer.flush().unwrap();
-    let totals = [1, 2, 3].map(|video| total_of(video, conn));
-    assert_eq!(totals, [107, 200, 300]);
+    assert_eq!(totals(conn), [107, 200, 300]);
     assert_eq!(Counter::named("renamed").get(conn), Ok(1));
     assert_eq!(
         videos.find(1).select(title).first(conn),
         Ok("new".to_owned())
     );
-}
-
-/// A conflict in the words of the connection's database.
-fn conflict<Conn: Connection>() -> diesel::result::Error
-where
-    Conn::Backend: ShardedBackend,
-{
-    use diesel::result::{DatabaseErrorKind, Error as DieselError};
-    let dialect = <Conn::Backend as Default>::default().dialect();
-    let (kind, text) = match dialect {
-        Dialect::Sqlite => (DatabaseErrorKind::Unknown, "database is locked"),
-        _ => (DatabaseErrorKind::SerializationFailure, "a conflict"),
-    };
-    DieselError::DatabaseError(kind, Box::new(text.to_owned()))
 }
 
 #[test]
@@ -736,9 +696,7 @@ fn a_coalescer_that_closes_says_that_all_is_committed() {
             .clone()
             .close()
             .map_err(diesel::result::Error::from)?;
-        diesel::update(videos.find(1))
-            .set(title.eq("new"))
-            .execute(conn)
+        QueryResult::Ok(edit!(videos.find(1), title.eq("new"), conn))
     });
     let counted = counted.map_err(Error::from);
     assert_matches!(counted, Err(Error::CommittedNotCounted));
@@ -754,11 +712,8 @@ fn a_coalescer_that_closes_says_that_all_is_committed() {
 fn transactions_of_many_threads_count_what_they_committed() {
     const ROUNDS: i64 = 25;
     let (database, mut conn) = database_with_counters();
-    let coalescer = Coalescer::builder(pool(&database))
-        .max_queued(8)
-        .build()
-        .unwrap();
-    super::on_threads(8, &database, |number, conn| {
+    let coalescer = builder(&database).max_queued(8).build().unwrap();
+    on_threads(8, &database, |number, conn| {
         for round in 0..ROUNDS {
             let done: QueryResult<usize> = coalescer.transaction(conn, |conn, counts| {
                 counts.add(&views_of(1 + number % 3), 1)?;
@@ -777,9 +732,5 @@ fn transactions_of_many_threads_count_what_they_committed() {
     coalescer.close().unwrap();
     let counted = 8 * ROUNDS * 4 / 5;
     assert_eq!(Counter::named("renames").get(&mut conn), Ok(counted));
-    let sum: i64 = [1, 2, 3]
-        .map(|video| total_of(video, &mut conn))
-        .iter()
-        .sum();
-    assert_eq!(sum, 600 + counted);
+    assert_eq!(totals(&mut conn).iter().sum::<i64>(), 600 + counted);
 }

@@ -8,13 +8,12 @@ use std::time::{Duration, Instant};
 
 use diesel::prelude::*;
 use diesel_sharded::operation::Folder;
-use diesel_sharded::prelude::*;
 use diesel_sharded::{Error, Unfit, fold, update};
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::schema::videos_shards;
-use diesel_sharded_tests::{Database, TestConnection, insert, until};
+use diesel_sharded_tests::{Database, TestConnection, count, edit, insert, sent, until};
 
-use super::{Conn, count, count_on_any_shard, database, on_threads, sent};
+use super::{Conn, count, count_on_any_shard, database, on_threads, totals};
 
 const OFTEN: Duration = Duration::from_millis(20);
 
@@ -28,8 +27,8 @@ fn folder_of(database: &Arc<Database>) -> Folder {
 
 /// Adds to videos 1 to 3.
 fn count_on_three(conn: &mut Conn) {
-    let counted = update(videos.filter(id.lt(4))).set((views.eq(views + 5), likes.eq(likes - 1)));
-    assert_eq!(counted.execute(conn), Ok(3));
+    let changes = (views.eq(views + 5), likes.eq(likes - 1));
+    assert_eq!(count!(videos.filter(id.lt(4)), changes, conn), 3);
 }
 
 fn shards(conn: &mut Conn) -> i64 {
@@ -85,9 +84,8 @@ fn two_folders_beside_writers_are_exact() {
             count_on_three(conn);
         }
     });
-    let totals = videos.select(views.total()).order(id);
-    let expected = [600_i64, 700, 800];
-    assert_eq!(totals.load(conn), Ok(expected.to_vec()));
+    let expected = [600, 700, 800];
+    assert_eq!(totals(conn), expected);
     until("all is folded", || shards(conn) == 0);
     assert_eq!(bases(conn), expected);
     for folder in folders {
@@ -116,8 +114,7 @@ fn errors_are_reported_and_it_goes_on() {
     let (database, mut conn) = database();
     let (conn, database) = (&mut conn, Arc::new(database));
     let connects_to = Arc::clone(&database);
-    let full = diesel::update(videos.find(2)).set(likes.eq(i32::MIN));
-    full.execute(conn).unwrap();
+    edit!(videos.find(2), likes.eq(i32::MIN), conn);
     count_on_three(conn);
     let connections = AtomicUsize::new(0);
     let reported = Arc::new(Mutex::new(vec![]));

@@ -14,7 +14,7 @@ use diesel::sql_types::Bool;
 use diesel_migrations::MigrationHarness;
 use diesel_sharded::backend::{BackendOf, Dialect};
 use diesel_sharded::prelude::*;
-use diesel_sharded_tests::{Database, TestConnection, assert_matches, delete, edit};
+use diesel_sharded_tests::{Database, TestConnection, assert_matches, delete, edit, rolled_back};
 
 use super::{Conn, dialect, on_threads};
 
@@ -319,18 +319,14 @@ fn what_is_rolled_back_is_not_counted() {
     let (_database, mut conn) = database();
     let conn = &mut conn;
     replies_count!().create(conn).unwrap();
-    let rolled_back: QueryResult<()> = conn.transaction(|conn| {
-        insert(conn, vec![reply(1, 1), reply(2, 2)])?;
-        let inner: QueryResult<()> = conn.transaction(|conn| {
-            insert(conn, vec![reply(3, 1)])?;
+    rolled_back(conn, |conn| {
+        insert(conn, vec![reply(1, 1), reply(2, 2)]).unwrap();
+        rolled_back(conn, |conn| {
+            insert(conn, vec![reply(3, 1)]).unwrap();
             assert_eq!(counts(conn), [2, 1, 0, 0]);
-            Err(DieselError::RollbackTransaction)
         });
-        assert_eq!(inner, Err(DieselError::RollbackTransaction));
         assert_eq!(counts(conn), [1, 1, 0, 0]);
-        Err(DieselError::RollbackTransaction)
     });
-    assert_eq!(rolled_back, Err(DieselError::RollbackTransaction));
     assert_eq!((counts(conn), shards(conn)), (vec![0, 0, 0, 0], 0));
     // A statement of which one row fails counts none of them.
     insert(conn, vec![reply(1, 1)]).unwrap();
@@ -407,22 +403,6 @@ fn rows_that_go_with_another_tables_row_count() {
         let repaired = replies_count!().verify().repair(conn).unwrap();
         assert_eq!((repaired.len(), counts(conn)), (2, vec![0, 0, 0, 0]));
     }
-}
-
-/// The rows follow their parent to its new key, and its total goes with it.
-#[test]
-fn a_parent_gets_another_key() {
-    let (_database, mut conn) = database();
-    let conn = &mut conn;
-    replies_count!().create(conn).unwrap();
-    insert(conn, vec![reply(1, 1), reply(2, 1), reply(3, 2)]).unwrap();
-    fold(topics::table.find(1)).run(conn).unwrap();
-    insert(conn, vec![reply(4, 1)]).unwrap();
-    edit!(topics::table.find(1), topics::id.eq(9), conn);
-    assert_eq!(counts(conn), [1, 0, 0, 3]);
-    assert_eq!(replies_count!().verify().drifts(conn), Ok(vec![]));
-    delete!(replies::table.find(4), conn);
-    assert_eq!(counts(conn), [1, 0, 0, 2]);
 }
 
 /// Answers are rows of the same table, and go with the row that they answer.
@@ -509,31 +489,6 @@ fn composite_keys_and_odd_names() {
 }
 
 #[test]
-fn created_dropped_and_created_again() {
-    let (_database, mut conn) = database();
-    let conn = &mut conn;
-    insert(conn, vec![reply(1, 1)]).unwrap();
-    replies_count!().create(conn).unwrap();
-    replies_count!().create(conn).unwrap_err();
-    insert(conn, vec![reply(2, 1)]).unwrap();
-    assert_eq!(counts(conn), [1, 0, 0, 0]);
-    replies_count!().drop(conn).unwrap();
-    insert(conn, vec![reply(3, 1)]).unwrap();
-    assert_eq!(counts(conn), [1, 0, 0, 0]);
-    replies_count!().drop(conn).unwrap(); // there is nothing to drop
-    replies_count!().create(conn).unwrap();
-    let drifts = replies_count!().verify().drifts(conn).unwrap();
-    assert_eq!(
-        (drifts[0].key, drifts[0].total, drifts[0].expected),
-        (1, 1, 3)
-    );
-    assert_eq!(replies_count!().verify().repair(conn).unwrap().len(), 1);
-    assert_eq!(counts(conn), [3, 0, 0, 0]);
-    diesel::delete(replies::table).execute(conn).unwrap();
-    assert_eq!(counts(conn), [0, 0, 0, 0]);
-}
-
-#[test]
 fn a_migration_creates_and_drops_the_triggers() {
     let (_database, mut conn) = database();
     let conn = &mut conn;
@@ -583,6 +538,17 @@ fn id_of(number: i64, round: i64) -> i64 {
     1_000_000 * (number + 1) + 100 * round
 }
 
+/// The cache of the rows that are shown, and that of their words.
+macro_rules! the_caches_are_exact {
+    ($shown:expr, $conn:expr) => {
+        assert_eq!($shown.verify().drifts($conn), Ok(vec![]));
+        assert_eq!(words!().verify().drifts($conn), Ok(vec![]));
+        let of_shown = replies::table.filter(replies::shown);
+        let of_shown = of_shown.count().get_result::<i64>($conn);
+        assert_eq!(Ok(counts($conn).iter().sum()), of_shown);
+    };
+}
+
 /// Eight writers insert, move, hide and delete rows of the same topics, in statements and in transactions, some of which are rolled
 /// back, while folds remove shards.
 #[test]
@@ -596,8 +562,7 @@ fn eight_writers_beside_folds() {
     on_threads(9, &database, |number, conn| {
         if number == 8 {
             while writing.load(Ordering::SeqCst) > 0 {
-                let folded = fold(topics::table).keep_shards(2).run(conn);
-                assert!(folded.is_ok(), "{folded:?}");
+                let _ = fold(topics::table).keep_shards(2).run(conn).unwrap();
             }
             return;
         }
@@ -633,11 +598,7 @@ fn eight_writers_beside_folds() {
     let conn = &mut conn;
     let rows = replies::table.count().get_result::<i64>(conn);
     assert_eq!(rows, Ok(8 * 26 * 4)); // 4 of the 30 rounds were rolled back
-    assert_eq!(shown.verify().drifts(conn), Ok(vec![]));
-    assert_eq!(words!().verify().drifts(conn), Ok(vec![]));
-    let of_shown = replies::table.filter(replies::shown);
-    let of_shown = of_shown.count().get_result::<i64>(conn);
-    assert_eq!(Ok(counts(conn).iter().sum()), of_shown);
+    the_caches_are_exact!(shown, conn);
 }
 
 /// Eight writers write rows of parents whose keys change meanwhile. A row of a key that is gone is refused by its foreign key.
@@ -711,11 +672,7 @@ fn eight_writers_beside_new_keys_of_parents() {
         }
     });
     let conn = &mut conn;
-    assert_eq!(shown.verify().drifts(conn), Ok(vec![]));
-    assert_eq!(words!().verify().drifts(conn), Ok(vec![]));
-    let of_shown = replies::table.filter(replies::shown);
-    let of_shown = of_shown.count().get_result::<i64>(conn);
-    assert_eq!(Ok(counts(conn).iter().sum()), of_shown);
+    the_caches_are_exact!(shown, conn);
 }
 
 /// The triggers name no other columns than they read.

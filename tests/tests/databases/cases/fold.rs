@@ -8,18 +8,15 @@ use super::api::{Unfit, fold, update};
 use diesel::prelude::*;
 use diesel_sharded::prelude::*;
 use diesel_sharded_tests::schema::videos::dsl::*;
-use diesel_sharded_tests::schema::{downloads, videos as table, videos_shards};
-use diesel_sharded_tests::{edit, insert};
+use diesel_sharded_tests::schema::{downloads, videos_shards};
+use diesel_sharded_tests::{count, edit, insert, rolled_back};
 
-use super::{Conn, count, count_on_any_shard, database, on_threads};
+use super::{Conn, count, count_on_any_shard, database};
 
 /// Adds up to 10, on several shards, to each of videos 1 to 3.
 fn counted(conn: &mut Conn) {
     for _ in 0..10 {
-        update(videos)
-            .set((views.eq(views + 1), likes.eq(likes - 1)))
-            .execute(conn)
-            .unwrap();
+        count!(videos, (views.eq(views + 1), likes.eq(likes - 1)), conn);
     }
 }
 
@@ -89,10 +86,8 @@ fn a_model_and_composite_keys() {
             insert!(downloads::table, row, conn);
         }
     }
-    update(downloads::table)
-        .set(downloads::number.eq(downloads::number + 7))
-        .execute(conn)
-        .unwrap();
+    let changes = downloads::number.eq(downloads::number + 7);
+    count!(downloads::table, changes, conn);
     let mut seen = vec![];
     let folded = fold(downloads::table)
         .batch(2)
@@ -125,10 +120,7 @@ fn the_whole_table_in_batches_that_are_interrupted_and_resumed() {
         let new = (id.eq(key), slug.eq(key.to_string()), title.eq(""));
         insert!(videos, new, conn);
     }
-    update(videos)
-        .set(views.eq(views + 1))
-        .execute(conn)
-        .unwrap();
+    count!(videos, views.eq(views + 1), conn);
     let before = totals(conn);
     let mut batches = 0;
     let first = fold(videos)
@@ -198,16 +190,14 @@ fn every_type_of_field() {
     let conn = &mut conn;
     let half = "0.500001".parse::<bigdecimal::BigDecimal>().unwrap();
     for _ in 0..4 {
-        update(measures.find(1))
-            .set((
-                small.eq(small - 1),
-                medium.eq(medium + 2),
-                large.eq(large + i64::from(i32::MAX)),
-                real.eq(real + 0.25),
-                exact.eq(exact + &half),
-            ))
-            .execute(conn)
-            .unwrap();
+        let changes = (
+            small.eq(small - 1),
+            medium.eq(medium + 2),
+            large.eq(large + i64::from(i32::MAX)),
+            real.eq(real + 0.25),
+            exact.eq(exact + &half),
+        );
+        count!(measures.find(1), changes, conn);
     }
     let folded = fold(measures).run(conn).unwrap();
     assert_eq!(folded.moved(small), Amount::Integer(-4));
@@ -235,10 +225,7 @@ fn a_total_that_does_not_fit_stays_on_its_shards() {
     let conn = &mut conn;
     edit!(videos.find(2), likes.eq(i32::MAX), conn);
     for _ in 0..2 {
-        update(videos)
-            .set((views.eq(views + 1), likes.eq(likes + 1)))
-            .execute(conn)
-            .unwrap();
+        count!(videos, (views.eq(views + 1), likes.eq(likes + 1)), conn);
     }
     for inside in [false, true] {
         let folded = match inside {
@@ -265,12 +252,10 @@ fn inside_a_callers_transaction() {
     let conn = &mut conn;
     counted(conn);
     let before = (bases(conn), totals(conn));
-    let result: QueryResult<()> = conn.transaction(|conn| {
-        assert_eq!(fold(videos).batch(2).run(conn)?.parents, 3);
+    rolled_back(conn, |conn| {
+        assert_eq!(fold(videos).batch(2).run(conn).unwrap().parents, 3);
         assert_eq!(bases(conn), before.1);
-        Err(diesel::result::Error::RollbackTransaction)
     });
-    assert_eq!(result, Err(diesel::result::Error::RollbackTransaction));
     assert_eq!((bases(conn), totals(conn)), before);
     let result: QueryResult<_> = conn.transaction(|conn| {
         count(1, 5, conn)?;
@@ -279,28 +264,4 @@ fn inside_a_callers_transaction() {
     // MySQL's default isolation reads the rows as they were at the first read, but moves them as they are now.
     assert_eq!(result.unwrap().moved(views), Amount::Integer(35));
     assert_eq!(bases(conn)[0], (1, 115, -9));
-}
-
-/// Several fold the same rows at once while others count: nothing is moved twice.
-#[test]
-fn from_several_connections_at_once() {
-    let (database, mut conn) = database();
-    on_threads(8, &database, |number, conn| {
-        for _ in 0..20 {
-            if number % 2 == 0 {
-                let folded = fold(table::table).batch(2).run(conn);
-                assert!(folded.is_ok(), "{folded:?}");
-            } else {
-                let counted = update(videos)
-                    .set((views.eq(views + 3), likes.eq(likes + 1)))
-                    .execute(conn);
-                assert_eq!(counted, Ok(3));
-            }
-        }
-    });
-    let conn = &mut conn;
-    let expected = [(1, 340, 81), (2, 440, 82), (3, 540, 83)];
-    assert_eq!(totals(conn), expected);
-    assert!(fold(videos).run(conn).unwrap().finished);
-    assert_eq!(bases(conn), expected);
 }

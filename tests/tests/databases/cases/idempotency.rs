@@ -5,51 +5,22 @@ use std::time::Duration;
 
 use super::api::update;
 use diesel::prelude::*;
-use diesel::r2d2::{ConnectionManager, Pool};
-use diesel::result::Error as DieselError;
 use diesel_sharded::coalescer::Coalescer;
 use diesel_sharded::prelude::*;
 use diesel_sharded::retry::{self, RetryPolicy};
 use diesel_sharded::{Counter, Error, RowCounter, fold, idempotency};
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::schema::{Day, downloads, measures};
-use diesel_sharded_tests::{Database, TestConnection, assert_matches, insert};
+use diesel_sharded_tests::{TestConnection, assert_matches, insert, pool, rolled_back};
 
-use super::{Conn, database, database_with_counters, on_threads};
-
-diesel::table! {
-    #[sql_name = "diesel_sharded_idempotency_keys"]
-    keys (key) {
-        key -> Binary,
-        fingerprint -> BigInt,
-        claim -> BigInt,
-        counted -> BigInt,
-        created -> BigInt,
-    }
-}
-
-fn total_of(video: i64, conn: &mut Conn) -> i64 {
-    let total = videos.find(video).select(views.total());
-    total.first(conn).unwrap()
-}
-
-fn number_of_keys(conn: &mut Conn) -> i64 {
-    keys::table.count().get_result(conn).unwrap()
-}
+use super::{
+    Conn, database, database_with_counters, is_reused, keys, number_of_keys, on_threads, total_of,
+    totals,
+};
 
 fn count_video(video: i64, key: &str, conn: &mut Conn) -> QueryResult<usize> {
     let count = update(videos.find(video)).set(views.eq(views + 1));
     count.idempotency_key(key).execute(conn)
-}
-
-fn is_reused<T>(counted: QueryResult<T>) -> bool {
-    let error = counted.err().map(Error::from);
-    matches!(error, Some(Error::IdempotencyKeyReused))
-}
-
-fn pool(database: &Database) -> Pool<ConnectionManager<Conn>> {
-    let pool = Pool::builder().max_size(2).min_idle(Some(0));
-    pool.build(ConnectionManager::new(database.url())).unwrap()
 }
 
 #[test]
@@ -68,9 +39,11 @@ fn a_repeat_counts_nothing_and_is_told_what_the_first_was() {
         let all = update(videos.filter(id.le(2))).set((views.eq(views + 5), likes.eq(likes - 1)));
         assert_eq!(all.idempotency_key("c").execute(&mut conn), Ok(2));
     }
-    let totals = videos.order(id).select((views.total(), likes.total()));
-    let totals: Vec<(i64, i32)> = totals.load(&mut conn).unwrap();
-    assert_eq!(totals, [(107, 0), (205, 1), (300, 3)]);
+    let both = videos.order(id).select((views.total(), likes.total()));
+    assert_eq!(
+        both.load(&mut conn),
+        Ok(vec![(107_i64, 0), (205, 1), (300, 3)])
+    );
 }
 
 #[test]
@@ -155,19 +128,22 @@ fn keys_are_bytes_of_a_certain_length() {
     assert_eq!(total_of(1, conn), 108);
 }
 
+/// Most of them find their shard, and race for the key alone.
 #[test]
 fn racing_repeats_count_once() {
+    const KEYS: i64 = 120;
     let (database, mut conn) = database_with_counters();
     on_threads(8, &database, |_, conn| {
-        for key in 0..20 {
+        for key in 0..KEYS {
             let key = format!("request {key}");
             assert_eq!(count_video(1, &key, conn), Ok(1));
             let page = Counter::named("page").idempotency_key(format!("{key}/page"));
             assert_eq!(page.add(3, conn), Ok(1));
         }
     });
-    assert_eq!(total_of(1, &mut conn), 120);
-    assert_eq!(Counter::named("page").get(&mut conn), Ok(60));
+    assert_eq!(total_of(1, &mut conn), 100 + KEYS);
+    assert_eq!(Counter::named("page").get(&mut conn), Ok(3 * KEYS));
+    assert_eq!(number_of_keys(&mut conn), 2 * KEYS);
 }
 
 /// The first inserts its row in a transaction, the others count by one statement where there is one.
@@ -186,20 +162,6 @@ fn rows_that_are_inserted_count_once_too() {
     let numbers = downloads::table.select(downloads::number.total());
     assert_eq!(numbers.load::<i32>(&mut conn), Ok(vec![40]));
     assert_eq!(number_of_keys(&mut conn), 20);
-}
-
-/// Most of them find their shard, and race for the key alone.
-#[test]
-fn racing_repeats_of_updates_count_once() {
-    const KEYS: i64 = 200;
-    let (database, mut conn) = database_with_counters();
-    on_threads(8, &database, |_, conn| {
-        for key in 0..KEYS {
-            assert_eq!(count_video(1, &format!("request {key}"), conn), Ok(1));
-        }
-    });
-    assert_eq!(total_of(1, &mut conn), 100 + KEYS);
-    assert_eq!(number_of_keys(&mut conn), KEYS);
 }
 
 #[test]
@@ -246,13 +208,11 @@ fn what_fails_where_its_shard_is_leaves_no_key() {
 fn inside_a_transaction_the_key_goes_with_it() {
     let (_database, mut conn) = database_with_counters();
     let conn = &mut conn;
-    let taken_back: QueryResult<()> = conn.transaction(|conn| {
+    rolled_back(conn, |conn| {
         assert_eq!(count_video(1, "a", conn), Ok(1));
         assert_eq!(count_video(1, "a", conn), Ok(1));
         assert_eq!(total_of(1, conn), 101);
-        Err(DieselError::RollbackTransaction)
     });
-    assert_eq!(taken_back, Err(DieselError::RollbackTransaction));
     assert_eq!((total_of(1, conn), number_of_keys(conn)), (100, 0));
     for _ in 0..2 {
         let counted: QueryResult<usize> =
@@ -263,8 +223,7 @@ fn inside_a_transaction_the_key_goes_with_it() {
             });
         assert_eq!(counted, Ok(1));
     }
-    let totals = [1, 2, 3].map(|video| total_of(video, conn));
-    assert_eq!(totals, [101, 200, 301]);
+    assert_eq!(totals(conn), [101, 200, 301]);
 }
 
 #[test]
@@ -334,55 +293,40 @@ fn many_old_keys_are_removed_in_steps() {
 #[test]
 fn missing_tables_are_named() {
     let (_database, mut conn) = database();
-    let missing = count_video(1, "a", &mut conn).map_err(Error::from);
-    assert!(
-        matches!(missing, Err(Error::MissingShardsTable { table, .. }) if table.ends_with("_keys"))
-    );
-    let missing = idempotency::remove_older_than(Duration::ZERO, &mut conn).map_err(Error::from);
-    assert!(
-        matches!(missing, Err(Error::MissingShardsTable { table, .. }) if table.ends_with("_keys"))
-    );
+    let counted = count_video(1, "a", &mut conn);
+    let removed = idempotency::remove_older_than(Duration::ZERO, &mut conn);
+    for missing in [counted, removed] {
+        let missing = Error::from(missing.unwrap_err());
+        assert_matches!(&missing, Error::MissingShardsTable { table, .. } if table.ends_with("_keys"));
+    }
 }
 
 #[test]
 fn a_coalescer_counts_repeats_once() {
     let (database, mut conn) = database_with_counters();
-    let coalescer = Coalescer::new(pool(&database)).unwrap();
+    let coalescer = Coalescer::new(pool::<Conn>(database.url())).unwrap();
     let views_of = |video| RowCounter::of(views, video);
     // Through a batch and without one it is the same request.
-    assert_eq!(views_of(1).idempotency_key("both").add(2, &mut conn), Ok(1));
-    assert_eq!(
-        coalescer
-            .add(&views_of(1).idempotency_key("both"), 2)
-            .unwrap(),
-        1
-    );
-    std::thread::scope(|scope| {
-        for thread in 0..16 {
-            let coalescer = &coalescer;
-            scope.spawn(move || {
-                for round in 0..10 {
-                    let key = format!("{}/{round}", thread % 4); // four at once ask for the same
-                    let video = round % 4 + 1; // there is no video 4
-                    let rows = coalescer
-                        .add(&views_of(video).idempotency_key(&key), 1)
-                        .unwrap();
-                    assert_eq!(rows, usize::from(video < 4));
-                    let page = Counter::named("page").idempotency_key(format!("page/{key}"));
-                    assert_eq!(coalescer.add(&page, 10).unwrap(), 1);
-                    assert_eq!(coalescer.add(&Counter::named("plain"), 1).unwrap(), 1);
-                }
-            });
+    let both = views_of(1).idempotency_key("both");
+    assert_eq!(both.add(2, &mut conn), Ok(1));
+    assert_eq!(coalescer.add(&both, 2).unwrap(), 1);
+    on_threads(16, &database, |thread, _| {
+        for round in 0..10 {
+            let key = format!("{}/{round}", thread % 4); // four at once ask for the same
+            let video = round % 4 + 1; // there is no video 4
+            let rows = coalescer.add(&views_of(video).idempotency_key(&key), 1);
+            assert_eq!(rows.unwrap(), usize::from(video < 4));
+            let page = Counter::named("page").idempotency_key(format!("page/{key}"));
+            assert_eq!(coalescer.add(&page, 10).unwrap(), 1);
+            assert_eq!(coalescer.add(&Counter::named("plain"), 1).unwrap(), 1);
         }
     });
-    let counted: i64 = (1..4).map(|video| total_of(video, &mut conn)).sum();
+    let counted: i64 = totals(&mut conn).iter().sum();
     assert_eq!(counted, 600 + 2 + 4 * 8); // two of ten rounds are of video 4
     let totals = Counter::get_many(&["page", "plain"], &mut conn);
     assert_eq!(totals, Ok(vec![400, 160]));
     assert_eq!(number_of_keys(&mut conn), 1 + 4 * 8 + 40);
-    let reused = coalescer
-        .add(&views_of(1).idempotency_key("both"), 3)
-        .unwrap_err();
+    let reused = coalescer.add(&both, 3).unwrap_err();
     assert_matches!(reused, Error::IdempotencyKeyReused);
     let empty = coalescer
         .add(&views_of(1).idempotency_key(""), 3)
@@ -393,7 +337,7 @@ fn a_coalescer_counts_repeats_once() {
 #[test]
 fn a_coalescer_lets_go_of_the_keys_of_what_it_could_not_count() {
     let (database, mut conn) = database_with_counters();
-    let coalescer = Coalescer::new(pool(&database)).unwrap();
+    let coalescer = Coalescer::new(pool::<Conn>(database.url())).unwrap();
     let small = || RowCounter::of(measures::small, 1_i16).idempotency_key("small");
     let overflow = coalescer.add(&small(), 40_000).unwrap_err();
     assert_matches!(overflow, Error::Overflow { .. });
@@ -412,7 +356,7 @@ fn what_nobody_waits_for_counts_once_too() {
     let (database, mut conn) = database_with_counters();
     let losses = std::sync::Arc::new(Mutex::new(vec![]));
     let heard = std::sync::Arc::clone(&losses);
-    let coalescer = Coalescer::builder(pool(&database))
+    let coalescer = Coalescer::builder(pool::<Conn>(database.url()))
         .max_delay(Duration::from_secs(3600))
         .on_loss(move |loss| {
             heard

@@ -9,19 +9,20 @@ use super::api::{
 use diesel::connection::SimpleConnection;
 use diesel::dsl::{count_star, exists};
 use diesel::prelude::*;
-use diesel::result::Error as DieselError;
-use diesel::sql_types::BigInt;
 use diesel_sharded::backend::{BackendOf, Dialect};
 use diesel_sharded::cached::{Cached, MokaCache};
+use diesel_sharded::coalescer::Coalescer;
 use diesel_sharded::prelude::*;
 use diesel_sharded::top;
 use diesel_sharded_tests::schema::videos as outside;
-use diesel_sharded_tests::{Database, TestConnection, assert_matches, delete, insert};
+use diesel_sharded_tests::{
+    Database, TestConnection, assert_matches, count, delete, insert, number, pool, rolled_back,
+};
 
 use self::analytics::videos::dsl::*;
 use self::analytics::{comments, reads, videos_shards};
 use self::beside::videos as same_name;
-use super::{Conn, database_with_counters, dialect};
+use super::{Conn, database_with_counters, dialect, on_threads};
 
 mod beside {
     diesel::table! {
@@ -158,6 +159,23 @@ fn totals(conn: &mut Conn) -> Vec<i64> {
     all.load(conn).unwrap()
 }
 
+fn comment_on(video: i64, comment: i64, is_shown: bool, conn: &mut Conn) {
+    let shown = comments::shown.eq(is_shown);
+    let new = (
+        comments::id.eq(comment),
+        comments::video_id.eq(video),
+        shown,
+    );
+    insert!(comments::table, new, conn);
+}
+
+/// Counts a page of a day, which is inserted if it is not there.
+fn read_page(conn: &mut Conn) {
+    let day = update(reads::table.find(("x", 1))).set(reads::number.eq(reads::number + 1));
+    let day = day.or_insert((reads::page.eq("x"), reads::day.eq(1)));
+    assert_eq!(day.execute(conn), Ok(1));
+}
+
 fn bases(conn: &mut Conn) -> Vec<i64> {
     videos.select(views).order(id).load(conn).unwrap()
 }
@@ -176,33 +194,28 @@ fn counts_by_key_and_by_filters() {
     let (_guard, mut conn) = in_schema();
     let conn = &mut conn;
     for times in 1..=3 {
-        let one = update(videos.find(1)).set((views.eq(views + 1), likes.eq(likes - 2)));
-        assert_eq!(one.execute(conn), Ok(1));
+        let changes = (views.eq(views + 1), likes.eq(likes - 2));
+        assert_eq!(count!(videos.find(1), changes, conn), 1);
         assert_eq!(totals(conn), [10 + times, 20, 30]);
     }
-    let none = update(videos.find(9)).set(views.eq(views + 1));
-    assert_eq!(none.execute(conn), Ok(0));
+    assert_eq!(count!(videos.find(9), views.eq(views + 1), conn), 0);
     for _ in 0..2 {
-        let one = update(videos.filter(slug.eq("b"))).set(views.eq(views + 1 + 4));
-        assert_eq!(one.execute(conn), Ok(1));
+        let rows = videos.filter(slug.eq("b"));
+        assert_eq!(count!(rows, views.eq(views + 1 + 4), conn), 1);
     }
     for _ in 0..2 {
-        let some = update(videos.filter(id.ge(2))).set(views.eq(views - 1));
-        assert_eq!(some.execute(conn), Ok(2));
+        let rows = videos.filter(id.ge(2));
+        assert_eq!(count!(rows, views.eq(views - 1), conn), 2);
     }
     assert_eq!(totals(conn), [13, 28, 28]);
     let by_total = videos.filter(views.total().eq(28));
-    let some = update(by_total).set(views.eq(views + 2));
-    assert_eq!(some.execute(conn), Ok(2));
+    assert_eq!(count!(by_total, views.eq(views + 2), conn), 2);
     assert_eq!(totals(conn), [13, 30, 30]);
     assert_eq!(bases(conn), [10, 20, 30]);
-    let undone: QueryResult<()> = conn.transaction(|conn| {
-        let all = update(videos).set(views.eq(views + 1));
-        assert_eq!(all.execute(conn), Ok(3));
+    rolled_back(conn, |conn| {
+        assert_eq!(count!(videos, views.eq(views + 1), conn), 3);
         assert_eq!(totals(conn), [14, 31, 31]);
-        Err(DieselError::RollbackTransaction)
     });
-    assert!(undone.is_err());
     assert_eq!(totals(conn), [13, 30, 30]);
     let likes_of = videos.find(1).select(likes.total());
     assert_eq!(likes_of.first::<i32>(conn), Ok(-6));
@@ -229,9 +242,7 @@ fn rows_are_returned_inserted_and_read() {
         let counted = count.or_insert((id.eq(4), slug.eq("d"), views.eq(40)));
         assert_eq!(counted.execute(conn), Ok(1));
     }
-    let day = update(reads::table.find(("x", 1))).set(reads::number.eq(reads::number + 1));
-    let day = day.or_insert((reads::page.eq("x"), reads::day.eq(1)));
-    assert_eq!(day.execute(conn), Ok(1));
+    read_page(conn);
     let day =
         update(reads::table.filter(reads::day.eq(1))).set(reads::number.eq(reads::number + 1));
     assert_eq!(day.execute(conn), Ok(1));
@@ -246,15 +257,7 @@ fn rows_are_returned_inserted_and_read() {
         .unwrap();
     assert_eq!((best.id, best.views, best.likes), (4, 50, 0));
     for (comment, video) in [(1, 3), (2, 3)] {
-        insert!(
-            comments::table,
-            (
-                comments::id.eq(comment),
-                comments::video_id.eq(video),
-                comments::shown.eq(true),
-            ),
-            conn
-        );
+        comment_on(video, comment, true, conn);
     }
     let joined = comments::table
         .inner_join(videos)
@@ -267,8 +270,8 @@ fn rows_are_returned_inserted_and_read() {
     // Tables of one name in two schemas, in one statement.
     let same = same_name::table.filter(same_name::id.eq(id).and(same_name::views.gt(150)));
     for n in 1..=2 {
-        let count = update(videos.filter(exists(same)).filter(id.lt(3))).set(views.eq(views + 1));
-        assert_eq!(count.execute(conn), Ok(1));
+        let rows = videos.filter(exists(same)).filter(id.lt(3));
+        assert_eq!(count!(rows, views.eq(views + 1), conn), 1);
         assert_eq!(totals(conn), [13, 22 + n, 32, 50]);
     }
     let base = same_name::table.find(2).select(same_name::views);
@@ -282,8 +285,8 @@ fn totals_are_folded_set_and_listed() {
     let (_guard, mut conn) = in_schema();
     let conn = &mut conn;
     let count = |conn: &mut Conn| {
-        let all = update(videos).set((views.eq(views + 3), likes.eq(likes + 1)));
-        assert_eq!(all.execute(conn), Ok(3));
+        let changes = (views.eq(views + 3), likes.eq(likes + 1));
+        assert_eq!(count!(videos, changes, conn), 3);
     };
     count(conn);
     let folded = fold(videos.filter(slug.ne("b")))
@@ -298,9 +301,7 @@ fn totals_are_folded_set_and_listed() {
     assert_eq!(bases(conn), [16, 26, 36]);
     assert_eq!(totals(conn), [16, 26, 36]);
     count(conn);
-    let day = update(reads::table.find(("x", 1))).set(reads::number.eq(reads::number + 1));
-    let day = day.or_insert((reads::page.eq("x"), reads::day.eq(1)));
-    assert_eq!(day.execute(conn), Ok(1));
+    read_page(conn);
     assert_eq!(fold(reads::table).batch(1).run(conn).unwrap().parents, 1);
 
     let first = top(videos, views, 2).select((id, views));
@@ -317,26 +318,14 @@ fn totals_are_folded_set_and_listed() {
     assert_eq!(reset(videos.find(3)).execute(conn), Ok(1));
     assert_eq!(totals(conn), [7, 8, 0]);
 
-    insert!(
-        comments::table,
-        (
-            comments::id.eq(1),
-            comments::video_id.eq(2),
-            comments::shown.eq(true),
-        ),
-        conn
-    );
+    comment_on(2, 1, true, conn);
     let recount = comments::table
         .group_by(comments::video_id)
         .select((comments::video_id, count_star()));
-    assert_eq!(
-        verify(videos, views, recount).drifts(conn).unwrap().len(),
-        2
-    );
-    assert_eq!(
-        verify(videos, views, recount).repair(conn).unwrap().len(),
-        2
-    );
+    let drifts = verify(videos, views, recount).drifts(conn).unwrap();
+    assert_eq!(drifts.len(), 2);
+    let drifts = verify(videos, views, recount).repair(conn).unwrap();
+    assert_eq!(drifts.len(), 2);
     assert_eq!(totals(conn), [0, 1, 0]);
     assert_outside(conn);
 }
@@ -390,34 +379,20 @@ fn rows_as_values() {
 
 #[test]
 fn amounts_are_coalesced() {
-    use diesel::r2d2::{ConnectionManager, Pool};
-    use diesel_sharded::coalescer::Coalescer;
-
     let (guard, mut conn) = in_schema();
     if dialect(&conn) == Dialect::Sqlite {
         return; // the pool's connections have not attached the database
     }
-    let manager = ConnectionManager::<Conn>::new(guard._database.url());
-    let pool = Pool::builder().max_size(2).build(manager).unwrap();
-    let coalescer = Coalescer::new(pool).unwrap();
-    std::thread::scope(|scope| {
-        for _ in 0..4 {
-            scope.spawn(|| {
-                for video in [1, 2, 3, 1, 2, 3] {
-                    let counter = diesel_sharded::RowCounter::of(views, video);
-                    assert_eq!(coalescer.add(&counter, video).unwrap(), 1);
-                }
-            });
+    let coalescer = Coalescer::new(pool::<Conn>(guard._database.url())).unwrap();
+    on_threads(4, &guard._database, |_, _| {
+        for video in [1, 2, 3, 1, 2, 3] {
+            let counter = diesel_sharded::RowCounter::of(views, video);
+            assert_eq!(coalescer.add(&counter, video).unwrap(), 1);
         }
     });
     drop(coalescer);
     assert_eq!(totals(&mut conn), [18, 36, 54]);
     assert_outside(&mut conn);
-}
-
-fn number(sql: &str, conn: &mut Conn) -> i64 {
-    let number = diesel::dsl::sql::<BigInt>(sql);
-    diesel::select(number).get_result(conn).unwrap()
 }
 
 #[test]
@@ -429,15 +404,7 @@ fn rows_are_counted_by_triggers() {
         .filter(comments::shown);
     cache.create(conn).unwrap();
     for (comment, video, is_shown) in [(1, 1, true), (2, 1, true), (3, 2, true), (4, 2, false)] {
-        insert!(
-            comments::table,
-            (
-                comments::id.eq(comment),
-                comments::video_id.eq(video),
-                comments::shown.eq(is_shown),
-            ),
-            conn
-        );
+        comment_on(video, comment, is_shown, conn);
     }
     let all = videos.select(likes.total()).order(id);
     assert_eq!(all.load::<i32>(conn), Ok(vec![2, 1, 0]));
@@ -461,15 +428,14 @@ fn views_and_the_way_back() {
     let conn = &mut conn;
     let view = ShardsTable::of(videos).view("videos_totals");
     view.create(conn).unwrap();
-    let all = update(videos).set(views.eq(views + 1));
-    assert_eq!(all.execute(conn), Ok(3));
+    assert_eq!(count!(videos, views.eq(views + 1), conn), 3);
     let sum = "(SELECT CAST(SUM(views) AS DECIMAL(10)) FROM analytics.videos_totals)";
     let sum = match dialect(conn) {
         Dialect::Postgres => sum.replace("DECIMAL(10)", "BIGINT"),
         Dialect::Mysql => sum.replace("DECIMAL(10)", "SIGNED"),
         _ => sum.replace("DECIMAL(10)", "INTEGER"),
     };
-    assert_eq!(number(&sum, conn), 63);
+    assert_eq!(number!(&sum, conn), 63);
     view.drop(conn).unwrap();
     let backend = <Conn as Connection>::Backend::backend_of(conn);
     let mut first = 11;
@@ -501,8 +467,7 @@ fn views_and_the_way_back() {
     let shards_table = ShardsTable::of(videos);
     conn.batch_execute(&shards_table.create_sql(&backend).unwrap())
         .unwrap();
-    let all = update(videos).set(views.eq(views + 1));
-    assert_eq!(all.execute(conn), Ok(3));
+    assert_eq!(count!(videos, views.eq(views + 1), conn), 3);
     assert_eq!(videos_shards::table.count().get_result::<i64>(conn), Ok(3));
     diesel::delete(videos.find(3)).execute(conn).unwrap();
     assert_eq!(videos_shards::table.count().get_result::<i64>(conn), Ok(2));

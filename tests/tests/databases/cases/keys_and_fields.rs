@@ -7,9 +7,9 @@ use super::api::{Error, update};
 use bigdecimal::BigDecimal;
 use diesel::prelude::*;
 use diesel_sharded::prelude::*;
-use diesel_sharded_tests::assert_matches;
 use diesel_sharded_tests::insert;
 use diesel_sharded_tests::schema::{self, Day, measures_shards};
+use diesel_sharded_tests::{assert_matches, count};
 
 use super::{Conn, database};
 
@@ -21,10 +21,8 @@ fn a_text_key_and_names_that_need_quotes() {
     for list in ["it's \"mine\"", "`b`; DROP TABLE videos --"] {
         insert!(watchlists, name.eq(list), conn);
         for _ in 0..10 {
-            let counted = update(watchlists.find(list))
-                .set(entries.eq(entries + 1))
-                .execute(conn);
-            assert_eq!(counted, Ok(1));
+            let changes = entries.eq(entries + 1);
+            assert_eq!(count!(watchlists.find(list), changes, conn), 1);
         }
         let counted = update(watchlists.filter(name.like(list)))
             .set(entries.eq(entries + 1))
@@ -51,19 +49,12 @@ fn a_composite_key_with_a_type_of_the_applications_own() {
             .load::<i32>(conn)
             .unwrap()
     };
-    update(downloads.find((1, Day(1))))
-        .set(number.eq(number + 1))
-        .execute(conn)
-        .unwrap();
+    count!(downloads.find((1, Day(1))), number.eq(number + 1), conn);
     assert_eq!(three(conn), [1, 0, 0]);
-    update(downloads.filter(version.eq(1)).filter(day.eq(Day(2))))
-        .set(number.eq(number + 10))
-        .execute(conn)
-        .unwrap();
-    update(downloads.filter(day.eq(Day(2))).filter(version.eq(1)))
-        .set(number.eq(number + 10))
-        .execute(conn)
-        .unwrap();
+    let rows = downloads.filter(version.eq(1)).filter(day.eq(Day(2)));
+    count!(rows, number.eq(number + 10), conn);
+    let rows = downloads.filter(day.eq(Day(2))).filter(version.eq(1));
+    count!(rows, number.eq(number + 10), conn);
     assert_eq!(three(conn), [1, 20, 0]);
     let counted = update(downloads.filter(day.eq(Day(1))))
         .set(number.eq(number + 100))
@@ -84,19 +75,17 @@ fn eight_fields_of_every_type_in_one_update() {
     let conn = &mut conn;
     let cent = BigDecimal::from_str("0.25").unwrap();
     for _ in 0..5 {
-        let counted = update(measures.find(1))
-            .set((
-                small.eq(small + 1),
-                medium.eq(medium - 2),
-                large.eq(large + 3_000_000_000),
-                real.eq(real + 0.5),
-                exact.eq(exact + &cent),
-                f.eq(f + 1),
-                g.eq(g - 1),
-                h.eq(h + 1 + 1),
-            ))
-            .execute(conn);
-        assert_eq!(counted, Ok(1));
+        let changes = (
+            small.eq(small + 1),
+            medium.eq(medium - 2),
+            large.eq(large + 3_000_000_000),
+            real.eq(real + 0.5),
+            exact.eq(exact + &cent),
+            f.eq(f + 1),
+            g.eq(g - 1),
+            h.eq(h + 1 + 1),
+        );
+        assert_eq!(count!(measures.find(1), changes, conn), 1);
     }
     let shards: i64 = measures_shards::table.count().get_result(conn).unwrap();
     assert!((1..=2).contains(&shards), "{shards} shards");

@@ -36,6 +36,6 @@ mod view;
 mod without_foreign_key;
 
 pub use support::{
-    count, count_on_any_shard, database, database_with_counters, dialect, on_threads, sent,
-    total_of,
+    count, count_on_any_shard, database, database_with_counters, dialect, for_all, is_reused, keys,
+    number_of_keys, on_threads, total_of, totals, totals_rise,
 };

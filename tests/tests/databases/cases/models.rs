@@ -6,6 +6,7 @@ use super::api::{Total, top, update};
 use diesel::prelude::*;
 use diesel::sqlite::Sqlite;
 use diesel_sharded::prelude::*;
+use diesel_sharded_tests::count;
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::schema::{
     Day, Download, Video, WholeVideo, comments, downloads, videos as table,
@@ -16,8 +17,7 @@ use super::{Conn, database};
 /// Video 3 has 301 views and 3 likes, and two comments; the others have no shards.
 fn counted() -> (diesel_sharded_tests::Database, Conn) {
     let (database, mut conn) = database();
-    let count = update(videos.find(3)).set(views.eq(views + 1));
-    assert_eq!(count.execute(&mut conn), Ok(1));
+    assert_eq!(count!(videos.find(3), views.eq(views + 1), &mut conn), 1);
     (database, conn)
 }
 

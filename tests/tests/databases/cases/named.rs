@@ -11,7 +11,7 @@ use diesel_migrations::MigrationHarness;
 use diesel_sharded::prelude::*;
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::schema::{downloads, videos_shards};
-use diesel_sharded_tests::{TestConnection, assert_matches, insert, until};
+use diesel_sharded_tests::{TestConnection, assert_matches, insert, number, until};
 
 use super::{Conn, database, database_with_counters, on_threads};
 
@@ -243,12 +243,7 @@ fn numbers_of_shards_change_at_run_time() {
     assert_eq!(counter.increase_shards(4, conn), Ok(128)); // never down
     assert_eq!(counter.increase_shards(200, conn), Ok(200));
     assert_eq!(counter.increase_shards(150, conn), Ok(200));
-    let shards = |conn: &mut Conn| {
-        let sql = diesel::dsl::sql::<diesel::sql_types::BigInt>(
-            "COUNT(*) FROM diesel_sharded_counter_shards",
-        );
-        diesel::select(sql).get_result::<i64>(conn).unwrap()
-    };
+    let shards = |conn: &mut Conn| number!("COUNT(*) FROM diesel_sharded_counter_shards", conn);
     let mut expected = 0;
     // One writer visits all of them. The tests beside this one work with any choice.
     ShardChoice::Random.set_global();
@@ -349,10 +344,7 @@ fn a_field_follows_its_number() {
                 .execute(conn)
                 .unwrap();
         }
-        let sql = diesel::dsl::sql::<diesel::sql_types::BigInt>(
-            "COUNT(*) FROM downloads_shards WHERE number <> 0",
-        );
-        diesel::select(sql).get_result::<i64>(conn).unwrap()
+        number!("COUNT(*) FROM downloads_shards WHERE number <> 0", conn)
     };
     eventually(|| {
         diesel::sql_query("DELETE FROM downloads_shards")

@@ -3,10 +3,9 @@
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use super::api::{Counter, Error};
-use diesel::prelude::*;
-use diesel::result::Error as DieselError;
+use diesel_sharded_tests::{rolled_back, sent};
 
-use super::{Conn, database_with_counters, on_threads, sent};
+use super::{Conn, database_with_counters, on_threads, totals_rise};
 
 fn names(conn: &mut Conn) -> Vec<(String, i64)> {
     Counter::list("").load(conn).unwrap()
@@ -50,24 +49,15 @@ fn the_new_total_comes_back() {
     tickets.set(7, conn).unwrap();
     assert_eq!(tickets.add_and_get(1, conn), Ok(8));
     tickets.delete(conn).unwrap();
-    let undone: QueryResult<()> = conn.transaction(|conn| {
-        assert_eq!(tickets.add_and_get(3, conn), Ok(3));
-        Err(DieselError::RollbackTransaction)
-    });
-    assert!(undone.is_err());
+    rolled_back(conn, |conn| assert_eq!(tickets.add_and_get(3, conn), Ok(3)));
     assert_eq!(names(conn), []);
 }
 
 #[test]
 fn new_totals_of_8_writers_rise() {
     let (database, mut conn) = database_with_counters();
-    on_threads(8, &database, |_, conn| {
-        let mut last = 0;
-        for _ in 0..20 {
-            let total = Counter::named("x").add_and_get(1, conn).unwrap();
-            assert!(total > last, "{total} after {last}");
-            last = total;
-        }
+    totals_rise(0, &database, |_, conn| {
+        Counter::named("x").add_and_get(1, conn).unwrap()
     });
     assert_eq!(Counter::named("x").get(&mut conn), Ok(160));
 }
@@ -90,14 +80,8 @@ fn stays_within_bounds_from_its_first_count_on() {
     Counter::named("seats").delete(conn).unwrap();
     assert_eq!(seats().add(4, conn), Ok(true));
     assert_eq!(names(conn), [row("seats", 4)]);
-    let undone: QueryResult<()> = conn.transaction(|conn| {
-        assert_eq!(
-            Counter::named("debt").never_above(0).add(-3, conn),
-            Ok(true)
-        );
-        Err(DieselError::RollbackTransaction)
-    });
-    assert!(undone.is_err());
+    let debt = Counter::named("debt").never_above(0);
+    rolled_back(conn, |conn| assert_eq!(debt.add(-3, conn), Ok(true)));
     assert_eq!(names(conn), [row("seats", 4)]);
     let unnamed = Counter::named("").never_above(1).add(1, conn);
     let unnamed = unnamed.map_err(Error::from);

@@ -12,7 +12,7 @@ use diesel_sharded::prelude::*;
 use diesel_sharded_tests::players::levels::dsl as level;
 use diesel_sharded_tests::players::players::dsl::*;
 use diesel_sharded_tests::players::{self as tables, Level, Player, players_shards};
-use diesel_sharded_tests::{Database, TestConnection, insert};
+use diesel_sharded_tests::{Database, TestConnection, count, insert};
 
 use super::{Conn, on_threads};
 
@@ -67,14 +67,14 @@ fn a_count_and_greatest_and_least_values_in_one_update() {
         (90, "2026-02-01T10:00:00", 7.25, "2026-02-01"),
         (70, "2026-03-01T10:00:00.500", 8.0, "2026-04-01"),
     ] {
-        let played = update(players.find(1)).set((
+        let changes = (
             games.eq(games + 1),
             best_score.max(score),
             last_game.max(time(at)),
             fastest.min(seconds),
             first_day.min(day(on)),
-        ));
-        assert_eq!(played.execute(conn), Ok(1));
+        );
+        assert_eq!(count!(players.find(1), changes, conn), 1);
     }
     let played = Player {
         id: 1,
@@ -129,10 +129,8 @@ fn a_count_and_greatest_and_least_values_in_one_update() {
     }
 
     // Neither lowers what is there.
-    update(players.find(1))
-        .set((best_score.max(10), fastest.min(100.0)))
-        .execute(conn)
-        .unwrap();
+    let changes = (best_score.max(10), fastest.min(100.0));
+    count!(players.find(1), changes, conn);
     assert_eq!(player(conn), played);
     fold(players).run(conn).unwrap();
     assert_eq!(player(conn), played);
@@ -164,17 +162,11 @@ fn a_greatest_value_alone() {
         .values(id.eq(2))
         .execute(conn)
         .unwrap();
-    update(players.find(2))
-        .set(best_score.max(-3))
-        .execute(conn)
-        .unwrap();
+    count!(players.find(2), best_score.max(-3), conn);
     let total = players.find(2).select(best_score.total()).first(conn);
     assert_eq!(total, Ok(Some(-3)));
     // By the database's own clock.
-    update(players.find(1))
-        .set(last_game.max(diesel::dsl::now))
-        .execute(conn)
-        .unwrap();
+    count!(players.find(1), last_game.max(diesel::dsl::now), conn);
     assert!(player(conn).last_game > time("2026-01-02T00:00:00"));
 }
 
@@ -214,10 +206,8 @@ fn by_a_filter_and_with_rows_back() {
         .returning(Player::as_returning())
         .get_result::<Player>(conn);
     assert_eq!(row.unwrap().best_score, Some(99));
-    let counted = update(players.filter(best_score.total().ge(99)))
-        .set(best_score.max(100))
-        .execute(conn);
-    assert_eq!(counted, Ok(1));
+    let rows = players.filter(best_score.total().ge(99));
+    assert_eq!(count!(rows, best_score.max(100), conn), 1);
 }
 
 #[test]
@@ -230,15 +220,13 @@ fn a_model_of_nothing_else() {
         model.first::<Level>(conn).unwrap()
     };
     for (n, amount) in [(3_i16, "1.50"), (9, "0.25"), (-4, "1.25")] {
-        let counted = update(level::levels.find(1))
-            .set((
-                level::tiny.max(n),
-                level::wide.min(i64::from(n) * 3_000_000_000),
-                level::single.max(f32::from(n) + 0.1),
-                level::exact.max(exact(amount)),
-            ))
-            .execute(conn);
-        assert_eq!(counted, Ok(1));
+        let changes = (
+            level::tiny.max(n),
+            level::wide.min(i64::from(n) * 3_000_000_000),
+            level::single.max(f32::from(n) + 0.1),
+            level::exact.max(exact(amount)),
+        );
+        assert_eq!(count!(level::levels.find(1), changes, conn), 1);
     }
     let expected = Level {
         id: 1,
@@ -255,10 +243,7 @@ fn a_model_of_nothing_else() {
     let base = base.first::<(i16, i64, f32, BigDecimal)>(conn);
     assert_eq!(base, Ok((9, -12_000_000_000, 9.1, exact("1.5"))));
     // Leaving takes the values along.
-    update(level::levels.find(1))
-        .set(level::tiny.max(50))
-        .execute(conn)
-        .unwrap();
+    count!(level::levels.find(1), level::tiny.max(50), conn);
     ShardsTable::of(level::levels).drop(conn).unwrap();
     assert_eq!(level::levels.select(level::tiny).first(conn), Ok(50_i16));
 }
@@ -271,14 +256,12 @@ fn leaving_takes_greatest_and_least_values_along() {
         insert!(players, (id.eq(key), best_score.eq(50)), conn);
     }
     for (key, score) in [(1, 10), (2, 40), (3, 60)] {
-        update(players.find(key))
-            .set((
-                games.eq(games + 2),
-                best_score.max(score),
-                last_game.max(time("2026-05-01T00:00:00.125")),
-            ))
-            .execute(conn)
-            .unwrap();
+        let changes = (
+            games.eq(games + 2),
+            best_score.max(score),
+            last_game.max(time("2026-05-01T00:00:00.125")),
+        );
+        count!(players.find(key), changes, conn);
     }
     ShardsTable::of(players).drop(conn).unwrap();
     let bases = players
@@ -294,17 +277,11 @@ fn leaving_takes_greatest_and_least_values_along() {
 fn a_parent_that_comes_back_has_no_old_value() {
     let (_database, mut conn) = database();
     let conn = &mut conn;
-    update(players.find(1))
-        .set(best_score.max(500))
-        .execute(conn)
-        .unwrap();
+    count!(players.find(1), best_score.max(500), conn);
     diesel::delete(players.find(1)).execute(conn).unwrap();
     insert!(players, id.eq(1), conn);
     assert_eq!(player(conn).best_score, None);
-    update(players.find(1))
-        .set(best_score.max(3))
-        .execute(conn)
-        .unwrap();
+    count!(players.find(1), best_score.max(3), conn);
     fold(players).run(conn).unwrap();
     assert_eq!(player(conn).best_score, Some(3));
 }
@@ -313,10 +290,7 @@ fn a_parent_that_comes_back_has_no_old_value() {
 #[test]
 fn a_value_is_corrected_in_one_transaction() {
     let (database, mut conn) = database();
-    update(players.find(1))
-        .set(best_score.max(900))
-        .execute(&mut conn)
-        .unwrap();
+    count!(players.find(1), best_score.max(900), &mut conn);
     // Counts that are under way wait, and are kept. Each thread counts until the correction is there, and once more after it.
     let (is_corrected, counts) = (AtomicBool::new(false), AtomicI64::new(0));
     on_threads(4, &database, |number, conn| {
@@ -335,10 +309,8 @@ fn a_value_is_corrected_in_one_transaction() {
         while !is_last {
             is_last = is_corrected.load(Ordering::SeqCst);
             for score in 0..20 {
-                let counted = update(players.find(1))
-                    .set((games.eq(games + 1), best_score.max(score + 10)))
-                    .execute(conn);
-                assert_eq!(counted, Ok(1));
+                let changes = (games.eq(games + 1), best_score.max(score + 10));
+                assert_eq!(count!(players.find(1), changes, conn), 1);
                 counts.fetch_add(1, Ordering::SeqCst);
             }
         }
@@ -353,10 +325,7 @@ fn a_value_is_corrected_in_one_transaction() {
 fn a_fold_that_removes_shards_keeps_the_value() {
     let (_database, mut conn) = database();
     let conn = &mut conn;
-    update(players.find(1))
-        .set(best_score.max(5))
-        .execute(conn)
-        .unwrap();
+    count!(players.find(1), best_score.max(5), conn);
     let folded = fold(players.filter(id.eq(1)))
         .keep_shards(0)
         .run(conn)
@@ -385,14 +354,12 @@ fn writers_and_folds_beside_each_other_keep_the_greatest() {
         let mut last = None;
         for round in 0..EACH {
             let score = i32::try_from((round * 37 + number * 11) % 1_000).unwrap();
-            let counted = update(players.find(1))
-                .set((
-                    games.eq(games + 1),
-                    best_score.max(score),
-                    fastest.min(f64::from(score)),
-                ))
-                .execute(conn);
-            assert_eq!(counted, Ok(1));
+            let changes = (
+                games.eq(games + 1),
+                best_score.max(score),
+                fastest.min(f64::from(score)),
+            );
+            assert_eq!(count!(players.find(1), changes, conn), 1);
             let total = players
                 .find(1)
                 .select(best_score.total())
@@ -443,10 +410,7 @@ fn no_field_keeps_a_nan() {
         }
     };
     refused(conn);
-    assert_eq!(
-        update(players.find(1)).set(fastest.min(7.5)).execute(conn),
-        Ok(1)
-    );
+    assert_eq!(count!(players.find(1), fastest.min(7.5), conn), 1);
     refused(conn);
     assert_eq!(player(conn).fastest, Some(7.5));
 }

@@ -4,12 +4,10 @@ use super::api::{RowCounter, fold, reset, set_total, update};
 use diesel::prelude::*;
 use diesel_sharded::prelude::*;
 use diesel_sharded_tests::schema::videos::dsl::*;
-use diesel_sharded_tests::schema::videos_shards;
-use diesel_sharded_tests::{TestConnection, edit, insert};
+use diesel_sharded_tests::{TestConnection, insert};
 use proptest::prelude::*;
-use proptest::test_runner::{Config, TestRunner};
 
-use super::{Conn, database};
+use super::{Conn, database, for_all};
 
 #[derive(Debug, Clone)]
 enum Change {
@@ -36,127 +34,67 @@ struct Operation {
     commits: bool,
 }
 
-fn operations() -> impl Strategy<Value = Vec<Operation>> {
+fn rows() -> impl Strategy<Value = Rows> {
+    prop_oneof![
+        (0..6i64).prop_map(Rows::Key),
+        prop_oneof![Just("a"), Just("c"), Just("z")].prop_map(Rows::Slug),
+        (0..5i64).prop_map(Rows::AtLeast),
+        Just(Rows::All),
+    ]
+}
+
+fn operation() -> impl Strategy<Value = Operation> {
     let change = prop_oneof![
         (-1000..1000i64).prop_map(Change::Views),
         (-1000..1000i32).prop_map(Change::Likes),
         (-1000..1000i64, -1000..1000i32).prop_map(|(v, l)| Change::Both(v, l)),
         (-1000..1000i64).prop_map(Change::Base),
     ];
-    let rows = prop_oneof![
-        (0..5i64).prop_map(Rows::Key),
-        prop_oneof![Just("a"), Just("c"), Just("z")].prop_map(Rows::Slug),
-        (0..5i64).prop_map(Rows::AtLeast),
-        Just(Rows::All),
-    ];
-    let operation = (change, rows, any::<bool>(), any::<bool>()).prop_map(
+    (change, rows(), any::<bool>(), any::<bool>()).prop_map(
         |(change, rows, in_transaction, commits)| Operation {
             change,
             rows,
             in_transaction,
             commits: commits || !in_transaction,
         },
-    );
-    proptest::collection::vec(operation, 1..25)
+    )
+}
+
+/// Does `$run` with the rows as a source of statements.
+macro_rules! over {
+    ($rows:expr, |$source:ident| $run:expr) => {
+        match *$rows {
+            Rows::Key(key) => {
+                let $source = videos.find(key);
+                $run
+            }
+            Rows::Slug(name) => {
+                let $source = videos.filter(slug.eq(name));
+                $run
+            }
+            Rows::AtLeast(least) => {
+                let $source = videos.filter(id.ge(least));
+                $run
+            }
+            Rows::All => {
+                let $source = videos;
+                $run
+            }
+        }
+    };
 }
 
 fn apply(conn: &mut Conn, Operation { change, rows, .. }: &Operation) -> QueryResult<usize> {
-    macro_rules! change {
-        ($source:expr) => {
-            match *change {
-                Change::Views(n) => update($source).set(views.eq(views + n)).execute(conn),
-                Change::Likes(n) => update($source).set(likes.eq(likes - n)).execute(conn),
-                Change::Both(v, l) => update($source)
-                    .set((views.eq(views - v), likes.eq(likes + l)))
-                    .execute(conn),
-                Change::Base(n) => diesel::update($source)
-                    .set(views.eq(views - n))
-                    .execute(conn),
-            }
-        };
-    }
-    match *rows {
-        Rows::Key(key) => change!(videos.find(key)),
-        Rows::Slug(name) => change!(videos.filter(slug.eq(name))),
-        Rows::AtLeast(least) => change!(videos.filter(id.ge(least))),
-        Rows::All => change!(videos),
-    }
-}
-
-/// Does to plain numbers what `apply` does to rows; returns the number of rows it met.
-fn apply_to(
-    model: &mut [(i64, i64, i32)],
-    Operation {
-        change,
-        rows,
-        commits,
-        ..
-    }: &Operation,
-) -> usize {
-    let mut met = 0;
-    for (key, v, l) in model {
-        let in_rows = match *rows {
-            Rows::Key(wanted) => *key == wanted,
-            Rows::Slug(name) => ["a", "b", "c", "d"][*key as usize - 1] == name,
-            Rows::AtLeast(least) => *key >= least,
-            Rows::All => true,
-        };
-        if !in_rows {
-            continue;
-        }
-        met += 1;
-        if *commits {
-            match *change {
-                Change::Views(n) => *v += n,
-                Change::Likes(n) => *l -= n,
-                Change::Both(dv, dl) => (*v, *l) = (*v - dv, *l + dl),
-                Change::Base(n) => *v -= n,
-            }
-        }
-    }
-    met
-}
-
-#[test]
-fn any_sequence_of_updates_equals_a_plain_column() {
-    let (_database, conn) = database();
-    let conn = std::cell::RefCell::new(conn);
-    let config = Config {
-        cases: 40,
-        failure_persistence: None,
-        ..Config::default()
-    };
-    TestRunner::new(config)
-        .run(&operations(), |operations| {
-            let conn = &mut *conn.borrow_mut();
-            diesel::delete(videos_shards::table).execute(conn).unwrap();
-            edit!(videos, (views.eq(0), likes.eq(0)), conn);
-            let mut model = [(1, 0, 0), (2, 0, 0), (3, 0, 0)];
-            for operation in &operations {
-                let met = if operation.in_transaction {
-                    let mut met = Ok(0);
-                    let _: QueryResult<()> = conn.transaction(|conn| {
-                        met = apply(conn, operation);
-                        if operation.commits {
-                            Ok(())
-                        } else {
-                            Err(diesel::result::Error::RollbackTransaction)
-                        }
-                    });
-                    met
-                } else {
-                    apply(conn, operation)
-                };
-                prop_assert_eq!(met, Ok(apply_to(&mut model, operation)));
-            }
-            let read = videos
-                .select((id, views.total(), likes.total()))
-                .order(id)
-                .load(conn);
-            prop_assert_eq!(read, Ok(model.to_vec()));
-            Ok(())
-        })
-        .unwrap();
+    over!(rows, |source| match *change {
+        Change::Views(n) => update(source).set(views.eq(views + n)).execute(conn),
+        Change::Likes(n) => update(source).set(likes.eq(likes - n)).execute(conn),
+        Change::Both(v, l) => update(source)
+            .set((views.eq(views - v), likes.eq(likes + l)))
+            .execute(conn),
+        Change::Base(n) => diesel::update(source)
+            .set(views.eq(views - n))
+            .execute(conn),
+    })
 }
 
 /// The events in a counter's life, besides counts.
@@ -178,15 +116,8 @@ enum Event {
 
 /// Events on two connections in turn.
 fn events() -> impl Strategy<Value = Vec<(usize, Event)>> {
-    let rows = || {
-        prop_oneof![
-            (0..6i64).prop_map(Rows::Key),
-            (0..5i64).prop_map(Rows::AtLeast),
-            Just(Rows::All),
-        ]
-    };
     let event = prop_oneof![
-        6 => operations().prop_map(|mut operations| Event::Count(operations.swap_remove(0))),
+        12 => operation().prop_map(Event::Count),
         2 => (-9..9i64).prop_map(Event::OrInsert),
         3 => (rows(), 1..4usize, 0..5u16)
             .prop_map(|(rows, batch, keep_shards)| Event::Fold { rows, batch, keep_shards }),
@@ -211,28 +142,6 @@ fn matches(rows: &Rows, key: i64) -> bool {
 }
 
 fn live(conn: &mut Conn, event: &Event) -> QueryResult<usize> {
-    macro_rules! over {
-        ($rows:expr, |$source:ident| $run:expr) => {
-            match *$rows {
-                Rows::Key(key) => {
-                    let $source = videos.find(key);
-                    $run
-                }
-                Rows::Slug(name) => {
-                    let $source = videos.filter(slug.eq(name));
-                    $run
-                }
-                Rows::AtLeast(least) => {
-                    let $source = videos.filter(id.ge(least));
-                    $run
-                }
-                Rows::All => {
-                    let $source = videos;
-                    $run
-                }
-            }
-        };
-    }
     match event {
         Event::Count(operation) if operation.in_transaction => {
             let mut met = Ok(0);
@@ -278,10 +187,23 @@ fn live(conn: &mut Conn, event: &Event) -> QueryResult<usize> {
 /// Does to plain numbers what `live` does to rows, and returns the same.
 fn live_on(model: &mut Model, event: &Event) -> usize {
     match event {
-        Event::Count(operation) => {
-            let mut rows: Vec<_> = model.iter().map(|(key, (v, l))| (*key, *v, *l)).collect();
-            let met = apply_to(&mut rows, operation);
-            model.extend(rows.into_iter().map(|(key, v, l)| (key, (v, l))));
+        Event::Count(Operation {
+            change,
+            rows,
+            commits,
+            ..
+        }) => {
+            let mut met = 0;
+            for (_, (v, l)) in model.iter_mut().filter(|(key, _)| matches(rows, **key)) {
+                met += 1;
+                match *change {
+                    _ if !commits => {}
+                    Change::Views(n) => *v += n,
+                    Change::Likes(n) => *l -= n,
+                    Change::Both(dv, dl) => (*v, *l) = (*v - dv, *l + dl),
+                    Change::Base(n) => *v -= n,
+                }
+            }
             met
         }
         Event::OrInsert(n) => {
@@ -317,31 +239,24 @@ fn live_on(model: &mut Model, event: &Event) -> usize {
 fn any_life_equals_that_of_a_plain_column() {
     let (database, conn) = database();
     let conns = std::cell::RefCell::new([conn, Conn::connect(&database)]);
-    let config = Config {
-        cases: 40,
-        failure_persistence: None,
-        ..Config::default()
-    };
-    TestRunner::new(config)
-        .run(&events(), |events| {
-            let conns = &mut *conns.borrow_mut();
-            diesel::delete(videos).execute(&mut conns[0]).unwrap();
-            let mut model = Model::new();
-            for (key, name) in (1..).zip(["a", "b", "c"]) {
-                let row = (id.eq(key), slug.eq(name), title.eq(""));
-                insert!(videos, row, &mut conns[0]);
-                model.insert(key, (0, 0));
-            }
-            for (conn, event) in &events {
-                let met = live(&mut conns[*conn], event);
-                prop_assert_eq!(met, Ok(live_on(&mut model, event)), "{:?}", event);
-                let read = videos
-                    .select((id, (views.total(), likes.total())))
-                    .order(id)
-                    .load::<(i64, (i64, i32))>(&mut conns[1 - conn]);
-                prop_assert_eq!(read, Ok(model.clone().into_iter().collect()));
-            }
-            Ok(())
-        })
-        .unwrap();
+    for_all(60, events(), |events| {
+        let conns = &mut *conns.borrow_mut();
+        diesel::delete(videos).execute(&mut conns[0]).unwrap();
+        let mut model = Model::new();
+        for (key, name) in (1..).zip(["a", "b", "c"]) {
+            let row = (id.eq(key), slug.eq(name), title.eq(""));
+            insert!(videos, row, &mut conns[0]);
+            model.insert(key, (0, 0));
+        }
+        for (conn, event) in &events {
+            let met = live(&mut conns[*conn], event);
+            prop_assert_eq!(met, Ok(live_on(&mut model, event)), "{:?}", event);
+            let read = videos
+                .select((id, (views.total(), likes.total())))
+                .order(id)
+                .load::<(i64, (i64, i32))>(&mut conns[1 - conn]);
+            prop_assert_eq!(read, Ok(model.clone().into_iter().collect()));
+        }
+        Ok(())
+    });
 }

@@ -3,11 +3,11 @@
 use super::api::{Error, RowCounter, fold};
 use diesel::prelude::*;
 use diesel::result::Error as DieselError;
-use diesel_sharded_tests::assert_matches;
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::schema::{measures, videos_shards};
+use diesel_sharded_tests::{assert_matches, rolled_back, sent};
 
-use super::{Conn, database, database_with_counters, on_threads, sent};
+use super::{Conn, database, database_with_counters, totals_rise};
 
 fn number_of_shards(conn: &mut Conn) -> i64 {
     videos_shards::table.count().get_result(conn).unwrap()
@@ -52,12 +52,10 @@ fn the_new_total_is_part_of_the_callers_transaction() {
     let (_database, mut conn) = database();
     let conn = &mut conn;
     let of_1 = RowCounter::of(views, 1);
-    let undone: QueryResult<()> = conn.transaction(|conn| {
+    rolled_back(conn, |conn| {
         assert_eq!(of_1.add_and_get(5, conn), Ok(Some(105)));
         assert_eq!(of_1.add_and_get(5, conn), Ok(Some(110)));
-        Err(DieselError::RollbackTransaction)
     });
-    assert!(undone.is_err());
     assert_eq!(of_1.get(conn), Ok(Some(100)));
 }
 
@@ -85,17 +83,12 @@ fn a_key_counts_once_and_stands_for_one_addition() {
 #[test]
 fn new_totals_of_8_writers_rise_beside_folds() {
     let (database, mut conn) = database();
-    on_threads(8, &database, |writer, conn| {
-        let mut last = 100;
-        for _ in 0..20 {
-            let total = RowCounter::of(views, 1).add_and_get(1, conn).unwrap();
-            let total = total.unwrap();
-            assert!(total > last, "{total} after {last}");
-            last = total;
-            if writer == 0 {
-                let _ = fold(videos.find(1)).run(conn).unwrap();
-            }
+    totals_rise(100, &database, |writer, conn| {
+        let total = RowCounter::of(views, 1).add_and_get(1, conn).unwrap();
+        if writer == 0 {
+            let _ = fold(videos.find(1)).run(conn).unwrap();
         }
+        total.unwrap()
     });
     assert_eq!(RowCounter::of(views, 1).get(&mut conn), Ok(Some(260)));
 }

@@ -6,6 +6,7 @@ use super::api::{reset, set_total, update};
 use diesel::prelude::*;
 use diesel_sharded::prelude::*;
 use diesel_sharded_tests::schema::videos::dsl::*;
+use diesel_sharded_tests::{count, rolled_back};
 
 use super::{Conn, count, database, on_threads};
 
@@ -16,10 +17,7 @@ fn totals(conn: &mut Conn) -> Vec<(i64, i32)> {
 
 fn counted(conn: &mut Conn) {
     for _ in 0..5 {
-        update(videos)
-            .set((views.eq(views + 1), likes.eq(likes + 1)))
-            .execute(conn)
-            .unwrap();
+        count!(videos, (views.eq(views + 1), likes.eq(likes + 1)), conn);
     }
 }
 
@@ -47,10 +45,7 @@ fn types_other_than_bigint() {
     use diesel_sharded_tests::schema::measures::dsl::*;
     let (_database, mut conn) = database();
     let conn = &mut conn;
-    update(measures)
-        .set((small.eq(small + 1), real.eq(real + 0.5)))
-        .execute(conn)
-        .unwrap();
+    count!(measures, (small.eq(small + 1), real.eq(real + 0.5)), conn);
     set_total(measures, small, -3).execute(conn).unwrap();
     set_total(measures, real, 2.5).execute(conn).unwrap();
     let price: bigdecimal::BigDecimal = "12.5".parse().unwrap();
@@ -67,12 +62,10 @@ fn inside_a_callers_transaction() {
     let (_database, mut conn) = database();
     let conn = &mut conn;
     counted(conn);
-    let result: QueryResult<()> = conn.transaction(|conn| {
-        set_total(videos, views, 1).execute(conn)?;
+    rolled_back(conn, |conn| {
+        assert_eq!(set_total(videos, views, 1).execute(conn), Ok(3));
         assert_eq!(totals(conn)[0], (1, 6));
-        Err(diesel::result::Error::RollbackTransaction)
     });
-    assert_eq!(result, Err(diesel::result::Error::RollbackTransaction));
     assert_eq!(totals(conn)[0], (105, 6));
 }
 

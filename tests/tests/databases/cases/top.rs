@@ -3,15 +3,14 @@
 use super::api::{fold, top, update};
 use diesel::prelude::*;
 use diesel_sharded::prelude::*;
-use diesel_sharded_tests::insert;
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::schema::{
     Day, Video, WholeVideo, comments, downloads, videos_shards, watchlists,
 };
+use diesel_sharded_tests::{count, insert};
 use proptest::prelude::*;
-use proptest::test_runner::{Config, TestRunner};
 
-use super::{Conn, count, database};
+use super::{Conn, count, database, for_all};
 
 /// Videos 1 to 3 have 350, 200 and 290 views; video 2 has no shard.
 fn counted(conn: &mut Conn) {
@@ -50,10 +49,7 @@ fn whole_rows_have_the_totals_of_all_fields() {
     let (_database, mut conn) = database();
     let conn = &mut conn;
     counted(conn);
-    update(videos.find(2))
-        .set(likes.eq(likes + 5))
-        .execute(conn)
-        .unwrap();
+    count!(videos.find(2), likes.eq(likes + 5), conn);
     let liked: WholeVideo = top(videos, likes, 10).first(conn).unwrap();
     assert_eq!((liked.id, liked.views, liked.likes), (2, 200, 7));
     let viewed: Vec<WholeVideo> = top(videos, views, 1).get_results(conn).unwrap();
@@ -117,10 +113,8 @@ fn composite_keys_and_names_of_any_kind() {
         );
         insert!(downloads::table, row, conn);
         if n != 0 {
-            update(downloads::table.find((version, Day(day))))
-                .set(downloads::number.eq(downloads::number + n))
-                .execute(conn)
-                .unwrap();
+            let changes = downloads::number.eq(downloads::number + n);
+            count!(downloads::table.find((version, Day(day))), changes, conn);
         }
     }
     let best = top(downloads::table, downloads::number, 3);
@@ -139,10 +133,8 @@ fn composite_keys_and_names_of_any_kind() {
             conn
         );
     }
-    update(watchlists::table.find("b'`\""))
-        .set(watchlists::entries.eq(watchlists::entries + 5))
-        .execute(conn)
-        .unwrap();
+    let changes = watchlists::entries.eq(watchlists::entries + 5);
+    count!(watchlists::table.find("b'`\""), changes, conn);
     let lists = top(watchlists::table, watchlists::entries, 5);
     let both = [("b'`\"".to_owned(), 6), ("a".to_owned(), 3)];
     assert_eq!(lists.clone().load(conn), Ok(both.to_vec()));
@@ -247,48 +239,41 @@ fn fill(conn: &mut Conn, case: &Case) {
 fn any_rows_come_as_by_a_sort_of_all_totals() {
     let (_database, conn) = database();
     let conn = std::cell::RefCell::new(conn);
-    let config = Config {
-        cases: 150,
-        failure_persistence: None,
-        ..Config::default()
-    };
-    TestRunner::new(config)
-        .run(&cases(), |case| {
-            let conn = &mut *conn.borrow_mut();
-            fill(conn, &case);
-            macro_rules! both {
-                ($rows:expr) => {{
-                    let picked = top($rows, views, case.n)
-                        .offset(case.offset)
-                        .select((id, views, likes));
-                    let totals = (id, views.total(), likes.total());
-                    let sorted = $rows
-                        .select(totals)
-                        .limit(case.n.into())
-                        .offset(case.offset.into());
-                    let load = |conn: &mut Conn| match case.ascending {
-                        false => (
-                            picked.clone().load::<(i64, i64, i32)>(conn),
-                            sorted.order((views.total().desc(), id.desc())).load(conn),
-                        ),
-                        true => (
-                            picked.clone().ascending().load(conn),
-                            sorted.order((views.total(), id)).load(conn),
-                        ),
-                    };
-                    load(conn)
-                }};
-            }
-            let (picked, sorted) = match case.filter {
-                0 | 1 => both!(videos),
-                2 => both!(videos.filter(channel.eq("a"))),
-                3 => both!(videos.filter(views.total().ge(0))),
-                4 => both!(videos.filter(views.lt(3).or(likes.total().eq(1)))),
-                _ => both!(videos.filter(id.eq_any(comments::table.select(comments::video_id)))),
-            };
-            prop_assert!(picked.is_ok(), "{:?}", picked);
-            prop_assert_eq!(picked, sorted);
-            Ok(())
-        })
-        .unwrap();
+    for_all(150, cases(), |case| {
+        let conn = &mut *conn.borrow_mut();
+        fill(conn, &case);
+        macro_rules! both {
+            ($rows:expr) => {{
+                let picked = top($rows, views, case.n)
+                    .offset(case.offset)
+                    .select((id, views, likes));
+                let totals = (id, views.total(), likes.total());
+                let sorted = $rows
+                    .select(totals)
+                    .limit(case.n.into())
+                    .offset(case.offset.into());
+                let load = |conn: &mut Conn| match case.ascending {
+                    false => (
+                        picked.clone().load::<(i64, i64, i32)>(conn),
+                        sorted.order((views.total().desc(), id.desc())).load(conn),
+                    ),
+                    true => (
+                        picked.clone().ascending().load(conn),
+                        sorted.order((views.total(), id)).load(conn),
+                    ),
+                };
+                load(conn)
+            }};
+        }
+        let (picked, sorted) = match case.filter {
+            0 | 1 => both!(videos),
+            2 => both!(videos.filter(channel.eq("a"))),
+            3 => both!(videos.filter(views.total().ge(0))),
+            4 => both!(videos.filter(views.lt(3).or(likes.total().eq(1)))),
+            _ => both!(videos.filter(id.eq_any(comments::table.select(comments::video_id)))),
+        };
+        prop_assert!(picked.is_ok(), "{:?}", picked);
+        prop_assert_eq!(picked, sorted);
+        Ok(())
+    });
 }

@@ -8,7 +8,7 @@ use diesel::prelude::*;
 use diesel::result::Error as DieselError;
 use diesel_sharded::prelude::*;
 use diesel_sharded_tests::schema::videos::dsl::*;
-use diesel_sharded_tests::{TestConnection, edit};
+use diesel_sharded_tests::{TestConnection, assert_matches, conflict, edit, rolled_back};
 
 use super::{Conn, count, database, database_with_counters, total_of};
 
@@ -16,15 +16,15 @@ fn total(conn: &mut Conn) -> i64 {
     total_of(1, conn)
 }
 
+/// A nested one is a savepoint.
 #[test]
 fn a_count_is_part_of_the_callers_transaction() {
     let (database, mut conn) = database();
     let mut other = Conn::connect(&database);
     conn.transaction(|conn| {
-        diesel::update(videos.find(1))
-            .set(title.eq("new"))
-            .execute(conn)?;
+        edit!(videos.find(1), title.eq("new"), conn);
         assert_eq!(count(1, 1, conn)?, 1);
+        rolled_back(conn, |conn| assert_eq!(count(1, 10, conn), Ok(1)));
         assert_eq!(total(conn), 101);
         assert_eq!(total(&mut other), 100);
         QueryResult::Ok(())
@@ -34,32 +34,13 @@ fn a_count_is_part_of_the_callers_transaction() {
 }
 
 #[test]
-fn a_nested_transaction_is_a_savepoint() {
-    let (_database, mut conn) = database();
-    conn.transaction(|conn| {
-        count(1, 1, conn)?;
-        let inner: QueryResult<()> = conn.transaction(|conn| {
-            count(1, 10, conn)?;
-            Err(DieselError::RollbackTransaction)
-        });
-        assert_eq!(inner, Err(DieselError::RollbackTransaction));
-        QueryResult::Ok(())
-    })
-    .unwrap();
-    assert_eq!(total(&mut conn), 101);
-}
-
-#[test]
 fn the_crates_error_passes_through_a_transactions_closure() {
     let (_database, mut conn) = database();
-    let result = conn.transaction::<(), diesel_sharded::Error, _>(|conn| {
+    let result = conn.transaction::<(), Error, _>(|conn| {
         count(1, 1, conn)?;
-        Err(diesel_sharded::Error::TransactionAborted)
+        Err(Error::TransactionAborted)
     });
-    assert!(matches!(
-        result,
-        Err(diesel_sharded::Error::TransactionAborted)
-    ));
+    assert_matches!(result, Err(Error::TransactionAborted));
     assert_eq!(total(&mut conn), 100);
 }
 
@@ -71,27 +52,12 @@ fn a_retried_transaction_commits_once() {
         runs += 1;
         let counted = count(1, 1, conn)?;
         if runs < 3 {
-            return Err(deadlock());
+            return Err(conflict());
         }
         Ok(counted)
     });
     assert_eq!((counted, runs), (Ok(1), 3));
     assert_eq!(total(&mut conn), 101);
-}
-
-/// A deadlock, which every backend reports in its own way and every dialect classifies as a conflict.
-fn deadlock() -> DieselError {
-    let text = match std::any::type_name::<Conn>() {
-        name if name.contains("Pg") => "deadlock detected",
-        name if name.contains("Mysql") => {
-            "Deadlock found when trying to get lock; try restarting transaction"
-        }
-        _ => "database is locked",
-    };
-    DieselError::DatabaseError(
-        diesel::result::DatabaseErrorKind::Unknown,
-        Box::new(text.to_owned()),
-    )
 }
 
 #[test]
@@ -138,15 +104,13 @@ fn a_failure_after_the_count_takes_the_count_back() {
     edit!(measures.find(1), small.eq(i16::MAX), &mut conn);
     for by_key in [true, false] {
         let committed: QueryResult<()> = conn.transaction(|conn| {
-            let counted = match by_key {
+            let add = small.eq(small + 1);
+            let counted: QueryResult<i16> = match by_key {
                 true => update(measures.find(1))
-                    .set(small.eq(small + 1))
+                    .set(add)
                     .returning(small)
-                    .get_result::<i16>(conn),
-                false => update(measures)
-                    .set(small.eq(small + 1))
-                    .returning(small)
-                    .get_result::<i16>(conn),
+                    .get_result(conn),
+                false => update(measures).set(add).returning(small).get_result(conn),
             };
             counted.unwrap_err();
             Ok(())
@@ -189,10 +153,8 @@ fn a_connection_that_diesel_gave_up_is_a_lost_one() {
     let operations: [Operation; 7] = [
         |conn| count(1, 1, conn).map(drop),
         |conn| {
-            update(videos.filter(slug.eq("a")))
-                .set(views.eq(views + 1))
-                .execute(conn)
-                .map(drop)
+            let count = update(videos.filter(slug.eq("a"))).set(views.eq(views + 1));
+            count.execute(conn).map(drop)
         },
         |conn| Counter::named("a").increment(conn),
         |conn| fold(videos).run(conn).map(drop),

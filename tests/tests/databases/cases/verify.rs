@@ -12,7 +12,7 @@ use diesel::sql_types::Double;
 use diesel_sharded::prelude::*;
 use diesel_sharded_tests::schema::comments;
 use diesel_sharded_tests::schema::videos::dsl::*;
-use diesel_sharded_tests::{edit, insert};
+use diesel_sharded_tests::{count, edit, insert};
 
 use super::{Conn, database, on_threads};
 
@@ -44,10 +44,7 @@ fn finds_and_repairs_what_has_drifted() {
     let (_database, mut conn) = database();
     let conn = &mut conn;
     for _ in 0..4 {
-        update(videos.find(2))
-            .set(likes.eq(likes - 1))
-            .execute(conn)
-            .unwrap();
+        count!(videos.find(2), likes.eq(likes - 1), conn);
     }
     let expected = [(1, 1, 0), (2, -2, 0), (3, 3, 2)];
     let found = verify(videos, likes, recount!()).drifts(conn).unwrap();
@@ -142,10 +139,7 @@ fn doubles_are_compared_within_a_tolerance_and_decimals_exactly() {
     let (_database, mut conn) = database();
     let conn = &mut conn;
     for n in [0.1, 0.2] {
-        update(measures)
-            .set(real.eq(real + n))
-            .execute(conn)
-            .unwrap();
+        count!(measures, real.eq(real + n), conn);
     }
     let of = |n: f64| measures.select((id, n.into_sql::<Double>()));
     assert_eq!(verify(measures, real, of(0.3)).drifts(conn), Ok(vec![]));
@@ -159,10 +153,7 @@ fn doubles_are_compared_within_a_tolerance_and_decimals_exactly() {
         Ok(vec![])
     );
     let price = |text: &str| -> BigDecimal { text.parse().unwrap() };
-    update(measures)
-        .set(exact.eq(exact + price("0.1")))
-        .execute(conn)
-        .unwrap();
+    count!(measures, exact.eq(exact + price("0.1")), conn);
     edit!(measures, large.eq(-12), conn);
     let sums = || measures.group_by(id).select((id, sum(large)));
     let repaired = verify(measures, exact, sums()).repair(conn).unwrap();
@@ -214,8 +205,7 @@ fn backfill_while_the_application_runs() {
         }
         4 => {
             while writing.load(Ordering::SeqCst) > 0 {
-                let folded = fold(videos).keep_shards(2).run(conn);
-                assert!(folded.is_ok(), "{folded:?}");
+                let _ = fold(videos).keep_shards(2).run(conn).unwrap();
             }
         }
         _ => loop {

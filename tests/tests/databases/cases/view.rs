@@ -2,17 +2,16 @@
 
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
-use diesel::sql_types::BigInt;
 use diesel_migrations::MigrationHarness;
 use diesel_sharded::{ShardsTable, fold};
-use diesel_sharded_tests::insert;
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::schema::{downloads, watchlists};
+use diesel_sharded_tests::{count, insert, number};
 
 use super::api::update;
 
 use self::row::Shown;
-use super::{Conn, count, database, on_threads};
+use super::{Conn, count, database, totals_rise};
 
 mod row {
     use diesel::prelude::*;
@@ -37,21 +36,13 @@ fn shown(sql: &str, conn: &mut Conn) -> QueryResult<Vec<Shown>> {
     diesel::sql_query(sql).load(conn)
 }
 
-fn number(sql: &str, conn: &mut Conn) -> i64 {
-    let number = diesel::dsl::sql::<BigInt>(sql);
-    diesel::select(number).get_result(conn).unwrap()
-}
-
 #[test]
 fn plain_sql_reads_totals() {
     let (_database, mut conn) = database();
     let conn = &mut conn;
     let view = ShardsTable::of(videos).view("videos_totals");
     view.create(conn).unwrap();
-    update(videos)
-        .set((views.eq(views + 1), likes.eq(likes - 5)))
-        .execute(conn)
-        .unwrap();
+    count!(videos, (views.eq(views + 1), likes.eq(likes - 5)), conn);
     count(2, 1, conn).unwrap();
     let all = shown(
         "SELECT * FROM videos_totals WHERE id > 1 ORDER BY views DESC",
@@ -74,7 +65,7 @@ fn plain_sql_reads_totals() {
     );
     assert_eq!(all, Ok(folded.into()));
     assert_eq!(
-        number("COUNT(*) FROM videos_totals WHERE views = 202", conn),
+        number!("COUNT(*) FROM videos_totals WHERE views = 202", conn),
         1
     );
     view.drop(conn).unwrap();
@@ -94,15 +85,13 @@ fn a_migration_creates_and_drops_it() {
     conn.run_pending_migrations(migration()).unwrap();
     let row = (downloads::version.eq(1), downloads::day.eq(2));
     insert!(downloads::table, row, conn);
-    update(downloads::table.find((1, diesel_sharded_tests::schema::Day(2))))
-        .set(downloads::number.eq(downloads::number + 7))
-        .execute(conn)
-        .unwrap();
+    let rows = downloads::table.find((1, diesel_sharded_tests::schema::Day(2)));
+    count!(rows, downloads::number.eq(downloads::number + 7), conn);
     let backend = <<Conn as Connection>::Backend as Default>::default();
     let named = ShardsTable::of(downloads::table).view("downloads \"per\" day");
     let quoted = named.drop_sql(&backend).unwrap().replace("DROP VIEW ", "");
     assert_eq!(
-        number(
+        number!(
             &format!("COUNT(*) FROM {quoted} WHERE number = 7 AND day = 2"),
             conn
         ),
@@ -122,10 +111,8 @@ fn names_are_those_of_the_table() {
         .create(conn)
         .unwrap();
     insert!(watchlists::table, watchlists::name.eq("a"), conn);
-    update(watchlists::table)
-        .set(watchlists::entries.eq(watchlists::entries + 3))
-        .execute(conn)
-        .unwrap();
+    let changes = watchlists::entries.eq(watchlists::entries + 3);
+    count!(watchlists::table, changes, conn);
     let backend = <<Conn as Connection>::Backend as Default>::default();
     let order = ShardsTable::of(watchlists::table)
         .view("order")
@@ -133,7 +120,7 @@ fn names_are_those_of_the_table() {
         .unwrap();
     let order = order.replace("DROP VIEW ", "");
     assert_eq!(
-        number(&format!("COUNT(*) FROM lists WHERE {order} = 3"), conn),
+        number!(&format!("COUNT(*) FROM lists WHERE {order} = 3"), conn),
         1
     );
 }
@@ -147,7 +134,7 @@ fn a_changed_table_needs_a_new_view() {
     view.create(conn).unwrap();
     conn.batch_execute("ALTER TABLE videos ADD COLUMN added INTEGER")
         .unwrap();
-    assert_eq!(number("COUNT(*) FROM videos_totals", conn), 3);
+    assert_eq!(number!("COUNT(*) FROM videos_totals", conn), 3);
     assert!(
         conn.batch_execute("SELECT added FROM videos_totals")
             .is_err()
@@ -164,7 +151,7 @@ fn a_changed_table_needs_a_new_view() {
         .unwrap();
     view.create(conn).unwrap();
     assert_eq!(
-        number("COUNT(*) FROM videos_totals WHERE title IS NULL", conn),
+        number!("COUNT(*) FROM videos_totals WHERE title IS NULL", conn),
         3
     );
     view.drop(conn).unwrap();
@@ -177,20 +164,16 @@ fn it_is_exact_beside_8_writers_and_folds() {
     let conn = &mut conn;
     let view = ShardsTable::of(videos).view("videos_totals");
     view.create(conn).unwrap();
-    on_threads(8, &database, |writer, conn| {
-        let mut last = 0;
-        for _ in 0..20 {
-            count(1, 1, conn).unwrap();
-            let total = shown("SELECT * FROM videos_totals WHERE id = 1", conn).unwrap()[0].views;
-            assert!(total > last, "{total} after {last}");
-            last = total;
-            if writer == 0 {
-                let _ = fold(videos.find(1)).run(conn).unwrap();
-            }
+    totals_rise(100, &database, |writer, conn| {
+        count(1, 1, conn).unwrap();
+        let total = shown("SELECT * FROM videos_totals WHERE id = 1", conn).unwrap()[0].views;
+        if writer == 0 {
+            let _ = fold(videos.find(1)).run(conn).unwrap();
         }
+        total
     });
     assert_eq!(
-        number(
+        number!(
             "COUNT(*) FROM videos_totals WHERE id = 1 AND views = 260",
             conn
         ),

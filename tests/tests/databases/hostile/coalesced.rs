@@ -4,24 +4,15 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use diesel::r2d2::{ConnectionManager, Pool};
 use diesel_sharded::backend::Dialect;
 use diesel_sharded::bounded::Bounded;
 use diesel_sharded::coalescer::Coalescer;
 use diesel_sharded::{Counter, Error, RowCounter, reset};
-use diesel_sharded_tests::Database;
+use diesel_sharded_tests::pool;
 use diesel_sharded_tests::schema::videos::dsl::*;
 use proptest::prelude::*;
 
 use super::{Conn, database, dialect, for_all};
-
-fn pool(database: &Database) -> Pool<ConnectionManager<Conn>> {
-    Pool::builder()
-        .max_size(2)
-        .min_idle(Some(0))
-        .build(ConnectionManager::<Conn>::new(database.url()))
-        .unwrap()
-}
 
 fn edges() -> impl Strategy<Value = i64> {
     prop_oneof![
@@ -48,7 +39,7 @@ fn is_overflow(error: &Error) -> bool {
 fn hostile_amounts_in_one_batch() {
     let (database, conn) = database();
     let conn = Mutex::new(conn);
-    let pool = pool(&database);
+    let pool = pool::<Conn>(database.url());
     let amounts = proptest::collection::vec((edges(), edges()), 1..9);
     for_all(25, amounts, |amounts| {
         let conn = &mut *conn.lock().unwrap();
@@ -101,22 +92,18 @@ fn hostile_amounts_in_one_batch() {
                 Err(_) => prop_assert!(read.is_err(), "{:?}", read),
             }
         }
-        let fits = (i64::MIN + 1..=i64::MAX).map_range().contains(&later);
-        prop_assert!(!fits || lost == 0, "{} of {} is lost", lost, later);
+        prop_assert!(
+            !FIT.contains(&later) || lost == 0,
+            "{} of {} is lost",
+            lost,
+            later
+        );
         Ok(())
     });
 }
 
-/// `i64`s as `i128`s.
-trait MapRange {
-    fn map_range(self) -> std::ops::RangeInclusive<i128>;
-}
-
-impl MapRange for std::ops::RangeInclusive<i64> {
-    fn map_range(self) -> std::ops::RangeInclusive<i128> {
-        (*self.start()).into()..=(*self.end()).into()
-    }
-}
+/// The amounts that every shard can hold.
+const FIT: std::ops::RangeInclusive<i128> = i64::MIN as i128 + 1..=i64::MAX as i128;
 
 /// Within its bounds a counter adds exactly, and a total that no column can hold is an overflow.
 #[test]
@@ -151,15 +138,9 @@ fn hostile_amounts_and_bounds() {
                     total = if added { next } else { total };
                 }
                 Err(error) => {
-                    let fits = (i64::MIN + 1..=i64::MAX).map_range().contains(&next);
                     let error = Error::from(error);
-                    prop_assert!(
-                        is_overflow(&error) && !fits,
-                        "{} + {}: {:?}",
-                        total,
-                        n,
-                        error
-                    );
+                    let may_fail = is_overflow(&error) && !FIT.contains(&next);
+                    prop_assert!(may_fail, "{} + {}: {:?}", total, n, error);
                 }
             }
             let read = counter.get(conn).map(|n| n.map(i128::from));

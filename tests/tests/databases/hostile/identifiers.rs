@@ -2,13 +2,12 @@
 
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
-use diesel::r2d2::{ConnectionManager, Pool};
 use diesel_migrations::MigrationHarness;
 use diesel_sharded::backend::Dialect;
 use diesel_sharded::coalescer::Coalescer;
 use diesel_sharded::prelude::*;
 use diesel_sharded::{MIGRATIONS, RowCounter, ShardsTable, fold, reset, set_total, update, verify};
-use diesel_sharded_tests::{TestConnection, insert};
+use diesel_sharded_tests::{TestConnection, count, insert, pool};
 
 use super::{Conn, dialect};
 
@@ -70,11 +69,9 @@ fn hostile_identifiers_are_quoted_in_every_statement() {
         insert!(weird, (id.eq(key), slug.eq("a")), conn);
     }
     let total = |conn: &mut Conn| weird.find(1).select(hits.total()).first::<i64>(conn);
-    let counted = update(weird.find(1)).set(hits.eq(hits + 1)).execute(conn);
-    assert_eq!(counted, Ok(1));
+    assert_eq!(count!(weird.find(1), hits.eq(hits + 1), conn), 1);
     let both = (hits.eq(hits + 1), total_of.eq(total_of - 1));
-    let counted = update(weird.filter(slug.eq("a"))).set(both).execute(conn);
-    assert_eq!(counted, Ok(3));
+    assert_eq!(count!(weird.filter(slug.eq("a")), both, conn), 3);
     let counted = update(weird.filter(slug.eq("a")))
         .set(hits.eq(hits + 1))
         .returning((id, hits, total_of))
@@ -112,12 +109,7 @@ fn hostile_identifiers_are_quoted_in_every_statement() {
     let repaired = verify(weird.find(4), hits, recount).repair(conn).unwrap();
     assert_eq!(repaired.len(), 1);
     assert_eq!(reset(weird.find(1)).execute(conn), Ok(1));
-    let pool = Pool::builder()
-        .max_size(2)
-        .min_idle(Some(0))
-        .build(ConnectionManager::<Conn>::new(database.url()))
-        .unwrap();
-    let coalescer = Coalescer::<Conn>::new(pool).unwrap();
+    let coalescer = Coalescer::<Conn>::new(pool::<Conn>(database.url())).unwrap();
     for round in 0..2 {
         for key in [1, 2, 3] {
             coalescer.add_later(&RowCounter::of(hits, key), 1).unwrap();

@@ -10,14 +10,11 @@
 //! HOSTILE=100 cargo test --release --workspace --all-features hostile
 //! ```
 
-use std::fmt::Debug;
-
 use diesel_sharded::Error;
 use proptest::prelude::*;
-use proptest::test_runner::{Config, TestCaseError, TestRunner};
 
 use super::Conn;
-use super::cases::{database_with_counters as database, dialect};
+use super::cases::{database_with_counters as database, dialect, for_all};
 
 mod coalesced;
 mod identifiers;
@@ -25,26 +22,6 @@ mod keys;
 mod names;
 mod numbers;
 mod requests;
-
-/// Runs `test` with so many cases, or as many times more as `HOSTILE` says.
-fn for_all<S: Strategy>(
-    cases: u32,
-    strategy: S,
-    test: impl Fn(S::Value) -> Result<(), TestCaseError>,
-) where
-    S::Value: Debug,
-{
-    let times = std::env::var("HOSTILE").map_or(1, |times| times.parse().unwrap());
-    let config = Config {
-        cases: cases * times,
-        failure_persistence: None,
-        max_shrink_iters: 500,
-        ..Config::default()
-    };
-    if let Err(error) = TestRunner::new(config).run(&strategy, test) {
-        panic!("{error}");
-    }
-}
 
 /// Fragments with a meaning somewhere: in SQL, in a pattern, in C, in a collation.
 const FRAGMENTS: &[&str] = &[

@@ -17,24 +17,32 @@ use diesel_sharded::prelude::*;
 use diesel_sharded_tests::proxy::{Cut, Proxy};
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::{
-    TestConnection, assert_matches, delete, drawing, insert, own_key, recording, schema,
+    TestConnection, assert_matches, count, delete, drawing, insert, number, own_key, recording,
+    schema,
 };
 
 use super::Conn;
 
-/// Makes tests of this file's functions: by the test's name and the function's, the arguments on PostgreSQL, and on
-/// MySQL and MariaDB, or on MariaDB alone.
+/// Makes tests of this file's functions: those without arguments; then by the test's name and the function's, the arguments on
+/// PostgreSQL, and on MySQL and MariaDB, or on MariaDB alone.
 macro_rules! server_tests {
     ($server:ident) => {
+        servers::tests_on! { everywhere
+            a_parent_deleted_meanwhile,
+            an_idle_transaction_holds_up_no_other_count,
+            set_total_looks_again_under_the_lock,
+            repeats_over_connections_that_are_cut,
+            a_fold_that_loses_its_connection_beside_a_lock,
+            a_repeat_in_an_older_snapshot,
+            a_coalescer_that_loses_its_connections,
+            a_row_is_removed_while_a_coalescers_commit_is_unresolved,
+            a_lock_is_not_waited_for_again;
+        }
         servers::tests_on! { $server
             deadlock, deadlock {
                 postgres ("SET deadlock_timeout = '50ms'"),
                     ("SET deadlock_timeout = '50ms'; SET lc_messages = 'de_DE.UTF-8'");
                 mysql ("SET SESSION innodb_lock_wait_timeout = 20");
-            }
-            a_parent_deleted_meanwhile, a_parent_deleted_meanwhile {
-                postgres ();
-                mysql ();
             }
             lock_timeout, a_locked_shard {
                 postgres ("SET lock_timeout = '50ms'", api::Conflict::LockTimeout),
@@ -75,14 +83,6 @@ macro_rules! server_tests {
                 postgres ("pg_backend_pid()::bigint", |pid| format!("SELECT pg_terminate_backend({pid})"));
                 mysql ("CONNECTION_ID()", |number| format!("KILL {number}"));
             }
-            an_idle_transaction_holds_up_no_other_count, an_idle_transaction_holds_up_no_other_count {
-                postgres ();
-                mysql ();
-            }
-            set_total_looks_again_under_the_lock, set_total_looks_again_under_the_lock {
-                postgres ();
-                mysql ();
-            }
             a_callers_snapshot_is_tried_again, a_callers_snapshot_is_tried_again {
                 postgres (api::retry::Isolation::RepeatableRead, "SELECT 1"), (api::retry::Isolation::Serializable, "SELECT 1");
                 mariadb (api::retry::Isolation::RepeatableRead, "SET SESSION innodb_snapshot_isolation = ON");
@@ -91,35 +91,10 @@ macro_rules! server_tests {
                 postgres (api::retry::Isolation::RepeatableRead, "SELECT 1");
                 mariadb (api::retry::Isolation::RepeatableRead, "SET SESSION innodb_snapshot_isolation = ON");
             }
-            repeats_over_connections_that_are_cut, repeats_over_connections_that_are_cut {
-                postgres ();
-                mysql ();
-            }
-            a_fold_that_loses_its_connection_beside_a_lock, a_fold_that_loses_its_connection_beside_a_lock {
-                postgres ();
-                mysql ();
-            }
-            a_repeat_in_an_older_snapshot, a_repeat_in_an_older_snapshot {
-                postgres ();
-                mysql ();
-            }
             // On MySQL by key alone: a filter locks the parents for the foreign key.
             a_locked_parent_stops_no_count, a_locked_parent_stops_no_count {
                 postgres ("SELECT 1 FROM videos FOR UPDATE", "SET lock_timeout = '100ms'", true);
                 mysql ("UPDATE videos SET title = 'x' WHERE id = 1", "SET SESSION innodb_lock_wait_timeout = 1", false);
-            }
-            a_coalescer_that_loses_its_connections, a_coalescer_that_loses_its_connections {
-                postgres ();
-                mysql ();
-            }
-            a_row_is_removed_while_a_coalescers_commit_is_unresolved,
-            a_row_is_removed_while_a_coalescers_commit_is_unresolved {
-                postgres ();
-                mysql ();
-            }
-            a_lock_is_not_waited_for_again, a_lock_is_not_waited_for_again {
-                postgres ();
-                mysql ();
             }
             transactions_at_once_take_shards_of_their_own, transactions_at_once_take_shards_of_their_own {
                 postgres ("SET lock_timeout = '2s'");
@@ -131,6 +106,12 @@ macro_rules! server_tests {
 pub(crate) use server_tests;
 
 macro_rules! tests_on {
+    (everywhere $($test:ident),+;) => {$(
+        #[test]
+        fn $test() {
+            servers::$test();
+        }
+    )+};
     (postgres $($test:ident, $function:ident {
         postgres $($on_postgres:tt),+;
         $mysql:ident $($on_mysql:tt),+;
@@ -165,12 +146,7 @@ pub fn database() -> (diesel_sharded_tests::Database, Conn) {
     // All four shards of video 1 are there, at zero.
     for shard in [0, 1, 2, 3] {
         let policy = RetryPolicy::new().with_random(move || shard);
-        update(videos.find(1))
-            .set(views.eq(views + 0))
-            .retry(policy)
-            .shard_choice(ShardChoice::Random)
-            .execute(&mut conn)
-            .unwrap();
+        assert_eq!(add(0, 1, policy, &mut conn), Ok(1));
     }
     (database, conn)
 }
@@ -186,29 +162,31 @@ fn count(video: i64, conn: &mut Conn) -> QueryResult<usize> {
         .execute(conn)
 }
 
+/// Adds to a video's views, on the shard that the policy draws.
+fn add(n: i64, video: i64, policy: RetryPolicy, conn: &mut Conn) -> QueryResult<usize> {
+    let count = update(videos.find(video)).set(views.eq(views + n));
+    let count = count.shard_choice(ShardChoice::Random);
+    count.retry(policy).execute(conn)
+}
+
 /// Adds 1 to a video's views, on this shard.
 fn count_on(shard: u64, video: i64, conn: &mut Conn) -> QueryResult<usize> {
-    update(videos.find(video))
-        .set(views.eq(views + 1))
-        .retry(RetryPolicy::new().with_random(move || shard))
-        .shard_choice(ShardChoice::Random)
-        .execute(conn)
+    add(
+        1,
+        video,
+        RetryPolicy::new().with_random(move || shard),
+        conn,
+    )
 }
 
 /// Counts video 1, found by its key or by another column.
 fn count_video_1(conn: &mut Conn, by_key: bool, policy: RetryPolicy) -> QueryResult<usize> {
-    match by_key {
-        true => update(videos.find(1))
-            .set(views.eq(views + 1))
-            .retry(policy)
-            .shard_choice(ShardChoice::Random)
-            .execute(conn),
-        false => update(videos.filter(slug.eq("a")))
-            .set(views.eq(views + 1))
-            .retry(policy)
-            .shard_choice(ShardChoice::Random)
-            .execute(conn),
+    if by_key {
+        return add(1, 1, policy, conn);
     }
+    let count = update(videos.filter(slug.eq("a"))).set(views.eq(views + 1));
+    let count = count.shard_choice(ShardChoice::Random);
+    count.retry(policy).execute(conn)
 }
 
 /// Counts on shard 0 and leaves the transaction open: the shard is locked until `conn` commits.
@@ -236,16 +214,13 @@ pub fn deadlock(prepare: &str) {
                 let mut first = true;
                 let done: QueryResult<usize> = retry::transaction(&mut conn, policy, |conn| {
                     count_on(shard, 1, conn)?;
-                    diesel::update(videos.find(rows[0]))
-                        .set(title.eq("x"))
-                        .execute(conn)?;
+                    let rename = |row: i64| diesel::update(videos.find(row)).set(title.eq("x"));
+                    rename(rows[0]).execute(conn)?;
                     if std::mem::take(&mut first) {
                         both_hold_one.wait();
                     }
-                    diesel::update(videos.find(rows[1]))
-                        .set(title.eq("x"))
-                        .execute(conn)
-                        .inspect_err(|e| messages.lock().unwrap().push(e.to_string()))
+                    let second = rename(rows[1]).execute(conn);
+                    second.inspect_err(|e| messages.lock().unwrap().push(e.to_string()))
                 });
                 assert_eq!(done, Ok(1));
             });
@@ -267,12 +242,7 @@ pub fn a_locked_shard(limit: &str, expected: Conflict) {
     conn.batch_execute(limit).unwrap();
     let (policy, met) = recording();
     let policy = policy.with_random(drawing(&[0, 0, 1]));
-    let counted = update(videos.find(1))
-        .set(views.eq(views + 1))
-        .retry(policy)
-        .shard_choice(ShardChoice::Random)
-        .execute(&mut conn);
-    assert_eq!(counted, Ok(1));
+    assert_eq!(add(1, 1, policy, &mut conn), Ok(1));
     assert_eq!(*met.lock().unwrap(), [expected]);
     holder.batch_execute("COMMIT").unwrap();
     assert_eq!(total(&mut conn), 101);
@@ -328,7 +298,6 @@ pub fn serialization(isolation: Isolation, prepare: &str) {
     let (policy, met) = recording();
     let policy = policy.with_min_delay(Duration::ZERO);
     let mut first = true;
-    let same_shard = RetryPolicy::new().with_random(|| 0);
     // Inside a transaction the update's own policy draws the shard, but retries nothing.
     let done: QueryResult<usize> =
         Transaction::new()
@@ -338,17 +307,9 @@ pub fn serialization(isolation: Isolation, prepare: &str) {
                 let seen = videos.find(1).select(views.total()).first::<i64>(conn)?;
                 if std::mem::take(&mut first) {
                     assert_eq!(seen, 100);
-                    let counted = update(videos.find(1))
-                        .set(views.eq(views + 1))
-                        .retry(same_shard.clone())
-                        .shard_choice(ShardChoice::Random);
-                    counted.execute(&mut other)?;
+                    count_on(0, 1, &mut other)?;
                 }
-                update(videos.find(1))
-                    .set(views.eq(views + 1))
-                    .retry(same_shard.clone())
-                    .shard_choice(ShardChoice::Random)
-                    .execute(conn)
+                count_on(0, 1, conn)
             });
     assert_eq!(done, Ok(1));
     assert_eq!(*met.lock().unwrap(), [Conflict::Serialization]);
@@ -401,19 +362,10 @@ pub fn a_locked_parent_stops_no_count(lock: &str, limit: &str, nor_by_filter: bo
     diesel::sql_query(lock).execute(&mut holder).unwrap();
     conn.batch_execute(limit).unwrap();
     let never = RetryPolicy::never;
-    let by_key = update(videos.find(1))
-        .set(views.eq(views + 1))
-        .retry(never())
-        .execute(&mut conn);
-    assert_eq!(by_key, Ok(1));
-    let read_back = update(videos.find(1)).set(views.eq(views + 1));
-    assert_eq!(
-        read_back
-            .retry(never())
-            .returning(views)
-            .get_result(&mut conn),
-        Ok(102_i64)
-    );
+    let by_key = || update(videos.find(1)).set(views.eq(views + 1));
+    assert_eq!(by_key().retry(never()).execute(&mut conn), Ok(1));
+    let read_back = by_key().retry(never()).returning(views);
+    assert_eq!(read_back.get_result(&mut conn), Ok(102_i64));
     let mut expected = 103;
     if nor_by_filter {
         let by_filter = update(videos.filter(slug.eq("a"))).set(views.eq(views + 1));
@@ -431,10 +383,7 @@ pub fn a_connection_cut(connection_id: &str, kill: impl Fn(i64) -> String + Sync
     for by_key in [true, false] {
         let (database, mut conn) = database();
         let mut holder = Conn::connect(&database);
-        let number: i64 =
-            diesel::select(diesel::dsl::sql::<diesel::sql_types::BigInt>(connection_id))
-                .get_result(&mut conn)
-                .unwrap();
+        let number = number!(connection_id, &mut conn);
         lock_shard_0(&mut holder);
         let policy = RetryPolicy::new().with_random(|| 0);
         let error = thread::scope(|scope| {
@@ -465,8 +414,7 @@ pub fn folds_killed_at_any_moment(connection_id: &str, kill: impl Fn(i64) -> Str
             scope.spawn(|| {
                 let conn = &mut Conn::connect(&database);
                 while counting() {
-                    let rows = update(videos).set(views.eq(views + 1)).execute(conn);
-                    assert_eq!(rows, Ok(3));
+                    assert_eq!(count!(videos, views.eq(views + 1), conn), 3);
                     counted.fetch_add(1, Ordering::SeqCst);
                 }
             });
@@ -485,19 +433,11 @@ pub fn folds_killed_at_any_moment(connection_id: &str, kill: impl Fn(i64) -> Str
             let mut wait = 0;
             while counting() {
                 let mut victim = Conn::connect(&database);
-                let number: i64 =
-                    diesel::select(diesel::dsl::sql::<diesel::sql_types::BigInt>(connection_id))
-                        .get_result(&mut victim)
-                        .unwrap();
+                let number = number!(connection_id, &mut victim);
                 let folding = scope.spawn(move || {
                     let mut folds = 0;
-                    while fold(videos)
-                        .batch(2)
-                        .keep_shards(2)
-                        .run(&mut victim)
-                        .is_ok()
-                        && folds < FOLDS
-                    {
+                    let mut fold = || fold(videos).batch(2).keep_shards(2).run(&mut victim);
+                    while fold().is_ok() && folds < FOLDS {
                         folds += 1;
                     }
                     folds
@@ -510,12 +450,9 @@ pub fn folds_killed_at_any_moment(connection_id: &str, kill: impl Fn(i64) -> Str
             }
         });
     });
-    let expected = |base| base + counted.load(Ordering::SeqCst);
-    let totals = videos.select(views.total()).order(id);
-    assert_eq!(
-        totals.load(&mut conn),
-        Ok(vec![expected(100), expected(200), expected(300)])
-    );
+    let expected = |base: i64| base + counted.load(Ordering::SeqCst);
+    let totals = videos.select(views.total()).order(id).load(&mut conn);
+    assert_eq!(totals, Ok([100, 200, 300].map(expected).to_vec()));
     let folded = fold(videos).run(&mut conn).unwrap();
     assert!(folded.finished);
     assert_eq!(
@@ -890,16 +827,18 @@ pub fn transactions_at_once_take_shards_of_their_own(limit: &str) {
     assert_eq!(read, Ok(expected));
 }
 
+/// A cut that a round did not reach hits the next one's connection.
+fn connect_anew(url: &str) -> Conn {
+    let mut tries = (0..100).filter_map(|_| Conn::establish(url).ok());
+    tries.next().expect("a connection")
+}
+
 /// Connections that are cut at any request, and a caller who retries with the same key until he is told: counted once.
 pub fn repeats_over_connections_that_are_cut() {
     let (database, mut conn) = database();
     conn.run_pending_migrations(MIGRATIONS).unwrap();
     let (proxy, url) = Proxy::before(database.url());
-    // A cut that a round did not reach hits the next one's connection.
-    let connect = || {
-        let mut tries = (0..100).filter_map(|_| Conn::establish(&url).ok());
-        tries.next().expect("a connection")
-    };
+    let connect = || connect_anew(&url);
     const ROUNDS: i64 = 192;
     let mut unknown = 0;
     for round in 0..ROUNDS {
@@ -940,8 +879,7 @@ pub fn a_fold_that_loses_its_connection_beside_a_lock() {
     let (proxy, url) = Proxy::before(database.url());
     for cut in [Cut::BeforeTheRequest, Cut::BeforeTheAnswer] {
         for request in 0.. {
-            let mut tries = (0..100).filter_map(|_| Conn::establish(&url).ok());
-            let mut folds = tries.next().expect("a connection");
+            let mut folds = connect_anew(&url);
             let cuts = proxy.cuts();
             proxy.cut_after(request, cut);
             let fold = fold(videos.find(1))

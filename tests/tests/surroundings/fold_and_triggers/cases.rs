@@ -7,7 +7,7 @@ use diesel::sql_types::Bool;
 use diesel_sharded::prelude::*;
 use diesel_sharded::{RowCounter, ShardsTable, fold, set_total, update};
 use diesel_sharded_tests::schema::videos::dsl::*;
-use diesel_sharded_tests::{Database, schema};
+use diesel_sharded_tests::{Database, count, schema};
 
 use super::{AGAIN, CONDITIONS, Conn, UNCONDITIONAL};
 
@@ -36,8 +36,7 @@ fn database(conditions: Option<&str>) -> (Database, Conn) {
 }
 
 fn count(conn: &mut Conn) {
-    let counted = update(videos).set(views.eq(views + 5)).execute(conn);
-    assert_eq!(counted, Ok(3));
+    assert_eq!(count!(videos, views.eq(views + 5), conn), 3);
 }
 
 /// The videos that were not edited since.

@@ -6,7 +6,6 @@ use std::time::Duration;
 use diesel::connection::SimpleConnection;
 use diesel::dsl::count_star;
 use diesel::prelude::*;
-use diesel::r2d2::{ConnectionManager, Pool};
 use diesel::result::Error as DieselError;
 use diesel_migrations::MigrationHarness;
 use diesel_sharded::coalescer::Coalescer;
@@ -16,10 +15,10 @@ use diesel_sharded::{
     Counter, CounterCache, MIGRATIONS, RowCounter, ShardsTable, fold, idempotency, reset,
     set_total, update, verify,
 };
-use diesel_sharded_tests::role::{self, Privilege, Role};
+use diesel_sharded_tests::role::{self, Role};
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::schema::{self, comments, videos_shards};
-use diesel_sharded_tests::{Database, TestConnection, assert_matches, recording};
+use diesel_sharded_tests::{Database, TestConnection, assert_matches, pool, recording};
 
 use super::Conn;
 
@@ -157,10 +156,8 @@ fn folding() {
 fn folding_to_a_number_of_shards() {
     let (database, mut conn) = database();
     counted(&mut conn).unwrap();
-    let mut privileges = Privilege::of_sections(&["Folding"], &conn.version());
-    privileges.retain(|privilege| !privilege.to_string().contains("shard_numbers"));
-    let role = Role::with(&database, &privileges);
-    let mut own = Conn::establish(&role.url()).unwrap();
+    let of_numbers = |privilege: &str| privilege.contains("shard_numbers");
+    let (_role, mut own) = Role::acting(&["Folding"], of_numbers, &database, &mut conn);
     let folded = fold(videos).keep_shards(4).run(&mut own).unwrap();
     assert_eq!(folded.parents, 3);
     // Without one it reads that table, and MySQL and MariaDB do not even tell the role whether the table exists.
@@ -260,9 +257,7 @@ fn removing_idempotency_keys() {
 fn the_coalescer() {
     let sections = ["The coalescer", "Counting", "Named counters"];
     needs(&sections, nothing, |conn, url| {
-        let pool = Pool::builder().max_size(2).min_idle(Some(0));
-        let pool = pool.build(ConnectionManager::<Conn>::new(url))?;
-        let coalescer = Coalescer::new(pool)?;
+        let coalescer = Coalescer::new(pool::<Conn>(url))?;
         for _ in 0..3 {
             assert_eq!(coalescer.add(&RowCounter::of(views, 1), 1)?, 1);
             coalescer.add(&Counter::named("page:/"), 1)?;
@@ -304,11 +299,9 @@ fn creating_and_dropping_a_shards_table() {
 fn shards_follow_their_parent() {
     let (database, mut conn) = database();
     counted(&mut conn).unwrap();
-    let mut privileges = Privilege::of_sections(&["Reading totals"], &conn.version());
-    privileges.retain(|privilege| !privilege.to_string().contains("shards"));
-    let role = Role::with(&database, &privileges);
+    let of_shards = |privilege: &str| privilege.contains("shards");
+    let (role, mut own) = Role::acting(&["Reading totals"], of_shards, &database, &mut conn);
     role.grant_all_on("videos");
-    let mut own = Conn::establish(&role.url()).unwrap();
     own.batch_execute("DELETE FROM videos WHERE id = 1; UPDATE videos SET id = 20 WHERE id = 2")
         .unwrap();
     let shards = videos_shards::table
@@ -323,10 +316,8 @@ fn shards_follow_their_parent() {
 fn a_refusal_is_not_tried_again() {
     let (database, mut conn) = database();
     counted(&mut conn).unwrap();
-    let mut privileges = Privilege::of_sections(&["Counting"], &conn.version());
-    privileges.retain(|privilege| !privilege.to_string().starts_with("UPDATE"));
-    let role = Role::with(&database, &privileges);
-    let mut own = Conn::establish(&role.url()).unwrap();
+    let of_updates = |privilege: &str| privilege.starts_with("UPDATE");
+    let (_role, mut own) = Role::acting(&["Counting"], of_updates, &database, &mut conn);
     let (policy, met) = recording();
     let refused = update(videos.find(1))
         .set(views.eq(views + 1))

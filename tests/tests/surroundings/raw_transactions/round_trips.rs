@@ -1,8 +1,6 @@
 //! The statements that a count sends, and the cost of looking for a transaction that Diesel does not know.
 
-use std::sync::{Arc, Mutex};
-
-use diesel::connection::{InstrumentationEvent, SimpleConnection};
+use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel_sharded::prelude::*;
 use diesel_sharded::shard_choice::ShardChoice;
@@ -12,19 +10,12 @@ use diesel_sharded_tests::schema::videos::dsl::*;
 
 /// The first words of each statement that `work` sends.
 fn sent<Conn: Connection>(conn: &mut Conn, work: impl FnOnce(&mut Conn)) -> Vec<String> {
-    let sent = Arc::new(Mutex::new(vec![]));
-    let writes = Arc::clone(&sent);
-    conn.set_instrumentation(move |event: InstrumentationEvent<'_>| {
-        if let InstrumentationEvent::StartQuery { query, .. } = event {
-            let text = query.to_string();
-            let text = text.split(" -- binds").next().unwrap_or_default();
-            let words: Vec<_> = text.split([' ', ';']).take(2).collect();
-            writes.lock().unwrap().push(words.join(" "));
-        }
+    let ((), sent) = diesel_sharded_tests::sent(conn, work);
+    let words = sent.iter().map(|text| {
+        let text = text.split(" -- binds").next().unwrap_or_default();
+        text.split([' ', ';']).take(2).collect::<Vec<_>>().join(" ")
     });
-    work(conn);
-    conn.set_instrumentation(|_: InstrumentationEvent<'_>| {});
-    sent.lock().unwrap().clone()
+    words.collect()
 }
 
 /// The statements that each of these updates sends: by key, by key again, by a filter on a parent without shards, the same again, by a filter on
@@ -33,47 +24,34 @@ macro_rules! sent {
     ($conn:ty) => {{
         let (database, mut conn) = schema::database::<$conn>();
         // One thread keeps to one shard, and never looks for a lock.
-        let striped = ShardChoice::Striped;
-        let by_key = |conn: &mut $conn| {
-            let count = update(videos.find(1)).set(views.eq(views + 1));
-            assert_eq!(count.shard_choice(striped).execute(conn), Ok(1));
-        };
-        let by_filter = |conn: &mut $conn| {
-            let count = update(videos.filter(slug.eq("b"))).set(views.eq(views + 1));
-            assert_eq!(count.shard_choice(striped).execute(conn), Ok(1));
-        };
-        let several = |conn: &mut $conn| {
-            let count = update(videos.filter(id.le(2))).set(views.eq(views + 1));
-            assert_eq!(count.shard_choice(striped).execute(conn), Ok(2));
-        };
-        let rows = |conn: &mut $conn| {
-            let count = update(videos.filter(slug.eq("b"))).set(views.eq(views + 1));
-            let count = count.shard_choice(striped).returning(views);
-            assert_eq!(count.get_result::<i64>(conn), Ok(204));
-        };
-        let rows_by_key = |conn: &mut $conn| {
-            let count = update(videos.find(2)).set(views.eq(views + 1));
-            let count = count.shard_choice(striped).returning(slug);
-            assert_eq!(count.get_result::<String>(conn), Ok("b".to_owned()));
-        };
-        let missing = |conn: &mut $conn| {
-            let count = update(videos.find(99)).set(views.eq(views + 1));
-            assert_eq!(count.shard_choice(striped).execute(conn), Ok(0));
-        };
-        let missing_by_filter = |conn: &mut $conn| {
-            let count = update(videos.filter(slug.eq("none"))).set(views.eq(views + 1));
-            assert_eq!(count.shard_choice(striped).execute(conn), Ok(0));
-        };
+        macro_rules! count {
+            ($rows:expr) => {{
+                let count = update($rows).set(views.eq(views + 1));
+                count.shard_choice(ShardChoice::Striped)
+            }};
+        }
+        macro_rules! sent_by {
+            ($count:expr, $counted:expr) => {
+                sent(&mut conn, |conn| {
+                    assert_eq!($count.execute(conn), Ok($counted))
+                })
+            };
+            ($count:expr, $of:expr, $row:expr) => {
+                sent(&mut conn, |conn| {
+                    assert_eq!($count.returning($of).get_result(conn), Ok($row));
+                })
+            };
+        }
         let sent = [
-            sent(&mut conn, by_key),
-            sent(&mut conn, by_key),
-            sent(&mut conn, by_filter),
-            sent(&mut conn, by_filter),
-            sent(&mut conn, several),
-            sent(&mut conn, rows),
-            sent(&mut conn, rows_by_key),
-            sent(&mut conn, missing),
-            sent(&mut conn, missing_by_filter),
+            sent_by!(count!(videos.find(1)), 1),
+            sent_by!(count!(videos.find(1)), 1),
+            sent_by!(count!(videos.filter(slug.eq("b"))), 1),
+            sent_by!(count!(videos.filter(slug.eq("b"))), 1),
+            sent_by!(count!(videos.filter(id.le(2))), 2),
+            sent_by!(count!(videos.filter(slug.eq("b"))), views, 204_i64),
+            sent_by!(count!(videos.find(2)), slug, "b".to_owned()),
+            sent_by!(count!(videos.find(99)), 0),
+            sent_by!(count!(videos.filter(slug.eq("none"))), 0),
         ];
         (sent, conn, database)
     }};
