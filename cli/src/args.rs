@@ -6,7 +6,7 @@ use clap::parser::ValueSource;
 use clap::{ArgMatches, Args as ClapArgs, Command as ClapCommand, Parser, Subcommand};
 use clap_complete::Shell;
 
-use crate::address::without_password;
+use crate::connection::without_password;
 use crate::shell;
 
 /// Sharded counters of diesel_sharded: migrations, folds, recounts, and how they are.

@@ -15,11 +15,10 @@ use serde::Serialize;
 
 use crate::args::{FoldArgs, Form};
 use crate::connection::AnyConnection;
-use crate::error::Error;
-use crate::exit::Ended;
+use crate::error::{Ended, Error};
 use crate::interrupt;
 use crate::key::{Key, KeyValues, as_text};
-use crate::output::{self, bar, end_bar, plural};
+use crate::output::{self, bar, end_bar, joined, plural};
 use crate::privilege::{Need, explained};
 use crate::resize::{needs_of_counts, shard_counts};
 use crate::sharded::{self, Sharded};
@@ -126,7 +125,7 @@ impl Folding<'_> {
             keep_shards: self.keep_shards,
         };
         let (mut last, mut stuck) = (after.clone(), None);
-        let (mut folded, mut rows) = (nothing_folded(&sharded.described, after), 0);
+        let (mut folded, mut rows) = (nothing_folded(sharded, after), 0);
         let result = fold(sharded, settings, &mut folded, conn, |folded| {
             if folded.last == last {
                 stuck = last.as_ref().map(|last| last.no_way_behind(sharded));
@@ -184,7 +183,7 @@ impl Folding<'_> {
             let needs = [self.needs(true), needs_of_counts().to_vec()].concat();
             explained(error.into(), &needs, conn)
         })?;
-        Ok(self.sharded.described.wished(&numbers))
+        Ok(self.sharded.wished(&numbers))
     }
 
     /// The privileges that a fold needs, which may remove shards.
@@ -218,22 +217,18 @@ impl Folding<'_> {
         let work = names.map(|name| format!("{} <> 0", column(name)));
         let empty = self.keep_shards;
         let empty = empty.map(|first| format!("{} >= {first}", column("shard")));
-        let work: Vec<_> = work.chain(empty).collect();
+        let work = joined(" OR ", work.chain(empty));
         let with_work = || {
             let after = after.map(|key| sql!(" AND ", sharded.is_behind(&shards, key)));
-            sql!(
-                format!(" FROM {shards} WHERE ({})", work.join(" OR ")),
-                after
-            )
+            sql!(format!(" FROM {shards} WHERE ({work})"), after)
         };
         let sums = fields.iter().map(|field| sharded.sum(field, &shards));
-        let sums: Vec<_> = sums.collect();
         let count = as_text(sharded.dialect, "COUNT(*)");
         let row = sql!(
             format!("SELECT (SELECT {count} FROM (SELECT 1 AS parent"),
             with_work(),
             format!(" GROUP BY {}) AS foldable), ", sharded.key_of(&shards)),
-            sums.join(", "),
+            joined(", ", sums),
             with_work()
         )
         .row(conn)?;
@@ -327,7 +322,7 @@ impl FoldReport {
     fn text(&self) -> String {
         let moved = self.fields.iter().filter(|field| !field.moved.0.is_zero());
         let moved = moved.map(|field| format!("{} {:+}", field.field, field.moved));
-        let moved = match moved.collect::<Vec<_>>().join(", ") {
+        let moved = match joined(", ", moved) {
             none if none.is_empty() => none,
             moved => format!(" ({moved})"),
         };
@@ -348,10 +343,10 @@ impl FoldReport {
         };
         let mut notes = vec![];
         if !self.busy.is_empty() {
-            let shown = self.busy.iter().take(NAMED).map(KeyValues::to_string);
+            let shown = self.busy.iter().take(NAMED);
             notes.push(format!(
                 "{table}: others held shards of these rows all the time, fold them again later: {}{}",
-                shown.collect::<Vec<_>>().join("; "),
+                joined("; ", shown),
                 more(self.busy.len())
             ));
         }

@@ -10,13 +10,10 @@ use diesel_sharded::described::{self, DescribedTable};
 use diesel_sharded::model::{ColumnType, ShardsColumn};
 
 use crate::args::GenerateArgs;
-use crate::beside::Beside;
-use crate::column_type::{self, is_integer};
+use crate::condition::{Beside, Cache};
 use crate::connection::AnyConnection;
-use crate::error::Error;
-use crate::exit::Ended;
-use crate::integrity::Cache;
-use crate::live::{LiveColumn, LiveTable, LiveTables};
+use crate::error::{Ended, Error};
+use crate::live::{LiveColumn, LiveTable, LiveTables, is_integer};
 use crate::migration_files::{Files, deliver, file_name};
 use crate::output;
 use crate::sharded::{self, Sharded};
@@ -50,7 +47,8 @@ fn shards(args: &GenerateArgs, conn: &mut AnyConnection) -> Result<Ended, Error>
         files.up += &format!("{create};\n");
         files.down = described.drop_view_sql(&view, &backend)? + ";\n" + &files.down;
     }
-    for note in Beside::of(&sharded, conn)?.notes {
+    let (_, notes) = Beside::of(&sharded, conn)?;
+    for note in notes {
         output::note(&note.sentences());
     }
     let name = format!("shard_{}", file_name(&args.table));
@@ -137,7 +135,7 @@ fn key(dialect: Dialect, table: &LiveTable) -> Result<Vec<ShardsColumn>, Error> 
     }
     let columns = key.into_iter().map(|column| {
         check_name(table, column)?;
-        column_type::key(dialect, column).ok_or_else(|| {
+        column.as_key(dialect).ok_or_else(|| {
             let why = format!(
                 "has the type `{}`, which cannot be the key of a shards table: keys are 16, 32 or 64 bit integers, varying text or \
                  bytes of a length that can be indexed, dates, and UUIDs on PostgreSQL",
@@ -167,7 +165,7 @@ fn fields(
 fn field(dialect: Dialect, table: &LiveTable, column: &LiveColumn) -> Result<ShardsColumn, Error> {
     check_name(table, column)?;
     let refused = |why: &str| Err(of_column(table, column, why));
-    match column_type::field(dialect, column) {
+    match column.as_field(dialect) {
         _ if column.key.is_some() => refused("is part of the primary key: a counter cannot be"),
         _ if column.generated => {
             refused("is a generated column: what is computed cannot be counted")
@@ -324,7 +322,7 @@ fn counted<'l>(
 
 /// The kind of a column's values: those of one kind compare. Lengths may differ, and the widths of integers.
 fn kind(dialect: Dialect, column: &LiveColumn) -> Option<ColumnType> {
-    match column_type::key(dialect, column)?.column_type() {
+    match column.as_key(dialect)?.column_type() {
         integer if is_integer(integer) => Some(ColumnType::BigInt),
         other => Some(other),
     }

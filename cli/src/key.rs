@@ -11,9 +11,10 @@ use diesel_sharded::model::{ColumnType, ShardsColumn};
 use serde::Serialize;
 use serde_json::Value as JsonValue;
 
-use crate::column_type::is_integer;
 use crate::connection::{AnyConnection, Backend, within};
 use crate::error::Error;
+use crate::live::is_integer;
+use crate::output::joined;
 use crate::sharded::{COUNTERS, Sharded};
 use crate::shell;
 use crate::statement::{Part, Row, Statement, quoted, quoted_table, sql};
@@ -84,17 +85,12 @@ impl Key {
         KeyValues(values.collect())
     }
 
-    /// `7`, or `1, 2026-01-01` of a composite key.
-    pub fn display(&self, sharded: &Sharded) -> String {
-        self.shown(sharded).join(", ")
-    }
-
     /// The error of a key after which the same one comes again.
     pub fn no_way_behind(&self, sharded: &Sharded) -> Error {
         Error::Refused(format!(
             "the key {} of `{}` does not come back as it is read: its value is of another type than its column, so that no row behind it can \
              be found",
-            self.display(sharded),
+            self.values(sharded),
             sharded.table()
         ))
     }
@@ -108,7 +104,7 @@ impl Key {
     }
 }
 
-/// A key in a report, as JSON and as text.
+/// A key in a report, as JSON and as text: `7`, or `1, 2026-01-01` of a composite one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct KeyValues(Vec<JsonValue>);
 
@@ -118,7 +114,7 @@ impl fmt::Display for KeyValues {
             JsonValue::String(text) => text.clone(),
             number => number.to_string(),
         });
-        f.write_str(&texts.collect::<Vec<_>>().join(", "))
+        f.write_str(&joined(", ", texts))
     }
 }
 
@@ -174,8 +170,7 @@ impl Sharded {
     }
 
     fn each_key(&self, separator: &str, push: impl Fn(&ShardsColumn) -> String) -> String {
-        let columns: Vec<_> = self.key().iter().map(push).collect();
-        columns.join(separator)
+        joined(separator, self.key().iter().map(push))
     }
 
     /// `"videos"."id"`, or all columns of a composite key

@@ -1,11 +1,12 @@
-//! Tables as the database describes them: columns, keys and foreign keys.
+//! Tables as the database describes them: columns, keys and foreign keys; and which of the library's column types a declared type is.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use diesel::prelude::*;
 use diesel_sharded::backend::Dialect;
-use diesel_sharded::described::SHARD_NUMBERS;
+use diesel_sharded::described::{self, SHARD_NUMBERS};
+use diesel_sharded::model::{ColumnType, ShardsColumn};
 
 use crate::connection::{AnyConnection, is_schema, within};
 use crate::error::Error;
@@ -233,6 +234,38 @@ impl LiveColumn {
             None => self.sql_type.clone(),
         }
     }
+
+    /// As a column that is to be counted on shards, with its declaration in the shards table where the type alone does not say it.
+    pub fn as_field(&self, dialect: Dialect) -> Option<ShardsColumn> {
+        let found = column_type(dialect, &self.sql_type)?;
+        let declared = match found {
+            // Its precision and scale. A column without them takes any on PostgreSQL.
+            ColumnType::Numeric => Some(self.sql_type.to_uppercase()),
+            ColumnType::Double => None,
+            found if is_integer(found) => None,
+            _ => return None,
+        };
+        Some(described::column(self.name.clone(), found, declared))
+    }
+
+    /// The same as a column of the primary key.
+    pub fn as_key(&self, dialect: Dialect) -> Option<ShardsColumn> {
+        let found = column_type(dialect, &self.sql_type)?;
+        let declared = match found {
+            ColumnType::Double | ColumnType::Numeric => return None,
+            // Its length and collation, as a foreign key wants them.
+            ColumnType::Text | ColumnType::Binary => {
+                let sql_type = self.sql_type.to_uppercase();
+                let is_plain = dialect != Dialect::Mysql
+                    && self.collation.is_none()
+                    && matches!(&*sql_type, "TEXT" | "BYTEA" | "BLOB");
+                let collation = self.collation.iter().map(|text| format!(" {text}"));
+                (!is_plain).then(|| sql_type + &collation.collect::<String>())
+            }
+            _ => None,
+        };
+        Some(described::column(self.name.clone(), found, declared))
+    }
 }
 
 /// By the words of the query.
@@ -241,5 +274,148 @@ fn kind(kind: &str) -> Kind {
         Some(engine) => Kind::Engine(engine.to_owned()),
         None if kind == "table" => Kind::Table,
         None => Kind::Other(kind.to_owned()),
+    }
+}
+
+pub fn is_integer(column: ColumnType) -> bool {
+    use ColumnType::{
+        BigInt, Integer, SmallInt, UnsignedBigInt, UnsignedInteger, UnsignedSmallInt,
+    };
+    matches!(
+        column,
+        SmallInt | Integer | BigInt | UnsignedSmallInt | UnsignedInteger | UnsignedBigInt
+    )
+}
+
+fn column_type(dialect: Dialect, sql_type: &str) -> Option<ColumnType> {
+    let name = sql_type.split('(').next().unwrap_or_default().trim();
+    match dialect {
+        Dialect::Postgres => match name {
+            "smallint" => Some(ColumnType::SmallInt),
+            "integer" => Some(ColumnType::Integer),
+            "bigint" => Some(ColumnType::BigInt),
+            "double precision" => Some(ColumnType::Double),
+            "numeric" => Some(ColumnType::Numeric),
+            // Not `character(n)`, which does not equal its own padded text.
+            "text" | "character varying" => Some(ColumnType::Text),
+            "bytea" => Some(ColumnType::Binary),
+            "uuid" => Some(ColumnType::Uuid),
+            "date" => Some(ColumnType::Date),
+            _ => None,
+        },
+        Dialect::Mysql => {
+            let unsigned = sql_type.ends_with(" unsigned") || sql_type.contains(" unsigned ");
+            match (name.trim_end_matches(" unsigned"), unsigned) {
+                ("smallint", false) => Some(ColumnType::SmallInt),
+                ("int", false) => Some(ColumnType::Integer),
+                ("bigint", false) => Some(ColumnType::BigInt),
+                ("smallint", true) => Some(ColumnType::UnsignedSmallInt),
+                ("int", true) => Some(ColumnType::UnsignedInteger),
+                ("bigint", true) => Some(ColumnType::UnsignedBigInt),
+                ("double", false) => Some(ColumnType::Double),
+                ("decimal", false) => Some(ColumnType::Numeric),
+                // Not `text` and `blob`, which only have a key of a prefix.
+                ("varchar" | "char", false) => Some(ColumnType::Text),
+                ("varbinary" | "binary", false) => Some(ColumnType::Binary),
+                ("date", false) => Some(ColumnType::Date),
+                _ => None,
+            }
+        }
+        // As `diesel print-schema` reads what SQLite lets anybody write.
+        _ => {
+            let has = |parts: &[&str]| parts.iter().any(|part| sql_type.contains(part));
+            match sql_type {
+                "" | "bool" | "boolean" | "tinyint" => None,
+                "datetime" | "timestamp" | "time" | "timestamptz" => None,
+                "date" => Some(ColumnType::Date),
+                _ if has(&["smallint", "int2"]) => Some(ColumnType::SmallInt),
+                _ if has(&["bigint", "int8"]) => Some(ColumnType::BigInt),
+                _ if has(&["int"]) => Some(ColumnType::Integer),
+                _ if has(&["char", "clob", "text"]) => Some(ColumnType::Text),
+                _ if has(&["blob"]) => Some(ColumnType::Binary),
+                // `Float` to Diesel, which is no sharded field.
+                _ if has(&["float", "real"]) => None,
+                _ if has(&["double", "num", "dec"]) => Some(ColumnType::Double),
+                _ => None,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn column(sql_type: &str, collation: Option<&str>) -> LiveColumn {
+        LiveColumn {
+            name: "c".into(),
+            sql_type: sql_type.into(),
+            collation: collation.map(str::to_owned),
+            nullable: false,
+            generated: false,
+            default: None,
+            key: None,
+        }
+    }
+
+    #[test]
+    fn declared_types_are_the_librarys() {
+        for (dialect, sql_type, expected) in [
+            (Dialect::Postgres, "bigint", Some(ColumnType::BigInt)),
+            (
+                Dialect::Postgres,
+                "numeric(30,6)",
+                Some(ColumnType::Numeric),
+            ),
+            (Dialect::Postgres, "real", None),
+            (Dialect::Postgres, "character varying(9)", None),
+            (
+                Dialect::Mysql,
+                "int(10) unsigned",
+                Some(ColumnType::UnsignedInteger),
+            ),
+            (
+                Dialect::Mysql,
+                "bigint unsigned",
+                Some(ColumnType::UnsignedBigInt),
+            ),
+            (Dialect::Mysql, "int", Some(ColumnType::Integer)),
+            (Dialect::Mysql, "tinyint(1)", None),
+            (Dialect::Mysql, "decimal(10,2) unsigned", None),
+            (Dialect::Sqlite, "integer", Some(ColumnType::Integer)),
+            (
+                Dialect::Sqlite,
+                "unsigned big int",
+                Some(ColumnType::Integer),
+            ),
+            (
+                Dialect::Sqlite,
+                "double precision",
+                Some(ColumnType::Double),
+            ),
+            (Dialect::Sqlite, "real", None),
+        ] {
+            let found = column(sql_type, None).as_field(dialect);
+            let found = found.map(|field| field.column_type());
+            assert_eq!(found, expected, "{sql_type}");
+        }
+    }
+
+    #[test]
+    fn keys_keep_their_length_and_collation() {
+        let declared = |dialect, sql_type, collation| {
+            let key = column(sql_type, collation).as_key(dialect).unwrap();
+            described::declared_type(dialect, &key).to_owned()
+        };
+        let plain = format!("{:?}", column("text", None).as_key(Dialect::Postgres));
+        assert!(plain.contains("sql_type: None"), "{plain}");
+        let collation = Some("COLLATE pg_catalog.\"C\"");
+        let with_collation = declared(Dialect::Postgres, "text", collation);
+        assert_eq!(with_collation, "TEXT COLLATE pg_catalog.\"C\"");
+        let with_length = declared(Dialect::Mysql, "varchar(36)", None);
+        assert_eq!(with_length, "VARCHAR(36)");
+        assert!(column("longtext", None).as_key(Dialect::Mysql).is_none());
+        let padded = column("character(3)", None);
+        assert!(padded.as_key(Dialect::Postgres).is_none());
     }
 }

@@ -4,8 +4,14 @@
 //! statements over names that are known at run time ([`statement`], [`key`]). One file for each command. What the catalogs are asked
 //! stands in `catalog/`, a file for each query and database; the ends of the help texts stand in `help/`.
 
-/// A query of the catalogs, as a database has them.
+/// A query of the catalogs, as a database has them; of those alone that are servers where SQLite has nothing like it.
 macro_rules! catalog {
+    (server $dialect:expr, $query:literal) => {
+        match $dialect {
+            Dialect::Postgres => catalog!("postgres/", $query),
+            _ => catalog!("mysql/", $query),
+        }
+    };
     ($folder:literal, $query:literal) => {
         include_str!(concat!(
             env!("CARGO_MANIFEST_DIR"),
@@ -24,37 +30,28 @@ macro_rules! catalog {
     };
 }
 
-mod address;
 mod advise;
 mod args;
-mod beside;
-mod column_type;
+mod condition;
 mod connection;
 mod doctor;
 mod dot_env;
 mod error;
-mod exit;
 mod fold;
 mod generate;
-mod indexes;
-mod integrity;
 mod interrupt;
 mod key;
-mod library_tables;
 mod live;
 mod migration_files;
 mod nearest;
-mod out_of_range;
 mod output;
 mod privilege;
 mod recount;
 mod remove_orphans;
-mod repair;
 mod resize;
 mod setup;
 mod sharded;
 mod shell;
-mod size;
 mod statement;
 mod status;
 mod sums;
@@ -66,12 +63,9 @@ use std::process::ExitCode;
 use clap::{CommandFactory, FromArgMatches};
 use diesel_sharded::described::guard_transactions;
 
-use crate::address::Address;
 use crate::args::{Args, Command, again};
-use crate::connection::AnyConnection;
-use crate::error::Error;
-use crate::exit::Ended;
-use crate::repair::Mode;
+use crate::connection::{Address, AnyConnection};
+use crate::error::{Ended, Error};
 
 fn main() -> ExitCode {
     match run() {
@@ -85,7 +79,7 @@ fn main() -> ExitCode {
 }
 
 fn run() -> Result<Ended, Error> {
-    let had_address = env::var_os(address::VARIABLE).is_some();
+    let had_address = env::var_os(connection::VARIABLE).is_some();
     let dot_env = dot_env::load();
     let command = Args::command();
     let matches = command.clone().get_matches();
@@ -104,7 +98,7 @@ fn run() -> Result<Ended, Error> {
     }
     guard_transactions(); // whether the database is a cluster is not known
     let url = args.database_url.as_deref();
-    let origin = address::origin(&matches, dot_env.file.filter(|_| !had_address));
+    let origin = connection::origin(&matches, dot_env.file.filter(|_| !had_address));
     let conn = &mut AnyConnection::establish_at(Address {
         text: url.ok_or(Error::NoDatabaseUrl)?,
         origin: &origin,
@@ -118,13 +112,10 @@ fn run() -> Result<Ended, Error> {
         Command::Doctor(args) => doctor::run(args, url, conn),
         Command::Fold(args) => fold::run(args, &again("fold"), conn),
         Command::Resize(args) => resize::run(args, &again("fold"), conn),
-        Command::Verify(args) => recount::run(args, Mode::Verify, "verify", &again("verify"), conn),
+        Command::Verify(args) => recount::run(args, false, "verify", &again("verify"), conn),
         Command::Backfill(args) => {
-            let mode = match args.dry_run {
-                true => Mode::Verify,
-                false => Mode::Repair,
-            };
-            recount::run(&args.recount, mode, "backfill", &again("backfill"), conn)
+            let repairs = !args.dry_run;
+            recount::run(&args.recount, repairs, "backfill", &again("backfill"), conn)
         }
         Command::RemoveOrphans { tables } => remove_orphans::run(tables, conn),
         Command::Completions { .. } => Ok(Ended::Done), // above, without a database

@@ -6,8 +6,7 @@ use std::{fs, io};
 use serde::Deserialize;
 
 use crate::args::GenerateArgs;
-use crate::error::Error;
-use crate::exit::Ended;
+use crate::error::{Ended, Error};
 use crate::output;
 
 /// The two files of a migration.

@@ -73,38 +73,50 @@ fn json_text(text: serde_json::Result<String>) -> Result<(), Error> {
     line(&text.map_err(|error| Error::Output(error.into()))?)
 }
 
+/// A row of a table: the cells with the names of their columns.
+pub type Cells<'n> = Vec<(&'n str, String)>;
+
 /// Columns under their names, numbers to the right.
-pub fn table(names: &[&str], rows: &[Vec<String>]) -> Result<(), Error> {
-    aligned(names, rows).iter().try_for_each(|row| line(row))
+pub fn table(rows: &[Cells<'_>]) -> Result<(), Error> {
+    aligned(rows).iter().try_for_each(|row| line(row))
 }
 
-fn aligned(names: &[&str], rows: &[Vec<String>]) -> Vec<String> {
-    let head: Vec<_> = names.iter().map(|name| (*name).to_owned()).collect();
-    let width = |column: usize| {
-        let cells = std::iter::once(&head).chain(rows);
-        let widths = cells.filter_map(|row| row.get(column).map(|cell| cell.chars().count()));
-        widths.max().unwrap_or(0)
+fn aligned(rows: &[Cells<'_>]) -> Vec<String> {
+    let head = rows
+        .iter()
+        .take(1)
+        .map(|row| row.iter().map(|(name, _)| *name).collect());
+    let cells = rows
+        .iter()
+        .map(|row| row.iter().map(|(_, cell)| &**cell).collect());
+    let lines: Vec<Vec<&str>> = head.chain(cells).collect();
+    let is_number = |cell: &str| {
+        let number = cell.trim_end_matches('%');
+        let number = number.trim_start_matches(['~', '>', '=']);
+        number.parse::<f64>().is_ok() || cell == "-"
     };
-    let widths: Vec<_> = (0..names.len()).map(width).collect();
-    let is_number = |column: usize| {
-        let mut cells = rows.iter().filter_map(|row| row.get(column));
-        cells.all(|cell| {
-            let number = cell
-                .trim_end_matches('%')
-                .trim_start_matches(['~', '>', '=']);
-            number.parse::<f64>().is_ok() || cell == "-"
-        })
+    let column = |i: usize| {
+        let width = lines.iter().map(|line| line[i].chars().count()).max();
+        let is_right = lines[1..].iter().all(|line| is_number(line[i]));
+        (width.unwrap_or(0), is_right)
     };
-    let right: Vec<_> = (0..names.len()).map(is_number).collect();
-    let line = |row: &Vec<String>| {
-        let cells = row.iter().zip(&widths).zip(&right);
-        let cells = cells.map(|((cell, width), right)| match right {
+    let columns = lines.first().map_or(0, Vec::len);
+    let columns: Vec<_> = (0..columns).map(column).collect();
+    let line = |cells: &Vec<&str>| {
+        let cells = cells.iter().zip(&columns);
+        let cells = cells.map(|(cell, (width, is_right))| match is_right {
             true => format!("{cell:>width$}"),
             false => format!("{cell:<width$}"),
         });
-        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+        joined("  ", cells).trim_end().to_owned()
     };
-    std::iter::once(&head).chain(rows).map(line).collect()
+    lines.iter().map(line).collect()
+}
+
+/// All of them, with `separator` in between.
+pub fn joined(separator: &str, items: impl IntoIterator<Item = impl ToString>) -> String {
+    let items: Vec<_> = items.into_iter().map(|item| item.to_string()).collect();
+    items.join(separator)
 }
 
 /// A fault or a trait of a table, and what to do about it.
@@ -180,9 +192,10 @@ mod tests {
 
     #[test]
     fn columns_are_aligned() {
-        let rows = [["videos", "7"], ["é", "1200"]].map(|row| row.map(str::to_owned).to_vec());
+        let row =
+            |table, rows: &str| vec![("table", String::from(table)), ("rows", rows.to_owned())];
         assert_eq!(
-            aligned(&["table", "rows"], &rows),
+            aligned(&[row("videos", "7"), row("é", "1200")]),
             ["table   rows", "videos     7", "é       1200"]
         );
     }

@@ -1,30 +1,40 @@
-//! `diesel-sharded verify` and `backfill`: totals beside a recount of what they count, and repaired by it.
+//! `diesel-sharded verify` and `backfill`: totals beside a recount of what they count, read by one statement, and the repair of those that
+//! differ.
 
+use bigdecimal::BigDecimal;
 use diesel::prelude::*;
 use diesel::result::{DatabaseErrorKind, Error as DieselError};
-use diesel_sharded::Error as ShardedError;
+use diesel_sharded::described::{
+    DescribedKeys, LockedRows, ROWS_AT_ONCE, add_to_bases, amount, differs, key_as_text, literal,
+    lock, refused,
+};
 use diesel_sharded::model::ShardsColumn;
+use diesel_sharded::operation::Amount;
+use diesel_sharded::retry::{Isolation, RetryPolicy, Transaction};
+use diesel_sharded::{Error as ShardedError, Unfit};
 use serde::Serialize;
 
 use crate::args::{Form, RecountArgs};
 use crate::connection::{AnyConnection, read_only};
-use crate::error::Error;
-use crate::exit::Ended;
+use crate::error::{Ended, Error};
 use crate::fold::Pauses;
 use crate::interrupt;
 use crate::key::{Key, KeyValues, as_text};
+use crate::live::is_integer;
 use crate::output::{self, bar, end_bar, plural};
 use crate::privilege::{Need, explained};
-use crate::repair::{Compared, Mode};
 use crate::sharded::{self, Sharded};
 use crate::shell;
-use crate::statement::sql;
-use crate::sums::Number;
+use crate::statement::{Statement, quoted, sql};
+use crate::sums::{Number, Total, fits};
 
-/// `command` is the one that runs. `options` are those of the command line that goes on, each behind a space.
+/// The recount under an alias, where the columns of the key have names by their places.
+const RECOUNTED: &str = "recounted";
+
+/// Drifts are repaired, or only told. `command` is the one that runs. `options` are those of the command line that goes on, each behind a space.
 pub fn run(
     args: &RecountArgs,
-    mode: Mode,
+    repairs: bool,
     command: &str,
     options: &str,
     conn: &mut AnyConnection,
@@ -41,17 +51,17 @@ pub fn run(
         sharded,
         field,
         args,
-        mode,
+        repairs,
         again: shell::command(words) + options,
     };
     recounting.run(after, conn)
 }
 
-pub struct Recounting<'a> {
-    pub sharded: &'a Sharded,
-    pub field: &'a ShardsColumn,
-    pub args: &'a RecountArgs,
-    mode: Mode,
+struct Recounting<'a> {
+    sharded: &'a Sharded,
+    field: &'a ShardsColumn,
+    args: &'a RecountArgs,
+    repairs: bool,
     /// The command line that begins anew.
     again: String,
 }
@@ -69,7 +79,7 @@ impl Recounting<'_> {
         let mut report = RecountReport {
             table: sharded.table().to_string(),
             field: self.field.name().to_owned(),
-            repaired: (self.mode == Mode::Repair).then_some(0),
+            repaired: self.repairs.then_some(0),
             ..RecountReport::default()
         };
         let mut is_left = true;
@@ -109,7 +119,7 @@ impl Recounting<'_> {
 
     fn explained(&self, error: Error, conn: &mut AnyConnection) -> Error {
         let mut needs = Need::to_read(self.sharded).to_vec();
-        if self.mode == Mode::Repair {
+        if self.repairs {
             let field = std::slice::from_ref(self.field);
             needs.extend(Need::to_update(field, self.sharded.table()));
         }
@@ -149,9 +159,9 @@ impl Recounting<'_> {
         // The query may call functions that write.
         let drifts = read_only(conn, |conn| self.drifts(after, last, conn));
         let drifts = drifts.map_err(|error| self.of_recount(error))?;
-        let drifts = match self.mode {
-            Mode::Repair if !drifts.is_empty() => self.repair(after, last, &drifts, conn)?,
-            _ => drifts,
+        let drifts = match self.repairs && !drifts.is_empty() {
+            true => self.repair(after, last, &drifts, conn)?,
+            false => drifts,
         };
         Ok((keys, drifts))
     }
@@ -171,8 +181,256 @@ impl Recounting<'_> {
     }
 }
 
+/// A row beside its recount.
+struct Compared {
+    key: Key,
+    base: BigDecimal,
+    /// It may be out of the range of its column.
+    total: BigDecimal,
+    expected: BigDecimal,
+    /// Why it was not repaired, if it was to be.
+    left: Option<String>,
+}
+
+/// Finding the rows of a range that differ, those after one key up to another, and repairing them.
+impl Recounting<'_> {
+    /// The rows of a range whose totals are not as recounted, read by one statement.
+    ///
+    /// ```sql
+    /// WITH diesel_sharded_recount (key_1, number) AS (…)
+    /// SELECT CAST("videos"."id" AS TEXT), CAST("recounted"."key_1" AS TEXT), CAST(COALESCE("recounted"."number", 0) AS TEXT),
+    ///     CAST("videos"."likes" AS TEXT),
+    ///     (SELECT … FROM "videos_shards" WHERE "videos_shards"."id" = "videos"."id")     -- as `sums::sum`
+    /// FROM "videos" LEFT JOIN (SELECT * FROM diesel_sharded_recount WHERE key_1 >= $1 AND key_1 <= $2) AS "recounted"
+    ///     ON "videos"."id" = "recounted"."key_1"         -- in this order: SQLite compares by the collation of the first
+    /// WHERE "videos"."id" > $3 AND "videos"."id" <= $4 ORDER BY "videos"."id"
+    /// ```
+    fn drifts(
+        &self,
+        after: Option<&Key>,
+        last: &Key,
+        conn: &mut AnyConnection,
+    ) -> Result<Vec<Compared>, Error> {
+        let (sharded, field) = (self.sharded, self.field);
+        let parent = sharded.parent();
+        let (mut names, mut recounted, mut same) = (String::new(), String::new(), vec![]);
+        for (column, i) in sharded.key().iter().zip(1..) {
+            let own = sharded.column(&parent, column.name());
+            let (before, behind) = key_as_text(sharded.dialect, column.column_type());
+            names += &format!("key_{i}, ");
+            recounted += &format!("{before}{RECOUNTED}.key_{i}{behind}, ");
+            same.push(format!("{own} = {RECOUNTED}.key_{i}"));
+        }
+        let query = self.args.recount.trim().trim_end_matches(';');
+        let compare = sql!(
+            format!("WITH diesel_sharded_recount ({names}number) AS (\n{query}\n) SELECT "),
+            format!("{}, {recounted}", sharded.key_as_texts(&parent)),
+            as_text(sharded.dialect, &format!("COALESCE({RECOUNTED}.number, 0)")),
+            format!(", {} FROM {parent} ", sharded.total(field)),
+            "LEFT JOIN (SELECT * FROM diesel_sharded_recount",
+            self.narrowed(after, last),
+            format!(") AS {RECOUNTED} ON {} WHERE ", same.join(" AND ")),
+            after.map(|key| sql!(sharded.is_behind(&parent, key), " AND ")),
+            sharded.is_up_to(&parent, last),
+            format!(" ORDER BY {}", sharded.key_of(&parent))
+        );
+        let mut compared: Vec<Compared> = vec![];
+        let mut recounted_keys = vec![]; // those of one row, which its collation takes for one
+        let columns = sharded.key().len();
+        for row in compare.rows(conn)? {
+            let key = Key::read(columns, &row)?;
+            let shown = || key.values(sharded);
+            let recounted_key: Vec<_> = (columns..2 * columns)
+                .map(|i| row.get(i).map(str::to_owned))
+                .collect();
+            let recounted = row.text(2 * columns)?;
+            let expected: BigDecimal = recounted.trim().parse().map_err(|_| {
+                Error::Refused(format!(
+                    "the recount gives `{recounted}` for the key {}, which is no number",
+                    shown()
+                ))
+            })?;
+            if let Some(before) = compared.last_mut().filter(|before| before.key == key) {
+                if recounted_keys.contains(&recounted_key) {
+                    return Err(Error::Refused(format!(
+                        "the recount gave more than one number for the key {}: group it by the key alone",
+                        shown()
+                    )));
+                }
+                before.expected += expected;
+                recounted_keys.push(recounted_key);
+                continue;
+            }
+            let total = Total::read(&row, 2 * columns + 1)?;
+            let Some((base, sum)) = total.base.clone().zip(total.sum()) else {
+                return Err(Error::Refused(format!(
+                    "`{}.{}` of the row {} is NULL, and NULL + 1 is NULL: fill it, and make the column NOT NULL DEFAULT 0",
+                    sharded.table(),
+                    field.name(),
+                    shown()
+                )));
+            };
+            recounted_keys = vec![recounted_key];
+            compared.push(Compared {
+                base,
+                total: sum,
+                expected,
+                key,
+                left: None,
+            });
+        }
+        let mut drifts = vec![];
+        for compared in compared {
+            if self.differs(&compared)? {
+                drifts.push(compared);
+            }
+        }
+        Ok(drifts)
+    }
+
+    /// Sums of doubles differ a little by the order of addition.
+    fn differs(&self, compared: &Compared) -> QueryResult<bool> {
+        let column = self.field.column_type();
+        if is_integer(column) {
+            return Ok(compared.total != compared.expected); // which may have a fraction
+        }
+        let amount = |n: &BigDecimal| amount(&Number(n.clone()).to_string(), column);
+        let (total, expected) = (amount(&compared.total)?, amount(&compared.expected)?);
+        Ok(differs(self.sharded.dialect, column, &total, &expected))
+    }
+
+    /// Lets the planner recount this range alone, where the keys are integers: whatever type the recount gives them, they are
+    /// then compared here as they are with the parent's, and in one order. Texts and dates might not be.
+    fn narrowed(&self, after: Option<&Key>, last: &Key) -> Statement {
+        let first = self.sharded.key().first();
+        if !first.is_some_and(|column| is_integer(column.column_type())) {
+            return Statement::default();
+        }
+        let last = self.sharded.first_integer(last);
+        let after = after.and_then(|after| self.sharded.first_integer(after));
+        let bounds = [("key_1 <= ", last), ("key_1 >= ", after)];
+        let bounds = bounds.into_iter();
+        let bounds = bounds.filter_map(|(order, bound)| Some(sql!(order, bound?)));
+        let bounds: Vec<_> = bounds.collect();
+        match bounds.is_empty() {
+            true => Statement::default(),
+            false => sql!(" WHERE ", Statement::joined(" AND ", bounds)),
+        }
+    }
+
+    /// Locks the rows that differ, so that no other repair, fold or set comes in between, compares again in one snapshot, and
+    /// corrects the bases. On PostgreSQL the snapshot is the one of the lock, and a row that was written since is a
+    /// serialization failure, after which it is tried again.
+    ///
+    /// ```sql
+    /// BEGIN ISOLATION LEVEL REPEATABLE READ;                  -- SQLite: BEGIN IMMEDIATE
+    /// SELECT 1 FROM "videos" WHERE … ORDER BY "videos"."id" FOR NO KEY UPDATE;     -- MySQL: FOR UPDATE; SQLite: none
+    /// WITH … SELECT …;                                        -- as `drifts`
+    /// UPDATE "videos" SET "likes" = ("videos"."likes" + CASE WHEN ("videos"."id" = $1) THEN 5 … ELSE 0 END) WHERE …;
+    /// COMMIT
+    /// ```
+    fn repair(
+        &self,
+        after: Option<&Key>,
+        last: &Key,
+        suspects: &[Compared],
+        conn: &mut AnyConnection,
+    ) -> Result<Vec<Compared>, Error> {
+        let suspects: Vec<_> = suspects.iter().map(|drift| drift.key.clone()).collect();
+        Transaction::new()
+            .isolation(Isolation::RepeatableRead)
+            .retry(RetryPolicy::default())
+            .run(conn, |conn| {
+                let LockedRows { locked, not_locked } = lock(self.sharded, &suspects, conn)?;
+                let (mut drifts, mut lacking) = (self.drifts(after, last, conn)?, vec![]);
+                // Others came into the range since.
+                drifts.retain(|drift| {
+                    [&locked, &not_locked]
+                        .iter()
+                        .any(|rows| rows.contains(&drift.key))
+                });
+                for drift in &mut drifts {
+                    let lacks = match not_locked.contains(&drift.key) {
+                        true => Err(reason(Unfit::NotLocked)),
+                        false => self.lacks(drift),
+                    };
+                    match lacks {
+                        Ok(lacks) => lacking.push((drift.key.clone(), lacks)),
+                        Err(reason) => drift.left = Some(reason),
+                    }
+                }
+                for rows in lacking.chunks(ROWS_AT_ONCE) {
+                    self.add(rows, &mut drifts, conn)?;
+                }
+                Ok(drifts)
+            })
+    }
+
+    /// The difference that has to be added to the base, if that takes it.
+    fn lacks(&self, drift: &Compared) -> Result<Amount, String> {
+        let column = self.field.column_type();
+        if is_integer(column) && !drift.expected.is_integer() {
+            return Err("the recount gives no whole number".to_owned());
+        }
+        let fits = |n: &BigDecimal| fits(self.sharded.dialect, self.field, n);
+        let lacks: BigDecimal = &drift.expected - &drift.total;
+        if !fits(&(&drift.base + &lacks)) || !fits(&drift.expected) {
+            return Err(reason(Unfit::OutOfRange));
+        }
+        amount(&Number(lacks).to_string(), column).map_err(|_| reason(Unfit::OutOfRange))
+    }
+
+    /// Corrects bases in a savepoint. If one of them does not take what it lacks, the savepoint is rolled back, and each row is
+    /// tried by itself.
+    fn add(
+        &self,
+        rows: &[(Key, Amount)],
+        drifts: &mut [Compared],
+        conn: &mut AnyConnection,
+    ) -> QueryResult<()> {
+        let add = self.added(rows);
+        let added =
+            conn.transaction(|conn| add_to_bases(self.sharded, rows, self.field, &add, conn));
+        let unfit = match added.map_err(ShardedError::from) {
+            Ok(()) => return Ok(()),
+            Err(ShardedError::Unfit { reason, .. }) => reason,
+            // On SQLite of shards that no sum holds, too.
+            Err(ShardedError::Overflow { source }) => refused(self.sharded.dialect, &source),
+            Err(error) => return Err(error.into()),
+        };
+        let [(key, _)] = rows else {
+            let mut each = rows.chunks(1);
+            return each.try_for_each(|row| self.add(row, drifts, conn));
+        };
+        for drift in drifts.iter_mut().filter(|drift| drift.key == *key) {
+            drift.left = Some(reason(unfit.clone()));
+        }
+        Ok(())
+    }
+
+    /// `"likes" = ("videos"."likes" + CASE WHEN ("videos"."id" = $1) THEN 5 … ELSE 0 END)`
+    fn added(&self, rows: &[(Key, Amount)]) -> Statement {
+        let sharded = self.sharded;
+        let name = quoted(sharded.dialect, self.field.name());
+        let cases = rows.iter().map(|(key, lacks)| {
+            let lacks = literal(lacks).unwrap_or_default(); // a number that was parsed
+            sql!(" WHEN ", sharded.is(key), " THEN ", lacks)
+        });
+        let begin = format!("{name} = ({}.{name} + CASE", sharded.parent());
+        sql!(begin, Statement::joined("", cases), " ELSE 0 END)")
+    }
+}
+
+/// Why a total was not repaired.
+fn reason(unfit: Unfit) -> String {
+    match unfit {
+        Unfit::OutOfRange => "out of range".to_owned(),
+        unfit => format!("the row {unfit}"),
+    }
+}
+
 #[derive(Debug, Default, Serialize)]
-pub struct RecountReport {
+struct RecountReport {
     table: String,
     field: String,
     compared: usize,
@@ -186,7 +444,7 @@ pub struct RecountReport {
 }
 
 #[derive(Debug, Serialize)]
-pub struct DriftReport {
+struct DriftReport {
     key: KeyValues,
     total: Number,
     recounted: Number,

@@ -3,8 +3,7 @@
 use diesel_sharded::described;
 
 use crate::connection::AnyConnection;
-use crate::error::Error;
-use crate::exit::Ended;
+use crate::error::{Ended, Error};
 use crate::output::{self, plural};
 use crate::privilege::{Need, explained};
 use crate::sharded::{self, names};

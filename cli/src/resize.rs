@@ -9,8 +9,7 @@ use diesel_sharded::{Counter, Error as ShardedError};
 
 use crate::args::{Form, ResizeArgs};
 use crate::connection::AnyConnection;
-use crate::error::Error;
-use crate::exit::Ended;
+use crate::error::{Ended, Error};
 use crate::fold::{Folding, Pauses};
 use crate::interrupt;
 use crate::nearest::{like, nearest};

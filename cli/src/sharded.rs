@@ -7,13 +7,13 @@
 //! A column that may be NULL there keeps a greatest or a least value. The tool leaves such a table to the library: as a sum the value would
 //! be wrong, and the database does not say which of the two it is.
 
+use std::ops::Deref;
 use std::sync::Arc;
 
 use diesel_sharded::backend::Dialect;
 use diesel_sharded::described::DescribedTable;
 use diesel_sharded::model::{ShardsColumn, TableName};
 
-use crate::column_type;
 use crate::connection::AnyConnection;
 use crate::error::Error;
 use crate::live::{Kind, LiveColumn, LiveTable, LiveTables};
@@ -25,18 +25,6 @@ pub const COUNTERS: &str = "diesel_sharded_counters";
 
 const COUNTERS_SHARDS: &str = "diesel_sharded_counter_shards";
 
-/// All among these tables, by the names of their shards tables.
-pub fn all(dialect: Dialect, live: &Arc<LiveTables>) -> Vec<Sharded> {
-    let tables = live.tables.values().filter_map(|shards| {
-        Some(Sharded {
-            described: of(dialect, live, shards)?,
-            live: Arc::clone(live),
-            dialect,
-        })
-    });
-    tables.collect()
-}
-
 /// A sharded table, and the tables among which it is.
 pub struct Sharded {
     pub described: DescribedTable,
@@ -44,24 +32,18 @@ pub struct Sharded {
     pub dialect: Dialect,
 }
 
+impl Deref for Sharded {
+    type Target = DescribedTable;
+
+    fn deref(&self) -> &DescribedTable {
+        &self.described
+    }
+}
+
 impl Sharded {
-    /// The name of the table.
+    /// Its name, which a trait of its keys would hide.
     pub fn table(&self) -> TableName<'_> {
         self.described.table()
-    }
-
-    /// The name of its shards table.
-    pub fn shards_table(&self) -> TableName<'_> {
-        self.described.shards_table()
-    }
-
-    /// The columns of its key.
-    pub fn key(&self) -> &[ShardsColumn] {
-        self.described.key()
-    }
-
-    pub fn fields(&self) -> &[ShardsColumn] {
-        self.described.fields()
     }
 
     /// The field of this name, which somebody gave.
@@ -77,16 +59,36 @@ impl Sharded {
     }
 }
 
+/// A sharded table that is left to the library.
+struct LeftOut {
+    table: String,
+    why: Error,
+}
+
+/// All among these tables, by the names of their shards tables.
+fn found(
+    dialect: Dialect,
+    live: &Arc<LiveTables>,
+) -> impl Iterator<Item = Result<Sharded, LeftOut>> {
+    let tables = live.tables.values();
+    tables.filter_map(move |shards| of(dialect, live, shards))
+}
+
+/// Those that are not left to the library.
+pub fn all(dialect: Dialect, live: &Arc<LiveTables>) -> Vec<Sharded> {
+    found(dialect, live).filter_map(Result::ok).collect()
+}
+
 /// Some sharded tables.
 pub struct Named {
     pub tables: Vec<Sharded>,
-    /// Those that are left to the library, if all were asked for.
-    left_out: Vec<(String, Error)>,
+    /// Why others are left to the library, if all were asked for.
+    left_out: Vec<Error>,
 }
 
 impl Named {
     pub fn note_left_out(&self) {
-        for (_, why) in &self.left_out {
+        for why in &self.left_out {
             output::note(&why.to_string());
         }
     }
@@ -95,16 +97,19 @@ impl Named {
 /// Those of these names, or all, the named counters last.
 pub fn named(names: &[String], conn: &mut AnyConnection) -> Result<Named, Error> {
     let plain = Arc::new(LiveTables::read(conn)?);
+    let (mut tables, mut left_out): (Vec<Sharded>, _) = (vec![], vec![]);
     if names.is_empty() {
-        let mut tables = all(conn.dialect(), &plain);
+        for found in found(conn.dialect(), &plain) {
+            match found {
+                Ok(sharded) => tables.push(sharded),
+                Err(other) => left_out.push(other.why),
+            }
+        }
         tables.sort_by_cached_key(|sharded| {
             let name = sharded.table().to_string();
             (name == COUNTERS, name)
         });
-        let left_out = left_out(&plain);
-        return Ok(Named { tables, left_out });
     }
-    let mut tables: Vec<Sharded> = vec![];
     for name in names {
         let (live, name) = plain.leading_to(name, conn)?;
         let sharded = one(&live, &name, conn.dialect())?;
@@ -113,7 +118,6 @@ pub fn named(names: &[String], conn: &mut AnyConnection) -> Result<Named, Error>
             tables.push(sharded);
         }
     }
-    let left_out = vec![];
     Ok(Named { tables, left_out })
 }
 
@@ -128,14 +132,17 @@ pub fn names(columns: &[ShardsColumn]) -> Vec<&str> {
 }
 
 fn one(live: &Arc<LiveTables>, name: &str, dialect: Dialect) -> Result<Sharded, Error> {
-    let all = all(dialect, live);
-    let is_shards = all.iter().any(|one| one.shards_table().name() == name);
-    if let Some(sharded) = all.into_iter().find(|one| one.table().name() == name) {
-        return Ok(sharded);
+    let (mut is_shards, mut left_out) = (false, None);
+    for found in found(dialect, live) {
+        match found {
+            Ok(sharded) if sharded.table().name() == name => return Ok(sharded),
+            Ok(sharded) => is_shards |= sharded.shards_table().name() == name,
+            Err(LeftOut { table, why }) if table == name => left_out = Some(why),
+            Err(_) => {}
+        }
     }
-    let mut left_out = left_out(live).into_iter();
-    if let Some((_, error)) = left_out.find(|(table, _)| table == name) {
-        return Err(error);
+    if let Some(why) = left_out {
+        return Err(why);
     }
     live.table(name)?;
     let table = live.full(name);
@@ -154,55 +161,42 @@ pub fn is_shards_table(name: &str) -> Error {
     ))
 }
 
-/// The sharded tables that are left to the library, by their names, and why.
-fn left_out(live: &LiveTables) -> Vec<(String, Error)> {
-    let tables = live.tables.values().filter_map(|shards| {
-        let (parent, _) = parent(live, shards)?;
-        let column = shards.columns.iter().find(|column| keeps_value(column))?;
-        let (table, shards_table, column) = (&parent.name, &shards.name, &column.name);
-        let error = Error::Refused(format!(
-            "`{shards_table}` keeps the greatest or the least value of `{table}.{column}` (`#[sharded(max)]` or `#[sharded(min)]`), and the \
+/// The table whose shards are in `shards`, if that has the form of a shards table.
+fn of(
+    dialect: Dialect,
+    live: &Arc<LiveTables>,
+    shards: &LiveTable,
+) -> Option<Result<Sharded, LeftOut>> {
+    let (parent, key_names) = parent(live, shards)?;
+    let table = &parent.name;
+    let fields = shards.columns.iter().filter(|column| column.key.is_none());
+    if let Some(LiveColumn { name, .. }) = fields.clone().find(|field| field.nullable) {
+        parent.column(name)?;
+        let shards_table = &shards.name;
+        let why = Error::Refused(format!(
+            "`{shards_table}` keeps the greatest or the least value of `{table}.{name}` (`#[sharded(max)]` or `#[sharded(min)]`), and the \
              database does not say which: use the library for this table, as in `diesel_sharded::fold({table}).run(conn)`"
         ));
-        parent.column(column)?;
-        Some((parent.name.clone(), error))
-    });
-    tables.collect()
-}
-
-fn keeps_value(column: &LiveColumn) -> bool {
-    column.key.is_none() && column.nullable
-}
-
-/// The table whose shards are in `shards`, if that has the form of a shards table that only counts.
-fn of(dialect: Dialect, live: &LiveTables, shards: &LiveTable) -> Option<DescribedTable> {
-    let (parent, key_names) = parent(live, shards)?;
-    if shards.columns.iter().any(keeps_value) {
-        return None;
+        let table = table.clone();
+        return Some(Err(LeftOut { table, why }));
     }
-    let of_parent = |name: &str, of: fn(_, &_) -> Option<ShardsColumn>| {
-        let column = parent.column(name)?;
-        of(dialect, column)
-    };
     let key = key_names.iter();
-    let key = key.map(|name| of_parent(name, column_type::key));
-    let fields = shards.columns.iter().filter(|field| field.key.is_none());
-    let fields = fields.map(|field| of_parent(&field.name, column_type::field));
+    let key = key.map(|name| parent.column(name)?.as_key(dialect));
+    let fields = fields.map(|field| parent.column(&field.name)?.as_field(dialect));
     let fields: Vec<_> = fields.collect::<Option<_>>()?;
     if fields.is_empty() {
         return None;
     }
-    let sharded = DescribedTable::new(
-        live.schema(),
-        &parent.name,
-        &shards.name,
-        key.collect::<Option<_>>()?,
-        fields,
-    );
-    Some(match shards.foreign_keys.is_empty() {
-        true => sharded.without_foreign_key(),
-        false => sharded,
-    })
+    let (schema, key) = (live.schema(), key.collect::<Option<_>>()?);
+    let described = DescribedTable::new(schema, table, &shards.name, key, fields);
+    Some(Ok(Sharded {
+        described: match shards.foreign_keys.is_empty() {
+            true => described.without_foreign_key(),
+            false => described,
+        },
+        live: Arc::clone(live),
+        dialect,
+    }))
 }
 
 /// The table whose key `shards` has beside `shard`, with a foreign key, and the names of that key's columns.

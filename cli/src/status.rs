@@ -8,22 +8,17 @@ use diesel_sharded::described::DescribedKeys;
 use serde::Serialize;
 
 use crate::args::StatusArgs;
-use crate::beside::Beside;
+use crate::condition::{Beside, Cache, Integrity, OutOfRange, missing_index, sorted_columns};
 use crate::connection::AnyConnection;
-use crate::error::Error;
-use crate::exit::Ended;
-use crate::indexes::{self, sorted_columns};
-use crate::integrity::{Cache, Integrity};
+use crate::error::{Ended, Error};
 use crate::interrupt;
 use crate::key::{Key, KeyValues, as_text};
-use crate::out_of_range::OutOfRange;
-use crate::output::{self, Note, or_dash};
+use crate::output::{self, Note, joined, or_dash};
 use crate::privilege::{Need, explained};
 use crate::resize::{needs_of_counts, shard_counts};
 use crate::sharded::{self, COUNTERS, Sharded};
-use crate::size::{self, Count, Sizes};
 use crate::statement::sql;
-use crate::sums::{Number, Total};
+use crate::sums::{Count, MOST, Number, Sizes, Total};
 
 /// One shards table.
 #[derive(Debug, Serialize)]
@@ -131,14 +126,14 @@ fn status(
     let (table, shards_table) = (sharded.table(), sharded.shards_table());
     let numbers_set = shard_counts(sharded, conn)?;
     let sizes = Sizes::read(sharded, args.exact, conn)?;
-    let beside = Beside::of(sharded, conn)?;
-    let mut notes: Vec<_> = beside.notes.iter().map(Note::sentences).collect();
+    let (beside, notes) = Beside::of(sharded, conn)?;
+    let mut notes: Vec<_> = notes.iter().map(Note::sentences).collect();
     let sorted = sharded.within(conn, |conn| sorted_columns(conn, table.name()))?;
     let is_indexed = |field: &str| sorted.iter().any(|column| column == field);
     if table.as_str() != COUNTERS {
         let fields = sharded::names(sharded.fields()).into_iter();
         let slow = fields.filter(|field| !is_indexed(field));
-        notes.extend(slow.map(|field| indexes::note(sharded, field).lines()));
+        notes.extend(slow.map(|field| missing_index(sharded, field).lines()));
     }
     let integrity = Integrity::read(sharded, conn)?;
     notes.extend(integrity.note(sharded).map(|note| note.lines()));
@@ -179,7 +174,7 @@ fn status(
         out_of_range,
         notes,
         hottest,
-        hottest_among: (!all_shards).then_some(size::MOST),
+        hottest_among: (!all_shards).then_some(MOST),
     })
 }
 
@@ -187,8 +182,7 @@ fn dead_tuples(shards_table: &str, conn: &mut AnyConnection) -> QueryResult<Opti
     if conn.dialect() != Dialect::Postgres {
         return Ok(None);
     }
-    let dead = "SELECT CAST(n_dead_tup AS TEXT) FROM pg_stat_all_tables WHERE pg_table_is_visible(relid) AND relname = ?";
-    let dead = conn.rows(dead, &[shards_table])?;
+    let dead = conn.rows(catalog!("postgres/", "dead_tuples"), &[shards_table])?;
     dead.first().map(|row| row.parse(0)).transpose()
 }
 
@@ -214,8 +208,8 @@ fn hottest(
     let hot = sql!(format!(
         "SELECT {texts}, {count} FROM {among} AS some_shards GROUP BY {key} ORDER BY COUNT(*) DESC, {key} LIMIT {number}"
     ));
-    let totals: Vec<_> = fields.iter().map(|field| sharded.total(field)).collect();
-    let totals = format!("SELECT {} FROM {parent} WHERE ", totals.join(", "));
+    let totals = joined(", ", fields.iter().map(|field| sharded.total(field)));
+    let totals = format!("SELECT {totals} FROM {parent} WHERE ");
     let mut hottest = vec![];
     for row in hot.rows(conn)? {
         let key = Key::read(columns, &row)?;
@@ -246,12 +240,8 @@ fn last_shards(sharded: &Sharded) -> String {
     let key = sharded.key_of(&shards);
     let columns = sharded.key().iter();
     let last = columns.map(|column| sharded.column(&shards, column.name()) + " DESC");
-    let last: Vec<_> = last.collect();
-    format!(
-        "SELECT {key} FROM {shards} ORDER BY {} LIMIT {}",
-        last.join(", "),
-        size::MOST
-    )
+    let last = joined(", ", last);
+    format!("SELECT {key} FROM {shards} ORDER BY {last} LIMIT {MOST}")
 }
 
 fn show(tables: &[TableStatus]) -> Result<(), Error> {
@@ -260,38 +250,25 @@ fn show(tables: &[TableStatus]) -> Result<(), Error> {
             "There is no sharded table in this database: `diesel-sharded generate TABLE COLUMN` begins one.",
         );
     }
-    let mut rows = vec![];
-    for table in tables {
-        rows.extend(table.fields.iter().map(|field| {
+    let rows = tables.iter().flat_map(|table| {
+        let row = |field: &FieldStatus| {
+            let share = field.unfolded_share.map(|n| format!("{:.1}%", n * 100.0));
             vec![
-                table.table.clone(),
-                field.field.clone(),
-                table.rows.to_string(),
-                table.rows_with_shards.to_string(),
-                table.shards.to_string(),
-                or_dash(field.total.as_ref()),
-                or_dash(field.unfolded.as_ref()),
-                or_dash(field.unfolded_share.map(|n| format!("{:.1}%", n * 100.0))),
-                or_dash(field.shards_set),
-                or_dash(table.dead_tuples),
+                ("table", table.table.clone()),
+                ("field", field.field.clone()),
+                ("rows", table.rows.to_string()),
+                ("with shards", table.rows_with_shards.to_string()),
+                ("shards", table.shards.to_string()),
+                ("total", or_dash(field.total.as_ref())),
+                ("unfolded", or_dash(field.unfolded.as_ref())),
+                ("share", or_dash(share)),
+                ("set to", or_dash(field.shards_set)),
+                ("dead tuples", or_dash(table.dead_tuples)),
             ]
-        }));
-    }
-    output::table(
-        &[
-            "table",
-            "field",
-            "rows",
-            "with shards",
-            "shards",
-            "total",
-            "unfolded",
-            "share",
-            "set to",
-            "dead tuples",
-        ],
-        &rows,
-    )?;
+        };
+        table.fields.iter().map(row).collect::<Vec<_>>()
+    });
+    output::table(&rows.collect::<Vec<_>>())?;
     let is_short = |table: &TableStatus| {
         let sizes = [table.rows, table.rows_with_shards, table.shards];
         !sizes.iter().all(|size| size.is_exact())
@@ -300,7 +277,7 @@ fn show(tables: &[TableStatus]) -> Result<(), Error> {
         output::line(&format!(
             "\nOf larger tables, ~ is the database's estimate, >= {} rows were read, and sums are left out. --exact reads every row and \
              every shard.",
-            size::MOST
+            MOST
         ))?;
     }
     for note in tables.iter().flat_map(|table| &table.notes) {
@@ -316,15 +293,14 @@ fn show(tables: &[TableStatus]) -> Result<(), Error> {
             None => String::new(),
         };
         output::line(&format!("\nHottest {what}{among}"))?;
-        let fields = table.fields.iter().map(|field| &*field.field);
-        let names: Vec<_> = ["key", "shards"].into_iter().chain(fields).collect();
         let rows = table.hottest.iter().map(|hot| {
-            let cells = [hot.key.to_string(), hot.shards.to_string()];
-            let totals = hot.totals.iter().map(|total| or_dash(total.as_ref()));
+            let fields = table.fields.iter().zip(&hot.totals);
+            let totals = fields.map(|(field, total)| (&*field.field, or_dash(total.as_ref())));
+            let (key, shards) = (hot.key.to_string(), hot.shards.to_string());
+            let cells = [("key", key), ("shards", shards)];
             cells.into_iter().chain(totals).collect()
         });
-        let rows: Vec<_> = rows.collect();
-        output::table(&names, &rows)?;
+        output::table(&rows.collect::<Vec<_>>())?;
     }
     Ok(())
 }

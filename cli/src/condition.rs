@@ -1,0 +1,457 @@
+//! The condition of a sharded table, on which its counts depend: what keeps shards together with their rows, counter caches, the other
+//! watchers of the rows, indexes of bases, and totals that their columns do not hold.
+
+use diesel::prelude::*;
+use diesel_sharded::backend::Dialect;
+use diesel_sharded::described::{fitting_name, found_caches};
+use diesel_sharded::model::{ShardsColumn, TableName};
+use serde::Serialize;
+
+use crate::connection::AnyConnection;
+use crate::key::{Key, KeyValues};
+use crate::live::LiveTable;
+use crate::output::{Note, joined};
+use crate::sharded::{Sharded, names};
+use crate::shell;
+use crate::statement::{Token, quoted, sql, tokens};
+use crate::sums::{Number, Total, fits, range};
+
+/// The means that delete and rename the shards of a row with it.
+#[derive(Debug, Serialize)]
+pub struct Integrity {
+    pub kept_by: KeptBy,
+    /// The statements that create the triggers which are not there.
+    pub missing_triggers: Option<String>,
+    #[serde(skip)]
+    missing_names: Vec<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum KeptBy {
+    ForeignKey,
+    Triggers,
+    /// Neither, as far as this role may see.
+    Application,
+}
+
+impl Integrity {
+    pub fn read(sharded: &Sharded, conn: &mut AnyConnection) -> QueryResult<Self> {
+        let mut integrity = Integrity {
+            kept_by: KeptBy::ForeignKey,
+            missing_triggers: None,
+            missing_names: vec![],
+        };
+        if sharded.has_foreign_key() && sharded.dialect != Dialect::Sqlite {
+            return Ok(integrity);
+        }
+        let triggers = catalog!(sharded.dialect, "triggers");
+        let tables = [sharded.table().name(), sharded.shards_table().name()];
+        let found = sharded.within(conn, |conn| conn.texts(triggers, &tables))?;
+        integrity.kept_by = KeptBy::Triggers;
+        if let Some(missing) = sharded.missing_triggers(&conn.backend(), &found)? {
+            if missing.all {
+                integrity.kept_by = KeptBy::Application;
+            }
+            integrity.missing_triggers = Some(missing.sql);
+            integrity.missing_names = missing.names;
+        }
+        Ok(integrity)
+    }
+
+    /// Whether triggers are missing among others that are there.
+    pub fn is_broken(&self) -> bool {
+        self.kept_by == KeptBy::Triggers && self.missing_triggers.is_some()
+    }
+
+    /// The damage that comes of it, and the statements that repair it.
+    pub fn note(&self, sharded: &Sharded) -> Option<Note> {
+        let sql = self.missing_triggers.as_deref()?;
+        let (table, shards_table) = (sharded.table(), sharded.shards_table());
+        let note = match (self.kept_by, self.missing_names.is_empty()) {
+            (KeptBy::Application, _) => format!(
+                "{shards_table} has neither a foreign key nor triggers that this role may see. The application has to delete the shards \
+                 of a row with it; `{}` removes those that it left. If triggers were to do that, create them again:",
+                shell::command(["remove-orphans", table.as_str()])
+            ),
+            (_, true) => format!(
+                "Triggers of {shards_table} are missing, as after a rebuild of {table}: a new row may inherit the shards of one that \
+                 was deleted. Create them again:"
+            ),
+            (_, false) => format!(
+                "Triggers of {shards_table}, which has no foreign key, are missing: {}. Shards may be left behind, or be created for a \
+                 row that is gone. Create them again:",
+                self.missing_names.join(", ")
+            ),
+        };
+        Some(Note::new(note, sql))
+    }
+}
+
+#[derive(Debug, Serialize)]
+pub struct Cache {
+    /// Those of its triggers begin with it.
+    pub name: String,
+    /// The triggers that are not there, or are off.
+    pub missing_triggers: Vec<String>,
+}
+
+impl Cache {
+    /// Those of all fields, or of one.
+    pub fn read(
+        sharded: &Sharded,
+        field: Option<&str>,
+        conn: &mut AnyConnection,
+    ) -> QueryResult<Vec<Self>> {
+        let triggers = sharded.cache_triggers_sql(field, &conn.backend())?;
+        let triggers = sharded.within(conn, |conn| conn.texts(&triggers, &[]))?;
+        let found = found_caches(sharded.dialect, &triggers).into_iter();
+        let caches = found.map(|cache| Cache {
+            name: cache.name,
+            missing_triggers: cache.missing,
+        });
+        Ok(caches.collect())
+    }
+
+    /// What is wrong with it, and what to do.
+    pub fn note(&self) -> Option<Note> {
+        let (name, lacks) = (&self.name, self.missing_triggers.join(", "));
+        let says = format!(
+            "the counter cache {name} lacks {lacks}: some changes of its rows are not counted"
+        );
+        let remedy = "Drop the rest of it and create it again, by its migration's down.sql and up.sql, and run `backfill`";
+        (!lacks.is_empty()).then(|| Note::new(says, remedy))
+    }
+}
+
+/// Triggers that a fold's update of the base fires and `CHECK`s of bases, by their names.
+#[derive(Debug, Default, Serialize)]
+pub struct Beside {
+    /// Triggers that fire when a fold updates a base; on MySQL also columns that any update sets to the time.
+    pub update_triggers: Vec<String>,
+    /// `CHECK`s that mention a counted column.
+    pub checks: Vec<String>,
+}
+
+impl Beside {
+    /// Those of a counted table, with why they matter and what to do.
+    pub fn of(sharded: &Sharded, conn: &mut AnyConnection) -> QueryResult<(Self, Vec<Note>)> {
+        let Some(table) = sharded.live.tables.get(sharded.table().name()) else {
+            return Ok((Beside::default(), vec![]));
+        };
+        let fields = names(sharded.fields());
+        let shards_table = sharded.shards_table().name();
+        let beside = sharded.within(conn, |conn| {
+            Beside::read(conn, table, &fields, shards_table)
+        })?;
+        let notes = beside.notes(sharded.dialect, table, &fields);
+        Ok((beside, notes))
+    }
+
+    /// Those that concern these columns of any table; the library's own triggers are left out.
+    pub fn read(
+        conn: &mut AnyConnection,
+        table: &LiveTable,
+        fields: &[&str],
+        shards_table: &str,
+    ) -> QueryResult<Self> {
+        match conn.dialect() {
+            Dialect::Postgres | Dialect::Mysql => on_server(conn, table, fields),
+            _ => on_sqlite(conn, table, fields, shards_table),
+        }
+    }
+
+    fn notes(&self, dialect: Dialect, table: &LiveTable, fields: &[&str]) -> Vec<Note> {
+        let name = &table.name;
+        let mut notes = vec![];
+        if !self.update_triggers.is_empty() {
+            let says = format!(
+                "An UPDATE of {name} fires: {}",
+                self.update_triggers.join(", ")
+            );
+            let mut remedy = "A fold updates the base, so that they see it as an edit.".to_owned();
+            if let Some(condition) = unless_folded(dialect, table, fields) {
+                remedy += &format!(" To leave folds out, let them act only {condition}");
+            }
+            notes.push(Note::new(says, remedy));
+        }
+        if !self.checks.is_empty() {
+            notes.push(Note::new(
+                format!("CHECKs on counted columns of {name}: {}", self.checks.join(", ")),
+                "They hold for the base alone; a count on a shard passes them, and a fold leaves a row that would violate one on its shards.",
+            ));
+        }
+        notes
+    }
+}
+
+/// The condition of a trigger that no fold meets: another column has changed.
+fn unless_folded(dialect: Dialect, table: &LiveTable, fields: &[&str]) -> Option<String> {
+    let columns = table.columns.iter();
+    let others = columns.filter(|c| !fields.contains(&c.name.as_str()) && !c.generated);
+    let names: Vec<_> = others.map(|column| quoted(dialect, &column.name)).collect();
+    let old = joined(", ", names.iter().map(|name| format!("OLD.{name}")));
+    let new = joined(", ", names.iter().map(|name| format!("NEW.{name}")));
+    let same = names
+        .iter()
+        .map(|name| format!("OLD.{name} <=> NEW.{name}"));
+    (!names.is_empty()).then(|| match dialect {
+        Dialect::Postgres => format!("WHEN (ROW({old}) IS DISTINCT FROM ROW({new}))"),
+        Dialect::Mysql => format!("IF NOT ({}) THEN … END IF", joined(" AND ", same)),
+        _ => format!("WHEN ({old}) IS NOT ({new})"),
+    })
+}
+
+fn on_server(conn: &mut AnyConnection, table: &LiveTable, fields: &[&str]) -> QueryResult<Beside> {
+    let fields = fields.iter().map(|field| quoted(Dialect::Mysql, field));
+    let fields: Vec<_> = fields.collect();
+    let dialect = conn.dialect();
+    // The second column of these queries has the columns between backticks, or is NULL for all of them.
+    let concerns = |columns: &str| fields.iter().any(|field| columns.contains(field));
+    let table = &*table.name;
+    let mut named = |query: &str| -> QueryResult<Vec<String>> {
+        let rows = conn.rows(query, &[table, table])?;
+        let rows = rows.iter().filter(|row| row.get(1).is_none_or(concerns));
+        rows.map(|row| row.text(0).map(str::to_owned)).collect()
+    };
+    Ok(Beside {
+        update_triggers: named(catalog!(server dialect, "update_triggers"))?,
+        checks: named(catalog!(server dialect, "checks"))?,
+    })
+}
+
+fn on_sqlite(
+    conn: &mut AnyConnection,
+    table: &LiveTable,
+    fields: &[&str],
+    shards_table: &str,
+) -> QueryResult<Beside> {
+    let own = ["delete", "update", "insert"].map(|action| format!("{shards_table}_{action}"));
+    let mut beside = Beside::default();
+    for row in conn.rows(catalog!("sqlite/", "definitions"), &[&table.name])? {
+        let (name, tokens) = (row.text(1)?, tokens(row.text(2)?));
+        match row.text(0)? {
+            "trigger" if own.iter().any(|own| own == name) => {}
+            "trigger" if fires_on_update(&tokens, fields) => {
+                beside.update_triggers.push(name.to_owned());
+            }
+            "table" => beside.checks = checks(&tokens, fields),
+            _ => {}
+        }
+    }
+    Ok(beside)
+}
+
+/// Whether `CREATE TRIGGER …` is of UPDATE, of any column or of one of these.
+fn fires_on_update(tokens: &[Token], fields: &[&str]) -> bool {
+    let mut event = tokens.iter().skip(2).take_while(|token| !token.is("ON"));
+    if !event.any(|token| token.is("UPDATE")) {
+        return false;
+    }
+    let mut of = event.peekable();
+    of.peek().is_none() || of.any(|token| token.names(fields))
+}
+
+/// The `CHECK`s in `CREATE TABLE …` that mention one of these columns: their names, or what they say.
+fn checks(tokens: &[Token], fields: &[&str]) -> Vec<String> {
+    let starts = (0..tokens.len()).filter(|i| tokens[*i].is("CHECK"));
+    let checks = starts.filter_map(|start| {
+        let mut depth = 0;
+        let inside = tokens[start + 1..].iter().take_while(|token| {
+            depth += i32::from(token.is("(")) - i32::from(token.is(")"));
+            depth > 0
+        });
+        let inside: Vec<_> = inside.skip(1).collect();
+        let mentions = inside.iter().any(|token| token.names(fields));
+        let named = start >= 2 && tokens[start - 2].is("CONSTRAINT");
+        mentions.then(|| match named {
+            true => tokens[start - 1].text.clone(),
+            false => format!("CHECK ({})", joined(" ", inside.iter().map(|t| &t.text))),
+        })
+    });
+    checks.collect()
+}
+
+/// The columns of a table with which an index begins that can sort all rows by them: by it a top list needs to read only its first rows.
+pub fn sorted_columns(conn: &mut AnyConnection, table: &str) -> QueryResult<Vec<String>> {
+    conn.texts(catalog!(conn.dialect(), "sorted_columns"), &[table])
+}
+
+/// The cost of a missing index, and the statement that creates it.
+pub fn missing_index(sharded: &Sharded, field: &str) -> Note {
+    let table = sharded.table();
+    let quoted = |name: &str| quoted(sharded.dialect, name);
+    let index = fitting_name(sharded.dialect, format!("{}_{field}", table.name()));
+    let (index, parent, column) = (quoted(&index), sharded.parent(), quoted(field));
+    Note::new(
+        format!(
+            "No index begins with {table}.{field}: the library's `top` reads all bases of the table for a list by this field. \
+             Create one if you read such lists:"
+        ),
+        format!("CREATE INDEX {index} ON {parent} ({column});"),
+    )
+}
+
+/// So many rows of a field that are out of range are named.
+const NAMED: usize = 20;
+
+/// The sums of a field's shards by key, under an alias that no table has.
+const SUMS: &str = "diesel_sharded_sums";
+
+/// The sum beside the key there, which may have any name.
+const ADDED: &str = "diesel_sharded_added";
+
+/// A row whose total its column does not hold, and the field: base and shards together leave the range, or the base is no number.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+pub struct OutOfRange {
+    key: KeyValues,
+    field: String,
+    /// Null for a base that is no number.
+    total: Option<Number>,
+}
+
+impl OutOfRange {
+    /// The total of a field, if its column does not hold it.
+    pub fn of(sharded: &Sharded, key: &Key, field: &ShardsColumn, total: &Total) -> Option<Self> {
+        let total = total.sum();
+        let fits = total
+            .as_ref()
+            .is_some_and(|total| fits(sharded.dialect, field, total));
+        (!fits).then(|| OutOfRange {
+            key: key.values(sharded),
+            field: field.name().to_owned(),
+            total: total.map(Number),
+        })
+    }
+
+    /// The first of each field, in key order. It reads every shard, and the rows that have some: a base alone is in its range.
+    ///
+    /// ```sql
+    /// SELECT … FROM "videos" JOIN (SELECT "videos_shards"."id", SUM("videos_shards"."likes") AS added FROM "videos_shards"
+    ///     GROUP BY "videos_shards"."id") AS "sums" ON "sums"."id" = "videos"."id"
+    /// WHERE "videos"."likes" IS NULL OR "videos"."likes" + "sums"."added" NOT BETWEEN -2147483648 AND 2147483647
+    /// ORDER BY "videos"."id" LIMIT 20
+    /// ```
+    pub fn read(sharded: &Sharded, conn: &mut AnyConnection) -> QueryResult<Vec<Self>> {
+        let mut found = vec![];
+        let columns = sharded.key().len();
+        for field in sharded.fields() {
+            let mut of_field = vec![];
+            for row in sql!(find(sharded, field)).rows(conn)? {
+                let key = Key::read(columns, &row)?;
+                let total = Total::read(&row, columns)?;
+                of_field.extend(OutOfRange::of(sharded, &key, field, &total));
+            }
+            found.extend(of_field.into_iter().take(NAMED));
+        }
+        Ok(found)
+    }
+
+    fn text(&self, table: TableName<'_>) -> String {
+        let total = self.total.as_ref().map(Number::to_string);
+        let total = total.unwrap_or_else(|| "no number".to_owned());
+        format!("{table}.{} of the row {}: {total}", self.field, self.key)
+    }
+
+    /// All of a table, and the remedy.
+    pub fn note(found: &[Self], table: TableName<'_>) -> Option<Note> {
+        let says = format!(
+            "totals that their columns do not hold, so that no fold moves them, and reads of integers fail: {}",
+            joined("; ", found.iter().map(|found| found.text(table)))
+        );
+        let remedy = "Widen the column, or correct the total by `diesel-sharded backfill` or the library's `set_total`. Where the base is \
+             NULL, fill it, and make it NOT NULL";
+        (!found.is_empty()).then(|| Note::new(says, remedy))
+    }
+}
+
+fn find(sharded: &Sharded, field: &ShardsColumn) -> String {
+    let (parent, shards) = (sharded.parent(), sharded.shards());
+    let base = sharded.column(&parent, field.name());
+    let added = sharded.column(&shards, field.name());
+    let (sum, near, limit) = match sharded.sums_overflow(field) {
+        // As doubles: all that are near the ends of the range, of which [`OutOfRange::of`] leaves those that fit.
+        true => ("TOTAL", " * 0.99", String::new()),
+        false => ("SUM", "", format!(" LIMIT {NAMED}")),
+    };
+    let is_beyond = match range(sharded.dialect, field) {
+        None if sharded.dialect == Dialect::Postgres => format!(" OR {base} = 'NaN'"),
+        None => String::new(),
+        Some((least, greatest)) => {
+            let (least, greatest) = (Number(least), Number(greatest));
+            format!(" OR {base} + {SUMS}.{ADDED} NOT BETWEEN {least}{near} AND {greatest}{near}")
+        }
+    };
+    format!(
+        "SELECT {}, {} FROM {parent} JOIN (SELECT {key}, {sum}({added}) AS {ADDED} FROM {shards} GROUP BY {key}) AS {SUMS} ON {} \
+         WHERE {base} IS NULL{is_beyond} ORDER BY {}{limit}",
+        sharded.key_as_texts(&parent),
+        sharded.total(field),
+        sharded.same_key(SUMS, &parent),
+        sharded.key_of(&parent),
+        key = sharded.key_of(&shards),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use diesel_sharded::described::{DescribedTable, column};
+    use diesel_sharded::model::ColumnType;
+
+    use super::*;
+
+    #[test]
+    fn sqlites_triggers_of_update() {
+        for (sql, fires) in [
+            (
+                "CREATE TRIGGER t AFTER UPDATE ON videos BEGIN SELECT 1; END",
+                true,
+            ),
+            (
+                "CREATE TRIGGER \"on\" UPDATE OF title, \"views\" ON videos BEGIN SELECT 1; END",
+                true,
+            ),
+            (
+                "CREATE TRIGGER t BEFORE UPDATE OF title ON videos BEGIN UPDATE videos SET views = 1; END",
+                false,
+            ),
+            (
+                "CREATE TRIGGER [update] AFTER INSERT ON videos BEGIN UPDATE videos SET views = 1; END",
+                false,
+            ),
+            (
+                "CREATE TRIGGER t /* UPDATE */ AFTER -- UPDATE\n DELETE ON videos BEGIN SELECT 1; END",
+                false,
+            ),
+        ] {
+            assert_eq!(fires_on_update(&tokens(sql), &["views"]), fires, "{sql}");
+        }
+    }
+
+    #[test]
+    fn sqlites_checks() {
+        let table = "CREATE TABLE videos (id INTEGER CHECK (id > 0), views BIGINT CONSTRAINT \"not `less`\" CHECK ((views) >= 0), \
+            likes INT CHECK (likes < 5), CHECK (views + likes < 10))";
+        let found = checks(&tokens(table), &["views"]);
+        assert_eq!(found, ["not `less`", "CHECK (views + likes < 10)"]);
+    }
+
+    #[test]
+    fn the_note_quotes_names() {
+        let columns = |name: &str| vec![column(name.into(), ColumnType::BigInt, None)];
+        let created = |dialect| {
+            let sharded = Sharded {
+                described: DescribedTable::new(None, "a`\"b", "s", columns("id"), columns("n")),
+                live: Arc::default(),
+                dialect,
+            };
+            missing_index(&sharded, "n").remedy
+        };
+        let sql = r#"CREATE INDEX "a`""b_n" ON "a`""b" ("n");"#;
+        assert_eq!(created(Dialect::Postgres), sql);
+        let sql = "CREATE INDEX `a``\"b_n` ON `a``\"b` (`n`);";
+        assert_eq!(created(Dialect::Mysql), sql);
+    }
+}
