@@ -8,6 +8,7 @@ use diesel_sharded::model::{ShardsColumn, TableName};
 
 use crate::connection::AnyConnection;
 use crate::error::Error;
+use crate::output::joined;
 use crate::sharded::{Sharded, names};
 use crate::statement::{quoted, quoted_table};
 
@@ -57,36 +58,25 @@ impl<'t> Need<'t> {
     /// Whether the role of this connection has it on the table or on each of the columns, by the catalogs. It lacks none on a table
     /// that is gone.
     fn is_granted(&self, conn: &mut AnyConnection) -> QueryResult<bool> {
-        let is_postgres = conn.dialect() == Dialect::Postgres;
+        let dialect = conn.dialect();
         let schema = match self.table.schema() {
             Some(schema) => schema.to_owned(),
-            None if is_postgres => String::new(),
+            None if dialect == Dialect::Postgres => String::new(),
             None => conn.database()?,
         };
         let mut is = |query: &str, texts: &[&str]| {
             let granted = conn.text(query, texts)?;
             QueryResult::Ok(granted.is_none_or(|granted| granted == "1"))
         };
-        let (on_table, on_column) = match is_postgres {
-            true => (
-                catalog!("postgres/", "table_privilege"),
-                catalog!("postgres/", "column_privilege"),
-            ),
-            false => (
-                catalog!("mysql/", "table_privilege"),
-                catalog!("mysql/", "column_privilege"),
-            ),
-        };
         // As many of these as the query asks for.
         let (privilege, name, schema) = (self.privilege, self.table.name(), &*schema);
-        if is(
-            on_table,
-            &[privilege, name, schema, schema, privilege, privilege],
-        )? {
+        let of_table = [privilege, name, schema, schema, privilege, privilege];
+        if is(catalog!(server dialect, "table_privilege"), &of_table)? {
             return Ok(true);
         }
         for column in &self.columns {
-            if !is(on_column, &[column, privilege, name, schema, schema])? {
+            let of_column = [column, privilege, name, schema, schema];
+            if !is(catalog!(server dialect, "column_privilege"), &of_column)? {
                 return Ok(false);
             }
         }
@@ -113,17 +103,8 @@ pub struct Lack {
 
 /// The role of this connection, as `GRANT` takes it. MySQL's messages have the host of the client in place of the account's.
 pub fn current_role(conn: &mut AnyConnection) -> QueryResult<String> {
-    let asked = match conn.dialect() {
-        Dialect::Postgres => "SELECT CAST(quote_ident(current_user) AS TEXT)",
-        _ => "SELECT CAST(CURRENT_USER() AS CHAR)",
-    };
-    let role = conn.text(asked, &[])?.unwrap_or_default();
-    if conn.dialect() == Dialect::Postgres {
-        return Ok(role);
-    }
-    let (user, host) = role.rsplit_once('@').unwrap_or((&role, "%"));
-    let quoted = |part: &str| format!("'{}'", part.replace('\'', "''"));
-    Ok(format!("{}@{}", quoted(user), quoted(host)))
+    let role = conn.text(catalog!(server conn.dialect(), "role"), &[])?;
+    Ok(role.unwrap_or_default())
 }
 
 /// The error with the privilege that is lacking, if that is its reason.
@@ -192,9 +173,8 @@ fn of_postgres(
         let schema = (object.get(4) == Some("0")).then(|| object.text(2));
         if names_plainly(says, name) {
             let names = schema.transpose()?.into_iter().chain([name]);
-            let names: Vec<_> = names.collect();
-            let quoted = names.iter().map(|name| quoted(Dialect::Postgres, name));
-            let (on, quoted) = (names.join("."), quoted.collect::<Vec<_>>().join("."));
+            let quoted = names.clone().map(|name| quoted(Dialect::Postgres, name));
+            let (on, quoted) = (joined(".", names), joined(".", quoted));
             return Ok(Some(Lack {
                 what: format!("{privilege} ON {before}{on}"),
                 grants: vec![format!("GRANT {privilege} ON {before}{quoted} TO {role}")],
@@ -232,10 +212,9 @@ pub fn lacked(dialect: Dialect, needs: &[Need<'_>], role: &str) -> Lack {
             for need in of_table() {
                 let same = of_table().filter(|other| other.privilege == need.privilege);
                 let columns = same.flat_map(|need| need.granted_columns());
-                let columns: Vec<_> = columns.map(|column| name(column)).collect();
-                let text = match columns.is_empty() {
-                    true => need.privilege.to_owned(),
-                    false => format!("{} ({})", need.privilege, columns.join(", ")),
+                let text = match &*joined(", ", columns.map(|column| name(column))) {
+                    "" => need.privilege.to_owned(),
+                    columns => format!("{} ({columns})", need.privilege),
                 };
                 if !listed.contains(&text) {
                     listed.push(text);
@@ -272,8 +251,8 @@ fn of_mysql(
         // All at once: each of the statements before the next refusal would be committed.
         let needed = needs.iter().map(|need| need.privilege);
         let needed = needed.filter(|needed| DEFINES.contains(needed) && *needed != privilege);
-        let all: Vec<_> = std::iter::once(privilege).chain(needed).collect();
-        let (all, on) = (all.join(", "), quoted(Dialect::Mysql, database));
+        let all = joined(", ", std::iter::once(privilege).chain(needed));
+        let on = quoted(Dialect::Mysql, database);
         return Some(Lack {
             what: format!("{all} ON {database}.*"),
             grants: vec![format!("GRANT {all} ON {on}.* TO {role}")],
@@ -312,8 +291,9 @@ pub fn enabled_roles(conn: &mut AnyConnection) -> QueryResult<Vec<String>> {
     if conn.dialect() != Dialect::Mysql {
         return Ok(vec![]);
     }
-    let enabled = "SELECT CAST(ROLE_NAME AS CHAR) FROM information_schema.ENABLED_ROLES";
-    let roles = conn.texts(enabled, &[])?.into_iter(); // MariaDB shows a NULL for none
+    // MariaDB shows a NULL for none.
+    let roles = conn.texts(catalog!("mysql/", "enabled_roles"), &[])?;
+    let roles = roles.into_iter();
     Ok(roles.map(|role| quoted(Dialect::Mysql, &role)).collect())
 }
 

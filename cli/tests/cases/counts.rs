@@ -12,9 +12,10 @@ use diesel_sharded_tests::Database;
 use diesel_sharded_tests::schema::{self, comments, videos};
 
 use super::Conn;
-use super::doctor::{findings, levels};
+use super::doctor::levels;
 use super::{
     Script, assert_says, at, dialect, empty_database, ended, migration, refused, run, run_noting,
+    session,
 };
 
 type Backend = <Conn as Connection>::Backend;
@@ -84,8 +85,11 @@ fn a_migration_counts_and_is_filled_by_the_note() {
     // The note is a shell's line.
     let recount = says.split_once("--recount '").unwrap().1;
     let recount = recount.split_once("'\n").unwrap().0;
-    let backfill = ["backfill", "videos", "likes", "--recount", recount];
-    run(&database, &backfill, 0);
+    run(
+        &database,
+        &format!("backfill videos likes --recount '{recount}'"),
+        0,
+    );
     conn.script("INSERT INTO comments VALUES (10, 1), (11, 3)");
     let totals = |conn: &mut Conn| {
         let totals = videos::table.select(videos::likes.total());
@@ -114,14 +118,10 @@ fn a_cache_that_lacks_a_trigger() {
         _ => drop.to_owned(),
     };
     conn.script(&drop);
-    let says = "lacks comments_video_id_videos_likes_delete";
-    let found = findings(&database, "counter caches", 3);
-    assert!(
-        found[0].0 == "problem" && found[0].1.contains(says),
-        "{found:?}"
-    );
-    let shown = run(&database, "status", 3);
-    assert!(shown.contains(says), "{shown}");
+    let steps = "
+        3: doctor => problem  counter caches: => lacks comments_video_id_videos_likes_delete
+        3: status => lacks comments_video_id_videos_likes_delete";
+    session(&database, steps);
 }
 
 #[test]
@@ -129,7 +129,7 @@ fn a_function_for_triggers() {
     let (database, _conn) = database();
     let table = ShardsTable::of(videos::table);
     let Ok(up) = table.add_function_sql(&Backend::default()) else {
-        refused(&database, "--function videos", "no stored functions");
+        refused(&database, "--function videos => no stored functions");
         return;
     };
     let down = table.drop_function_sql(&Backend::default()).unwrap();
@@ -141,38 +141,18 @@ fn a_function_for_triggers() {
 fn what_cannot_count_is_refused() {
     let (database, mut conn) = database();
     conn.script("CREATE TABLE t (id BIGINT PRIMARY KEY, name VARCHAR(10), n BIGINT NOT NULL)");
-    for (arguments, says) in [
-        (
-            "videos likes views --counts=comments.video_id",
-            "one column",
-        ),
-        ("t n --counts=comments.video_id", "not sharded"),
-        (
-            "videos title --counts=comments.video_id",
-            "no sharded field",
-        ),
-        ("videos likes --counts=video_id", "TABLE.COLUMN"),
-        (
-            "videos likes --counts=nothing.video_id",
-            "no table `nothing`",
-        ),
-        ("videos likes --counts=comments.video", "no column `video`"),
-        ("videos likes --counts=t.name", "`videos.id` has"),
-        (
-            "downloads number --counts=comments.video_id",
-            "in this order: version, day",
-        ),
-        (
-            "videos likes --counts=comments.video_id --sums=words",
-            "no column `words`",
-        ),
-        (
-            "videos likes --counts=t.n --sums=name",
-            "whose sums `videos.likes` cannot hold",
-        ),
-    ] {
-        refused(&database, arguments, says);
-    }
+    let lines = "
+        videos likes views --counts=comments.video_id => one column
+        t n --counts=comments.video_id => not sharded
+        videos title --counts=comments.video_id => no sharded field
+        videos likes --counts=video_id => TABLE.COLUMN
+        videos likes --counts=nothing.video_id => no table `nothing`
+        videos likes --counts=comments.video => no column `video`
+        videos likes --counts=t.name => `videos.id` has
+        downloads number --counts=comments.video_id => in this order: version, day
+        videos likes --counts=comments.video_id --sums=words => no column `words`
+        videos likes --counts=t.n --sums=name => whose sums `videos.likes` cannot hold";
+    refused(&database, lines);
     for option in ["--view", "--view=totals"] {
         let (_, says) = run_noting(&database, &format!("{COUNTS} {option}"), 2);
         assert_says(&says, "cannot be used with");

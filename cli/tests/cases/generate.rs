@@ -16,8 +16,8 @@ use diesel_sharded_tests::schema::{self, downloads, videos};
 
 use super::Conn;
 use super::{
-    Script, assert_says, at, empty_database, ended, migration, refused, run, run_noting, shard,
-    spawn,
+    Script, assert_says, at, empty_database, ended, migration, refused, run, run_noting, session,
+    shard, spawn,
 };
 
 type Backend = <Conn as Connection>::Backend;
@@ -74,8 +74,7 @@ fn a_view_with_totals_is_the_librarys() {
     let project = tempfile::tempdir().unwrap();
     let migrations = project.path().join("migrations");
     fs::create_dir(&migrations).unwrap();
-    let (code, says) = generate(&database, project.path(), "--view");
-    assert_eq!(code, Some(0), "{says}");
+    generate(&database, project.path(), "--view", 0);
     let source = FileBasedMigrations::from_path(&migrations).unwrap();
     conn.run_pending_migrations(source.clone()).unwrap();
     update(videos::table.find(1))
@@ -86,19 +85,20 @@ fn a_view_with_totals_is_the_librarys() {
         "SELECT views FROM videos_totals WHERE id = 1",
     );
     assert_eq!(total.get_result::<i64>(&mut conn), Ok(101));
-    let (code, says) = generate(&database, project.path(), "--view --locked");
-    assert_eq!(code, Some(0), "{says}");
+    generate(&database, project.path(), "--view --locked", 0);
     conn.revert_last_migration(source).unwrap();
     let bases = videos::table.find(1).select(videos::views);
     assert_eq!(bases.first::<i64>(&mut conn), Ok(101));
 }
 
-/// Runs `generate` of the videos in a folder; its code, and what it prints and notes.
-fn generate(database: &Database, folder: &Path, options: &str) -> (Option<i32>, String) {
+/// Runs `generate` of the videos in a folder, which has to end with this code; what it prints and notes.
+#[track_caller]
+fn generate(database: &Database, folder: &Path, options: &str, code: i32) -> String {
     let line = format!("generate videos views likes {options}");
     let generate = at(database.url(), folder, &line).output().unwrap();
-    let (code, printed, noted) = ended(generate);
-    (code, printed + &noted)
+    let (ended, printed, noted) = ended(generate);
+    assert_eq!(ended, Some(code), "{printed}{noted}");
+    printed + &noted
 }
 
 fn only_migration(folder: &Path) -> PathBuf {
@@ -117,11 +117,9 @@ fn a_migration_is_written_run_and_reverted_without_losing_a_count() {
     fs::create_dir(&migrations).unwrap();
     fs::create_dir(&below).unwrap();
 
-    let (code, says) = generate(&database, &below, "--locked");
-    assert_eq!(code, Some(3), "{says}");
+    let says = generate(&database, &below, "--locked", 3);
     assert_says(&says, "there is no migration");
-    let (code, says) = generate(&database, &below, ""); // finds the folder above
-    assert_eq!(code, Some(0), "{says}");
+    generate(&database, &below, "", 0); // finds the folder above
     let migration = only_migration(&migrations);
     assert!(migration.to_string_lossy().ends_with("_shard_videos"));
 
@@ -144,11 +142,9 @@ fn a_migration_is_written_run_and_reverted_without_losing_a_count() {
     assert_eq!(total.first::<i64>(&mut conn), Ok(102));
 
     // Sharded now: no second migration, and the first one is up to date.
-    let (code, says) = generate(&database, project.path(), "");
-    assert_eq!(code, Some(1), "{says}");
+    let says = generate(&database, project.path(), "", 1);
     assert_says(&says, "sharded already");
-    let (code, says) = generate(&database, project.path(), "--locked");
-    assert_eq!(code, Some(0), "{says}");
+    let says = generate(&database, project.path(), "--locked", 0);
     assert_says(&says, "is up to date");
     let folder = migrations.display();
     let other = format!("generate videos views --locked --migration-dir '{folder}'");
@@ -164,8 +160,7 @@ fn a_migration_is_written_run_and_reverted_without_losing_a_count() {
     let up = migration.join("up.sql");
     let text = fs::read_to_string(&up).unwrap();
     fs::write(&up, text.replacen("BIGINT", "INTEGER", 1)).unwrap();
-    let (code, says) = generate(&database, project.path(), "--locked");
-    assert_eq!(code, Some(3), "{says}");
+    let says = generate(&database, project.path(), "--locked", 3);
     assert_says(&says, "up.sql is not what would be written now");
 }
 
@@ -174,8 +169,7 @@ fn names_and_folders_are_those_that_are_asked_for() {
     let (database, mut conn) = unsharded();
     let project = tempfile::tempdir().unwrap();
     let options = "--migration-dir=db/steps '--shards-table=parts \"of\" `it`'";
-    let (code, says) = generate(&database, project.path(), options);
-    assert_eq!(code, Some(0), "{says}");
+    generate(&database, project.path(), options, 0);
     let migration = only_migration(&project.path().join("db/steps"));
     conn.script(&fs::read_to_string(migration.join("up.sql")).unwrap());
     let status = run(&database, "status --json", 0);
@@ -190,12 +184,10 @@ fn the_folder_is_the_one_of_diesel_toml() {
     let config = project.path().join("diesel.toml");
     fs::create_dir(project.path().join("src")).unwrap();
     fs::write(&config, "[migrations_directory]\ndir = \"steps\"\n").unwrap();
-    let (code, says) = generate(&database, &project.path().join("src"), "");
-    assert_eq!(code, Some(0), "{says}");
+    generate(&database, &project.path().join("src"), "", 0);
     only_migration(&project.path().join("steps"));
     fs::write(&config, "[migrations_directory]\ndir = 1\n").unwrap();
-    let (code, says) = generate(&database, project.path(), "");
-    assert_eq!(code, Some(1), "{says}");
+    let says = generate(&database, project.path(), "", 1);
     assert_says(&says, "diesel.toml: ");
 }
 
@@ -221,20 +213,18 @@ fn a_name_with_its_schema_leads_to_its_table() {
     let schema = own_schema(&database);
     let name = format!("{schema}.t");
     shard(&database, &mut conn, &name, &["m", "--view=t_totals"]);
-    conn.script("INSERT INTO t_shards (id, shard, m) VALUES (1, 0, 5)");
-    let status = run(&database, &format!("status {name}"), 0);
-    assert!(status.contains(&name) && status.contains("35"), "{status}");
-    let counts = format!("generate --counts {schema}.u.t_id {name} m --print");
-    assert_says(&run(&database, &counts, 0), schema);
-    let folded = run(&database, &format!("fold {name}"), 0);
-    assert_says(&folded, "1 row folded");
+    // The last one names the same table by its plain name.
+    let steps = format!(
+        "sql: INSERT INTO t_shards (id, shard, m) VALUES (1, 0, 5)
+         0: status {name} => {name} => 35
+         0: generate --counts {schema}.u.t_id {name} m --print => {schema}
+         0: fold {name} => 1 row folded
+         0: verify {name} m --recount 'SELECT id, m FROM t'
+         0: status t => 35"
+    );
+    session(&database, &steps);
     let base = diesel::dsl::sql::<diesel::sql_types::BigInt>("SELECT m FROM t_totals WHERE id = 1");
     assert_eq!(base.get_result::<i64>(&mut conn), Ok(15));
-    let verify = format!("verify {name} m --recount 'SELECT id, m FROM t'");
-    run(&database, &verify, 0);
-    // The same table by its plain name.
-    let status = run(&database, "status t", 0);
-    assert_says(&status, "35");
 }
 
 #[test]
@@ -249,32 +239,27 @@ fn what_cannot_work_is_refused() {
          CREATE TABLE taken_shards (id BIGINT PRIMARY KEY);
          CREATE VIEW v AS SELECT * FROM t",
     );
-    for (arguments, says) in [
-        ("nothing n", "there is no table `nothing`"),
-        ("Taken n", "did you mean `taken`"),
-        ("video views", "did you mean `videos`"),
-        ("nowhere.t m", "there is no table `nowhere.t`"),
-        ("v m", "a view"),
-        ("no_key n", "no primary key"),
-        ("t o", "it has id, n, name, m"),
-        ("t n", "may be NULL"),
-        ("t id", "part of the primary key"),
-        ("t m m", "named twice"),
-        ("t name", "cannot be counted on shards"),
-        ("double_key n", "cannot be the key"),
-        ("shards_of_its_own shard", "its own column `shard`"),
-        ("taken n", "choose another name"),
-        ("t m --shards-table=a.b", "without a dot"),
-        ("t m --view=a.b", "without a dot"),
-        ("t m --view=v", "choose another name"),
-        (
-            "measures f",
-            "sharded already: its shards are in `measures_shards`",
-        ),
-        ("measures_shards f", "itself a shards table"),
-    ] {
-        refused(&database, arguments, says);
-    }
+    let lines = "
+        nothing n => there is no table `nothing`
+        Taken n => did you mean `taken`
+        video views => did you mean `videos`
+        nowhere.t m => there is no table `nowhere.t`
+        v m => a view
+        no_key n => no primary key
+        t o => it has id, n, name, m
+        t n => may be NULL
+        t id => part of the primary key
+        t m m => named twice
+        t name => cannot be counted on shards
+        double_key n => cannot be the key
+        shards_of_its_own shard => its own column `shard`
+        taken n => choose another name
+        t m --shards-table=a.b => without a dot
+        t m --view=a.b => without a dot
+        t m --view=v => choose another name
+        measures f => sharded already: its shards are in `measures_shards`
+        measures_shards f => itself a shards table";
+    refused(&database, lines);
 }
 
 #[test]
@@ -297,10 +282,10 @@ fn without_a_foreign_key_it_is_found_by_its_name() {
             .set(videos::views.eq(videos::views + 1))
             .execute(&mut conn);
         assert_eq!(counted, Ok(1));
-        let folded = run(&database, "fold videos", 0);
-        assert_says(&folded, "views");
-        let removed = run(&database, "remove-orphans videos", 0);
-        assert_eq!(removed, "videos: removed 0 shards without a row\n");
+        let steps = "
+            0: fold videos => views
+            0: remove-orphans videos == videos: removed 0 shards without a row";
+        session(&database, steps);
     }
 }
 

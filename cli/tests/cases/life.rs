@@ -7,7 +7,7 @@ use diesel_sharded_tests::schema::videos::dsl;
 
 use super::Conn;
 use super::{
-    Script, assert_says, dialect, empty_database, json_of, number, run, run_noting, shard, totals,
+    Script, assert_says, dialect, empty_database, json_of, number, run, session, shard, totals,
     videos,
 };
 
@@ -46,99 +46,58 @@ fn status_shows_tables_and_named_counters() {
     assert!(!one.contains("diesel_sharded_counters"), "{one}");
 }
 
-/// A list by a field without an index reads all bases.
-#[test]
-fn status_names_fields_without_an_index() {
-    let (database, mut conn) = videos(1, 1);
-    let indexes = [
-        "CREATE INDEX by_both ON videos (views, likes)",
-        "CREATE INDEX by_sum ON videos (title, likes)",
-    ];
-    for index in indexes {
-        let shown = run(&database, "status", 0);
-        let missing = |field: &str| shown.contains(&format!("No index begins with videos.{field}"));
-        assert!(missing("likes"), "{shown}");
-        assert_eq!(missing("views"), index == indexes[0], "{shown}");
-        conn.script(index);
-    }
-    let json = json_of(&database, "status --json", 0);
-    assert_eq!(json[0]["fields"][0]["indexed"], true);
-    assert_eq!(json[0]["fields"][1]["indexed"], false);
-}
-
-#[test]
-fn a_database_without_shards_says_so() {
-    let (database, _conn) = empty_database();
-    let shown = run(&database, "status", 0);
-    assert_says(&shown, "diesel-sharded generate");
-    assert_eq!(run(&database, "status --json", 0), "[]\n");
-    let folded = run(&database, "fold", 0);
-    assert_says(&folded, "no sharded table");
-}
-
 #[test]
 fn fewer_shards_are_folded_away_once_every_field_has_a_number() {
     let (database, mut conn) = videos(3, 6);
-    let (_, says) = run_noting(&database, "resize videos views --to=4", 1);
-    assert_says(&says, "diesel_sharded::MIGRATIONS");
+    let missing = "1: resize videos views --to=4 => diesel_sharded::MIGRATIONS";
+    session(&database, missing);
     conn.run_pending_migrations(MIGRATIONS).unwrap();
 
     run(&database, "resize videos views --to=2 --dry-run", 0);
     assert_eq!(shards(&mut conn), 18);
-    let printed = run(&database, "resize videos views --to=2", 0);
-    assert_says(&printed, "now 2");
+    session(&database, "0: resize videos views --to=2 => now 2");
     assert_eq!(shards(&mut conn), 18); // the other field's number is not known
-    let printed = run(&database, "resize videos likes --to=4", 0);
-    assert_says(&printed, "6 empty shards removed");
+    let removed = "0: resize videos likes --to=4 => 6 empty shards removed";
+    session(&database, removed);
     assert_eq!(shards(&mut conn), 12);
     assert_eq!(totals(&mut conn), [(1, 6, 6), (2, 6, 6), (3, 6, 6)]);
     // More than before leaves nothing over.
-    let printed = run(&database, "resize videos views --to=3", 0);
-    assert_eq!(printed, "videos.views: 2 before, now 3\n");
+    let steps = "
+        0: resize videos views --to=3 == videos.views: 2 before, now 3
+        1: resize videos title --to=2 => these are: views, likes
+        2: resize videos views --to=4097
+        2: resize --to=4";
+    session(&database, steps);
     // The library counts by what the tool has set.
     let number = diesel_sharded::shard_counts::ShardCount::of(dsl::views);
     assert_eq!(number.get(&mut conn), Ok(3));
-
-    let (_, says) = run_noting(&database, "resize videos title --to=2", 1);
-    assert_says(&says, "these are: views, likes");
-    run(&database, "resize videos views --to=4097", 2);
-    run(&database, "resize --to=4", 2);
 }
 
 #[test]
 fn named_counters_are_resized_folded_and_verified() {
     let (database, mut conn) = empty_database();
-    let resize = "resize --counter 'a b' --to=3";
-    let (_, says) = run_noting(&database, resize, 1);
-    assert_says(&says, "diesel_sharded::MIGRATIONS");
+    let missing = "1: resize --counter 'a b' --to=3 => diesel_sharded::MIGRATIONS";
+    session(&database, missing);
     conn.run_pending_migrations(MIGRATIONS).unwrap();
     for name in ["a b", "c"] {
         Counter::named(name).add(5, &mut conn).unwrap();
     }
-    let (_, says) = run_noting(&database, "resize --counter a --to=3", 1);
-    assert_says(&says, "there is no counter `a`");
-    let (_, says) = run_noting(&database, "resize --counter a_b --to=3", 1);
-    assert_says(&says, "did you mean `a b`?");
-    let printed = run(&database, resize, 0);
-    assert_eq!(printed, "a b: 128 shards before, now 3\n");
+    let steps = "
+        1: resize --counter a --to=3 => there is no counter `a`
+        1: resize --counter a_b --to=3 => did you mean `a b`?
+        0: resize --counter 'a b' --to=3 == a b: 128 shards before, now 3";
+    session(&database, steps);
     assert_eq!(Counter::named("a b").shards(&mut conn), Ok(3));
     assert_eq!(Counter::named("a b").estimate(&mut conn), Ok(5));
 
-    let dry = run(
-        &database,
-        "fold diesel_sharded_counters '--after=a b' --dry-run",
-        0,
-    );
-    assert_says(&dry, "1 row to fold (value +5)");
-    run(&database, "fold diesel_sharded_counters", 0);
-    assert_eq!(Counter::named("c").estimate(&mut conn), Ok(5));
-
-    let recount =
-        "diesel_sharded_counters value --recount 'SELECT name, 7 FROM diesel_sharded_counters'";
-    let found = run(&database, &format!("verify {recount}"), 3);
-    assert_says(&found, "a b: total 5, recounted 7 (+2)");
-    run(&database, &format!("backfill {recount}"), 0);
+    let steps = "
+        0: fold diesel_sharded_counters '--after=a b' --dry-run => 1 row to fold (value +5)
+        0: fold diesel_sharded_counters
+        3: verify diesel_sharded_counters value --recount 'SELECT name, 7 FROM diesel_sharded_counters' => a b: total 5, recounted 7 (+2)
+        0: backfill diesel_sharded_counters value --recount 'SELECT name, 7 FROM diesel_sharded_counters'";
+    session(&database, steps);
     assert_eq!(Counter::named("a b").get(&mut conn), Ok(7));
+    assert_eq!(Counter::named("c").estimate(&mut conn), Ok(7));
 }
 
 fn shards(conn: &mut Conn) -> i64 {
@@ -185,9 +144,8 @@ fn triggers_and_checks_on_counted_tables_are_named() {
              CREATE TRIGGER added AFTER INSERT ON posts BEGIN SELECT 1; END",
         );
     }
-    let (_, notes) = run_noting(&database, "generate posts views --print", 0);
-    assert_says(&notes, "An UPDATE of posts fires: touch.");
-    assert_says(&notes, "CHECKs on counted columns of posts: few_views.");
+    let notes = "0: generate posts views --print 2> An UPDATE of posts fires: touch. 2> CHECKs on counted columns of posts: few_views.";
+    session(&database, notes);
 
     shard(&database, &mut conn, "posts", &["views"]);
     conn.script(
@@ -209,8 +167,7 @@ fn triggers_and_checks_on_counted_tables_are_named() {
         let posts = format!("(SELECT COUNT(*) FROM posts WHERE edits = {edits})");
         assert_eq!(number(conn, &posts), 1, "{edits}");
     };
-    let folded = run(&database, "fold posts", 0);
-    assert_says(&folded, "views +5");
+    session(&database, "0: fold posts => views +5");
     is_edited(0, &mut conn);
     conn.script("UPDATE posts SET title = 'b'");
     is_edited(1, &mut conn);

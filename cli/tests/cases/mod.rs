@@ -37,55 +37,32 @@ pub fn command(folder: &Path) -> Command {
     command
 }
 
-/// A command line behind the program's name, as one text or by its words.
-pub trait Line {
-    fn words(&self) -> Vec<String>;
-}
-
-/// What stands between single quotes is one word.
-impl Line for str {
-    fn words(&self) -> Vec<String> {
-        let parts = self.split('\'').enumerate();
-        let words = parts.flat_map(|(i, part)| match i % 2 {
-            0 => part.split_whitespace().map(str::to_owned).collect(),
-            _ => vec![part.to_owned()],
-        });
-        words.collect()
+/// The words of a command line. What stands between quotes is one word, or a part of it.
+fn words(line: &str) -> Vec<String> {
+    let (mut words, mut word, mut open) = (vec![], None, None);
+    for c in line.chars() {
+        match c {
+            c if open == Some(c) => open = None,
+            '\'' | '"' if open.is_none() => {
+                open = Some(c);
+                word.get_or_insert_with(String::new);
+            }
+            c if c.is_whitespace() && open.is_none() => words.extend(word.take()),
+            c => word.get_or_insert_with(String::new).push(c),
+        }
     }
-}
-
-impl Line for String {
-    fn words(&self) -> Vec<String> {
-        self.as_str().words()
-    }
-}
-
-impl<W: AsRef<str>> Line for [W] {
-    fn words(&self) -> Vec<String> {
-        self.iter().map(|word| word.as_ref().to_owned()).collect()
-    }
-}
-
-impl<W: AsRef<str>, const N: usize> Line for [W; N] {
-    fn words(&self) -> Vec<String> {
-        self.as_slice().words()
-    }
-}
-
-impl<W: AsRef<str>> Line for Vec<W> {
-    fn words(&self) -> Vec<String> {
-        self.as_slice().words()
-    }
+    words.extend(word);
+    words
 }
 
 /// The tool in this folder, with the database at this address.
-pub fn at(url: &str, folder: &Path, line: &(impl Line + ?Sized)) -> Command {
+pub fn at(url: &str, folder: &Path, line: &str) -> Command {
     let mut command = command(folder);
-    command.args(line.words()).env("DATABASE_URL", url);
+    command.args(words(line)).env("DATABASE_URL", url);
     command
 }
 
-pub fn on(database: &Database, line: &(impl Line + ?Sized)) -> Command {
+pub fn on(database: &Database, line: &str) -> Command {
     at(database.url(), &std::env::temp_dir(), line)
 }
 
@@ -99,7 +76,7 @@ pub fn ended(output: Output) -> Ended {
 }
 
 /// Begins a run of the tool, which [`end`] waits for.
-pub fn spawn(database: &Database, line: &(impl Line + ?Sized)) -> Child {
+pub fn spawn(database: &Database, line: &str) -> Child {
     let mut tool = on(database, line);
     let tool = tool.stdout(Stdio::piped()).stderr(Stdio::piped());
     tool.spawn().unwrap()
@@ -118,31 +95,105 @@ pub fn signal(tool: &Child, signal: &str) {
 
 /// Runs the tool, which has to end with this code; what it prints, and what it notes.
 #[track_caller]
-pub fn run_at(url: &str, line: &(impl Line + ?Sized), code: i32) -> (String, String) {
+pub fn run_at(url: &str, line: &str, code: i32) -> (String, String) {
     let output = at(url, &std::env::temp_dir(), line).output().unwrap();
     let (ended, printed, noted) = ended(output);
-    assert_eq!(ended, Some(code), "{:?}: {printed}{noted}", line.words());
+    assert_eq!(ended, Some(code), "{line}: {printed}{noted}");
     (printed, noted)
 }
 
 #[track_caller]
-pub fn run_noting(database: &Database, line: &(impl Line + ?Sized), code: i32) -> (String, String) {
+pub fn run_noting(database: &Database, line: &str, code: i32) -> (String, String) {
     run_at(database.url(), line, code)
 }
 
 #[track_caller]
-pub fn run(database: &Database, line: &(impl Line + ?Sized), code: i32) -> String {
+pub fn run(database: &Database, line: &str, code: i32) -> String {
     run_noting(database, line, code).0
 }
 
 #[track_caller]
-pub fn json_of(database: &Database, line: &(impl Line + ?Sized), code: i32) -> Value {
+pub fn json_of(database: &Database, line: &str, code: i32) -> Value {
     serde_json::from_str(&run(database, line, code)).unwrap()
 }
 
 #[track_caller]
 pub fn assert_says(text: &str, part: &str) {
     assert!(text.contains(part), "no {part:?} in {text}");
+}
+
+/// Goes through lines of `sql: STATEMENTS`, of `shard: TABLE FIELDS`, of `refused: ARGUMENTS OF generate => WHY`, of
+/// `none: TABLE WHERE …`, which finds no row, and of `CODE: COMMAND LINE`, with which the tool has to end so. Behind `=>` stands what it prints then, or with the codes of errors notes;
+/// behind `2>` what it notes; behind `!>` neither; behind `==` all that it prints.
+#[track_caller]
+pub fn session(database: &Database, steps: &str) {
+    let mut conn = Conn::connect(database);
+    let steps = steps.lines().map(str::trim);
+    for step in steps.filter(|step| !step.is_empty()) {
+        let (kind, step) = step.split_once(": ").unwrap();
+        let Ok(code) = kind.parse() else {
+            match (kind, step.split_once(' ').unwrap()) {
+                ("sql", _) => conn.script(step),
+                ("shard", (table, fields)) => shard(database, &mut conn, table, &[fields]),
+                ("refused", _) => refused(database, step),
+                ("none", _) => {
+                    let rows = number(&mut conn, &format!("(SELECT COUNT(*) FROM {step})"));
+                    assert_eq!(rows, 0, "{step}");
+                }
+                _ => assert!(
+                    kind == "videos" || kind.starts_with("sql/"),
+                    "{kind}: {step}"
+                ),
+            }
+            continue;
+        };
+        let operators = ["=>", "2>", "!>", "=="].map(|operator| format!(" {operator} "));
+        let mut rest = step.to_owned();
+        for operator in &operators {
+            rest = rest.replace(operator, &format!("\0{}", operator.trim()));
+        }
+        let mut parts = rest.split('\0');
+        let line = parts.next().unwrap();
+        let (printed, noted) = run_noting(database, line, code);
+        for (operator, text) in parts.map(|part| part.split_at(2)) {
+            match operator {
+                "==" => assert_eq!(printed.trim_end(), text, "{line}"),
+                "!>" => assert!(!(printed.clone() + &noted).contains(text), "{line}: {text}"),
+                "=>" if !matches!(code, 1 | 2) => assert_says(&printed, text),
+                _ => assert_says(&noted, text),
+            }
+        }
+    }
+}
+
+/// Goes through the sessions of a text, each below its heading and with a database of its own: an empty one, or first `videos: NUMBER
+/// SHARDS`. `sql/DIALECT:` is for that database alone, and a `|` is the quote around its names.
+pub fn sessions(text: &str) {
+    let (name, quote) = match dialect() {
+        Dialect::Postgres => ("postgres", "\""),
+        Dialect::Mysql => ("mysql", "`"),
+        _ => ("sqlite", "\""),
+    };
+    let text = text.replace('|', quote);
+    let text = text.replace(&format!("sql/{name}: "), "sql: ");
+    for part in format!("\n{text}").split("\n# ").skip(1) {
+        let (heading, steps) = part.split_once('\n').unwrap();
+        println!("# {heading}"); // above the step that fails
+        let first = steps
+            .lines()
+            .next()
+            .and_then(|line| line.strip_prefix("videos: "));
+        let (database, _conn) = match first.and_then(|numbers| numbers.split_once(' ')) {
+            Some((number, shards)) => videos(number.parse().unwrap(), shards.parse().unwrap()),
+            None => empty_database(),
+        };
+        session(&database, steps);
+    }
+}
+
+#[test]
+fn sessions_of_every_database() {
+    sessions(include_str!("../sessions/all.txt"));
 }
 
 /// Statements that have to succeed.
@@ -171,17 +222,20 @@ pub fn run_printed(database: &Database, line: &str) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// `generate` ends with an error that says so, and writes nothing.
+/// `generate` of each of these lines ends with the error that is behind its `=>`, and writes nothing.
 #[track_caller]
-pub fn refused(database: &Database, line: &(impl Line + ?Sized), says: &str) {
-    let folder = tempfile::tempdir().unwrap();
-    let line = [vec!["generate".to_owned()], line.words()].concat();
-    let generate = at(database.url(), folder.path(), &line).output().unwrap();
-    let (code, _, refused) = ended(generate);
-    assert_eq!(code, Some(1), "{line:?}: {refused}");
-    assert!(refused.contains(says), "{line:?}: {refused}");
-    let written = folder.path().read_dir().unwrap().count();
-    assert_eq!(written, 0, "{line:?}");
+pub fn refused(database: &Database, lines: &str) {
+    let lines = lines.lines().filter_map(|line| line.split_once(" => "));
+    for (line, says) in lines {
+        let folder = tempfile::tempdir().unwrap();
+        let line = format!("generate {line}");
+        let generate = at(database.url(), folder.path(), &line).output().unwrap();
+        let (code, _, refused) = ended(generate);
+        assert_eq!(code, Some(1), "{line}: {refused}");
+        assert!(refused.contains(says), "{line}: {refused}");
+        let written = folder.path().read_dir().unwrap().count();
+        assert_eq!(written, 0, "{line}");
+    }
 }
 
 /// The number that an expression gives.
@@ -202,14 +256,8 @@ pub fn migration(name: &str, up: &str, down: &str) -> String {
 }
 
 /// The texts of `up.sql` and `down.sql` that `generate` prints.
-pub fn generated(database: &Database, line: &(impl Line + ?Sized)) -> (String, String) {
-    let line = [
-        vec!["generate".to_owned()],
-        line.words(),
-        vec!["--print".to_owned()],
-    ]
-    .concat();
-    let printed = run(database, &line, 0);
+pub fn generated(database: &Database, line: &str) -> (String, String) {
+    let printed = run(database, &format!("generate {line} --print"), 0);
     let (up, down) = printed.split_once("/down.sql\n").unwrap();
     let (_, up) = up.split_once('\n').unwrap();
     let up = up.trim_end_matches(|c: char| c != ';');
@@ -218,7 +266,8 @@ pub fn generated(database: &Database, line: &(impl Line + ?Sized)) -> (String, S
 
 /// Gives a table shards by what the tool prints.
 pub fn shard(database: &Database, conn: &mut Conn, table: &str, fields: &[&str]) {
-    let (up, _) = generated(database, &[&[table][..], fields].concat());
+    let line = format!("\"{table}\" {}", fields.join(" "));
+    let (up, _) = generated(database, &line);
     conn.script(&up);
 }
 

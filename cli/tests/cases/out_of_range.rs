@@ -4,8 +4,10 @@ use diesel_sharded_tests::Database;
 use serde_json::json;
 
 use super::Conn;
-use super::doctor::{findings, levels};
-use super::{Script, assert_says, dialect, json_of, run, run_noting, shard, totals, videos};
+use super::doctor::levels;
+use super::{
+    Script, assert_says, dialect, json_of, run, run_noting, session, shard, totals, videos,
+};
 use diesel_sharded::backend::Dialect;
 
 /// Three videos. The likes of 2 and the views of 3 are one shard beyond their columns.
@@ -19,18 +21,17 @@ fn beyond() -> (Database, Conn) {
 }
 
 #[test]
-fn status_names_the_rows() {
+fn status_and_doctor_name_the_rows() {
     let (database, _conn) = beyond();
-    for line in ["status", "status --exact", "status --hottest=0"] {
-        let shown = run(&database, line, 3);
-        for row in [
-            "videos.likes of the row 2: 2147483649",
-            "videos.views of the row 3: 9223372036854775808",
-        ] {
-            assert_says(&shown, row);
-        }
-        assert_says(&shown, "9223372036854775810"); // all views
-    }
+    let rows = "=> videos.likes of the row 2: 2147483649 => videos.views of the row 3: 9223372036854775808";
+    let all_views = "=> 9223372036854775810";
+    let steps = format!(
+        "3: status {rows} {all_views}
+         3: status --exact {rows} {all_views}
+         3: status --hottest=0 {rows} {all_views}
+         3: doctor => problem  range: {rows}"
+    );
+    session(&database, &steps);
     let json = json_of(&database, "status --json", 3);
     assert_eq!(
         json[0]["out_of_range"],
@@ -41,19 +42,10 @@ fn status_names_the_rows() {
     );
     let hottest = &json[0]["hottest"][2];
     assert_eq!(hottest["totals"], json!([9_223_372_036_854_775_808_u64, 2]));
-}
-
-#[test]
-fn doctor_names_the_rows() {
-    let (database, mut conn) = beyond();
-    let found = findings(&database, "range", 3);
-    assert_eq!(found[0].0, "problem");
-    assert!(
-        found[0].1.contains("videos.likes of the row 2"),
-        "{found:?}"
-    );
-    conn.script("UPDATE videos SET likes = 0, views = 0");
-    assert_eq!(levels(&database, "range", 0), ["ok"]);
+    let steps = "
+        sql: UPDATE videos SET likes = 0, views = 0
+        0: doctor => ok       range: every total of videos is in the range of views, likes";
+    session(&database, steps);
 }
 
 #[test]
@@ -62,12 +54,10 @@ fn a_recount_compares_and_repairs_them() {
     let line =
         |command, field| format!("{command} videos {field} --recount 'SELECT id, 1 FROM videos'");
     let found = run(&database, &line("verify", "views"), 3);
-    assert_says(
-        &found,
-        "3: total 9223372036854775808, recounted 1 (-9223372036854775807)",
-    );
-    let found = run(&database, &line("verify", "likes"), 3);
-    assert_says(&found, "2: total 2147483649, recounted 1 (-2147483648)");
+    let views = "3: total 9223372036854775808, recounted 1 (-9223372036854775807)";
+    assert_says(&found, views);
+    let shown = run(&database, &line("verify", "likes"), 3);
+    assert_says(&shown, "2: total 2147483649, recounted 1 (-2147483648)");
     for field in ["views", "likes"] {
         run(&database, &line("backfill", field), 0);
         run(&database, &line("verify", field), 0);
@@ -114,73 +104,13 @@ fn the_bounds_are_exact() {
         set(field, base, shards);
         let wanted: i128 = i128::from(base) + shards.iter().map(|n| i128::from(*n)).sum::<i128>();
         let shown = run(&database, "status --json", if fits { 0 } else { 3 });
-        let total = format!("\"total\": {wanted},");
-        assert!(
-            shown.contains(&total),
-            "{field}: {base}, {shards:?}: {shown}"
-        );
+        assert_says(&shown, &format!("\"total\": {wanted},"));
         // No recount of SQLite's is beyond its integers.
         let recounted = if fits { wanted } else { 0 };
         let verify = format!("verify videos {field} --recount 'SELECT 1, {recounted}'");
         let found = run(&database, &verify, if fits { 0 } else { 3 });
         let names = format!("1: total {wanted}, ");
         assert_eq!(found.contains(&names), !fits, "{found}");
-    }
-}
-
-/// More on shards than any sum of the database's own integers holds.
-#[test]
-fn shards_beyond_every_integer() {
-    let (database, mut conn) = videos(2, 0);
-    conn.script(
-        "INSERT INTO videos_shards (id, shard, views) VALUES (1, 0, 9223372036854775807), (1, 1, 9223372036854775807), (2, 0, 5)",
-    );
-    let dry = run(&database, "fold --dry-run", 0);
-    assert_eq!(
-        dry,
-        "videos: 2 rows to fold (views +18446744073709551619)\n"
-    );
-    let shown = run(&database, "status", 3);
-    assert_says(&shown, "row 1: 18446744073709551614");
-    let backfill = "backfill videos views --recount 'SELECT id, 7 FROM videos'";
-    let repaired = run(&database, backfill, 3);
-    assert_says(
-        &repaired,
-        "1: total 18446744073709551614, recounted 7 (-18446744073709551607, not repaired: out of range)",
-    );
-    assert_says(&repaired, "2 were not as recounted, 1 repaired");
-    let (folded, says) = run_noting(&database, "fold", 3);
-    assert_says(&folded, "1 row folded (views +5)");
-    assert_says(&says, "the row 1 has a column whose range");
-}
-
-#[test]
-fn a_base_that_is_null_is_named() {
-    let (database, mut conn) = super::empty_database();
-    conn.script(
-        "CREATE TABLE posts (high BIGINT NOT NULL, added VARCHAR(20) NOT NULL, views BIGINT NOT NULL, PRIMARY KEY (high, added));
-         INSERT INTO posts VALUES (1, 'de', 0), (1, 'it''s', 0)",
-    );
-    shard(&database, &mut conn, "posts", &["views"]);
-    conn.script(match dialect() {
-        Dialect::Postgres => "ALTER TABLE posts ALTER COLUMN views DROP NOT NULL",
-        Dialect::Mysql => "ALTER TABLE posts MODIFY views BIGINT NULL",
-        _ => {
-            "PRAGMA writable_schema = ON; UPDATE sqlite_master SET sql = replace(sql, 'views BIGINT NOT NULL', 'views BIGINT') \
-             WHERE name = 'posts'; PRAGMA writable_schema = RESET"
-        }
-    });
-    conn.script(
-        "UPDATE posts SET views = NULL WHERE added <> 'de'; INSERT INTO posts_shards SELECT high, added, 0, 1 FROM posts",
-    );
-    let shown = run(&database, "status", 3);
-    assert_says(&shown, "posts.views of the row 1, it's: no number");
-    assert_eq!(levels(&database, "range", 3), ["problem"]);
-    for command in ["verify", "backfill"] {
-        let arguments = [command, "posts", "views", "--recount", "SELECT 1, 'de', 1"];
-        let (_, says) = run_noting(&database, &arguments, 1);
-        let names = "`posts.views` of the row 1, it's is NULL";
-        assert!(says.contains(names), "{says}");
     }
 }
 
@@ -198,18 +128,12 @@ fn doubles_and_decimals() {
     let cut = dialect() != Dialect::Sqlite;
     let code = if cut { 3 } else { 0 };
     let shown = run(&database, "status costs costs", code);
-    assert_eq!(
-        shown.contains("costs.cost of the row 1: 100000000"),
-        cut,
-        "{shown}"
-    );
+    let names = shown.contains("costs.cost of the row 1: 100000000");
+    assert_eq!(names, cut, "{shown}");
     assert!(!shown.contains("costs.weight of the row"), "{shown}");
     assert_eq!(shown.matches("Hottest keys of costs").count(), 1, "{shown}");
-    let weights = shown
-        .lines()
-        .find(|line| line.contains(" weight "))
-        .unwrap();
-    let sum = weights.split_whitespace().nth(5).unwrap();
+    let weights = shown.lines().find(|line| line.contains(" weight "));
+    let sum = weights.unwrap().split_whitespace().nth(5).unwrap();
     match dialect() {
         // Its NUMERIC adds up what no double holds.
         Dialect::Postgres => assert!(sum.starts_with("1000000000"), "{shown}"),
@@ -218,10 +142,9 @@ fn doubles_and_decimals() {
     let level = if cut { "problem" } else { "ok" };
     assert_eq!(levels(&database, "range", code), [level]);
     let (folded, _) = run_noting(&database, "fold costs costs", code);
-    let rows = if cut {
-        "1 row folded (weight -1"
-    } else {
-        "2 rows folded (weight -1"
+    let rows = match cut {
+        true => "1 row folded (weight -1",
+        false => "2 rows folded (weight -1",
     };
     assert!(folded.contains(rows), "{folded}");
     assert_eq!(folded.lines().count(), 1, "{folded}");

@@ -13,7 +13,9 @@ use diesel_sharded_tests::{Database, TestConnection};
 
 use super::Conn;
 use super::doctor::findings;
-use super::{Script, assert_says, at, dialect, empty_database, end, ended, run, run_noting, spawn};
+use super::{
+    Script, assert_says, at, dialect, empty_database, end, ended, run, run_noting, session, spawn,
+};
 
 fn versions(conn: &mut Conn) -> Vec<String> {
     let mut versions: Vec<_> = conn.applied_migrations().unwrap();
@@ -32,7 +34,7 @@ fn setup_in(folder: &Path, database: &Database, options: &str, code: i32) -> Str
 /// All migrations have run, and the tool finds nothing to do.
 fn assert_complete(database: &Database, conn: &mut Conn) {
     assert!(!conn.has_pending_migration(MIGRATIONS).unwrap());
-    assert_says(&run(database, "setup", 0), "nothing to do");
+    session(database, "0: setup => nothing to do");
 }
 
 /// A named counter counts.
@@ -73,7 +75,7 @@ fn setup_runs_what_the_application_would() {
     for migration in MIGRATIONS.migrations().unwrap().iter().rev() {
         conn.revert_migration(migration).unwrap();
     }
-    assert_says(&run(&database, "setup", 0), "Ran");
+    session(&database, "0: setup => Ran");
 }
 
 #[test]
@@ -193,8 +195,7 @@ fn recorded_tables_that_were_dropped_are_noticed() {
     assert_complete(&database, &mut conn);
 
     conn.script("DROP TABLE diesel_sharded_shard_numbers");
-    let (_, says) = run_noting(&database, "setup", 1);
-    assert_says(&says, "01_counters/up.sql");
+    session(&database, "1: setup => 01_counters/up.sql");
 }
 
 /// A migration that fails last leaves nothing of those before it, where a transaction takes tables back. (On MySQL the names of

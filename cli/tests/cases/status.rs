@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader};
 use diesel_sharded::backend::Dialect;
 use serde_json::{Value, json};
 
-use super::{Script, assert_says, dialect, json_of, posts, run, signal, spawn, videos};
+use super::{Script, assert_says, dialect, json_of, posts, run, session, signal, spawn, videos};
 
 #[test]
 fn a_large_table_is_not_read_as_a_whole() {
@@ -32,9 +32,8 @@ fn a_large_table_is_not_read_as_a_whole() {
     assert_eq!(short["hottest_among"], 10_000);
     let hottest = json!({"key": [10_400], "shards": 3, "totals": [3, 6]});
     assert_eq!(short["hottest"][0], hottest);
-    let shown = run(&database, "status", 0);
-    assert_says(&shown, "--exact reads every row");
-    assert_says(&shown, "among the last 10000 shards by key");
+    let shown = "0: status => --exact reads every row => among the last 10000 shards by key";
+    session(&database, shown);
 
     let exact = all("--exact");
     for (size, number) in [
@@ -83,21 +82,19 @@ fn missing_triggers_in_place_of_a_foreign_key_are_named() {
     let (database, mut conn) = posts("--no-foreign-key");
     let read = |code| json_of(&database, "status --json", code);
     assert_eq!(read(0)[0]["kept_by"], "triggers");
-    let on = if dialect() == Dialect::Postgres {
-        " ON posts"
-    } else {
-        ""
-    };
-    let renames = match dialect() {
-        Dialect::Sqlite => "posts_shards_update",
-        _ => "posts_shards_rename",
+    let (renames, on) = match dialect() {
+        Dialect::Postgres => ("posts_shards_rename", " ON posts"),
+        Dialect::Mysql => ("posts_shards_rename", ""),
+        _ => ("posts_shards_update", ""),
     };
     for dropped in [&[renames][..], &[renames, "posts_shards_delete"]] {
         for name in dropped {
             conn.script(&format!("DROP TRIGGER {name}{on}"));
         }
-        let shown = run(&database, "status", 3);
-        assert_says(&shown, "Triggers of posts_shards");
+        let steps = "
+            3: status => Triggers of posts_shards
+            3: doctor => problem  integrity: Triggers of posts_shards";
+        session(&database, steps);
         let json = read(3);
         let sql = json[0]["missing_triggers"].as_str().unwrap();
         assert_eq!(
@@ -107,6 +104,7 @@ fn missing_triggers_in_place_of_a_foreign_key_are_named() {
         );
         conn.script(sql);
         assert_eq!(read(0)[0]["missing_triggers"], Value::Null);
+        session(&database, "0: doctor => triggers keep posts_shards");
     }
 }
 

@@ -157,27 +157,6 @@ fn a_line_of_progress_fits_the_terminal_and_is_removed() {
     }
 }
 
-#[test]
-fn ctrl_c_is_answered_at_once_and_the_batch_is_finished() {
-    let database = videos(300);
-    let fold = "fold videos --batch=10 --at-most-per-second=100";
-    let mut terminal = Terminal::start(&database, 100, fold);
-    terminal.wait_for("videos 1"); // 10 rows, or a hundred: not every state is painted
-    terminal.press(CTRL_C);
-    let (code, painted) = terminal.end();
-    assert_eq!(code, Some(130), "{painted}");
-    let lines = lines(&painted);
-    assert!(lines.iter().any(|line| line == ANSWER), "{lines:#?}");
-    let [.., sums, go_on] = lines.as_slice() else {
-        panic!("{lines:#?}");
-    };
-    let again = format!("interrupted: go on with: diesel-sharded {fold} --after=");
-    let last: usize = go_on.strip_prefix(&again).unwrap().parse().unwrap();
-    assert_eq!(last % 10, 0, "{go_on}");
-    let folded = format!("videos: {last} rows folded (views +{last}); 0 empty shards removed");
-    assert_eq!(*sums, folded);
-}
-
 /// A look ends where no batch is open.
 #[test]
 fn ctrl_c_ends_a_look() {

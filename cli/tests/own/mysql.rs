@@ -1,77 +1,14 @@
 //! The tool on MariaDB or MySQL.
 
-use super::cases::{self, Script, assert_says, number, run, run_at, run_noting};
+use super::cases::{self, Script, assert_says, number, run_at, session};
 use super::servers;
 use diesel::prelude::*;
 use diesel_sharded_tests::Server;
 use diesel_sharded_tests::own_server::OwnServer;
 
 #[test]
-fn keys_and_fields_of_mysqls_own_types() {
-    let (database, mut conn) = cases::empty_database();
-    conn.script(
-        "CREATE TABLE files (id BIGINT UNSIGNED PRIMARY KEY, reads_of BIGINT UNSIGNED NOT NULL DEFAULT 0);
-         INSERT INTO files (id, reads_of) VALUES (1, 10), (9223372036854775807, 0), (18446744073709551615, 5);
-         CREATE TABLE tags (tag VARCHAR(50) CHARACTER SET latin1 COLLATE latin1_bin, day DATE, uses INT NOT NULL DEFAULT 0, \
-             cost DECIMAL(10, 2) NOT NULL DEFAULT 0, PRIMARY KEY (tag, day));
-         INSERT INTO tags (tag, day) VALUES ('a', '2026-01-01'), ('A', '2026-01-01'), ('\u{e9}', '2026-01-02')",
-    );
-    cases::shard(&database, &mut conn, "files", &["reads_of"]);
-    cases::shard(&database, &mut conn, "tags", &["uses", "cost"]);
-    conn.script(
-        "INSERT INTO files_shards VALUES (1, 0, -4), (18446744073709551615, 0, 7), (18446744073709551615, 1, -2);
-         INSERT INTO tags_shards SELECT tag, day, 0, 3, 0.25 FROM tags",
-    );
-    run(&database, "fold --batch=1", 0);
-    let wrong = number(
-        &mut conn,
-        "(SELECT COUNT(*) FROM files WHERE reads_of <> CASE id WHEN 1 THEN 6 WHEN 18446744073709551615 THEN 10 ELSE 0 END)
-         + (SELECT COUNT(*) FROM tags WHERE uses <> 3 OR cost <> 0.25)",
-    );
-    assert_eq!(wrong, 0);
-    let line = |command| format!("{command} files reads_of --recount 'SELECT id, 6 FROM files'");
-    let found = run(&database, &line("verify"), 3);
-    assert_says(&found, "18446744073709551615: total 10, recounted 6 (-4)");
-    run(&database, &line("backfill"), 0);
-    run(&database, &line("verify"), 0);
-}
-
-#[test]
-fn a_base_that_would_be_cut_keeps_its_shards() {
-    let (database, mut conn) = cases::empty_database();
-    conn.script(
-        "CREATE TABLE costs (id BIGINT PRIMARY KEY, cost DECIMAL(10, 2) NOT NULL DEFAULT 0);
-         INSERT INTO costs VALUES (1, 0), (2, 0)",
-    );
-    cases::shard(&database, &mut conn, "costs", &["cost"]);
-    conn.script(
-        "ALTER TABLE costs_shards MODIFY cost DECIMAL(20, 4) NOT NULL DEFAULT 0;
-         INSERT INTO costs_shards VALUES (1, 0, 0.1234), (2, 0, 0.5)",
-    );
-    run(&database, "fold costs", 3);
-    let kept = number(
-        &mut conn,
-        "(SELECT COUNT(*) FROM costs_shards WHERE (id = 1 AND cost = 0.1234) OR (id = 2 AND cost = 0))",
-    );
-    assert_eq!(kept, 2);
-}
-
-#[test]
-fn tables_that_cannot_be_referred_to_are_refused() {
-    let (database, mut conn) = cases::empty_database();
-    conn.script(
-        "CREATE TABLE old (id BIGINT PRIMARY KEY, n BIGINT NOT NULL) ENGINE = MyISAM;
-         CREATE TABLE t (id BIGINT PRIMARY KEY, n BIGINT NOT NULL, twice BIGINT AS (n * 2) STORED, f FLOAT NOT NULL);
-         CREATE TABLE long_key (id TEXT, n BIGINT NOT NULL, PRIMARY KEY (id(10)))",
-    );
-    for (line, says) in [
-        ("old n", "InnoDB"),
-        ("t f", "`float`"),
-        ("t twice", "generated"),
-        ("long_key n", "cannot be the key"),
-    ] {
-        cases::refused(&database, line, says);
-    }
+fn sessions() {
+    cases::sessions(include_str!("../sessions/mysql.txt"));
 }
 
 #[test]
@@ -79,12 +16,8 @@ fn addresses_of_mariadb_are_taken() {
     let (database, _conn) = cases::videos(1, 1);
     let url = database.url().replacen("mysql://", "mariadb://", 1);
     assert!(url.starts_with("mariadb://"), "{url}");
-    let folded = run(
-        &database,
-        &format!("fold --dry-run --database-url {url}"),
-        0,
-    );
-    assert!(folded.starts_with("videos: 1 row to fold"), "{folded}");
+    let folded = format!("0: fold --dry-run --database-url {url} => videos: 1 row to fold");
+    session(&database, &folded);
 }
 
 #[test]
@@ -109,12 +42,14 @@ const POSTS: &str = "CREATE TABLE posts (id BIGINT PRIMARY KEY, views BIGINT NOT
     CREATE TABLE posts_shards (id BIGINT, shard INT, views BIGINT NOT NULL DEFAULT 0, PRIMARY KEY (id, shard), \
         FOREIGN KEY (id) REFERENCES posts (id) ON UPDATE CASCADE ON DELETE CASCADE)";
 
+const OTHER_ENGINE: &str = "CREATE TABLE posts (id BIGINT PRIMARY KEY, views BIGINT NOT NULL);
+    CREATE TABLE posts_shards (id BIGINT, shard INT, views BIGINT NOT NULL DEFAULT 0, PRIMARY KEY (id, shard)) ENGINE = MyISAM";
+
 /// Those of the reference page on surroundings that are wrong or may be.
 #[test]
 fn doctor_reads_the_settings_of_its_server() {
     let (_server, mut conn, shop) = server_with_shop("--log-bin");
-    conn.script("CREATE TABLE posts (id BIGINT PRIMARY KEY, views BIGINT NOT NULL); \
-         CREATE TABLE posts_shards (id BIGINT, shard INT, views BIGINT NOT NULL DEFAULT 0, PRIMARY KEY (id, shard)) ENGINE = MyISAM");
+    conn.script(OTHER_ENGINE);
     let mut doctor = |check: &str, set: &str| {
         conn.script(&format!("SET GLOBAL {set}"));
         let doctor = cases::at(&shop, &std::env::temp_dir(), "doctor --json").output();
@@ -123,46 +58,16 @@ fn doctor_reads_the_settings_of_its_server() {
         let found = all.find(|f| f["check"] == check);
         found.map(|f| f["level"].as_str().unwrap().to_owned())
     };
-    for (check, level, setting, wrong, right) in [
-        ("sql_mode", "warning", "sql_mode", "''", "DEFAULT"),
-        ("foreign keys", "problem", "foreign_key_checks", "OFF", "ON"),
-        (
-            "binlog_format",
-            "problem",
-            "binlog_format",
-            "'STATEMENT'",
-            "'ROW'",
-        ),
-        (
-            "completion_type",
-            "problem",
-            "completion_type",
-            "CHAIN",
-            "DEFAULT",
-        ),
-        (
-            "sql_safe_updates",
-            "warning",
-            "sql_safe_updates",
-            "ON",
-            "OFF",
-        ),
-        (
-            "sql_select_limit",
-            "warning",
-            "sql_select_limit",
-            "2000",
-            "DEFAULT",
-        ),
-        ("read-only", "problem", "read_only", "ON", "OFF"),
-        (
-            "isolation",
-            "warning",
-            "tx_isolation",
-            "'SERIALIZABLE'",
-            "DEFAULT",
-        ),
-    ] {
+    let settings = "
+        sql_mode | warning | sql_mode | '' | DEFAULT
+        foreign keys | problem | foreign_key_checks | OFF | ON
+        binlog_format | problem | binlog_format | 'STATEMENT' | 'ROW'
+        completion_type | problem | completion_type | CHAIN | DEFAULT
+        sql_safe_updates | warning | sql_safe_updates | ON | OFF
+        sql_select_limit | warning | sql_select_limit | 2000 | DEFAULT
+        read-only | problem | read_only | ON | OFF
+        isolation | warning | tx_isolation | 'SERIALIZABLE' | DEFAULT";
+    for [check, level, setting, wrong, right] in servers::fields(settings) {
         let [wrong, right] = [wrong, right].map(|value| format!("{setting} = {value}"));
         let level = Some(level);
         assert_eq!(doctor(check, &wrong).as_deref(), level, "{wrong}");
@@ -202,10 +107,7 @@ fn a_fold_waits_for_a_locked_table_as_long_as_the_server_lets_it() {
 fn doctor_finds_tables_of_other_engines() {
     let (database, mut conn) = cases::videos(1, 1);
     assert_eq!(cases::doctor::levels(&database, "engine", 0), ["ok"]);
-    conn.script(
-        "CREATE TABLE posts (id BIGINT PRIMARY KEY, views BIGINT NOT NULL);
-         CREATE TABLE posts_shards (id BIGINT, shard INT, views BIGINT NOT NULL DEFAULT 0, PRIMARY KEY (id, shard)) ENGINE = MyISAM",
-    );
+    conn.script(OTHER_ENGINE);
     let found = cases::doctor::findings(&database, "engine", 3);
     conn.script(&found[0].2);
     assert_eq!(cases::doctor::levels(&database, "engine", 0), ["ok"]);
@@ -225,11 +127,10 @@ fn advise_names_the_hot_column() {
 fn an_address_without_a_database_is_refused() {
     let (database, _conn) = cases::empty_database();
     let (server, _) = database.url().rsplit_once('/').unwrap();
-    for address in [server.to_owned(), format!("{server}/")] {
-        let line = format!("doctor --database-url {address}");
-        let (_, says) = run_noting(&database, &line, 1);
-        assert_says(&says, "no database behind");
-        assert_says(&says, "mysql://");
+    for end in ["", "/"] {
+        let refused = "=> no database behind => mysql://";
+        let doctor = format!("1: doctor --database-url {server}{end} {refused}");
+        session(&database, &doctor);
     }
 }
 

@@ -1,126 +1,32 @@
 //! The tool on PostgreSQL.
 
 use super::Conn;
-use super::cases::{self, Script, assert_says, number, run, run_at};
+use super::cases::{self, Script, assert_says, number, run, run_at, session};
 use super::servers;
 use diesel::prelude::*;
 use diesel_sharded_tests::TestConnection;
 use diesel_sharded_tests::pgbouncer::{PgBouncer, PoolMode};
 
 #[test]
-fn keys_of_postgresqls_own_types() {
-    let (database, mut conn) = cases::empty_database();
-    conn.script(
-        "CREATE TABLE visits (site UUID, day DATE, hits BIGINT NOT NULL DEFAULT 0, PRIMARY KEY (site, day));
-         CREATE TABLE tags (tag TEXT COLLATE \"C\" PRIMARY KEY, uses SMALLINT NOT NULL DEFAULT 0);
-         CREATE TABLE blobs (digest BYTEA PRIMARY KEY, reads NUMERIC(12, 2) NOT NULL DEFAULT 0);
-         INSERT INTO visits VALUES ('00000000-0000-0000-0000-000000000001', '2026-01-01'),
-             ('00000000-0000-0000-0000-000000000001', '2026-01-02'), ('00000000-0000-0000-0000-000000000002', '2025-01-01');
-         INSERT INTO tags VALUES ('a'), ('B'), ('it''s');
-         INSERT INTO blobs VALUES ('\\x00'), ('\\xff00')",
-    );
-    for (table, key, field, n) in [
-        ("visits", "site, day", "hits", "1"),
-        ("tags", "tag", "uses", "1"),
-        ("blobs", "digest", "reads", "0.5"),
-    ] {
-        cases::shard(&database, &mut conn, table, &[field]);
-        conn.script(&format!(
-            "INSERT INTO {table}_shards SELECT {key}, s, {n} FROM {table}, generate_series(0, 3) AS s"
-        ));
-        run(&database, &format!("fold {table} --batch=1"), 0);
-        let left = format!("(SELECT COUNT(*) FROM {table} WHERE {field} <> 4 * {n})");
-        let left = number(&mut conn, &left);
-        assert_eq!(left, 0, "{table}");
-    }
-    let up = run(&database, "status tags", 0);
-    assert_says(&up, "it's");
-    // Goes on behind a composite key.
-    conn.script("UPDATE visits_shards SET hits = 1");
-    let after = "fold visits --after=00000000-0000-0000-0000-000000000001";
-    let both = format!("{after} --after=2026-01-01 --dry-run");
-    assert_says(&run(&database, &both, 0), "2 rows to fold");
-    run(&database, after, 1);
-    // The collation is the parent's, so that keys can be compared.
-    let recount = "SELECT tag, 5 FROM tags WHERE tag <> 'a'";
-    for (command, code) in [("verify", 3), ("backfill", 0), ("verify", 0)] {
-        let line = [command, "tags", "uses", "--recount", recount];
-        run(&database, &line, code);
-    }
+fn sessions() {
+    cases::sessions(include_str!("../sessions/postgres.txt"));
 }
 
 #[test]
 fn a_base_that_is_no_number_is_named() {
-    let (database, mut conn) = cases::empty_database();
-    conn.script(
-        "CREATE TABLE costs (id BIGINT PRIMARY KEY, cost NUMERIC NOT NULL, weight DOUBLE PRECISION NOT NULL);
-         INSERT INTO costs VALUES (1, 'NaN', 0), (2, 1e200, 'Infinity'), (3, 0, 'NaN')",
-    );
-    cases::shard(&database, &mut conn, "costs", &["cost", "weight"]);
-    conn.script("INSERT INTO costs_shards SELECT id, 0, 0.5, 0.5 FROM costs");
+    let (database, _conn) = cases::empty_database();
+    let steps = "
+        sql: CREATE TABLE costs (id BIGINT PRIMARY KEY, cost NUMERIC NOT NULL, weight DOUBLE PRECISION NOT NULL)
+        sql: INSERT INTO costs VALUES (1, 'NaN', 0), (2, 1e200, 'Infinity'), (3, 0, 'NaN')
+        shard: costs cost weight
+        sql: INSERT INTO costs_shards SELECT id, 0, 0.5, 0.5 FROM costs";
+    session(&database, steps);
     for (arguments, weights) in [("status", 2), ("doctor", 1)] {
         let shown = run(&database, arguments, 3);
         let named = |field: &str| shown.matches(&format!("costs.{field} of the row ")).count();
         // An infinite one is seen among the hottest keys.
         assert_eq!((named("cost"), named("weight")), (1, weights), "{shown}");
     }
-}
-
-#[test]
-fn relations_that_are_no_tables_are_refused() {
-    let (database, mut conn) = cases::empty_database();
-    conn.script(
-        "CREATE TABLE t (id BIGINT PRIMARY KEY, n BIGINT NOT NULL, twice BIGINT GENERATED ALWAYS AS (n * 2) STORED NOT NULL, \
-             code REAL NOT NULL);
-         CREATE MATERIALIZED VIEW m AS SELECT * FROM t;
-         CREATE TABLE padded (id CHAR(3) PRIMARY KEY, n BIGINT NOT NULL);
-         CREATE SCHEMA other; CREATE TABLE other.hidden (id BIGINT PRIMARY KEY, n BIGINT NOT NULL)",
-    );
-    for (line, says) in [
-        ("m n", "materialized view"),
-        ("t twice", "generated"),
-        ("t code", "`real`"),
-        ("padded n", "cannot be the key"),
-        ("hidden n", "there is no table"),
-    ] {
-        cases::refused(&database, line, says);
-    }
-}
-
-/// They stand in the index of the key, and are no part of it.
-#[test]
-fn included_columns_are_not_in_the_key() {
-    let (database, mut conn) = cases::empty_database();
-    conn.script(
-        "CREATE TABLE t (id BIGINT, title TEXT, n BIGINT NOT NULL DEFAULT 0, m BIGINT NOT NULL DEFAULT 0, PRIMARY KEY (id) INCLUDE (title, m));
-         INSERT INTO t VALUES (1, 'a', 2)",
-    );
-    cases::shard(&database, &mut conn, "t", &["n", "m"]);
-    conn.script("INSERT INTO t_shards (id, shard, n) VALUES (1, 0, 5)");
-    let folded = run(&database, "fold t", 0);
-    assert_says(&folded, "1 row folded (n +5)");
-}
-
-#[test]
-fn names_with_dots_lead_to_their_tables() {
-    let (database, mut conn) = cases::empty_database();
-    conn.script(
-        "CREATE SCHEMA shop; CREATE SCHEMA \"shop.eu\";
-         CREATE TABLE shop.\"a.b\" (id BIGINT PRIMARY KEY, n BIGINT NOT NULL DEFAULT 0);
-         CREATE TABLE \"shop.eu\".\"c.d\" (id BIGINT PRIMARY KEY, n BIGINT NOT NULL DEFAULT 0);
-         INSERT INTO shop.\"a.b\" VALUES (1); INSERT INTO \"shop.eu\".\"c.d\" VALUES (1)",
-    );
-    for (name, quoted) in [
-        ("shop.a.b", "\"shop\".\"a.b_shards\""),
-        ("shop.eu.c.d", "\"shop.eu\".\"c.d_shards\""),
-    ] {
-        cases::shard(&database, &mut conn, name, &["n"]);
-        conn.script(&format!("INSERT INTO {quoted} VALUES (1, 0, 5)"));
-        let folded = run(&database, &format!("fold {name}"), 0);
-        assert_says(&folded, "1 row folded (n +5)");
-        run(&database, &format!("doctor {name}"), 0);
-    }
-    cases::refused(&database, "shop.c n", "there is no table `shop.c`");
 }
 
 #[test]
@@ -166,32 +72,12 @@ fn doctor_reads_the_settings_of_its_role() {
             "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I {setting}', current_database()); END $$"
         ));
     };
-    for (check, level, setting, value) in [
-        (
-            "read-only",
-            "problem",
-            "default_transaction_read_only",
-            "on",
-        ),
-        (
-            "foreign keys",
-            "problem",
-            "session_replication_role",
-            "replica",
-        ),
-        (
-            "isolation",
-            "warning",
-            "default_transaction_isolation",
-            "serializable",
-        ),
-        (
-            "isolation",
-            "ok",
-            "default_transaction_isolation",
-            "''repeatable read''",
-        ),
-    ] {
+    let settings = "
+        read-only | problem | default_transaction_read_only | on
+        foreign keys | problem | session_replication_role | replica
+        isolation | warning | default_transaction_isolation | serializable
+        isolation | ok | default_transaction_isolation | ''repeatable read''";
+    for [check, level, setting, value] in servers::fields(settings) {
         set(&format!("SET {setting} = {value}"));
         let code = if level == "problem" { 3 } else { 0 };
         let levels = cases::doctor::levels(&database, check, code);

@@ -5,7 +5,11 @@ use std::path::Path;
 use std::process::Command;
 
 use super::cases::{self, Script, assert_says, at, command, ended, json_of, run, run_at};
-use diesel_sharded_tests::Database;
+
+#[test]
+fn sessions() {
+    cases::sessions(include_str!("../sessions/sqlite.txt"));
+}
 
 /// `status` in a folder, by a file `.env` of this text if one is given; its code and what it notes.
 fn status_in(folder: &Path, dot_env: Option<&[u8]>) -> (Option<i32>, String) {
@@ -156,85 +160,6 @@ fn what_needs_no_database() {
 }
 
 #[test]
-fn keys_and_fields_of_sqlites_own_types() {
-    let (database, mut conn) = cases::empty_database();
-    conn.script(
-        "CREATE TABLE tags (tag TEXT COLLATE NOCASE PRIMARY KEY, day DATE, uses BIGINT NOT NULL DEFAULT 0, \
-             weight DOUBLE NOT NULL DEFAULT 0) WITHOUT ROWID;
-         INSERT INTO tags (tag) VALUES ('a'), ('B'), ('c');
-         CREATE TABLE t (id INTEGER PRIMARY KEY, n BIGINT NOT NULL, f REAL NOT NULL, \
-             twice BIGINT NOT NULL GENERATED ALWAYS AS (n * 2) STORED);
-         CREATE VIRTUAL TABLE words USING fts5 (word);
-         CREATE TABLE gone (id INTEGER); CREATE VIEW broken AS SELECT * FROM gone; DROP TABLE gone",
-    );
-    cases::refused(&database, "t f", "`real`");
-    cases::refused(&database, "t n --shards-table=Words", "choose another name");
-    cases::refused(&database, "t twice", "generated");
-    cases::refused(&database, "words word", "virtual table");
-    cases::refused(&database, "broken id", "a view");
-    let printed = run(&database, "generate tags uses --print", 0);
-    assert_says(&printed, "`tag` TEXT COLLATE \"NOCASE\" NOT NULL");
-    cases::shard(&database, &mut conn, "tags", &["uses", "weight"]);
-    conn.script("INSERT INTO tags_shards SELECT tag, 3, 2, 0.5 FROM tags");
-    let folded = run(&database, "fold tags --keep-shards=0", 0);
-    assert_says(
-        &folded,
-        "3 rows folded (uses +6, weight +1.5); 3 empty shards removed",
-    );
-}
-
-#[test]
-fn keys_that_a_recount_gives_as_texts_are_the_same_keys() {
-    let (database, mut conn) = cases::videos(30, 1);
-    conn.script(
-        "CREATE TABLE events (video_id TEXT NOT NULL); INSERT INTO events SELECT id FROM videos",
-    );
-    let verify = "verify videos views --batch=7 --recount 'SELECT video_id, COUNT(*) FROM events GROUP BY video_id'";
-    let compared = run(&database, verify, 0);
-    assert_says(&compared, "30 rows compared, 0 differ");
-}
-
-/// A table `t` with a key of this type, and rows with these keys, each of which has 7 on a shard.
-fn counted_rows(key: &str, keys: &str) -> Database {
-    let (database, mut conn) = cases::empty_database();
-    conn.script(&format!(
-        "CREATE TABLE t (id {key} PRIMARY KEY, n BIGINT NOT NULL DEFAULT 0); INSERT INTO t (id) VALUES {keys}"
-    ));
-    cases::shard(&database, &mut conn, "t", &["n"]);
-    conn.script("INSERT INTO t_shards SELECT id, 0, 7 FROM t");
-    database
-}
-
-/// SQLite's columns take values of any type: keys that are no integers in a column of integers are compared as they are.
-#[test]
-fn keys_of_another_type_than_their_column() {
-    let database = counted_rows("BIGINT", "(1), (2.5), (3), ('abc'), ('it''s')");
-    for batch in ["--batch=1", "--batch=2", "--batch=1000"] {
-        let verify = format!("verify t n --recount 'SELECT id, 7 FROM t' {batch}");
-        let compared = run(&database, &verify, 0);
-        assert_eq!(
-            compared,
-            "t.n: 5 rows compared, 0 differ from the recount\n"
-        );
-    }
-    let folded = run(&database, "fold t --batch=2", 0);
-    assert_says(&folded, "5 rows folded (n +35)");
-}
-
-/// Bytes that are read as a text, and are not found by it: no command goes on for ever.
-#[test]
-fn a_key_behind_which_no_row_is_found() {
-    let database = counted_rows("TEXT", "('a'), (x'62'), (x'63')");
-    for line in [
-        "verify t n --recount 'SELECT id, 7 FROM t' --batch=2",
-        "fold t --batch=2",
-    ] {
-        let (_, says) = cases::run_noting(&database, line, 1);
-        assert_says(&says, "does not come back as it is read");
-    }
-}
-
-#[test]
 fn a_suppressed_update_is_told() {
     cases::fold::what_suppresses_updates_is_told(&[
         "CREATE TRIGGER resist BEFORE UPDATE ON videos WHEN OLD.id = 2 BEGIN SELECT RAISE(IGNORE); END",
@@ -253,14 +178,4 @@ fn status_tells_which_triggers_are_missing() {
     assert_eq!(sql.matches("CREATE TRIGGER").count(), 2, "{sql}");
     conn.script(sql);
     run(&database, "status", 0);
-}
-
-#[test]
-fn advise_says_that_sqlite_keeps_no_statistics() {
-    let (database, _conn) = cases::empty_database();
-    let shown = run(&database, "advise", 0);
-    assert_says(&shown, "SQLite keeps no statistics");
-    assert_says(&shown, "Coalescer");
-    let json = json_of(&database, "advise --json", 0);
-    assert_eq!(json["columns"], serde_json::json!([]));
 }

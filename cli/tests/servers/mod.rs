@@ -1,4 +1,4 @@
-//! Row locks that others hold, which only servers have.
+//! What only servers have: row locks that others hold, settings, schemas.
 
 pub mod advise;
 mod grants;
@@ -14,7 +14,7 @@ use diesel_sharded::backend::Dialect;
 use diesel_sharded_tests::TestConnection;
 
 use super::Conn;
-use super::cases::{self, Script, assert_says, end, run_noting, spawn, videos};
+use super::cases::{self, Script, assert_says, end, spawn, videos};
 
 #[test]
 fn a_fold_waits_for_nobody_and_names_what_is_busy() {
@@ -23,10 +23,10 @@ fn a_fold_waits_for_nobody_and_names_what_is_busy() {
     holder
         .transaction(|holder| {
             holder.script("UPDATE videos_shards SET likes = likes WHERE id = 2 AND shard = 1");
-            let (folded, notes) = run_noting(&database, "fold videos", 3);
-            assert_says(&notes, "fold them again later: 2");
             // Of the busy one the shard that nobody holds.
-            assert_says(&folded, "3 rows folded (views +5, likes +10)");
+            let folded =
+                "3: fold videos => 3 rows folded (views +5, likes +10) 2> fold them again later: 2";
+            cases::session(&database, folded);
             QueryResult::Ok(())
         })
         .unwrap();
@@ -62,9 +62,17 @@ fn a_fold_waits_for_a_table_that_is_locked() {
              DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET lock_timeout = ''20ms''', current_database()); END $$",
         );
         holder.script(lock);
-        let (_, says) = run_noting(&database, "fold videos", 1);
-        assert_says(&says, "lock timeout");
+        cases::session(&database, "1: fold videos => lock timeout");
     }
+}
+
+/// The fields of each line, between bars.
+pub fn fields<const N: usize>(lines: &str) -> impl Iterator<Item = [&str; N]> {
+    let lines = lines.lines().map(str::trim).filter(|line| !line.is_empty());
+    lines.map(|line| {
+        let fields: Vec<_> = line.split(" | ").collect();
+        fields.try_into().unwrap()
+    })
 }
 
 /// A schema to which no plain name leads; MySQL's are databases.
@@ -98,8 +106,8 @@ fn every_command_takes_a_table_inside_a_schema() {
          INSERT INTO {name}.stats VALUES (1, 10), (2, 20)"
     ));
     let stats = &format!("{name}.stats");
-    let says = format!("did you mean `{stats}`?");
-    cases::refused(&database, &format!("{name}.stat hits"), &says);
+    let similar = format!("{name}.stat hits => did you mean `{stats}`?");
+    cases::refused(&database, &similar);
     cases::shard(&database, conn, stats, &["hits"]);
     conn.script(&format!(
         "INSERT INTO {name}.stats_shards (id, shard, hits) VALUES (1, 0, 5), (1, 7, 0)"
