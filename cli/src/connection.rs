@@ -57,16 +57,11 @@ impl AnyConnection {
             _ if address.text.trim().is_empty() => Err(address.refused("it is empty")),
             #[cfg(feature = "postgres")]
             ("postgres" | "postgresql", _) => {
-                let conn = PgConnection::establish(address.text);
-                Ok(AnyConnection::Postgres(
-                    conn.map_err(|error| address.failed(&error))?,
-                ))
+                address.open(address.text).map(AnyConnection::Postgres)
             }
             #[cfg(feature = "mysql")]
             ("mysql" | "mariadb", rest) => {
-                let url = format!("mysql:{rest}");
-                let conn = MysqlConnection::establish(&url);
-                let mut conn = conn.map_err(|error| address.failed(&error))?;
+                let mut conn: MysqlConnection = address.open(&format!("mysql:{rest}"))?;
                 // Without one every look would find no tables.
                 match diesel::select(sql::<Bool>("DATABASE() IS NULL")).get_result(&mut conn)? {
                     true => Err(address.refused("it has no database behind the server's name")),
@@ -74,12 +69,9 @@ impl AnyConnection {
                 }
             }
             #[cfg(feature = "sqlite")]
-            ("sqlite", rest) => {
-                let file = rest.strip_prefix("//").unwrap_or(rest);
-                Ok(AnyConnection::Sqlite(open_sqlite(file, address)?))
-            }
+            ("sqlite", rest) => open_sqlite(rest.strip_prefix("//").unwrap_or(rest), address),
             #[cfg(feature = "sqlite")]
-            ("" | "file", _) => Ok(AnyConnection::Sqlite(open_sqlite(address.text, address)?)),
+            ("" | "file", _) => open_sqlite(address.text, address),
             #[cfg(not(feature = "sqlite"))]
             ("", _) => Err(address.refused("this build opens no SQLite files")),
             (scheme, _) => Err(address.refused(format!("this build does not know {scheme}://"))),
@@ -88,7 +80,7 @@ impl AnyConnection {
 }
 
 #[cfg(feature = "sqlite")]
-fn open_sqlite(file: &str, address: Address<'_>) -> Result<SqliteConnection, Error> {
+fn open_sqlite(file: &str, address: Address<'_>) -> Result<AnyConnection, Error> {
     // SQLite would create an empty database.
     let is_path = !file.starts_with("file:") && file != ":memory:";
     if is_path && !std::path::Path::new(file).is_file() {
@@ -96,14 +88,13 @@ fn open_sqlite(file: &str, address: Address<'_>) -> Result<SqliteConnection, Err
             address.refused("there is no such SQLite file, which `diesel setup` would create")
         );
     }
-    let conn = SqliteConnection::establish(file);
-    let mut conn = conn.map_err(|error| address.failed(&error))?;
+    let mut conn: SqliteConnection = address.open(file)?;
     conn.batch_execute("PRAGMA busy_timeout = 5000")?;
     match conn.batch_execute("PRAGMA schema_version") {
         Err(DieselError::DatabaseError(_, says)) if says.message().contains("not a database") => {
             Err(address.refused("this file is no SQLite database"))
         }
-        opened => opened.map(|()| conn).map_err(Error::from),
+        opened => Ok(opened.map(|()| AnyConnection::Sqlite(conn))?),
     }
 }
 
@@ -200,15 +191,19 @@ pub struct Address<'a> {
 
 impl<'a> Address<'a> {
     /// The scheme without its `:`, and what follows it. A path has none, also `C:\videos.db` and `a:b.db`.
-    pub fn scheme(self) -> (&'a str, &'a str) {
+    fn scheme(self) -> (&'a str, &'a str) {
         match self.text.split_once(':') {
             Some((scheme, rest)) if rest.starts_with("//") || scheme == "sqlite" => (scheme, rest),
             _ => ("", self.text),
         }
     }
 
+    fn open<C: Connection>(self, url: &str) -> Result<C, Error> {
+        C::establish(url).map_err(|error| self.failed(&error))
+    }
+
     /// The error of a connection that could not be opened. A client library may show a part of the address that it does not understand.
-    pub fn failed(self, error: &ConnectionError) -> Error {
+    fn failed(self, error: &ConnectionError) -> Error {
         let says = error.to_string();
         let says = says.trim_end();
         let says = match password(self.text) {
@@ -222,7 +217,7 @@ impl<'a> Address<'a> {
     }
 
     /// The error that this address leads to no database.
-    pub fn refused(self, why: impl fmt::Display) -> Error {
+    fn refused(self, why: impl fmt::Display) -> Error {
         let shown = without_password(self.text);
         let shown = match (shown.split_once(':'), shown.split_once('@')) {
             // Without `//` it may hold a password all the same.

@@ -4,7 +4,6 @@ use std::fs;
 
 use diesel::prelude::*;
 use diesel_migrations::{FileBasedMigrations, MigrationHarness};
-use diesel_sharded::backend::Dialect;
 use diesel_sharded::counter_cache::literal;
 use diesel_sharded::prelude::*;
 use diesel_sharded::{CounterCache, ShardsTable};
@@ -12,11 +11,7 @@ use diesel_sharded_tests::Database;
 use diesel_sharded_tests::schema::{self, comments, videos};
 
 use super::Conn;
-use super::doctor::levels;
-use super::{
-    Script, assert_says, at, dialect, empty_database, ended, migration, refused, run, run_noting,
-    session,
-};
+use super::{Script, assert_says, at, empty_database, ended, migration, refused, run, run_noting};
 
 type Backend = <Conn as Connection>::Backend;
 
@@ -102,28 +97,6 @@ fn a_migration_counts_and_is_filled_by_the_note() {
     assert_eq!(fs::read_dir(folder).unwrap().count(), 1);
 }
 
-/// `doctor` and `status` tell a trigger that is missing.
-#[test]
-fn a_cache_that_lacks_a_trigger() {
-    let (database, mut conn) = database();
-    CounterCache::of(videos::likes)
-        .counts(comments::video_id)
-        .create(&mut conn)
-        .unwrap();
-    assert_eq!(levels(&database, "counter caches", 0), ["ok"]);
-    run(&database, "status", 0);
-    let drop = "DROP TRIGGER comments_video_id_videos_likes_delete";
-    let drop = match dialect() {
-        Dialect::Postgres => format!("{drop} ON comments"),
-        _ => drop.to_owned(),
-    };
-    conn.script(&drop);
-    let steps = "
-        3: doctor => problem  counter caches: => lacks comments_video_id_videos_likes_delete
-        3: status => lacks comments_video_id_videos_likes_delete";
-    session(&database, steps);
-}
-
 #[test]
 fn a_function_for_triggers() {
     let (database, _conn) = database();
@@ -135,26 +108,4 @@ fn a_function_for_triggers() {
     let down = table.drop_function_sql(&Backend::default()).unwrap();
     let printed = run(&database, "generate --function videos --print", 0);
     assert_eq!(printed, migration("function_videos_shards", &up, &down));
-}
-
-#[test]
-fn what_cannot_count_is_refused() {
-    let (database, mut conn) = database();
-    conn.script("CREATE TABLE t (id BIGINT PRIMARY KEY, name VARCHAR(10), n BIGINT NOT NULL)");
-    let lines = "
-        videos likes views --counts=comments.video_id => one column
-        t n --counts=comments.video_id => not sharded
-        videos title --counts=comments.video_id => no sharded field
-        videos likes --counts=video_id => TABLE.COLUMN
-        videos likes --counts=nothing.video_id => no table `nothing`
-        videos likes --counts=comments.video => no column `video`
-        videos likes --counts=t.name => `videos.id` has
-        downloads number --counts=comments.video_id => in this order: version, day
-        videos likes --counts=comments.video_id --sums=words => no column `words`
-        videos likes --counts=t.n --sums=name => whose sums `videos.likes` cannot hold";
-    refused(&database, lines);
-    for option in ["--view", "--view=totals"] {
-        let (_, says) = run_noting(&database, &format!("{COUNTS} {option}"), 2);
-        assert_says(&says, "cannot be used with");
-    }
 }

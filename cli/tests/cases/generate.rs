@@ -16,8 +16,8 @@ use diesel_sharded_tests::schema::{self, downloads, videos};
 
 use super::Conn;
 use super::{
-    Script, assert_says, at, empty_database, ended, migration, refused, run, run_noting, session,
-    shard, spawn,
+    Script, assert_says, at, empty_database, ended, migration, run, run_noting, session, shard,
+    spawn,
 };
 
 type Backend = <Conn as Connection>::Backend;
@@ -225,41 +225,6 @@ fn a_name_with_its_schema_leads_to_its_table() {
     session(&database, &steps);
     let base = diesel::dsl::sql::<diesel::sql_types::BigInt>("SELECT m FROM t_totals WHERE id = 1");
     assert_eq!(base.get_result::<i64>(&mut conn), Ok(15));
-}
-
-#[test]
-fn what_cannot_work_is_refused() {
-    let (database, mut conn) = unsharded();
-    conn.script(
-        "CREATE TABLE no_key (id BIGINT, n BIGINT NOT NULL);
-         CREATE TABLE shards_of_its_own (id BIGINT PRIMARY KEY, shard BIGINT NOT NULL, n BIGINT NOT NULL);
-         CREATE TABLE double_key (id DOUBLE PRECISION PRIMARY KEY, n BIGINT NOT NULL);
-         CREATE TABLE t (id BIGINT PRIMARY KEY, n BIGINT, name VARCHAR(10) NOT NULL, m BIGINT NOT NULL);
-         CREATE TABLE taken (id BIGINT PRIMARY KEY, n BIGINT NOT NULL);
-         CREATE TABLE taken_shards (id BIGINT PRIMARY KEY);
-         CREATE VIEW v AS SELECT * FROM t",
-    );
-    let lines = "
-        nothing n => there is no table `nothing`
-        Taken n => did you mean `taken`
-        video views => did you mean `videos`
-        nowhere.t m => there is no table `nowhere.t`
-        v m => a view
-        no_key n => no primary key
-        t o => it has id, n, name, m
-        t n => may be NULL
-        t id => part of the primary key
-        t m m => named twice
-        t name => cannot be counted on shards
-        double_key n => cannot be the key
-        shards_of_its_own shard => its own column `shard`
-        taken n => choose another name
-        t m --shards-table=a.b => without a dot
-        t m --view=a.b => without a dot
-        t m --view=v => choose another name
-        measures f => sharded already: its shards are in `measures_shards`
-        measures_shards f => itself a shards table";
-    refused(&database, lines);
 }
 
 #[test]

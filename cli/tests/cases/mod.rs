@@ -22,7 +22,7 @@ use diesel::prelude::*;
 use diesel_sharded::ShardsTable;
 use diesel_sharded::backend::{Dialect, ShardedBackend};
 use diesel_sharded::prelude::*;
-use diesel_sharded_tests::schema::videos as table;
+use diesel_sharded_tests::schema::{self, videos as table};
 use diesel_sharded_tests::{Database, TestConnection};
 use serde_json::Value;
 
@@ -122,9 +122,10 @@ pub fn assert_says(text: &str, part: &str) {
     assert!(text.contains(part), "no {part:?} in {text}");
 }
 
-/// Goes through lines of `sql: STATEMENTS`, of `shard: TABLE FIELDS`, of `refused: ARGUMENTS OF generate => WHY`, of
-/// `none: TABLE WHERE …`, which finds no row, and of `CODE: COMMAND LINE`, with which the tool has to end so. Behind `=>` stands what it prints then, or with the codes of errors notes;
-/// behind `2>` what it notes; behind `!>` neither; behind `==` all that it prints.
+/// Goes through lines of `CODE: COMMAND LINE`, with which the tool has to end so. Behind `=>` stands what it prints then, or with the
+/// codes of errors notes; behind `2>` what it notes; behind `!>` neither; behind `==` all that it prints. Lines between them are
+/// `sql: STATEMENTS`, `shard: TABLE FIELDS`, `generate: ARGUMENTS`, whose up.sql is run, `refused: ARGUMENTS => WHY`, `none: TABLE WHERE …`,
+/// which finds no row, and `schema: of the tests`.
 #[track_caller]
 pub fn session(database: &Database, steps: &str) {
     let mut conn = Conn::connect(database);
@@ -135,15 +136,14 @@ pub fn session(database: &Database, steps: &str) {
             match (kind, step.split_once(' ').unwrap()) {
                 ("sql", _) => conn.script(step),
                 ("shard", (table, fields)) => shard(database, &mut conn, table, &[fields]),
+                ("generate", _) => conn.script(&generated(database, step).0),
                 ("refused", _) => refused(database, step),
+                ("schema", _) => schema::create(&mut conn),
                 ("none", _) => {
                     let rows = number(&mut conn, &format!("(SELECT COUNT(*) FROM {step})"));
                     assert_eq!(rows, 0, "{step}");
                 }
-                _ => assert!(
-                    kind == "videos" || kind.starts_with("sql/"),
-                    "{kind}: {step}"
-                ),
+                _ => assert!(kind == "videos" || kind.contains('/'), "{kind}: {step}"),
             }
             continue;
         };
@@ -167,7 +167,7 @@ pub fn session(database: &Database, steps: &str) {
 }
 
 /// Goes through the sessions of a text, each below its heading and with a database of its own: an empty one, or first `videos: NUMBER
-/// SHARDS`. `sql/DIALECT:` is for that database alone, and a `|` is the quote around its names.
+/// SHARDS`. `sql/DIALECT:` and the like are for that database alone, and a `|` is the quote around its names.
 pub fn sessions(text: &str) {
     let (name, quote) = match dialect() {
         Dialect::Postgres => ("postgres", "\""),
@@ -175,7 +175,7 @@ pub fn sessions(text: &str) {
         _ => ("sqlite", "\""),
     };
     let text = text.replace('|', quote);
-    let text = text.replace(&format!("sql/{name}: "), "sql: ");
+    let text = text.replace(&format!("/{name}: "), ": ");
     for part in format!("\n{text}").split("\n# ").skip(1) {
         let (heading, steps) = part.split_once('\n').unwrap();
         println!("# {heading}"); // above the step that fails

@@ -5,9 +5,7 @@ use serde_json::json;
 
 use super::Conn;
 use super::doctor::levels;
-use super::{
-    Script, assert_says, dialect, json_of, run, run_noting, session, shard, totals, videos,
-};
+use super::{Script, assert_says, dialect, json_of, run, run_noting, session, shard, videos};
 use diesel_sharded::backend::Dialect;
 
 /// Three videos. The likes of 2 and the views of 3 are one shard beyond their columns.
@@ -46,24 +44,6 @@ fn status_and_doctor_name_the_rows() {
         sql: UPDATE videos SET likes = 0, views = 0
         0: doctor => ok       range: every total of videos is in the range of views, likes";
     session(&database, steps);
-}
-
-#[test]
-fn a_recount_compares_and_repairs_them() {
-    let (database, mut conn) = beyond();
-    let line =
-        |command, field| format!("{command} videos {field} --recount 'SELECT id, 1 FROM videos'");
-    let found = run(&database, &line("verify", "views"), 3);
-    let views = "3: total 9223372036854775808, recounted 1 (-9223372036854775807)";
-    assert_says(&found, views);
-    let shown = run(&database, &line("verify", "likes"), 3);
-    assert_says(&shown, "2: total 2147483649, recounted 1 (-2147483648)");
-    for field in ["views", "likes"] {
-        run(&database, &line("backfill", field), 0);
-        run(&database, &line("verify", field), 0);
-    }
-    assert_eq!(totals(&mut conn), [(1, 1, 0), (2, 1, 0), (3, 1, 0)]);
-    run(&database, "status", 0);
 }
 
 /// The least and the greatest total of each column, and those beside them, around every carry of the halves in which SQLite adds up.

@@ -5,7 +5,6 @@ use std::thread;
 use std::time::Duration;
 
 use diesel::prelude::*;
-use diesel_sharded::backend::Dialect;
 use diesel_sharded::retry::{self, RetryPolicy};
 use diesel_sharded::update;
 use diesel_sharded_tests::schema::videos::dsl;
@@ -13,8 +12,8 @@ use diesel_sharded_tests::{Database, TestConnection};
 
 use super::Conn;
 use super::{
-    Script, assert_says, dialect, empty_database, end, json_of, run, run_noting, session, shard,
-    signal, spawn, totals, videos,
+    Script, assert_says, empty_database, end, json_of, run, run_noting, session, shard, signal,
+    spawn, totals, videos,
 };
 
 const RECOUNT: &str = "SELECT video_id, COUNT(*) FROM events GROUP BY video_id";
@@ -33,28 +32,6 @@ fn recountable(number: usize) -> (Database, Conn) {
          INSERT INTO events SELECT id FROM videos WHERE id = 3",
     );
     (database, conn)
-}
-
-#[test]
-fn drifts_are_found_and_repaired() {
-    let (database, mut conn) = recountable(10);
-    for line in [
-        views("verify", "--batch=3"),
-        views("backfill", "--batch=3 --dry-run"),
-    ] {
-        let found = "1: total 2, recounted 1 (-1)\n3: total 2, recounted 3 (+1)\n\
-             videos.views: 10 rows compared, 2 differ from the recount\n";
-        assert_eq!(run(&database, &line, 3), found);
-    }
-    let shown = run(&database, &views("backfill", ""), 0);
-    assert_says(&shown, "2 were not as recounted, 2 repaired");
-    assert_eq!(totals(&mut conn)[..3], [(1, 1, -1), (2, 2, 0), (3, 3, 1)]);
-    run(&database, &views("verify", ""), 0);
-    // A row without events is expected to have none; others go on behind a key.
-    conn.script("DELETE FROM events WHERE video_id = 9");
-    run(&database, &views("verify", "--after=9"), 0);
-    let shown = run(&database, &views("verify", ""), 3);
-    assert_says(&shown, "9: total 2, recounted 0 (-2)");
 }
 
 #[test]
@@ -123,75 +100,6 @@ fn a_backfill_is_interrupted_and_goes_on() {
     run(&database, &views("verify", ""), 0);
 }
 
-#[test]
-fn a_recount_that_makes_no_sense_is_an_error() {
-    let (database, mut conn) = recountable(3);
-    for (recount, says) in [
-        (
-            "SELECT video_id, 1 FROM events",
-            "more than one number for the key 2",
-        ),
-        ("SELECT nothing FROM nowhere", "the recount cannot be run"),
-        ("SELECT video_id FROM events", "the recount cannot be run"),
-    ] {
-        for command in ["verify", "backfill"] {
-            let line = format!("{command} videos views --recount '{recount}'");
-            let (printed, stderr) = run_noting(&database, &line, 1);
-            assert!(stderr.contains(says), "{recount}: {stderr}");
-            assert!(!stderr.contains("go on"), "{recount}: {stderr}");
-            assert_eq!(printed, "", "{recount}");
-        }
-    }
-    assert_eq!(totals(&mut conn), [(1, 2, 0), (2, 2, 0), (3, 2, 0)]);
-}
-
-#[test]
-fn a_recount_gives_whole_numbers() {
-    let (database, mut conn) = recountable(3);
-    let recount = "SELECT id, CASE id WHEN 2 THEN 2.5 ELSE 4 END FROM videos";
-    let why = "2: total 2, recounted 2.5 (+0.5, not repaired: the recount gives no whole number)";
-    let steps = format!("3: backfill videos views --recount '{recount}' => {why}");
-    session(&database, &steps);
-    assert_eq!(totals(&mut conn), [(1, 4, 2), (2, 2, 0), (3, 4, 2)]);
-    let no_number = match dialect() {
-        Dialect::Postgres => "SELECT id, 'NaN'::double precision FROM videos",
-        _ => "SELECT id, 'many' FROM videos",
-    };
-    let verify = format!("verify videos views --recount \"{no_number}\"");
-    let (_, says) = run_noting(&database, &verify, 1);
-    assert_says(&says, "for the key 1, which is no number");
-}
-
-/// A query that changes what it should only look at.
-#[test]
-fn a_recount_cannot_write() {
-    let (database, mut conn) = recountable(3);
-    let recount = match dialect() {
-        Dialect::Postgres => "DELETE FROM events RETURNING video_id, 1",
-        Dialect::Mysql => {
-            conn.script(
-                // `DETERMINISTIC` is for MySQL's binary log.
-                "CREATE FUNCTION take_away () RETURNS BIGINT DETERMINISTIC MODIFIES SQL DATA BEGIN DELETE FROM events; RETURN 1; END",
-            );
-            "SELECT id, take_away() FROM videos"
-        }
-        // None of its functions writes, but such a text does, in place of the tool's.
-        _ => {
-            "SELECT 1, 1) DELETE FROM events WHERE ?1 = ?1 AND ?2 = ?2 RETURNING video_id, 1, 1, 0 /*"
-        }
-    };
-    for command in ["verify", "backfill"] {
-        let line = format!("{command} videos views --recount '{recount}'");
-        let (_, says) = run_noting(&database, &line, 1);
-        let refused = ["read-only", "READ ONLY", "readonly"];
-        assert!(refused.iter().any(|words| says.contains(words)), "{says}");
-    }
-    // Every event is there, and the session of a repair writes again.
-    let shown = run(&database, &views("verify", ""), 3);
-    assert_says(&shown, "3: total 2, recounted 3 (+1)");
-    run(&database, &views("backfill", ""), 0);
-}
-
 /// Keys of any text, and amounts below zero.
 #[test]
 fn keys_with_quotes_and_line_ends() {
@@ -249,25 +157,6 @@ fn drifts_are_told_as_json_or_not_at_all() {
     run(&database, &views("verify", "--quiet"), 0);
 }
 
-/// Rows that are repaired by one statement, each by its own amount, and those among them that are left.
-#[test]
-fn every_row_is_repaired_by_its_own_amount() {
-    let (database, mut conn) = videos(250, 1);
-    let steps = "
-        3: backfill videos likes --recount 'SELECT id, CASE id WHEN 120 THEN 2147483648 ELSE 3 * id END FROM videos' \
-            => 250 rows compared, 250 were not as recounted, 249 repaired";
-    session(&database, steps);
-    let bases: Vec<(i64, i32)> = dsl::videos
-        .select((dsl::id, dsl::likes))
-        .order(dsl::id)
-        .load(&mut conn)
-        .unwrap();
-    for (id, base) in bases {
-        let expected = if id == 120 { 0 } else { 3 * id as i32 - 2 };
-        assert_eq!(base, expected, "{id}");
-    }
-}
-
 /// Sums and numbers of rows in the field's own type, by the line that `generate` prints.
 #[test]
 fn fields_of_every_type_are_filled_by_the_note() {
@@ -298,47 +187,4 @@ fn fields_of_every_type_are_filled_by_the_note() {
         assert_says(&shown, "2 were not as recounted, 2 repaired");
         run(&database, &verify, 0);
     }
-}
-
-/// Rows name a tag in other letters than it has, and the database takes them for its own.
-#[test]
-fn keys_compare_as_the_database_compares_them() {
-    let (database, mut conn) = empty_database();
-    let (before, ignores_case, plain) = match dialect() {
-        Dialect::Postgres => (
-            "CREATE COLLATION ignores_case (provider = icu, locale = 'und-u-ks-level2', deterministic = false)",
-            "VARCHAR(20) COLLATE ignores_case",
-            "VARCHAR(20)",
-        ),
-        // A collation of each column's own cannot be mixed with another one.
-        Dialect::Mysql => ("DO 0", "VARCHAR(20)", "VARCHAR(20)"),
-        _ => (
-            "PRAGMA user_version",
-            "VARCHAR(20) COLLATE NOCASE",
-            "VARCHAR(20)",
-        ),
-    };
-    for sql in [
-        before,
-        &format!(
-            "CREATE TABLE tags (name {ignores_case} PRIMARY KEY, uses BIGINT NOT NULL DEFAULT 0)"
-        ),
-        &format!("CREATE TABLE taggings (id BIGINT PRIMARY KEY, tag {plain} NOT NULL)"),
-        "INSERT INTO tags VALUES ('Rust', 5), ('go', 0)",
-        "INSERT INTO taggings VALUES (1, 'rust'), (2, 'Rust'), (3, 'RUST'), (4, 'none')",
-    ] {
-        conn.script(sql);
-    }
-    shard(&database, &mut conn, "tags", &["uses"]);
-    let recount = "SELECT tag, COUNT(*) FROM taggings GROUP BY tag";
-    let by_id = "SELECT tag, COUNT(*) FROM taggings GROUP BY tag, id";
-    let with = |command, recount| format!("{command} tags uses --recount '{recount}'");
-    let shown = run(&database, &with("verify", by_id), 3);
-    assert_says(&shown, "Rust: total 5, recounted 3 (-2)");
-    run(&database, &with("backfill", recount), 0);
-    run(&database, &with("verify", recount), 0);
-    // Two numbers for one and the same key are a mistake still.
-    conn.script("INSERT INTO taggings VALUES (5, 'Rust')");
-    let (_, says) = run_noting(&database, &with("verify", by_id), 1);
-    assert_says(&says, "more than one number for the key Rust");
 }

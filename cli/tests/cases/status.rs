@@ -147,24 +147,3 @@ fn in_intervals_until_it_is_interrupted() {
     drop(watch.stdout.take());
     assert_eq!(watch.wait().unwrap().code(), Some(0));
 }
-
-/// Base and shards of different signs, and many rows without any shard.
-#[test]
-fn shares_end_at_all_of_it() {
-    let (database, mut conn) = videos(10_500, 0);
-    let fold = |code| {
-        let found = super::doctor::findings(&database, "fold", code).into_iter();
-        found.map(|(_, says, _)| says).collect::<String>()
-    };
-    let says = fold(0);
-    assert_says(&says, "videos has 0.0% of views, 0.0% of likes on 0 shards");
-    conn.script("INSERT INTO videos_shards SELECT id, 0, 1, 1 FROM videos WHERE id < 3");
-    let says = fold(0);
-    assert_says(&says, "rows, too many to add them up");
-    conn.script(
-        "DELETE FROM videos WHERE id > 3; UPDATE videos SET views = -1 WHERE id = 1; UPDATE videos_shards SET views = 3 WHERE id = 1",
-    );
-    let json = json_of(&database, "status --json", 0);
-    assert_eq!(json[0]["fields"][0]["total"], 3, "{json}");
-    assert_eq!(json[0]["fields"][0]["unfolded_share"], 0.8, "{json}");
-}

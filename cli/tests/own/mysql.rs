@@ -104,16 +104,6 @@ fn a_fold_waits_for_a_locked_table_as_long_as_the_server_lets_it() {
 }
 
 #[test]
-fn doctor_finds_tables_of_other_engines() {
-    let (database, mut conn) = cases::videos(1, 1);
-    assert_eq!(cases::doctor::levels(&database, "engine", 0), ["ok"]);
-    conn.script(OTHER_ENGINE);
-    let found = cases::doctor::findings(&database, "engine", 3);
-    conn.script(&found[0].2);
-    assert_eq!(cases::doctor::levels(&database, "engine", 0), ["ok"]);
-}
-
-#[test]
 fn advise_names_the_hot_column() {
     let (_server, mut conn, shop) = server_with_shop("--performance-schema=ON");
     servers::advise::names_are_those_of_the_database(&shop, '`');

@@ -88,24 +88,6 @@ fn doctor_reads_the_settings_of_its_role() {
 }
 
 #[test]
-fn doctor_finds_rules_of_rows() {
-    let (database, mut conn) = cases::videos(1, 1);
-    conn.script(
-        "ALTER TABLE videos ENABLE ROW LEVEL SECURITY;
-         CREATE FUNCTION nothing() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NEW; END $$;
-         CREATE TRIGGER watch BEFORE UPDATE ON videos_shards FOR EACH ROW EXECUTE FUNCTION nothing()",
-    );
-    let row_security = cases::doctor::levels(&database, "row security", 0);
-    assert_eq!(row_security, ["warning"]);
-    assert_eq!(cases::doctor::levels(&database, "triggers", 0), ["warning"]);
-    conn.script("ALTER TABLE videos_shards DISABLE TRIGGER ALL");
-    let found = cases::doctor::findings(&database, "triggers", 3);
-    assert_eq!(found[0].0, "problem");
-    conn.script(&found[0].2);
-    assert_eq!(cases::doctor::levels(&database, "triggers", 0), ["warning"]);
-}
-
-#[test]
 fn doctor_sees_a_pooler_by_its_session() {
     let (database, _conn) = cases::videos(1, 1);
     assert_eq!(cases::doctor::levels(&database, "pooler", 0), ["ok"]);

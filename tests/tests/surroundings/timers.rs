@@ -14,7 +14,7 @@ fn read(path: &str) -> String {
 
 /// The codes with which the tool ends a command that did not fail, from its own source.
 fn codes_of_the_tool() -> BTreeSet<u8> {
-    let source = read("cli/src/exit.rs");
+    let source = read("cli/src/error.rs");
     let (_, codes) = source
         .split_once("ExitCode::from(match")
         .expect("the codes");
