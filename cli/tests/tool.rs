@@ -1,4 +1,5 @@
-//! The tool on every database: the same cases on each, and in `own` what one of them has alone.
+//! The tool on every database: the same cases on each, and in `own` what one of them has alone. What needs no more than statements and
+//! command lines stands in `sessions`.
 #![expect(clippy::duplicate_mod, reason = "the same cases run on every database")]
 
 #[path = "own/surroundings.rs"]

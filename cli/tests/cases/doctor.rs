@@ -45,19 +45,6 @@ fn a_database_where_all_is_well() {
     }
 }
 
-#[test]
-fn missing_library_tables_are_created_by_setup() {
-    let (database, _conn) = empty_database();
-    let shown = run(&database, "doctor", 0);
-    assert_says(&shown, "there is no sharded table");
-    let setups = shown.matches("diesel-sharded setup\n").count();
-    assert_eq!(setups, 3, "{shown}");
-    // Nothing was created by that.
-    assert_eq!(levels(&database, "library tables", 0), ["warning"; 3]);
-    run(&database, "setup", 0);
-    assert_eq!(levels(&database, "library tables", 0), ["ok"; 3]);
-}
-
 /// The base became wider after the shards table was created.
 #[test]
 fn columns_that_have_drifted() {

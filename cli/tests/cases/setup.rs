@@ -161,24 +161,6 @@ fn the_record_makes_its_own_table() {
     assert_complete(&database, &mut conn);
 }
 
-/// As a run of MySQL's that was interrupted leaves it.
-#[test]
-fn a_part_of_a_migrations_tables_is_told_from_all_of_them() {
-    let (database, mut conn) = empty_database();
-    conn.script("CREATE TABLE diesel_sharded_counters (name INTEGER)");
-    let (ran, says) = run_noting(&database, "setup", 1);
-    assert_eq!(ran, "");
-    assert_says(
-        &says,
-        "diesel_sharded_counter_shards, diesel_sharded_shard_numbers",
-    );
-    let found = findings(&database, "library tables", 3).remove(0);
-    assert_eq!(found.0, "problem");
-    assert!(found.2.contains("01_counters/up.sql"), "{found:?}");
-    conn.script("DROP TABLE diesel_sharded_counters");
-    run(&database, "setup", 0);
-}
-
 #[test]
 fn recorded_tables_that_were_dropped_are_noticed() {
     let (database, mut conn) = empty_database();

@@ -67,7 +67,11 @@ fn doctor_reads_the_settings_of_its_server() {
         sql_select_limit | warning | sql_select_limit | 2000 | DEFAULT
         read-only | problem | read_only | ON | OFF
         isolation | warning | tx_isolation | 'SERIALIZABLE' | DEFAULT";
-    for [check, level, setting, wrong, right] in servers::fields(settings) {
+    for line in settings.lines().skip(1) {
+        let fields: Vec<_> = line.trim().split(" | ").collect();
+        let [check, level, setting, wrong, right] = fields[..] else {
+            panic!("{line}");
+        };
         let [wrong, right] = [wrong, right].map(|value| format!("{setting} = {value}"));
         let level = Some(level);
         assert_eq!(doctor(check, &wrong).as_deref(), level, "{wrong}");

@@ -63,30 +63,6 @@ fn counts_go_on_while_a_fold_waits_for_its_table() {
     assert!(totals.iter().all(|(_, total, _)| *total == 4), "{totals:?}");
 }
 
-/// Those of the reference page on surroundings that are wrong or may be.
-#[test]
-fn doctor_reads_the_settings_of_its_role() {
-    let (database, mut conn) = cases::videos(1, 1);
-    let mut set = |setting: &str| {
-        conn.script(&format!(
-            "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I {setting}', current_database()); END $$"
-        ));
-    };
-    let settings = "
-        read-only | problem | default_transaction_read_only | on
-        foreign keys | problem | session_replication_role | replica
-        isolation | warning | default_transaction_isolation | serializable
-        isolation | ok | default_transaction_isolation | ''repeatable read''";
-    for [check, level, setting, value] in servers::fields(settings) {
-        set(&format!("SET {setting} = {value}"));
-        let code = if level == "problem" { 3 } else { 0 };
-        let levels = cases::doctor::levels(&database, check, code);
-        assert_eq!(levels, [level], "{setting}");
-        set(&format!("RESET {setting}"));
-    }
-    assert_eq!(cases::doctor::levels(&database, "read-only", 0), ["ok"]);
-}
-
 #[test]
 fn doctor_sees_a_pooler_by_its_session() {
     let (database, _conn) = cases::videos(1, 1);

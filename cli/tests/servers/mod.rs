@@ -1,4 +1,4 @@
-//! What only servers have: row locks that others hold, settings, schemas.
+//! What only servers have: row locks that others hold, and schemas.
 
 pub mod advise;
 mod grants;
@@ -64,15 +64,6 @@ fn a_fold_waits_for_a_table_that_is_locked() {
         holder.script(lock);
         cases::session(&database, "1: fold videos => lock timeout");
     }
-}
-
-/// The fields of each line, between bars.
-pub fn fields<const N: usize>(lines: &str) -> impl Iterator<Item = [&str; N]> {
-    let lines = lines.lines().map(str::trim).filter(|line| !line.is_empty());
-    lines.map(|line| {
-        let fields: Vec<_> = line.split(" | ").collect();
-        fields.try_into().unwrap()
-    })
 }
 
 /// A schema to which no plain name leads; MySQL's are databases.
