@@ -156,6 +156,13 @@ fn persist<T>(
     }
 }
 
+/// This program, to be started again with orders.
+pub(crate) fn this_program(subcommand: &str, orders: &impl Serialize) -> io::Result<Command> {
+    let mut this = Command::new(std::env::current_exe()?);
+    this.arg(subcommand).arg(serde_json::to_string(orders)?);
+    Ok(this)
+}
+
 /// A handle of a client process. Dropping it kills the process.
 #[derive(Debug)]
 pub struct Client {
@@ -164,11 +171,8 @@ pub struct Client {
 
 impl Client {
     pub fn start(orders: &Orders) -> io::Result<Self> {
-        let orders = serde_json::to_string(orders)?;
-        let process = Command::new(std::env::current_exe()?)
-            .args([SUBCOMMAND, &orders])
-            .stdin(Stdio::piped())
-            .spawn()?;
+        let mut this = this_program(SUBCOMMAND, orders)?;
+        let process = this.stdin(Stdio::piped()).spawn()?;
         Ok(Client { process })
     }
 

@@ -3,8 +3,6 @@
 pub mod backend;
 pub mod checker;
 pub mod client;
-pub mod extent;
-pub mod fault;
 pub mod faults;
 pub mod history;
 pub mod lives;

@@ -16,7 +16,7 @@ use crate::checker::Aftermath;
 use crate::sql_store::SqlStore;
 use crate::store::Store;
 use crate::with_connection;
-use crate::workload::Round;
+use crate::workload::{BASE, Round};
 
 /// The patience for locks of the connections that prepare and judge rounds.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -72,14 +72,12 @@ impl Place {
 
     fn create(&self) {
         if let Some(server) = &self.server {
-            let (database, create) = match self.backend {
-                Backend::Mariadb => ("mysql", "CREATE DATABASE chaos"),
-                _ => ("postgres", "CREATE DATABASE chaos"),
-            };
+            let is_mariadb = self.backend == Backend::Mariadb;
+            let database = if is_mariadb { "mysql" } else { "postgres" };
             let url = format!("{}/{database}", server.address());
             with_connection!(self.backend, Conn => {
                 let mut conn = Conn::establish(&url).expect("the server answers");
-                diesel::sql_query(create).execute(&mut conn).expect("a database");
+                conn.batch_execute("CREATE DATABASE chaos").expect("a database");
             });
         }
         self.create_tables();
@@ -134,7 +132,7 @@ impl Place {
     /// Inserts the rows of a round.
     pub fn prepare(&self, round: Round) {
         with_connection!(self.backend, Conn => {
-            let inserted = self.connect::<Conn>().insert_rows(&round.rows(), round.base());
+            let inserted = self.connect::<Conn>().insert_rows(&round.rows(), BASE);
             inserted.expect("the rows of a round");
         });
     }

@@ -9,7 +9,6 @@ use serde::Serialize;
 
 use crate::checker::{Aftermath, Judgement, judge};
 use crate::client::{self, Client, Conflicts, Orders, Progress};
-use crate::extent::Extent;
 use crate::history::History;
 use crate::place::Place;
 use crate::report::Line;
@@ -133,16 +132,15 @@ impl Playing {
 pub fn play(
     place: &mut Place,
     crew: &Crew,
-    extent: &Extent,
     line: &mut Line,
     strike: impl FnOnce(&mut Place, &mut Playing),
 ) -> Played {
-    let played = judged(place, crew, extent, line.rounds, strike);
+    let played = judged(place, crew, line, strike);
     played.add_to(line);
     played
 }
 
-/// Plays one round after so many others, and judges it.
+/// Plays one round after those of `line`, and judges it.
 ///
 /// The clients start. As soon as every process has counted, `strike` runs the fault. Then the clients stop and the checker judges
 /// their history.
@@ -152,12 +150,11 @@ pub fn play(
 pub fn judged(
     place: &mut Place,
     crew: &Crew,
-    extent: &Extent,
-    rounds: u32,
+    line: &Line,
     strike: impl FnOnce(&mut Place, &mut Playing),
 ) -> Played {
     let round = Round {
-        number: i64::from(rounds) + 1,
+        number: i64::from(line.rounds) + 1,
         clients: crew.processes.iter().map(|process| process.clients).sum(),
     };
     place.prepare(round);
@@ -178,7 +175,7 @@ pub fn judged(
             attempts: crew.attempts,
             shards: crew.shards,
             logs: logs.clone(),
-            seed: extent.seed.wrapping_add(1000 * u64::from(rounds)),
+            seed: (line.extent.seed).wrapping_add(1000 * u64::from(line.rounds)),
         };
         of_processes.push(first_client..first_client + process.clients);
         first_client += process.clients;

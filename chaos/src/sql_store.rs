@@ -8,7 +8,7 @@ use diesel_sharded::Error;
 use diesel_sharded::coalescer::Coalescer;
 
 use crate::backend::{ChaosConnection, Done};
-use crate::operation::{Operation, Refused, Totals};
+use crate::operation::{Operation, Refused, Totals, kind};
 use crate::store::{NO_CONNECTION, NOT_THERE, Store};
 
 /// A connection, which is replaced when it is lost, and the coalescer of the process.
@@ -111,15 +111,13 @@ pub(crate) fn refused(error: &Error) -> Refused {
         Error::InBatch { source } => source,
         error => error,
     };
-    let kind = format!("{error:?}");
-    let kind = kind.split(|c: char| !c.is_alphanumeric()).next();
     Refused {
         // By its documentation, the effect of TransactionAborted depends on the database.
         unknown: matches!(
             error,
             Error::OutcomeUnknown { .. } | Error::TransactionAborted
         ),
-        kind: kind.unwrap_or_default().to_owned(),
+        kind: kind(error),
         text,
     }
 }
