@@ -1,7 +1,6 @@
 //! A database on a server of its own, on which rounds are played.
 
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
@@ -15,8 +14,8 @@ use crate::backend::{Backend, ChaosConnection};
 use crate::checker::Aftermath;
 use crate::sql_store::SqlStore;
 use crate::store::Store;
-use crate::with_connection;
 use crate::workload::{BASE, Round};
+use crate::{until, with_connection};
 
 /// The patience for locks of the connections that prepare and judge rounds.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -142,11 +141,7 @@ impl Place {
     pub fn aftermath(&self, round: Round) -> Aftermath {
         with_connection!(self.backend, Conn => {
             let mut conn = self.connect::<Conn>();
-            let patience = Instant::now() + Duration::from_secs(60);
-            while conn.others().expect("the server answers") > 0 {
-                assert!(Instant::now() < patience, "connections of killed clients stay open");
-                thread::sleep(Duration::from_millis(2));
-            }
+            until("connections of killed clients are closed", || conn.others().expect("the server answers") == 0);
             conn.ping().expect("the server answers");
             let tokens = conn.tokens(&round.tokens_prefix()).expect("the tokens");
             let mut store = SqlStore::<Conn>::new(&self.url, PATIENCE, None);

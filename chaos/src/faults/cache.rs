@@ -16,7 +16,7 @@ use crate::backend::{Backend, ChaosConnection};
 use crate::place::Place;
 use crate::report::Line;
 use crate::schema::chaos_rows::views;
-use crate::with_connection;
+use crate::{until, with_connection};
 
 pub const FAULT: Fault = Fault {
     name: "cache",
@@ -168,11 +168,8 @@ impl Round {
             counts.min(self.reads.load(Ordering::SeqCst))
         };
         let enough = done() + more;
-        let patience = Instant::now() + Duration::from_secs(60);
-        while done() < enough && self.findings.is_empty() {
-            assert!(Instant::now() < patience, "the clients make no progress");
-            thread::sleep(Duration::from_millis(2));
-        }
+        let is_enough = || done() >= enough || !self.findings.is_empty();
+        until("the clients make progress", is_enough);
     }
 
     fn strike(&self, redis: &mut RedisServer) {

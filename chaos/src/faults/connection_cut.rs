@@ -27,7 +27,7 @@ use crate::report::Line;
 use crate::schema::chaos_rows::dsl::*;
 use crate::schema::{chaos_rows, chaos_tokens};
 use crate::sql_store::coalescer;
-use crate::{on_each_connection, with_connection};
+use crate::{on_each_connection, until, with_connection};
 
 pub const FAULT: Fault = Fault {
     name: "connection-cut",
@@ -251,12 +251,9 @@ impl<Conn: Cuttable> Judge<Conn> {
     /// Waits until the server has closed all connections through the proxy. Then it has committed or rolled back all requests.
     fn wait_for_the_server(&mut self) {
         self.coalescer = None;
-        let patience = Instant::now() + Duration::from_secs(60);
-        while self.conn.others().expect("the server answers") > 0 {
-            let is_patient = Instant::now() < patience;
-            assert!(is_patient, "connections that were cut stay open");
-            thread::sleep(Duration::from_millis(1));
-        }
+        until("connections that were cut are closed", || {
+            self.conn.others().expect("the server answers") == 0
+        });
     }
 
     /// Checks that no call had an effect after its end.
@@ -394,38 +391,36 @@ on_each_connection! {
             let conn = self;
             let key = target.key(0);
             let by_key = || update(chaos_rows.find(target.row())).set(views.eq(views + ADDED));
+            macro_rules! send {
+                ($count:expr, $send:ident) => {
+                    match keyed {
+                        false => $count.$send(conn)?,
+                        true => $count.idempotency_key(key).$send(conn)?,
+                    }
+                };
+            }
             match (call, keyed) {
-                (Call::CountByKey, false) => exactly(1, by_key().execute(conn)?),
-                (Call::CountByKey, true) => exactly(1, by_key().idempotency_key(key).execute(conn)?),
+                (Call::CountByKey, _) => exactly(1, send!(by_key(), execute)),
                 (Call::CountByFilter, _) => {
-                    let count = update(chaos_rows.filter(team.eq(target.0))).set(views.eq(views + ADDED));
-                    exactly(2, match keyed {
-                        false => count.execute(conn)?,
-                        true => count.idempotency_key(key).execute(conn)?,
-                    })
+                    let rows = chaos_rows.filter(team.eq(target.0));
+                    exactly(2, send!(update(rows).set(views.eq(views + ADDED)), execute))
                 }
                 (Call::OrInsert, _) => {
                     let row = (chaos_rows::id.eq(target.row()), views.eq(0), likes.eq(0));
-                    let count = by_key().or_insert(row);
-                    exactly(1, match keyed {
-                        false => count.execute(conn)?,
-                        true => count.idempotency_key(key).execute(conn)?,
-                    })
+                    exactly(1, send!(by_key().or_insert(row), execute))
                 }
                 (Call::Named, false) => {
                     Counter::named(target.name()).add(ADDED, conn)?;
                     Ok(())
                 }
                 (Call::Named, true) => {
-                    exactly(1, Counter::named(target.name()).idempotency_key(key).add(ADDED, conn)?)
+                    let counter = Counter::named(target.name());
+                    exactly(1, counter.idempotency_key(key).add(ADDED, conn)?)
                 }
                 (Call::GetResult, _) => {
                     let count = by_key().returning((id, views.total()));
-                    let read: (i64, i64) = match keyed {
-                        false => count.get_result(conn)?,
-                        true => count.idempotency_key(key).get_result(conn)?,
-                    };
-                    exactly((BASE + ADDED) as usize, read.1 as usize)
+                    let (_, total): (i64, i64) = send!(count, get_result);
+                    exactly((BASE + ADDED) as usize, total as usize)
                 }
                 (Call::Transaction, _) => {
                     let counted: QueryResult<usize> = retry::transaction(conn, RetryPolicy::default(), |conn| {

@@ -9,7 +9,7 @@ use std::io::{self, BufRead, BufReader};
 use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use clap::ValueEnum;
 use diesel::connection::InstrumentationEvent;
@@ -30,7 +30,7 @@ use crate::report::Line;
 use crate::round::{Crew, Process, play};
 use crate::schema::chaos_rows::dsl::*;
 use crate::workload::{Kind, everything};
-use crate::{on_each_connection, with_connection};
+use crate::{on_each_connection, until, with_connection};
 
 pub const FAULT: Fault = Fault {
     name: "fold-killed",
@@ -187,11 +187,9 @@ fn drop_under_counts<Conn: Stepping>(
         let counting = scope.spawn(|| count_until::<Conn>(place, row, &stop, &told));
         let play = |step| {
             let more = told.load(Ordering::SeqCst) + 3;
-            let patience = Instant::now() + Duration::from_secs(60);
-            while told.load(Ordering::SeqCst) < more && !counting.is_finished() {
-                assert!(Instant::now() < patience, "the counts make no progress");
-                thread::sleep(Duration::from_millis(1));
-            }
+            until("the counts make progress", || {
+                told.load(Ordering::SeqCst) >= more || counting.is_finished()
+            });
             let orders = Orders {
                 backend: place.backend,
                 url: place.url.clone(),
@@ -410,12 +408,8 @@ impl Orders {
         read.expect("a number");
         let status = process.wait().expect("a process");
         if let Ok(number) = number.trim().parse() {
-            let patience = Instant::now() + Duration::from_secs(60);
-            while conn.is_there(number) != Ok(false) {
-                let is_patient = Instant::now() < patience;
-                assert!(is_patient, "the connection of a killed process stays open");
-                thread::sleep(Duration::from_millis(1));
-            }
+            let is_gone = || conn.is_there(number) == Ok(false);
+            until("the connection of a killed process is closed", is_gone);
         }
         match (status.success(), status.code()) {
             (true, _) => Ended::Through,
