@@ -47,14 +47,20 @@ impl Place {
             Some(server) => format!("{}/chaos", server.address()),
             None => folder.path().join("chaos.db").display().to_string(),
         };
-        let place = Place {
-            backend,
-            url,
+        if let Some(server) = &server {
+            let is_mariadb = backend == Backend::Mariadb;
+            let database = if is_mariadb { "mysql" } else { "postgres" };
+            let its_own = format!("{}/{database}", server.address());
+            with_connection!(backend, Conn => {
+                let mut conn = Conn::establish(&its_own).expect("the server answers");
+                conn.batch_execute("CREATE DATABASE chaos").expect("a database");
+            });
+        }
+        Place {
             server,
             folder,
-        };
-        place.create();
-        place
+            ..Place::at(backend, url)
+        }
     }
 
     /// Creates the tables in an empty database on servers that the fault keeps by itself.
@@ -67,19 +73,6 @@ impl Place {
         };
         place.create_tables();
         place
-    }
-
-    fn create(&self) {
-        if let Some(server) = &self.server {
-            let is_mariadb = self.backend == Backend::Mariadb;
-            let database = if is_mariadb { "mysql" } else { "postgres" };
-            let url = format!("{}/{database}", server.address());
-            with_connection!(self.backend, Conn => {
-                let mut conn = Conn::establish(&url).expect("the server answers");
-                conn.batch_execute("CREATE DATABASE chaos").expect("a database");
-            });
-        }
-        self.create_tables();
     }
 
     /// Creates the clients' tables in the database at `url`.

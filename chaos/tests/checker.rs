@@ -87,19 +87,14 @@ impl World {
     /// Whether an error in this operation can be detected. Its amounts are positive, so that lost and doubled ones do not cancel out.
     fn tells(&self, operation: &Operation) -> bool {
         let adds = operation.adds();
+        // A set hides earlier errors of a row. The inserted row and the coalesced one behind the team are not set.
+        let last = ROUND.team()[2] + 2;
+        let is_set = |(counter, _): &_| matches!(counter, Counter::Views(row) if *row > last);
         let is_hit = match self.hits {
             Hits::Transactions => matches!(operation, Operation::Transaction { .. }),
-            Hits::Updates => operation.token().is_none() && self.own_rows(&adds).is_none(),
+            Hits::Updates => operation.token().is_none() && !adds.iter().any(is_set),
         };
         is_hit && !adds.is_empty() && adds.iter().all(|(_, amount)| *amount > 0)
-    }
-
-    /// Returns a row that is also set, if there is one: a set hides earlier errors.
-    fn own_rows<'a>(&self, adds: &'a [(Counter, i64)]) -> Option<&'a Counter> {
-        let team = ROUND.team();
-        let after_the_team = team.last().unwrap() + 2; // the inserted row and the coalesced one
-        let mut counters = adds.iter().map(|(counter, _)| counter);
-        counters.find(|counter| matches!(counter, Counter::Views(row) if *row > after_the_team))
     }
 
     fn apply(&mut self, operation: &Operation) {
@@ -114,10 +109,8 @@ impl World {
         }
         let is_team = matches!(operation, Operation::CountTeam { .. });
         let torn = self.strikes(Bug::TornTeam, is_team);
-        let before = adds.iter().map(|(counter, _)| self.last.get(counter));
-        let all_grew = before
-            .into_iter()
-            .all(|last| last.is_some_and(|last| *last > 0));
+        let mut before = adds.iter().map(|(counter, _)| self.last.get(counter));
+        let all_grew = before.all(|last| last.is_some_and(|last| *last > 0));
         let loses = self.strikes(Bug::LostUpdate, all_grew && self.tells(operation));
         for (counter, amount) in adds.iter().skip(usize::from(torn)) {
             let total = self.totals.entry(counter.clone()).or_default();
