@@ -10,7 +10,8 @@ use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel_sharded::prelude::*;
 use diesel_sharded::{CounterCache, ShardsTable};
-use diesel_sharded_benches::{median, series};
+use diesel_sharded_benches::measured::Measured;
+use diesel_sharded_benches::median;
 use diesel_sharded_tests::TestConnection;
 
 diesel::table! {
@@ -41,7 +42,7 @@ const PARENTS: usize = 1000;
 const SINGLE: usize = 300;
 
 macro_rules! measure {
-    ($name:literal, $connection:ty, $analyze:literal, $numbers:expr) => {{
+    ($connection:ty, $analyze:literal) => {{
         let database = <$connection>::database();
         let conn = RefCell::new(<$connection>::connect(&database));
         let run = |sql: &str| conn.borrow_mut().batch_execute(sql).unwrap_or_else(|e| panic!("{sql}: {e}"));
@@ -52,7 +53,7 @@ macro_rules! measure {
                  FOREIGN KEY (post_id) REFERENCES posts (id))"
             ));
         }
-        run(&format!("INSERT INTO posts (id) SELECT n FROM ({}) AS numbers", $numbers(PARENTS)));
+        run(&format!("INSERT INTO posts (id) SELECT n FROM ({}) AS numbers", <$connection>::numbers(PARENTS as i64)));
         ShardsTable::of(posts::table).create(&mut *conn.borrow_mut()).unwrap();
         let cache = CounterCache::of(posts::comments_count).counts(counted::post_id);
         cache.create(&mut *conn.borrow_mut()).unwrap();
@@ -60,7 +61,7 @@ macro_rules! measure {
         let insert = |table: &str| {
             run(&format!(
                 "INSERT INTO {table} SELECT n, 1 + n % {PARENTS}, 'a comment' FROM ({}) AS numbers",
-                $numbers(ROWS)
+                <$connection>::numbers(ROWS as i64)
             ));
         };
         let delete = |table: &str| run(&format!("DELETE FROM {table}"));
@@ -85,7 +86,7 @@ macro_rules! measure {
             let [counted, plain] = times.map(|times| median(times).expect("rounds") * 1e6 / rows as f64);
             println!(
                 "{:<11}{label:<30}{counted:>8.2} µs a row, {plain:>8.2} without the cache: {:.2}",
-                $name,
+                <$connection>::NAME,
                 counted / plain
             );
         };
@@ -99,12 +100,7 @@ macro_rules! measure {
 }
 
 fn main() {
-    measure!("PostgreSQL", PgConnection, "ANALYZE", series::on_postgres);
-    measure!(
-        "MariaDB",
-        MysqlConnection,
-        "ANALYZE TABLE posts",
-        series::on_mariadb
-    );
-    measure!("SQLite", SqliteConnection, "ANALYZE", series::on_sqlite);
+    measure!(PgConnection, "ANALYZE");
+    measure!(MysqlConnection, "ANALYZE TABLE posts");
+    measure!(SqliteConnection, "ANALYZE");
 }

@@ -2,13 +2,12 @@
 
 pub mod figures;
 pub mod machine;
+pub mod measured;
 pub mod names;
 pub mod pictures;
 pub mod program;
 pub mod report;
-pub mod series;
 pub mod simulated;
-pub mod synced;
 pub mod videos;
 
 use std::cmp::Ordering;

@@ -14,13 +14,12 @@ use diesel_sharded::prelude::*;
 use diesel_sharded::shard_choice::ShardChoice;
 use diesel_sharded::{ShardsTable, update};
 use diesel_sharded_benches::machine;
-use diesel_sharded_benches::median;
+use diesel_sharded_benches::measured::Measured;
 use diesel_sharded_benches::names::{
-    DEFAULT, LOCAL_DISK, MARIADB, ONE_ROW, POSTGRESQL, PROCESSES, RANDOM, STRIPED,
+    DEFAULT, LOCAL_DISK, ONE_ROW, POSTGRESQL, PROCESSES, RANDOM, STRIPED,
 };
 use diesel_sharded_benches::program::{Process, READY};
-use diesel_sharded_benches::report::{Cell, Pace, Part, Report, tenths};
-use diesel_sharded_benches::synced::Synced;
+use diesel_sharded_benches::report::{Cell, Pace, Part, Report};
 use diesel_sharded_benches::videos::dsl::views;
 use diesel_sharded_benches::videos::table as table_of_videos;
 
@@ -36,7 +35,7 @@ const COUNT: &str = "count";
 const WAYS: [&str; 4] = [ONE_ROW, RANDOM, STRIPED, DEFAULT];
 
 /// A connection type that counts.
-trait Counts: Synced {
+trait Counts: Measured {
     fn create_shards(&mut self);
 
     fn count(&mut self, way: &str) -> QueryResult<usize>;
@@ -111,9 +110,9 @@ fn count<Conn: Counts>(url: &str, way: &str) {
 }
 
 /// Returns the counts a second of one way.
-fn slice<Conn: Counts>(conn: &mut Conn, url: &str, way: &str, database: &str) -> f64 {
+fn slice<Conn: Counts>(conn: &mut Conn, url: &str, way: &str) -> f64 {
     let before = conn.total().expect("a total");
-    let arguments = [COUNT, database, url, way].map(str::to_owned);
+    let arguments = [COUNT, Conn::NAME, url, way].map(str::to_owned);
     let mut processes = Process::start(vec![arguments.to_vec(); PROCESSES_OF_A_RUN]);
     for process in &mut processes {
         process.tell("begin");
@@ -130,7 +129,8 @@ fn slice<Conn: Counts>(conn: &mut Conn, url: &str, way: &str, database: &str) ->
     in_slice as f64 / SLICE.as_secs_f64()
 }
 
-fn measure<Conn: Counts>(database: &'static str) -> Part {
+fn measure<Conn: Counts>() -> Part {
+    let database = Conn::NAME;
     let server = Conn::synced_database();
     let conn = &mut Conn::connect(&server);
     let table = "CREATE TABLE videos (id BIGINT PRIMARY KEY, views BIGINT NOT NULL)";
@@ -141,38 +141,21 @@ fn measure<Conn: Counts>(database: &'static str) -> Part {
     let mut rates = WAYS.map(|_| vec![]);
     for _ in 0..ROUNDS {
         for (way, rates) in WAYS.iter().zip(&mut rates) {
-            rates.push(tenths(slice(conn, server.url(), way, database)));
+            rates.push(slice(conn, server.url(), way));
         }
     }
     let cells = WAYS.iter().zip(rates).map(|(way, rates)| {
-        let per_second = median(rates.clone()).expect("a round");
-        println!("{database}, {way}: {per_second} ({rates:?})");
-        Cell {
-            disk: LOCAL_DISK.to_owned(),
-            keys: "one hot key".to_owned(),
-            shape: None,
-            threads: PROCESSES_OF_A_RUN * THREADS,
-            entrant: (*way).to_owned(),
-            per_second,
-            per_second_of_rounds: rates,
-            p50_us: None,
-            p95_us: None,
-            p99_us: None,
-            failed: 0,
-        }
+        println!("{database}, {way}: {rates:?}");
+        Cell::hot(LOCAL_DISK, PROCESSES_OF_A_RUN * THREADS, way, rates)
     });
+    let pace = Pace {
+        quick: false,
+        rounds: ROUNDS,
+        slice_ms: SLICE.as_millis() as u64,
+    };
     Part {
         cells: cells.collect(),
-        ..Part::new(
-            PROCESSES,
-            database,
-            machine::with::<Conn>(),
-            Pace {
-                quick: false,
-                rounds: ROUNDS,
-                slice_ms: SLICE.as_millis() as u64,
-            },
-        )
+        ..Part::new(PROCESSES, database, machine::with::<Conn>(), pace)
     }
 }
 
@@ -184,10 +167,7 @@ fn main() {
         [COUNT, _, url, way] => return count::<MysqlConnection>(url, way),
         _ => {}
     }
-    let parts = [
-        measure::<PgConnection>(POSTGRESQL),
-        measure::<MysqlConnection>(MARIADB),
-    ];
+    let parts = [measure::<PgConnection>(), measure::<MysqlConnection>()];
     if arguments.contains(&"--publish") {
         Report::publish(parts);
     }

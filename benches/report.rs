@@ -11,6 +11,8 @@ use chrono::Utc;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::median;
+
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Report {
     pub parts: Vec<Part>,
@@ -182,47 +184,58 @@ impl Report {
 
     /// A line for each cell, so that a difference can be read.
     pub fn to_json(&self) -> String {
-        let mut text = String::new();
         let value = serde_json::to_value(self).expect("numbers and texts");
-        write(&mut text, &value, 0);
-        text.push('\n');
-        text
+        in_lines(&value, 0) + "\n"
     }
 }
 
 /// The depth below which a value takes one line.
 const LINES: usize = 4;
 
-fn write(text: &mut String, value: &Value, depth: usize) {
-    let (brackets, items): (_, Vec<(String, &Value)>) = match value {
+fn in_lines(value: &Value, depth: usize) -> String {
+    let below = |name: &str, item| {
+        let indent = "  ".repeat(depth + 1);
+        format!("{indent}{name}{}", in_lines(item, depth + 1))
+    };
+    let (brackets, items): (_, Vec<_>) = match value {
         Value::Array(items) if depth < LINES => (
-            ['[', ']'],
-            items.iter().map(|item| (String::new(), item)).collect(),
+            ["[", "]"],
+            items.iter().map(|item| below("", item)).collect(),
         ),
         Value::Object(fields) if depth < LINES => {
-            let fields = fields.iter();
-            let named = fields.map(|(name, item)| (format!("\"{name}\": "), item));
-            (['{', '}'], named.collect())
+            let named = fields
+                .iter()
+                .map(|(name, item)| below(&format!("\"{name}\": "), item));
+            (["{", "}"], named.collect())
         }
-        _ => return text.push_str(&value.to_string()),
+        _ => return value.to_string(),
     };
-    text.push(brackets[0]);
-    let last = items.len();
-    for (number, (name, item)) in (1..).zip(items) {
-        text.push('\n');
-        text.push_str(&"  ".repeat(depth + 1));
-        text.push_str(&name);
-        write(text, item, depth + 1);
-        if number < last {
-            text.push(',');
-        }
-    }
-    text.push('\n');
-    text.push_str(&"  ".repeat(depth));
-    text.push(brackets[1]);
+    let (begin, end) = (brackets[0], brackets[1]);
+    let lines = match items.is_empty() {
+        true => String::new(),
+        false => format!("\n{}", items.join(",\n")),
+    };
+    format!("{begin}{lines}\n{}{end}", "  ".repeat(depth))
 }
 
 impl Cell {
+    /// The cell of an entrant on one hot row with these rates, as medians of the rounds, and no latencies.
+    pub fn hot(disk: &str, threads: usize, entrant: &str, rates: Vec<f64>) -> Self {
+        Cell {
+            disk: disk.to_owned(),
+            keys: "one hot key".to_owned(),
+            shape: None,
+            threads,
+            entrant: entrant.to_owned(),
+            per_second: median(rates.clone()).map_or(f64::NAN, tenths),
+            per_second_of_rounds: rates.into_iter().map(tenths).collect(),
+            p50_us: None,
+            p95_us: None,
+            p99_us: None,
+            failed: 0,
+        }
+    }
+
     /// The rates of the slowest and of the fastest round.
     pub fn slowest_and_fastest(&self) -> (f64, f64) {
         let rounds = || self.per_second_of_rounds.iter().copied();
@@ -248,34 +261,31 @@ impl Part {
         }
     }
 
+    /// The greatest number of threads, or of tasks.
+    pub fn most_threads(&self) -> usize {
+        let threads = self.cells.iter().map(|cell| cell.threads);
+        threads.max().unwrap_or(0)
+    }
+
     /// The cell of a contender on one hot row.
     pub fn cell(&self, disk: &str, threads: usize, entrant: &str) -> Result<&Cell, Missing> {
         let mut cells = self.cells.iter();
         let found = cells.find(|cell| {
             (cell.disk.as_str(), cell.threads, cell.entrant.as_str()) == (disk, threads, entrant)
         });
-        found.ok_or_else(|| {
-            let Part {
-                section, database, ..
-            } = self;
-            Missing(format!(
-                "{entrant}, {threads} threads, {disk} in section {section} on {database}"
-            ))
-        })
+        found.ok_or_else(|| self.lacks(&format!("{entrant}, {threads} threads, {disk}")))
     }
 
     pub fn reading(&self, read: &str, form: &str) -> Result<f64, Missing> {
         let mut readings = self.readings.iter();
         let found = readings.find(|reading| reading.read == read && reading.form == form);
-        let missing = || {
-            let Part {
-                section, database, ..
-            } = self;
-            Missing(format!(
-                "{form} of {read} in section {section} on {database}"
-            ))
-        };
+        let missing = || self.lacks(&format!("{form} of {read}"));
         Ok(found.ok_or_else(missing)?.us)
+    }
+
+    fn lacks(&self, what: &str) -> Missing {
+        let (section, database) = (&self.section, &self.database);
+        Missing(format!("{what} in section {section} on {database}"))
     }
 }
 
@@ -284,22 +294,15 @@ impl Display for Part {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{} on {}", self.section, self.database)?;
         for cell in &self.cells {
-            let latency = |us: Option<f64>| us.map_or(String::new(), |us| format!("{us} µs"));
-            let (p50, p99) = (latency(cell.p50_us), latency(cell.p99_us));
-            let Cell {
-                disk,
-                keys,
-                threads,
-                entrant,
-                per_second,
-                failed,
-                ..
-            } = cell;
-            let what = cell.shape.as_ref().unwrap_or(keys);
-            writeln!(
+            let what = cell.shape.as_ref().unwrap_or(&cell.keys);
+            let (disk, threads, entrant) = (&cell.disk, cell.threads, &cell.entrant);
+            write!(
                 f,
-                "  {what}, {disk}, {threads} threads, {entrant}: {per_second} a second, {p50} / {p99}, {failed} failed"
+                "  {what}, {disk}, {threads} threads, {entrant}: {} a second",
+                cell.per_second
             )?;
+            let [p50, p99] = [cell.p50_us, cell.p99_us].map(Option::unwrap_or_default);
+            writeln!(f, ", {p50} / {p99} µs, {} failed", cell.failed)?;
         }
         for Reading { read, form, us } in &self.readings {
             writeln!(f, "  {read}, {form}: {us} µs")?;

@@ -15,9 +15,9 @@ use clap::{Parser, value_parser};
 use diesel::prelude::*;
 use diesel::sql_types::{BigInt, Nullable};
 use diesel_sharded_benches::machine;
-use diesel_sharded_benches::names::{MARIADB, POSTGRESQL, SOAK};
+use diesel_sharded_benches::measured::Measured;
+use diesel_sharded_benches::names::SOAK;
 use diesel_sharded_benches::report::{Pace, Part, Report, Sample, Soak, tenths};
-use diesel_sharded_benches::synced::Synced;
 use diesel_sharded_web::{Config, Site, Source};
 use rand::RngExt;
 use reqwest::{Client, StatusCode};
@@ -32,34 +32,16 @@ const VIDEOS: i64 = 24;
 const INTERVAL: Duration = Duration::from_secs(10);
 const FOLD_EVERY: Duration = Duration::from_secs(10);
 
-/// A kind of request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Request {
-    Watch(i64),
-    Look(i64),
-    List,
-    Top,
-}
-
-impl Request {
-    fn draw() -> Self {
-        let mut random = rand::rng();
-        match random.random_range(0..100) {
-            0..90 => Request::Watch(HOT),
-            90..95 => Request::Watch((HOT + random.random_range(1..VIDEOS) - 1) % VIDEOS + 1),
-            95..98 => Request::Look(random.random_range(1..=VIDEOS)),
-            98 => Request::List,
-            _ => Request::Top,
-        }
-    }
-
-    fn path(self) -> String {
-        match self {
-            Request::Watch(video) => format!("/watch/{video}"),
-            Request::Look(video) => format!("/watch/{video}?from=like"), // counts no view
-            Request::List => "/".into(),
-            Request::Top => "/top".into(),
-        }
+/// The path of a request, and the views that it counts.
+fn request() -> (String, u64) {
+    let mut random = rand::rng();
+    let other = (HOT + random.random_range(1..VIDEOS) - 1) % VIDEOS + 1;
+    match random.random_range(0..100) {
+        0..90 => (format!("/watch/{HOT}"), 1),
+        90..95 => (format!("/watch/{other}"), 1),
+        95..98 => (format!("/watch/{other}?from=like"), 0),
+        98 => ("/".into(), 0),
+        _ => ("/top".into(), 0),
     }
 }
 
@@ -95,7 +77,7 @@ struct Views {
 }
 
 /// A connection type whose server is soaked.
-trait Soaked: Synced {
+trait Soaked: Measured {
     fn table(&mut self) -> Table;
 
     /// The sum of all totals.
@@ -106,9 +88,8 @@ macro_rules! soaked {
     ($connection:ty, integer: $integer:literal, table: $table:literal) => {
         impl Soaked for $connection {
             fn table(&mut self) -> Table {
-                diesel::sql_query($table)
-                    .get_result(self)
-                    .expect("the state of the table")
+                let table = diesel::sql_query($table).get_result(self);
+                table.expect("the state of the table")
             }
 
             fn views(&mut self) -> i64 {
@@ -160,8 +141,7 @@ fn soak<Conn: Soaked>(minutes: u64) -> Soak {
     let end = start + Duration::from_secs(60 * minutes);
     let mut clients = JoinSet::new();
     for _ in 0..CLIENTS {
-        let client = Client::new();
-        let work = requests(client, url.clone(), end, Arc::clone(&outcomes));
+        let work = requests(Client::new(), url.clone(), end, Arc::clone(&outcomes));
         clients.spawn_on(work, runtime.handle());
     }
     let mut samples: Vec<Sample> = vec![];
@@ -200,19 +180,19 @@ fn soak<Conn: Soaked>(minutes: u64) -> Soak {
 
 async fn requests(client: Client, url: String, end: Instant, outcomes: Arc<Mutex<Outcomes>>) {
     while Instant::now() < end {
-        let request = Request::draw();
+        let (path, views) = request();
         let begun = Instant::now();
-        let served = serve(&client, format!("{url}{}", request.path())).await;
+        let served = serve(&client, format!("{url}{path}")).await;
         let latency = begun.elapsed();
         let mut outcomes = outcomes.lock().expect("no panic");
         outcomes.requests += 1;
         match served {
             Ok(StatusCode::OK) => {
                 outcomes.latencies.push(latency);
-                outcomes.acknowledged += u64::from(matches!(request, Request::Watch(_)));
+                outcomes.acknowledged += views;
             }
             other => {
-                eprintln!("{request:?}: {other:?}");
+                eprintln!("{path}: {other:?}");
                 outcomes.failed += 1;
             }
         }
@@ -272,12 +252,12 @@ struct Options {
 fn main() {
     let options = Options::parse();
     match options.database.as_str() {
-        "postgres" => measure::<PgConnection>(POSTGRESQL, &options),
-        _ => measure::<MysqlConnection>(MARIADB, &options),
+        "postgres" => measure::<PgConnection>(&options),
+        _ => measure::<MysqlConnection>(&options),
     }
 }
 
-fn measure<Conn: Soaked>(database: &str, options: &Options) {
+fn measure<Conn: Soaked>(options: &Options) {
     let soak = soak::<Conn>(options.minutes);
     println!(
         "{} requests, {} failed; {} views acknowledged, and the totals rose by {}",
@@ -291,7 +271,7 @@ fn measure<Conn: Soaked>(database: &str, options: &Options) {
         };
         Report::publish([Part {
             soak: Some(soak),
-            ..Part::new(SOAK, database, machine::with::<Conn>(), pace)
+            ..Part::new(SOAK, Conn::NAME, machine::with::<Conn>(), pace)
         }]);
     }
 }

@@ -13,7 +13,9 @@ use diesel::dsl::{select, sql};
 use diesel::prelude::*;
 use diesel::sql_types::BigInt;
 use diesel_sharded::{ShardsTable, fold};
-use diesel_sharded_benches::{series, videos};
+use diesel_sharded_benches::measured::Measured;
+use diesel_sharded_benches::names::POSTGRESQL;
+use diesel_sharded_benches::videos;
 use diesel_sharded_tests::TestConnection;
 
 const ROWS: i64 = 1_000_000;
@@ -47,23 +49,23 @@ const ON_SQLITE: Size = Size {
 };
 
 macro_rules! measure {
-    ($name:literal, $conn:ty, $numbers:path, $size:expr) => {{
-        let (database, size) = (<$conn>::database(), $size);
+    ($conn:ty, $size:expr) => {{
+        let (database, size, name) = (<$conn>::database(), $size, <$conn>::NAME);
         let conn = &mut <$conn>::connect(&database);
         run(conn, "CREATE TABLE videos (id BIGINT NOT NULL PRIMARY KEY, views BIGINT NOT NULL DEFAULT 0)");
-        let numbers = $numbers(ROWS);
+        let numbers = <$conn>::numbers(ROWS);
         run(conn, format!("INSERT INTO videos (id) SELECT n FROM ({numbers}) AS numbers"));
         ShardsTable::of(videos::table).create(conn).expect("a table of shards");
         for (order, key) in [("ordered", "n".to_owned()), ("scattered", format!("n * {STRIDE} % {ROWS} + 1"))] {
             run(conn, "DELETE FROM videos_shards");
-            if $name == "PostgreSQL" {
+            if name == POSTGRESQL {
                 run(conn, "VACUUM FULL videos_shards");
             }
             run(conn, format!("INSERT INTO videos_shards (id, shard, views) SELECT {key}, 0, 0 FROM ({numbers}) AS numbers"));
             run(conn, size.update);
             let bytes = sql::<BigInt>(&(size.query)("videos_shards"));
             let bytes: i64 = select(bytes).get_result(conn).expect("a size");
-            println!("| {} | bytes of a shard, {order} keys | {:.0} |", $name, bytes as f64 / ROWS as f64);
+            println!("| {name} | bytes of a shard, {order} keys | {:.0} |", bytes as f64 / ROWS as f64);
         }
         for (part, label) in [(10, "a tenth"), (100, "a hundredth"), (0, "none")] {
             if part > 0 {
@@ -75,8 +77,8 @@ macro_rules! measure {
             let time = begin.elapsed().as_secs_f64();
             let rate = folded.parents as f64 / time;
             println!(
-                "| {} | a pass after counts on {label}: {} rows folded | {time:.2} s, {rate:.0} rows a second |",
-                $name, folded.parents
+                "| {name} | a pass after counts on {label}: {} rows folded | {time:.2} s, {rate:.0} rows a second |",
+                folded.parents
             );
         }
     }};
@@ -90,12 +92,7 @@ fn run<Conn: SimpleConnection>(conn: &mut Conn, statement: impl Display) {
 
 fn main() {
     println!("| database | {ROWS} rows with a shard each | |\n|---|---|---|");
-    measure!(
-        "PostgreSQL",
-        PgConnection,
-        series::on_postgres,
-        ON_POSTGRESQL
-    );
-    measure!("MariaDB", MysqlConnection, series::on_mariadb, ON_MARIADB);
-    measure!("SQLite", SqliteConnection, series::on_sqlite, ON_SQLITE);
+    measure!(PgConnection, ON_POSTGRESQL);
+    measure!(MysqlConnection, ON_MARIADB);
+    measure!(SqliteConnection, ON_SQLITE);
 }

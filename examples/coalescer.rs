@@ -9,23 +9,20 @@
 //! Without `DATABASE_URL` it runs on a SQLite file in the temporary folder. (In a debug build both are slower than they
 //! would be.) It drops its own tables at the end, and the library's too if it created them.
 
-#[path = "support/library_tables.rs"]
-mod library_tables;
 mod support;
 
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel::r2d2::{ConnectionManager, CustomizeConnection, Pool};
 use diesel_sharded::coalescer::Coalescer;
-use diesel_sharded::{Counter, RowCounter, ShardedField, ShardsTable, update};
-use library_tables::with_library_tables;
-use support::{AnyConnection, Result, connect, join};
+use diesel_sharded::{RowCounter, ShardedField, ShardsTable, update};
+use support::{AnyConnection, Result, connect, in_threads, with_library_tables};
 
-const THREADS: usize = 64;
-const VIEWS: usize = 50;
+const THREADS: i64 = 64;
+const VIEWS: i64 = 50;
 
 mod schema {
     diesel::table! {
@@ -36,11 +33,10 @@ mod schema {
     }
 }
 
-use schema::demo_hot_videos;
 use schema::demo_hot_videos::dsl::{demo_hot_videos as videos, id, views};
 
 #[derive(ShardedField)]
-#[diesel(table_name = demo_hot_videos)]
+#[diesel(table_name = schema::demo_hot_videos)]
 #[expect(dead_code, reason = "the derive reads the fields' types")]
 struct Video {
     id: i64,
@@ -62,7 +58,7 @@ fn main() -> Result<ExitCode> {
 
 fn count(url: &str, conn: &mut AnyConnection) -> Result<bool> {
     println!("{THREADS} threads count {VIEWS} views of one video each, and wait for every commit");
-    let one_by_one = by_all(|| {
+    by_all("one by one", || {
         let conn = &mut connect(url)?;
         for _ in 0..VIEWS {
             update(videos.find(7))
@@ -71,54 +67,32 @@ fn count(url: &str, conn: &mut AnyConnection) -> Result<bool> {
         }
         Ok(())
     })?;
-    print_speed("one by one", one_by_one);
 
     let pool = Pool::builder()
         .max_size(2)
         .connection_customizer(Box::new(Settings))
         .build(ConnectionManager::<AnyConnection>::new(url))?;
     let coalescer = Coalescer::new(pool)?;
-    let together = by_all(|| {
+    by_all("coalesced", || {
         let views_of_7 = RowCounter::of(views, 7);
         for _ in 0..VIEWS {
             coalescer.add(&views_of_7, 1)?;
-            coalescer.add_later(&Counter::named("demo visits"), 1)?; // nobody waits for this one
         }
         Ok(())
     })?;
-    print_speed("coalesced", together);
-    coalescer.flush()?;
-    let stats = coalescer.stats();
-    println!(
-        "{} transactions were enough for the {} counts of the second round",
-        stats.flushes, stats.flushed_callers
-    );
+    let (transactions, counts) = (coalescer.stats().flushes, THREADS * VIEWS);
+    println!("{transactions} transactions were enough for the {counts} counts of the second round");
     coalescer.close()?;
-
-    let total = RowCounter::of(views, 7).get(conn)?;
-    let visits = Counter::named("demo visits");
-    let all_right = total == Some((2 * THREADS * VIEWS) as i64)
-        && visits.get(conn)? == (THREADS * VIEWS) as i64;
-    visits.delete(conn)?;
-    if all_right {
-        println!("nothing was lost");
-    }
-    Ok(all_right)
+    Ok(RowCounter::of(views, 7).get(conn)? == Some(2 * counts))
 }
 
-/// How long all threads take to do `work` at once.
-fn by_all(work: impl Fn() -> Result<()> + Sync) -> Result<Duration> {
+/// Prints how fast all threads do `work` at once.
+fn by_all(how: &str, work: impl Fn() -> Result<()> + Sync) -> Result<()> {
     let start = Instant::now();
-    std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(&work)).collect();
-        threads.into_iter().try_for_each(join)
-    })?;
-    Ok(start.elapsed())
-}
-
-fn print_speed(how: &str, time: Duration) {
-    let speed = (THREADS * VIEWS) as f64 / time.as_secs_f64();
+    in_threads(THREADS, |_| work())?;
+    let speed = (THREADS * VIEWS) as f64 / start.elapsed().as_secs_f64();
     println!("  {how:<12} {speed:>8.0} views a second");
+    Ok(())
 }
 
 /// The settings that `support::connect` makes on SQLite, for the pool's connections.

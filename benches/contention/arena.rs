@@ -9,9 +9,10 @@ use diesel::r2d2::ManageConnection;
 use diesel::sql_types::BigInt;
 use diesel_migrations::MigrationHarness;
 use diesel_sharded::{MIGRATIONS, ShardsTable};
+use diesel_sharded_benches::measured::Measured;
+use diesel_sharded_benches::names;
 use diesel_sharded_benches::report::Upkeep;
-use diesel_sharded_benches::{names, series};
-use diesel_sharded_tests::{Database, Server, TestConnection};
+use diesel_sharded_tests::Database;
 
 use crate::schema::{self, EVENTS, PLAIN, ROWS, SHARDED, SLOTS, SLOTTED, for_each_sharded};
 
@@ -46,7 +47,10 @@ pub struct Stage<Conn> {
 impl<Conn: Arena> Stage<Conn> {
     pub fn new(disk: Disk) -> Self {
         let stage: Stage<Conn> = Stage {
-            database: Arc::new(Conn::database_on(disk)),
+            database: Arc::new(match disk {
+                Disk::Free => Conn::database(),
+                Disk::Local | Disk::Slow => Conn::synced_database(),
+            }),
             disk,
             connection: PhantomData,
         };
@@ -94,8 +98,7 @@ impl<Conn> Clone for Stage<Conn> {
 }
 
 /// A connection type whose database is measured.
-pub trait Arena: TestConnection + Send + 'static {
-    const NAME: &'static str;
+pub trait Arena: Measured + Send + 'static {
     /// The type of a key that the database generates.
     const SERIAL: &'static str;
     /// The SQL type to which a sum is cast, so that it is read as a 64-bit integer.
@@ -111,16 +114,8 @@ pub trait Arena: TestConnection + Send + 'static {
     /// The disks that its commits can wait for.
     const DISKS: &'static [Disk];
 
-    /// Creates an empty database whose commits can wait for `disk`.
-    fn database_on(_disk: Disk) -> Database {
-        Self::database()
-    }
-
     /// Makes this connection's commits wait for `disk`; on MariaDB, all commits of the server.
     fn wait_for(&mut self, disk: Disk);
-
-    /// A query that returns the numbers 1 to `n` in a column `n`.
-    fn numbers(n: i64) -> String;
 
     /// Evaluates an integer expression.
     fn integer(&mut self, expression: &str) -> i64;
@@ -212,7 +207,6 @@ macro_rules! arena {
 }
 
 arena!(PgConnection {
-    const NAME: &'static str = names::POSTGRESQL;
     const SERIAL: &'static str = "BIGSERIAL PRIMARY KEY";
     const INTEGER: &'static str = "bigint";
     const EMPTY: &'static str = "TRUNCATE TABLE";
@@ -220,13 +214,6 @@ arena!(PgConnection {
 
     const SHARDS_OPTIONS: &'static str = " WITH (fillfactor = 90)";
     const DISKS: &'static [Disk] = &[Disk::Local, Disk::Slow];
-
-    fn database_on(disk: Disk) -> Database {
-        match disk {
-            Disk::Free => Self::database(),
-            Disk::Local | Disk::Slow => Database::on_server(Server::SyncedPostgres),
-        }
-    }
 
     fn upkeep(&mut self) -> Option<Upkeep> {
         let version = self.integer("current_setting('server_version_num')");
@@ -245,14 +232,9 @@ arena!(PgConnection {
             self.run("SET commit_delay = 1000; SET commit_siblings = 0");
         }
     }
-
-    fn numbers(n: i64) -> String {
-        series::on_postgres(n)
-    }
 });
 
 arena!(MysqlConnection {
-    const NAME: &'static str = names::MARIADB;
     const SERIAL: &'static str = "BIGINT AUTO_INCREMENT PRIMARY KEY";
     const INTEGER: &'static str = "SIGNED";
     const EMPTY: &'static str = "TRUNCATE TABLE";
@@ -265,14 +247,9 @@ arena!(MysqlConnection {
         let flush = u8::from(disk == Disk::Local);
         self.run(&format!("SET GLOBAL innodb_flush_log_at_trx_commit = {flush}"));
     }
-
-    fn numbers(n: i64) -> String {
-        series::on_mariadb(n)
-    }
 });
 
 arena!(SqliteConnection {
-    const NAME: &'static str = names::SQLITE;
     const SERIAL: &'static str = "INTEGER PRIMARY KEY";
     const INTEGER: &'static str = "INTEGER";
     const EMPTY: &'static str = "DELETE FROM";
@@ -285,9 +262,5 @@ arena!(SqliteConnection {
         if disk == Disk::Local {
             self.run("PRAGMA synchronous = FULL");
         }
-    }
-
-    fn numbers(n: i64) -> String {
-        series::on_sqlite(n)
     }
 });

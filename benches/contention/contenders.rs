@@ -1,10 +1,10 @@
 //! The contenders: this crate, and the alternatives that a team would use instead of it.
 
-use diesel::connection::LoadConnection;
+use std::error::Error;
+
 use diesel::dsl::DuplicatedKeys;
 use diesel::prelude::*;
 use diesel::r2d2::Pool;
-use diesel_sharded::backend::BackendOf;
 use diesel_sharded::coalescer::Coalescer;
 use diesel_sharded::shard_choice::ShardChoice;
 use diesel_sharded::{RowCounter, update};
@@ -12,7 +12,6 @@ use diesel_sharded_benches::names::*;
 use rand::RngExt;
 
 use crate::arena::{Arena, Stage};
-use crate::contender::{Contender, Counting, Outcome, total_of, total_of_shards};
 use crate::prepared::{
     InsertEvent, Prepared, UpdateRow, UpdateSlot, UpsertSlot, UpsertSlotOnMysql,
 };
@@ -20,87 +19,84 @@ use crate::schema::{
     SLOTS, adaptive, buffered, coalesced, events, one_row, random_128, slots, striped,
     written_behind, written_behind_logged,
 };
-use crate::write_behind::{Redis, WriteBehind};
+use crate::write_behind::{Redis, write_behind};
 
-/// A contender that runs one or more statements on the thread's connection.
-struct OnConnection<Conn> {
-    name: &'static str,
-    total: String,
-    count: fn(&mut Conn, i64) -> QueryResult<usize>,
+pub type Outcome<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
+
+/// The function that a thread calls to count once on one row.
+pub type Counting<Conn> = Box<dyn FnMut(&mut Conn, i64) -> Outcome>;
+
+/// One way to count.
+pub struct Contender<Conn> {
+    pub name: &'static str,
+    /// The SQL expression of the total so far.
+    pub total: String,
+    /// The rows that each count adds one to.
+    pub rows: i64,
+    /// Whether a count is in the database only after the end of the background work, which then belongs to the time of the counts.
+    pub is_buffered: bool,
+    /// Returns one thread's function, and connects to servers other than the database if it needs any.
+    pub counting: Box<dyn Fn() -> Outcome<Counting<Conn>> + Send + Sync>,
+    /// Starts the background work. Returns the function that waits until all counts are in the database, and ends it.
+    pub begin: Box<dyn Fn() -> Box<dyn FnOnce()> + Send + Sync>,
 }
 
-impl<Conn> Contender<Conn> for OnConnection<Conn> {
-    fn name(&self) -> &'static str {
-        self.name
-    }
-
-    fn total(&self) -> String {
-        self.total.clone()
-    }
-
-    fn counting(&self) -> Outcome<Counting<'_, Conn>> {
-        Ok(Box::new(|conn, key| match (self.count)(conn, key)? {
-            0 => Err("it counted no row".into()),
-            _ => Ok(()), // MySQL reports 2 rows when an upsert updates one
-        }))
-    }
-}
-
-/// A contender that counts through a coalescer, which has its own connections.
-struct Coalescing<Conn: LoadConnection + 'static> {
-    name: &'static str,
-    total: String,
-    coalescer: Coalescer<Conn>,
-    is_buffered: bool,
-    count: fn(&Coalescer<Conn>, i64) -> Result<usize, diesel_sharded::Error>,
-}
-
-impl<Conn: LoadConnection<Backend: BackendOf<Conn>>> Contender<Conn> for Coalescing<Conn> {
-    fn name(&self) -> &'static str {
-        self.name
-    }
-
-    fn total(&self) -> String {
-        self.total.clone()
-    }
-
-    fn counting(&self) -> Outcome<Counting<'_, Conn>> {
-        Ok(Box::new(|_, key| {
-            match (self.count)(&self.coalescer, key)? {
+impl<Conn> Contender<Conn> {
+    /// Counts by `count`, which returns the number of rows, and has no background work.
+    pub fn new(
+        name: &'static str,
+        total: String,
+        count: impl Fn(&mut Conn, i64) -> Outcome<usize> + Clone + Send + Sync + 'static,
+    ) -> Self {
+        let counting = move || {
+            let count = count.clone();
+            Box::new(move |conn: &mut Conn, key| match count(conn, key)? {
                 0 => Err("it counted no row".into()),
-                _ => Ok(()),
-            }
-        }))
+                _ => Ok(()), // MySQL reports 2 rows when an upsert updates one
+            }) as Counting<Conn>
+        };
+        Contender {
+            name,
+            total,
+            rows: 1,
+            is_buffered: false,
+            counting: Box::new(move || Ok(counting())),
+            begin: Box::new(|| Box::new(|| ())),
+        }
     }
+}
 
-    fn is_buffered(&self) -> bool {
-        self.is_buffered
-    }
+/// The SQL expression of the sum of all counts in a column of a table.
+pub fn total_of(table: &str, column: &str) -> String {
+    format!("(SELECT COALESCE(SUM({column}), 0) FROM {table})")
+}
 
-    fn settle(&self) {
-        self.coalescer
-            .flush()
-            .expect("all that was counted can be committed");
-    }
+/// The SQL expression of the sum of all counts in a table and its shards.
+pub fn total_of_shards(table: &str) -> String {
+    let shards = format!("{table}_shards");
+    format!(
+        "({} + {})",
+        total_of(table, "views"),
+        total_of(&shards, "views")
+    )
 }
 
 /// A connection type with its contenders.
 pub trait Contenders: Arena {
     /// The contenders whose counts commit by themselves.
-    fn alone(stage: &Stage<Self>, redis: &Redis) -> Vec<Box<dyn Contender<Self>>>;
+    fn alone(stage: &Stage<Self>, redis: &Redis) -> Vec<Contender<Self>>;
 }
 
 macro_rules! contenders {
     ($connection:ty, on_conflict: $on_conflict:expr, upsert: $upsert:ident) => {
         impl Contenders for $connection {
-            fn alone(stage: &Stage<Self>, redis: &Redis) -> Vec<Box<dyn Contender<Self>>> {
+            fn alone(stage: &Stage<Self>, redis: &Redis) -> Vec<Contender<Self>> {
                 type Conn = $connection;
-                type Count = fn(&mut Conn, i64) -> QueryResult<usize>;
-                macro_rules! write_behind {
+                macro_rules! behind {
                     ($name:expr, $redis:expr, $table:ident) => {
-                        WriteBehind::new(
+                        write_behind(
                             $name,
-                            stringify!($table),
+                            total_of(stringify!($table), "views"),
                             $redis,
                             stage.clone(),
                             |conn: &mut Conn, key, n| {
@@ -111,46 +107,44 @@ macro_rules! contenders {
                         )
                     };
                 }
-                let write_behind = write_behind!(WRITE_BEHIND, &redis.in_memory(), written_behind);
-                let logged =
-                    write_behind!(WRITE_BEHIND_LOGGED, &redis.logged(), written_behind_logged);
                 let pool = Pool::builder()
                     .max_size(2)
                     .build(stage.clone())
                     .expect("a connection");
-                let coalescer = || {
-                    // The check of the total ends the run after a loss; this prints the reason.
-                    let builder =
-                        Coalescer::builder(pool.clone()).on_loss(|loss| eprintln!("{loss:?}"));
-                    builder.build().expect("a coalescer")
-                };
-                let acknowledged: Coalescing<Conn> = Coalescing {
-                    name: COALESCED,
-                    total: total_of_shards("coalesced"),
-                    coalescer: coalescer(),
-                    is_buffered: false,
-                    count: |coalescer, key| {
-                        coalescer.add(&RowCounter::of(coalesced::views, key), 1)
-                    },
-                };
-                let later: Coalescing<Conn> = Coalescing {
-                    name: BUFFERED,
-                    total: total_of_shards("buffered"),
-                    coalescer: coalescer(),
-                    is_buffered: true,
-                    count: |coalescer, key| {
-                        coalescer.add_later(&RowCounter::of(buffered::views, key), 1)?;
-                        Ok(1)
-                    },
-                };
-                let statement = |name, total, count: Count| -> Box<dyn Contender<Conn>> {
-                    Box::new(OnConnection { name, total, count })
-                };
-                let sum =
-                    |column, table| format!("(SELECT COALESCE(SUM({column}), 0) FROM {table})");
+                macro_rules! coalescing {
+                    ($name:expr, $table:ident, $is_buffered:literal, $count:expr) => {{
+                        // The check of the total ends the run after a loss; this prints the reason.
+                        let builder =
+                            Coalescer::builder(pool.clone()).on_loss(|loss| eprintln!("{loss:?}"));
+                        let coalescer = builder.build().expect("a coalescer");
+                        let flushed = coalescer.clone();
+                        let total = total_of_shards(stringify!($table));
+                        Contender {
+                            is_buffered: $is_buffered,
+                            begin: Box::new(move || {
+                                let flushed = flushed.clone();
+                                Box::new(move || {
+                                    flushed
+                                        .flush()
+                                        .expect("all that was counted can be committed")
+                                })
+                            }),
+                            ..Contender::new($name, total, move |_, key| {
+                                let count: fn(&Coalescer<Conn>, _) -> _ = $count;
+                                Ok(count(&coalescer, RowCounter::of($table::views, key))?)
+                            })
+                        }
+                    }};
+                }
+                macro_rules! statement {
+                    ($name:expr, $total:expr, $count:expr) => {{
+                        let count: fn(&mut Conn, i64) -> QueryResult<usize> = $count;
+                        Contender::new($name, $total, move |conn, key| Ok(count(conn, key)?))
+                    }};
+                }
                 macro_rules! sharded {
                     ($name:expr, $table:ident, $choice:expr) => {
-                        statement($name, total_of_shards(stringify!($table)), |conn, key| {
+                        statement!($name, total_of_shards(stringify!($table)), |conn, key| {
                             update($table::table.find(key))
                                 .set($table::views.eq($table::views + 1))
                                 .shard_choice($choice)
@@ -159,29 +153,32 @@ macro_rules! contenders {
                     };
                 }
                 vec![
-                    Box::new(write_behind),
-                    Box::new(logged),
-                    Box::new(acknowledged),
-                    Box::new(later),
-                    statement(ONE_ROW, total_of("one_row"), |conn, key| {
+                    behind!(WRITE_BEHIND, &redis.in_memory, written_behind),
+                    behind!(WRITE_BEHIND_LOGGED, &redis.logged, written_behind_logged),
+                    coalescing!(COALESCED, coalesced, false, |coalescer, counter| coalescer
+                        .add(&counter, 1)),
+                    coalescing!(BUFFERED, buffered, true, |coalescer, counter| coalescer
+                        .add_later(&counter, 1)
+                        .map(|()| 1)),
+                    statement!(ONE_ROW, total_of("one_row", "views"), |conn, key| {
                         diesel::update(one_row::table.find(key))
                             .set(one_row::views.eq(one_row::views + 1))
                             .execute(conn)
                     }),
-                    statement(PREPARED, total_of("prepared_row"), |conn, key| {
+                    statement!(PREPARED, total_of("prepared_row", "views"), |conn, key| {
                         Prepared::<UpdateRow>::new([key]).execute(conn)
                     }),
-                    statement(APPEND_ONLY, sum("n", "events"), |conn, key| {
+                    statement!(APPEND_ONLY, total_of("events", "n"), |conn, key| {
                         diesel::insert_into(events::table)
                             .values((events::video_id.eq(key), events::n.eq(1)))
                             .execute(conn)
                     }),
-                    statement(
+                    statement!(
                         APPEND_ONLY_PREPARED,
-                        sum("n", "prepared_events"),
-                        |conn, key| Prepared::<InsertEvent>::new([key]).execute(conn),
+                        total_of("prepared_events", "n"),
+                        |conn, key| { Prepared::<InsertEvent>::new([key]).execute(conn) }
                     ),
-                    statement(SLOTTED, sum("count", "slots"), |conn, key| {
+                    statement!(SLOTTED, total_of("slots", "count"), |conn, key| {
                         let slot = rand::rng().random_range(0..SLOTS) as i32;
                         diesel::insert_into(slots::table)
                             .values((
@@ -194,16 +191,16 @@ macro_rules! contenders {
                             .set(slots::count.eq(slots::count + 1))
                             .execute(conn)
                     }),
-                    statement(
+                    statement!(
                         SLOTTED_PREPARED,
-                        sum("count", "prepared_slots"),
+                        total_of("prepared_slots", "count"),
                         |conn, key| {
                             let slot = [key, rand::rng().random_range(0..SLOTS)];
                             match Prepared::<UpdateSlot, 2>::new(slot).execute(conn)? {
                                 0 => Prepared::<$upsert, 2>::new(slot).execute(conn),
                                 counted => Ok(counted),
                             }
-                        },
+                        }
                     ),
                     sharded!(RANDOM, random_128, ShardChoice::Random),
                     sharded!(STRIPED, striped, ShardChoice::Striped),

@@ -10,7 +10,7 @@ use indicatif::ProgressBar;
 use rand::RngExt;
 
 use crate::arena::{Arena, Stage};
-use crate::contender::{Contender, Counting};
+use crate::contenders::{Contender, Counting};
 use crate::schema::ROWS;
 
 /// Which rows are counted.
@@ -92,7 +92,7 @@ pub fn measure<Conn: Arena>(
     stage: &Stage<Conn>,
     scene: Scene,
     pace: Pace,
-    entrants: &[&dyn Contender<Conn>],
+    entrants: &[&Contender<Conn>],
     bar: &ProgressBar,
 ) -> Vec<Cell> {
     let conn = &mut stage.connect();
@@ -117,7 +117,7 @@ pub fn measure<Conn: Arena>(
             let (turns, gate, end, counted) = (&turns, &gate, &end, &counted);
             scope.spawn(move || {
                 let mut keys = scene.keys.sampler();
-                let ways = entrants.iter().map(|entrant| entrant.counting());
+                let ways = entrants.iter().map(|entrant| (entrant.counting)());
                 let mut ways: Vec<_> = ways.collect();
                 for &(entrant, _) in turns {
                     gate.wait();
@@ -133,31 +133,30 @@ pub fn measure<Conn: Arena>(
         }
         for (turn, &(entrant, duration)) in turns.iter().enumerate() {
             let contender = entrants[entrant];
-            let name = contender.name();
+            let name = contender.name;
             let scene_name = scene.shape.unwrap_or(scene.keys.name());
+            let (database, threads) = (Conn::NAME, scene.threads);
             bar.set_message(format!(
-                "{}, {scene_name}, {} threads: {name}",
-                Conn::NAME,
-                scene.threads
+                "{database}, {scene_name}, {threads} threads: {name}"
             ));
-            let before = conn.integer(&contender.total());
-            contender.begin();
+            let before = conn.integer(&contender.total);
+            let settle = (contender.begin)();
             let begun = Instant::now();
             *end.lock().expect("no panic") = begun + duration;
             gate.wait();
             gate.wait();
-            contender.settle();
+            settle();
             let settled = begun.elapsed();
             let slice = Slice::of(duration, counted.lock().expect("no panic").drain(..));
-            let slice = match contender.is_buffered() {
+            let slice = match contender.is_buffered {
                 true => slice.within(settled),
                 false => slice,
             };
+            let rose_by = conn.integer(&contender.total) - before;
+            let counted = slice.succeeded as i64 * contender.rows;
             assert_eq!(
-                conn.integer(&contender.total()) - before,
-                slice.succeeded as i64 * contender.rows(),
-                "lost or doubled counts: {name}, {}, {scene:?}",
-                Conn::NAME
+                rose_by, counted,
+                "lost or doubled counts: {name}, {database}, {scene:?}"
             );
             if turn >= entrants.len() {
                 slices[entrant].push(slice); // the first round only warms up
@@ -165,14 +164,13 @@ pub fn measure<Conn: Arena>(
         }
     });
     let cells = entrants.iter().zip(slices);
-    cells
-        .map(|(entrant, slices)| cell(scene, stage, entrant.name(), &slices))
-        .collect()
+    let cells = cells.map(|(entrant, slices)| cell(scene, stage, entrant.name, &slices));
+    cells.collect()
 }
 
 fn count_until<Conn>(
     end: Instant,
-    count: &mut Counting<'_, Conn>,
+    count: &mut Counting<Conn>,
     conn: &mut Conn,
     keys: &mut dyn FnMut() -> i64,
 ) -> Counted {
@@ -238,25 +236,18 @@ pub fn cell<Conn: Arena>(
 ) -> Cell {
     let rates: Vec<f64> = slices.iter().map(|slice| slice.rate).collect();
     let [p50, p95, p99] = [0, 1, 2].map(|percentile| {
-        let known = slices
-            .iter()
-            .map(|slice| Some(slice.latencies[percentile]?.as_secs_f64() * 1e6));
-        known
-            .collect::<Option<Vec<_>>>()
-            .and_then(median)
-            .map(tenths)
+        let known = slices.iter().map(|slice| slice.latencies[percentile]);
+        let known = known.map(|latency| Some(latency?.as_secs_f64() * 1e6));
+        let known: Option<Vec<_>> = known.collect();
+        known.and_then(median).map(tenths)
     });
     Cell {
-        disk: stage.disk.name().to_owned(),
         keys: scene.keys.name().to_owned(),
         shape: scene.shape.map(str::to_owned),
-        threads: scene.threads,
-        entrant: entrant.to_owned(),
-        per_second: median(rates.clone()).map_or(f64::NAN, tenths),
-        per_second_of_rounds: rates.into_iter().map(tenths).collect(),
         p50_us: p50,
         p95_us: p95,
         p99_us: p99,
         failed: slices.iter().map(|slice| slice.failed).sum(),
+        ..Cell::hot(stage.disk.name(), scene.threads, entrant, rates)
     }
 }

@@ -7,7 +7,6 @@
 //! `UPDATE_FIGURES=1 cargo test -p diesel_sharded_benches --test figures` writes them anew.
 
 mod arena;
-mod contender;
 mod contenders;
 mod load;
 mod prepared;
@@ -29,8 +28,7 @@ use diesel_sharded_benches::report::{self, Part, Report, Upkeep};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::arena::{Arena, Disk, Stage};
-use crate::contender::Contender;
-use crate::contenders::Contenders;
+use crate::contenders::{Contender, Contenders};
 use crate::load::{Keys, Pace, Scene};
 use crate::reads::{Extent, Reads};
 use crate::schema::ROWS;
@@ -92,10 +90,9 @@ impl Options {
     }
 
     fn pace(&self) -> Pace {
-        let (rounds, slice, warm_up) = if self.quick {
-            (1, 40, 15)
-        } else {
-            (3, 150, 50)
+        let (rounds, slice, warm_up) = match self.quick {
+            true => (1, 40, 15),
+            false => (3, 150, 50),
         };
         Pace {
             rounds: self.rounds.unwrap_or(rounds),
@@ -148,26 +145,14 @@ impl Run {
         });
         self.section::<Conn>(SHAPES, pace, Run::shapes::<Conn>);
         self.section::<Conn>(KEYS, pace, Run::keys::<Conn>);
-        let extent = |quick, full| match self.options.quick {
-            true => Extent {
-                parents: quick,
-                rounds: 3,
-            },
-            false => full,
-        };
+        let is_quick = self.options.quick;
         self.section::<Conn>(READS, pace, |run, part| {
-            let full = Extent {
-                parents: 100_000,
-                rounds: 7,
-            };
-            part.readings = reads::measure::<Conn>(extent(2_000, full), &run.bar);
+            let (parents, rounds) = if is_quick { (2_000, 3) } else { (100_000, 7) };
+            part.readings = reads::measure::<Conn>(Extent { parents, rounds }, &run.bar);
         });
         self.section::<Conn>(TOP, pace, |run, part| {
-            let full = Extent {
-                parents: ranked_rows(false),
-                rounds: 11,
-            };
-            part.readings = top::measure::<Conn>(extent(ranked_rows(true), full), &run.bar);
+            let (parents, rounds) = (ranked_rows(is_quick), if is_quick { 3 } else { 11 });
+            part.readings = top::measure::<Conn>(Extent { parents, rounds }, &run.bar);
         });
         if Conn::NAME == POSTGRESQL {
             self.section::<PgConnection>(SNAPSHOT, pace, Run::snapshot);
@@ -226,15 +211,11 @@ impl Run {
     fn keys<Conn: Contenders>(&self, part: &mut Part) {
         let stage = Stage::<Conn>::new(Disk::Free);
         stage.connect().create_all_shards(ROWS);
-        let keys = Keys::Uniform;
-        self.alone(
-            &stage,
-            [Scene {
-                keys,
-                ..Scene::hot(32)
-            }],
-            part,
-        );
+        let scene = Scene {
+            keys: Keys::Uniform,
+            ..Scene::hot(32)
+        };
+        self.alone(&stage, [scene], part);
     }
 
     /// Measures the contenders whose counts commit by themselves.
@@ -246,9 +227,8 @@ impl Run {
     ) {
         let contenders = Conn::alone(stage, &self.redis);
         let is_slow = (stage.disk, Conn::NAME) == (Disk::Local, SQLITE);
-        let fits = |name| !is_slow || ON_SYNCED_SQLITE.contains(&name);
-        let contenders = contenders.iter().filter(|contender| fits(contender.name()));
-        let contenders: Vec<_> = contenders.map(Box::as_ref).collect();
+        let fits = |one: &&Contender<Conn>| !is_slow || ON_SYNCED_SQLITE.contains(&one.name);
+        let contenders: Vec<_> = contenders.iter().filter(fits).collect();
         for scene in scenes {
             let cells = load::measure(stage, scene, self.options.pace(), &contenders, &self.bar);
             part.cells.extend(cells);
@@ -262,7 +242,7 @@ impl Run {
             _ => self.options.threads(&[1, 16], &[1, 16, 32]),
         };
         for (shape, ways) in Conn::shapes() {
-            let ways: Vec<_> = ways.iter().map(|way| way as &dyn Contender<Conn>).collect();
+            let ways: Vec<_> = ways.iter().collect();
             for &threads in threads {
                 stage.connect().create_links();
                 let scene = Scene {
@@ -287,8 +267,8 @@ impl Run {
     fn long<Conn: Contenders>(&self, part: &mut Part) {
         let stage = Stage::<Conn>::new(Disk::Local);
         let all = Conn::alone(&stage, &self.redis);
-        let chosen = all.iter().filter(|one| FOR_LONG.contains(&one.name()));
-        let chosen: Vec<_> = chosen.map(Box::as_ref).collect();
+        let chosen = all.iter().filter(|one| FOR_LONG.contains(&one.name));
+        let chosen: Vec<_> = chosen.collect();
         let mut conn = stage.connect();
         let before = conn.upkeep();
         let pace = self.options.long_pace();

@@ -2,14 +2,17 @@
 //!
 //! Each scene has new tables with 1000 links. The threads count on one of them, or on the ten links of one owner.
 
+use std::sync::Arc;
+
 use diesel::prelude::*;
 use diesel::result::{DatabaseErrorKind, Error as DieselError};
 use diesel_sharded::retry::{self, RetryPolicy};
 use diesel_sharded::{ShardedField, ShardsTable};
+use diesel_sharded_benches::measured::Measured;
 use diesel_sharded_benches::names::{DEFAULT, ONE_ROW};
 
 use crate::arena::Arena;
-use crate::contender::{Contender, Counting, Outcome};
+use crate::contenders::Contender;
 use crate::schema::{ROWS, comments};
 
 /// The shapes: each with its name, and the rows that one update counts.
@@ -70,36 +73,7 @@ struct Link {
 }
 
 /// The function that runs one update and returns the number of rows.
-type Count<Conn> = Box<dyn Fn(&mut Conn) -> QueryResult<usize> + Send + Sync>;
-
-/// A contender's way to run the update of one shape: it counts the same rows each time.
-pub struct Way<Conn> {
-    name: &'static str,
-    total: &'static str,
-    rows: i64,
-    count: Count<Conn>,
-}
-
-impl<Conn> Contender<Conn> for Way<Conn> {
-    fn name(&self) -> &'static str {
-        self.name
-    }
-
-    fn total(&self) -> String {
-        self.total.to_owned()
-    }
-
-    fn rows(&self) -> i64 {
-        self.rows
-    }
-
-    fn counting(&self) -> Outcome<Counting<'_, Conn>> {
-        Ok(Box::new(|conn, _| match (self.count)(conn)? {
-            rows if rows as i64 == self.rows => Ok(()),
-            rows => Err(format!("it counted {rows} rows").into()),
-        }))
-    }
-}
+type Count<Conn> = Arc<dyn Fn(&mut Conn) -> QueryResult<usize> + Send + Sync>;
 
 /// A connection type that runs every shape.
 pub trait Shapes: Arena {
@@ -107,7 +81,7 @@ pub trait Shapes: Arena {
     fn create_links(&mut self);
 
     /// Each shape, and Diesel's way and this crate's to run it.
-    fn shapes() -> Vec<(&'static str, [Way<Self>; 2])>;
+    fn shapes() -> Vec<(&'static str, [Contender<Self>; 2])>;
 }
 
 /// The update of `$rows` by `$update`, Diesel's function or this crate's.
@@ -142,10 +116,10 @@ macro_rules! load {
 /// Two statements are held together by a transaction.
 macro_rules! together {
     (returned, $transaction:ident, $statements:expr) => {
-        Box::new($statements)
+        Arc::new($statements)
     };
     (selected, $transaction:ident, $statements:expr) => {
-        Box::new(|conn| $transaction(conn, &$statements))
+        Arc::new(|conn| $transaction(conn, &$statements))
     };
 }
 
@@ -170,20 +144,20 @@ macro_rules! updates {
                 .execute(conn)
         }
         let counts: [Count<$conn>; 8] = [
-            Box::new(|conn| count!($update, $table, $table::table.find(HOT)).execute(conn)),
-            Box::new(slug),
-            Box::new(|conn| {
+            Arc::new(|conn| count!($update, $table, $table::table.find(HOT)).execute(conn)),
+            Arc::new(slug),
+            Arc::new(|conn| {
                 let link = $table::table.find(HOT).filter($table::deleted.eq(false));
                 count!($update, $table, link).execute(conn)
             }),
             together!($rows, $transaction, loaded),
             together!($rows, $transaction, returning),
-            Box::new(|conn| {
+            Arc::new(|conn| {
                 let links = $table::table.filter($table::owner.eq(OWNER));
                 count!($update, $table, links).execute(conn)
             }),
-            Box::new(|conn| $transaction(conn, &|conn| comment(conn).and_then(|_| slug(conn)))),
-            Box::new(|conn| $transaction(conn, &|conn| comment(conn).and_then(|_| loaded(conn)))),
+            Arc::new(|conn| $transaction(conn, &|conn| comment(conn).and_then(|_| slug(conn)))),
+            Arc::new(|conn| $transaction(conn, &|conn| comment(conn).and_then(|_| loaded(conn)))),
         ];
         counts
     }};
@@ -243,7 +217,7 @@ macro_rules! shapes {
                 self.analyze();
             }
 
-            fn shapes() -> Vec<(&'static str, [Way<Self>; 2])> {
+            fn shapes() -> Vec<(&'static str, [Contender<Self>; 2])> {
                 fn ours(conn: &mut $conn, f: Statements<'_, $conn>) -> QueryResult<usize> {
                     retry::transaction(conn, RetryPolicy::default(), f)
                 }
@@ -251,11 +225,13 @@ macro_rules! shapes {
                 let ours = updates!($conn, returned, diesel_sharded::update, links, ours);
                 let shapes = SHAPES.into_iter().zip(plain).zip(ours);
                 let ways = shapes.map(|(((shape, rows), plain), ours)| {
-                    let way = |name, total, count| Way {
-                        name,
-                        total,
+                    // Each count is one of the same rows.
+                    let way = |name, total: &str, count: Count<$conn>| Contender {
                         rows,
-                        count,
+                        ..Contender::new(name, total.to_owned(), move |conn, _| match count(conn)? {
+                            counted if counted as i64 == rows => Ok(counted),
+                            counted => Err(format!("it counted {counted} rows").into()),
+                        })
                     };
                     let plain = way(ONE_ROW, "(SELECT SUM(clicks) FROM plain_links)", plain);
                     let total = "((SELECT SUM(clicks) FROM links) + (SELECT SUM(clicks) FROM links_shards))";

@@ -10,8 +10,7 @@ use diesel_sharded_benches::report::{Course, tenths};
 use indicatif::ProgressBar;
 
 use crate::arena::{Arena, Disk, Stage};
-use crate::contender::Contender;
-use crate::contenders::Contenders;
+use crate::contenders::{Contender, Contenders};
 use crate::write_behind::Redis;
 
 const THREADS: usize = 8;
@@ -35,14 +34,12 @@ pub fn measure(
             old.integer("(SELECT COUNT(*) FROM one_row)"); // takes the snapshot
         }
         let all = PgConnection::alone(&stage, redis);
-        let contender = all
-            .iter()
-            .find(|contender| contender.name() == name)
-            .expect("a contender");
-        let rates = count(contender.as_ref(), &stage, counts);
+        let contender = all.iter().find(|contender| contender.name == name);
+        let contender = contender.expect("a contender");
+        let rates = count(contender, &stage, counts);
         let mut conn = stage.connect();
         assert_eq!(
-            conn.integer(&contender.total()),
+            conn.integer(&contender.total),
             counts as i64,
             "lost or doubled counts: {name}"
         );
@@ -50,7 +47,7 @@ pub fn measure(
         let dead =
             format!("(SELECT n_dead_tup FROM pg_stat_user_tables WHERE relname = '{table}')");
         Course {
-            contender: contender.name().to_owned(),
+            contender: contender.name.to_owned(),
             old_snapshot: pinned,
             per_second_of_tenths: rates.into_iter().map(tenths).collect(),
             table_bytes: conn.integer(&format!("pg_relation_size('{table}')")),
@@ -61,7 +58,7 @@ pub fn measure(
 }
 
 fn count(
-    contender: &dyn Contender<PgConnection>,
+    contender: &Contender<PgConnection>,
     stage: &Stage<PgConnection>,
     counts: usize,
 ) -> Vec<f64> {
@@ -72,7 +69,7 @@ fn count(
         for _ in 0..THREADS {
             scope.spawn(|| {
                 let mut conn = stage.connect();
-                let mut way = contender.counting().expect("a way to count");
+                let mut way = (contender.counting)().expect("a way to count");
                 loop {
                     let number = next.fetch_add(1, Ordering::Relaxed);
                     if number >= counts {

@@ -1,6 +1,5 @@
 //! Counts by more tasks than there are connections. The tasks share a pool, or pass their counts to the coalescer.
 
-use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -22,7 +21,7 @@ use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 
 use crate::arena::{Arena, Stage};
-use crate::contender::{Outcome, total_of, total_of_shards};
+use crate::contenders::{Outcome, total_of, total_of_shards};
 use crate::load::{self, Scene, Slice, percentiles};
 use crate::schema::{adaptive, coalesced, one_row};
 
@@ -52,16 +51,6 @@ impl Extent {
     }
 }
 
-/// A task's share of a slice: it counts at least `counts` times, and goes on until `end`.
-///
-/// All tasks start at once and the pool serves them in turn, so the latency of a task's first count only shows its place in
-/// the queue. Each later count waits behind all other tasks.
-#[derive(Debug, Clone, Copy)]
-struct Share {
-    counts: usize,
-    end: Instant,
-}
-
 /// One way to count the hot row.
 pub struct Way {
     name: &'static str,
@@ -72,74 +61,43 @@ pub struct Way {
 
 type Count = dyn Fn() -> BoxFuture<'static, Outcome<usize>> + Send + Sync;
 
-/// One task's counts in one slice.
-#[derive(Default)]
-struct Counted {
-    succeeded: usize,
-    failed: usize,
-    latencies: Vec<Duration>,
-}
-
 impl Way {
-    fn new<F>(
-        name: &'static str,
-        total: String,
-        count: impl Fn() -> F + Send + Sync + 'static,
-    ) -> Self
-    where
-        F: Future<Output = Outcome<usize>> + Send + 'static,
-    {
-        Way {
-            name,
-            total,
-            count: Arc::new(move || Box::pin(count())),
-        }
-    }
-
+    /// Each task counts at least `counts` times, and goes on until the time is over.
+    ///
+    /// All tasks start at once and the pool serves them in turn, so the latency of a task's first count only shows its place in
+    /// the queue. Each later count waits behind all other tasks.
     async fn slice(&self, tasks: usize, counts: usize, duration: Duration) -> Slice {
         let began = Instant::now();
-        let share = Share {
-            counts,
-            end: began + duration,
-        };
         let mut running = JoinSet::new();
         for _ in 0..tasks {
-            running.spawn(share.count(Arc::clone(&self.count)));
-        }
-        let counted = running.join_all().await;
-        let time = began.elapsed();
-        let succeeded = counted.iter().map(|task| task.succeeded).sum();
-        let failed = counted.iter().map(|task| task.failed).sum();
-        let latencies = counted.into_iter().flat_map(|task| task.latencies);
-        Slice {
-            rate: succeeded as f64 / time.as_secs_f64(),
-            succeeded,
-            failed,
-            latencies: percentiles(latencies.collect()),
-        }
-    }
-}
-
-impl Share {
-    async fn count(self, count: Arc<Count>) -> Counted {
-        let mut counted = Counted::default();
-        let (mut counts, mut begun) = (0, Instant::now());
-        while counts < self.counts || begun < self.end {
-            let outcome = count().await;
-            let done = Instant::now();
-            match outcome {
-                Ok(1) => {
-                    counted.succeeded += 1;
-                    if counts > 0 {
-                        counted.latencies.push(done - begun);
+            let count = Arc::clone(&self.count);
+            running.spawn(async move {
+                let (mut slice, mut latencies) = (Slice::default(), vec![]);
+                let mut begun = Instant::now();
+                while slice.succeeded + slice.failed < counts || begun < began + duration {
+                    let is_first = slice.succeeded + slice.failed == 0;
+                    let outcome = count().await;
+                    let done = Instant::now();
+                    match outcome {
+                        Ok(1) => slice.succeeded += 1,
+                        _ => slice.failed += 1,
                     }
+                    if !is_first && matches!(outcome, Ok(1)) {
+                        latencies.push(done - begun);
+                    }
+                    begun = done;
                 }
-                _ => counted.failed += 1,
-            }
-            counts += 1;
-            begun = done;
+                (slice, latencies)
+            });
         }
-        counted
+        let (slices, latencies): (Vec<_>, Vec<_>) = running.join_all().await.into_iter().unzip();
+        let succeeded = slices.iter().map(|slice| slice.succeeded).sum();
+        Slice {
+            rate: succeeded as f64 / began.elapsed().as_secs_f64(),
+            succeeded,
+            failed: slices.iter().map(|slice| slice.failed).sum(),
+            latencies: percentiles(latencies.concat()),
+        }
     }
 }
 
@@ -205,34 +163,42 @@ macro_rules! tasks {
                 let own_pool = r2d2::Pool::builder().max_size(2).build(stage.clone());
                 let coalescer = Coalescer::new(own_pool.expect("a connection"));
                 let coalescer = coalescer.expect("a coalescer");
+                let way = |name, total, count: Arc<Count>| Way { name, total, count };
+                macro_rules! on_the_pool {
+                    ($pool:ident, $update:path, $table:ident) => {
+                        Arc::new(move || -> BoxFuture<'static, Outcome<usize>> {
+                            let pool = $pool.clone();
+                            Box::pin(async move {
+                                let conn = &mut pool.get().await?;
+                                let counted = $update($table::table.find(1))
+                                    .set($table::views.eq($table::views + 1));
+                                Ok(counted.execute(conn).await?)
+                            })
+                        })
+                    };
+                }
                 vec![
-                    Way::new(ONE_ROW, total_of("one_row"), move || {
-                        let pool = pool.clone();
-                        async move {
-                            let conn = &mut pool.get().await?;
-                            let counted = diesel::update(one_row::table.find(1))
-                                .set(one_row::views.eq(one_row::views + 1))
-                                .execute(conn);
-                            Ok(counted.await?)
-                        }
-                    }),
-                    Way::new(DEFAULT, total_of_shards("adaptive"), move || {
-                        let pool = same_pool.clone();
-                        async move {
-                            let conn = &mut pool.get().await?;
-                            let counted = update(adaptive::table.find(1))
-                                .set(adaptive::views.eq(adaptive::views + 1))
-                                .execute(conn);
-                            Ok(counted.await?)
-                        }
-                    }),
-                    Way::new(COALESCED, total_of_shards("coalesced"), move || {
-                        let coalescer = coalescer.clone();
-                        async move {
-                            let counter = RowCounter::of(coalesced::views, 1);
-                            Ok(coalescer.add_async(&counter, 1).await?)
-                        }
-                    }),
+                    way(
+                        ONE_ROW,
+                        total_of("one_row", "views"),
+                        on_the_pool!(pool, diesel::update, one_row),
+                    ),
+                    way(
+                        DEFAULT,
+                        total_of_shards("adaptive"),
+                        on_the_pool!(same_pool, update, adaptive),
+                    ),
+                    way(
+                        COALESCED,
+                        total_of_shards("coalesced"),
+                        Arc::new(move || {
+                            let coalescer = coalescer.clone();
+                            Box::pin(async move {
+                                let counter = RowCounter::of(coalesced::views, 1);
+                                Ok(coalescer.add_async(&counter, 1).await?)
+                            })
+                        }),
+                    ),
                 ]
             }
         }

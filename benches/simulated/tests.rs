@@ -12,14 +12,6 @@ const SERVER: Server = Server {
     addition: 1_000,
 };
 
-const CHOICES: [Choice; 5] = [
-    Choice::OneRow,
-    Choice::Random,
-    Choice::Striped,
-    Choice::Adaptive,
-    Choice::Coalesced,
-];
-
 fn load(processes: usize, writers: usize, shards: usize, choice: Choice) -> Load {
     Load {
         processes,
@@ -33,50 +25,15 @@ fn is_near(value: f64, expected: f64) -> bool {
     (value / expected - 1.0).abs() < 0.03
 }
 
-/// The number of writers is the rate times the mean time of a count, and a core is busy for as long as the counts take.
-#[test]
-fn little_s_law_holds() {
-    for choice in CHOICES {
-        for (processes, writers) in [(1, 1), (1, 40), (5, 8)] {
-            let load = load(processes, writers, 16, choice);
-            let outcome = simulate(&SERVER, &load, 20_000);
-            let inside = outcome.per_second * outcome.mean_us / 1e6;
-            assert!(
-                is_near(inside, load.all_writers() as f64),
-                "{load:?}: {inside}"
-            );
-            if choice != Choice::Coalesced {
-                let busy = outcome.per_second * SERVER.count as f64 / 1e9 / SERVER.cores as f64;
-                assert!(is_near(outcome.cores_busy, busy), "{load:?}: {busy}");
-            }
-        }
-    }
-}
-
-/// Every count ends once, and no two at a time hold a row.
-#[test]
-fn no_count_is_lost_and_no_resource_is_used_twice() {
-    for choice in CHOICES {
-        for shards in [1, 3, 64] {
-            let load = load(3, 7, shards, choice);
-            let outcome = simulate(&SERVER, &load, 10_000);
-            assert!((10_000..10_000 + load.all_writers()).contains(&outcome.counts));
-            assert!(outcome.cores_busy <= 1.0, "{load:?}: {outcome:?}");
-            let rows = if choice == Choice::OneRow { 1 } else { shards };
-            if choice != Choice::Coalesced {
-                let most = rows as f64 * 1e9 / SERVER.held() as f64;
-                assert!(outcome.per_second < most * 1.03, "{load:?}: {outcome:?}");
-            }
-        }
-    }
-}
-
 #[test]
 fn one_writer_waits_for_nobody() {
     for choice in [Choice::OneRow, Choice::Random, Choice::Adaptive] {
         let outcome = simulate(&SERVER, &load(1, 1, 8, choice), 10_000);
         let time = (SERVER.count + SERVER.flush) as f64 / 1e3;
-        assert!(is_near(outcome.mean_us, time), "{choice:?}: {outcome:?}");
+        assert!(
+            is_near(outcome.per_second, 1e6 / time),
+            "{choice:?}: {outcome:?}"
+        );
         assert_eq!(outcome.bottleneck, Bottleneck::Flushes);
     }
 }
@@ -145,13 +102,4 @@ fn the_sources_of_the_times_are_met() {
             );
         }
     }
-}
-
-#[test]
-fn the_same_numbers_come_again() {
-    let load = load(4, 8, 16, Choice::Random);
-    assert_eq!(
-        simulate(&SERVER, &load, 2_000),
-        simulate(&SERVER, &load, 2_000)
-    );
 }

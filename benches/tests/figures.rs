@@ -3,9 +3,9 @@
 use std::collections::HashSet;
 use std::fs;
 
-use diesel_sharded_benches::figures::{BLOCKS, documents};
+use diesel_sharded_benches::figures::{blocks, documents};
 use diesel_sharded_benches::pictures::{one_hot_row, path};
-use diesel_sharded_benches::report::Report;
+use diesel_sharded_benches::report::{Report, folder};
 
 const UPDATE: &str = "UPDATE_FIGURES=1 cargo test -p diesel_sharded_benches --test figures";
 
@@ -39,7 +39,7 @@ fn every_block_is_in_a_document() {
         .iter()
         .flat_map(|document| document.blocks())
         .collect();
-    for (name, _) in BLOCKS {
+    for (name, _) in blocks() {
         assert!(used.contains(name), "no document has the block {name:?}");
     }
 }
@@ -78,4 +78,10 @@ fn no_figure_is_written_by_hand() {
             document.name
         );
     }
+}
+
+#[test]
+fn a_report_that_is_published_is_as_it_was_read() {
+    let published = fs::read_to_string(folder().join("report.json")).unwrap();
+    assert!(Report::read().to_json() == published);
 }

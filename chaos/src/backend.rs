@@ -71,12 +71,93 @@ macro_rules! with_connection {
     };
 }
 
+/// Declares a trait with its methods, and implements it for each connection type: nothing can call the library's operations on a type
+/// parameter without a page of bounds.
+#[macro_export]
+macro_rules! on_each_connection {
+    (
+        $(#[$doc:meta])*
+        $visible:vis trait $Trait:ident {
+            $($(#[$about:meta])* fn $method:ident($($argument:tt)*) $(-> $Returned:ty)? $body:block)+
+        }
+    ) => {
+        $(#[$doc])*
+        $visible trait $Trait: $crate::backend::ChaosConnection {
+            $($(#[$about])* fn $method($($argument)*) $(-> $Returned)?;)+
+        }
+        $crate::on_each_connection!(@ $Trait [PgConnection MysqlConnection SqliteConnection] {
+            $(fn $method($($argument)*) $(-> $Returned)? $body)+
+        });
+    };
+    (@ $Trait:ident [$($Conn:ident)+] $methods:tt) => {
+        $(impl $Trait for ::diesel::$Conn $methods)+
+    };
+}
+
+/// The SQL in which databases differ.
+#[derive(Debug)]
+pub struct Sql {
+    /// `None` if there is no server.
+    pub sessions: Option<Sessions>,
+    /// Makes statements wait for locks for a few milliseconds at most.
+    pub impatient: &'static str,
+    /// Settings for more throughput, where commits need not wait for the disk.
+    pub hurry: &'static str,
+}
+
+/// How a server lists its connections.
+#[derive(Debug)]
+pub struct Sessions {
+    table: &'static str,
+    /// The column with the number of a connection.
+    number: &'static str,
+    /// The condition on the connections of clients to this database.
+    here: &'static str,
+    /// The number of this connection.
+    own: &'static str,
+    random: &'static str,
+    /// The beginning and the end of the statement that ends a connection.
+    end: [&'static str; 2],
+}
+
+const ON_POSTGRES: Sql = Sql {
+    sessions: Some(Sessions {
+        table: "pg_stat_activity",
+        number: "pid::BIGINT",
+        here: "datname = current_database() AND backend_type = 'client backend'",
+        own: "pg_backend_pid()::BIGINT",
+        random: "random()",
+        end: ["SELECT pg_terminate_backend(", ")"],
+    }),
+    impatient: "SET lock_timeout = '3ms'",
+    hurry: "SET synchronous_commit = off",
+};
+
+const ON_MARIADB: Sql = Sql {
+    sessions: Some(Sessions {
+        table: "information_schema.processlist",
+        number: "id",
+        here: "db = DATABASE()",
+        own: "CONNECTION_ID()",
+        random: "RAND()",
+        end: ["KILL ", ""],
+    }),
+    impatient: "SET innodb_lock_wait_timeout = 0",
+    hurry: "SET GLOBAL innodb_flush_log_at_trx_commit = 0",
+};
+
+const ON_SQLITE: Sql = Sql {
+    sessions: None,
+    impatient: "PRAGMA busy_timeout = 1",
+    // SQLite's own wait for its one lock would grow longer and longer, so the library retries instead.
+    hurry: "PRAGMA synchronous = OFF; PRAGMA busy_timeout = 0",
+};
+
 /// A connection of a client, or of the checker.
 pub trait ChaosConnection:
     LoadConnection<Backend: BackendOf<Self>> + R2D2Connection + Send + Sized + 'static
 {
-    /// The SQL expression of the number of other connections to this database; `None` if there is no server.
-    const OTHERS: Option<&'static str>;
+    const SQL: Sql;
 
     /// Runs one operation of the library on this connection.
     ///
@@ -104,17 +185,77 @@ pub trait ChaosConnection:
     /// Inserts rows, with the team of each.
     fn insert_rows(&mut self, rows: &[(i64, Option<i64>)], base: i64) -> QueryResult<()>;
 
-    /// Returns the number of other connections to this database; 0 if there is no server.
-    fn others(&mut self) -> QueryResult<i64>;
+    /// Evaluates an SQL expression.
+    fn number(&mut self, expression: &str) -> QueryResult<i64>;
+
+    /// Reads the total of `views` of a row.
+    fn total(&mut self, row: i64) -> QueryResult<i64>;
 
     /// Reads the tokens and the idempotency keys that begin with `prefix`.
     fn tokens(&mut self, prefix: &str) -> QueryResult<Vec<String>>;
 
-    /// Configures a new connection whose calls have this deadline.
-    fn set_up(&mut self, deadline: Duration) -> QueryResult<()>;
+    /// Returns the number of other connections to this database; 0 if there is no server.
+    fn others(&mut self) -> QueryResult<i64> {
+        let Some(Sessions {
+            table,
+            number,
+            here,
+            own,
+            ..
+        }) = Self::SQL.sessions
+        else {
+            return Ok(0);
+        };
+        self.number(&format!(
+            "(SELECT COUNT(*) FROM {table} WHERE {here} AND {number} <> {own})"
+        ))
+    }
+
+    /// Returns the server's number for this connection; 0 if there is no server.
+    fn own_number(&mut self) -> QueryResult<i64> {
+        self.number(Self::SQL.sessions.map_or("0", |sessions| sessions.own))
+    }
+
+    /// Whether the server has a connection of this number. SQLite's locks end with the process.
+    fn is_there(&mut self, connection: i64) -> QueryResult<bool> {
+        let Some(Sessions { table, number, .. }) = Self::SQL.sessions else {
+            return Ok(false);
+        };
+        let there = format!("(SELECT COUNT(*) FROM {table} WHERE {number} = {connection})");
+        Ok(self.number(&there)? > 0)
+    }
 
     /// Makes the server end one other connection. Returns whether there was one.
-    fn terminate_another(&mut self) -> QueryResult<bool>;
+    fn terminate_another(&mut self) -> QueryResult<bool> {
+        let Some(Sessions {
+            table,
+            number,
+            here,
+            own,
+            random,
+            end: [end, at],
+        }) = Self::SQL.sessions
+        else {
+            return Ok(false);
+        };
+        let another = self.number(&format!(
+            "COALESCE((SELECT {number} FROM {table} WHERE {here} AND {number} <> {own} ORDER BY {random} LIMIT 1), 0)"
+        ))?;
+        // The connection may have been closed meanwhile.
+        Ok(another > 0 && self.batch_execute(&format!("{end}{another}{at}")).is_ok())
+    }
+
+    /// Configures a new connection whose calls have this deadline. It does not interrupt a statement that waits for SQLite's lock, so
+    /// each statement waits for a small part of it only.
+    fn set_up(&mut self, deadline: Duration) -> QueryResult<()> {
+        if Self::SQL.sessions.is_some() {
+            return Ok(());
+        }
+        let wait = deadline.as_millis() / 20;
+        self.batch_execute(&format!(
+            "PRAGMA busy_timeout = {wait}; PRAGMA synchronous = FULL"
+        ))
+    }
 }
 
 /// The result of an operation.
@@ -129,11 +270,11 @@ pub enum Done {
 /// Bounds that no client's counts reach.
 const BOUNDS: RangeInclusive<i64> = -1_000_000..=1_000_000;
 
-/// The connection's type, and the module of the operations on it: the library's own, or those that wait for its futures.
+/// The connection's type, its SQL, and the module of the operations on it: the library's own, or those that wait for its futures.
 macro_rules! chaos_connection {
-    ($Conn:ty, $library:ident { $($item:item)* }) => {
+    ($Conn:ty, $sql:expr, $library:ident) => {
         impl ChaosConnection for $Conn {
-            $($item)*
+            const SQL: Sql = $sql;
 
             fn coalesce(
                 coalescer: &Coalescer<Self>,
@@ -153,17 +294,26 @@ macro_rules! chaos_connection {
                 use $library::{Counter as NamedCounter, fold, set_total, update};
                 let conn = self;
                 match operation {
-                    Operation::Count { row, views: n, likes: None } => {
+                    Operation::Count {
+                        row,
+                        views: n,
+                        likes: None,
+                    } => {
                         let counted = update(chaos_rows.find(*row)).set(views.eq(views + n));
                         Ok(Done::Rows(counted.execute(conn)?, 1))
                     }
-                    Operation::Count { row, views: n, likes: Some(m) } => {
+                    Operation::Count {
+                        row,
+                        views: n,
+                        likes: Some(m),
+                    } => {
                         let counted = update(chaos_rows.find(*row))
                             .set((views.eq(views + n), likes.eq(likes + m)));
                         Ok(Done::Rows(counted.execute(conn)?, 1))
                     }
                     Operation::CountTeam { team: of, rows, n } => {
-                        let counted = update(chaos_rows.filter(team.eq(*of))).set(views.eq(views + n));
+                        let counted =
+                            update(chaos_rows.filter(team.eq(*of))).set(views.eq(views + n));
                         Ok(Done::Rows(counted.execute(conn)?, rows.len()))
                     }
                     Operation::CountOrInsert { row, n } => {
@@ -181,10 +331,18 @@ macro_rules! chaos_connection {
                         }
                         Ok(Done::Nothing)
                     }
-                    Operation::CountCoalesced { .. } | Operation::CountOnce { coalesced: true, .. } => {
+                    Operation::CountCoalesced { .. }
+                    | Operation::CountOnce {
+                        coalesced: true, ..
+                    } => {
                         unreachable!("the coalescer runs it on a connection of its own")
                     }
-                    Operation::CountOnce { request, row, n, coalesced: false } => {
+                    Operation::CountOnce {
+                        request,
+                        row,
+                        n,
+                        coalesced: false,
+                    } => {
                         let counter = RowCounter::of(views, *row).idempotency_key(request);
                         Ok(Done::Rows(counter.add(*n, conn)?, 1))
                     }
@@ -194,7 +352,12 @@ macro_rules! chaos_connection {
                             .never_above(*BOUNDS.end());
                         Ok(Done::Rows(usize::from(bounded.add(*n, conn)?), 1))
                     }
-                    Operation::Transaction { token, counts, begin, reads_first } => {
+                    Operation::Transaction {
+                        token,
+                        counts,
+                        begin,
+                        reads_first,
+                    } => {
                         let mut transaction = Transaction::new();
                         if *begin == Begin::Serializable {
                             transaction = transaction.isolation(Isolation::Serializable).deferred();
@@ -233,9 +396,10 @@ macro_rules! chaos_connection {
                         });
                         Ok(Done::Rows(counted?, counts.len()))
                     }
-                    Operation::SetTotal { row, total } => {
-                        Ok(Done::Rows(set_total(chaos_rows.find(*row), views, *total).execute(conn)?, 1))
-                    }
+                    Operation::SetTotal { row, total } => Ok(Done::Rows(
+                        set_total(chaos_rows.find(*row), views, *total).execute(conn)?,
+                        1,
+                    )),
                     Operation::Fold { first, last, keep } => {
                         fold(chaos_rows.filter(id.between(*first, *last)))
                             .keep_shards(*keep)
@@ -283,8 +447,11 @@ macro_rules! chaos_connection {
                     self.batch_execute(statement)
                         .unwrap_or_else(|error| panic!("{statement}: {error}"));
                 }
-                ShardsTable::of(chaos_rows).create(self).expect("a shards table");
-                self.run_pending_migrations(MIGRATIONS).expect("the library's own tables");
+                ShardsTable::of(chaos_rows)
+                    .create(self)
+                    .expect("a shards table");
+                self.run_pending_migrations(MIGRATIONS)
+                    .expect("the library's own tables");
             }
 
             fn insert_rows(&mut self, rows: &[(i64, Option<i64>)], base: i64) -> QueryResult<()> {
@@ -292,14 +459,18 @@ macro_rules! chaos_connection {
                     .iter()
                     .map(|(row, of)| (id.eq(*row), team.eq(*of), views.eq(base), likes.eq(0)))
                     .collect();
-                diesel::insert_into(chaos_rows).values(rows).execute(self).map(drop)
+                diesel::insert_into(chaos_rows)
+                    .values(rows)
+                    .execute(self)
+                    .map(drop)
             }
 
-            fn others(&mut self) -> QueryResult<i64> {
-                match Self::OTHERS {
-                    Some(others) => diesel::select(sql::<BigInt>(others)).get_result(self),
-                    None => Ok(0),
-                }
+            fn number(&mut self, expression: &str) -> QueryResult<i64> {
+                diesel::select(sql::<BigInt>(expression)).get_result(self)
+            }
+
+            fn total(&mut self, row: i64) -> QueryResult<i64> {
+                chaos_rows.find(row).select(views.total()).first(self)
             }
 
             fn tokens(&mut self, prefix: &str) -> QueryResult<Vec<String>> {
@@ -309,7 +480,8 @@ macro_rules! chaos_connection {
                 let mut tokens = tokens.load::<String>(self)?;
                 let keys = idempotency_keys::table.select(idempotency_keys::key);
                 let keys = keys.load::<Vec<u8>>(self)?.into_iter();
-                let keys = keys.map(|key| String::from_utf8(key).expect("the clients' keys are texts"));
+                let keys =
+                    keys.map(|key| String::from_utf8(key).expect("the clients' keys are texts"));
                 tokens.extend(keys.filter(|key| key.starts_with(prefix)));
                 Ok(tokens)
             }
@@ -317,71 +489,10 @@ macro_rules! chaos_connection {
     };
 }
 
-/// On PostgreSQL.
-const TERMINATE_ANOTHER: &str = "SELECT pg_terminate_backend(pid) FROM (SELECT pid FROM pg_stat_activity \
-     WHERE datname = current_database() AND backend_type = 'client backend' \
-     AND pid <> pg_backend_pid() ORDER BY random() LIMIT 1) AS another";
-
-chaos_connection!(PgConnection, diesel_sharded {
-    const OTHERS: Option<&'static str> = Some(
-        "(SELECT COUNT(*) FROM pg_stat_activity WHERE datname = current_database() \
-         AND backend_type = 'client backend' AND pid <> pg_backend_pid())",
-    );
-
-    fn set_up(&mut self, _: Duration) -> QueryResult<()> {
-        Ok(())
-    }
-
-    fn terminate_another(&mut self) -> QueryResult<bool> {
-        Ok(diesel::sql_query(TERMINATE_ANOTHER).execute(self)? > 0)
-    }
-});
-
 /// A connection of tokio-postgres, on which each call waits for the library's future.
 pub type AwaitedPg = Awaited<AsyncPgConnection>;
 
-chaos_connection!(AwaitedPg, awaited {
-    const OTHERS: Option<&'static str> = PgConnection::OTHERS;
-
-    fn set_up(&mut self, _: Duration) -> QueryResult<()> {
-        Ok(())
-    }
-
-    fn terminate_another(&mut self) -> QueryResult<bool> {
-        Ok(diesel::sql_query(TERMINATE_ANOTHER).execute(self)? > 0)
-    }
-});
-
-chaos_connection!(MysqlConnection, diesel_sharded {
-    const OTHERS: Option<&'static str> = Some(
-        "(SELECT COUNT(*) FROM information_schema.processlist WHERE db = DATABASE() AND id <> CONNECTION_ID())",
-    );
-
-    fn set_up(&mut self, _: Duration) -> QueryResult<()> {
-        Ok(())
-    }
-
-    fn terminate_another(&mut self) -> QueryResult<bool> {
-        let another = sql::<BigInt>(
-            "(SELECT id FROM information_schema.processlist WHERE db = DATABASE() \
-             AND id <> CONNECTION_ID() ORDER BY RAND() LIMIT 1)",
-        );
-        let another = diesel::select(another.nullable()).get_result::<Option<i64>>(self)?;
-        // The connection may have been closed meanwhile.
-        Ok(another.is_some_and(|another| self.batch_execute(&format!("KILL {another}")).is_ok()))
-    }
-});
-
-chaos_connection!(SqliteConnection, diesel_sharded {
-    const OTHERS: Option<&'static str> = None;
-
-    /// The deadline does not interrupt a statement that waits for the lock, so each statement waits for a small part of it only.
-    fn set_up(&mut self, deadline: Duration) -> QueryResult<()> {
-        let wait = deadline.as_millis() / 20;
-        self.batch_execute(&format!("PRAGMA busy_timeout = {wait}; PRAGMA synchronous = FULL"))
-    }
-
-    fn terminate_another(&mut self) -> QueryResult<bool> {
-        Ok(false)
-    }
-});
+chaos_connection!(PgConnection, ON_POSTGRES, diesel_sharded);
+chaos_connection!(AwaitedPg, ON_POSTGRES, awaited);
+chaos_connection!(MysqlConnection, ON_MARIADB, diesel_sharded);
+chaos_connection!(SqliteConnection, ON_SQLITE, diesel_sharded);

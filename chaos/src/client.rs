@@ -18,9 +18,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::backend::{AwaitedPg, Backend, ChaosConnection};
 use crate::history::Log;
+use crate::round::Crew;
 use crate::sql_store::{SqlStore, coalescer};
 use crate::with_connection;
-use crate::workload::{Kind, Mix, Round, Workload};
+use crate::workload::{Kind, Round, Workload};
 
 /// The subcommand that makes this program a client.
 pub const SUBCOMMAND: &str = "client";
@@ -31,19 +32,9 @@ pub struct Orders {
     pub backend: Backend,
     pub url: String,
     pub round: Round,
-    /// The number of the first client of this process.
-    pub first_client: u16,
-    /// The number of clients. Each is a thread with a connection.
-    pub clients: u16,
-    /// Whether connections are asynchronous ones, and calls wait for futures. On PostgreSQL only.
-    pub awaited: bool,
-    pub mix: Mix,
-    /// The deadline of every call.
-    pub deadline: Duration,
-    /// The attempts of every call, if not the library's default.
-    pub attempts: Option<u32>,
-    /// The number of shards, if not the derive's.
-    pub shards: Option<u16>,
+    pub crew: Crew,
+    /// The number of this process among those of the crew.
+    pub process: usize,
     pub logs: PathBuf,
     pub seed: u64,
 }
@@ -54,12 +45,12 @@ pub fn run(orders: &str) -> io::Result<()> {
     let stop = AtomicBool::new(false);
     let met = Arc::new(Mutex::new(Conflicts::new()));
     let notes = Arc::clone(&met);
-    let policy = match orders.attempts {
+    let policy = match orders.crew.attempts {
         Some(attempts) => RetryPolicy::new().with_attempts(attempts),
         None => RetryPolicy::new(),
     };
     policy
-        .with_deadline(orders.deadline)
+        .with_deadline(orders.crew.deadline)
         .with_notify(move |attempted| {
             let mut notes = notes.lock().expect("no panic while it is held");
             *notes.entry(attempted.conflict.to_string()).or_default() += 1;
@@ -71,13 +62,13 @@ pub fn run(orders: &str) -> io::Result<()> {
             let _ = io::stdin().read_to_end(&mut vec![]);
             stop.store(true, Ordering::SeqCst);
         });
-        if orders.awaited {
+        if orders.crew.processes[orders.process].awaited {
             return work::<AwaitedPg>(&orders, &stop);
         }
         with_connection!(orders.backend, Conn => work::<Conn>(&orders, &stop))
     })?;
     let met = met.lock().expect("no panic while it is held");
-    let file = format!("{}.{CONFLICTS}", orders.first_client);
+    let file = format!("{}.{CONFLICTS}", orders.process);
     fs::write(orders.logs.join(file), serde_json::to_vec(&*met)?)
 }
 
@@ -106,32 +97,31 @@ pub fn conflicts(logs: &Path) -> io::Result<Conflicts> {
 }
 
 fn work<Conn: ChaosConnection>(orders: &Orders, stop: &AtomicBool) -> io::Result<()> {
-    let coalesces = orders
-        .mix
-        .iter()
-        .any(|(kind, _)| matches!(kind, Kind::CountCoalesced | Kind::CountOnce));
+    let crew = &orders.crew;
+    let mix = &crew.processes[orders.process].mix;
+    let is_coalesced = |kind: &_| matches!(kind, Kind::CountCoalesced | Kind::CountOnce);
+    let coalesces = mix.iter().any(|(kind, _)| is_coalesced(kind));
     let coalescer = coalesces
-        .then(|| persist(stop, || coalescer::<Conn>(&orders.url, orders.deadline)))
+        .then(|| persist(stop, || coalescer::<Conn>(&orders.url, crew.deadline)))
         .transpose()?;
-    if let Some(shards) = orders.shards {
+    if let Some(shards) = crew.shards {
         persist(stop, || {
             let mut conn = Conn::establish(&orders.url)?;
-            conn.set_up(orders.deadline)?;
+            conn.set_up(crew.deadline)?;
             Ok(conn.resize(shards)?)
         })?;
     }
     thread::scope(|scope| {
-        let clients: Vec<_> = (0..orders.clients)
-            .map(|n| {
-                let client = orders.first_client + n;
+        let clients: Vec<_> = crew
+            .clients_of(orders.process)
+            .map(|client| {
                 let coalescer = coalescer.clone();
                 scope.spawn(move || {
                     let log = orders.logs.join(log_of(client));
                     let mut log = Log::create(&log)?;
                     let seed = orders.seed.wrapping_add(u64::from(client));
-                    let mut workload =
-                        Workload::new(orders.round, client, orders.mix.clone(), seed);
-                    let mut store = SqlStore::<Conn>::new(&orders.url, orders.deadline, coalescer);
+                    let mut workload = Workload::new(orders.round, client, mix.clone(), seed);
+                    let mut store = SqlStore::<Conn>::new(&orders.url, crew.deadline, coalescer);
                     workload.run(&mut store, &mut log, stop)
                 })
             })
@@ -156,6 +146,13 @@ fn persist<T>(
     }
 }
 
+/// This program, to be started again with orders.
+pub(crate) fn this_program(subcommand: &str, orders: &impl Serialize) -> io::Result<Command> {
+    let mut this = Command::new(std::env::current_exe()?);
+    this.arg(subcommand).arg(serde_json::to_string(orders)?);
+    Ok(this)
+}
+
 /// A handle of a client process. Dropping it kills the process.
 #[derive(Debug)]
 pub struct Client {
@@ -164,11 +161,8 @@ pub struct Client {
 
 impl Client {
     pub fn start(orders: &Orders) -> io::Result<Self> {
-        let orders = serde_json::to_string(orders)?;
-        let process = Command::new(std::env::current_exe()?)
-            .args([SUBCOMMAND, &orders])
-            .stdin(Stdio::piped())
-            .spawn()?;
+        let mut this = this_program(SUBCOMMAND, orders)?;
+        let process = this.stdin(Stdio::piped()).spawn()?;
         Ok(Client { process })
     }
 

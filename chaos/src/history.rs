@@ -7,6 +7,7 @@
 //! call and after it. So if the log says that one operation ended before another began, it did.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::Path;
@@ -16,7 +17,7 @@ use rustix::time::{ClockId, clock_gettime};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::operation::{Operation, Refused, Totals};
+use crate::operation::{Operation, Refused, Totals, kind};
 
 /// Nanoseconds of the system's monotonic clock.
 pub type Moment = u64;
@@ -130,14 +131,17 @@ impl<O, A> Done<O, A> {
         matches!(self.outcome, Outcome::Ok(_))
     }
 
-    /// Names it, an operation of this kind, by its place in the logs.
-    pub fn at(&self, kind: &str) -> String {
-        let (number, client) = (self.number, &self.client);
-        format!("operation {number} of client {client}, {kind}")
-    }
-
     pub fn may_have_happened(&self) -> bool {
         !matches!(self.outcome, Outcome::Failed(_))
+    }
+}
+
+impl<O: fmt::Debug, A> Done<O, A> {
+    /// Names it by its place in the logs, and by its kind.
+    pub fn at(&self) -> String {
+        let (number, client) = (self.number, &self.client);
+        let kind = kind(&self.operation);
+        format!("operation {number} of client {client}, {kind}")
     }
 }
 
@@ -175,55 +179,32 @@ fn read_client<O: DeserializeOwned, A: DeserializeOwned>(
     let complete = text.rfind('\n').map_or("", |end| &text[..end]);
     for line in complete.lines() {
         let event: Event<O, A> = serde_json::from_str(line)?;
-        let Event {
-            at,
-            number,
-            took,
-            what,
-        } = event;
-        let ended = (at, Duration::from_nanos(took));
-        match what {
+        let outcome = match event.what {
             What::Invoke(operation) => {
                 let done = Done {
                     client: client.to_owned(),
-                    number,
+                    number: event.number,
                     operation,
-                    began: at,
+                    began: event.at,
                     ended: Moment::MAX,
                     took: Duration::ZERO,
                     outcome: Outcome::Unknown(None),
                 };
-                operations.insert(number, done);
+                operations.insert(event.number, done);
+                continue;
             }
-            What::Ok(answer) => end(&mut operations, number, ended, Outcome::Ok(answer))?,
-            What::Refused(refused) if refused.unknown => {
-                end(
-                    &mut operations,
-                    number,
-                    ended,
-                    Outcome::Unknown(Some(refused)),
-                )?;
-            }
-            What::Refused(refused) => {
-                end(&mut operations, number, ended, Outcome::Failed(refused))?;
-            }
-        }
+            What::Ok(answer) => Outcome::Ok(answer),
+            What::Refused(refused) if refused.unknown => Outcome::Unknown(Some(refused)),
+            What::Refused(refused) => Outcome::Failed(refused),
+        };
+        let begun = operations.get_mut(&event.number);
+        let never = || io::Error::other(format!("{} ends and never began", event.number));
+        let begun: &mut Done<O, A> = begun.ok_or_else(never)?;
+        begun.ended = event.at;
+        begun.took = Duration::from_nanos(event.took);
+        begun.outcome = outcome;
     }
     Ok(operations.into_values().collect())
-}
-
-fn end<O, A>(
-    operations: &mut BTreeMap<u64, Done<O, A>>,
-    number: u64,
-    (ended, took): (Moment, Duration),
-    outcome: Outcome<A>,
-) -> io::Result<()> {
-    let begun = operations.get_mut(&number);
-    let begun = begun.ok_or_else(|| io::Error::other(format!("{number} ends and never began")))?;
-    begun.ended = ended;
-    begun.took = took;
-    begun.outcome = outcome;
-    Ok(())
 }
 
 #[cfg(test)]

@@ -3,8 +3,6 @@
 pub mod backend;
 pub mod checker;
 pub mod client;
-pub mod extent;
-pub mod fault;
 pub mod faults;
 pub mod history;
 pub mod lives;
@@ -16,3 +14,18 @@ pub mod schema;
 pub mod sql_store;
 pub mod store;
 pub mod workload;
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Waits until it is so.
+///
+/// # Panics
+/// If that takes longer than a minute.
+pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let patience = Instant::now() + Duration::from_secs(60);
+    while !is_so() {
+        assert!(Instant::now() < patience, "never: {what}");
+        thread::sleep(Duration::from_millis(2));
+    }
+}

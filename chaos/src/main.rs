@@ -8,10 +8,8 @@ use std::time::{Duration, Instant};
 use clap::Parser;
 use diesel_sharded_chaos::backend::Backend;
 use diesel_sharded_chaos::client;
-use diesel_sharded_chaos::extent::Extent;
-use diesel_sharded_chaos::fault::Fault;
-use diesel_sharded_chaos::faults::{self, fold_killed};
-use diesel_sharded_chaos::report::{self, Line};
+use diesel_sharded_chaos::faults::{self, Fault, fold_killed};
+use diesel_sharded_chaos::report::{self, Extent, Line};
 
 /// Runs faults while client processes count on real servers, and checks the outcome of every count.
 #[derive(Debug, Parser)]
@@ -90,14 +88,12 @@ fn main() -> ExitCode {
                 seed,
             };
             // A panic in one fault must not lose the results of the others.
-            let mut line = Line::new(fault.name, backend);
-            let run = AssertUnwindSafe(|| (fault.run)(&extent, backend, &mut line));
+            let mut line = Line::new(fault.name, backend, extent);
+            let run = AssertUnwindSafe(|| (fault.run)(&mut line));
             if let Err(reason) = panic::catch_unwind(run) {
                 let reason = reason.downcast_ref::<String>().cloned();
-                line.find(format!(
-                    "the fault panicked: {}",
-                    reason.unwrap_or_default()
-                ));
+                let reason = reason.unwrap_or_default();
+                line.find(format!("the fault panicked: {reason}"));
             }
             lines.push(line.finish());
         }
@@ -122,19 +118,11 @@ mod tests {
     #[test]
     fn the_arguments_are_consistent() {
         Arguments::command().debug_assert();
-        let parsed = Arguments::try_parse_from([
-            "chaos",
-            "client-killed",
-            "--database",
-            "sqlite",
-            "--short",
-        ]);
-        let parsed = parsed.unwrap();
+        let arguments = "chaos client-killed --database sqlite --short";
+        let parsed = Arguments::try_parse_from(arguments.split(' ')).unwrap();
         assert_eq!(parsed.faults[0].name, "client-killed");
-        assert_eq!(
-            (parsed.database, parsed.short),
-            (vec![Backend::Sqlite], true)
-        );
+        assert_eq!(parsed.database, [Backend::Sqlite]);
+        assert!(parsed.short);
         assert!(Arguments::try_parse_from(["chaos", "sabotage"]).is_err());
     }
 }

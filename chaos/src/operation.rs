@@ -112,10 +112,8 @@ impl Operation {
 
     /// Whether it changes nothing that is read.
     pub fn is_read(&self) -> bool {
-        matches!(
-            self,
-            Operation::ReadRows { .. } | Operation::ReadNamed { .. }
-        )
+        let is_named = matches!(self, Operation::ReadNamed { .. });
+        is_named || matches!(self, Operation::ReadRows { .. })
     }
 
     /// The total that it sets, if it happens.
@@ -135,25 +133,6 @@ impl Operation {
             _ => None,
         }
     }
-
-    /// Its kind, for reports.
-    pub fn name(&self) -> &'static str {
-        match self {
-            Operation::Count { .. } => "count",
-            Operation::CountTeam { .. } => "count by filter",
-            Operation::CountOrInsert { .. } => "count or insert",
-            Operation::CountNamed { .. } => "count by name",
-            Operation::CountCoalesced { .. } => "count coalesced",
-            Operation::CountOnce { .. } => "count once",
-            Operation::CountBounded { .. } => "count within bounds",
-            Operation::Transaction { .. } => "transaction",
-            Operation::SetTotal { .. } => "set",
-            Operation::Fold { .. } => "fold",
-            Operation::Resize { .. } => "resize",
-            Operation::ReadRows { .. } => "read rows",
-            Operation::ReadNamed { .. } => "read by name",
-        }
-    }
 }
 
 /// The totals that a read returned.
@@ -168,4 +147,17 @@ pub struct Refused {
     pub kind: String,
     /// The text of the error.
     pub text: String,
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.kind, self.text)
+    }
+}
+
+/// The name of a value's variant, for reports.
+pub fn kind(value: &impl fmt::Debug) -> String {
+    let text = format!("{value:?}");
+    let kind = text.split(|c: char| !c.is_alphanumeric()).next();
+    kind.unwrap_or_default().to_owned()
 }

@@ -1,7 +1,6 @@
 //! A database on a server of its own, on which rounds are played.
 
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
@@ -15,8 +14,8 @@ use crate::backend::{Backend, ChaosConnection};
 use crate::checker::Aftermath;
 use crate::sql_store::SqlStore;
 use crate::store::Store;
-use crate::with_connection;
-use crate::workload::Round;
+use crate::workload::{BASE, Round};
+use crate::{until, with_connection};
 
 /// The patience for locks of the connections that prepare and judge rounds.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -48,14 +47,20 @@ impl Place {
             Some(server) => format!("{}/chaos", server.address()),
             None => folder.path().join("chaos.db").display().to_string(),
         };
-        let place = Place {
-            backend,
-            url,
+        if let Some(server) = &server {
+            let is_mariadb = backend == Backend::Mariadb;
+            let database = if is_mariadb { "mysql" } else { "postgres" };
+            let its_own = format!("{}/{database}", server.address());
+            with_connection!(backend, Conn => {
+                let mut conn = Conn::establish(&its_own).expect("the server answers");
+                conn.batch_execute("CREATE DATABASE chaos").expect("a database");
+            });
+        }
+        Place {
             server,
             folder,
-        };
-        place.create();
-        place
+            ..Place::at(backend, url)
+        }
     }
 
     /// Creates the tables in an empty database on servers that the fault keeps by itself.
@@ -68,21 +73,6 @@ impl Place {
         };
         place.create_tables();
         place
-    }
-
-    fn create(&self) {
-        if let Some(server) = &self.server {
-            let (database, create) = match self.backend {
-                Backend::Mariadb => ("mysql", "CREATE DATABASE chaos"),
-                _ => ("postgres", "CREATE DATABASE chaos"),
-            };
-            let url = format!("{}/{database}", server.address());
-            with_connection!(self.backend, Conn => {
-                let mut conn = Conn::establish(&url).expect("the server answers");
-                diesel::sql_query(create).execute(&mut conn).expect("a database");
-            });
-        }
-        self.create_tables();
     }
 
     /// Creates the clients' tables in the database at `url`.
@@ -134,7 +124,7 @@ impl Place {
     /// Inserts the rows of a round.
     pub fn prepare(&self, round: Round) {
         with_connection!(self.backend, Conn => {
-            let inserted = self.connect::<Conn>().insert_rows(&round.rows(), round.base());
+            let inserted = self.connect::<Conn>().insert_rows(&round.rows(), BASE);
             inserted.expect("the rows of a round");
         });
     }
@@ -144,11 +134,7 @@ impl Place {
     pub fn aftermath(&self, round: Round) -> Aftermath {
         with_connection!(self.backend, Conn => {
             let mut conn = self.connect::<Conn>();
-            let patience = Instant::now() + Duration::from_secs(60);
-            while conn.others().expect("the server answers") > 0 {
-                assert!(Instant::now() < patience, "connections of killed clients stay open");
-                thread::sleep(Duration::from_millis(2));
-            }
+            until("connections of killed clients are closed", || conn.others().expect("the server answers") == 0);
             conn.ping().expect("the server answers");
             let tokens = conn.tokens(&round.tokens_prefix()).expect("the tokens");
             let mut store = SqlStore::<Conn>::new(&self.url, PATIENCE, None);

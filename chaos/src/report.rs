@@ -1,4 +1,4 @@
-//! The output: a line of progress after each round, and a table at the end.
+//! The extent of a run, and its output: a line of progress after each round, and a table at the end.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -7,14 +7,25 @@ use std::time::{Duration, Instant};
 
 use crate::backend::Backend;
 use crate::checker::Judgement;
-use crate::extent::Extent;
 use crate::history::{History, Outcome};
 
-/// The results of one fault on one database: a line of the table.
+/// The extent of a run of one fault on one database.
+#[derive(Debug, Clone)]
+pub struct Extent {
+    pub short: bool,
+    /// The number of rounds, unless `until` is set.
+    pub rounds: u32,
+    /// The moment after which no further round begins.
+    pub until: Option<Instant>,
+    pub seed: u64,
+}
+
+/// The extent and the results of one fault on one database: a line of the table.
 #[derive(Debug, Clone)]
 pub struct Line {
     pub fault: &'static str,
     pub backend: Backend,
+    pub extent: Extent,
     pub rounds: u32,
     pub ok: usize,
     pub failed: usize,
@@ -31,10 +42,11 @@ pub struct Line {
 }
 
 impl Line {
-    pub fn new(fault: &'static str, backend: Backend) -> Self {
+    pub fn new(fault: &'static str, backend: Backend, extent: Extent) -> Self {
         Line {
             fault,
             backend,
+            extent,
             rounds: 0,
             ok: 0,
             failed: 0,
@@ -46,6 +58,27 @@ impl Line {
             began: Instant::now(),
             took: Duration::ZERO,
         }
+    }
+
+    /// Prints the progress, and returns whether another round is played.
+    pub fn goes_on(&self) -> bool {
+        if self.rounds > 0 {
+            self.progress();
+        }
+        match self.extent.until {
+            Some(until) => Instant::now() < until,
+            None => self.rounds < self.extent.rounds,
+        }
+    }
+
+    /// Returns `full` or `short`, as the run is.
+    pub fn choose<T>(&self, full: T, short: T) -> T {
+        if self.extent.short { short } else { full }
+    }
+
+    /// Adds a measurement.
+    pub fn remark(&mut self, remark: String) {
+        self.remarks.push(remark);
     }
 
     /// Adds a round.
@@ -74,10 +107,10 @@ impl Line {
     }
 
     /// Prints the progress.
-    pub fn progress(&self, extent: &Extent) {
-        let of = match extent.until {
+    fn progress(&self) {
+        let of = match self.extent.until {
             Some(_) => String::new(),
-            None => format!(" of {}", extent.rounds),
+            None => format!(" of {}", self.extent.rounds),
         };
         eprintln!(
             "{} on {}: round {}{of}, {} ok, {} failed, {} unknown, {} findings, {:.0} s",
@@ -110,22 +143,19 @@ pub fn table(lines: &[Line]) -> String {
          |---------------------|------------|---------|----------|---------|---------|----------|--------|---------|---------|\n",
     );
     for line in lines {
-        let Line {
-            fault,
-            backend,
-            rounds,
-            ok,
-            failed,
-            unknown,
-            reads,
-            ..
-        } = line;
-        let drift = line.findings.len();
-        let verdict = if line.is_good() { "good" } else { "BAD" };
-        let seconds = line.took.as_secs_f64();
         let _ = writeln!(
             text,
-            "| {fault:19} | {backend:10} | {rounds:7} | {ok:8} | {failed:7} | {unknown:7} | {reads:8} | {drift:6} | {verdict:7} | {seconds:7.0} |"
+            "| {:19} | {:10} | {:7} | {:8} | {:7} | {:7} | {:8} | {:6} | {:7} | {:7.0} |",
+            line.fault,
+            line.backend,
+            line.rounds,
+            line.ok,
+            line.failed,
+            line.unknown,
+            line.reads,
+            line.findings.len(),
+            if line.is_good() { "good" } else { "BAD" },
+            line.took.as_secs_f64(),
         );
     }
     for line in lines {

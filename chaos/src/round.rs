@@ -1,22 +1,22 @@
 //! A round: client processes count, a fault strikes, and the checker judges the history.
 
 use std::fs;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::checker::{Aftermath, Judgement, judge};
 use crate::client::{self, Client, Conflicts, Orders, Progress};
-use crate::extent::Extent;
 use crate::history::History;
 use crate::place::Place;
 use crate::report::Line;
+use crate::until;
 use crate::workload::{Mix, Round, everything};
 
 /// The client processes of a round, and their settings.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Crew {
     pub processes: Vec<Process>,
     /// The deadline of every call.
@@ -28,7 +28,7 @@ pub struct Crew {
 }
 
 /// One process of a crew.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Process {
     /// The number of clients. Each is a thread with a connection.
     pub clients: u16,
@@ -61,6 +61,13 @@ impl Crew {
             attempts: None,
             shards: None,
         }
+    }
+
+    /// The numbers of the clients of a process.
+    pub fn clients_of(&self, process: usize) -> Range<u16> {
+        let before = self.processes[..process].iter();
+        let first = before.map(|process| process.clients).sum();
+        first..first + self.processes[process].clients
     }
 }
 
@@ -103,15 +110,13 @@ impl Playing {
     }
 
     fn wait_until(&mut self, is_so: impl Fn(&mut Self) -> bool) {
-        let patience = Instant::now() + Duration::from_secs(60);
-        while !is_so(self) {
-            assert!(Instant::now() < patience, "the clients make no progress");
+        until("the clients make progress", || {
             for client in &mut self.clients {
                 let ended = client.has_ended().expect("a process");
                 assert_eq!(ended, None, "a client exited");
             }
-            thread::sleep(Duration::from_millis(2));
-        }
+            is_so(self)
+        });
     }
 
     /// Returns the number of operations that are acknowledged by now.
@@ -133,16 +138,15 @@ impl Playing {
 pub fn play(
     place: &mut Place,
     crew: &Crew,
-    extent: &Extent,
     line: &mut Line,
     strike: impl FnOnce(&mut Place, &mut Playing),
 ) -> Played {
-    let played = judged(place, crew, extent, line.rounds, strike);
+    let played = judged(place, crew, line, strike);
     played.add_to(line);
     played
 }
 
-/// Plays one round after so many others, and judges it.
+/// Plays one round after those of `line`, and judges it.
 ///
 /// The clients start. As soon as every process has counted, `strike` runs the fault. Then the clients stop and the checker judges
 /// their history.
@@ -152,36 +156,26 @@ pub fn play(
 pub fn judged(
     place: &mut Place,
     crew: &Crew,
-    extent: &Extent,
-    rounds: u32,
+    line: &Line,
     strike: impl FnOnce(&mut Place, &mut Playing),
 ) -> Played {
     let round = Round {
-        number: i64::from(rounds) + 1,
+        number: i64::from(line.rounds) + 1,
         clients: crew.processes.iter().map(|process| process.clients).sum(),
     };
     place.prepare(round);
     let logs = place.folder().join(format!("round-{}", round.number));
     fs::create_dir(&logs).expect("a folder for logs");
-    let mut first_client = 0;
-    let mut of_processes = vec![];
-    let clients = crew.processes.iter().map(|process| {
+    let clients = (0..crew.processes.len()).map(|process| {
         let orders = Orders {
             backend: place.backend,
             url: place.url.clone(),
             round,
-            first_client,
-            clients: process.clients,
-            awaited: process.awaited,
-            mix: process.mix.clone(),
-            deadline: crew.deadline,
-            attempts: crew.attempts,
-            shards: crew.shards,
+            crew: crew.clone(),
+            process,
             logs: logs.clone(),
-            seed: extent.seed.wrapping_add(1000 * u64::from(rounds)),
+            seed: (line.extent.seed).wrapping_add(1000 * u64::from(line.rounds)),
         };
-        of_processes.push(first_client..first_client + process.clients);
-        first_client += process.clients;
         Client::start(&orders).expect("this program again")
     });
     let mut playing = Playing {
@@ -190,8 +184,8 @@ pub fn judged(
     };
     playing.wait_until(|playing| {
         playing.acknowledged();
-        let mut processes = of_processes.iter().cloned();
-        processes.all(|clients| playing.progress.is_at_work(clients))
+        let mut processes = 0..crew.processes.len();
+        processes.all(|process| playing.progress.is_at_work(crew.clients_of(process)))
     });
     strike(place, &mut playing);
     for client in playing.clients {

@@ -1,4 +1,4 @@
-//! The tables on which the clients count.
+//! The tables on which the clients count, and those whose rows are deleted, inserted again and renamed.
 
 use diesel::prelude::*;
 use diesel_sharded::ShardedField;
@@ -37,4 +37,23 @@ struct Row {
     views: i64,
     #[sharded]
     likes: i32,
+}
+
+diesel::table! {
+    chaos_lives (id) {
+        id -> BigInt,
+        /// The unique number of the row's life.
+        life -> BigInt,
+        views -> BigInt,
+    }
+}
+
+#[derive(Identifiable, ShardedField)]
+#[diesel(table_name = chaos_lives)]
+#[sharded(shards = 4)]
+#[expect(dead_code, reason = "the derive reads the fields' types")]
+struct LivesRow {
+    id: i64,
+    #[sharded]
+    views: i64,
 }

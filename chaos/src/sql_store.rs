@@ -8,7 +8,7 @@ use diesel_sharded::Error;
 use diesel_sharded::coalescer::Coalescer;
 
 use crate::backend::{ChaosConnection, Done};
-use crate::operation::{Operation, Refused, Totals};
+use crate::operation::{Operation, Refused, Totals, kind};
 use crate::store::{NO_CONNECTION, NOT_THERE, Store};
 
 /// A connection, which is replaced when it is lost, and the coalescer of the process.
@@ -44,24 +44,14 @@ impl<Conn: ChaosConnection> SqlStore<Conn> {
         Ok(conn)
     }
 
-    fn do_it(&mut self, operation: &Operation) -> Result<Done, Refused> {
-        let coalesced = match operation {
-            Operation::CountCoalesced { row, n } => Some((*row, *n, None)),
-            Operation::CountOnce {
-                request,
-                row,
-                n,
-                coalesced: true,
-            } => Some((*row, *n, Some(request.as_str()))),
-            _ => None,
-        };
-        if let Some((row, n, request)) = coalesced {
-            let coalescer = self.coalescer.as_ref().expect("the process has one");
-            let counted = Conn::coalesce(coalescer, row, n, request);
-            return counted
-                .map(|counted| Done::Rows(counted, 1))
-                .map_err(|error| refused(&error));
-        }
+    fn coalesce(&self, row: i64, n: i64, request: Option<&str>) -> Result<Done, Refused> {
+        let coalescer = self.coalescer.as_ref().expect("the process has one");
+        let counted = Conn::coalesce(coalescer, row, n, request);
+        let counted = counted.map_err(|error| refused(&error))?;
+        Ok(Done::Rows(counted, 1))
+    }
+
+    fn run_on_connection(&mut self, operation: &Operation) -> Result<Done, Refused> {
         let conn = self.conn.as_mut().map_err(|error| Refused {
             unknown: false,
             kind: NO_CONNECTION.into(),
@@ -91,7 +81,17 @@ impl<Conn: ChaosConnection> Store for SqlStore<Conn> {
     }
 
     fn run(&mut self, operation: &Operation) -> Result<Totals, Refused> {
-        match self.do_it(operation)? {
+        let done = match operation {
+            Operation::CountCoalesced { row, n } => self.coalesce(*row, *n, None)?,
+            Operation::CountOnce {
+                request,
+                row,
+                n,
+                coalesced: true,
+            } => self.coalesce(*row, *n, Some(request))?,
+            _ => self.run_on_connection(operation)?,
+        };
+        match done {
             Done::Read(totals) => Ok(totals),
             Done::Nothing => Ok(vec![]),
             Done::Rows(counted, there) if counted == there => Ok(vec![]),
@@ -111,15 +111,13 @@ pub(crate) fn refused(error: &Error) -> Refused {
         Error::InBatch { source } => source,
         error => error,
     };
-    let kind = format!("{error:?}");
-    let kind = kind.split(|c: char| !c.is_alphanumeric()).next();
     Refused {
         // By its documentation, the effect of TransactionAborted depends on the database.
         unknown: matches!(
             error,
             Error::OutcomeUnknown { .. } | Error::TransactionAborted
         ),
-        kind: kind.unwrap_or_default().to_owned(),
+        kind: kind(error),
         text,
     }
 }

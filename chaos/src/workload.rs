@@ -25,7 +25,17 @@ pub struct Round {
 /// The number of ids of each round.
 const IDS: i64 = 1000;
 /// `views` of every row at the beginning.
-const BASE: i64 = 1000;
+pub(crate) const BASE: i64 = 1000;
+
+/// The row of each round that only single updates count on.
+const PLAIN: i64 = 3;
+/// The row that is not there at the beginning.
+const INSERTED: i64 = 7;
+const COALESCED: i64 = 8;
+/// The row that repeated requests count on.
+const REQUESTED: i64 = 9;
+/// The row that is counted on within bounds.
+const BOUNDED: i64 = 10;
 
 impl Round {
     fn row(self, n: i64) -> i64 {
@@ -37,33 +47,9 @@ impl Round {
         [self.row(1), self.row(2)]
     }
 
-    /// The row that only single updates count on.
-    fn plain(self) -> i64 {
-        self.row(3)
-    }
-
     /// The rows that are always counted together.
     pub fn team(self) -> Vec<i64> {
         vec![self.row(4), self.row(5), self.row(6)]
-    }
-
-    /// The row that is not there at the beginning.
-    fn inserted(self) -> i64 {
-        self.row(7)
-    }
-
-    fn coalesced(self) -> i64 {
-        self.row(8)
-    }
-
-    /// The row that repeated requests count on.
-    fn requested(self) -> i64 {
-        self.row(9)
-    }
-
-    /// The row that is counted on within bounds.
-    fn bounded(self) -> i64 {
-        self.row(10)
     }
 
     /// The row that one client alone sets and counts on.
@@ -79,14 +65,9 @@ impl Round {
     pub fn rows(self) -> Vec<(i64, Option<i64>)> {
         let team = self.team();
         (self.row(1)..=self.last())
-            .filter(|row| *row != self.inserted())
+            .filter(|row| *row != self.row(INSERTED))
             .map(|row| (row, team.contains(&row).then_some(self.number)))
             .collect()
-    }
-
-    /// `views` of each of the rows at the beginning.
-    pub fn base(self) -> i64 {
-        BASE
     }
 
     fn named(self) -> String {
@@ -118,12 +99,9 @@ impl Round {
 
     /// The rules for the checker.
     pub fn rules(self) -> Rules {
-        let rows = self.rows();
+        let rows = self.rows().into_iter();
         Rules {
-            base: rows
-                .iter()
-                .map(|(row, _)| (Counter::Views(*row), BASE))
-                .collect(),
+            base: rows.map(|(row, _)| (Counter::Views(row), BASE)).collect(),
             teams: vec![self.team().into_iter().map(Counter::Views).collect()],
         }
     }
@@ -251,12 +229,12 @@ impl Workload {
         let round = self.round;
         match kind {
             Kind::Count => Operation::Count {
-                row: round.plain(),
+                row: round.row(PLAIN),
                 views: self.amount(),
                 likes: None,
             },
             Kind::CountBoth => Operation::Count {
-                row: round.plain(),
+                row: round.row(PLAIN),
                 views: self.amount(),
                 likes: Some(self.random.random_range(-3..=5)),
             },
@@ -266,7 +244,7 @@ impl Workload {
                 n: self.random.random_range(1..=5),
             },
             Kind::CountOrInsert => Operation::CountOrInsert {
-                row: round.inserted(),
+                row: round.row(INSERTED),
                 n: self.random.random_range(1..=5),
             },
             Kind::CountNamed => Operation::CountNamed {
@@ -274,12 +252,12 @@ impl Workload {
                 n: self.amount(),
             },
             Kind::CountCoalesced => Operation::CountCoalesced {
-                row: round.coalesced(),
+                row: round.row(COALESCED),
                 n: self.amount(),
             },
             Kind::CountOnce => self.request(),
             Kind::CountBounded => Operation::CountBounded {
-                row: round.bounded(),
+                row: round.row(BOUNDED),
                 n: self.amount(),
             },
             Kind::Transaction => self.transaction(),
@@ -357,7 +335,7 @@ impl Workload {
         let amounts = [1, 3, -2, 5];
         Operation::CountOnce {
             request: format!("{}request-{number}", self.round.tokens_prefix()),
-            row: self.round.requested(),
+            row: self.round.row(REQUESTED),
             n: amounts[number as usize % amounts.len()],
             coalesced: self.random.random(),
         }
@@ -381,6 +359,7 @@ impl Workload {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::operation::kind;
     use std::collections::BTreeSet;
 
     #[test]
@@ -393,22 +372,17 @@ mod tests {
         mix.push((Kind::CountBounded, 8));
         let mut workload = Workload::new(round, 1, mix, 7);
         let operations: Vec<_> = (0..10_000).map(|_| workload.next()).collect();
-        let names: BTreeSet<_> = operations.iter().map(Operation::name).collect();
+        let names: BTreeSet<_> = operations.iter().map(kind).collect();
         assert_eq!(names.len(), 13, "{names:?}");
         let is_request = |operation: &&Operation| matches!(operation, Operation::CountOnce { .. });
         let (requests, others): (Vec<_>, Vec<_>) = operations.iter().partition(is_request);
         let tokens: Vec<_> = others.into_iter().filter_map(Operation::token).collect();
         let different: BTreeSet<_> = tokens.iter().collect();
         assert_eq!(tokens.len(), different.len());
-        let different: BTreeSet<_> = requests
-            .iter()
-            .filter_map(|request| request.token())
-            .collect();
+        let asked = requests.iter().filter_map(|request| request.token());
+        let different: BTreeSet<_> = asked.collect();
         assert!(requests.len() > different.len() && different.len() > 100);
-        assert!(
-            tokens
-                .iter()
-                .all(|token| token.starts_with(&round.tokens_prefix()))
-        );
+        let prefix = round.tokens_prefix();
+        assert!(tokens.iter().all(|token| token.starts_with(&prefix)));
     }
 }

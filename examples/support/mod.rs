@@ -1,10 +1,13 @@
-//! Support for every example: a connection to whichever database is configured, and the results of its threads.
+//! Support for every example: a connection to whichever database is configured, the library's tables, and threads.
+#![allow(dead_code, reason = "no example uses all of it")]
 
 use std::process::ExitCode;
-use std::thread::ScopedJoinHandle;
+use std::thread;
 
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
+use diesel_migrations::MigrationHarness;
+use diesel_sharded::MIGRATIONS;
 
 pub type Error = Box<dyn std::error::Error + Send + Sync>;
 pub type Result<T> = std::result::Result<T, Error>;
@@ -44,9 +47,30 @@ pub fn run(
 }
 
 fn drop_tables(tables: &[&str], conn: &mut AnyConnection) -> QueryResult<()> {
-    tables
+    let mut drops = tables
         .iter()
-        .try_for_each(|table| conn.batch_execute(&format!("DROP TABLE IF EXISTS {table}")))
+        .map(|table| format!("DROP TABLE IF EXISTS {table}"));
+    drops.try_for_each(|drop| conn.batch_execute(&drop))
+}
+
+/// Runs `work` on the library's own tables, and leaves none behind where there were none. An application has
+/// `conn.run_pending_migrations(MIGRATIONS)?` instead, and keeps them.
+pub fn with_library_tables<T>(
+    conn: &mut AnyConnection,
+    work: impl FnOnce(&mut AnyConnection) -> Result<T>,
+) -> Result<T> {
+    let ran = conn.pending_migrations(MIGRATIONS)?;
+    for migration in &ran {
+        conn.run_migration(migration)?;
+    }
+    let done = work(conn);
+    for migration in ran.iter().rev() {
+        conn.revert_migration(migration)?;
+    }
+    if conn.applied_migrations()?.is_empty() {
+        conn.batch_execute("DROP TABLE __diesel_schema_migrations")?; // Diesel's own
+    }
+    done
 }
 
 /// `DATABASE_URL`, or else a SQLite file in the temporary folder.
@@ -66,10 +90,8 @@ pub fn connect(url: &str) -> Result<AnyConnection> {
         Some("mysql") => AnyConnection::Mysql(MysqlConnection::establish(url)?),
         None => AnyConnection::Sqlite(SqliteConnection::establish(url)?),
         Some(other) => {
-            return Err(format!(
-                "DATABASE_URL: add `--features postgres` or `--features mysql` for {other}://"
-            )
-            .into());
+            let features = "`--features postgres` or `--features mysql`";
+            return Err(format!("DATABASE_URL: add {features} for {other}://").into());
         }
     };
     set_up(&mut conn)?;
@@ -90,6 +112,14 @@ pub fn set_up(conn: &mut AnyConnection) -> QueryResult<()> {
     Ok(())
 }
 
-pub fn join<T>(thread: ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
-    thread.join().map_err(|_| "a thread panicked")?
+/// Does `work` in so many threads at once, each with its number.
+pub fn in_threads(number: i64, work: impl Fn(i64) -> Result<()> + Sync) -> Result<()> {
+    let work = &work;
+    thread::scope(|scope| {
+        let threads: Vec<_> = (0..number)
+            .map(|number| scope.spawn(move || work(number)))
+            .collect();
+        let mut ended = threads.into_iter().map(|thread| thread.join());
+        ended.try_for_each(|ended| ended.map_err(|_| "a thread panicked")?)
+    })
 }

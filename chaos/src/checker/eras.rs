@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-use super::finding::Finding;
+use super::{Finding, Rule, find};
 use crate::history::Moment;
 
 /// An amount that was added, or may have been.
@@ -39,20 +39,19 @@ impl Changes {
         findings: &mut Vec<Finding>,
     ) {
         if !self.may_end_with(base, value) {
-            findings.push(Finding::WrongTotal {
-                counter: counter.to_string(),
-                value,
-                acknowledged: self.acknowledged(base),
-                unknown: self.adds.iter().filter(|add| !add.happened).count(),
-            });
+            let acknowledged = self.acknowledged(base);
+            let unknown = self.adds.iter().filter(|add| !add.happened).count();
+            let text = format!(
+                "{counter} ends with {value}, which is not {acknowledged} plus some of {unknown} counts that may be in it"
+            );
+            find(findings, Rule::RightTotal, text);
         }
     }
 
     fn may_end_with(&self, base: i64, value: i64) -> bool {
         if !self.sets.is_empty() {
-            return Eras::of(base, self)
-                .explain(Moment::MAX, Moment::MAX, value)
-                .is_ok();
+            let eras = Eras::of(base, self);
+            return eras.explain(Moment::MAX, Moment::MAX, value).is_ok();
         }
         let acknowledged = self.acknowledged(base);
         let unknown = self.adds.iter().filter(|add| !add.happened);
@@ -93,13 +92,9 @@ impl Eras {
         findings: &mut Vec<Finding>,
     ) {
         if let Err((lowest, highest)) = self.explain(began, ended, value) {
-            findings.push(Finding::OutOfBounds {
-                at: at(),
-                counter: counter.to_string(),
-                value,
-                lowest,
-                highest,
-            });
+            let bounds = format!("{lowest} to {highest}");
+            let text = format!("{}: {counter} is {value}, outside of {bounds}", at());
+            find(findings, Rule::InBounds, text);
         }
     }
 

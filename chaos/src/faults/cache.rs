@@ -11,20 +11,19 @@ use diesel_sharded::{Counter, RowCounter};
 use diesel_sharded_redis_cache::RedisCache;
 use diesel_sharded_tests::redis::RedisServer;
 
+use super::{Fault, Findings};
 use crate::backend::{Backend, ChaosConnection};
-use crate::extent::Extent;
-use crate::fault::Fault;
 use crate::place::Place;
 use crate::report::Line;
 use crate::schema::chaos_rows::views;
-use crate::with_connection;
+use crate::{until, with_connection};
 
 pub const FAULT: Fault = Fault {
     name: "cache",
     about: "the Redis server that caches totals is flushed, killed and stopped; counts and reads still work",
     backends: &Backend::ALL,
     rounds: (15, 1),
-    run: |extent, backend, line| with_connection!(backend, Conn => run_on::<Conn>(extent, backend, line)),
+    run: |line| with_connection!(line.backend, Conn => run_on::<Conn>(line)),
 };
 
 const BASE: i64 = 1000;
@@ -37,16 +36,16 @@ const PATIENCE: Duration = Duration::from_millis(100);
 /// answer before it is bypassed, and a reserve for the database on a busy machine.
 const LONGEST: Duration = Duration::from_secs(3);
 
-fn run_on<Conn: ChaosConnection>(extent: &Extent, backend: Backend, line: &mut Line)
+fn run_on<Conn: ChaosConnection>(line: &mut Line)
 where
     RowCounter<views>: CachedCounter<Conn>,
     Counter: CachedCounter<Conn>,
 {
-    let place = Place::new(backend);
+    let place = Place::new(line.backend);
     let mut redis = RedisServer::start();
     let mut slowest = Duration::ZERO;
     let mut failures = 0;
-    while extent.goes_on(line.rounds) {
+    while line.goes_on() {
         let row = i64::from(line.rounds);
         let mut conn = place.connect::<Conn>();
         let inserted = conn.insert_rows(&[(row, None)], BASE);
@@ -63,8 +62,7 @@ where
             past: Mutex::default(),
             counts: AtomicU64::new(0),
             reads: AtomicU64::new(0),
-            slowest: Mutex::default(),
-            findings: Mutex::default(),
+            findings: Findings::default(),
             stop: AtomicBool::new(false),
         };
         thread::scope(|scope| {
@@ -80,15 +78,9 @@ where
         line.ok += round.counts.into_inner() as usize;
         line.reads += round.reads.into_inner() as usize;
         failures += round.cached.failures();
-        slowest = slowest.max(
-            round
-                .slowest
-                .into_inner()
-                .expect("no panic while it is held"),
-        );
-        line.progress(extent);
+        slowest = slowest.max(round.findings.slowest());
     }
-    line.remarks.push(format!(
+    line.remark(format!(
         "the slowest call took {} ms; Redis failed {failures} times",
         slowest.as_millis()
     ));
@@ -107,8 +99,7 @@ struct Round {
     past: Mutex<Vec<(Instant, i64)>>,
     counts: AtomicU64,
     reads: AtomicU64,
-    slowest: Mutex<Duration>,
-    findings: Mutex<Vec<String>>,
+    findings: Findings,
     stop: AtomicBool,
 }
 
@@ -120,7 +111,7 @@ impl Round {
         RowCounter<views>: CachedCounter<Conn>,
         Counter: CachedCounter<Conn>,
     {
-        let counting = if Conn::OTHERS.is_some() { 2 } else { 1 };
+        let counting = if Conn::SQL.sessions.is_some() { 2 } else { 1 };
         while !self.stop.load(Ordering::SeqCst) {
             if client < counting {
                 self.begun.fetch_add(2, Ordering::SeqCst);
@@ -153,37 +144,21 @@ impl Round {
         let highest = base + self.begun.load(Ordering::SeqCst) + twice;
         let past = self.past.lock().expect("no panic while it is held");
         let old = past.partition_point(|(at, _)| Some(*at) <= long_ago);
-        let lowest = base
-            + past[..old]
-                .iter()
-                .map(|(_, added)| *added)
-                .max()
-                .unwrap_or(0);
+        let old = past[..old].iter().map(|(_, added)| *added);
+        let lowest = base + old.max().unwrap_or(0);
         drop(past);
         if !(lowest..=highest).contains(&total) {
-            self.find(format!(
-                "{what} returned {total}, outside of {lowest} to {highest}"
-            ));
+            let bounds = format!("{lowest} to {highest}");
+            self.findings
+                .find(format!("{what} returned {total}, outside of {bounds}"));
         }
     }
 
     /// Makes a call, and checks that it succeeds in time.
     fn time<T>(&self, what: &str, call: impl FnOnce() -> QueryResult<T>) -> Option<T> {
-        let began = Instant::now();
-        let told = call();
-        let took = began.elapsed();
-        if took > LONGEST {
-            self.find(format!("{what} took {took:?}"));
-        }
-        let mut slowest = self.slowest.lock().expect("no panic while it is held");
-        *slowest = took.max(*slowest);
-        told.inspect_err(|error| self.find(format!("{what} failed: {error}")))
-            .ok()
-    }
-
-    fn find(&self, finding: String) {
-        let mut findings = self.findings.lock().expect("no panic while it is held");
-        findings.push(finding);
+        let told = self.findings.time(what, LONGEST, call);
+        let failed = |error: &_| self.findings.find(format!("{what} failed: {error}"));
+        told.inspect_err(failed).ok()
     }
 
     /// Waits until the clients have made `more` further counts and reads.
@@ -193,11 +168,8 @@ impl Round {
             counts.min(self.reads.load(Ordering::SeqCst))
         };
         let enough = done() + more;
-        let patience = Instant::now() + Duration::from_secs(60);
-        while done() < enough && self.findings.lock().is_ok_and(|found| found.is_empty()) {
-            assert!(Instant::now() < patience, "the clients make no progress");
-            thread::sleep(Duration::from_millis(2));
-        }
+        let is_enough = || done() >= enough || !self.findings.is_empty();
+        until("the clients make progress", is_enough);
     }
 
     fn strike(&self, redis: &mut RedisServer) {
@@ -226,8 +198,7 @@ impl Round {
         RowCounter<views>: CachedCounter<Conn>,
         Counter: CachedCounter<Conn>,
     {
-        let mut findings = self.findings.lock().expect("no panic while it is held");
-        findings.drain(..).for_each(|finding| line.find(finding));
+        self.findings.tell(line);
         thread::sleep(TTL + Duration::from_millis(300)); // longer than the pause after the last failure
         let added = self.added.load(Ordering::SeqCst);
         let counters: [(&dyn CachedCounter<Conn>, i64); 2] =
@@ -236,9 +207,8 @@ impl Round {
             let read = counter.read(conn).expect("a total");
             let cached = self.cached.get(counter, conn).expect("a total");
             let key = format!("diesel_sharded:{}", counter.cache_key());
-            let kept = redis
-                .send(&format!("GET '{key}'"))
-                .expect("the server runs");
+            let kept = redis.send(&format!("GET '{key}'"));
+            let kept = kept.expect("the server runs");
             if (read, cached, &kept) != (total, total, &total.to_string()) {
                 line.find(format!(
                     "{key}: {total} was counted, the database has {read}, a read returns {cached}, and the cache holds {kept:?}"

@@ -15,11 +15,10 @@ use std::time::{Duration, Instant};
 
 use diesel_sharded::Error;
 
+use super::Fault;
 use crate::backend::{Backend, ChaosConnection};
-use crate::extent::Extent;
-use crate::fault::Fault;
 use crate::history::Outcome;
-use crate::operation::Operation;
+use crate::operation::{Operation, kind};
 use crate::place::Place;
 use crate::report::Line;
 use crate::round::{Crew, play};
@@ -30,7 +29,7 @@ pub const FAULT: Fault = Fault {
     about: "the disk of the database is full for a while (a small tmpfs; needs root); clear errors, no drift, then counts continue",
     backends: &Backend::ALL,
     rounds: (10, 1),
-    run: |extent, backend, line| with_connection!(backend, Conn => run_on::<Conn>(extent, backend, line)),
+    run: |line| with_connection!(line.backend, Conn => run_on::<Conn>(line)),
 };
 
 /// A mounted tmpfs. Dropping it unmounts it, even if files on it are open.
@@ -129,19 +128,20 @@ fn give_to_the_owner_of(other: &Path, folder: &Path) -> io::Result<()> {
     chown(folder, Some(owner.uid()), Some(owner.gid()))
 }
 
-fn run_on<Conn: ChaosConnection>(extent: &Extent, backend: Backend, line: &mut Line) {
-    let mut place = Place::new(backend);
+fn run_on<Conn: ChaosConnection>(line: &mut Line) {
+    let mut place = Place::new(line.backend);
     let disk = put_on_a_small_disk(&mut place).unwrap_or_else(|missing| panic!("{missing}"));
     let crew = Crew {
         deadline: Duration::from_secs(5),
         ..Crew::of_all_trades(1)
     };
+    let pause = Duration::from_millis(line.choose(2_000, 500));
     let mut kinds = BTreeMap::new();
-    while extent.goes_on(line.rounds) {
+    while line.goes_on() {
         let number = i64::from(line.rounds) + 1;
         let mut findings = vec![];
         let conn = place.connect::<Conn>(); // before the clients hold locks
-        let played = play(&mut place, &crew, extent, line, |_, playing| {
+        let played = play(&mut place, &crew, line, |_, playing| {
             let mut conn = conn; // dropped before the round is judged, which waits for all connections to close
             playing.wait_for(50);
             disk.fill().expect("a file on the disk");
@@ -157,7 +157,7 @@ fn run_on<Conn: ChaosConnection>(extent: &Extent, backend: Backend, line: &mut L
                 }
                 assert!(Instant::now() < patience, "the disk is never full");
             };
-            thread::sleep(Duration::from_millis(extent.choose(2_000, 500)));
+            thread::sleep(pause);
             disk.free().expect("a file on the disk");
             playing.wait_for(50);
             // The call that failed succeeds on the same connection.
@@ -172,18 +172,13 @@ fn run_on<Conn: ChaosConnection>(extent: &Extent, backend: Backend, line: &mut L
         findings.into_iter().for_each(|finding| line.find(finding));
         for done in &played.history.operations {
             if let Outcome::Failed(refused) | Outcome::Unknown(Some(refused)) = &done.outcome {
-                let text = format!(
-                    "{} of {}: {}",
-                    refused.kind,
-                    done.operation.name(),
-                    refused.text
-                );
+                let (error, text) = (&refused.kind, &refused.text);
+                let text = format!("{error} of {}: {text}", kind(&done.operation));
                 *kinds.entry(without_numbers(&text)).or_insert(0) += 1;
             }
         }
-        line.progress(extent);
     }
-    line.remarks.push(format!(
+    line.remark(format!(
         "texts of the errors: {}",
         crate::report::tally(&kinds)
     ));

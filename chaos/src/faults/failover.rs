@@ -2,19 +2,18 @@
 //! futures. They look for the primary by an address of both servers, or reach it through HAProxy.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::thread;
 use std::time::Duration;
 
+use clap::ValueEnum;
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel_sharded_tests::haproxy::Haproxy;
 use diesel_sharded_tests::replication::{Pair, Replication};
 
+use super::Fault;
 use crate::backend::Backend;
-use crate::checker::Finding;
-use crate::extent::Extent;
-use crate::fault::Fault;
+use crate::checker::{Finding, Rule};
 use crate::history::{Moment, now};
 use crate::operation::Operation;
 use crate::place::Place;
@@ -33,7 +32,7 @@ pub const FAULT: Fault = Fault {
 const DATABASE: &str = "chaos";
 
 /// The events that happen to the servers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 enum Blow {
     /// The primary is killed.
     Killed,
@@ -45,46 +44,26 @@ enum Blow {
     LinkSilent,
 }
 
-impl Blow {
-    const ALL: [Blow; 4] = [
-        Blow::Killed,
-        Blow::CutOff,
-        Blow::StandbyStopped,
-        Blow::LinkSilent,
-    ];
-}
-
-impl fmt::Display for Blow {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Blow::Killed => "primary killed",
-            Blow::CutOff => "primary cut off, then killed",
-            Blow::StandbyStopped => "standby stopped",
-            Blow::LinkSilent => "link silent",
-        })
-    }
-}
-
 /// How long a server or a link is away that comes back.
 const AWAY: Duration = Duration::from_millis(1500);
 
 /// How long a primary goes on alone before it is killed.
 const ALONE: Duration = Duration::from_millis(500);
 
-fn run(extent: &Extent, backend: Backend, line: &mut Line) {
+fn run(line: &mut Line) {
     let mut pair = Pair::start().unwrap_or_else(|missing| panic!("{missing}"));
     create_database(&pair);
-    let mut place = Place::at(backend, pair.url(DATABASE));
-    let by_proxy = (!extent.short).then(|| {
+    let mut place = Place::at(line.backend, pair.url(DATABASE));
+    let by_proxy = (!line.extent.short).then(|| {
         let proxy = Haproxy::before(&pair).unwrap_or_else(|missing| panic!("{missing}"));
         proxy.url_of_primary(DATABASE)
     });
     let crew = crew();
-    let operations = extent.choose(100, 20);
+    let operations = line.choose(100, 20);
     let mut pauses = Pauses::default();
-    while extent.goes_on(line.rounds) {
+    while line.goes_on() {
         let round = line.rounds as usize;
-        let blow = Blow::ALL[round % 4];
+        let blow = Blow::value_variants()[round % 4];
         let replication = [Replication::On, Replication::RemoteApply][round / 4 % 2];
         place.url = match &by_proxy {
             Some(url) if round / 8 % 2 == 1 => url.clone(),
@@ -92,7 +71,7 @@ fn run(extent: &Extent, backend: Backend, line: &mut Line) {
         };
         pair.replicate(replication);
         let mut struck = 0;
-        let played = play(&mut place, &crew, extent, line, |_, playing| {
+        let played = play(&mut place, &crew, line, |_, playing| {
             playing.wait_for(operations);
             thread::sleep(Duration::from_micros(rand::random_range(0..20_000)));
             struck = now();
@@ -102,12 +81,11 @@ fn run(extent: &Extent, backend: Backend, line: &mut Line) {
         });
         pauses.measure(blow, struck, &played);
         judge_coalesced(&played, line);
-        line.progress(extent);
     }
-    line.remarks.push(pauses.describe());
-    if !extent.short {
+    line.remark(pauses.describe());
+    if !line.extent.short {
         place.url = pair.url(DATABASE);
-        lose(&mut pair, &mut place, extent, line);
+        lose(&mut pair, &mut place, line);
     }
 }
 
@@ -170,19 +148,13 @@ fn strike(pair: &mut Pair, blow: Blow, playing: &mut Playing, operations: usize)
 /// The coalescer finds its batch on the new primary by the batch's mark, so its callers see no unknown outcome.
 fn judge_coalesced(played: &Played, line: &mut Line) {
     for done in &played.history.operations {
-        let is_coalesced = matches!(
-            done.operation,
-            Operation::CountCoalesced { .. }
-                | Operation::CountOnce {
-                    coalesced: true,
-                    ..
-                }
-        );
+        let is_coalesced = match done.operation {
+            Operation::CountOnce { coalesced, .. } => coalesced,
+            _ => matches!(done.operation, Operation::CountCoalesced { .. }),
+        };
         if is_coalesced && !done.is_ok() {
-            line.find(format!(
-                "round {}: operation {} of client {} was not resolved: {:?}",
-                line.rounds, done.number, done.client, done.outcome
-            ));
+            let (round, at, outcome) = (line.rounds, done.at(), &done.outcome);
+            line.find(format!("round {round}: {at} was not resolved: {outcome:?}"));
         }
     }
 }
@@ -209,12 +181,10 @@ impl Pauses {
     fn describe(&self) -> String {
         let each = self.0.iter().map(|(blow, pauses)| {
             let (median, longest) = median_and_largest(pauses);
-            format!("{blow} {median} ms ({longest} ms)")
+            format!("{blow:?} {median} ms ({longest} ms)")
         });
         let each = each.collect::<Vec<_>>().join(", ");
-        format!(
-            "longest time without an acknowledged count, median and largest of all rounds: {each}"
-        )
+        format!("longest time without an acknowledged count, median and largest: {each}")
     }
 }
 
@@ -231,13 +201,13 @@ const ASYNCHRONOUS: u32 = 7;
 
 /// Measures how many acknowledged transactions a failover loses if commits do not wait for the standby. A transaction is lost as a whole,
 /// and nothing else is wrong.
-fn lose(pair: &mut Pair, place: &mut Place, extent: &Extent, line: &mut Line) {
+fn lose(pair: &mut Pair, place: &mut Place, line: &mut Line) {
     let crew = one_awaited(vec![(Kind::Transaction, 1)]);
     for silent in [Duration::ZERO, ALONE] {
         let (mut lost, mut acknowledged) = (vec![], vec![]);
         for _ in 0..ASYNCHRONOUS {
             pair.replicate(Replication::Asynchronous);
-            let played = judged(place, &crew, extent, line.rounds, |_, playing| {
+            let played = judged(place, &crew, line, |_, playing| {
                 playing.wait_for(300);
                 if !silent.is_zero() {
                     pair.cut_the_link();
@@ -252,7 +222,7 @@ fn lose(pair: &mut Pair, place: &mut Place, extent: &Extent, line: &mut Line) {
             line.rounds += 1;
             acknowledged.push(played.judgement.ok as u64);
             let findings = &played.judgement.findings;
-            let is_loss = |finding: &&Finding| matches!(finding, Finding::AcknowledgedLost { .. });
+            let is_loss = |finding: &&Finding| finding.rule == Rule::NothingLost;
             lost.push(findings.iter().filter(is_loss).count() as u64);
             for finding in findings.iter().filter(|finding| !is_loss(finding)) {
                 line.find(format!("asynchronous replication: {finding}"));
@@ -260,7 +230,7 @@ fn lose(pair: &mut Pair, place: &mut Place, extent: &Extent, line: &mut Line) {
         }
         let (median, largest) = median_and_largest(&lost);
         let (of, _) = median_and_largest(&acknowledged);
-        line.remarks.push(format!(
+        line.remark(format!(
             "asynchronous replication, link silent for {silent:.1?} before the kill: {median} (at most {largest}) of {of} \
              acknowledged transactions were lost, medians of {ASYNCHRONOUS} rounds"
         ));

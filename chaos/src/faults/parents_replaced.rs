@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use clap::ValueEnum;
 use diesel_sharded::retry::RetryPolicy;
 
+use super::Fault;
 use crate::backend::Backend;
-use crate::extent::Extent;
-use crate::fault::Fault;
 use crate::history::Log;
 use crate::lives::sql::{LivesConnection, SqlLives};
 use crate::lives::workload::{Role, Round, Scene, Workload};
@@ -26,11 +26,11 @@ pub const FAULT: Fault = Fault {
     about: "rows are deleted, inserted again and renamed beside counts, folds, sets and repairs; no count is lost or doubled",
     backends: &Backend::ALL,
     rounds: (30 * SCENES, SCENES),
-    run: |extent, backend, line| with_connection!(backend, Conn => run_on::<Conn>(extent, backend, line)),
+    run: |line| with_connection!(line.backend, Conn => run_on::<Conn>(line)),
 };
 
 /// The number of scenes. Each round plays one of them.
-const SCENES: u32 = Scene::ALL.len() as u32;
+const SCENES: u32 = 5;
 
 /// The deadline of every call of the library.
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -41,9 +41,9 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// A round goes on until rows were replaced this often and folds moved something this often.
 const ENOUGH: usize = 5;
 
-fn run_on<Conn: LivesConnection>(extent: &Extent, backend: Backend, line: &mut Line) {
-    let place = Place::new(backend);
-    if backend == Backend::Sqlite {
+fn run_on<Conn: LivesConnection>(line: &mut Line) {
+    let place = Place::new(line.backend);
+    if line.backend == Backend::Sqlite {
         place.execute("PRAGMA journal_mode = WAL"); // readers wait for nobody
     }
     place.connect::<Conn>().create_lives();
@@ -53,25 +53,25 @@ fn run_on<Conn: LivesConnection>(extent: &Extent, backend: Backend, line: &mut L
         .with_deadline(DEADLINE)
         .with_max_delay(Duration::from_millis(5))
         .set_global();
-    let mut played = Scene::ALL.map(|_| Played::default());
-    while extent.goes_on(line.rounds) {
-        let n = line.rounds as usize % Scene::ALL.len();
+    let scenes = Scene::value_variants();
+    let mut played = [(); SCENES as usize].map(|()| Played::default());
+    while line.goes_on() {
+        let n = line.rounds as usize % scenes.len();
         let round = Round {
-            scene: Scene::ALL[n],
+            scene: scenes[n],
             number: i64::from(line.rounds) + 1,
         };
-        play::<Conn>(&place, round, extent, line, &mut played[n]);
-        line.progress(extent);
+        play::<Conn>(&place, round, line, &mut played[n]);
     }
     before.set_global();
-    for (scene, played) in Scene::ALL.iter().zip(played) {
+    for (scene, played) in scenes.iter().zip(played) {
         let Played {
             replaced,
             folded,
             findings,
         } = played;
-        line.remarks.push(format!(
-            "{scene}: {replaced} times deleted or renamed beside {folded} folds that moved something, {findings} findings"
+        line.remark(format!(
+            "{scene:?}: {replaced} times deleted or renamed beside {folded} folds that moved something, {findings} findings"
         ));
     }
 }
@@ -129,13 +129,7 @@ impl Shared {
     }
 }
 
-fn play<Conn: LivesConnection>(
-    place: &Place,
-    round: Round,
-    extent: &Extent,
-    line: &mut Line,
-    played: &mut Played,
-) {
+fn play<Conn: LivesConnection>(place: &Place, round: Round, line: &mut Line, played: &mut Played) {
     let logs = place.folder().join(format!("round-{}", round.number));
     fs::create_dir(&logs).expect("a folder for logs");
     let shared = Arc::new(Shared {
@@ -148,8 +142,9 @@ fn play<Conn: LivesConnection>(
     let clients = Role::of(round.scene).into_iter().enumerate();
     let clients = clients.map(|(client, role)| {
         let mut conn = place.connect::<Conn>();
-        conn.batch_execute(Conn::HURRY).expect("settings");
-        let seed = extent
+        conn.batch_execute(Conn::SQL.hurry).expect("settings");
+        let seed = line
+            .extent
             .seed
             .wrapping_add(1000 * u64::from(line.rounds) + client as u64);
         let log = Log::create(&logs.join(format!("{client}.jsonl"))).expect("a log");
@@ -161,7 +156,7 @@ fn play<Conn: LivesConnection>(
         thread::spawn(move || shared.work(role, seed, &mut store, &mut log))
     });
     let threads: Vec<_> = threads.collect();
-    let time = extent.choose(Duration::from_secs(2), Duration::from_millis(500));
+    let time = line.choose(Duration::from_secs(2), Duration::from_millis(500));
     let began = Instant::now();
     while began.elapsed() < time || !shared.is_enough() && began.elapsed() < PATIENCE {
         thread::sleep(Duration::from_millis(5));
@@ -179,10 +174,8 @@ fn play<Conn: LivesConnection>(
     let judgement = round.judge(&history, &aftermath);
     line.add(&history, &judgement);
     if !shared.is_enough() {
-        line.find(format!(
-            "round {}: the clients make no progress",
-            line.rounds
-        ));
+        let round = line.rounds;
+        line.find(format!("round {round}: the clients make no progress"));
     }
     played.replaced += shared.replaced.load(Ordering::SeqCst);
     played.folded += shared.folded.load(Ordering::SeqCst);

@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 
+use super::Fault;
 use crate::backend::Backend;
-use crate::extent::Extent;
-use crate::fault::Fault;
 use crate::history::Done;
+use crate::operation::{Operation, kind};
 use crate::place::Place;
 use crate::report::Line;
 use crate::round::{Crew, Playing, Process, play};
@@ -28,7 +28,8 @@ pub const FAULT: Fault = Fault {
 /// The clients of each process.
 const CLIENTS: u16 = 4;
 
-fn run(extent: &Extent, backend: Backend, line: &mut Line) {
+fn run(line: &mut Line) {
+    let backend = line.backend;
     let mut place = Place::new(backend);
     if backend == Backend::Sqlite {
         place.execute("PRAGMA journal_mode = WAL"); // without it, readers would wait for a writer that is stopped in its commit
@@ -42,20 +43,20 @@ fn run(extent: &Extent, backend: Backend, line: &mut Line) {
         processes.insert(0, others); // without a server, the first process is the one that is stopped
     }
     let crew = Crew {
-        deadline: extent.choose(Duration::from_secs(2), Duration::from_secs(1)),
+        deadline: line.choose(Duration::from_secs(2), Duration::from_secs(1)),
         ..Crew::of(processes)
     };
     let bound = crew.deadline.mul_f64(1.1);
     let mut longest: BTreeMap<String, Duration> = BTreeMap::new();
     let mut longest_stop = Duration::ZERO;
     let mut latest = Duration::ZERO;
-    while extent.goes_on(line.rounds) {
-        let seconds = match extent.short {
+    while line.goes_on() {
+        let seconds = match line.extent.short {
             true => 2.5,
             false => rand::random_range(5.0..20.0),
         };
         let meter = Meter::start();
-        let played = play(&mut place, &crew, extent, line, |place, playing| {
+        let played = play(&mut place, &crew, line, |place, playing| {
             playing.wait_for(20);
             let began = Instant::now();
             stop(place, playing, Duration::from_secs_f64(seconds));
@@ -70,25 +71,25 @@ fn run(extent: &Extent, backend: Backend, line: &mut Line) {
             };
             let took = done.took;
             if has_a_deadline && took > bound + late {
+                let (round, at, deadline) = (line.rounds, done.at(), crew.deadline);
+                let late =
+                    format!("a deadline of {deadline:.2?}, where sleepers were late by {late:.0?}");
                 line.find(format!(
-                    "round {}: {who} took {took:.2?} with a deadline of {:.2?}, where sleepers were late by {late:.0?}: \
-                     operation {} of client {}, {:?}",
-                    line.rounds, crew.deadline, done.number, done.client, done.outcome
+                    "round {round}: {at} took {took:.2?} with {late}: {:?}",
+                    done.outcome
                 ));
             }
             let longest = longest.entry(who).or_default();
             *longest = took.max(*longest);
         }
-        line.progress(extent);
     }
-    line.remarks.push(format!(
-        "deadline {:.1?}, longest stop {longest_stop:.1?}, a sleeper woken up to {latest:.0?} late; longest calls: {}",
-        crew.deadline,
-        longest
-            .iter()
-            .map(|(who, took)| format!("{who} {took:.2?}"))
-            .collect::<Vec<_>>()
-            .join(", ")
+    let longest = longest
+        .iter()
+        .map(|(who, took)| format!("{who} {took:.2?}"));
+    let longest = longest.collect::<Vec<_>>().join(", ");
+    line.remark(format!(
+        "deadline {:.1?}, longest stop {longest_stop:.1?}, a sleeper woken up to {latest:.0?} late; longest calls: {longest}",
+        crew.deadline
     ));
 }
 
@@ -162,7 +163,7 @@ fn caller(backend: Backend, done: &Done) -> Option<(String, bool)> {
     if backend == Backend::Sqlite && client < CLIENTS {
         return None;
     }
-    let name = done.operation.name();
-    let has_a_deadline = backend == Backend::Sqlite || name == "count coalesced";
-    Some((name.to_owned(), has_a_deadline))
+    let is_coalesced = matches!(done.operation, Operation::CountCoalesced { .. });
+    let has_a_deadline = backend == Backend::Sqlite || is_coalesced;
+    Some((kind(&done.operation), has_a_deadline))
 }

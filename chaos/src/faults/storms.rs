@@ -3,9 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::Fault;
 use crate::backend::Backend;
-use crate::extent::Extent;
-use crate::fault::Fault;
 use crate::history::Outcome;
 use crate::operation::Begin;
 use crate::place::Place;
@@ -19,7 +18,7 @@ pub const DEADLOCKS: Fault = Fault {
     about: "transactions lock two rows in opposite orders; 99.99 % succeed within the deadline",
     backends: &Backend::ALL,
     rounds: (10, 1),
-    run: |extent, backend, line| run(Begin::Plainly, extent, backend, line),
+    run: |line| run(Begin::Plainly, line),
 };
 
 pub const SERIALIZATION: Fault = Fault {
@@ -27,13 +26,14 @@ pub const SERIALIZATION: Fault = Fault {
     about: "SERIALIZABLE transactions read two totals and count on both; 99.99 % succeed within the deadline",
     backends: &Backend::ALL,
     rounds: (10, 1),
-    run: |extent, backend, line| run(Begin::Serializable, extent, backend, line),
+    run: |line| run(Begin::Serializable, line),
 };
 
 /// One transaction in so many may fail.
 const ONE_IN: usize = 10_000;
 
-fn run(begin: Begin, extent: &Extent, backend: Backend, line: &mut Line) {
+fn run(begin: Begin, line: &mut Line) {
+    let backend = line.backend;
     let mut place = Place::new(backend);
     if backend == Backend::Postgres {
         // PostgreSQL looks for deadlocks after 1 s by default, which makes too few for a storm.
@@ -42,16 +42,16 @@ fn run(begin: Begin, extent: &Extent, backend: Backend, line: &mut Line) {
     let process = Process::new(4, vec![(Kind::Crossing(begin), 40), (Kind::ReadRows, 1)]);
     let crew = Crew {
         processes: vec![process; 2],
-        deadline: Duration::from_secs(extent.choose(10, 30)), // CI's machines are slow
+        deadline: Duration::from_secs(line.choose(10, 30)), // CI's machines are slow
         attempts: Some(u32::MAX),
         shards: Some(1), // with more, few transactions would meet
     };
-    let operations = extent.choose(1000, 100);
+    let operations = line.choose(1000, 100);
     let (mut begun, mut succeeded) = (0, 0);
     let mut conflicts: BTreeMap<String, u64> = BTreeMap::new();
     let mut longest = Duration::ZERO;
-    while extent.goes_on(line.rounds) {
-        let played = play(&mut place, &crew, extent, line, |_, playing| {
+    while line.goes_on() {
+        let played = play(&mut place, &crew, line, |_, playing| {
             playing.wait_for(operations);
         });
         for done in &played.history.operations {
@@ -67,7 +67,6 @@ fn run(begin: Begin, extent: &Extent, backend: Backend, line: &mut Line) {
         for (conflict, times) in played.conflicts {
             *conflicts.entry(conflict).or_default() += times;
         }
-        line.progress(extent);
     }
     if (begun - succeeded) * ONE_IN > begun {
         line.find(format!(
@@ -80,7 +79,7 @@ fn run(begin: Begin, extent: &Extent, backend: Backend, line: &mut Line) {
     if conflicts.is_empty() && !waits_inside {
         line.find("no transaction met a conflict: that was no storm".into());
     }
-    line.remarks.push(format!(
+    line.remark(format!(
         "{succeeded} of {begun} transactions succeeded ({:.3} %), the longest in {longest:.2?} of {:.0?}; retries: {}",
         100.0 * succeeded as f64 / begun as f64,
         crew.deadline,

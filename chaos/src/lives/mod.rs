@@ -5,10 +5,10 @@
 //! was at any time, and the total with which it ended.
 
 pub mod checker;
-pub mod schema;
 pub mod sql;
 pub mod workload;
 
+use diesel::Queryable;
 use serde::{Deserialize, Serialize};
 
 /// One call by a client.
@@ -42,29 +42,8 @@ pub enum Operation {
     ReadNamed { name: String },
 }
 
-impl Operation {
-    /// Its kind, for reports.
-    pub fn name(&self) -> &'static str {
-        match self {
-            Operation::Insert { .. } => "insert",
-            Operation::Delete { .. } => "delete",
-            Operation::Rename { .. } => "rename",
-            Operation::Count { .. } => "count",
-            Operation::CountBounded { .. } => "count within bounds",
-            Operation::Set { .. } => "set",
-            Operation::Repair { .. } => "repair",
-            Operation::Fold { .. } => "fold",
-            Operation::Read { .. } => "read",
-            Operation::CountNamed { .. } => "count by name",
-            Operation::DeleteNamed { .. } => "delete by name",
-            Operation::FoldNamed { .. } => "fold the named",
-            Operation::ReadNamed { .. } => "read by name",
-        }
-    }
-}
-
 /// A row as it was read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Queryable)]
 pub struct Seen {
     /// Its key; after a rename, the new one.
     pub key: i64,

@@ -9,28 +9,14 @@ use diesel_sharded::retry::{Isolation, Transaction};
 use diesel_sharded::{Counter, Error, RowCounter, ShardsTable, counters};
 use diesel_sharded::{fold, set_total, update, verify};
 
-use super::schema::chaos_lives::dsl::*;
 use super::workload::MOST;
 use super::{Answer, Operation, Seen};
 use crate::backend::ChaosConnection;
+use crate::on_each_connection;
 use crate::operation::Refused;
+use crate::schema::chaos_lives::dsl::*;
 use crate::sql_store::refused;
 use crate::store::Store;
-
-/// A connection of a client.
-pub trait LivesConnection: ChaosConnection {
-    /// Settings for more throughput, so that more operations overlap. Nothing is killed here, so commits need not wait for the disk.
-    const HURRY: &'static str;
-
-    /// Creates the table and its shards table.
-    fn create_lives(&mut self);
-
-    /// Runs one operation of the library.
-    ///
-    /// # Errors
-    /// The library's errors, unchanged.
-    fn live(&mut self, operation: &Operation) -> Result<Answer, Error>;
-}
 
 /// A store on a connection.
 pub struct SqlLives<Conn>(pub Conn);
@@ -52,7 +38,7 @@ fn transaction() -> Transaction {
 /// It uses no prepared statement: MariaDB's client waits forever if such a statement's last result ends in an error, as it does when
 /// taking a lock ends in a deadlock.
 fn hold<Conn: ChaosConnection>(conn: &mut Conn, key: i64) -> QueryResult<()> {
-    if Conn::OTHERS.is_none() {
+    if Conn::SQL.sessions.is_none() {
         return Ok(());
     }
     conn.batch_execute(&format!(
@@ -69,136 +55,102 @@ fn unless_taken<T>(written: QueryResult<T>, taken: T) -> Result<T, Error> {
     }
 }
 
-macro_rules! lives_connection {
-    ($Conn:ty, $hurry:literal) => {
-        impl LivesConnection for $Conn {
-            const HURRY: &'static str = $hurry;
+on_each_connection! {
+    /// A connection of a client.
+    pub trait LivesConnection {
+        /// Creates the table and its shards table.
+        fn create_lives(&mut self) {
+            let create = "CREATE TABLE chaos_lives (id BIGINT PRIMARY KEY, \
+                          life BIGINT NOT NULL, views BIGINT NOT NULL)";
+            self.batch_execute(create).expect("a table");
+            ShardsTable::of(chaos_lives)
+                .create(self)
+                .expect("a shards table");
+        }
 
-            fn create_lives(&mut self) {
-                let create = "CREATE TABLE chaos_lives (id BIGINT PRIMARY KEY, \
-                              life BIGINT NOT NULL, views BIGINT NOT NULL)";
-                self.batch_execute(create).expect("a table");
-                ShardsTable::of(chaos_lives)
-                    .create(self)
-                    .expect("a shards table");
-            }
-
-            fn live(&mut self, operation: &Operation) -> Result<Answer, Error> {
-                let conn = self;
-                let seen = |(key, number, total)| Seen {
-                    key,
-                    life: number,
-                    total,
-                };
-                let row = |key: i64| chaos_lives.find(key).select((id, life, views.total()));
-                match operation {
-                    Operation::Insert {
-                        key,
-                        life: number,
-                        total,
-                    } => {
-                        let inserted = transaction().run(conn, |conn| {
-                            diesel::insert_into(chaos_lives)
-                                .values((id.eq(key), life.eq(number), views.eq(total)))
-                                .execute(conn)
-                        });
-                        Ok(Answer::Rows(unless_taken(inserted, 0)?))
+        /// Runs one operation of the library.
+        ///
+        /// # Errors
+        /// The library's errors, unchanged.
+        fn live(&mut self, operation: &Operation) -> Result<Answer, Error> {
+            let conn = self;
+            let columns = (id, life, views.total());
+            match operation {
+                Operation::Insert { key, life: number, total } => {
+                    let inserted = transaction().run(conn, |conn| {
+                        let row = (id.eq(key), life.eq(number), views.eq(total));
+                        diesel::insert_into(chaos_lives).values(row).execute(conn)
+                    });
+                    Ok(Answer::Rows(unless_taken(inserted, 0)?))
+                }
+                Operation::Delete { key } | Operation::Rename { from: key, .. } => {
+                    let row = chaos_lives.find(key);
+                    let changed: QueryResult<Vec<Seen>> = transaction().run(conn, |conn| {
+                        hold(conn, *key)?;
+                        let there = row.select(columns).load(conn)?;
+                        match operation {
+                            Operation::Rename { to, .. } => diesel::update(row).set(id.eq(to)).execute(conn)?,
+                            _ => diesel::delete(row).execute(conn)?,
+                        };
+                        Ok(there)
+                    });
+                    let mut changed = unless_taken(changed, vec![])?;
+                    if let Operation::Rename { to, .. } = operation {
+                        changed.iter_mut().for_each(|seen| seen.key = *to);
                     }
-                    Operation::Delete { key } => {
-                        let deleted: QueryResult<Vec<_>> = transaction().run(conn, |conn| {
-                            hold(conn, *key)?;
-                            let there = row(*key).load::<(i64, i64, i64)>(conn)?;
-                            diesel::delete(chaos_lives.find(key)).execute(conn)?;
-                            Ok(there)
-                        });
-                        Ok(Answer::Lives(deleted?.into_iter().map(seen).collect()))
-                    }
-                    Operation::Rename { from, to } => {
-                        let renamed: QueryResult<Vec<_>> = transaction().run(conn, |conn| {
-                            hold(conn, *from)?;
-                            let there = row(*from).load::<(i64, i64, i64)>(conn)?;
-                            diesel::update(chaos_lives.find(from))
-                                .set(id.eq(to))
-                                .execute(conn)?;
-                            Ok(there)
-                        });
-                        let renamed = unless_taken(renamed, vec![])?.into_iter();
-                        let renamed = renamed.map(|(_, number, total)| seen((*to, number, total)));
-                        Ok(Answer::Lives(renamed.collect()))
-                    }
-                    Operation::Count { key, n } => {
-                        let counted = update(chaos_lives.find(key)).set(views.eq(views + n));
-                        Ok(Answer::Rows(counted.execute(conn)?))
-                    }
-                    Operation::CountBounded { key, n } => {
-                        let counter = RowCounter::of(views, *key).never_below(0).never_above(MOST);
-                        match counter.add(*n, conn) {
-                            Ok(true) => Ok(Answer::Rows(1)),
-                            Ok(false) => Ok(Answer::Unchanged),
-                            Err(DieselError::NotFound) => Ok(Answer::Rows(0)),
-                            Err(error) => Err(error.into()),
-                        }
-                    }
-                    Operation::Set { key, total } => {
-                        let set = set_total(chaos_lives.find(*key), views, *total);
-                        Ok(Answer::Rows(set.execute(conn)?))
-                    }
-                    Operation::Repair { key, total } => {
-                        let recount = chaos_lives
-                            .find(*key)
-                            .select((id, total.into_sql::<BigInt>()));
-                        let repaired =
-                            verify(chaos_lives.find(*key), views, recount).repair(conn)?;
-                        Ok(match repaired.len() {
-                            0 => Answer::Unchanged,
-                            rows => Answer::Rows(rows),
-                        })
-                    }
-                    Operation::Fold { keep } => {
-                        let folded = fold(chaos_lives).keep_shards(*keep).run(conn)?;
-                        Ok(Answer::Rows(
-                            usize::try_from(folded.parents).expect("a few"),
-                        ))
-                    }
-                    Operation::Read { first, last } => {
-                        // MariaDB misses removed shards now and then in a read outside a transaction; see decision 0003.
-                        let read: QueryResult<Vec<(i64, i64, i64)>> = conn.transaction(|conn| {
-                            chaos_lives
-                                .filter(id.between(first, last))
-                                .select((id, life, views.total()))
-                                .load(conn)
-                        });
-                        Ok(Answer::Lives(read?.into_iter().map(seen).collect()))
-                    }
-                    Operation::CountNamed { name, n } => {
-                        Counter::named(name).add(*n, conn)?;
-                        Ok(Answer::Rows(1))
-                    }
-                    Operation::DeleteNamed { name } => Ok(Answer::Rows(usize::from(
-                        Counter::named(name).delete(conn)?,
-                    ))),
-                    Operation::FoldNamed { keep } => {
-                        let folded = fold(counters::table).keep_shards(*keep).run(conn)?;
-                        Ok(Answer::Rows(
-                            usize::try_from(folded.parents).expect("a few"),
-                        ))
-                    }
-                    Operation::ReadNamed { name } => {
-                        Ok(Answer::Total(Counter::named(name).get(conn)?))
+                    Ok(Answer::Lives(changed))
+                }
+                Operation::Count { key, n } => {
+                    let counted = update(chaos_lives.find(key)).set(views.eq(views + n));
+                    Ok(Answer::Rows(counted.execute(conn)?))
+                }
+                Operation::CountBounded { key, n } => {
+                    let counter = RowCounter::of(views, *key).never_below(0).never_above(MOST);
+                    match counter.add(*n, conn) {
+                        Ok(true) => Ok(Answer::Rows(1)),
+                        Ok(false) => Ok(Answer::Unchanged),
+                        Err(DieselError::NotFound) => Ok(Answer::Rows(0)),
+                        Err(error) => Err(error.into()),
                     }
                 }
+                Operation::Set { key, total } => {
+                    let set = set_total(chaos_lives.find(*key), views, *total);
+                    Ok(Answer::Rows(set.execute(conn)?))
+                }
+                Operation::Repair { key, total } => {
+                    let row = chaos_lives.find(*key);
+                    let recount = row.select((id, total.into_sql::<BigInt>()));
+                    match verify(row, views, recount).repair(conn)?.len() {
+                        0 => Ok(Answer::Unchanged),
+                        rows => Ok(Answer::Rows(rows)),
+                    }
+                }
+                Operation::Fold { keep } => {
+                    let folded = fold(chaos_lives).keep_shards(*keep).run(conn)?;
+                    Ok(Answer::Rows(folded.parents as usize))
+                }
+                Operation::Read { first, last } => {
+                    // MariaDB misses removed shards now and then in a read outside a transaction; see decision 0003.
+                    let read: QueryResult<_> = conn.transaction(|conn| {
+                        let rows = chaos_lives.filter(id.between(first, last));
+                        rows.select(columns).load(conn)
+                    });
+                    Ok(Answer::Lives(read?))
+                }
+                Operation::CountNamed { name, n } => {
+                    Counter::named(name).add(*n, conn)?;
+                    Ok(Answer::Rows(1))
+                }
+                Operation::DeleteNamed { name } => {
+                    let was_there = Counter::named(name).delete(conn)?;
+                    Ok(Answer::Rows(usize::from(was_there)))
+                }
+                Operation::FoldNamed { keep } => {
+                    let folded = fold(counters::table).keep_shards(*keep).run(conn)?;
+                    Ok(Answer::Rows(folded.parents as usize))
+                }
+                Operation::ReadNamed { name } => Ok(Answer::Total(Counter::named(name).get(conn)?)),
             }
         }
-    };
+    }
 }
-
-lives_connection!(PgConnection, "SET synchronous_commit = off");
-lives_connection!(
-    MysqlConnection,
-    "SET GLOBAL innodb_flush_log_at_trx_commit = 0"
-);
-// SQLite's own wait for its one lock would grow longer and longer, so the library retries instead.
-lives_connection!(
-    SqliteConnection,
-    "PRAGMA synchronous = OFF; PRAGMA busy_timeout = 0"
-);

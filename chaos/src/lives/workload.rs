@@ -1,9 +1,9 @@
 //! A client's workload on rows that are deleted, inserted again and renamed.
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::ops::RangeInclusive;
 
+use clap::ValueEnum;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
@@ -13,7 +13,7 @@ use crate::checker::Judgement;
 use crate::store::Store;
 
 /// The ways in which lives begin and end in a round, and the operations besides counts and folds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Scene {
     /// Two keys are deleted and inserted again.
     Replaced,
@@ -28,29 +28,9 @@ pub enum Scene {
 }
 
 impl Scene {
-    pub const ALL: [Scene; 5] = [
-        Scene::Replaced,
-        Scene::Renamed,
-        Scene::Set,
-        Scene::Bounded,
-        Scene::Named,
-    ];
-
     /// The bounds of its rows' totals.
     pub fn bounds(self) -> Option<RangeInclusive<i64>> {
         (self == Scene::Bounded).then_some(0..=MOST)
-    }
-}
-
-impl fmt::Display for Scene {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Scene::Replaced => "deleted and inserted again",
-            Scene::Renamed => "renamed",
-            Scene::Set => "set and repaired",
-            Scene::Bounded => "within bounds",
-            Scene::Named => "named",
-        })
     }
 }
 
@@ -130,15 +110,10 @@ impl Role {
     /// The clients of a scene.
     pub fn of(scene: Scene) -> Vec<Role> {
         let others = match scene {
-            Scene::Named => vec![Role::Keeper(1)],
-            _ => vec![Role::Counting; 2],
+            Scene::Named => &[Role::Keeper(1)][..],
+            _ => &[Role::Counting; 2],
         };
-        let folding = [Role::Folding; 3];
-        [Role::Keeper(0)]
-            .into_iter()
-            .chain(others)
-            .chain(folding)
-            .collect()
+        [&[Role::Keeper(0)], others, &[Role::Folding; 3]].concat()
     }
 }
 
@@ -194,24 +169,15 @@ impl Workload {
                 total: self.random.random_range(0..=MOST),
             });
         }
-        let counts = |workload: &mut Self, key| {
-            let counts = (0..3).map(|_| workload.count_on(scene, key));
-            counts.collect::<Vec<_>>()
-        };
+        let counts = |workload: &mut Self, key| [(); 3].map(|()| workload.count_on(scene, key));
         plan.extend(counts(self, replaced));
         match scene {
             Scene::Replaced | Scene::Named => {}
             Scene::Renamed | Scene::Bounded => {
-                plan.push(Operation::Rename {
-                    from: first,
-                    to: second,
-                });
-                plan.extend(counts(self, second));
-                plan.push(Operation::Rename {
-                    from: second,
-                    to: first,
-                });
-                plan.extend(counts(self, first));
+                for (from, to) in [(first, second), (second, first)] {
+                    plan.push(Operation::Rename { from, to });
+                    plan.extend(counts(self, to));
+                }
             }
             Scene::Set => {
                 // A set hides earlier errors, so there is a read before it.
@@ -287,6 +253,7 @@ impl Workload {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::operation::kind;
     use std::collections::BTreeSet;
 
     fn operations(scene: Scene) -> Vec<Operation> {
@@ -300,10 +267,14 @@ mod tests {
 
     #[test]
     fn every_operation_is_drawn_and_every_life_is_new() {
-        let all: Vec<_> = Scene::ALL.into_iter().flat_map(operations).collect();
-        let names: BTreeSet<_> = all.iter().map(Operation::name).collect();
+        let all: Vec<_> = Scene::value_variants()
+            .iter()
+            .copied()
+            .flat_map(operations)
+            .collect();
+        let names: BTreeSet<_> = all.iter().map(kind).collect();
         assert_eq!(names.len(), 13, "{names:?}");
-        for scene in Scene::ALL {
+        for &scene in Scene::value_variants() {
             let operations = operations(scene);
             let lives = operations.iter().filter_map(|operation| match operation {
                 Operation::Insert { life, .. } => Some(*life),
@@ -311,7 +282,7 @@ mod tests {
             });
             let lives: Vec<_> = lives.collect();
             let different: BTreeSet<_> = lives.iter().collect();
-            assert_eq!(lives.len(), different.len(), "{scene}");
+            assert_eq!(lives.len(), different.len(), "{scene:?}");
         }
     }
 

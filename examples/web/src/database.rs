@@ -10,8 +10,8 @@ use diesel_sharded::shard_choice::ShardChoice;
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 
+use crate::config::{Kind, shown};
 use crate::error::PageError;
-use crate::source::{Kind, shown};
 use crate::{Result, schema};
 
 #[derive(diesel::MultiConnection)]
@@ -47,12 +47,9 @@ impl Database {
     pub fn open(url: &str) -> Result<Self> {
         let kind = Kind::of(url)?;
         let mut conn = connect(url)?;
-        schema::migrate(&mut conn).map_err(|error| {
-            failure(
-                url,
-                &format!("{error}; the site needs a database of its own"),
-            )
-        })?;
+        let migrated = schema::migrate(&mut conn);
+        let hint = "the site needs a database of its own";
+        migrated.map_err(|error| failure(url, &format!("{error}; {hint}")))?;
         let size = match kind {
             Kind::Sqlite => {
                 // With its one writer at a time SQLite gains nothing by shards, and by default keeps to one. Here they are to be
@@ -75,14 +72,15 @@ impl Database {
         &self,
         work: impl FnOnce(&mut AnyConnection) -> QueryResult<T> + Send + 'static,
     ) -> std::result::Result<T, PageError> {
-        let turn = Arc::clone(&self.turns).acquire_owned().await?;
+        let turn = Arc::clone(&self.turns).acquire_owned().await;
+        let turn = turn.map_err(PageError::internal)?;
         let connections = self.connections.clone();
-        spawn_blocking(move || {
+        let worked = spawn_blocking(move || {
             let _turn = turn; // is over when the connection is back in the pool
-            let mut conn = connections.get()?;
+            let mut conn = connections.get().map_err(PageError::internal)?;
             Ok(work(&mut conn).map_err(diesel_sharded::Error::from)?)
-        })
-        .await?
+        });
+        worked.await.map_err(PageError::internal)?
     }
 
     /// A connection beside the pages'.

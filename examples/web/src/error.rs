@@ -1,108 +1,63 @@
 //! Errors as a visitor sees them.
 
-use axum::extract::Request;
-use axum::http::header::ACCEPT;
-use axum::http::{HeaderMap, StatusCode};
-use axum::middleware::Next;
+use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use diesel::r2d2::PoolError;
 use diesel_sharded::Error;
 use maud::html;
-use tokio::sync::AcquireError;
-use tokio::task::JoinError;
 
 use crate::pages::Page;
 
+/// An answer in the place of a page, with a reason.
 #[derive(Debug)]
-pub enum PageError {
-    NotFound,
-    BadRequest(String),
-    Forbidden(&'static str),
-    Conflict(&'static str),
-    /// Details that only the site's operator should read.
-    Internal(crate::Error),
-}
+pub struct PageError(StatusCode, String);
 
-/// The text of an error, beside its page.
-#[derive(Clone)]
-struct Reason(String);
-
-/// Answers a script by the text of an error alone.
-pub async fn answer_scripts_by_text(request: Request, next: Next) -> Response {
-    let is_script = asks_for_json(request.headers());
-    let mut response = next.run(request).await;
-    match response.extensions_mut().remove::<Reason>() {
-        Some(Reason(text)) if is_script => (response.status(), text).into_response(),
-        _ => response,
+impl PageError {
+    pub fn new(status: StatusCode, text: impl Into<String>) -> Self {
+        PageError(status, text.into())
     }
-}
 
-/// As our scripts do.
-pub fn asks_for_json(headers: &HeaderMap) -> bool {
-    headers
-        .get(ACCEPT)
-        .is_some_and(|types| types == "application/json")
+    pub fn bad_request(text: impl Into<String>) -> Self {
+        PageError::new(StatusCode::BAD_REQUEST, text)
+    }
+
+    pub fn not_found() -> Self {
+        let text = "There is no such page, or no such video.";
+        PageError::new(StatusCode::NOT_FOUND, text)
+    }
+
+    /// A failure whose details only the site's operator should read.
+    pub fn internal(error: impl Into<crate::Error>) -> Self {
+        eprintln!("500: {}", error.into());
+        let text = "The site could not reach its database, or met another fault. Try again.";
+        PageError::new(StatusCode::INTERNAL_SERVER_ERROR, text)
+    }
 }
 
 impl IntoResponse for PageError {
     fn into_response(self) -> Response {
-        let (status, title, text) = match self {
-            PageError::NotFound => (
-                StatusCode::NOT_FOUND,
-                "Not found",
-                "There is no such page, or no such video.".to_owned(),
-            ),
-            PageError::BadRequest(text) => (StatusCode::BAD_REQUEST, "That did not work", text),
-            PageError::Forbidden(text) => (StatusCode::FORBIDDEN, "Refused", text.to_owned()),
-            PageError::Conflict(text) => (StatusCode::CONFLICT, "Not now", text.to_owned()),
-            PageError::Internal(error) => {
-                eprintln!("500: {error}");
-                (
-                    StatusCode::INTERNAL_SERVER_ERROR,
-                    "Something broke",
-                    "The site could not reach its database, or met another fault. Try again."
-                        .to_owned(),
-                )
-            }
+        let PageError(status, text) = self;
+        let title = match status {
+            StatusCode::NOT_FOUND => "Not found",
+            StatusCode::BAD_REQUEST => "That did not work",
+            StatusCode::FORBIDDEN => "Refused",
+            StatusCode::CONFLICT => "Not now",
+            _ => "Something broke",
         };
-        let page = Page::new(
-            title,
-            html! {
-                h1 { (title) }
-                p { (text) }
-                p { a href="/" { "All videos" } }
-            },
-        );
-        let mut response = (status, page).into_response();
-        response.extensions_mut().insert(Reason(text));
-        response
+        let main = html! {
+            h1 { (title) }
+            p { (text) }
+            p { a href="/" { "All videos" } }
+        };
+        (status, Page::new(title, main)).into_response()
     }
 }
 
 impl From<Error> for PageError {
     fn from(error: Error) -> Self {
         match error {
-            Error::Diesel(diesel::NotFound) => PageError::NotFound,
-            Error::InvalidShardCount { .. } => PageError::BadRequest(error.to_string()),
-            error => PageError::Internal(error.into()),
+            Error::Diesel(diesel::NotFound) => PageError::not_found(),
+            Error::InvalidShardCount { .. } => PageError::bad_request(error.to_string()),
+            error => PageError::internal(error),
         }
-    }
-}
-
-impl From<PoolError> for PageError {
-    fn from(error: PoolError) -> Self {
-        PageError::Internal(error.into())
-    }
-}
-
-impl From<AcquireError> for PageError {
-    fn from(error: AcquireError) -> Self {
-        PageError::Internal(error.into())
-    }
-}
-
-impl From<JoinError> for PageError {
-    fn from(error: JoinError) -> Self {
-        PageError::Internal(error.into())
     }
 }

@@ -12,13 +12,11 @@ mod pages;
 mod private_server;
 mod schema;
 mod site;
-mod source;
 mod trending;
 mod visitor;
 
-pub use config::{Arguments, Config};
+pub use config::{Arguments, Config, Server, Source};
 pub use site::Site;
-pub use source::{Server, Source};
 
 pub type Error = Box<dyn std::error::Error + Send + Sync>;
 pub type Result<T> = std::result::Result<T, Error>;

@@ -1,13 +1,13 @@
 //! The built-in load: many writers on one video for some seconds, each waiting for its commits.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
 use diesel::prelude::*;
 use diesel_sharded::coalescer::Coalescer;
-use diesel_sharded::{RowCounter, update};
+use diesel_sharded::{Error, RowCounter, update};
 use tokio::task::spawn_blocking;
 
 use crate::Result;
@@ -15,120 +15,124 @@ use crate::database::{AnyConnection, Database};
 use crate::models::Shards;
 use crate::schema::videos::dsl::{videos, views};
 
-/// How views are counted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mode {
-    OneRow,
-    Sharded,
-    Coalesced,
-}
+type Count =
+    fn(i64, &mut AnyConnection, &Coalescer<AnyConnection>) -> std::result::Result<usize, Error>;
 
-impl Mode {
-    pub const ALL: [Mode; 3] = [Mode::OneRow, Mode::Sharded, Mode::Coalesced];
-
-    /// Its name in a form.
-    pub fn name(self) -> &'static str {
-        match self {
-            Mode::OneRow => "one-row",
-            Mode::Sharded => "sharded",
-            Mode::Coalesced => "coalesced",
-        }
-    }
-
-    pub fn title(self) -> &'static str {
-        match self {
-            Mode::OneRow => "One row",
-            Mode::Sharded => "Sharded",
-            Mode::Coalesced => "Coalesced",
-        }
-    }
-
+/// A way to count views.
+#[derive(Debug)]
+pub struct Mode {
+    /// In a form.
+    pub name: &'static str,
+    pub title: &'static str,
     /// The call that a writer makes.
-    pub fn code(self) -> &'static str {
-        match self {
-            Mode::OneRow => "diesel::update(…)",
-            Mode::Sharded => "diesel_sharded::update(…)",
-            Mode::Coalesced => "coalescer.add(…)",
-        }
-    }
+    pub code: &'static str,
+    count: Count,
 }
+
+pub static MODES: [Mode; 3] = [
+    Mode {
+        name: "one-row",
+        title: "One row",
+        code: "diesel::update(…)",
+        count: |video, conn, _| {
+            let count = diesel::update(videos.find(video)).set(views.eq(views + 1));
+            Ok(count.execute(conn)?)
+        },
+    },
+    Mode {
+        name: "sharded",
+        title: "Sharded",
+        code: "diesel_sharded::update(…)",
+        count: |video, conn, _| {
+            let count = update(videos.find(video)).set(views.eq(views + 1));
+            Ok(count.execute(conn)?)
+        },
+    },
+    Mode {
+        name: COALESCED,
+        title: "Coalesced",
+        code: "coalescer.add(…)",
+        count: |video, _, coalescer| coalescer.add(&RowCounter::of(views, video), 1),
+    },
+];
+
+const COALESCED: &str = "coalesced";
 
 /// The load that a visitor asks for.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Plan {
     /// One after the other.
-    pub modes: Vec<Mode>,
+    pub modes: &'static [Mode],
     pub video: i64,
     pub writers: u16,
     pub time: Duration,
 }
 
 /// The mode that is running.
-#[derive(Debug)]
-struct Run {
-    mode: Mode,
-    video: i64,
+#[derive(Debug, Clone)]
+pub struct Run {
+    pub mode: &'static Mode,
     before: Shards,
     started: Instant,
     time: Duration,
-    counted: AtomicU64,
+    counted: Arc<AtomicU64>,
 }
 
-/// How long a writer waits for one count, its commit included.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Waits {
-    pub p50: Duration,
-    pub p99: Duration,
-}
+impl Run {
+    pub fn counted(&self) -> u64 {
+        self.counted.load(Ordering::Relaxed)
+    }
 
-impl Waits {
-    /// Of all counts, in microseconds.
-    fn of(mut micros: Vec<u32>) -> Option<Self> {
-        micros.sort_unstable();
-        let at = |percent: usize| {
-            let place = (micros.len() * percent).div_ceil(100).max(1) - 1;
-            let micros = micros.get(place).copied();
-            micros.map(|micros| Duration::from_micros(micros.into()))
-        };
-        let (p50, p99) = (at(50)?, at(99)?);
-        Some(Waits { p50, p99 })
+    pub fn per_second(&self) -> f64 {
+        per_second(self.counted(), self.started.elapsed())
+    }
+
+    pub fn left(&self) -> Duration {
+        self.time.saturating_sub(self.started.elapsed())
     }
 }
 
 /// The result of one mode.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default)]
 pub struct Outcome {
-    pub writers: u16,
     pub took: Duration,
     pub counted: u64,
-    /// `None` if nothing was counted.
-    pub waits: Option<Waits>,
+    /// How long a writer waited for one count, its commit included: p50 and p99; `None` if nothing was counted.
+    pub waits: Option<[Duration; 2]>,
     /// How much the video's total rose meanwhile: by the same amount, unless visitors watched it too.
     pub rose_by: i64,
+    pub writers: u16,
     /// The error that ended a writer. Nothing retries it, just as in an application with Diesel alone.
     pub failed: Option<String>,
 }
 
-pub fn per_second(counted: u64, took: Duration) -> f64 {
+impl Outcome {
+    pub fn per_second(&self) -> f64 {
+        per_second(self.counted, self.took)
+    }
+}
+
+fn per_second(counted: u64, took: Duration) -> f64 {
     counted as f64 / took.as_secs_f64().max(0.001)
 }
 
-/// The mode that is running, as the page shows it.
-#[derive(Debug, Clone)]
-pub struct Running {
-    pub mode: Mode,
-    pub counted: u64,
-    pub since: Duration,
-    pub left: Duration,
+/// p50 and p99.
+fn percentiles(mut waits: Vec<Duration>) -> Option<[Duration; 2]> {
+    waits.sort_unstable();
+    let last = waits.len().checked_sub(1)?;
+    Some(
+        [50, 99]
+            .map(|percent| waits[(waits.len() * percent).div_ceil(100).max(1).min(last + 1) - 1]),
+    )
 }
 
 /// The load at work, and its results.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default)]
 pub enum Stage {
     #[default]
     NotRunYet,
     Connecting(Plan),
-    Running(Plan, Mode),
+    Running(Plan, Run),
     Finished(Plan),
     /// Why it did not run.
     Failed(String),
@@ -138,217 +142,160 @@ pub enum Stage {
 #[derive(Debug, Clone, Default)]
 pub struct Progress {
     pub stage: Stage,
-    pub running: Option<Running>,
-    /// In the order of [`Mode::ALL`].
-    pub outcomes: [Option<Outcome>; 3],
+    /// By the name of the mode.
+    pub outcomes: BTreeMap<&'static str, Outcome>,
     /// The video that the coalescer counted on last, and the shard there.
-    pub coalescer: Option<(i64, i32)>,
-    /// The video that the coalescer counts on now, as it was before.
-    coalescing: Option<(i64, Shards)>,
+    coalescer: Option<(i64, i32)>,
 }
 
 impl Progress {
+    pub fn running(&self) -> Option<&Run> {
+        match &self.stage {
+            Stage::Running(_, run) => Some(run),
+            _ => None,
+        }
+    }
+
     /// The shard of a video on which the coalescer counts, or did: the one that grew most under its load.
     pub fn shard_of_coalescer(&self, video: i64, now: &Shards) -> Option<i32> {
-        let of_this = |(of, _): &&(i64, _)| *of == video;
-        let counts = self.coalescing.as_ref().filter(|(of, _)| *of == video);
-        let counted = self.coalescer.as_ref().filter(of_this);
-        let counts = counts.and_then(|(_, before)| before.grew_most(now));
-        counts.or(counted.map(|(_, shard)| *shard))
+        let counts = match &self.stage {
+            Stage::Running(plan, run) if plan.video == video && run.mode.name == COALESCED => {
+                run.before.grew_most(now)
+            }
+            _ => None,
+        };
+        let counted = self.coalescer.filter(|(of, _)| *of == video);
+        counts.or(counted.map(|(_, shard)| shard))
     }
 }
 
 #[derive(Default)]
 pub struct Load {
-    state: Mutex<State>,
+    progress: Mutex<Progress>,
+    /// Ends the load that is running.
+    stop: AtomicBool,
     /// One load at a time.
     turn: Arc<tokio::sync::Mutex<()>>,
 }
 
-#[derive(Default)]
-struct State {
-    stage: Stage,
-    running: Option<Arc<Run>>,
-    /// Ends the load that is running.
-    stop: Arc<AtomicBool>,
-    outcomes: [Option<Outcome>; 3],
-    coalescer: Option<(i64, i32)>,
-}
-
-/// A load is running, which another one would disturb.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct AtWork;
-
 impl Load {
-    /// Starts a load, unless one is running.
+    /// Starts a load, and returns whether it did: not if one is running, which another one would disturb.
     pub fn start(
         self: &Arc<Self>,
         plan: Plan,
         database: Database,
         coalescer: Coalescer<AnyConnection>,
-    ) -> std::result::Result<(), AtWork> {
-        let turn = Arc::clone(&self.turn)
-            .try_lock_owned()
-            .map_err(|_| AtWork)?;
-        let stop = Arc::new(AtomicBool::new(false));
-        {
-            let mut state = self.state();
-            state.stage = Stage::Connecting(plan.clone());
-            state.stop = Arc::clone(&stop);
-            for mode in &plan.modes {
-                state.outcomes[*mode as usize] = None;
-            }
+    ) -> bool {
+        let Ok(turn) = Arc::clone(&self.turn).try_lock_owned() else {
+            return false;
+        };
+        self.stop.store(false, Ordering::Relaxed);
+        let mut progress = self.state();
+        progress.stage = Stage::Connecting(plan.clone());
+        for mode in plan.modes {
+            progress.outcomes.remove(mode.name);
         }
+        drop(progress);
         let load = Arc::clone(self);
         tokio::spawn(async move {
-            let at_work = Arc::clone(&load);
-            let running = plan.clone();
-            let ran =
-                spawn_blocking(move || at_work.run(&running, &stop, &database, &coalescer)).await;
-            let mut state = load.state();
-            state.running = None;
-            state.stage = match ran {
+            let (at_work, running) = (Arc::clone(&load), plan.clone());
+            let run = move || at_work.run(&running, &database, &coalescer);
+            load.state().stage = match spawn_blocking(run).await {
                 Ok(Ok(())) => Stage::Finished(plan),
                 Ok(Err(error)) => Stage::Failed(error.to_string()),
                 Err(panicked) => Stage::Failed(panicked.to_string()),
             };
             drop(turn); // the next one begins after that is written
         });
-        Ok(())
+        true
     }
 
     /// Ends the load that is running, if there is one, and waits for its end.
     pub async fn stop(&self) {
-        self.state().stop.store(true, Ordering::Relaxed);
+        self.stop.store(true, Ordering::Relaxed);
         drop(self.turn.lock().await);
     }
 
     pub fn progress(&self) -> Progress {
-        let state = self.state();
-        let run = state.running.as_ref();
-        let running = run.map(|run| {
-            let since = run.started.elapsed();
-            Running {
-                mode: run.mode,
-                counted: run.counted.load(Ordering::Relaxed),
-                since,
-                left: run.time.saturating_sub(since),
-            }
-        });
-        let coalescing = run.filter(|run| run.mode == Mode::Coalesced);
-        Progress {
-            stage: state.stage.clone(),
-            running,
-            outcomes: state.outcomes.clone(),
-            coalescer: state.coalescer,
-            coalescing: coalescing.map(|run| (run.video, run.before.clone())),
-        }
+        self.state().clone()
     }
 
     fn run(
         &self,
         plan: &Plan,
-        stop: &AtomicBool,
         database: &Database,
         coalescer: &Coalescer<AnyConnection>,
     ) -> Result<()> {
         let mut watching = database.connect()?;
         let connections = (0..plan.writers).map(|_| database.connect());
         let mut connections: Vec<_> = connections.collect::<Result<_>>()?;
-        for mode in &plan.modes {
-            if stop.load(Ordering::Relaxed) {
+        for mode in plan.modes {
+            if self.stop.load(Ordering::Relaxed) {
                 break;
             }
-            let before = Shards::of(plan.video, &mut watching)?;
-            let run = Arc::new(Run {
-                mode: *mode,
-                video: plan.video,
-                before,
+            let run = Run {
+                mode,
+                before: Shards::of(plan.video, &mut watching)?,
                 started: Instant::now(),
                 time: plan.time,
-                counted: AtomicU64::new(0),
-            });
-            {
-                let mut state = self.state();
-                state.running = Some(Arc::clone(&run));
-                state.stage = Stage::Running(plan.clone(), *mode);
-            }
-            let (failed, micros) = std::thread::scope(|scope| {
-                let write = |conn| {
-                    let run = &run;
-                    scope.spawn(move || write(run, plan.video, stop, conn, coalescer))
-                };
+                counted: Arc::default(),
+            };
+            self.state().stage = Stage::Running(plan.clone(), run.clone());
+            let (mut failed, mut waits) = (None, vec![]);
+            std::thread::scope(|scope| {
+                let write = |conn| scope.spawn(|| self.write(&run, plan.video, conn, coalescer));
                 let writers: Vec<_> = connections.iter_mut().map(write).collect();
-                let ended = writers.into_iter().map(join);
-                ended.fold((None, vec![]), |(failed, mut all), (error, micros)| {
-                    all.extend(micros);
-                    (failed.or(error), all)
-                })
+                for writer in writers {
+                    let panicked = |_| (Some("a writer panicked".to_owned()), vec![]);
+                    let (error, of_writer) = writer.join().unwrap_or_else(panicked);
+                    failed = failed.take().or(error);
+                    waits.extend(of_writer);
+                }
             });
             let took = run.started.elapsed();
             let after = Shards::of(plan.video, &mut watching)?;
-            let mut state = self.state();
-            state.running = None;
-            if *mode == Mode::Coalesced {
-                let shard = run.before.grew_most(&after);
-                state.coalescer = shard.map(|shard| (plan.video, shard)).or(state.coalescer);
+            let mut progress = self.state();
+            if mode.name == COALESCED
+                && let Some(shard) = run.before.grew_most(&after)
+            {
+                progress.coalescer = Some((plan.video, shard));
             }
-            state.outcomes[*mode as usize] = Some(Outcome {
-                writers: plan.writers,
+            let outcome = Outcome {
                 took,
-                counted: run.counted.load(Ordering::Relaxed),
-                waits: Waits::of(micros),
+                counted: run.counted(),
+                waits: percentiles(waits),
                 rose_by: after.total() - run.before.total(),
+                writers: plan.writers,
                 failed,
-            });
+            };
+            progress.outcomes.insert(mode.name, outcome);
         }
         Ok(())
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Counts until the time is over, or an error comes. Returns that, and how long each count took.
+    fn write(
+        &self,
+        run: &Run,
+        video: i64,
+        conn: &mut AnyConnection,
+        coalescer: &Coalescer<AnyConnection>,
+    ) -> (Option<String>, Vec<Duration>) {
+        let mut waits = vec![];
+        while run.started.elapsed() < run.time && !self.stop.load(Ordering::Relaxed) {
+            let began = Instant::now();
+            match (run.mode.count)(video, conn, coalescer) {
+                Ok(rows) => run.counted.fetch_add(rows as u64, Ordering::Relaxed),
+                Err(error) => return (Some(error.to_string()), waits),
+            };
+            waits.push(began.elapsed());
+        }
+        (None, waits)
     }
-}
 
-/// The error that ended a writer, and the microseconds of each of its counts.
-type Ended = (Option<String>, Vec<u32>);
-
-/// Counts until the time is over, or an error comes.
-fn write(
-    run: &Run,
-    video: i64,
-    stop: &AtomicBool,
-    conn: &mut AnyConnection,
-    coalescer: &Coalescer<AnyConnection>,
-) -> Ended {
-    let mut micros = vec![];
-    let views_of_video = RowCounter::of(views, video);
-    while run.started.elapsed() < run.time && !stop.load(Ordering::Relaxed) {
-        let began = Instant::now();
-        let counted = match run.mode {
-            Mode::OneRow => diesel::update(videos.find(video))
-                .set(views.eq(views + 1))
-                .execute(conn)
-                .map_err(diesel_sharded::Error::from),
-            Mode::Sharded => update(videos.find(video))
-                .set(views.eq(views + 1))
-                .execute(conn)
-                .map_err(diesel_sharded::Error::from),
-            Mode::Coalesced => coalescer.add(&views_of_video, 1),
-        };
-        match counted {
-            Ok(rows) => run.counted.fetch_add(rows as u64, Ordering::Relaxed),
-            Err(error) => return (Some(error.to_string()), micros),
-        };
-        micros.push(u32::try_from(began.elapsed().as_micros()).unwrap_or(u32::MAX));
+    fn state(&self) -> MutexGuard<'_, Progress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
-    (None, micros)
-}
-
-fn join(writer: ScopedJoinHandle<'_, Ended>) -> Ended {
-    writer
-        .join()
-        .unwrap_or_else(|_| (Some("a writer panicked".to_owned()), vec![]))
 }
 
 #[cfg(test)]
@@ -357,12 +304,11 @@ mod tests {
 
     #[test]
     fn percentiles_are_values_that_were_measured() {
-        let waits = |micros: Vec<u32>| {
-            let waits = Waits::of(micros)?;
-            Some([waits.p50, waits.p99].map(|wait| wait.as_micros()))
-        };
-        assert_eq!(waits(vec![]), None);
-        assert_eq!(waits(vec![7]), Some([7, 7]));
-        assert_eq!(waits((1..=200).rev().collect()), Some([100, 198]));
+        let of =
+            |micros: Vec<u64>| percentiles(micros.into_iter().map(Duration::from_micros).collect());
+        assert_eq!(of(vec![]), None);
+        assert_eq!(of(vec![7]), Some([7, 7].map(Duration::from_micros)));
+        let all = (1..=200).rev().collect();
+        assert_eq!(of(all), Some([100, 198].map(Duration::from_micros)));
     }
 }

@@ -6,7 +6,7 @@ use chrono::NaiveDateTime;
 use diesel::dsl::now;
 use diesel::prelude::*;
 use diesel::result::{DatabaseErrorKind, Error as DieselError};
-use diesel_sharded::operation::Amount;
+use diesel_sharded::operation::Folded;
 use diesel_sharded::prelude::*;
 use diesel_sharded::retry::{self, RetryPolicy};
 use diesel_sharded::{Counter, counters, fold, top, update};
@@ -165,26 +165,11 @@ impl Shards {
     }
 }
 
-/// The amounts that a fold moved.
-#[derive(Debug, Clone, PartialEq)]
-pub struct FoldedAll {
-    pub videos: u64,
-    pub shards_removed: u64,
-    pub views: Amount,
-    pub likes: Amount,
-}
-
 /// Moves all shards into the plain columns and removes them, so that the effect shows: by default a fold keeps empty ones for the
 /// next counts.
-pub fn fold_all(conn: &mut AnyConnection) -> QueryResult<FoldedAll> {
-    let folded = fold(all).keep_shards(0).run(conn)?;
+pub fn fold_all(conn: &mut AnyConnection) -> QueryResult<Folded<videos::table>> {
     fold(counters::table).run(conn)?;
-    Ok(FoldedAll {
-        videos: folded.parents,
-        shards_removed: folded.shards_removed,
-        views: folded.moved(views),
-        likes: folded.moved(likes),
-    })
+    fold(all).keep_shards(0).run(conn)
 }
 
 /// Pages served, by all processes of the site.

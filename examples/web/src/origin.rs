@@ -5,8 +5,8 @@
 //! neither. This protects visitors, not the site: anyone who reaches `/admin` may use it.
 
 use axum::extract::Request;
-use axum::http::HeaderMap;
 use axum::http::header::{HOST, ORIGIN};
+use axum::http::{HeaderMap, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
@@ -15,7 +15,7 @@ use crate::error::PageError;
 pub async fn refuse_other_sites(request: Request, next: Next) -> Response {
     if !request.method().is_safe() && !is_our_own(request.headers()) {
         let text = "This form was sent by a page of another site.";
-        return PageError::Forbidden(text).into_response();
+        return PageError::new(StatusCode::FORBIDDEN, text).into_response();
     }
     next.run(request).await
 }

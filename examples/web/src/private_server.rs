@@ -1,7 +1,7 @@
 //! A server for the site alone, from the programs that are installed.
 
 use crate::Result;
-use crate::source::Server;
+use crate::config::Server;
 
 /// Runs in a temporary folder until it is dropped, and no longer than this process.
 pub struct PrivateServer {
@@ -20,12 +20,7 @@ impl PrivateServer {
             #[cfg(all(unix, feature = "mysql"))]
             Server::Mariadb => mariadb(),
             #[cfg(not(all(unix, feature = "postgres", feature = "mysql")))]
-            server => Err(format!(
-                "{} is not built in: {}",
-                server.argument(),
-                server.command()
-            )
-            .into()),
+            server => Err(format!("{server:?} is not built in: {}", server.command()).into()),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The running site: what its pages share, how it starts and how it stops.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -15,23 +15,21 @@ use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, spawn_blocking};
 
+use crate::config::Source;
 use crate::database::{AnyConnection, Database};
+use crate::error::PageError;
 use crate::live::Live;
 use crate::load::Load;
 use crate::models::pages_served;
+use crate::pages::{self, Page};
 use crate::private_server::PrivateServer;
 use crate::schema::videos::dsl::videos;
-use crate::source::Source;
-use crate::{Config, Result, metrics, pages, trending};
-
-/// The live parts of `/admin`: HTML by the id of its element.
-pub type Panels = BTreeMap<&'static str, String>;
+use crate::{Config, Result, metrics, trending};
 
 /// The state that all pages share.
 pub struct Shared {
     pub database: Database,
     pub coalescer: Coalescer<AnyConnection>,
-    /// Caches the counter that is on every page, so that not every page reads it.
     cached: Cached<MokaCache>,
     pub live: Live,
     pub load: Arc<Load>,
@@ -47,9 +45,17 @@ impl Shared {
         }
     }
 
-    /// The site's counter, up to a second old.
-    pub fn pages_served(&self, conn: &mut AnyConnection) -> QueryResult<i64> {
-        self.cached.get(&pages_served(), conn)
+    /// Reads what a page shows, and shows it, together with the site's counter.
+    pub async fn page<T: Send + 'static>(
+        self: &Arc<Self>,
+        read: impl FnOnce(&mut AnyConnection) -> QueryResult<T> + Send + 'static,
+        show: impl FnOnce(T) -> Page,
+    ) -> std::result::Result<Page, PageError> {
+        let shared = Arc::clone(self);
+        // Up to a second old, so that not every page reads it.
+        let read = move |conn: &mut _| Ok((read(conn)?, shared.cached.get(&pages_served(), conn)?));
+        let (shown, served) = self.database.run(read).await?;
+        Ok(show(shown).served(served))
     }
 
     /// The last result of a form.
@@ -76,13 +82,8 @@ pub struct Site {
     background: Background,
 }
 
-/// The work beside the pages.
-struct Background {
-    following: Following,
-    /// `None` if nothing folds by itself.
-    folder: Option<Folder>,
-    private: Option<PrivateServer>,
-}
+/// The work beside the pages, and the server if it is a private one. No folder runs if nothing folds by itself.
+type Background = (Following, Option<Folder>, Option<PrivateServer>);
 
 /// The time between two times that old buckets are deleted.
 const TIDY_EVERY: Duration = Duration::from_secs(3_600);
@@ -132,11 +133,7 @@ impl Site {
         self.shared.load.stop().await;
         let coalescer = self.shared.coalescer.clone();
         spawn_blocking(move || {
-            let Background {
-                following,
-                folder,
-                private,
-            } = self.background;
+            let (following, folder, private) = self.background;
             drop((following, folder)); // may wait for the batch that is under way
             let closed = coalescer.close();
             drop(private); // after all that is committed there
@@ -191,10 +188,5 @@ fn open(config: &Config) -> Result<(Shared, Background)> {
         load: Arc::default(),
         notes: Mutex::default(),
     };
-    let background = Background {
-        following,
-        folder,
-        private,
-    };
-    Ok((shared, background))
+    Ok((shared, (following, folder, private)))
 }

@@ -45,12 +45,12 @@ pub fn count_view(video: i64, now: i64, conn: &mut AnyConnection) -> QueryResult
     })
 }
 
-/// The most viewed videos of the last 24 hours, with their views in these. The window moves by the hour.
+/// The most viewed videos of the last 24 hours, behind their views in these. The window moves by the hour.
 pub fn most_viewed(
     limit: i64,
     now: i64,
     conn: &mut AnyConnection,
-) -> QueryResult<Vec<(Video, i64)>> {
+) -> QueryResult<Vec<(i64, Video)>> {
     let ranking: Vec<(i64, Option<i64>)> = views_by_hour
         .filter(hour.gt(now - WINDOW))
         .group_by(video_id)
@@ -66,7 +66,7 @@ pub fn most_viewed(
     let of = |ranked: &i64| known.iter().find(|video| video.id == *ranked).cloned();
     let ranking = ranking.iter();
     Ok(ranking
-        .filter_map(|(video, views)| Some((of(video)?, (*views)?)))
+        .filter_map(|(video, views)| Some(((*views)?, of(video)?)))
         .collect())
 }
 

@@ -1,10 +1,7 @@
 //! The visitor who likes: a random name in a cookie.
 
-use axum::extract::FromRequestParts;
 use axum::http::header::{COOKIE, SET_COOKIE};
-use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderName, Method};
-use std::convert::Infallible;
+use axum::http::{HeaderMap, HeaderName};
 
 const NAME: &str = "visitor";
 
@@ -24,13 +21,12 @@ impl Visitor {
     /// No script reads it, and no other site's form brings it along.
     pub fn cookie(&self) -> [(HeaderName, String); 1] {
         let Visitor(name) = self;
-        [(
-            SET_COOKIE,
-            format!("{NAME}={name}; Path=/; Max-Age=31536000; HttpOnly; SameSite=Lax"),
-        )]
+        let attributes = "Path=/; Max-Age=31536000; HttpOnly; SameSite=Lax";
+        [(SET_COOKIE, format!("{NAME}={name}; {attributes}"))]
     }
 
-    fn from_headers(headers: &HeaderMap) -> Option<Self> {
+    /// The visitor of a request, if its cookie is one of ours.
+    pub fn of(headers: &HeaderMap) -> Option<Self> {
         let cookies = headers.get_all(COOKIE).into_iter();
         cookies
             .filter_map(|cookies| cookies.to_str().ok())
@@ -46,53 +42,21 @@ fn is_name(value: &str) -> bool {
     value.len() == 32 && value.bytes().all(is_hexadecimal)
 }
 
-/// The visitor of a request, if its cookie is one of ours.
-pub struct Known(pub Option<Visitor>);
-
-impl<S: Sync> FromRequestParts<S> for Known {
-    type Rejection = Infallible;
-
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
-        Ok(Known(Visitor::from_headers(&parts.headers)))
-    }
-}
-
-/// Whether somebody looks at the page: not a program that asks for the headers alone, nor a browser that prefetches a link.
-pub struct Looks(pub bool);
-
-impl<S: Sync> FromRequestParts<S> for Looks {
-    type Rejection = Infallible;
-
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
-        Ok(Looks(looks(&parts.method, &parts.headers)))
-    }
-}
-
-pub fn looks(method: &Method, headers: &HeaderMap) -> bool {
-    method == Method::GET && !headers.contains_key("sec-purpose")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn visitor(cookies: &'static str) -> Option<Visitor> {
-        let mut headers = HeaderMap::new();
-        headers.insert(COOKIE, cookies.parse().expect("a header"));
-        Visitor::from_headers(&headers)
+    fn visitor(cookies: &str) -> Option<Visitor> {
+        let cookies = cookies.parse().expect("a header");
+        Visitor::of(&HeaderMap::from_iter([(COOKIE, cookies)]))
     }
 
     #[test]
     fn a_cookie_comes_back_as_it_was_set() {
-        let visitor = Visitor::new();
-        let [(_, set)] = visitor.cookie();
-        let mut headers = HeaderMap::new();
+        let new = Visitor::new();
+        let [(_, set)] = new.cookie();
         let cookie = set.split(';').next().expect("the name and the value");
-        headers.insert(
-            COOKIE,
-            format!("a=b; {cookie}; c").parse().expect("a header"),
-        );
-        assert_eq!(Visitor::from_headers(&headers), Some(visitor));
+        assert_eq!(visitor(&format!("a=b; {cookie}; c")), Some(new));
     }
 
     #[test]

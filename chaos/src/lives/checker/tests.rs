@@ -1,10 +1,10 @@
 //! The checker on small histories.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use super::life::Done;
-use super::{Aftermath, judge};
-use crate::checker::Finding;
+use super::{Aftermath, Done, judge};
+use crate::checker::Rule;
 use crate::history::{Moment, Outcome};
 use crate::lives::{Answer, History, Operation, Seen};
 use crate::operation::Refused;
@@ -45,8 +45,8 @@ fn read(answer: Answer, began: Moment, ended: Moment) -> Done {
     done(read, began, ended, answer)
 }
 
-/// The findings if these lives are there at the end.
-fn findings(mut operations: Vec<Done>, lives: &[(i64, i64, i64)]) -> Vec<Finding> {
+/// The rules that are violated if these lives are there at the end.
+fn broken(mut operations: Vec<Done>, lives: &[(i64, i64, i64)]) -> Vec<Rule> {
     operations.sort_by_key(|done| done.began);
     let lives = lives.iter();
     let lives = lives.map(|&(key, life, total)| Seen { key, life, total });
@@ -54,11 +54,16 @@ fn findings(mut operations: Vec<Done>, lives: &[(i64, i64, i64)]) -> Vec<Finding
         lives: lives.collect(),
         named: vec![],
     };
-    judge(None, &History { operations }, &aftermath).findings
+    judged(None, operations, &aftermath)
 }
 
-fn is_wrong_sum(finding: &Finding) -> bool {
-    matches!(finding, Finding::WrongSum { .. })
+fn judged(
+    bounds: Option<RangeInclusive<i64>>,
+    operations: Vec<Done>,
+    aftermath: &Aftermath,
+) -> Vec<Rule> {
+    let found = judge(bounds, &History { operations }, aftermath).findings;
+    found.iter().map(|finding| finding.rule).collect()
 }
 
 #[test]
@@ -72,23 +77,17 @@ fn a_count_falls_on_the_one_life_that_is_there() {
             count(1, 7, 90, 95),
         ]
     };
-    assert_eq!(findings(operations(105), &[(1, 2, 207)]), []);
+    assert_eq!(broken(operations(105), &[(1, 2, 207)]), []);
     // The sum is right, and neither total is.
-    let wrong = findings(operations(100), &[(1, 2, 212)]);
+    let wrong = broken(operations(100), &[(1, 2, 212)]);
     assert!(
-        !wrong.is_empty() && !wrong.iter().any(is_wrong_sum),
+        !wrong.is_empty() && !wrong.contains(&Rule::RightSum),
         "{wrong:?}"
     );
-    assert!(
-        findings(operations(105), &[(1, 2, 200)])
-            .iter()
-            .any(is_wrong_sum)
-    );
-    assert!(
-        findings(operations(105), &[(1, 2, 214)])
-            .iter()
-            .any(is_wrong_sum)
-    );
+    for total in [200, 214] {
+        let wrong = broken(operations(105), &[(1, 2, total)]);
+        assert!(wrong.contains(&Rule::RightSum), "{wrong:?}");
+    }
 }
 
 #[test]
@@ -101,15 +100,13 @@ fn a_count_beside_a_delete_and_an_insert_falls_on_one_of_both() {
             insert(1, 2, 70, 80),
         ]
     };
-    assert_eq!(findings(operations(105), &[(1, 2, 200)]), []);
-    assert_eq!(findings(operations(100), &[(1, 2, 205)]), []);
-    let wrong_sum = |grown| Finding::WrongSum {
-        grown,
-        acknowledged: 5,
-    };
-    assert_eq!(findings(operations(100), &[(1, 2, 200)]), [wrong_sum(0)]);
-    assert_eq!(findings(operations(105), &[(1, 2, 205)]), [wrong_sum(10)]);
-    assert!(findings(operations(103), &[(1, 2, 202)]).len() > 1); // no part of it
+    assert_eq!(broken(operations(105), &[(1, 2, 200)]), []);
+    assert_eq!(broken(operations(100), &[(1, 2, 205)]), []);
+    for (first, second) in [(100, 200), (105, 205)] {
+        let wrong = broken(operations(first), &[(1, 2, second)]);
+        assert_eq!(wrong, [Rule::RightSum]);
+    }
+    assert!(broken(operations(103), &[(1, 2, 202)]).len() > 1); // no part of it
 }
 
 #[test]
@@ -124,15 +121,14 @@ fn a_renamed_row_keeps_its_counts() {
             read(seen(2, 1, at_read), 90, 95),
         ]
     };
-    assert_eq!(findings(operations(105, 112), &[(2, 1, 112)]), []);
-    assert!(!findings(operations(100, 107), &[(2, 1, 107)]).is_empty());
-    assert!(!findings(operations(105, 107), &[(2, 1, 112)]).is_empty());
+    assert_eq!(broken(operations(105, 112), &[(2, 1, 112)]), []);
+    assert!(!broken(operations(100, 107), &[(2, 1, 107)]).is_empty());
+    assert!(!broken(operations(105, 107), &[(2, 1, 112)]).is_empty());
     // It is not under its old key any more.
     let late = operations(105, 112)
         .into_iter()
         .chain([count(1, 1, 85, 88)]);
-    let cannot = |finding: &Finding| matches!(finding, Finding::CannotBeThere { .. });
-    assert!(findings(late.collect(), &[(2, 1, 112)]).iter().any(cannot));
+    assert!(broken(late.collect(), &[(2, 1, 112)]).contains(&Rule::NotElsewhere));
 }
 
 #[test]
@@ -147,10 +143,10 @@ fn a_set_begins_an_era_of_the_life_that_is_there() {
             read(seen(1, 1, at_read), 90, 95),
         ]
     };
-    assert_eq!(findings(operations(57), &[(1, 1, 57)]), []);
+    assert_eq!(broken(operations(57), &[(1, 1, 57)]), []);
     // The set reported success and did not write the base.
     for kept in [107, 112] {
-        assert_eq!(findings(operations(kept), &[(1, 1, kept)]).len(), 3);
+        assert_eq!(broken(operations(kept), &[(1, 1, kept)]).len(), 3);
     }
 }
 
@@ -170,25 +166,25 @@ fn only_what_was_not_there_at_some_time_may_be_said_not_to_be() {
     };
     for (began, ended) in [(5, 8), (15, 30), (40, 55), (61, 69), (75, 78)] {
         let absent = operations(none(began, ended));
-        assert_eq!(findings(absent, &[(1, 2, 200)]), [], "{began} to {ended}");
+        assert_eq!(broken(absent, &[(1, 2, 200)]), [], "{began} to {ended}");
         let nothing = operations(read(Answer::Lives(vec![]), began, ended));
-        assert_eq!(findings(nothing, &[(1, 2, 200)]), [], "{began} to {ended}");
+        assert_eq!(broken(nothing, &[(1, 2, 200)]), [], "{began} to {ended}");
     }
     for (began, ended) in [(21, 49), (81, 90)] {
         let absent = operations(none(began, ended));
-        assert_eq!(findings(absent, &[(1, 2, 200)]).len(), 1);
+        assert_eq!(broken(absent, &[(1, 2, 200)]).len(), 1);
         let nothing = operations(read(Answer::Lives(vec![]), began, ended));
-        assert_eq!(findings(nothing, &[(1, 2, 200)]).len(), 1);
+        assert_eq!(broken(nothing, &[(1, 2, 200)]).len(), 1);
     }
     let dead = operations(read(seen(1, 1, 100), 90, 95));
-    assert!(!findings(dead, &[(1, 2, 200)]).is_empty());
-    assert!(!findings(operations(none(5, 8)), &[]).is_empty());
+    assert!(!broken(dead, &[(1, 2, 200)]).is_empty());
+    assert!(!broken(operations(none(5, 8)), &[]).is_empty());
 }
 
 #[test]
 fn a_named_counter_that_is_deleted_begins_again_at_zero() {
     let name = || "a".to_owned();
-    let judged = |at_read, at_the_end| {
+    let counted = |at_read, at_the_end| {
         let count = |n, began, ended| {
             let count = Operation::CountNamed { name: name(), n };
             done(count, began, ended, Answer::Rows(1))
@@ -205,16 +201,16 @@ fn a_named_counter_that_is_deleted_begins_again_at_zero() {
             lives: vec![],
             named: vec![(name(), at_the_end)],
         };
-        judge(None, &History { operations }, &aftermath).findings
+        judged(None, operations, &aftermath)
     };
-    assert_eq!(judged(1, 1), []);
-    assert_eq!(judged(5, 1).len(), 1);
-    assert_eq!(judged(1, 0).len(), 1);
+    assert_eq!(counted(1, 1), []);
+    assert_eq!(counted(5, 1), [Rule::InBounds]);
+    assert_eq!(counted(1, 0), [Rule::RightTotal]);
 }
 
 #[test]
 fn bounds_hold_in_every_read() {
-    let operations = vec![insert(1, 1, 10, 20), read(seen(1, 1, 100), 30, 40)];
+    let operations = || vec![insert(1, 1, 10, 20), read(seen(1, 1, 100), 30, 40)];
     let aftermath = Aftermath {
         lives: vec![Seen {
             key: 1,
@@ -223,14 +219,9 @@ fn bounds_hold_in_every_read() {
         }],
         named: vec![],
     };
-    let history = History { operations };
-    assert_eq!(judge(Some(0..=100), &history, &aftermath).findings, []);
-    let beyond = judge(Some(0..=99), &history, &aftermath).findings;
-    let is_beyond = |finding: &Finding| matches!(finding, Finding::BeyondBounds { .. });
-    assert!(
-        beyond.len() == 2 && beyond.iter().all(is_beyond),
-        "{beyond:?}"
-    );
+    assert_eq!(judged(Some(0..=100), operations(), &aftermath), []);
+    let beyond = judged(Some(0..=99), operations(), &aftermath);
+    assert_eq!(beyond, [Rule::Bounds, Rule::Bounds]);
 }
 
 #[test]
@@ -250,7 +241,7 @@ fn an_outcome_has_to_be_told() {
             true => Outcome::Unknown(Some(error)),
             false => Outcome::Failed(error),
         };
-        let found = findings(vec![insert(1, 1, 10, 20), refused], &[(1, 1, 100)]);
+        let found = broken(vec![insert(1, 1, 10, 20), refused], &[(1, 1, 100)]);
         assert_eq!(!found.is_empty(), is_wrong, "{kind}: {found:?}");
     }
 }

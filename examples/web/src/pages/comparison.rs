@@ -6,17 +6,17 @@ use maud::{Markup, html};
 
 use super::drawing::{bar, range};
 use super::number::{counted, grouped, milliseconds};
-use crate::load::{Mode, Outcome, Plan, Progress, Running, Stage, per_second};
+use crate::load::{MODES, Mode, Outcome, Plan, Progress, Run, Stage};
 
 /// One sentence, the same for as long as a mode runs.
-pub fn status(progress: &Progress) -> Markup {
+pub fn status(stage: &Stage) -> Markup {
     html! {
-        @match &progress.stage {
+        @match stage {
             Stage::NotRunYet => "Not run yet.",
             Stage::Connecting(plan) => { "Starting: " (counted(plan.writers.into(), "writer")) " connect." },
-            Stage::Running(plan, mode) => {
-                "At work: " (mode.title()) ", "
-                (plan.modes.iter().position(|of| of == mode).map_or(1, |place| place + 1)) " of " (plan.modes.len()) "."
+            Stage::Running(plan, run) => {
+                "At work: " (run.mode.title) ", "
+                (plan.modes.iter().take_while(|mode| mode.name != run.mode.name).count() + 1) " of " (plan.modes.len()) "."
             },
             Stage::Finished(plan) => { "Finished: " (described(plan)) "." },
             Stage::Failed(error) => { "The load did not run: " (error) },
@@ -37,38 +37,27 @@ fn described(plan: &Plan) -> String {
 }
 
 struct Row<'a> {
-    mode: Mode,
-    running: Option<&'a Running>,
+    mode: &'static Mode,
+    running: Option<&'a Run>,
     outcome: Option<&'a Outcome>,
 }
 
 impl Row<'_> {
     fn per_second(&self) -> Option<f64> {
-        let running = self
-            .running
-            .map(|running| per_second(running.counted, running.since));
-        running.or_else(|| {
-            self.outcome
-                .map(|outcome| per_second(outcome.counted, outcome.took))
-        })
-    }
-
-    fn p99(&self) -> Option<Duration> {
-        Some(self.outcome?.waits?.p99)
+        let running = self.running.map(Run::per_second);
+        running.or(self.outcome.map(Outcome::per_second))
     }
 }
 
 pub fn picture(progress: &Progress) -> Markup {
-    let rows = Mode::ALL.map(|mode| Row {
+    let rows = MODES.each_ref().map(|mode| Row {
         mode,
-        running: progress
-            .running
-            .as_ref()
-            .filter(|running| running.mode == mode),
-        outcome: progress.outcomes[mode as usize].as_ref(),
+        running: progress.running().filter(|run| run.mode.name == mode.name),
+        outcome: progress.outcomes.get(mode.name),
     });
     let fastest = rows.iter().filter_map(Row::per_second).fold(0.0, f64::max);
-    let longest = rows.iter().filter_map(Row::p99).max();
+    let waits = rows.iter().filter_map(|row| row.outcome?.waits);
+    let longest = waits.map(|[_, p99]| p99).max();
     html! {
         ul.speeds {
             li.scale aria-hidden="true" {
@@ -76,7 +65,7 @@ pub fn picture(progress: &Progress) -> Markup {
                 p { "Views a second" }
                 p { "Time of a count: p50, p99" }
             }
-            @for row in &rows { li { (of_mode(row, fastest, longest)) } }
+            @for row in &rows { li { (of_mode(row, fastest, longest.unwrap_or_default())) } }
             li.scale aria-hidden="true" {
                 span {}
                 p { span { "0" } span { @if fastest > 0.0 { (grouped(fastest as i64)) } } }
@@ -86,17 +75,17 @@ pub fn picture(progress: &Progress) -> Markup {
     }
 }
 
-fn of_mode(row: &Row<'_>, fastest: f64, longest: Option<Duration>) -> Markup {
+fn of_mode(row: &Row<'_>, fastest: f64, longest: Duration) -> Markup {
     let waits = row.outcome.and_then(|outcome| outcome.waits);
     html! {
         div.what {
-            strong { (row.mode.title()) }
-            code { (row.mode.code()) }
+            strong { (row.mode.title) }
+            code { (row.mode.code) }
         }
         div {
             (bar(row.per_second().unwrap_or(0.0), fastest))
             p.number {
-                span id={ "speed-" (row.mode.name()) } {
+                span id={ "speed-" (row.mode.name) } {
                     @match row.per_second() {
                         Some(speed) => (grouped(speed as i64)),
                         None => span.unit { "not run yet" },
@@ -106,17 +95,17 @@ fn of_mode(row: &Row<'_>, fastest: f64, longest: Option<Duration>) -> Markup {
             }
         }
         div {
-            @let [p50, p99] = waits.map_or([0.0; 2], |waits| [waits.p50, waits.p99].map(|wait| wait.as_secs_f64()));
-            (range(p50, p99, longest.map_or(0.0, |longest| longest.as_secs_f64())))
+            @let [p50, p99] = waits.unwrap_or_default().map(|wait| wait.as_secs_f64());
+            (range(p50, p99, longest.as_secs_f64()))
             p.number {
-                @if let Some(waits) = waits {
-                    span.unit { "p50 " } span id={ "p50-" (row.mode.name()) } { (milliseconds(waits.p50)) }
-                    span.unit { " · p99 " } span id={ "p99-" (row.mode.name()) } { (milliseconds(waits.p99)) }
+                @if let Some([p50, p99]) = waits {
+                    span.unit { "p50 " } span id={ "p50-" (row.mode.name) } { (milliseconds(p50)) }
+                    span.unit { " · p99 " } span id={ "p99-" (row.mode.name) } { (milliseconds(p99)) }
                 }
             }
         }
-        @if let Some(running) = row.running {
-            p.note { "At work: " (grouped(running.counted)) " counted, " (running.left.as_secs_f64().ceil()) " s left" }
+        @if let Some(run) = row.running {
+            p.note { "At work: " (grouped(run.counted())) " counted, " (run.left().as_secs_f64().ceil()) " s left" }
         } @else if let Some(outcome) = row.outcome {
             p.note {
                 (counted(outcome.writers.into(), "writer")) " counted " (grouped(outcome.counted)) " in "

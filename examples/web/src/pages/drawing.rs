@@ -39,12 +39,7 @@ pub fn still(video: i64) -> Markup {
 
 /// A bar that is full at `greatest`.
 pub fn bar(value: f64, greatest: f64) -> Markup {
-    html! {
-        svg.bar aria-hidden="true" {
-            rect width="100%" height="100%" rx="3" class="track" {}
-            rect width=(percent(value, greatest)) height="100%" rx="3" {}
-        }
-    }
+    range(value, value, greatest)
 }
 
 /// A bar up to `value`, and a lighter one on to `further`.

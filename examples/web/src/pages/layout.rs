@@ -34,7 +34,7 @@ impl Page {
         self
     }
 
-    /// The site's counter.
+    /// Adds the site's counter.
     pub fn served(mut self, served: i64) -> Self {
         self.served = Some(served);
         self

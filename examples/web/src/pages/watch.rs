@@ -1,44 +1,37 @@
 //! One video: looking at it counts a view.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use axum::extract::rejection::FormRejection;
 use axum::extract::{Form, Path, Query, State};
-use axum::http::HeaderMap;
-use axum::response::sse::{Event, KeepAlive, Sse};
-use axum::response::{IntoResponse, Json, Redirect, Response};
+use axum::http::{HeaderMap, Method};
+use axum::response::sse::Event;
+use axum::response::{IntoResponse, Redirect, Response};
 use chrono::{NaiveDateTime, Utc};
 use maud::{Markup, html};
-use serde::{Deserialize, Serialize};
-use tokio_stream::{Stream, StreamExt};
+use tokio_stream::Stream;
 
 use super::drawing::{still, thumb};
-use super::layout::Page;
 use super::number::{ago, duration, grouped};
-use super::video_id;
-use crate::error::{PageError, asks_for_json};
+use super::{Fields, Page, Site, looks, video_id};
+use crate::error::PageError;
+use crate::live::Events;
 use crate::models::{self, Totals, Video};
-use crate::site::Shared;
 use crate::trending;
-use crate::visitor::{Known, Looks, Visitor};
+use crate::visitor::Visitor;
 
-#[derive(Deserialize)]
-pub struct Arrival {
-    /// Where the visitor comes from. After a like it is the page that was there before, and that counts no further view.
-    from: Option<String>,
-}
-
+/// After a like a visitor comes from the page that was there before, and that counts no further view: `?from=like`.
 pub async fn page(
-    State(shared): State<Arc<Shared>>,
+    State(shared): Site,
     Path(video): Path<String>,
-    Query(arrival): Query<Arrival>,
-    Looks(looks): Looks,
-    Known(visitor): Known,
+    Query(arrival): Query<Fields>,
+    method: Method,
+    headers: HeaderMap,
 ) -> Result<Response, PageError> {
     let video = video_id(&video)?;
-    let is_view = looks && arrival.from.as_deref() != Some("like");
-    let cookie = visitor.is_none().then(Visitor::new); // it comes before the first like, so that two quick ones are one
-    let reading = Arc::clone(&shared);
+    let is_view = looks(&method, &headers) && arrival.get("from") != Some("like");
+    let visitor = Visitor::of(&headers);
+    let cookie = visitor.is_none().then(|| Visitor::new().cookie()); // it comes before the first like, so that two quick ones are one
     let read = move |conn: &mut _| {
         let last_watched = models::last_watched(video, conn)?; // before this view
         if is_view {
@@ -48,14 +41,13 @@ pub async fn page(
             Some(visitor) => models::is_liked(video, visitor, conn)?,
             None => false,
         };
-        let video = Video::find(video, conn)?;
-        Ok((video, last_watched, liked, reading.pages_served(conn)?))
+        Ok((Video::find(video, conn)?, last_watched, liked))
     };
-    let (video, last_watched, liked, served) = shared.database.run(read).await?;
-    let page = Page::new(video.title.clone(), main(&video, last_watched, liked))
-        .script(include_str!("watch.js"))
-        .served(served);
-    let cookie = cookie.as_ref().map(Visitor::cookie);
+    let show = |(video, last_watched, liked): (Video, _, _)| {
+        let main = main(&video, last_watched, liked);
+        Page::new(video.title, main).script(include_str!("watch.js"))
+    };
+    let page = shared.page(read, show).await?;
     Ok(match cookie {
         Some(cookie) => (cookie, page).into_response(),
         None => page.into_response(),
@@ -73,7 +65,7 @@ fn main(video: &Video, last_watched: Option<NaiveDateTime>, liked: bool) -> Mark
             h1 { (video.title) }
             div.under {
                 p.by { (video.channel) }
-                p.views { strong id="views" data-live="views" { (grouped(video.views)) } " views" }
+                p.views { strong id="views" { (grouped(video.views)) } " views" }
                 @if let Some(seconds) = since {
                     p.by { "Last watched " span id="last-watched" { (ago(seconds)) } }
                 }
@@ -82,7 +74,7 @@ fn main(video: &Video, last_watched: Option<NaiveDateTime>, liked: bool) -> Mark
                     button aria-pressed=(liked) {
                         (thumb())
                         span.hidden { "Like, " }
-                        span id="likes" data-live="likes" { (grouped(video.likes)) }
+                        span id="likes" { (grouped(video.likes)) }
                         span.hidden { " likes" }
                     }
                 }
@@ -95,73 +87,52 @@ fn main(video: &Video, last_watched: Option<NaiveDateTime>, liked: bool) -> Mark
     }
 }
 
-/// The new texts of the page's numbers, which the script puts in place.
-#[derive(Serialize)]
-struct Texts {
-    views: String,
-    likes: String,
-}
-
-impl From<Totals> for Texts {
-    fn from(totals: Totals) -> Self {
-        Texts {
-            views: grouped(totals.views),
-            likes: grouped(totals.likes),
-        }
-    }
-}
-
+/// The new texts of the page's numbers, by the id of their element.
 pub async fn events(
-    State(shared): State<Arc<Shared>>,
+    State(shared): Site,
     Path(video): Path<String>,
-) -> Result<Sse<impl Stream<Item = Result<Event, axum::Error>>>, PageError> {
+) -> Events<impl Stream<Item = Result<Event, axum::Error>>> {
     let video = video_id(&video)?;
-    let database = shared.database.clone();
+    let reading = Arc::clone(&shared);
     let read = move || {
-        let database = database.clone();
-        async move { database.run(move |conn| Totals::of(video, conn)).await }
+        let shared = Arc::clone(&reading);
+        async move {
+            let totals = shared
+                .database
+                .run(move |conn| Totals::of(video, conn))
+                .await?;
+            let texts = [
+                ("views", grouped(totals.views)),
+                ("likes", grouped(totals.likes)),
+            ];
+            Ok(BTreeMap::from(texts))
+        }
     };
-    let first = read().await?;
-    let totals = shared.live.look(first, read);
-    let events = totals.map(|totals| Event::default().json_data(Texts::from(totals)));
-    Ok(Sse::new(events).keep_alive(KeepAlive::default()))
-}
-
-#[derive(Deserialize)]
-pub struct Like {
-    liked: String,
+    shared.live.events(read).await
 }
 
 pub async fn like(
-    State(shared): State<Arc<Shared>>,
+    State(shared): Site,
     Path(video): Path<String>,
-    Known(visitor): Known,
     headers: HeaderMap,
-    form: Result<Form<Like>, FormRejection>,
-) -> Result<Response, PageError> {
+    Form(form): Form<Fields>,
+) -> Result<Redirect, PageError> {
     let video = video_id(&video)?;
-    let liked = match form.as_ref().map(|form| form.liked.as_str()) {
-        Ok("true") => true,
-        Ok("false") => false,
+    let write = match form.get("liked") {
+        Some("true") => models::like,
+        Some("false") => models::unlike,
         _ => {
             let text = "A like is sent as “liked=true”, and taken back by “liked=false”.";
-            return Err(PageError::BadRequest(text.to_owned()));
+            return Err(PageError::bad_request(text));
         }
     };
-    let visitor = visitor.ok_or_else(|| {
-        let text = "A like needs a cookie, by which you can take it back: allow it for this site and open the video again.";
-        PageError::BadRequest(text.to_owned())
+    let visitor = Visitor::of(&headers).ok_or_else(|| {
+        PageError::bad_request("A like needs a cookie, by which you can take it back: allow it for this site and open the video again.")
     })?;
     let write = move |conn: &mut _| {
-        match liked {
-            true => models::like(video, &visitor, conn)?,
-            false => models::unlike(video, &visitor, conn)?,
-        }
-        Totals::of(video, conn)
+        write(video, &visitor, conn)?;
+        Totals::of(video, conn) // there is such a video
     };
-    let totals = shared.database.run(write).await?;
-    Ok(match asks_for_json(&headers) {
-        true => Json(Texts::from(totals)).into_response(),
-        false => Redirect::to(&format!("/watch/{video}?from=like")).into_response(),
-    })
+    shared.database.run(write).await?;
+    Ok(Redirect::to(&format!("/watch/{video}?from=like")))
 }

@@ -18,29 +18,42 @@ use reqwest::redirect::Policy;
 use reqwest::{Client, RequestBuilder, Response, StatusCode};
 
 pub struct Started {
-    site: Site,
+    pub database: Database,
+    site: Option<Site>,
     client: Client,
     url: String,
 }
 
 impl Started {
     /// On a free port. No folder runs beside the test.
-    pub async fn on(database: &Database) -> Self {
-        Started::folding_every(None, database).await
+    pub async fn on(database: Database) -> Self {
+        let client = Client::builder().redirect(Policy::none()).build();
+        let mut started = Started {
+            database,
+            site: None,
+            client: client.expect("a client"),
+            url: String::new(),
+        };
+        started.restart(None).await;
+        started
     }
 
-    pub async fn folding_every(fold_every: Option<Duration>, database: &Database) -> Self {
+    /// Stops the site if it runs, and starts it on the same database.
+    pub async fn restart(&mut self, fold_every: Option<Duration>) {
+        self.stop().await;
         let config = Config {
             address: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
-            database: Source::Url(database.url().to_owned()),
+            database: Source::Url(self.database.url().to_owned()),
             fold_every,
         };
         let site = Site::start(&config).await.expect("a site");
-        let client = Client::builder().redirect(Policy::none()).build();
-        Started {
-            url: format!("http://{}", site.address()),
-            client: client.expect("a client"),
-            site,
+        self.url = format!("http://{}", site.address());
+        self.site = Some(site);
+    }
+
+    pub async fn stop(&mut self) {
+        if let Some(site) = self.site.take() {
+            site.stop().await.expect("it stops");
         }
     }
 
@@ -85,10 +98,6 @@ impl Started {
     pub async fn likes(&self, video: i64) -> i64 {
         let path = format!("/watch/{video}?from=like");
         self.number(&path, "likes").await
-    }
-
-    pub async fn stop(self) {
-        self.site.stop().await.expect("it stops");
     }
 }
 

@@ -1,14 +1,75 @@
-//! The documents that have figures.
+//! The figures in the documentation: each block between `<!-- figures: NAME -->` and `<!-- /figures -->` is rendered from the
+//! report, tables and sentences alike, as `figures/blocks.txt` has it.
+
+mod figure;
+mod numbers;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::blocks::render;
-use crate::report::Report;
+use self::figure::figure;
+pub use self::numbers::rate;
+use crate::report::{Missing, Report};
 
 const BEGIN: &str = "<!-- figures: ";
 const BEGIN_END: &str = " -->";
 const END: &str = "<!-- /figures -->";
+
+/// The names of the blocks, and what they hold.
+pub fn blocks() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let blocks = include_str!("figures/blocks.txt").split("\n# ").skip(1);
+    let blocks = blocks.filter_map(|block| block.split_once('\n'));
+    blocks.map(|(name, text)| (name, text.trim()))
+}
+
+/// Renders the block of this name.
+fn render(name: &str, report: &Report) -> Result<String, String> {
+    let block = blocks().find(|(of, _)| *of == name);
+    let (_, text) = block.ok_or_else(|| format!("there is no block of figures {name:?}"))?;
+    let paragraphs = text.split("\n\n").map(|paragraph| {
+        if paragraph.starts_with('|') {
+            return fill(paragraph, report);
+        }
+        Ok(broken(&fill(&paragraph.replace('\n', " "), report)?))
+    });
+    let paragraphs: Result<Vec<_>, _> = paragraphs.collect();
+    let paragraphs = paragraphs.map_err(|Missing(what)| format!("{name:?}: there is no {what}"))?;
+    Ok(paragraphs.join("\n\n"))
+}
+
+/// Puts figures in the place of braces.
+fn fill(text: &str, report: &Report) -> Result<String, Missing> {
+    let mut filled = String::new();
+    let mut rest = text;
+    while let Some((before, begun)) = rest.split_once('{') {
+        let unclosed = || Missing(format!("end of the brace {begun:?}"));
+        let (name, after) = begun.split_once('}').ok_or_else(unclosed)?;
+        filled.push_str(before);
+        filled.push_str(&figure(report, name)?);
+        rest = after;
+    }
+    Ok(filled + rest)
+}
+
+/// The width of a line of text.
+const WIDTH: usize = 130;
+
+/// Breaks a paragraph into lines.
+fn broken(text: &str) -> String {
+    let mut lines = vec![String::new()];
+    for word in text.split_whitespace() {
+        let line = lines.last_mut().expect("at least one line");
+        if !line.is_empty() && line.chars().count() + 1 + word.chars().count() > WIDTH {
+            lines.push(word.to_owned());
+        } else {
+            if !line.is_empty() {
+                line.push(' ');
+            }
+            line.push_str(word);
+        }
+    }
+    lines.join("\n")
+}
 
 /// A Markdown file of the repository.
 pub struct Document {

@@ -5,8 +5,6 @@
 //!
 //! It takes about two minutes. The nodes and the writers share one machine, and no commit waits for a disk.
 
-mod contender;
-
 use std::io::stdin;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,17 +14,18 @@ use std::time::{Duration, Instant};
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel::r2d2::{ConnectionManager, Pool};
+use diesel::result::Error;
 use diesel_migrations::MigrationHarness;
 use diesel_sharded::coalescer::Coalescer;
-use diesel_sharded::shard_choice::Stripe;
-use diesel_sharded::{MIGRATIONS, ShardsTable};
-use diesel_sharded_benches::median;
+use diesel_sharded::prelude::*;
+use diesel_sharded::retry::{self, RetryPolicy};
+use diesel_sharded::shard_choice::{ShardChoice, Stripe};
+use diesel_sharded::{MIGRATIONS, RowCounter, ShardsTable, update};
 use diesel_sharded_benches::program::{Process, READY};
+use diesel_sharded_benches::{median, videos};
 use diesel_sharded_tests::cluster::{Cluster, NODES};
 use diesel_sharded_tests::galera::Galera;
 use diesel_sharded_tests::group_replication::GroupReplication;
-
-use self::contender::{CONFLICTS, Contender, OWN_ROWS, Writer, patient, striped, videos};
 
 const WRITERS: usize = 8;
 /// The first argument of a process with the writers of one node.
@@ -34,6 +33,157 @@ const WRITERS_OF: &str = "--writers";
 const ROUNDS: usize = 7;
 const SLICE: Duration = Duration::from_millis(1500);
 const WARM_UP: Duration = Duration::from_millis(500);
+
+diesel::table! {
+    striped (id) {
+        id -> BigInt,
+        views -> BigInt,
+    }
+}
+
+#[derive(ShardedField)]
+#[diesel(table_name = striped)]
+#[expect(dead_code, reason = "the derive reads the fields' types")]
+struct StripedVideo {
+    id: i64,
+    #[sharded]
+    views: i64,
+}
+
+/// A way to count, each on a row of its own.
+struct Contender {
+    name: &'static str,
+    /// Whether each process keeps to a stripe. These count on a table of their own, since a process learns about a whole table.
+    is_striped: bool,
+    /// Counts once on a row, with as many attempts as it takes.
+    count: fn(i64, &mut Writer) -> QueryResult<usize>,
+}
+
+macro_rules! sharded {
+    ($table:ident $(, $choice:expr)?) => {
+        |row, writer| {
+            let count = update($table::table.find(row)).set($table::views.eq($table::views + 1));
+            count$(.shard_choice($choice))?.execute(&mut writer.conn)
+        }
+    };
+}
+
+/// The first counts on one row. The number of each is that of its row.
+const CONTENDERS: [Contender; 8] = [
+    Contender {
+        name: "one row, `diesel::update`, tried again at once",
+        is_striped: false,
+        count: |row, writer| loop {
+            match on_one_row(row, &mut writer.conn) {
+                Err(error) if is_conflict(&error) => {
+                    CONFLICTS.fetch_add(1, Ordering::Relaxed);
+                }
+                other => return other,
+            }
+        },
+    },
+    Contender {
+        name: "one row, `diesel::update` in `retry::transaction`, with its pauses",
+        is_striped: false,
+        count: |row, writer| {
+            retry::transaction(&mut writer.conn, patient(), |conn| on_one_row(row, conn))
+        },
+    },
+    Contender {
+        name: "`diesel_sharded::update`",
+        is_striped: false,
+        count: sharded!(videos),
+    },
+    Contender {
+        name: "`diesel_sharded::update`, a stripe for each process",
+        is_striped: true,
+        count: sharded!(striped),
+    },
+    // Does not learn which shards other writers use.
+    Contender {
+        name: "`ShardChoice::Random`",
+        is_striped: false,
+        count: sharded!(videos, ShardChoice::Random),
+    },
+    Contender {
+        name: "`ShardChoice::Random`, a stripe for each process",
+        is_striped: true,
+        count: sharded!(striped, ShardChoice::Random),
+    },
+    // One coalescer for the writers of a process.
+    Contender {
+        name: "`Coalescer::add`, a stripe for each process",
+        is_striped: true,
+        count: |row, writer| {
+            Ok(writer
+                .coalescer
+                .add(&RowCounter::of(striped::views, row), 1)?)
+        },
+    },
+    // The most that the cluster can commit, if each count is a commit.
+    Contender {
+        name: "no hot row: `diesel::update` of a row of each writer's own",
+        is_striped: false,
+        count: |_, writer| on_one_row(writer.own_row, &mut writer.conn),
+    },
+];
+
+/// The total of a contender.
+fn total(number: usize, conn: &mut MysqlConnection) -> i64 {
+    if number == CONTENDERS.len() - 1 {
+        let own_rows = videos::table.filter(videos::id.ge(OWN_ROWS));
+        let all: Vec<i64> = own_rows.select(videos::views).load(conn).expect("rows");
+        return all.iter().sum();
+    }
+    let row = number as i64;
+    let total = match CONTENDERS[number].is_striped {
+        true => {
+            let row = striped::table.find(row);
+            row.select(striped::views.total()).first(conn)
+        }
+        false => {
+            let row = videos::table.find(row);
+            row.select(videos::views.total()).first(conn)
+        }
+    };
+    total.expect("a total")
+}
+
+/// One of the writers of a node.
+struct Writer {
+    conn: MysqlConnection,
+    own_row: i64,
+    coalescer: Coalescer<MysqlConnection>,
+}
+
+/// The first row that is a single writer's.
+const OWN_ROWS: i64 = 1_000;
+
+fn on_one_row(row: i64, conn: &mut MysqlConnection) -> QueryResult<usize> {
+    diesel::update(videos::table.find(row))
+        .set(videos::views.eq(videos::views + 1))
+        .execute(conn)
+}
+
+/// 1213 of Galera and of a node by itself; 3101 of Group Replication, and 1180 with InnoDB's 149.
+fn is_conflict(error: &Error) -> bool {
+    let text = error.to_string();
+    let texts = ["Deadlock found", "Plugin instructed", "Got error 149 "];
+    texts.iter().any(|begin| text.starts_with(begin))
+}
+
+/// The conflicts that the writers of this process met.
+static CONFLICTS: AtomicU64 = AtomicU64::new(0);
+
+/// The default policy with a long deadline and no limit of attempts: one row may need more than the defaults allow.
+fn patient() -> RetryPolicy {
+    RetryPolicy::new()
+        .with_attempts(u32::MAX)
+        .with_deadline(Duration::from_secs(600))
+        .with_notify(|_| {
+            CONFLICTS.fetch_add(1, Ordering::Relaxed);
+        })
+}
 
 fn main() {
     let arguments: Vec<String> = std::env::args().collect();
@@ -71,9 +221,10 @@ fn write(url: &str, node: u16) {
     for line in stdin().lines() {
         let line = line.expect("a line");
         let (contender, millis) = line.split_once(' ').expect("two numbers");
-        let contender = Contender::ALL[contender.parse::<usize>().expect("a contender")];
+        let row: i64 = contender.parse().expect("a contender");
+        let contender = &CONTENDERS[row as usize];
         let slice = Duration::from_millis(millis.parse().expect("milliseconds"));
-        let stripe = match contender.is_striped() {
+        let stripe = match contender.is_striped {
             true => Stripe::new(node, NODES as u16).expect("one of the nodes"),
             false => Stripe::ALL,
         };
@@ -86,7 +237,7 @@ fn write(url: &str, node: u16) {
                     begin.wait();
                     let began = Instant::now();
                     while began.elapsed() < slice {
-                        contender.count(writer);
+                        assert_eq!((contender.count)(row, writer), Ok(1));
                         counted.fetch_add(1, Ordering::Relaxed);
                     }
                 });
@@ -115,25 +266,23 @@ fn measure<C: Cluster>(cluster: &C) {
     create(cluster);
     let arguments = |node| vec![WRITERS_OF.into(), cluster.url(node), node.to_string()];
     let mut processes = Process::start((0..NODES).map(arguments));
-    let mut counted = [0; Contender::ALL.len()];
-    let mut cells = vec![vec![]; Contender::ALL.len()];
+    let mut counted = [0; CONTENDERS.len()];
+    let mut cells = vec![vec![]; CONTENDERS.len()];
     for round in 0..=ROUNDS {
-        for turn in 0..Contender::ALL.len() {
-            let number = (round + turn) % Contender::ALL.len();
+        for turn in 0..CONTENDERS.len() {
+            let number = (round + turn) % CONTENDERS.len();
             let slice = if round == 0 { WARM_UP } else { SLICE };
-            let (cell, counts) = slice_of(cluster, &mut processes, Contender::ALL[number], slice);
+            let (cell, counts) = slice_of(cluster, &mut processes, number, slice);
             counted[number] += counts;
             if round > 0 {
                 cells[number].push(cell);
             }
         }
     }
-    for contender in Contender::ALL {
+    for (number, (contender, counted)) in CONTENDERS.iter().zip(counted).enumerate() {
         for node in 0..NODES {
-            let conn = &mut cluster.up_to_date(node);
-            let total = contender.total(conn) as u64;
-            let counted = counted[contender as usize];
-            assert_eq!(total, counted, "{contender:?} on node {node}");
+            let total = total(number, &mut cluster.up_to_date(node)) as u64;
+            assert_eq!(total, counted, "{} on node {node}", contender.name);
         }
     }
     report(&cells);
@@ -144,7 +293,7 @@ fn create<C: Cluster>(cluster: &C) {
     for table in ["videos", "striped"] {
         conn.batch_execute(&format!(
             "CREATE TABLE {table} (id BIGINT PRIMARY KEY, views BIGINT NOT NULL);
-             INSERT INTO {table} VALUES (1, 0), (2, 0), (3, 0), (4, 0), (5, 0), (6, 0), (7, 0)"
+             INSERT INTO {table} VALUES (0, 0), (1, 0), (2, 0), (3, 0), (4, 0), (5, 0), (6, 0)"
         ))
         .expect("a table");
     }
@@ -162,20 +311,21 @@ fn create<C: Cluster>(cluster: &C) {
     );
     let migrated = match C::HAS_FOREIGN_KEYS {
         true => conn.run_pending_migrations(MIGRATIONS).map(drop),
-        false => {
-            let migrated = conn.run_pending_migrations(MIGRATIONS.without_foreign_key());
-            migrated.map(drop)
-        }
+        false => conn
+            .run_pending_migrations(MIGRATIONS.without_foreign_key())
+            .map(drop),
     };
     migrated.expect("the library's own tables");
     let created = match C::HAS_FOREIGN_KEYS {
-        true => videos.create(conn).and_then(|()| striped.create(conn)),
-        false => {
-            let created = videos.without_foreign_key().create(conn);
-            created.and_then(|()| striped.without_foreign_key().create(conn))
-        }
+        true => [videos.create(conn), striped.create(conn)],
+        false => [
+            videos.without_foreign_key().create(conn),
+            striped.without_foreign_key().create(conn),
+        ],
     };
-    created.expect("shards tables");
+    created
+        .into_iter()
+        .for_each(|created| created.expect("a shards table"));
     for node in 1..NODES {
         let conn = &mut cluster.up_to_date(node);
         // A query looks for its tables before it waits for the commits of other nodes.
@@ -188,13 +338,13 @@ fn create<C: Cluster>(cluster: &C) {
 fn slice_of(
     cluster: &impl Cluster,
     processes: &mut [Process],
-    contender: Contender,
+    contender: usize,
     slice: Duration,
 ) -> (Cell, u64) {
     let before = cluster.conflicts();
     let began = Instant::now();
     for process in processes.iter_mut() {
-        process.tell(format_args!("{} {}", contender as usize, slice.as_millis()));
+        process.tell(format_args!("{contender} {}", slice.as_millis()));
     }
     let (mut counted, mut conflicts) = (0, 0);
     for process in processes {
@@ -221,11 +371,11 @@ fn report(cells: &[Vec<Cell>]) {
         "| | counts per second | to one row | aborted by the nodes | conflicts that writers met |\n|---|---|---|---|---|"
     );
     let one_row = median_of(&cells[0], |cell| cell.counts_per_second);
-    for (contender, cells) in Contender::ALL.iter().zip(cells) {
+    for (contender, cells) in CONTENDERS.iter().zip(cells) {
         let rate = median_of(cells, |cell| cell.counts_per_second);
         println!(
             "| {} | {rate:.0} | {:.1} | {:.1} % | {:.1} % |",
-            contender.name(),
+            contender.name,
             rate / one_row,
             100.0 * median_of(cells, |cell| cell.aborted),
             100.0 * median_of(cells, |cell| cell.conflicts),

@@ -1,0 +1,368 @@
+//! The figures that a block may name, each with what it is of.
+
+use super::numbers::{grouped, rate, ratio, time, times};
+use crate::median;
+use crate::names::*;
+use crate::report::{Cell, Missing, Part, Report, Sample};
+use crate::simulated::{
+    Checked, Choice, Load, Server, check, error_at_median, greatest_error, simulate,
+};
+
+type Figure = fn(&Report, &[&str]) -> Result<String, Missing>;
+
+const DATABASES: [&str; 3] = [POSTGRESQL, MARIADB, SQLITE];
+const SERVERS: [&str; 2] = [POSTGRESQL, MARIADB];
+const PLACES: [(&str, &str); 4] = [
+    (POSTGRESQL, LOCAL_DISK),
+    (POSTGRESQL, SLOW_DISK),
+    (MARIADB, LOCAL_DISK),
+    (SQLITE, LOCAL_DISK),
+];
+const THREADS: usize = 64;
+
+const FIGURES: [(&str, Figure); 25] = [
+    // Of a part: its section and its database.
+    ("fact", fact),
+    ("measured", |report, of| {
+        let [section, database] = exactly(of)?;
+        let part = report.part(section, database)?;
+        let rough = ", by a quick run, so the figures are rough";
+        let rough = if part.pace.quick { rough } else { "" };
+        Ok(format!("Measured on {}{rough}.", part.date))
+    }),
+    ("rough", |report, of| {
+        let [section, database] = exactly(of)?;
+        let rough = " **A quick run made them, so they are rough.**";
+        let is_rough = report.part(section, database)?.pace.quick;
+        Ok(if is_rough { rough } else { "" }.to_owned())
+    }),
+    // Of a cell: its section, database, disk, threads and entrant; for `times` also another entrant there.
+    ("rate", |report, of| Ok(rate(cell(report, of)?.per_second))),
+    ("times", |report, of| {
+        let [section, database, disk, threads, entrant, other] = exactly(of)?;
+        let rate = |entrant| cell(report, &[section, database, disk, threads, entrant]);
+        Ok(ratio(rate(entrant)?.per_second / rate(other)?.per_second))
+    }),
+    ("million", |report, of| {
+        a_million_a_second(cell(report, of)?)
+    }),
+    // Of an entrant on one hot row, in one cell or more of a table.
+    ("everywhere", |report, of| {
+        let [entrant] = exactly(of)?;
+        in_cells(PLACES, |(database, disk)| {
+            match report.part(DISKS, database)?.cell(disk, THREADS, entrant) {
+                Err(_) if database == SQLITE => Ok(String::new()), // not every contender is measured there
+                cell => Ok(rate_and_latencies(cell?)),
+            }
+        })
+    }),
+    ("on_servers", |report, of| {
+        let [entrant] = exactly(of)?;
+        in_cells(SERVERS, |database| {
+            let part = report.part(DISKS, database)?;
+            Ok(rate_and_latencies(part.cell(LOCAL_DISK, THREADS, entrant)?))
+        })
+    }),
+    ("tasks", |report, of| {
+        let [entrant] = exactly(of)?;
+        in_cells(DATABASES, |database| {
+            let part = report.part(TASKS, database)?;
+            let cell = |entrant| part.cell(LOCAL_DISK, part.most_threads(), entrant);
+            let (of_row, of_way) = (cell(ONE_ROW)?, cell(entrant)?);
+            let times = ratio(of_way.per_second / of_row.per_second);
+            Ok(format!("{}<br>{times} times", rate_and_latencies(of_way)))
+        })
+    }),
+    ("long", |report, of| {
+        let [entrant] = exactly(of)?;
+        in_cells(SERVERS, |database| {
+            let cell = report
+                .part(LONG, database)?
+                .cell(LOCAL_DISK, THREADS, entrant)?;
+            let (slowest, fastest) = cell.slowest_and_fastest();
+            Ok(format!(
+                "{} | {}, {}",
+                rate_and_latencies(cell),
+                rate(slowest),
+                rate(fastest)
+            ))
+        })
+    }),
+    ("first_tenth", |report, of| Ok(rate(tenths(report, of)?[0]))),
+    ("last_tenth", |report, of| {
+        let tenths = tenths(report, of)?;
+        Ok(rate(tenths[tenths.len() - 1]))
+    }),
+    // Of a read: its section, its database, its name, its form, and another form of it.
+    ("time", |report, of| {
+        let [section, database, read, form] = exactly(of)?;
+        Ok(time(report.part(section, database)?.reading(read, form)?))
+    }),
+    ("longer", |report, of| {
+        let [section, database, read, form, other] = exactly(of)?;
+        let part = report.part(section, database)?;
+        Ok(ratio(
+            part.reading(read, form)? / part.reading(read, other)?,
+        ))
+    }),
+    ("totals", |report, of| {
+        let [read] = exactly(of)?;
+        in_cells(DATABASES, |database| {
+            let part = report.part(READS, database)?;
+            let (total, plain) = (part.reading(read, TOTAL)?, part.reading(read, PLAIN)?);
+            Ok(format!(
+                "{} times ({} : {})",
+                ratio(total / plain),
+                time(total),
+                time(plain)
+            ))
+        })
+    }),
+    ("top", |report, of| {
+        let [database, mix] = exactly(of)?;
+        let part = report.part(TOP, database)?;
+        let of = |form| part.reading(&format!("{mix}, {ALL_ROWS}"), form);
+        let (sort, top, plain) = (of(SORT)?, of(TOP_LIST)?, of(INDEXED)?);
+        let [to_sort, to_top, to_plain] = [sort, top, plain].map(time);
+        let ratios = format!("{} | {}", ratio(sort / top), ratio(top / plain));
+        Ok(format!("{to_sort} | {to_top} | {to_plain} | {ratios}"))
+    }),
+    // Of a shape of the update.
+    ("shape", |report, of| {
+        let [shape] = exactly(of)?;
+        let threads = report.part(SHAPES, POSTGRESQL)?.most_threads();
+        in_cells(SERVERS, |database| {
+            let cells = &report.part(SHAPES, database)?.cells;
+            let cell = |entrant| {
+                let found = cells.iter().find(|cell| {
+                    (cell.shape.as_deref(), cell.threads) == (Some(shape), threads)
+                        && cell.entrant == entrant
+                });
+                found.ok_or_else(|| Missing(format!("shape {shape}, {entrant}")))
+            };
+            let (diesel, ours) = (cell(ONE_ROW)?, cell(DEFAULT)?);
+            let times = ratio(ours.per_second / diesel.per_second);
+            Ok(format!(
+                "{} | {} | {times}",
+                rate_and_latencies(diesel),
+                rate_and_latencies(ours)
+            ))
+        })
+    }),
+    // Of a section.
+    ("threads", |report, of| {
+        let [section] = exactly(of)?;
+        Ok(grouped(
+            report.part(section, POSTGRESQL)?.most_threads() as u64
+        ))
+    }),
+    ("soak", |report, of| {
+        let [database] = exactly(of)?;
+        soak(report.part(SOAK, database)?)
+    }),
+    ("spread", |report, _| spread(report)),
+    ("ranked", |report, _| {
+        let is_quick = report.part(TOP, POSTGRESQL)?.pace.quick;
+        Ok(grouped(ranked_rows(is_quick) as u64))
+    }),
+    ("long_slice", |report, _| {
+        let slice = report.part(LONG, POSTGRESQL)?.pace.slice_ms;
+        Ok(format!("{:.0}", slice as f64 / 1000.0))
+    }),
+    // Of a simulation: its database, its disk, and its cores if not those that were measured.
+    ("simulated", |report, of| {
+        let server = server(report, of)?;
+        in_cells(LOADS, |load| {
+            let outcome = simulate(&server, &load, 4_000.max(4 * load.all_writers()));
+            let bottleneck = outcome.bottleneck.name();
+            Ok(format!(
+                "{}, {}<br>{bottleneck}",
+                rate(outcome.per_second),
+                time(outcome.p99_us)
+            ))
+        })
+    }),
+    ("enough", |report, of| enough(&server(report, of)?)),
+    ("simulation_errors", |report, _| simulation_errors(report)),
+];
+
+/// The figure that a brace holds.
+pub(super) fn figure(report: &Report, text: &str) -> Result<String, Missing> {
+    let (name, of) = text.split_once(' ').unwrap_or((text, ""));
+    let of: Vec<&str> = of.split(';').map(str::trim).collect();
+    let figure = FIGURES.iter().find(|(figure, _)| *figure == name);
+    let (_, figure) = figure.ok_or_else(|| Missing(format!("a figure {name:?}")))?;
+    figure(report, &of)
+}
+
+fn exactly<'a, const N: usize>(of: &[&'a str]) -> Result<[&'a str; N], Missing> {
+    of.try_into()
+        .map_err(|_| Missing(format!("a figure of {N}, and not of {of:?}")))
+}
+
+/// Joins the cells of a row.
+fn in_cells<T>(
+    all: impl IntoIterator<Item = T>,
+    cell: impl Fn(T) -> Result<String, Missing>,
+) -> Result<String, Missing> {
+    let cells: Result<Vec<_>, _> = all.into_iter().map(cell).collect();
+    Ok(cells?.join(" | "))
+}
+
+/// Any value of a part, by its path there.
+fn fact(report: &Report, of: &[&str]) -> Result<String, Missing> {
+    let [section, database, path] = exactly(of)?;
+    let part = report.part(section, database)?;
+    let value = serde_json::to_value(part).expect("numbers and texts");
+    let value = value.pointer(path);
+    let text = value.and_then(|value| match value.as_str() {
+        Some(text) => Some(text.to_owned()),
+        None => Some(format!("{:.0}", value.as_f64()?)),
+    });
+    text.ok_or_else(|| Missing(format!("{path} in section {section} on {database}")))
+}
+
+fn cell<'r>(report: &'r Report, of: &[&str]) -> Result<&'r Cell, Missing> {
+    let [section, database, disk, threads, entrant] = exactly(of)?;
+    let number = threads.parse();
+    let number = number.map_err(|_| Missing(format!("a number of threads {threads:?}")))?;
+    report.part(section, database)?.cell(disk, number, entrant)
+}
+
+/// The rate with p50 and p99 below it.
+fn rate_and_latencies(cell: &Cell) -> String {
+    let latencies = cell.p50_us.zip(cell.p99_us);
+    let latencies = latencies.map(|(p50, p99)| format!("<br>{}", times(p50, p99)));
+    let failed = (cell.failed > 0).then(|| format!("<br>{} failed", cell.failed));
+    let below = [latencies, failed].map(Option::unwrap_or_default);
+    format!("{}{}", rate(cell.per_second), below.concat())
+}
+
+/// The median of how much slower the slowest round of a cell is than the fastest, in percent.
+fn spread(report: &Report) -> Result<String, Missing> {
+    let mut spreads = vec![];
+    for (database, disk) in PLACES {
+        let cells = report.part(DISKS, database)?.cells.iter();
+        for cell in cells.filter(|cell| cell.disk == disk && cell.threads == THREADS) {
+            let (slowest, fastest) = cell.slowest_and_fastest();
+            spreads.push((fastest - slowest) / fastest * 100.0);
+        }
+    }
+    let missing = || Missing(format!("{THREADS} threads in section {DISKS}"));
+    Ok(format!("{:.0}", median(spreads).ok_or_else(missing)?))
+}
+
+/// An entrant's rates beside an old snapshot, in each tenth of its counts.
+fn tenths<'r>(report: &'r Report, of: &[&str]) -> Result<&'r [f64], Missing> {
+    let [entrant] = exactly(of)?;
+    let mut courses = report.part(SNAPSHOT, POSTGRESQL)?.courses.iter();
+    let course = courses.find(|course| course.contender == entrant && course.old_snapshot);
+    let tenths = course.map_or(&[][..], |course| &course.per_second_of_tenths);
+    match tenths {
+        [] => Err(Missing(format!(
+            "the course of {entrant} in section {SNAPSHOT}"
+        ))),
+        tenths => Ok(tenths),
+    }
+}
+
+fn soak(part: &Part) -> Result<String, Missing> {
+    let missing = || Missing(format!("the soak of {}", part.database));
+    let soak = part.soak.as_ref().ok_or_else(missing)?;
+    let samples = &soak.samples;
+    let tenth = samples.len().div_ceil(10);
+    let tenths = [&samples[..tenth], &samples[samples.len() - tenth..]];
+    let means = |value: fn(&Sample) -> f64, text: fn(f64) -> String| {
+        let means = tenths.map(|of| of.iter().map(value).sum::<f64>() / of.len() as f64);
+        means.map(text).join(", ")
+    };
+    let bytes = || samples.iter().map(|sample| sample.table_bytes);
+    let sizes = [bytes().max(), bytes().next_back()];
+    let sizes = sizes.map(|bytes| format!("{} KiB", grouped((bytes.unwrap_or(0) / 1024) as u64)));
+    let cells = [
+        soak.minutes.to_string(),
+        grouped(soak.requests),
+        means(|sample| sample.per_second, rate),
+        means(|sample| sample.p99_us, time),
+        sizes.join(", "),
+        samples.last().map_or(0, |sample| sample.shards).to_string(),
+        grouped(soak.acknowledged),
+        grouped(soak.rose_by),
+        grouped(soak.failed),
+    ];
+    Ok(cells.join(" | "))
+}
+
+/// How many coalescers make a million counts a second, and how many transactions the database sees.
+fn a_million_a_second(cell: &Cell) -> Result<String, Missing> {
+    let missing = || Missing(format!("the latencies of {}", cell.entrant));
+    let p50 = cell.p50_us.ok_or_else(missing)?;
+    let coalescers = (1e6 / cell.per_second).ceil();
+    // A caller waits for two batches at most, and for one at least.
+    let [least, most] = [1.0, 2.0].map(|batches| rate(coalescers * batches * 1e6 / p50));
+    let one = format!("{} | {}", rate(cell.per_second), time(p50));
+    Ok(format!("{one} | {coalescers} | {least} to {most}"))
+}
+
+/// The loads that are simulated, in the order of the columns.
+const LOADS: [Load; 4] = [
+    load(8, 8, 128, Choice::OneRow),
+    load(8, 8, 128, Choice::Adaptive),
+    load(32, 8, 128, Choice::Adaptive),
+    load(32, 256, 128, Choice::Coalesced),
+];
+
+const fn load(processes: usize, writers: usize, shards: usize, choice: Choice) -> Load {
+    Load {
+        processes,
+        writers,
+        shards,
+        choice,
+    }
+}
+
+fn server(report: &Report, of: &[&str]) -> Result<Server, Missing> {
+    let (place, cores) = of.split_at(of.len().min(2));
+    let [database, disk] = exactly(place)?;
+    let measured = Server::measured(report, database, disk)?;
+    let cores = cores
+        .first()
+        .map_or(Ok(measured.cores), |cores| cores.parse());
+    let cores = cores.map_err(|_| Missing(format!("a number of cores in {of:?}")))?;
+    Ok(Server { cores, ..measured })
+}
+
+/// The shards with which the default counts nearly as fast as with twice as many, in processes that cannot see each other.
+fn enough(server: &Server) -> Result<String, Missing> {
+    const NEARLY: f64 = 0.95;
+    let rate = |shards| simulate(server, &load(8, 32, shards, Choice::Adaptive), 4_000).per_second;
+    let mut shards = (0..12).map(|power| 1 << power);
+    let enough = shards.find(|&shards| rate(shards) > NEARLY * rate(2 * shards));
+    let enough = enough.map(|shards: usize| shards.to_string());
+    enough.ok_or_else(|| Missing("shards that are enough".into()))
+}
+
+fn simulation_errors(report: &Report) -> Result<String, Missing> {
+    let checked = check(report)?;
+    let is_coalesced = |one: &&Checked| one.load.choice == Choice::Coalesced;
+    let (coalesced, direct): (Vec<_>, Vec<_>) = checked.iter().partition(is_coalesced);
+    let missing = || Missing("measurements to check the simulation by".into());
+    let median = |of: &[_]| {
+        error_at_median(of)
+            .map(|error| error * 100.0)
+            .ok_or_else(missing)
+    };
+    let all: Vec<_> = checked.iter().collect();
+    let too_slow = coalesced.iter().filter(|one| one.error() < 0.0).count();
+    Ok(format!(
+        "Beside {} measured rates that no time was taken from, the simulation is {:.0} % off at the median and {:.0} % at most. At the \
+         median it is {:.0} % off for counts that writers send themselves, and {:.0} % for those that coalescers send, {too_slow} of {} of \
+         them too slow.",
+        checked.len(),
+        median(&all)?,
+        greatest_error(&checked) * 100.0,
+        median(&direct)?,
+        median(&coalesced)?,
+        coalesced.len(),
+    ))
+}

@@ -1,0 +1,58 @@
+//! The databases that are measured.
+
+use diesel::connection::SimpleConnection;
+use diesel::prelude::*;
+use diesel_sharded_tests::{Database, Server, TestConnection};
+
+use crate::names::{MARIADB, POSTGRESQL, SQLITE};
+
+/// A connection type whose database is measured.
+pub trait Measured: TestConnection {
+    const NAME: &'static str;
+
+    /// A query for the numbers from 1 to `n`, in a column `n`, to fill tables by.
+    fn numbers(n: i64) -> String;
+
+    /// An empty database whose commits wait for the disk, if each connection to it says so.
+    fn synced_database() -> Database {
+        Self::database()
+    }
+}
+
+impl Measured for PgConnection {
+    const NAME: &'static str = POSTGRESQL;
+
+    fn numbers(n: i64) -> String {
+        format!("SELECT n FROM generate_series(1, {n}) AS n")
+    }
+
+    fn synced_database() -> Database {
+        Database::on_server(Server::SyncedPostgres)
+    }
+}
+
+impl Measured for MysqlConnection {
+    const NAME: &'static str = MARIADB;
+
+    fn numbers(n: i64) -> String {
+        format!("SELECT seq AS n FROM seq_1_to_{n}")
+    }
+
+    fn synced_database() -> Database {
+        let database = Self::database();
+        let synced = "SET GLOBAL innodb_flush_log_at_trx_commit = 1";
+        let mut conn = MysqlConnection::connect(&database);
+        conn.batch_execute(synced).expect("a setting");
+        database
+    }
+}
+
+impl Measured for SqliteConnection {
+    const NAME: &'static str = SQLITE;
+
+    fn numbers(n: i64) -> String {
+        format!(
+            "WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c WHERE n < {n}) SELECT n FROM c"
+        )
+    }
+}
