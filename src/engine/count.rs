@@ -39,15 +39,12 @@ use crate::placement::{Choice, CountKind, Process};
 use crate::policy::{Attempts, RetryPolicy};
 
 /// Runs a counting update to its end. The number of parents that it counted on.
-pub(crate) async fn count<M, Conn>(
+pub(crate) async fn count<M: Io<Conn>, Conn>(
     link: &mut Link<'_, M, Conn>,
     plan: Plan,
     retry: RetryPolicy,
     sender: &mut impl Sender<M, Conn>,
-) -> QueryResult<usize>
-where
-    M: Io<Conn>,
-{
+) -> QueryResult<usize> {
     let observer = observe::Update::begin(plan.dialect, plan.table, plan.keys);
     link.enter();
     let counted = Count::new(link, plan, retry, sender, Process::this(), observer)

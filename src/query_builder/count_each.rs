@@ -10,9 +10,8 @@ use crate::backend::{Dialect, ShardedBackend};
 use crate::model::{SHARD, ShardedColumn, ShardedTable, ShardsColumn};
 
 use super::names::Names;
-use super::query_ids::no_query_id;
-use super::sql::{Sql, bind, id, on, part, sql, walk};
-use super::text_guard::Prepare;
+use super::prepared::Prepare;
+use super::sql::{Sql, bind, id, no_query_id, on, part, sql, walk};
 
 /// Adds to one shard of each of several parents, each with its own amount. Hot parents have another shard than cold ones.
 ///
