@@ -14,8 +14,6 @@
 //! A statement that commits by itself is sent without the question, which follows only after a conflict: no retry may follow in the
 //! place of a caller's transaction.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use diesel::prelude::*;
 use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 use diesel::sql_types::Integer;
@@ -114,39 +112,6 @@ pub(crate) async fn met_inside<M: Io<Conn>, Conn>(
     }
 }
 
-/// A savepoint in a transaction that Diesel does not know. Diesel does not know the savepoint either.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Savepoint(u64);
-
-impl Savepoint {
-    /// Sets one under a name of its own: MySQL forgets an earlier savepoint of the same name.
-    pub(super) async fn set<M: Io<Conn>, Conn>(link: &mut Link<'_, M, Conn>) -> QueryResult<Self> {
-        static NUMBER: AtomicU64 = AtomicU64::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let sql = format!("SAVEPOINT diesel_sharded_{number}");
-        link.batch_execute(&sql).await?;
-        Ok(Savepoint(number))
-    }
-
-    pub(super) async fn release<M: Io<Conn>, Conn>(
-        self,
-        link: &mut Link<'_, M, Conn>,
-    ) -> QueryResult<()> {
-        let Savepoint(number) = self;
-        let sql = format!("RELEASE SAVEPOINT diesel_sharded_{number}");
-        link.batch_execute(&sql).await
-    }
-
-    pub(super) async fn roll_back<M: Io<Conn>, Conn>(
-        self,
-        link: &mut Link<'_, M, Conn>,
-    ) -> QueryResult<()> {
-        let Savepoint(number) = self;
-        let sql = format!("ROLLBACK TO SAVEPOINT diesel_sharded_{number}");
-        link.batch_execute(&sql).await
-    }
-}
-
 /// The queries of [`OpenQuestion::Rows`].
 macro_rules! questions {
     ($($name:ident = $of:ident;)+) => {$(
@@ -183,7 +148,7 @@ mod tests {
     #[cfg(feature = "sqlite")]
     #[test]
     fn a_transaction_begun_by_text_is_found_and_left_as_it_is() {
-        use crate::connection::now;
+        use crate::connection::{TransactionOptions, begin, now};
         use diesel::connection::SimpleConnection;
         let conn = &mut diesel::SqliteConnection::establish(":memory:").unwrap();
         let is_open = |conn: &mut diesel::SqliteConnection| now(is_open(&mut Link::blocking(conn)));
@@ -191,12 +156,16 @@ mod tests {
         conn.batch_execute("BEGIN; CREATE TABLE t (x INTEGER)")
             .unwrap();
         assert_eq!(is_open(conn), Ok(true));
-        let savepoint = now(Savepoint::set(&mut Link::blocking(conn))).unwrap();
-        let nested = now(Savepoint::set(&mut Link::blocking(conn))).unwrap();
+        let savepoint = |conn: &mut diesel::SqliteConnection| {
+            let options = TransactionOptions::guarded();
+            now(begin(&mut Link::blocking(conn), Dialect::Sqlite, options)).unwrap()
+        };
+        let (outer, nested) = (savepoint(conn), savepoint(conn));
+        assert!(outer.is_in_anothers() && nested.is_in_anothers());
         conn.batch_execute("INSERT INTO t VALUES (1)").unwrap();
-        assert_eq!(now(nested.roll_back(&mut Link::blocking(conn))), Ok(()));
+        now(nested.roll_back(&mut Link::blocking(conn)));
         conn.batch_execute("INSERT INTO t VALUES (2)").unwrap();
-        assert_eq!(now(savepoint.release(&mut Link::blocking(conn))), Ok(()));
+        assert_eq!(now(outer.commit(&mut Link::blocking(conn))), Ok(()));
         conn.batch_execute("COMMIT").unwrap();
         assert_eq!(is_open(conn), Ok(false));
         let kept = diesel::sql_query("DELETE FROM t WHERE x = 2").execute(conn);

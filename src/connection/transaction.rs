@@ -1,14 +1,14 @@
 //! Transactions and savepoints of the crate's own, and what they take on each database.
 
 use std::num::NonZeroU32;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use diesel::connection::TransactionManagerStatus;
 use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::result::{DatabaseErrorKind, Error as DieselError, QueryResult};
 
 use super::link::{Io, Link};
-use super::raw::{self, Savepoint};
+use super::raw;
 use crate::backend::{Dialect, Guard, Isolation, OpenQuestion, ShardedBackend};
 use crate::conflict::Failure;
 use crate::error::Error;
@@ -252,7 +252,8 @@ async fn prepare<M: Io<Conn>, Conn>(
     Ok(true)
 }
 
-/// Takes the place of a transaction inside one that Diesel does not know.
+/// Takes the place of a transaction inside one that Diesel does not know, without its knowledge. Each has a name of its own: MySQL forgets
+/// an earlier savepoint of the same name.
 async fn savepoint<M: Io<Conn>, Conn>(
     link: &mut Link<'_, M, Conn>,
     nothing: OpenTransaction,
@@ -261,8 +262,12 @@ async fn savepoint<M: Io<Conn>, Conn>(
     if options.outermost {
         return Err(DieselError::AlreadyInTransaction);
     }
+    static NUMBER: AtomicU64 = AtomicU64::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let sql = format!("SAVEPOINT diesel_sharded_{number}");
+    link.batch_execute(&sql).await?;
     Ok(OpenTransaction {
-        savepoint: Some(Savepoint::set(link).await?),
+        savepoint: Some(number),
         ..nothing
     })
 }
@@ -297,8 +302,8 @@ async fn open<M: Io<Conn>, Conn>(
 pub(crate) struct OpenTransaction {
     outer: u32,
     guard: Option<Guard>,
-    /// In the transaction that Diesel does not know.
-    savepoint: Option<Savepoint>,
+    /// The number of a savepoint in a transaction that Diesel does not know.
+    savepoint: Option<u64>,
     /// Begun by a statement, without Diesel's knowledge, and ended likewise.
     by_statements: bool,
 }
@@ -436,23 +441,28 @@ impl OpenTransaction {
 
     /// Rolls back to the savepoint, again if that is interrupted.
     async fn undo<M: Io<Conn>, Conn>(&self, link: &mut Link<'_, M, Conn>) -> QueryResult<()> {
-        let diesels = format!("ROLLBACK TO SAVEPOINT diesel_savepoint_{}", self.outer);
+        let savepoint = match self.savepoint {
+            Some(number) => format!("ROLLBACK TO SAVEPOINT diesel_sharded_{number}"),
+            None => format!("ROLLBACK TO SAVEPOINT diesel_savepoint_{}", self.outer),
+        };
         again_if_interrupted!(
             link,
             match self.savepoint {
-                Some(savepoint) => savepoint.roll_back(link).await,
                 None if self.by_statements => {
                     let undo = Fixed("ROLLBACK TO SAVEPOINT diesel_sharded_own");
                     link.execute(undo).await.map(drop)
                 }
-                None => link.batch_execute(&diesels).await,
+                _ => link.batch_execute(&savepoint).await,
             }
         )
     }
 
     async fn release<M: Io<Conn>, Conn>(&self, link: &mut Link<'_, M, Conn>) -> QueryResult<()> {
         match self.savepoint {
-            Some(savepoint) => savepoint.release(link).await,
+            Some(number) => {
+                let sql = format!("RELEASE SAVEPOINT diesel_sharded_{number}");
+                link.batch_execute(&sql).await
+            }
             None => {
                 let release = Fixed("RELEASE SAVEPOINT diesel_sharded_own");
                 link.execute(release).await.map(drop)

@@ -322,14 +322,22 @@ impl<C: ShardedColumn, Ins, Run> CountMany<C, Ins, Run> {
         };
         let retry = self.retry.unwrap_or_default();
         let (dialect, inside) = (link.dialect(), in_transaction(link)?);
+        let attempts = Attempts::start(retry.clone());
+        let mut choices = vec![];
+        for (key, n) in &amounts {
+            let subject = Subject {
+                timed: false, // a wait may have been for any of the keys
+                ..ready_to_add::<C, DB>(key.clone(), *n).plan(link)?.subject()
+            };
+            choices.push(Choice::new(subject, Process::this(), &attempts));
+        }
         let mut counting = Counting::<C, Ins> {
             amounts,
             insert: self.insert,
             shards: shard_counts::known::<C::Table>(std::iter::once(C::NAME)),
-            choices: vec![],
-            attempts: Attempts::start(retry.clone()),
+            choices,
+            attempts,
         };
-        counting.choose(link)?;
         let options = TransactionOptions::of_a_count(dialect);
         let mut rung = match inside && dialect.missing_row_locks_gap() {
             true => Rung::Creating,
@@ -367,30 +375,12 @@ struct Counting<C: ShardedColumn, Ins> {
     insert: Ins,
     /// How many shards there are to choose from.
     shards: u16,
-    /// The shard of each key, in their order.
+    /// The shard of each key, in their order, chosen as a count of its own would.
     choices: Vec<Choice>,
     attempts: Attempts,
 }
 
 impl<C: ShardedColumn, Ins> Counting<C, Ins> {
-    /// Chooses a shard for each key, as a count of its own would.
-    fn choose<DB, M, Conn>(&mut self, link: &mut Link<'_, M, Conn>) -> QueryResult<()>
-    where
-        C: IntegerField<DB>,
-        M: LoadIo<Conn, Backend = DB>,
-        DB: ShardedBackend,
-    {
-        for (key, n) in &self.amounts {
-            let subject = Subject {
-                timed: false, // a wait may have been for any of the keys
-                ..ready_to_add::<C, DB>(key.clone(), *n).plan(link)?.subject()
-            };
-            let choice = Choice::new(subject, Process::this(), &self.attempts);
-            self.choices.push(choice);
-        }
-        Ok(())
-    }
-
     /// After a conflict, which may have been on any of the keys, the next attempt takes another shard of each.
     fn leave_shards(&mut self) {
         for choice in &mut self.choices {
@@ -416,7 +406,15 @@ impl<C: ShardedColumn, Ins> Counting<C, Ins> {
         let chunks = self.amounts.chunks(KEYS_IN_A_STATEMENT);
         for (amounts, choices) in chunks.zip(self.choices.chunks(KEYS_IN_A_STATEMENT)) {
             let missing = match rung {
-                Rung::EachAlone => self.count_each_alone::<DB, _, _>(link, amounts).await?,
+                Rung::EachAlone => {
+                    let mut missing = vec![];
+                    for (number, (key, n)) in amounts.iter().enumerate() {
+                        if ready_to_add::<C, DB>(key.clone(), *n).count(link).await? == 0 {
+                            missing.push(number);
+                        }
+                    }
+                    missing
+                }
                 _ => {
                     let additions = amounts.iter().zip(choices);
                     let additions = additions.map(|((key, n), choice)| Addition {
@@ -444,27 +442,6 @@ impl<C: ShardedColumn, Ins> Counting<C, Ins> {
             }
         }
         Ok(Ok(counted))
-    }
-
-    /// Counts on these keys one by one. Returns the numbers of those that have no row.
-    async fn count_each_alone<DB, M, Conn>(
-        &self,
-        link: &mut Link<'_, M, Conn>,
-        amounts: &[(<C::Table as ShardedTable>::Key, i64)],
-    ) -> QueryResult<Vec<usize>>
-    where
-        C: IntegerField<DB>,
-        C::Table: KeyedTable<DB>,
-        M: LoadIo<Conn, Backend = DB>,
-        DB: ShardedBackend,
-    {
-        let mut missing = vec![];
-        for (number, (key, n)) in amounts.iter().enumerate() {
-            if ready_to_add::<C, DB>(key.clone(), *n).count(link).await? == 0 {
-                missing.push(number);
-            }
-        }
-        Ok(missing)
     }
 }
 
@@ -520,7 +497,14 @@ where
     DB: ShardedBackend,
 {
     if rung != Rung::Together {
-        create_shards::<C::Table, DB, _, _>(link, additions).await?;
+        for (shard, additions) in by_shard(additions) {
+            let create = CreateShards {
+                names: Names::of::<C::Table>(),
+                filter: &keys_are::<C::Table, DB>(additions),
+                shard,
+            };
+            link.execute(create).await?;
+        }
     }
     let counted = match additions {
         [one] => {
@@ -588,27 +572,6 @@ fn by_shard<Key>(additions: &[Addition<Key>]) -> BTreeMap<i32, Vec<&Addition<Key
         shards.entry(addition.shard).or_default().push(addition);
     }
     shards
-}
-
-/// Creates the missing shards of the rows that exist.
-async fn create_shards<T, DB, M, Conn>(
-    link: &mut Link<'_, M, Conn>,
-    additions: &[Addition<T::Key>],
-) -> QueryResult<()>
-where
-    T: KeyedTable<DB>,
-    DB: ShardedBackend,
-    M: LoadIo<Conn, Backend = DB>,
-{
-    for (shard, additions) in by_shard(additions) {
-        let create = CreateShards {
-            names: Names::of::<T>(),
-            filter: &keys_are::<T, DB>(additions),
-            shard,
-        };
-        link.execute(create).await?;
-    }
-    Ok(())
 }
 
 /// The keys of those rows that exist.

@@ -227,21 +227,21 @@ impl<P> Folding<P> {
     ///
     /// A parent alone may wait for its locks where the wait can be bounded: its writers wait that long at most, and those of other
     /// parents do not.
-    async fn fold<T, DB, M, Conn>(
+    async fn fold<T, M, Conn>(
         &self,
         keys: Vec<P::Key>,
         folded: &mut Folded<T, P::Key>,
         link: &mut Link<'_, M, Conn>,
     ) -> QueryResult<()>
     where
-        P: Parents<DB>,
-        M: LoadIo<Conn, Backend = DB>,
-        DB: ShardedBackend,
+        P: Parents<M::Backend>,
+        M: LoadIo<Conn>,
     {
         let mut left = vec![(keys, 0)];
         while let Some((keys, tries)) = left.pop() {
             let named = self.of.are(&keys);
-            match self.fold_together(&named, link).await {
+            let (shards, retry) = self.together(keys.len());
+            match self.fold_locked(&named, shards, retry, link).await {
                 Ok((moved, removed, not_locked)) => {
                     folded.add(&moved, removed);
                     for key in not_locked {
@@ -269,24 +269,15 @@ impl<P> Folding<P> {
         Ok(())
     }
 
-    async fn fold_together<DB, M, Conn>(
-        &self,
-        named: &KeysAre<P::KeyIs>,
-        link: &mut Link<'_, M, Conn>,
-    ) -> QueryResult<(Moved, usize, Vec<P::Key>)>
-    where
-        P: Parents<DB>,
-        M: LoadIo<Conn, Backend = DB>,
-        DB: ShardedBackend,
-    {
-        let waits = named.0.len() == 1 && self.bound().is_some();
+    /// How the shards of so many parents are locked together, and how often that is tried.
+    fn together(&self, parents: usize) -> (Shards, RetryPolicy) {
+        let waits = parents == 1 && self.bound().is_some();
         // On SQLite there are no locks but that on the database.
-        let (shards, retry) = match (self.dialect.has_row_locks(), waits) {
+        match (self.dialect.has_row_locks(), waits) {
             (true, false) => (AT_ONCE, RetryPolicy::never()),
             (true, true) => (Shards::ALL, RetryPolicy::never()),
             (false, _) => (Shards::ALL, self.retry.clone()),
-        };
-        self.fold_locked(named, shards, retry, link).await
+        }
     }
 
     /// Bounds the waits of a transaction: for rows, and for a table that others may not write meanwhile, which no `NOWAIT` is about.
@@ -298,16 +289,15 @@ impl<P> Folding<P> {
 
     /// Each shard in a transaction of its own, which holds no lock while it waits for its turn to try again. A shard that does
     /// not fit is retried as long as others change the base.
-    async fn fold_shard_by_shard<T, DB, M, Conn>(
+    async fn fold_shard_by_shard<T, M, Conn>(
         &self,
         keys: Vec<P::Key>,
         folded: &mut Folded<T, P::Key>,
         link: &mut Link<'_, M, Conn>,
     ) -> QueryResult<()>
     where
-        P: Parents<DB>,
-        M: LoadIo<Conn, Backend = DB>,
-        DB: ShardedBackend,
+        P: Parents<M::Backend>,
+        M: LoadIo<Conn>,
     {
         let named = self.of.are(&keys);
         let reading = RetryLoop::read(link, self.retry.clone())?;
@@ -359,7 +349,7 @@ impl<P> Folding<P> {
     }
 
     /// Folds the parents whose locks can be acquired. The others that can be seen come back.
-    async fn fold_locked<DB, M, Conn>(
+    async fn fold_locked<M, Conn>(
         &self,
         keys: &KeysAre<P::KeyIs>,
         shards: Shards,
@@ -367,9 +357,8 @@ impl<P> Folding<P> {
         link: &mut Link<'_, M, Conn>,
     ) -> QueryResult<(Moved, usize, Vec<P::Key>)>
     where
-        P: Parents<DB>,
-        M: LoadIo<Conn, Backend = DB>,
-        DB: ShardedBackend,
+        P: Parents<M::Backend>,
+        M: LoadIo<Conn>,
     {
         let locking = locking(link, retry)?;
         let folded = retry_loop!(link, locking, {

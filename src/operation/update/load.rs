@@ -144,13 +144,12 @@ where
                 self.rows = M::load_into(link.conn, query).await?;
                 Ok(self.rows.len())
             }
-            Statement::Load if self.by_key => {
-                let query = select::<T, _, _>(&*self.selection, &self.ready.filter);
-                self.rows = M::load_into(link.conn, query).await?;
-                Ok(self.rows.len())
-            }
             Statement::Load => {
                 match &self.picked {
+                    _ if self.by_key => {
+                        let query = select::<T, _, _>(&*self.selection, &self.ready.filter);
+                        self.rows = M::load_into(link.conn, query).await?;
+                    }
                     Picked::One(key) => {
                         let query = select::<T, _, _>(&*self.selection, key);
                         self.rows = M::load_into(link.conn, query).await?;
