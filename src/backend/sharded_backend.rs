@@ -136,28 +136,22 @@ where
     }
 }
 
-/// A backend that binds the values and reads the rows of this crate's own statements. Every backend of Diesel's that has these
-/// SQL types is one.
-pub trait OwnRows:
-    Binds<Integer, i32>
-    + Binds<BigInt, i64>
-    + Binds<Binary, [u8]>
-    + Reads<Integer, i32>
-    + Reads<Nullable<Text>, Option<String>>
-    + Reads<(Binary, BigInt), (Vec<u8>, i64)>
-    + Reads<(Binary, BigInt, BigInt, BigInt), (Vec<u8>, i64, i64, i64)>
-    + Reads<(Binary, Binary, Integer), (Vec<u8>, Vec<u8>, i32)>
-{
+macro_rules! own_rows {
+    ($(#[$attribute:meta])* $($bound:path,)+) => {
+        $(#[$attribute])*
+        pub trait OwnRows: $($bound +)+ {}
+        impl<DB> OwnRows for DB where DB: $($bound +)+ {}
+    };
 }
-
-impl<DB> OwnRows for DB where
-    DB: Binds<Integer, i32>
-        + Binds<BigInt, i64>
-        + Binds<Binary, [u8]>
-        + Reads<Integer, i32>
-        + Reads<Nullable<Text>, Option<String>>
-        + Reads<(Binary, BigInt), (Vec<u8>, i64)>
-        + Reads<(Binary, BigInt, BigInt, BigInt), (Vec<u8>, i64, i64, i64)>
-        + Reads<(Binary, Binary, Integer), (Vec<u8>, Vec<u8>, i32)>
-{
+own_rows! {
+    /// A backend that binds the values and reads the rows of this crate's own statements. Every backend of Diesel's that has these
+    /// SQL types is one.
+    Binds<Integer, i32>,
+    Binds<BigInt, i64>,
+    Binds<Binary, [u8]>,
+    Reads<Integer, i32>,
+    Reads<Nullable<Text>, Option<String>>,
+    Reads<(Binary, BigInt), (Vec<u8>, i64)>,
+    Reads<(Binary, BigInt, BigInt, BigInt), (Vec<u8>, i64, i64, i64)>,
+    Reads<(Binary, Binary, Integer), (Vec<u8>, Vec<u8>, i32)>,
 }

@@ -170,29 +170,26 @@ where
     }
 
     /// See [`Io::execute_prepared`].
-    pub(crate) fn execute_prepared<'s, Q>(
+    pub(crate) fn execute_prepared<'s>(
         &'s mut self,
-        statement: Q,
-    ) -> M::Future<'s, QueryResult<usize>>
-    where
-        Q: Prepare<M::Backend> + QueryId + 's,
-    {
+        statement: impl Prepare<M::Backend> + QueryId + 's,
+    ) -> M::Future<'s, QueryResult<usize>> {
         M::execute_prepared(self.conn, statement)
     }
 
     /// See [`Io::execute`].
-    pub(crate) fn execute<'s, Q>(&'s mut self, statement: Q) -> M::Future<'s, QueryResult<usize>>
-    where
-        Q: QueryFragment<M::Backend> + QueryId + 's,
-    {
+    pub(crate) fn execute<'s>(
+        &'s mut self,
+        statement: impl QueryFragment<M::Backend> + QueryId + 's,
+    ) -> M::Future<'s, QueryResult<usize>> {
         M::execute(self.conn, statement)
     }
 
     /// See [`Io::execute_query`].
-    pub(crate) fn execute_query<'s, Q>(&'s mut self, query: Q) -> M::Future<'s, QueryResult<usize>>
-    where
-        Q: Query + QueryFragment<M::Backend> + QueryId + 's,
-    {
+    pub(crate) fn execute_query<'s>(
+        &'s mut self,
+        query: impl Query + QueryFragment<M::Backend> + QueryId + 's,
+    ) -> M::Future<'s, QueryResult<usize>> {
         M::execute_query(self.conn, query)
     }
 

@@ -89,52 +89,39 @@ impl<E: From<DieselError> + StdError + 'static> AttemptError<E> {
     /// The error to report where no new attempt can help.
     pub(super) fn report(self, dialect: Dialect) -> E {
         let committing = matches!(self, AttemptError::Commit(_));
-        let source = match self.into_source() {
-            Ok(source) => source,
-            Err(error) => return error,
-        };
-        let error = match dialect.classify(&source) {
+        self.report_as(|source| match dialect.classify(&source) {
             Failure::ConnectionLost if committing => Error::OutcomeUnknown { source },
             Failure::ConnectionLost => Error::ConnectionLost { source },
             Failure::NodeNotReady => Error::NodeNotReady { source },
             Failure::Overflow => Error::Overflow { source },
             Failure::DiskFull => Error::DiskFull { source },
             Failure::Conflict(_) | Failure::Other => Error::Diesel(source),
-        };
-        DieselError::from(error).into()
+        })
     }
 
     /// The error to report inside a caller's transaction.
     pub(super) fn report_inside(self, dialect: Dialect) -> E {
-        let source = match self.into_source() {
-            Ok(source) => source,
-            Err(error) => return error,
-        };
-        let error = match dialect.classify(&source) {
+        self.report_as(|source| match dialect.classify(&source) {
             Failure::Overflow => Error::Overflow { source },
             Failure::DiskFull => Error::DiskFull { source },
             _ => Error::Diesel(source),
-        };
-        DieselError::from(error).into()
+        })
     }
 
     /// The error to report where the policy allows no further attempt.
     pub(super) fn report_persisting(self, conflict: Conflict, attempts: &Attempts) -> E {
-        match self.into_source() {
-            Ok(source) => DieselError::from(attempts.persisted(conflict, source)).into(),
-            Err(error) => error,
-        }
+        self.report_as(|source| attempts.persisted(conflict, source))
     }
 
-    /// The database's error, or the one that is reported as it is.
-    fn into_source(self) -> Result<DieselError, E> {
+    /// Reports the database's error so, or the one that is reported as it is.
+    fn report_as(self, error_of: impl FnOnce(DieselError) -> Error) -> E {
         match self {
             AttemptError::Statement(error)
             | AttemptError::Commit(error)
             | AttemptError::ParentGone(error)
-            | AttemptError::LostRace(error) => Ok(error),
-            AttemptError::Application(error) => Err(error),
-            AttemptError::Aborted => Err(DieselError::from(Error::TransactionAborted).into()),
+            | AttemptError::LostRace(error) => DieselError::from(error_of(error)).into(),
+            AttemptError::Application(error) => error,
+            AttemptError::Aborted => DieselError::from(Error::TransactionAborted).into(),
         }
     }
 }

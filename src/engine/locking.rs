@@ -259,17 +259,13 @@ impl<P: Parents<DB>, DB: ShardedBackend> LockedParents<P, DB> {
     ///
     /// # Errors
     /// [`Error::Unfit`](crate::Error::Unfit).
-    pub(crate) async fn add_to_bases<A, M, Conn>(
+    pub(crate) async fn add_to_bases<M: LoadIo<Conn, Backend = DB>, Conn>(
         &self,
         link: &mut Link<'_, M, Conn>,
         fields: &Fields<'_>,
         amounts: &[&[Amount]],
-        assignment: &A,
-    ) -> QueryResult<()>
-    where
-        M: LoadIo<Conn, Backend = DB>,
-        A: QueryFragment<DB>,
-    {
+        assignment: &impl QueryFragment<DB>,
+    ) -> QueryResult<()> {
         let before = self.states(link, fields, Sums::Read).await?;
         let mut expected = before.clone();
         for (parent, amounts) in expected.iter_mut().zip(amounts) {
@@ -521,19 +517,15 @@ impl<P: Parents<DB>, DB: ShardedBackend> LockedParents<P, DB> {
     ///
     /// # Errors
     /// [`Error::Unfit`](crate::Error::Unfit) if they do not.
-    pub(crate) async fn write_bases<A, M, Conn>(
+    pub(crate) async fn write_bases<M: LoadIo<Conn, Backend = DB>, Conn>(
         &self,
         link: &mut Link<'_, M, Conn>,
-        assignments: &A,
+        assignments: &impl QueryFragment<DB>,
         fields: &Fields<'_>,
         empties: bool,
         before: &States,
         expected: &States,
-    ) -> QueryResult<()>
-    where
-        M: LoadIo<Conn, Backend = DB>,
-        A: QueryFragment<DB>,
-    {
+    ) -> QueryResult<()> {
         let of = self.rows(RowKind::Parents);
         link.execute(Write { of, assignments }).await?;
         if empties {
@@ -543,15 +535,11 @@ impl<P: Parents<DB>, DB: ShardedBackend> LockedParents<P, DB> {
     }
 
     /// Writes columns of the shards, whatever that does to the totals: the bases are to be [written](Self::write_bases) next.
-    pub(crate) async fn write_shards<A, M, Conn>(
+    pub(crate) async fn write_shards<M: LoadIo<Conn, Backend = DB>, Conn>(
         &self,
         link: &mut Link<'_, M, Conn>,
-        assignments: &A,
-    ) -> QueryResult<usize>
-    where
-        M: LoadIo<Conn, Backend = DB>,
-        A: QueryFragment<DB>,
-    {
+        assignments: &impl QueryFragment<DB>,
+    ) -> QueryResult<usize> {
         let of = self.rows(RowKind::Shards);
         link.execute(Write { of, assignments }).await
     }

@@ -503,15 +503,6 @@ fn random_part() -> f64 {
     random_bits() as f64 / u64::MAX as f64
 }
 
-impl fmt::Debug for Passes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Passes")
-            .field("table", &self.table)
-            .field("schedule", &self.schedule)
-            .finish_non_exhaustive()
-    }
-}
-
 /// The longest pause between failing passes, unless the interval is longer.
 const LONGEST_AFTER_FAILURES: Duration = Duration::from_secs(60);
 
