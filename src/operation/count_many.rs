@@ -216,7 +216,10 @@ impl<T: ShardedTable<Key: fmt::Debug>> fmt::Debug for CountedMany<T> {
 pub mod asynchronous {
     use diesel_async::AsyncConnection;
 
-    use super::*;
+    use super::{
+        BackendOf, CountMany, CountedMany, InsertMissing, IntegerField, KeyedTable, Link, NoInsert,
+        QueryFragment, QueryResult, ShardedColumn, ShardedTable,
+    };
     use crate::connection::{Async, BoxFuture};
 
     /// Counts on many rows on a connection of `diesel_async`; see [`count_many`](crate::count_many()).

@@ -213,7 +213,11 @@ mod asynchronous {
     use diesel_async::AsyncConnection;
     use tokio::runtime::Handle;
 
-    use super::*;
+    use super::{
+        Arc, AssertUnwindSafe, BackendOf, ControlFlow, Error, Expression, Fold, Folder,
+        FolderBuilder, Instant, IntoUpdateTarget, KeyedTable, PassError, PassOutcome,
+        QueryFragment, QueryId, ShardedTable, StdError, Worker, io, panic,
+    };
     use crate::connection::pause::pause;
     use crate::connection::{Async, BoxFuture};
 
