@@ -207,6 +207,8 @@ capabilities! {
 
     // Values
 
+    /// Whether the place of a bind has its number, as `$1` has, and is no `?`.
+    numbers_binds: bool = false,
     /// How a total is written; see [`Total`](crate::Total) for the whole.
     total_form(column: ColumnType): TotalForm = |_| TotalForm::Plain,
     /// Follows `CASE WHEN` and a value that a shard of this field, a float, is compared with, where a NaN would be taken for none: SQLite

@@ -11,8 +11,6 @@ pub(crate) mod isolation;
 mod multi_connection;
 mod mysql;
 mod postgres;
-mod prepared;
-mod rows;
 mod sharded_backend;
 mod sqlite;
 
@@ -22,11 +20,10 @@ pub(crate) use self::capabilities::{
     Guard, KeepsAndLocks, OnceForm, OpenQuestion, SESSION_SHARDS, Strength, SumsForm,
     SurvivalCheck, TotalForm,
 };
-pub use self::dialect::Dialect;
+pub use self::dialect::{Dialect, keep_queries_on_mysql};
 pub(crate) use self::fitting_names::shortened;
 pub(crate) use self::isolation::Isolation;
 pub(crate) use self::mysql::INTERRUPTED_UNHEARD;
 pub(crate) use self::postgres::{SHARD_REMOVED, TAKEN_FOR_ANOTHER};
-pub use self::prepared::keep_queries_on_mysql;
-pub(crate) use self::rows::{Binds, OwnRows, Reads};
 pub use self::sharded_backend::{BackendOf, ShardedBackend};
+pub(crate) use self::sharded_backend::{Binds, Reads};

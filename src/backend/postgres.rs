@@ -55,6 +55,7 @@ pub(super) const CAPABILITIES: Capabilities = Capabilities {
     commits_at_once: |_| Some(AtOnce::With),
     seconds_since_1970: "EXTRACT(EPOCH FROM statement_timestamp())::BIGINT",
     keeps_statements: false,
+    numbers_binds: true,
     // SUM widens: smallint and integer to bigint, bigint to numeric.
     total_form: |column| match column {
         ColumnType::SmallInt => TotalForm::Cast("smallint"),

@@ -1,12 +1,18 @@
-//! Diesel's backends, as far as their connections can count on shards.
+//! Diesel's backends, as far as their connections can count on shards, and the values that they bind and read.
 
 use std::fmt;
 
 use diesel::backend::Backend;
 use diesel::connection::BoxableConnection;
-use diesel::query_builder::QueryFragment;
+use diesel::deserialize::{self, FromSqlRow};
+use diesel::expression::QueryMetadata;
+use diesel::query_builder::{AstPass, QueryFragment};
+use diesel::result::QueryResult;
+use diesel::row::Row;
+use diesel::serialize::ToSql;
+use diesel::sql_types::{BigInt, Binary, HasSqlType, Integer, Nullable, Text};
 
-use crate::backend::{Dialect, OwnRows};
+use super::Dialect;
 
 /// A Diesel backend whose connections can count on shards.
 ///
@@ -97,3 +103,55 @@ macro_rules! backend {
 backend!("postgres_backend", diesel::pg::Pg, Postgres);
 backend!("mysql_backend", diesel::mysql::Mysql, Mysql);
 backend!("sqlite", diesel::sqlite::Sqlite, Sqlite);
+
+/// A backend that takes a `U` for a bind of the SQL type `ST`. As a supertrait it spares statements further bounds.
+pub trait Binds<ST, U: ?Sized>: Backend {
+    /// Writes a bind.
+    fn push<'b>(value: &'b U, out: AstPass<'_, 'b, Self>) -> QueryResult<()>;
+}
+
+impl<DB, ST, U> Binds<ST, U> for DB
+where
+    DB: Backend + HasSqlType<ST>,
+    U: ToSql<ST, DB> + ?Sized,
+{
+    fn push<'b>(value: &'b U, mut out: AstPass<'_, 'b, Self>) -> QueryResult<()> {
+        out.push_bind_param::<ST, U>(value)
+    }
+}
+
+/// A backend whose rows of the SQL type `ST` are read into a `U`; see [`Binds`].
+pub trait Reads<ST, U>: QueryMetadata<ST> {
+    /// Reads a row.
+    fn read<'r>(row: &impl Row<'r, Self>) -> deserialize::Result<U>;
+}
+
+impl<DB, ST, U> Reads<ST, U> for DB
+where
+    DB: Backend + QueryMetadata<ST>,
+    U: FromSqlRow<ST, DB>,
+{
+    fn read<'r>(row: &impl Row<'r, Self>) -> deserialize::Result<U> {
+        U::build_from_row(row)
+    }
+}
+
+macro_rules! own_rows {
+    ($(#[$attribute:meta])* $($bound:path,)+) => {
+        $(#[$attribute])*
+        pub trait OwnRows: $($bound +)+ {}
+        impl<DB> OwnRows for DB where DB: $($bound +)+ {}
+    };
+}
+own_rows! {
+    /// A backend that binds the values and reads the rows of this crate's own statements. Every backend of Diesel's that has these
+    /// SQL types is one.
+    Binds<Integer, i32>,
+    Binds<BigInt, i64>,
+    Binds<Binary, [u8]>,
+    Reads<Integer, i32>,
+    Reads<Nullable<Text>, Option<String>>,
+    Reads<(Binary, BigInt), (Vec<u8>, i64)>,
+    Reads<(Binary, BigInt, BigInt, BigInt), (Vec<u8>, i64, i64, i64)>,
+    Reads<(Binary, Binary, Integer), (Vec<u8>, Vec<u8>, i32)>,
+}

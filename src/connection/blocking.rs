@@ -13,8 +13,7 @@ use diesel::expression::QueryMetadata;
 use diesel::query_builder::{Query, QueryFragment, QueryId};
 use diesel::result::{Error as DieselError, QueryResult};
 
-use super::link::{Io, Link, LoadInto, LoadIo};
-use super::told::told;
+use super::link::{Io, Link, LoadInto, LoadIo, told};
 use crate::backend::{BackendOf, Reads, ShardedBackend};
 use crate::policy::RetryPolicy;
 use crate::query_builder::{Passing, Prepare, Prepared, PreparedQuery};
@@ -112,7 +111,10 @@ where
         Conn::Backend: Reads<Q::SqlType, U>,
     {
         let dialect = Conn::Backend::backend_of(conn).dialect();
-        let rows = load(conn, Passing::query(query));
+        let rows = conn.load(Passing::query(query)).and_then(|rows| {
+            rows.map(|row| Conn::Backend::read(&row?).map_err(DieselError::DeserializationError))
+                .collect()
+        });
         ready(rows.map_err(|error| told(dialect, error)))
     }
 }
@@ -131,32 +133,12 @@ where
     {
         let backend = Conn::Backend::backend_of(conn);
         let query = PreparedQuery::new(query, &backend);
-        let rows = load_as::<ST, U, _, _>(conn, query);
+        let rows = conn.load(query).and_then(|rows| {
+            rows.map(|row| U::build_from_row(&row?).map_err(DieselError::DeserializationError))
+                .collect()
+        });
         ready(rows.map_err(|error| told(backend.dialect(), error)))
     }
-}
-
-fn load<U, Q, Conn>(conn: &mut Conn, query: Q) -> QueryResult<Vec<U>>
-where
-    Q: Query + QueryFragment<Conn::Backend> + QueryId,
-    Conn: LoadConnection,
-    Conn::Backend: Reads<Q::SqlType, U>,
-{
-    conn.load(query)?
-        .map(|row| Conn::Backend::read(&row?).map_err(DieselError::DeserializationError))
-        .collect()
-}
-
-fn load_as<ST, U, Q, Conn>(conn: &mut Conn, query: Q) -> QueryResult<Vec<U>>
-where
-    Q: Query + QueryFragment<Conn::Backend> + QueryId,
-    U: FromSqlRow<ST, Conn::Backend>,
-    Conn: LoadConnection,
-    Conn::Backend: QueryMetadata<Q::SqlType>,
-{
-    conn.load(query)?
-        .map(|row| U::build_from_row(&row?).map_err(DieselError::DeserializationError))
-        .collect()
 }
 
 impl<'c, Conn> Link<'c, Blocking, Conn>

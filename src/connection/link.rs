@@ -15,11 +15,13 @@ use diesel::connection::TransactionManagerStatus;
 use diesel::deserialize::FromSqlRow;
 use diesel::expression::QueryMetadata;
 use diesel::query_builder::{Query, QueryFragment, QueryId};
-use diesel::result::QueryResult;
+use diesel::result::{Error as DieselError, QueryResult};
 
 use crate::backend::{BackendOf, Dialect, Reads, ShardedBackend};
+use crate::conflict::{Conflict, Failure};
+use crate::error::Error;
 use crate::policy::RetryPolicy;
-use crate::query_builder::Prepare;
+use crate::query_builder::{Prepare, statement_was_lost};
 
 /// How statements reach a `Conn`.
 pub trait Io<Conn> {
@@ -168,29 +170,26 @@ where
     }
 
     /// See [`Io::execute_prepared`].
-    pub(crate) fn execute_prepared<'s, Q>(
+    pub(crate) fn execute_prepared<'s>(
         &'s mut self,
-        statement: Q,
-    ) -> M::Future<'s, QueryResult<usize>>
-    where
-        Q: Prepare<M::Backend> + QueryId + 's,
-    {
+        statement: impl Prepare<M::Backend> + QueryId + 's,
+    ) -> M::Future<'s, QueryResult<usize>> {
         M::execute_prepared(self.conn, statement)
     }
 
     /// See [`Io::execute`].
-    pub(crate) fn execute<'s, Q>(&'s mut self, statement: Q) -> M::Future<'s, QueryResult<usize>>
-    where
-        Q: QueryFragment<M::Backend> + QueryId + 's,
-    {
+    pub(crate) fn execute<'s>(
+        &'s mut self,
+        statement: impl QueryFragment<M::Backend> + QueryId + 's,
+    ) -> M::Future<'s, QueryResult<usize>> {
         M::execute(self.conn, statement)
     }
 
     /// See [`Io::execute_query`].
-    pub(crate) fn execute_query<'s, Q>(&'s mut self, query: Q) -> M::Future<'s, QueryResult<usize>>
-    where
-        Q: Query + QueryFragment<M::Backend> + QueryId + 's,
-    {
+    pub(crate) fn execute_query<'s>(
+        &'s mut self,
+        query: impl Query + QueryFragment<M::Backend> + QueryId + 's,
+    ) -> M::Future<'s, QueryResult<usize>> {
         M::execute_query(self.conn, query)
     }
 
@@ -243,5 +242,54 @@ where
         {
             self.transaction_status().set_in_error();
         }
+    }
+}
+
+/// Gives failures that come from the connection their own errors. After the server's connection has lost a prepared statement, this
+/// process keeps none prepared.
+pub(crate) fn told(dialect: Dialect, error: DieselError) -> DieselError {
+    match (&error, dialect.classify(&error)) {
+        (DieselError::DatabaseError(..), Failure::Conflict(Conflict::StatementLost)) => {
+            statement_was_lost();
+            Error::StatementLost { source: error }.into()
+        }
+        (DieselError::DatabaseError(_, information), Failure::Other) => {
+            match dialect.refused_by(information.message()) {
+                Some((setting, remedy)) => Error::RefusedBySetting {
+                    setting,
+                    remedy,
+                    source: error,
+                }
+                .into(),
+                None => error,
+            }
+        }
+        _ => error,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use diesel::result::DatabaseErrorKind;
+
+    #[test]
+    fn a_setting_that_refuses_a_statement_is_named() {
+        let error = |text: &str| {
+            DieselError::DatabaseError(DatabaseErrorKind::Unknown, Box::new(text.to_owned()))
+        };
+        let refused = |dialect, text| match Error::from(told(dialect, error(text))) {
+            Error::RefusedBySetting { setting, .. } => Some(setting),
+            _ => None,
+        };
+        let safe = "You are using safe update mode and you tried to update a table without a WHERE";
+        assert_eq!(refused(Dialect::Mysql, safe), Some("sql_safe_updates"));
+        assert_eq!(refused(Dialect::Postgres, safe), None);
+        let log = "Cannot execute statement: impossible to write to binary log since BINLOG_FORMAT = STATEMENT and";
+        assert_eq!(refused(Dialect::Mysql, log), Some("binlog_format"));
+        assert_eq!(
+            refused(Dialect::Mysql, "Deadlock found when trying to get lock"),
+            None
+        );
     }
 }

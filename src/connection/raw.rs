@@ -14,25 +14,21 @@
 //! A statement that commits by itself is sent without the question, which follows only after a conflict: no retry may follow in the
 //! place of a caller's transaction.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use diesel::prelude::*;
 use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 use diesel::sql_types::Integer;
 
-use super::depth::depth;
-use super::fixed::{Fixed, again_if_interrupted};
 use super::link::{Io, Link};
+use super::transaction::{Fixed, again_if_interrupted, depth};
 use crate::backend::{Dialect, OpenQuestion, ShardedBackend};
 use crate::conflict::{Conflict, Failure};
 use crate::error::Error;
 use crate::query_builder::Prepare;
 
 /// Whether any transaction is open, one that Diesel knows or another.
-pub(crate) async fn in_any_transaction<M, Conn>(link: &mut Link<'_, M, Conn>) -> QueryResult<bool>
-where
-    M: Io<Conn>,
-{
+pub(crate) async fn in_any_transaction<M: Io<Conn>, Conn>(
+    link: &mut Link<'_, M, Conn>,
+) -> QueryResult<bool> {
     if depth(link)? > 0 {
         return Ok(true);
     }
@@ -47,10 +43,7 @@ where
 }
 
 /// Whether a transaction is open that Diesel does not know.
-pub(super) async fn is_open<M, Conn>(link: &mut Link<'_, M, Conn>) -> QueryResult<bool>
-where
-    M: Io<Conn>,
-{
+pub(super) async fn is_open<M: Io<Conn>, Conn>(link: &mut Link<'_, M, Conn>) -> QueryResult<bool> {
     let dialect = link.dialect();
     let answer = match dialect.asks_whether_open() {
         OpenQuestion::Rows { .. } => return is_open_by_rows(link).await,
@@ -63,10 +56,7 @@ where
 /// How often the question is asked if a pooler loses its statement.
 const MOST_LOOKS: u8 = 32;
 
-async fn is_open_by_rows<M, Conn>(link: &mut Link<'_, M, Conn>) -> QueryResult<bool>
-where
-    M: Io<Conn>,
-{
+async fn is_open_by_rows<M: Io<Conn>, Conn>(link: &mut Link<'_, M, Conn>) -> QueryResult<bool> {
     let mut tries = 0;
     loop {
         let open = match link.execute_prepared(IsOlder).await {
@@ -102,13 +92,10 @@ fn is_refused<T>(dialect: Dialect, outcome: QueryResult<T>) -> QueryResult<bool>
 /// PostgreSQL refuses every statement in a transaction that met an error; one that is interrupted is followed by another. MySQL ends the
 /// transaction at a deadlock; but a connection counts its statements, among which a `BEGIN` without its `COMMIT` or `ROLLBACK` shows. (A
 /// surplus of these, as after a `COMMIT` that failed, hides one.)
-pub(crate) async fn met_inside<M, Conn>(
+pub(crate) async fn met_inside<M: Io<Conn>, Conn>(
     link: &mut Link<'_, M, Conn>,
     ended: bool,
-) -> QueryResult<bool>
-where
-    M: Io<Conn>,
-{
+) -> QueryResult<bool> {
     let dialect = link.dialect();
     let refuses = dialect.refuses_after_errors();
     let met = again_if_interrupted!(
@@ -122,42 +109,6 @@ where
     match met {
         Err(error) if refuses && dialect.may_succeed_again(&error) => Ok(true),
         met => met,
-    }
-}
-
-/// A savepoint in a transaction that Diesel does not know. Diesel does not know the savepoint either.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Savepoint(u64);
-
-impl Savepoint {
-    /// Sets one under a name of its own: MySQL forgets an earlier savepoint of the same name.
-    pub(super) async fn set<M, Conn>(link: &mut Link<'_, M, Conn>) -> QueryResult<Self>
-    where
-        M: Io<Conn>,
-    {
-        static NUMBER: AtomicU64 = AtomicU64::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let sql = format!("SAVEPOINT diesel_sharded_{number}");
-        link.batch_execute(&sql).await?;
-        Ok(Savepoint(number))
-    }
-
-    pub(super) async fn release<M, Conn>(self, link: &mut Link<'_, M, Conn>) -> QueryResult<()>
-    where
-        M: Io<Conn>,
-    {
-        let Savepoint(number) = self;
-        let sql = format!("RELEASE SAVEPOINT diesel_sharded_{number}");
-        link.batch_execute(&sql).await
-    }
-
-    pub(super) async fn roll_back<M, Conn>(self, link: &mut Link<'_, M, Conn>) -> QueryResult<()>
-    where
-        M: Io<Conn>,
-    {
-        let Savepoint(number) = self;
-        let sql = format!("ROLLBACK TO SAVEPOINT diesel_sharded_{number}");
-        link.batch_execute(&sql).await
     }
 }
 
@@ -197,7 +148,7 @@ mod tests {
     #[cfg(feature = "sqlite")]
     #[test]
     fn a_transaction_begun_by_text_is_found_and_left_as_it_is() {
-        use crate::connection::now;
+        use crate::connection::{TransactionOptions, begin, now};
         use diesel::connection::SimpleConnection;
         let conn = &mut diesel::SqliteConnection::establish(":memory:").unwrap();
         let is_open = |conn: &mut diesel::SqliteConnection| now(is_open(&mut Link::blocking(conn)));
@@ -205,12 +156,16 @@ mod tests {
         conn.batch_execute("BEGIN; CREATE TABLE t (x INTEGER)")
             .unwrap();
         assert_eq!(is_open(conn), Ok(true));
-        let savepoint = now(Savepoint::set(&mut Link::blocking(conn))).unwrap();
-        let nested = now(Savepoint::set(&mut Link::blocking(conn))).unwrap();
+        let savepoint = |conn: &mut diesel::SqliteConnection| {
+            let options = TransactionOptions::guarded();
+            now(begin(&mut Link::blocking(conn), Dialect::Sqlite, options)).unwrap()
+        };
+        let (outer, nested) = (savepoint(conn), savepoint(conn));
+        assert!(outer.is_in_anothers() && nested.is_in_anothers());
         conn.batch_execute("INSERT INTO t VALUES (1)").unwrap();
-        assert_eq!(now(nested.roll_back(&mut Link::blocking(conn))), Ok(()));
+        now(nested.roll_back(&mut Link::blocking(conn)));
         conn.batch_execute("INSERT INTO t VALUES (2)").unwrap();
-        assert_eq!(now(savepoint.release(&mut Link::blocking(conn))), Ok(()));
+        assert_eq!(now(outer.commit(&mut Link::blocking(conn))), Ok(()));
         conn.batch_execute("COMMIT").unwrap();
         assert_eq!(is_open(conn), Ok(false));
         let kept = diesel::sql_query("DELETE FROM t WHERE x = 2").execute(conn);

@@ -1,16 +1,90 @@
 //! Transactions and savepoints of the crate's own, and what they take on each database.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::num::NonZeroU32;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use diesel::connection::TransactionManagerStatus;
+use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::result::{DatabaseErrorKind, Error as DieselError, QueryResult};
 
-use super::depth::depth;
-use super::fixed::{Fixed, again_if_interrupted, clean_up};
 use super::link::{Io, Link};
-use super::other_writers::other_nodes_write;
-use super::raw::{self, Savepoint};
-use crate::backend::{Dialect, Guard, Isolation, OpenQuestion};
+use super::raw;
+use crate::backend::{Dialect, Guard, Isolation, OpenQuestion, ShardedBackend};
 use crate::conflict::Failure;
+use crate::error::Error;
+use crate::query_builder::no_query_id;
+
+static OTHER_NODES_WRITE: AtomicBool = AtomicBool::new(false);
+
+/// Sets whether other nodes of this process' databases take writes too. Such a node may end a transaction without the client being
+/// told. Transactions of several statements are guarded against that while this is set.
+pub(crate) fn set_other_nodes_write(write: bool) {
+    OTHER_NODES_WRITE.store(write, Ordering::Relaxed);
+}
+
+/// Whether other nodes take writes too.
+pub(crate) fn other_nodes_write() -> bool {
+    OTHER_NODES_WRITE.load(Ordering::Relaxed)
+}
+
+/// How deep the transactions on a connection are nested, as far as Diesel knows; 0 outside of any. Fails after the connection was
+/// lost, when Diesel does not know: nothing is sent on it then.
+pub(super) fn depth<M: Io<Conn>, Conn>(link: &mut Link<'_, M, Conn>) -> QueryResult<u32> {
+    depth_of(link.transaction_status())
+}
+
+/// The same, by Diesel's own record.
+pub(crate) fn depth_of(status: &TransactionManagerStatus) -> QueryResult<u32> {
+    let depth = status.transaction_depth();
+    let depth = depth.map_err(|source| Error::ConnectionLost { source })?;
+    Ok(depth.map_or(0, NonZeroU32::get))
+}
+
+/// Whether a transaction that Diesel knows is open.
+pub(crate) fn in_transaction<M: Io<Conn>, Conn>(link: &mut Link<'_, M, Conn>) -> QueryResult<bool> {
+    Ok(depth(link)? > 0)
+}
+
+/// A statement without binds.
+pub(super) struct Fixed(pub(super) &'static str);
+
+impl<DB: ShardedBackend> QueryFragment<DB> for Fixed {
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        out.push_sql(self.0);
+        Ok(())
+    }
+}
+
+no_query_id!([] Fixed);
+
+/// How often a statement is sent that has to succeed, where others interrupt statements.
+pub(super) const MOST_TRIES: u8 = 8;
+
+/// The outcome of a step that is repeated while others interrupt it. (A macro, since no closure can lend the link to a future.)
+macro_rules! again_if_interrupted {
+    ($link:ident, $step:expr) => {{
+        let mut tries = 1;
+        loop {
+            match $step {
+                Err(error)
+                    if tries < crate::connection::transaction::MOST_TRIES
+                        && $link.dialect().may_succeed_again(&error) =>
+                {
+                    tries += 1;
+                }
+                done => break done,
+            }
+        }
+    }};
+}
+pub(super) use again_if_interrupted;
+
+/// Sends what undoes a failed operation, whose error says more than one of this. The connection is broken if it fails.
+pub(crate) async fn clean_up<M: Io<Conn>, Conn>(link: &mut Link<'_, M, Conn>, sql: &str) {
+    if again_if_interrupted!(link, link.batch_execute(sql).await).is_err() {
+        link.transaction_status().set_in_error();
+    }
+}
 
 /// How a transaction begins.
 #[derive(Debug, Clone, Copy)]
@@ -178,7 +252,8 @@ async fn prepare<M: Io<Conn>, Conn>(
     Ok(true)
 }
 
-/// Takes the place of a transaction inside one that Diesel does not know.
+/// Takes the place of a transaction inside one that Diesel does not know, without its knowledge. Each has a name of its own: MySQL forgets
+/// an earlier savepoint of the same name.
 async fn savepoint<M: Io<Conn>, Conn>(
     link: &mut Link<'_, M, Conn>,
     nothing: OpenTransaction,
@@ -187,8 +262,12 @@ async fn savepoint<M: Io<Conn>, Conn>(
     if options.outermost {
         return Err(DieselError::AlreadyInTransaction);
     }
+    static NUMBER: AtomicU64 = AtomicU64::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let sql = format!("SAVEPOINT diesel_sharded_{number}");
+    link.batch_execute(&sql).await?;
     Ok(OpenTransaction {
-        savepoint: Some(Savepoint::set(link).await?),
+        savepoint: Some(number),
         ..nothing
     })
 }
@@ -223,8 +302,8 @@ async fn open<M: Io<Conn>, Conn>(
 pub(crate) struct OpenTransaction {
     outer: u32,
     guard: Option<Guard>,
-    /// In the transaction that Diesel does not know.
-    savepoint: Option<Savepoint>,
+    /// The number of a savepoint in a transaction that Diesel does not know.
+    savepoint: Option<u64>,
     /// Begun by a statement, without Diesel's knowledge, and ended likewise.
     by_statements: bool,
 }
@@ -362,23 +441,28 @@ impl OpenTransaction {
 
     /// Rolls back to the savepoint, again if that is interrupted.
     async fn undo<M: Io<Conn>, Conn>(&self, link: &mut Link<'_, M, Conn>) -> QueryResult<()> {
-        let diesels = format!("ROLLBACK TO SAVEPOINT diesel_savepoint_{}", self.outer);
+        let savepoint = match self.savepoint {
+            Some(number) => format!("ROLLBACK TO SAVEPOINT diesel_sharded_{number}"),
+            None => format!("ROLLBACK TO SAVEPOINT diesel_savepoint_{}", self.outer),
+        };
         again_if_interrupted!(
             link,
             match self.savepoint {
-                Some(savepoint) => savepoint.roll_back(link).await,
                 None if self.by_statements => {
                     let undo = Fixed("ROLLBACK TO SAVEPOINT diesel_sharded_own");
                     link.execute(undo).await.map(drop)
                 }
-                None => link.batch_execute(&diesels).await,
+                _ => link.batch_execute(&savepoint).await,
             }
         )
     }
 
     async fn release<M: Io<Conn>, Conn>(&self, link: &mut Link<'_, M, Conn>) -> QueryResult<()> {
         match self.savepoint {
-            Some(savepoint) => savepoint.release(link).await,
+            Some(number) => {
+                let sql = format!("RELEASE SAVEPOINT diesel_sharded_{number}");
+                link.batch_execute(&sql).await
+            }
             None => {
                 let release = Fixed("RELEASE SAVEPOINT diesel_sharded_own");
                 link.execute(release).await.map(drop)

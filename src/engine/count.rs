@@ -20,8 +20,6 @@
 //! Begin may turn out to be a savepoint in a transaction that Diesel does not know; from then on the update is inside the caller's. For
 //! a statement that commits by itself, the [`RetryLoop`] finds that out after a conflict, before it retries.
 
-mod missing;
-
 use std::pin::pin;
 use std::time::Instant;
 
@@ -41,15 +39,12 @@ use crate::placement::{Choice, CountKind, Process};
 use crate::policy::{Attempts, RetryPolicy};
 
 /// Runs a counting update to its end. The number of parents that it counted on.
-pub(crate) async fn count<M, Conn>(
+pub(crate) async fn count<M: Io<Conn>, Conn>(
     link: &mut Link<'_, M, Conn>,
     plan: Plan,
     retry: RetryPolicy,
     sender: &mut impl Sender<M, Conn>,
-) -> QueryResult<usize>
-where
-    M: Io<Conn>,
-{
+) -> QueryResult<usize> {
     let observer = observe::Update::begin(plan.dialect, plan.table, plan.keys);
     link.enter();
     let counted = Count::new(link, plan, retry, sender, Process::this(), observer)
@@ -61,6 +56,9 @@ where
 
 /// How often another connection may insert the missing parent first.
 const MOST_LOST_RACES: u8 = 3;
+
+/// How often an attempt creates a shard that a fold removes before the count. Then it creates the shard in a transaction.
+const MOST_CREATED: u8 = 3;
 
 /// A counting update under way.
 struct Count<'a, 'c, M: Io<Conn>, Conn, S, O> {
@@ -135,27 +133,22 @@ where
         }
         let (number, shard) = (self.retry.attempts().number(), self.choice.shard());
         self.retry.observer().attempt(number, shard);
-        let Plan {
-            by_key,
-            returning,
-            inserts,
-            ..
-        } = self.plan;
-        if self.plan.once {
+        let plan = self.plan;
+        if plan.once {
             return self.count_timed(Statement::CountOnce).await;
         }
         if let Some(counted) = self.count_at_once().await? {
             return Ok(counted);
         }
         // Inside the caller's: a savepoint, so that a failure after the count takes the count back.
-        if returning || (!by_key && (inserts || !self.retry.is_inside())) {
+        if plan.returning || (!plan.by_key && (plan.inserts || !self.retry.is_inside())) {
             self.begin().await?;
         }
         let mut counted = self.count().await?;
-        if counted == 0 && inserts {
+        if counted == 0 && plan.inserts {
             counted = self.insert_and_count().await?;
         }
-        if counted > 0 && returning {
+        if counted > 0 && plan.returning {
             self.send(Statement::Load).await?;
         }
         self.retry.commit(self.link).await?;
@@ -186,22 +179,17 @@ where
 
     /// Counts by one statement, where that is possible and all shards are there.
     async fn count_at_once(&mut self) -> Result<Option<usize>, AttemptError> {
-        let Plan {
-            by_key,
-            returning,
-            dialect,
-            ..
-        } = self.plan;
-        let all_or_none = dialect.counts_all_or_none();
-        let counted = if returning {
-            if !all_or_none || self.plan.loads_apart {
+        let plan = self.plan;
+        let all_or_none = plan.dialect.counts_all_or_none();
+        let counted = if plan.returning {
+            if !all_or_none || plan.loads_apart {
                 return Ok(None);
             }
             self.count_timed(Statement::CountAndLoad).await?
         } else {
-            let several = self.plan.filter.is_some_and(matched_several);
+            let several = plan.filter.is_some_and(matched_several);
             // By key that is one statement anyway.
-            if by_key || self.may_lock_gap() || (several && !all_or_none) {
+            if plan.by_key || self.may_lock_gap() || (several && !all_or_none) {
                 return Ok(None);
             }
             let counted = if several { 0 } else { self.count_one().await? };
@@ -213,8 +201,8 @@ where
         if counted > 0 {
             return Ok(Some(counted));
         }
-        let matches_none = !self.plan.inserts
-            && dialect.tells_rows_of_queries()
+        let matches_none = !plan.inserts
+            && plan.dialect.tells_rows_of_queries()
             && self.send(Statement::FindParent).await? == 0;
         Ok(matches_none.then_some(0))
     }
@@ -222,14 +210,9 @@ where
     /// Counts on the one parent that a filter matches; on none where the filter may not read what it needs.
     async fn count_one(&mut self) -> Result<usize, AttemptError> {
         let dialect = self.plan.dialect;
+        let refuses = |error: &DieselError| dialect.refuses_to_read_target(error);
         match self.send(Statement::CountOne).await {
-            Err(error)
-                if error
-                    .source()
-                    .is_some_and(|error| dialect.refuses_to_read_target(error)) =>
-            {
-                Ok(0)
-            }
+            Err(error) if error.source().is_some_and(refuses) => Ok(0),
             counted => counted,
         }
     }
@@ -326,6 +309,76 @@ where
             self.retry.observer().created(met);
         }
         Ok(met)
+    }
+
+    /// Creates the shard of a parent named by its key, and counts on it.
+    ///
+    /// A shard that is created at zero changes no total and needs no transaction, but a fold may remove it before the count. Then
+    /// it is created again, and at last in a transaction, in which it is locked.
+    async fn create_and_count(&mut self) -> Result<usize, AttemptError> {
+        if self.creates_alone() {
+            for _ in 0..MOST_CREATED {
+                let counted = match self.create().await? {
+                    // Another connection has created it, or there is no such parent.
+                    0 => self.send(Statement::CountPicked).await?,
+                    _ => self.count_created().await?,
+                };
+                if counted > 0 || self.send(Statement::FindParent).await? == 0 {
+                    return Ok(counted);
+                }
+            }
+        }
+        // A row may be inserted later on, which has to be taken back if the count fails.
+        if !self.retry.is_open() && (!self.retry.is_inside() || self.plan.inserts) {
+            self.begin().await?;
+        }
+        self.create().await?;
+        self.count_created().await
+    }
+
+    fn creates_alone(&self) -> bool {
+        self.retry.commits_by_itself() && self.plan.dialect.creates_alone() && !self.plan.inserts
+    }
+
+    /// Counts by key on a shard that was created.
+    async fn count_created(&mut self) -> Result<usize, AttemptError> {
+        match self.count_timed(Statement::CountByKey).await? {
+            // The shards' table compares keys in another way than the parents' does, or there is no such parent.
+            0 => self.send(Statement::CountPicked).await,
+            counted => Ok(counted),
+        }
+    }
+
+    /// Inserts the parent that is missing, and counts on it.
+    async fn insert_and_count(&mut self) -> Result<usize, AttemptError> {
+        loop {
+            // An insert that did nothing, though no parent is found, says why the second time.
+            let insert = match self.plan.dialect.inserts_unless_there() && self.lost_races == 0 {
+                true => Statement::InsertUnlessThere,
+                false => Statement::Insert,
+            };
+            let inserted = self.send(insert).await? > 0;
+            if !inserted {
+                // A trigger that keeps the row out, or a query that finds none: there is nothing to count on.
+                if insert == Statement::Insert {
+                    return Ok(0);
+                }
+                self.lost_races += 1;
+            }
+            let counted = match self.plan.by_key {
+                true => {
+                    self.create().await?;
+                    self.count_created().await?
+                }
+                false => self.count().await?,
+            };
+            if counted > 0 {
+                return Ok(counted);
+            }
+            if inserted {
+                return Err(AttemptError::Application(Error::InsertedOther.into()));
+            }
+        }
     }
 
     /// Sends a statement. The number of rows that it met.

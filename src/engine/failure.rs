@@ -12,15 +12,20 @@
 //! Inside a caller's transaction nothing but a lost race is retried, and errors stay as Diesel reports them, which callers retry by;
 //! only overflows and full disks are reported as such. Where no attempt is left, a conflict is reported as `ConflictPersisted`; an
 //! application's own error stays as it is.
+//!
+//! [`explain`] finds clearer reasons for errors that the database gave for statements of ours.
 
 use std::error::Error as StdError;
 
+use diesel::query_builder::QueryFragment;
 use diesel::result::Error as DieselError;
 
-use crate::backend::Dialect;
+use crate::backend::{Dialect, ShardedBackend};
 use crate::conflict::{Conflict, Failure};
 use crate::error::Error;
+use crate::model::ShardedTable;
 use crate::policy::Attempts;
+use crate::query_builder::Names;
 
 /// The error of an attempt, by the step that it came from.
 #[derive(Debug)]
@@ -84,52 +89,39 @@ impl<E: From<DieselError> + StdError + 'static> AttemptError<E> {
     /// The error to report where no new attempt can help.
     pub(super) fn report(self, dialect: Dialect) -> E {
         let committing = matches!(self, AttemptError::Commit(_));
-        let source = match self.into_source() {
-            Ok(source) => source,
-            Err(error) => return error,
-        };
-        let error = match dialect.classify(&source) {
+        self.report_as(|source| match dialect.classify(&source) {
             Failure::ConnectionLost if committing => Error::OutcomeUnknown { source },
             Failure::ConnectionLost => Error::ConnectionLost { source },
             Failure::NodeNotReady => Error::NodeNotReady { source },
             Failure::Overflow => Error::Overflow { source },
             Failure::DiskFull => Error::DiskFull { source },
             Failure::Conflict(_) | Failure::Other => Error::Diesel(source),
-        };
-        DieselError::from(error).into()
+        })
     }
 
     /// The error to report inside a caller's transaction.
     pub(super) fn report_inside(self, dialect: Dialect) -> E {
-        let source = match self.into_source() {
-            Ok(source) => source,
-            Err(error) => return error,
-        };
-        let error = match dialect.classify(&source) {
+        self.report_as(|source| match dialect.classify(&source) {
             Failure::Overflow => Error::Overflow { source },
             Failure::DiskFull => Error::DiskFull { source },
             _ => Error::Diesel(source),
-        };
-        DieselError::from(error).into()
+        })
     }
 
     /// The error to report where the policy allows no further attempt.
     pub(super) fn report_persisting(self, conflict: Conflict, attempts: &Attempts) -> E {
-        match self.into_source() {
-            Ok(source) => DieselError::from(attempts.persisted(conflict, source)).into(),
-            Err(error) => error,
-        }
+        self.report_as(|source| attempts.persisted(conflict, source))
     }
 
-    /// The database's error, or the one that is reported as it is.
-    fn into_source(self) -> Result<DieselError, E> {
+    /// Reports the database's error so, or the one that is reported as it is.
+    fn report_as(self, error_of: impl FnOnce(DieselError) -> Error) -> E {
         match self {
             AttemptError::Statement(error)
             | AttemptError::Commit(error)
             | AttemptError::ParentGone(error)
-            | AttemptError::LostRace(error) => Ok(error),
-            AttemptError::Application(error) => Err(error),
-            AttemptError::Aborted => Err(DieselError::from(Error::TransactionAborted).into()),
+            | AttemptError::LostRace(error) => DieselError::from(error_of(error)).into(),
+            AttemptError::Application(error) => error,
+            AttemptError::Aborted => DieselError::from(Error::TransactionAborted).into(),
         }
     }
 }
@@ -173,10 +165,66 @@ fn database_error<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a DieselE
     }
 }
 
+/// Finds a clearer reason for an error that the database gave for a statement about `T` and its shards.
+pub(crate) fn explain<T, DB>(backend: &DB, error: DieselError) -> DieselError
+where
+    T: ShardedTable + QueryFragment<DB>,
+    DB: ShardedBackend,
+{
+    explain_of(Names::of::<T>(), backend, error)
+}
+
+/// The same for a table by its names.
+pub(crate) fn explain_of<DB: ShardedBackend>(
+    names: Names<'_, DB>,
+    backend: &DB,
+    error: DieselError,
+) -> DieselError {
+    if !matches!(error, DieselError::DatabaseError(..)) {
+        return error;
+    }
+    let dialect = backend.dialect();
+    if is_nan(names, dialect, &error) {
+        return Error::Overflow { source: error }.into();
+    }
+    let mut fields = names.fields.iter();
+    match fields.find(|field| dialect.is_missing_column(&error, &field.name)) {
+        Some(field) => Error::MissingShardsColumn {
+            table: names.shards_table.to_string(),
+            column: field.name.to_string(),
+            source: error,
+        }
+        .into(),
+        None => explain_missing(backend, names.shards_table.as_str(), error),
+    }
+}
+
+/// Whether a shard would have become NaN.
+fn is_nan<DB: ShardedBackend>(names: Names<'_, DB>, dialect: Dialect, error: &DieselError) -> bool {
+    let mut fields = names.fields.iter();
+    fields.any(|field| dialect.is_nan(error, names.shards_table.name(), &field.name))
+}
+
+/// Names the table of the crate's that is missing, if that is the error.
+pub(crate) fn explain_missing<DB: ShardedBackend>(
+    backend: &DB,
+    table: &str,
+    source: DieselError,
+) -> DieselError {
+    match backend.dialect().is_missing_table(&source, table) {
+        true => {
+            let table = table.to_owned();
+            Error::MissingShardsTable { table, source }.into()
+        }
+        false => source,
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::*;
     use diesel::result::DatabaseErrorKind;
+
+    use super::*;
 
     #[derive(Debug, thiserror::Error)]
     #[error("the application's own")]

@@ -1,28 +1,24 @@
 //! How counts, folds and the rest reach the shards: no types of users.
 
 mod count;
-mod explain;
 mod failure;
 mod keyed;
 mod locking;
-#[cfg(feature = "r2d2")]
-mod own;
 mod plan;
 mod retry_loop;
 mod several;
 mod statement;
 
 pub(crate) use self::count::count;
-pub(crate) use self::explain::{explain, explain_missing, explain_of};
-pub(crate) use self::failure::AttemptError;
+pub(crate) use self::failure::{AttemptError, explain, explain_missing, explain_of};
 pub(crate) use self::keyed::{After, KEYS_IN_A_STATEMENT, Parents, in_chunks};
 pub use self::keyed::{KeyAndText, KeyedTable};
 pub(crate) use self::locking::{
     LockedParents, Moved, Shards, States, Sums, TRIES_TO_LOCK, field, locking, locking_options,
     remove_orphans, shards_of, zeros,
 };
-#[cfg(feature = "r2d2")]
-pub(crate) use self::own::{own_statement, own_transaction};
 pub(crate) use self::plan::Plan;
 pub(crate) use self::retry_loop::{RetryLoop, retry_loop};
+#[cfg(feature = "r2d2")]
+pub(crate) use self::retry_loop::{own_statement, own_transaction};
 pub(crate) use self::statement::{SendStep, Sender, Statement, Steps};

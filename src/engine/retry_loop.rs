@@ -3,11 +3,17 @@
 use std::error::Error as StdError;
 use std::time::Duration;
 
+#[cfg(feature = "r2d2")]
+use diesel::Connection;
 use diesel::result::{Error as DieselError, QueryResult};
 
 use super::failure::{self, AttemptError};
+#[cfg(feature = "r2d2")]
+use crate::backend::BackendOf;
 use crate::backend::{Dialect, SurvivalCheck};
 use crate::conflict::{Conflict, Failure};
+#[cfg(feature = "r2d2")]
+use crate::connection::now;
 use crate::connection::{
     Io, Link, OpenTransaction, TransactionOptions, begin, in_transaction, met_inside,
 };
@@ -72,27 +78,21 @@ pub(crate) use retry_loop;
 
 impl RetryLoop {
     /// An application's transaction.
-    pub(crate) fn closure<M, Conn>(
+    pub(crate) fn closure<M: Io<Conn>, Conn>(
         link: &mut Link<'_, M, Conn>,
         retry: RetryPolicy,
         options: TransactionOptions,
-    ) -> QueryResult<Self>
-    where
-        M: Io<Conn>,
-    {
+    ) -> QueryResult<Self> {
         let unit = Unit::Transaction(options, link.dialect().survival_check());
         Self::new(link, retry, unit, Work::Closure)
     }
 
     /// One of the crate's own transactions.
-    pub(crate) fn transaction<M, Conn>(
+    pub(crate) fn transaction<M: Io<Conn>, Conn>(
         link: &mut Link<'_, M, Conn>,
         retry: RetryPolicy,
         options: TransactionOptions,
-    ) -> QueryResult<Self>
-    where
-        M: Io<Conn>,
-    {
+    ) -> QueryResult<Self> {
         // It returns every error that it sees: no question whether it survived.
         Self::new(link, retry, Unit::Transaction(options, None), Work::Own)
     }
@@ -113,15 +113,12 @@ impl RetryLoop {
         Self::new(link, retry, Unit::Read, Work::Read)
     }
 
-    fn new<M, Conn>(
+    fn new<M: Io<Conn>, Conn>(
         link: &mut Link<'_, M, Conn>,
         retry: RetryPolicy,
         unit: Unit,
         work: Work,
-    ) -> QueryResult<Self>
-    where
-        M: Io<Conn>,
-    {
+    ) -> QueryResult<Self> {
         let inside = in_transaction(link)?;
         let (unit, work) = match unit {
             Unit::Transaction(options, _) if inside => {
@@ -145,13 +142,10 @@ impl RetryLoop {
     }
 
     /// Begins an attempt.
-    pub(crate) async fn begin<E, M, Conn>(
+    pub(crate) async fn begin<E, M: Io<Conn>, Conn>(
         &mut self,
         link: &mut Link<'_, M, Conn>,
-    ) -> Result<(), AttemptError<E>>
-    where
-        M: Io<Conn>,
-    {
+    ) -> Result<(), AttemptError<E>> {
         self.observer.attempt(self.attempts.number());
         let Unit::Transaction(options, survival) = self.unit else {
             return Ok(());
@@ -229,14 +223,11 @@ impl<O: Observer> RetryLoop<O> {
     }
 
     /// Opens a transaction, or a savepoint in the caller's.
-    pub(super) async fn open<M, Conn>(
+    pub(super) async fn open<M: Io<Conn>, Conn>(
         &mut self,
         link: &mut Link<'_, M, Conn>,
         options: TransactionOptions,
-    ) -> QueryResult<()>
-    where
-        M: Io<Conn>,
-    {
+    ) -> QueryResult<()> {
         let dialect = link.dialect();
         let scope = self.observer.step("begin");
         let begun = scope.within(begin(link, dialect, options)).await;
@@ -251,13 +242,10 @@ impl<O: Observer> RetryLoop<O> {
     }
 
     /// Commits what the attempt has opened. After an error that is still to be rolled back.
-    pub(super) async fn commit<E, M, Conn>(
+    pub(super) async fn commit<E, M: Io<Conn>, Conn>(
         &mut self,
         link: &mut Link<'_, M, Conn>,
-    ) -> Result<(), AttemptError<E>>
-    where
-        M: Io<Conn>,
-    {
+    ) -> Result<(), AttemptError<E>> {
         let Some(open) = self.open else {
             return Ok(());
         };
@@ -325,13 +313,10 @@ impl<O: Observer> RetryLoop<O> {
     }
 
     /// The error of a transaction that was aborted without the client being told.
-    async fn aborted_unheard<M, Conn>(
+    async fn aborted_unheard<M: Io<Conn>, Conn>(
         &mut self,
         link: &mut Link<'_, M, Conn>,
-    ) -> Option<DieselError>
-    where
-        M: Io<Conn>,
-    {
+    ) -> Option<DieselError> {
         let (open, dialect) = (self.open?, link.dialect());
         let scope = self.observer.step("check");
         scope.within(open.check(link, dialect)).await.err()
@@ -397,4 +382,43 @@ impl<O: Observer> RetryLoop<O> {
         M::sleep(self.attempts.retry(), delay).await;
         Ok(())
     }
+}
+
+/// Runs one of the crate's own operations: in a transaction that is tried again, or in a savepoint of the caller's, where
+/// the options are the caller's too.
+#[cfg(feature = "r2d2")]
+pub(crate) fn own_transaction<Conn, T>(
+    conn: &mut Conn,
+    retry: RetryPolicy,
+    options: TransactionOptions,
+    mut f: impl FnMut(&mut Conn) -> QueryResult<T>,
+) -> QueryResult<T>
+where
+    Conn: Connection,
+    Conn::Backend: BackendOf<Conn>,
+{
+    let link = &mut Link::blocking(conn);
+    now(async {
+        let retrying = RetryLoop::transaction(link, retry, options)?;
+        retry_loop!(link, retrying, f(link.conn))
+    })
+}
+
+/// Runs one statement of the crate's own that commits by itself, and again after a conflict; inside a caller's transaction
+/// once.
+#[cfg(feature = "r2d2")]
+pub(crate) fn own_statement<Conn, T>(
+    conn: &mut Conn,
+    retry: RetryPolicy,
+    mut f: impl FnMut(&mut Conn) -> QueryResult<T>,
+) -> QueryResult<T>
+where
+    Conn: Connection,
+    Conn::Backend: BackendOf<Conn>,
+{
+    let link = &mut Link::blocking(conn);
+    now(async {
+        let retrying = RetryLoop::statement(link, retry)?;
+        retry_loop!(link, retrying, f(link.conn))
+    })
 }

@@ -26,19 +26,8 @@ pub(crate) fn fold(dialect: Dialect, table: &str, parents: usize) -> Scope {
 pub(crate) fn folded(dialect: Dialect, table: &str, parents: usize, shards: usize, removed: usize) {
     let backend = dialect.name();
     count!(
-        FOLDED_PARENTS += parents,
-        backend = backend,
-        table = table.to_owned()
-    );
-    count!(
-        FOLDED_SHARDS += shards,
-        backend = backend,
-        table = table.to_owned()
-    );
-    count!(
-        SHARDS_REMOVED += removed,
-        backend = backend,
-        table = table.to_owned()
+        FOLDED_PARENTS += parents, FOLDED_SHARDS += shards, SHARDS_REMOVED += removed;
+        { backend = backend, table = table.to_owned() }
     );
     event!(
         FOLDED,

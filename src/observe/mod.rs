@@ -10,7 +10,6 @@
 #[macro_use]
 mod sinks;
 mod events;
-mod keys;
 mod names;
 mod operation;
 
@@ -20,8 +19,7 @@ pub(crate) use self::events::{
 };
 #[cfg(feature = "r2d2")]
 pub(crate) use self::events::{flush, flush_conflict, flushed, lost, waited};
-pub(crate) use self::keys::Keys;
 #[cfg(feature = "metrics")]
 pub use self::names::describe_metrics;
-pub(crate) use self::operation::{CountObserver, Observer, Transaction, Update, Work};
+pub(crate) use self::operation::{CountObserver, Keys, Observer, Transaction, Update, Work};
 pub(crate) use self::sinks::Scope;

@@ -60,7 +60,7 @@ macro_rules! is_enabled {
     }};
 }
 
-/// Adds to a counter: `count!(LOSSES += 1)`, with labels. With one label that is a literal, the key is made when it is compiled, which
+/// Adds to a counter: `count!(LOSSES += 1)`, with labels; to several by `count!(A += 1, B += 2; { label = value })`. With one label that is a literal, the key is made when it is compiled, which
 /// costs next to nothing.
 macro_rules! count {
     ($metric:ident += $by:expr, $label:ident = $value:literal) => {{
@@ -69,11 +69,17 @@ macro_rules! count {
             use metrics::{Key, Label};
             static LABELS: [Label; 1] = [Label::from_static_parts(stringify!($label), $value)];
             static KEY: Key = Key::from_static_parts($crate::observe::names::$metric.name, &LABELS);
-            $crate::observe::keys::increment(&KEY, $by);
+            $crate::observe::sinks::increment(&KEY, $by);
         }
         #[cfg(not(feature = "metrics"))]
         unused!($by);
     }};
+    ($($metric:ident += $by:expr),+; $labels:tt) => {{
+        $(count!(@labelled $metric += $by, $labels);)+
+    }};
+    (@labelled $metric:ident += $by:expr, { $($label:ident = $value:expr),+ }) => {
+        count!($metric += $by $(, $label = $value)+)
+    };
     ($metric:ident += $by:expr $(, $label:ident = $value:expr)* $(,)?) => {{
         #[cfg(feature = "metrics")]
         metrics::counter!($crate::observe::names::$metric.name $(, stringify!($label) => $value)*)
@@ -81,6 +87,14 @@ macro_rules! count {
         #[cfg(not(feature = "metrics"))]
         unused!($by $(, $value)*);
     }};
+}
+
+#[cfg(feature = "metrics")]
+#[inline]
+pub(super) fn increment(key: &metrics::Key, by: u64) {
+    use metrics::{Level, Metadata};
+    static METADATA: Metadata<'static> = Metadata::new("diesel_sharded", Level::INFO, None);
+    metrics::with_recorder(|recorder| recorder.register_counter(key, &METADATA)).increment(by);
 }
 
 /// Records a value in a histogram: `measure!(WAIT_TIME, seconds)`, with labels.

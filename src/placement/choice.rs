@@ -9,10 +9,9 @@ use diesel::query_builder::QueryFragment;
 
 use super::claims::{Holder, Wish};
 use super::contention::{Contention, CountKind};
-use super::process::Process;
+use super::process::{self, Process};
 use super::shard_choice::ShardChoice;
 use super::stripe::Stripe;
-use super::threads;
 use crate::backend::ShardedBackend;
 use crate::policy::Attempts;
 
@@ -100,7 +99,7 @@ impl Choice {
         let place = match self.subject.choice {
             ShardChoice::Adaptive if self.subject.one_writer => 0,
             ShardChoice::Adaptive => self.claim_rank(shards, attempts, now),
-            ShardChoice::Striped => threads::place_of_this_thread(self.process.offset, shards),
+            ShardChoice::Striped => process::place_of_this_thread(self.process.offset, shards),
             ShardChoice::Random => (attempts.retry().random() % u64::from(shards)) as u16,
         };
         self.shard = self.subject.stripe.shard(place);
@@ -115,7 +114,7 @@ impl Choice {
         } = self.subject;
         let contention = self.process.contention.get(key, now);
         let holder = in_transaction.then(|| Holder {
-            thread: threads::number(),
+            thread: process::number_of_this_thread(),
             clock: attempts.clock(),
         });
         let wish = Wish {
@@ -192,7 +191,7 @@ impl Choice {
     /// The attempt met a conflict; the next one on the key takes another shard.
     pub(crate) fn met_conflict(&mut self, attempts: &Attempts) {
         if self.subject.choice == ShardChoice::Striped {
-            threads::move_on(self.subject.shards, attempts.retry().random());
+            process::move_this_thread_on(self.subject.shards, attempts.retry().random());
         }
         let Some(claim) = self.claim.take() else {
             return;

@@ -5,9 +5,7 @@ mod claims;
 mod contention;
 mod process;
 mod shard_choice;
-mod stats;
 mod stripe;
-mod threads;
 
 /// The claims' locks. `tests/model` compiles the same claims over the model checker's locks.
 mod sync {
@@ -17,6 +15,5 @@ mod sync {
 pub(crate) use self::choice::{Choice, Subject, hash_of};
 pub(crate) use self::contention::CountKind;
 pub(crate) use self::process::Process;
-pub use self::shard_choice::ShardChoice;
-pub use self::stats::ShardChoiceStats;
+pub use self::shard_choice::{ShardChoice, ShardChoiceStats};
 pub use self::stripe::Stripe;

@@ -10,9 +10,8 @@ use crate::backend::{Dialect, ShardedBackend};
 use crate::model::{SHARD, ShardedColumn, ShardedTable, ShardsColumn};
 
 use super::names::Names;
-use super::query_ids::no_query_id;
-use super::sql::{Sql, bind, id, on, part, sql, walk};
-use super::text_guard::Prepare;
+use super::prepared::Prepare;
+use super::sql::{Sql, bind, id, no_query_id, on, part, sql, walk};
 
 /// Adds to one shard of each of several parents, each with its own amount. Hot parents have another shard than cold ones.
 ///
@@ -84,9 +83,8 @@ impl<C: ShardedColumn, P, V> CountEach<C, P, V> {
     }
 
     /// `"sharded_batch" ("id", "shard", "views") AS (VALUES ($1, $2, $3), …)`
-    pub(crate) fn values<'b, DB>(&'b self) -> impl Sql<'b, DB>
+    pub(crate) fn values<'b, DB: ShardedBackend>(&'b self) -> impl Sql<'b, DB>
     where
-        DB: ShardedBackend,
         V: QueryFragment<DB>,
     {
         let shards = self.shards.iter();
@@ -102,9 +100,8 @@ impl<C: ShardedColumn, P, V> CountEach<C, P, V> {
     }
 
     /// `UPDATE shards AS parent SET … WHERE …`; a condition may follow.
-    pub(crate) fn update<'b, DB>(&'b self) -> impl Sql<'b, DB>
+    pub(crate) fn update<'b, DB: ShardedBackend>(&'b self) -> impl Sql<'b, DB>
     where
-        DB: ShardedBackend,
         C::Table: QueryFragment<DB>,
         P: QueryFragment<DB>,
         V: QueryFragment<DB>,
@@ -117,9 +114,8 @@ impl<C: ShardedColumn, P, V> CountEach<C, P, V> {
 
     /// `SELECT COUNT(*) FROM shards AS parent, "sharded_batch" WHERE …`: how many shards are there.
     #[cfg(feature = "r2d2")]
-    pub(crate) fn are_there<'b, DB>(&'b self) -> impl Sql<'b, DB>
+    pub(crate) fn are_there<'b, DB: ShardedBackend>(&'b self) -> impl Sql<'b, DB>
     where
-        DB: ShardedBackend,
         C::Table: QueryFragment<DB>,
     {
         let table = Names::of::<C::Table>();
@@ -127,9 +123,8 @@ impl<C: ShardedColumn, P, V> CountEach<C, P, V> {
     }
 
     /// `field = (parent.field + …)`
-    pub(crate) fn change<'b, DB>(&'b self) -> impl Sql<'b, DB>
+    pub(crate) fn change<'b, DB: ShardedBackend>(&'b self) -> impl Sql<'b, DB>
     where
-        DB: ShardedBackend,
         C::Table: QueryFragment<DB>,
         P: QueryFragment<DB>,
     {
@@ -154,9 +149,8 @@ impl<C: ShardedColumn, P, V> CountEach<C, P, V> {
 
     /// `parent.key IN (?, …) AND parent.shard = ?`; for composite keys `OR`, since no index serves a list of them on every
     /// database.
-    pub(crate) fn filter<'b, DB>(&'b self) -> impl Sql<'b, DB>
+    pub(crate) fn filter<'b, DB: ShardedBackend>(&'b self) -> impl Sql<'b, DB>
     where
-        DB: ShardedBackend,
         C::Table: QueryFragment<DB>,
         P: QueryFragment<DB>,
         V: QueryFragment<DB>,
@@ -185,9 +179,11 @@ impl<C: ShardedColumn, P, V> CountEach<C, P, V> {
     /// ON CONFLICT ("id", "shard") DO UPDATE SET "views" = ("videos_shards"."views" + excluded."views")
     /// ```
     #[cfg(feature = "r2d2")]
-    pub(crate) fn upsert<'b, DB>(&'b self, condition: impl Sql<'b, DB>) -> impl Sql<'b, DB>
+    pub(crate) fn upsert<'b, DB: ShardedBackend>(
+        &'b self,
+        condition: impl Sql<'b, DB>,
+    ) -> impl Sql<'b, DB>
     where
-        DB: ShardedBackend,
         C::Table: QueryFragment<DB>,
     {
         let table = Names::<DB>::of::<C::Table>();

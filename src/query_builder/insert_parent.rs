@@ -1,31 +1,28 @@
 //! An `INSERT` of a parent that is counted at once.
 
-use diesel::backend::Backend;
 use diesel::prelude::*;
-use diesel::query_builder::{AstPass, QueryBuilder, QueryFragment};
+use diesel::query_builder::{QueryBuilder, QueryFragment};
 
-use super::query_ids::no_query_id;
+use super::sql::statements;
 use super::under_alias::{push_text, word, writes_text};
-use crate::backend::ShardedBackend;
 use crate::model::ShardsColumn;
 
-/// An insert whose row has 0 in each field that `changes` count, unless it has a value for the field: a column's default is
-/// often what the first count would make of 0, and would be counted twice.
-///
-/// ```sql
-/// INSERT INTO "downloads" ("version", "day", "number") VALUES ($1, $2, 0) ON CONFLICT DO NOTHING
-/// ```
-pub(crate) struct InsertParent<'a, DB: Backend> {
-    pub(crate) insert: &'a dyn QueryFragment<DB>,
-    pub(crate) changes: &'a dyn QueryFragment<DB>,
-    /// The table's sharded fields.
-    pub(crate) fields: &'a [ShardsColumn],
-    /// It does nothing where it violates a unique key.
-    pub(crate) unless_there: bool,
-}
-
-impl<DB: ShardedBackend> QueryFragment<DB> for InsertParent<'_, DB> {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+statements! {
+    /// An insert whose row has 0 in each field that `changes` count, unless it has a value for the field: a column's default is
+    /// often what the first count would make of 0, and would be counted twice.
+    ///
+    /// ```sql
+    /// INSERT INTO "downloads" ("version", "day", "number") VALUES ($1, $2, 0) ON CONFLICT DO NOTHING
+    /// ```
+    pub(crate) struct InsertParent<'a> {
+        pub(crate) insert: &'a dyn QueryFragment<DB>,
+        pub(crate) changes: &'a dyn QueryFragment<DB>,
+        /// The table's sharded fields.
+        pub(crate) fields: &'a [ShardsColumn],
+        /// It does nothing where it violates a unique key.
+        pub(crate) unless_there: bool,
+    };
+    |self, mut out| {
         if !writes_text(out.reborrow()) {
             return self.insert.walk_ast(out); // the zeros are no binds
         }
@@ -50,8 +47,6 @@ impl<DB: ShardedBackend> QueryFragment<DB> for InsertParent<'_, DB> {
         push_text(&insert, backend.dialect(), out)
     }
 }
-
-no_query_id!(['a, DB: Backend] InsertParent<'a, DB>);
 
 /// `insert` with 0 for a column that it does not name, or names with `DEFAULT`. `None` if it inserts what a query returns, which has all
 /// columns.
@@ -128,6 +123,7 @@ mod tests {
     use diesel::sqlite::Sqlite;
 
     use super::*;
+    use crate::backend::ShardedBackend;
     use crate::model::ShardedTable;
     use crate::test_schema::sql;
     use crate::test_schema::videos::{self as table, dsl::*};

@@ -1,10 +1,15 @@
-//! Filters that name parents by their keys.
+//! Filters that name parents by their keys, and queries of the parents that a filter matches.
 
+use std::marker::PhantomData;
+
+use diesel::expression::Expression;
 use diesel::prelude::*;
-use diesel::query_builder::{AstPass, QueryFragment, QueryId};
+use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 
+use super::names::Names;
+use super::sql::{Sql, no_query_id, part, query_ids, sql, walk};
 use crate::backend::ShardedBackend;
-use crate::query_builder::{Sql, no_query_id, part, sql, walk};
+use crate::model::ShardedTable;
 
 /// A `WHERE` clause that names parents by their keys.
 ///
@@ -54,5 +59,104 @@ where
 {
     fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         sql!(out; " WHERE ", walk(&self.0))
+    }
+}
+
+/// Reads the keys of the parents that `filter` matches, in the order in which their shards are then locked.
+///
+/// ```sql
+/// SELECT "videos"."id" FROM "videos" WHERE … ORDER BY "videos"."id"      -- MySQL, MariaDB: LIMIT 18446744073709551615
+/// ```
+pub(crate) struct PickKeys<'a, T, W> {
+    pub(crate) filter: &'a W,
+    pub(crate) table: PhantomData<T>,
+}
+
+impl<T, W, DB> QueryFragment<DB> for PickKeys<'_, T, W>
+where
+    DB: ShardedBackend,
+    T: ShardedTable + QueryFragment<DB>,
+    W: QueryFragment<DB>,
+{
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        Names::of::<T>().select_keys(self.filter).push(out)
+    }
+}
+
+impl<T: Table, W> Query for PickKeys<'_, T, W> {
+    type SqlType = <T::PrimaryKey as Expression>::SqlType;
+}
+
+query_ids!(PickKeys<'a, T, W>);
+
+/// Reads `selection` of the parents that `filter` matches.
+///
+/// ```sql
+/// SELECT … FROM "videos" WHERE …
+/// ```
+pub(crate) struct SelectParents<'a, T, W, S> {
+    pub(crate) selection: S,
+    pub(crate) filter: &'a W,
+    pub(crate) table: PhantomData<T>,
+}
+
+impl<T, W, S, DB> QueryFragment<DB> for SelectParents<'_, T, W, S>
+where
+    DB: ShardedBackend,
+    T: ShardedTable + QueryFragment<DB>,
+    W: QueryFragment<DB>,
+    S: QueryFragment<DB>,
+{
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        sql!(out; "SELECT ", walk(&self.selection), " FROM ", walk(T::TABLE), walk(self.filter))
+    }
+}
+
+impl<T, W, S: Expression> Query for SelectParents<'_, T, W, S> {
+    type SqlType = S::SqlType;
+}
+
+query_ids!(SelectParents<'a, T, W, S>);
+
+#[cfg(all(
+    test,
+    feature = "postgres_backend",
+    feature = "mysql_backend",
+    feature = "sqlite"
+))]
+mod tests {
+    use super::*;
+    use crate::test_schema::videos::dsl::id;
+    use crate::test_schema::{downloads, sql, videos as table};
+    use diesel::pg::Pg;
+    use diesel::query_builder::IntoUpdateTarget;
+
+    #[test]
+    fn pick_keys() {
+        let pick = PickKeys::<downloads::table, _> {
+            filter: &downloads::table
+                .filter(downloads::day.eq("x"))
+                .into_update_target()
+                .where_clause,
+            table: PhantomData,
+        };
+        assert_eq!(
+            sql!(Pg, pick),
+            r#"SELECT "downloads"."version", CAST("downloads"."day" AS TEXT) FROM "downloads" WHERE ("downloads"."day" = $1) ORDER BY "downloads"."version", "downloads"."day""#
+        );
+    }
+
+    #[test]
+    fn select_parents_by_several_keys() {
+        let keys = KeysAre(vec![id.eq(1), id.eq(2)]);
+        let select = SelectParents::<table::table, _, _> {
+            selection: &id,
+            filter: &keys,
+            table: PhantomData,
+        };
+        assert_eq!(
+            sql!(Pg, select),
+            r#"SELECT "videos"."id" FROM "videos" WHERE (("videos"."id" = $1) OR ("videos"."id" = $2))"#
+        );
     }
 }

@@ -105,7 +105,10 @@ impl<'b, DB: ShardedBackend> Names<'b, DB> {
     }
 
     /// `SELECT parent.key FROM parent WHERE … ORDER BY parent.key`; a lock may follow.
-    pub(crate) fn select_keys(self, filter: &'b impl QueryFragment<DB>) -> impl Sql<'b, DB> {
+    pub(crate) fn select_keys(
+        self,
+        filter: &'b (impl QueryFragment<DB> + ?Sized),
+    ) -> impl Sql<'b, DB> {
         sql! {
             "SELECT ", self.key_to_read(), " FROM ", walk(self.parent), walk(filter), " ORDER BY ", self.key(),
             on(Dialect::all_rows)

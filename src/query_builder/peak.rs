@@ -92,7 +92,7 @@ pub struct NoTable;
 
 /// A change of a `#[sharded(max)]` or `#[sharded(min)]` field; made by [`max`](PeakExpressionMethods::max) and
 /// [`min`](PeakExpressionMethods::min).
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, QueryId)]
 #[must_use = "a change does nothing until it is part of an update"]
 pub struct NewPeak<C, E> {
     value: E,
@@ -143,11 +143,6 @@ where
             table.column(C::NAME), " IS NULL OR ", table.column(C::NAME), comes_after, walk(&self.value),
             " THEN ", walk(&self.value), " ELSE ", table.column(C::NAME), " END")
     }
-}
-
-impl<C: QueryId, E: QueryId> QueryId for NewPeak<C, E> {
-    type QueryId = NewPeak<C::QueryId, E::QueryId>;
-    const HAS_STATIC_QUERY_ID: bool = C::HAS_STATIC_QUERY_ID && E::HAS_STATIC_QUERY_ID;
 }
 
 impl<'b, DB: ShardedBackend> Names<'b, DB> {

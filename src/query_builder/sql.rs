@@ -1,4 +1,4 @@
-//! SQL in code that reads like SQL.
+//! SQL in code that reads like SQL, and statements as types.
 //!
 //! ```text
 //! sql!(out; "UPDATE ", table.shards_as_parent(), " SET ", for field in (fields, ", ") { id(&field.name), " = 0" });
@@ -180,3 +180,67 @@ where
 {
     push
 }
+
+/// Implements `QueryId` for a statement whose text depends on nothing but its types and the dialect, so that Diesel can keep it
+/// prepared.
+macro_rules! query_ids {
+    ($statement:ident<$lifetime:lifetime, $($part:ident),+>) => {
+        impl<$lifetime, $($part: QueryId),+> QueryId for $statement<$lifetime, $($part),+> {
+            type QueryId = $statement<'static, $($part::QueryId),+>;
+            const HAS_STATIC_QUERY_ID: bool = $($part::HAS_STATIC_QUERY_ID)&&+;
+        }
+    };
+}
+
+/// Implements `QueryId` for statements whose text differs between values of one type, as by their number of rows or keys: no id stands
+/// for one text. Generics stand in brackets before the type.
+macro_rules! no_query_id {
+    ($([$($generics:tt)*] $statement:ty),+ $(,)?) => {$(
+        impl<$($generics)*> ::diesel::query_builder::QueryId for $statement {
+            type QueryId = ();
+            const HAS_STATIC_QUERY_ID: bool = false;
+        }
+    )+};
+}
+
+/// Declares statements whose parts are known by `dyn`, and so are compiled once for each backend: a struct with the parameter `DB`, and what
+/// writes its SQL. Diesel knows them [by their text](no_query_id), unless they are [`Identified`](crate::query_builder::Identified).
+///
+/// `: Query<Integer>` behind the struct is for a query of rows of this SQL type, `: Prepare` for a statement that ends in a condition, and
+/// so can take a guard.
+macro_rules! statements {
+    ($(
+        $(#[$attribute:meta])*
+        $visibility:vis struct $name:ident<$lifetime:lifetime $(, $part:ident $(: $bound:path)?)*> $fields:tt
+        $(: $kind:ident $(<$sql_type:ty>)?)?;
+        |$self:ident, $out:pat_param| $write:block
+    )+) => {$(
+        statements!(@struct $fields [
+            $(#[$attribute])*
+            $visibility struct $name<$lifetime, $($part,)* DB: ::diesel::backend::Backend>
+        ]);
+        impl<$($part $(: $bound)?,)* DB> ::diesel::query_builder::QueryFragment<DB> for $name<'_, $($part,)* DB>
+        where
+            DB: $crate::backend::ShardedBackend,
+        {
+            fn walk_ast<'b>(
+                &'b $self,
+                $out: ::diesel::query_builder::AstPass<'_, 'b, DB>,
+            ) -> ::diesel::QueryResult<()> $write
+        }
+        $crate::query_builder::no_query_id!([$($part,)* DB: ::diesel::backend::Backend] $name<'_, $($part,)* DB>);
+        statements!(@kind $name [$($part)*] $($kind $($sql_type)?)?);
+    )+};
+    (@struct { $($field:tt)* } [$($head:tt)*]) => { $($head)* { $($field)* } };
+    (@struct ($($field:tt)*) [$($head:tt)*]) => { $($head)* ($($field)*); };
+    (@kind $name:ident [$($part:ident)*] Query $sql_type:ty) => {
+        impl<$($part,)* DB: ::diesel::backend::Backend> ::diesel::query_builder::Query for $name<'_, $($part,)* DB> {
+            type SqlType = $sql_type;
+        }
+    };
+    (@kind $name:ident [$($part:ident)*]) => {};
+    (@kind $name:ident [] Prepare) => {
+        impl<DB: $crate::backend::ShardedBackend> $crate::query_builder::Prepare<DB> for $name<'_, DB> {}
+    };
+}
+pub(crate) use {no_query_id, query_ids, statements};

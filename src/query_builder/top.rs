@@ -9,7 +9,7 @@ use diesel::sql_types::BigInt;
 
 use crate::backend::{Dialect, ShardedBackend, SumsForm};
 use crate::model::ShardedColumn;
-use crate::query_builder::picked::picked_key;
+use crate::query_builder::count::picked_key;
 use crate::query_builder::{Names, Sql, bind, id, on, part, sql, walk};
 
 /// Reads `selection` of the rows with the greatest totals of the field `C`; see [`top`](crate::top()) for the SQL.

@@ -163,14 +163,12 @@ fn pieces<'t>(text: &'t str, table: &str, dialect: Dialect) -> Vec<Piece<'t>> {
 
 /// The length of the place of a bind, if the text begins with one: `$1`, `?`.
 fn place_of_bind(text: &str, dialect: Dialect) -> Option<usize> {
-    match dialect {
-        Dialect::Postgres => {
-            let number = text.strip_prefix('$')?;
-            let digits = number.bytes().take_while(u8::is_ascii_digit).count();
-            (digits > 0).then_some(digits + 1)
-        }
-        Dialect::Mysql | Dialect::Sqlite => text.starts_with('?').then_some(1),
+    if !dialect.numbers_binds() {
+        return text.starts_with('?').then_some(1);
     }
+    let number = text.strip_prefix('$')?;
+    let digits = number.bytes().take_while(u8::is_ascii_digit).count();
+    (digits > 0).then_some(digits + 1)
 }
 
 /// The length of what is copied whole: a text or name between quotes, or one character.

@@ -1,5 +1,6 @@
-//! Folds as they are asked for.
+//! Folds as they are asked for, and their results.
 
+use std::fmt;
 use std::marker::PhantomData;
 use std::ops::ControlFlow;
 
@@ -10,12 +11,11 @@ use diesel::query_builder::{IntoUpdateTarget, QueryFragment, QueryId};
 
 use crate::backend::BackendOf;
 use crate::connection::{Blocking, Link, now};
-use crate::engine::{KEYS_IN_A_STATEMENT, KeyedTable};
-use crate::model::ShardedTable;
+use crate::engine::{KEYS_IN_A_STATEMENT, KeyedTable, Moved, zeros};
+use crate::model::{Amount, ShardedColumn, ShardedTable, ShardsColumn};
 use crate::operation::update::UpdateSource;
 use crate::policy::RetryPolicy;
-
-use super::folded::Folded;
+use crate::unfit::Unfit;
 
 /// Begins a fold: the values of shards move into the base, so that the plain column, its index and readers who know nothing of
 /// shards are nearly fresh. No reader ever sees a total change.
@@ -261,19 +261,13 @@ impl<Q: IntoUpdateTarget<Table: ShardedTable>> Fold<Q> {
 /// Folds that are awaited.
 #[cfg(feature = "async")]
 pub mod asynchronous {
-    use std::ops::ControlFlow;
-
-    use diesel::expression::Expression;
-    use diesel::query_builder::{IntoUpdateTarget, QueryFragment, QueryId};
-    use diesel::result::QueryResult;
     use diesel_async::AsyncConnection;
 
-    use super::{Fold, Folded};
-    use crate::backend::BackendOf;
-    use crate::connection::{Async, BoxFuture, Link};
-    use crate::engine::KeyedTable;
-    use crate::model::ShardedTable;
-    use crate::operation::update::UpdateSource;
+    use super::{
+        BackendOf, ControlFlow, Expression, Fold, Folded, IntoUpdateTarget, KeyedTable, Link,
+        QueryFragment, QueryId, QueryResult, ShardedTable, UpdateSource,
+    };
+    use crate::connection::{Async, BoxFuture};
 
     /// Begins a fold on a connection of `diesel_async`; see [`fold`](crate::fold()).
     pub fn fold<Source, Kind>(source: Source) -> Fold<Source::Query, Async>
@@ -325,5 +319,78 @@ pub mod asynchronous {
         {
             Box::pin(async move { self.folded(&mut Link::awaited(conn), &mut progress).await })
         }
+    }
+}
+
+/// The result of a fold of `T`: counts, amounts, and the parents that it left, by their keys.
+#[non_exhaustive]
+pub struct Folded<T, K = <T as ShardedTable>::Key> {
+    /// How many parents had something to move.
+    pub parents: u64,
+    /// How many empty shards were removed.
+    pub shards_removed: u64,
+    /// The key of the last parent that was examined, for [`after`](crate::operation::Fold::after).
+    pub last: Option<K>,
+    /// Whether the fold reached the end of the rows.
+    pub finished: bool,
+    /// The keys of parents whose bases do not accept the values of their shards, and why: a total out of the column's range, a
+    /// scale that is too small, an update that row security or a trigger suppresses. Their totals are as they were.
+    pub unfit: Vec<(K, Unfit)>,
+    /// The keys of parents with shards that others had locked all the time. Fold these parents again later.
+    pub busy: Vec<K>,
+    /// How many parents were examined.
+    pub(in crate::operation) looked_at: u64,
+    /// For each of the fields.
+    pub(in crate::operation) moved: Vec<Amount>,
+    table: PhantomData<fn() -> T>,
+}
+
+impl<T, K> Folded<T, K> {
+    pub(in crate::operation) fn nothing(fields: &[ShardsColumn], last: Option<K>) -> Self {
+        Folded {
+            parents: 0,
+            shards_removed: 0,
+            last,
+            finished: false,
+            unfit: vec![],
+            busy: vec![],
+            looked_at: 0,
+            moved: zeros(fields),
+            table: PhantomData,
+        }
+    }
+
+    pub(super) fn add(&mut self, moved: &Moved, removed: usize) {
+        self.parents += moved.parents as u64;
+        self.shards_removed += removed as u64;
+        for (sum, moved) in self.moved.iter_mut().zip(&moved.sums) {
+            *sum += moved;
+        }
+    }
+}
+
+impl<T: ShardedTable> Folded<T> {
+    /// How much was moved from the shards of a field to its base, over all parents.
+    pub fn moved<C: ShardedColumn<Table = T>>(&self, _field: C) -> Amount {
+        let fields = T::FIELDS.iter().zip(&self.moved);
+        fields
+            .filter(|(field, _)| field.name == C::NAME)
+            .map(|(_, amount)| amount.clone())
+            .next()
+            .unwrap_or(Amount::Integer(0)) // every sharded column is a field
+    }
+}
+
+impl<T, K: fmt::Debug> fmt::Debug for Folded<T, K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Folded")
+            .field("parents", &self.parents)
+            .field("shards_removed", &self.shards_removed)
+            .field("last", &self.last)
+            .field("finished", &self.finished)
+            .field("unfit", &self.unfit)
+            .field("busy", &self.busy)
+            .field("moved", &self.moved)
+            .finish()
     }
 }

@@ -1,15 +1,301 @@
-//! Folds that run by themselves, as applications hold them.
+//! Folds that run by themselves, at an interval.
 
-use std::fmt;
-use std::sync::Arc;
-use std::time::Duration;
+use std::any::Any;
+use std::error::Error as StdError;
+use std::ops::ControlFlow;
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::RecvTimeoutError;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use std::{fmt, io};
 
+use diesel::connection::LoadConnection;
+use diesel::expression::Expression;
+use diesel::query_builder::{IntoUpdateTarget, QueryFragment, QueryId};
+
+use super::builder::{Fold, Folded};
+use crate::backend::{BackendOf, ShardedBackend};
 use crate::background::Background;
-use crate::per_process::MadeIn;
-
-use super::passes::{FolderState, FolderStats};
-#[cfg(doc)]
+use crate::connection::{Blocking, Link, now};
+use crate::engine::{KeyedTable, Parents};
 use crate::error::Error;
+use crate::model::ShardedTable;
+use crate::observe;
+use crate::per_process::{MadeIn, random_bits};
+
+/// The shortest interval.
+const SHORTEST: Duration = Duration::from_millis(10);
+
+/// The longest interval: some years, and still a time that a clock can hold.
+const LONGEST: Duration = Duration::from_secs(100_000_000);
+
+/// Sets up a [`Folder`]; made by [`Fold::every`].
+///
+/// | setting | default | meaning |
+/// |---|---|---|
+/// | [`jitter`](Self::jitter) | 0.1 | the part of the interval by which each pause is at most shorter or longer |
+/// | [`on_error`](Self::on_error) | none | called with each error |
+///
+/// The settings of the [`Fold`] hold for each pass.
+#[must_use = "nothing is folded until it is started"]
+pub struct FolderBuilder<Q: IntoUpdateTarget<Table: ShardedTable>, Run = Blocking> {
+    fold: Fold<Q, Run>,
+    interval: Duration,
+    jitter: f64,
+    on_error: Option<OnError>,
+}
+
+impl<Q: IntoUpdateTarget<Table: ShardedTable>, Run> Fold<Q, Run> {
+    /// Folds at this interval, by itself, until the [`Folder`] is dropped.
+    ///
+    /// ```
+    /// # mod schema { diesel::table! { videos (id) { id -> BigInt, views -> BigInt, } } }
+    /// # use schema::videos::{self, dsl::{videos as all, views}};
+    /// # use diesel::prelude::*;
+    /// # #[derive(diesel_sharded::ShardedField)]
+    /// # #[diesel(table_name = videos)]
+    /// # struct Video { id: i64, #[sharded] views: i64 }
+    /// # fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    /// # let file = std::env::temp_dir().join(format!("sharded_folder_{}.db", std::process::id()));
+    /// # let url = file.display().to_string();
+    /// # let conn = &mut SqliteConnection::establish(&url)?;
+    /// # diesel::sql_query("CREATE TABLE videos (id INTEGER PRIMARY KEY, views BIGINT NOT NULL)").execute(conn)?;
+    /// # diesel::insert_into(all).values((videos::id.eq(7), views.eq(100))).execute(conn)?;
+    /// # diesel_sharded::ShardsTable::of(videos::table).create(conn)?;
+    /// use std::time::Duration;
+    /// use diesel_sharded::{fold, update};
+    ///
+    /// // Once, when the process starts. With a pool of r2d2 it is `.start(move || pool.get())`.
+    /// let folder = fold(all)
+    ///     .at_most_per_second(5_000)
+    ///     .every(Duration::from_millis(50))
+    ///     .on_error(|error| eprintln!("{error}"))
+    ///     .start(move || SqliteConnection::establish(&url))?;
+    ///
+    /// update(all.find(7)).set(views.eq(views + 5)).execute(conn)?;
+    /// while folder.stats().parents == 0 {
+    ///     std::thread::sleep(Duration::from_millis(10));
+    /// }
+    /// assert_eq!(all.find(7).select(views).first::<i64>(conn)?, 105);
+    /// # drop(folder);
+    /// # std::fs::remove_file(file)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// A pass folds the rows that were counted on since the last one. For a whole table it reads only the shards table, so its
+    /// cost depends on the rows that were counted on, not on those that exist. This requires that cold rows lose their shards: by
+    /// default, a folder removes all shards of a row of which [fewer than 2](Self::cold_below) had something to move.
+    ///
+    /// The pause between two passes is the interval, up to 10 % shorter or longer so that processes do not fold in step. The
+    /// first pass begins at a random moment of the interval. Any number of processes may have a folder of the same table. The
+    /// lock on a row admits one folder at a time, and the next one finds nothing left to fold.
+    ///
+    /// No error stops a folder. Each is reported to [`on_error`](FolderBuilder::on_error), and the pauses double while passes
+    /// fail, up to a minute.
+    pub fn every(self, interval: Duration) -> FolderBuilder<Q, Run> {
+        FolderBuilder {
+            fold: self,
+            interval: interval.clamp(SHORTEST, LONGEST),
+            jitter: 0.1,
+            on_error: None,
+        }
+    }
+}
+
+impl<Q: IntoUpdateTarget<Table: ShardedTable>, Run> FolderBuilder<Q, Run> {
+    /// Makes each pause shorter or longer at random, by up to this part of it, from 0 to 1.
+    pub fn jitter(mut self, part: f64) -> Self {
+        self.jitter = match part.is_nan() {
+            true => 0.0,
+            false => part.clamp(0.0, 1.0),
+        };
+        self
+    }
+
+    /// Calls `on_error` with each error: of the connection, of the database, and [`Unfit`](crate::Error::Unfit) once a pass for
+    /// each row whose base does not accept the values of its shards. Downcast the error to [`Error`](crate::Error) to tell these
+    /// apart. The folder continues.
+    pub fn on_error(
+        mut self,
+        on_error: impl Fn(&(dyn StdError + Send + Sync + 'static)) + Send + Sync + 'static,
+    ) -> Self {
+        self.on_error = Some(Box::new(on_error));
+        self
+    }
+
+    /// The fold of each pass, and the series.
+    fn passes(self) -> (Fold<Q, Run>, Passes) {
+        let Fold { cold_below, .. } = self.fold;
+        let fold = Fold {
+            cold_below: cold_below.or(Some(COLD_BELOW)),
+            ..self.fold
+        };
+        let passes = Passes {
+            state: Arc::new(FolderState::default()),
+            table: <Q::Table as ShardedTable>::SHARDS_TABLE.as_str(),
+            schedule: Schedule {
+                interval: self.interval,
+                jitter: self.jitter,
+                failures: 0,
+            },
+            on_error: self.on_error,
+        };
+        (fold, passes)
+    }
+}
+
+/// See [`Fold::cold_below`].
+const COLD_BELOW: u16 = 2;
+
+impl<Q: IntoUpdateTarget<Table: ShardedTable>> FolderBuilder<Q> {
+    /// Starts it, in a thread of its own, on a connection that `connect` makes or takes from a pool for each pass.
+    ///
+    /// # Errors
+    /// If the thread cannot be started.
+    pub fn start<Conn, E, DB, T, W>(
+        self,
+        mut connect: impl FnMut() -> Result<Conn, E> + Send + 'static,
+    ) -> io::Result<Folder>
+    where
+        Q: IntoUpdateTarget<Table = T, WhereClause = W> + Clone + Send + 'static,
+        T: KeyedTable<DB>,
+        T::PrimaryKey: Expression,
+        W: QueryFragment<DB> + QueryId,
+        Conn: LoadConnection<Backend = DB>,
+        DB: BackendOf<Conn>,
+        E: Into<Box<dyn StdError + Send + Sync>>,
+    {
+        let (fold, mut passes) = self.passes();
+        let state = Arc::clone(&passes.state);
+        let stopping = Arc::clone(&state);
+        let mut pass = move || -> Result<PassOutcome, PassError> {
+            let mut conn = connect().map_err(Into::into)?;
+            let mut progress = |_: &_| match stopping.is_stopping() {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            };
+            let link = &mut Link::blocking(&mut conn);
+            let folded = now(fold.again().folded(link, &mut progress)).map_err(Error::from)?;
+            Ok(PassOutcome::of(*T::TABLE, folded))
+        };
+        let thread = Background::spawn("diesel_sharded folder", move |stopped| {
+            let mut pause = passes.first();
+            while stopped.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
+                let began = Instant::now();
+                let outcome = panic::catch_unwind(AssertUnwindSafe(&mut pass));
+                pause = passes.ended(began, outcome);
+            }
+        })?;
+        Ok(Folder::of(state, Worker::Thread(thread)))
+    }
+}
+
+impl<Q, Run> fmt::Debug for FolderBuilder<Q, Run>
+where
+    Q: IntoUpdateTarget<Table: ShardedTable>,
+{
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FolderBuilder")
+            .field("interval", &self.interval)
+            .field("jitter", &self.jitter)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Folders in tasks.
+#[cfg(feature = "async")]
+mod asynchronous {
+    use std::future::{Future, poll_fn};
+    use std::task::Poll;
+
+    use diesel_async::AsyncConnection;
+    use tokio::runtime::Handle;
+
+    use super::{
+        Arc, AssertUnwindSafe, BackendOf, ControlFlow, Error, Expression, Fold, Folder,
+        FolderBuilder, Instant, IntoUpdateTarget, KeyedTable, PassError, PassOutcome,
+        QueryFragment, QueryId, ShardedTable, StdError, Worker, io, panic,
+    };
+    use crate::connection::pause::pause;
+    use crate::connection::{Async, BoxFuture};
+
+    impl<Q, T, W> FolderBuilder<Q, Async>
+    where
+        Q: IntoUpdateTarget<Table = T, WhereClause = W> + Clone + Send + Sync + 'static,
+        T: ShardedTable,
+    {
+        /// Starts it, in a task of the tokio runtime that this is called on, on a connection that `connect` makes or takes from a
+        /// pool for each pass.
+        ///
+        /// # Errors
+        /// Outside a tokio runtime.
+        pub fn start<Conn, E, DB, F>(
+            self,
+            mut connect: impl FnMut() -> F + Send + 'static,
+        ) -> io::Result<Folder>
+        where
+            T: KeyedTable<DB>,
+            T::PrimaryKey: Expression,
+            W: QueryFragment<DB> + QueryId + Send + Sync + 'static,
+            Conn: AsyncConnection<Backend = DB> + Send + 'static,
+            DB: BackendOf<Conn>,
+            E: Into<Box<dyn StdError + Send + Sync>> + Send + 'static,
+            F: Future<Output = Result<Conn, E>> + Send + 'static,
+        {
+            let runtime = Handle::try_current().map_err(io::Error::other)?;
+            let (fold, mut passes) = self.passes();
+            let state = Arc::clone(&passes.state);
+            let task = runtime.spawn(async move {
+                let mut wait = passes.first();
+                loop {
+                    pause(wait).await;
+                    let began = Instant::now();
+                    let outcome = match panic::catch_unwind(AssertUnwindSafe(&mut connect)) {
+                        Ok(connecting) => caught(pass(connecting, fold.again())).await,
+                        Err(panic) => Err(panic),
+                    };
+                    wait = passes.ended(began, outcome);
+                }
+            });
+            Ok(Folder::of(state, Worker::Task(task.abort_handle())))
+        }
+    }
+
+    fn pass<Q, T, W, Conn, E, DB>(
+        connecting: impl Future<Output = Result<Conn, E>> + Send + 'static,
+        fold: Fold<Q, Async>,
+    ) -> BoxFuture<'static, Result<PassOutcome, PassError>>
+    where
+        Q: IntoUpdateTarget<Table = T, WhereClause = W> + Send + 'static,
+        T: KeyedTable<DB>,
+        T::PrimaryKey: Expression,
+        W: QueryFragment<DB> + QueryId + Send + Sync + 'static,
+        Conn: AsyncConnection<Backend = DB> + Send + 'static,
+        DB: BackendOf<Conn>,
+        E: Into<Box<dyn StdError + Send + Sync>> + Send + 'static,
+    {
+        Box::pin(async move {
+            let mut conn = connecting.await.map_err(Into::into)?;
+            let folding = fold.run_with(&mut conn, |_| ControlFlow::Continue(()));
+            let folded = folding.await.map_err(Error::from)?;
+            Ok(PassOutcome::of(*T::TABLE, folded))
+        })
+    }
+
+    /// Awaits the future, or catches its panic.
+    async fn caught<T>(mut future: BoxFuture<'static, T>) -> std::thread::Result<T> {
+        poll_fn(|context| {
+            let polled = panic::catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(context)));
+            match polled {
+                Ok(polled) => polled.map(Ok),
+                Err(panic) => Poll::Ready(Err(panic)),
+            }
+        })
+        .await
+    }
+}
 
 /// How long dropping the folder waits for a pass that is under way.
 const LAST_BATCH: Duration = Duration::from_secs(5);
@@ -26,14 +312,14 @@ pub struct Folder {
 }
 
 /// Where the passes run.
-pub(super) enum Worker {
+enum Worker {
     Thread(Background),
     #[cfg(feature = "async")]
     Task(tokio::task::AbortHandle),
 }
 
 impl Folder {
-    pub(super) fn of(state: Arc<FolderState>, worker: Worker) -> Self {
+    fn of(state: Arc<FolderState>, worker: Worker) -> Self {
         Folder {
             made_in: MadeIn::this_process(),
             state,
@@ -73,5 +359,218 @@ impl fmt::Debug for Folder {
         f.debug_struct("Folder")
             .field("stats", &self.stats())
             .finish_non_exhaustive()
+    }
+}
+
+/// An error of a pass, as it is reported.
+type PassError = Box<dyn StdError + Send + Sync>;
+
+/// Receives the errors of passes.
+type OnError = Box<dyn Fn(&(dyn StdError + Send + Sync + 'static)) + Send + Sync>;
+
+/// The work of a [`Folder`] since it was started.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct FolderStats {
+    /// Passes that have ended.
+    pub passes: u64,
+    /// Passes that ended in an error.
+    pub failed_passes: u64,
+    /// Rows that had something to move, each once a pass.
+    pub parents: u64,
+    /// Empty shards that were removed.
+    pub shards_removed: u64,
+    /// Rows that were left for the next pass, because others had locked their shards.
+    pub busy: u64,
+    /// Rows whose base does not accept the values of their shards, each once a pass.
+    pub unfit: u64,
+    /// The time that the last pass took.
+    pub last_pass: Duration,
+    /// The time that the longest pass took.
+    pub longest_pass: Duration,
+    /// The last error that was reported.
+    pub last_error: Option<String>,
+}
+
+/// The amounts that a pass moved and left, without the type of its keys.
+struct PassOutcome {
+    parents: u64,
+    shards_removed: u64,
+    busy: u64,
+    unfit: Vec<PassError>,
+}
+
+impl PassOutcome {
+    fn of<P, DB, T>(of: P, folded: Folded<T, P::Key>) -> Self
+    where
+        P: Parents<DB>,
+        DB: ShardedBackend,
+    {
+        let unfit = folded.unfit.into_iter();
+        PassOutcome {
+            parents: folded.parents,
+            shards_removed: folded.shards_removed,
+            busy: folded.busy.len() as u64,
+            unfit: unfit
+                .map(|(key, reason)| of.unfit(&key, reason).into())
+                .collect(),
+        }
+    }
+}
+
+/// The state that a folder and its passes share.
+#[derive(Debug, Default)]
+struct FolderState {
+    stopping: AtomicBool,
+    stats: Mutex<FolderStats>,
+}
+
+impl FolderState {
+    fn stats(&self) -> MutexGuard<'_, FolderStats> {
+        self.stats.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The pass that is under way ends after its batch.
+    fn stop(&self) {
+        self.stopping.store(true, Ordering::Relaxed);
+    }
+
+    fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Relaxed)
+    }
+}
+
+/// The series of passes: it decides when the next begins, and keeps the numbers.
+struct Passes {
+    state: Arc<FolderState>,
+    table: &'static str,
+    schedule: Schedule,
+    on_error: Option<OnError>,
+}
+
+impl Passes {
+    /// The pause before the first pass.
+    fn first(&self) -> Duration {
+        self.schedule.first(random_part())
+    }
+
+    /// A pass that began then has ended. The pause before the next one.
+    fn ended(
+        &mut self,
+        began: Instant,
+        outcome: Result<Result<PassOutcome, PassError>, Box<dyn Any + Send>>,
+    ) -> Duration {
+        let took = began.elapsed();
+        let outcome = outcome.unwrap_or_else(|_| Err("the pass panicked".into()));
+        observe::folder_passed(self.table, took, outcome.is_ok());
+        {
+            let mut stats = self.state.stats();
+            stats.passes += 1;
+            stats.last_pass = took;
+            stats.longest_pass = stats.longest_pass.max(took);
+            match &outcome {
+                Ok(outcome) => {
+                    stats.parents += outcome.parents;
+                    stats.shards_removed += outcome.shards_removed;
+                    stats.busy += outcome.busy;
+                    stats.unfit += outcome.unfit.len() as u64;
+                }
+                Err(_) => stats.failed_passes += 1,
+            }
+        }
+        match outcome {
+            Ok(outcome) => {
+                self.schedule.failures = 0;
+                for error in &outcome.unfit {
+                    self.report(error);
+                }
+            }
+            Err(error) => {
+                self.schedule.failures = self.schedule.failures.saturating_add(1);
+                self.report(&error);
+            }
+        }
+        self.schedule.next(random_part())
+    }
+
+    fn report(&self, error: &PassError) {
+        self.state.stats().last_error = Some(error.to_string());
+        if let Some(on_error) = &self.on_error {
+            // A panic there is no reason to fold no more.
+            let _ = panic::catch_unwind(AssertUnwindSafe(|| on_error(&**error)));
+        }
+    }
+}
+
+/// From 0 to 1.
+fn random_part() -> f64 {
+    random_bits() as f64 / u64::MAX as f64
+}
+
+/// The longest pause between failing passes, unless the interval is longer.
+const LONGEST_AFTER_FAILURES: Duration = Duration::from_secs(60);
+
+/// When the next pass of a folder begins.
+#[derive(Debug, Clone)]
+struct Schedule {
+    interval: Duration,
+    /// The part of each pause by which it is drawn shorter or longer.
+    jitter: f64,
+    /// How many passes in a row have failed.
+    failures: u32,
+}
+
+impl Schedule {
+    /// The pause before the first pass, anywhere in an interval: processes that start together do not fold together.
+    fn first(&self, random: f64) -> Duration {
+        self.interval.mul_f64(random)
+    }
+
+    /// The pause before the next pass, which doubles with each failure in a row. `random` is from 0 to 1.
+    fn next(&self, random: f64) -> Duration {
+        let longest = self.interval.max(LONGEST_AFTER_FAILURES);
+        let doubled = 2_u32.saturating_pow(self.failures);
+        let pause = self.interval.saturating_mul(doubled).min(longest);
+        pause.mul_f64(1.0 + self.jitter * (2.0 * random - 1.0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seconds(interval: u64, failures: u32, random: f64) -> f64 {
+        let schedule = Schedule {
+            interval: Duration::from_secs(interval),
+            jitter: 0.1,
+            failures,
+        };
+        schedule.next(random).as_secs_f64()
+    }
+
+    #[test]
+    fn pauses_differ_by_the_jitter_and_double_with_failures() {
+        assert_eq!(
+            [0.0, 0.5, 1.0].map(|r| seconds(10, 0, r)),
+            [9.0, 10.0, 11.0]
+        );
+        assert_eq!(
+            [1, 2, 3].map(|failures| seconds(10, failures, 0.5)),
+            [20.0, 40.0, 60.0]
+        );
+        assert_eq!(
+            [0, 100].map(|failures| seconds(300, failures, 0.5)),
+            [300.0, 300.0]
+        );
+    }
+
+    #[test]
+    fn the_first_pass_begins_anywhere_in_the_interval() {
+        let schedule = Schedule {
+            interval: Duration::from_secs(10),
+            jitter: 0.1,
+            failures: 0,
+        };
+        assert_eq!(schedule.first(0.25), Duration::from_millis(2_500));
     }
 }

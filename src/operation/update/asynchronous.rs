@@ -8,11 +8,10 @@ use diesel::query_builder::{AsChangeset, IntoUpdateTarget, QueryFragment, QueryI
 use diesel::result::Error as DieselError;
 use diesel_async::AsyncConnection;
 
-use super::insert::{InsertRow, NoInsert};
 use super::ready::count;
 use super::returning::{NoReturning, ReadAs, Returning};
 use super::source::UpdateSource;
-use super::statement::{SetNotCalled, UpdateStatement, Values};
+use super::statement::{InsertRow, NoInsert, SetNotCalled, UpdateStatement, Values};
 use crate::backend::BackendOf;
 use crate::connection::{Async, BoxFuture, Link};
 use crate::engine::{KeyedTable, SendStep};

@@ -8,10 +8,9 @@ use diesel::prelude::*;
 use diesel::query_builder::{AsChangeset, IntoUpdateTarget, QueryFragment, QueryId};
 use diesel::query_dsl::methods::{ExecuteDsl, LoadQuery};
 
-use super::insert::InsertRow;
 use super::ready::count;
 use super::returning::{ReadAs, Returning};
-use super::statement::{UpdateStatement, Values};
+use super::statement::{InsertRow, UpdateStatement, Values};
 use crate::backend::BackendOf;
 use crate::connection::{Blocking, Link, now};
 use crate::engine::{KeyedTable, SendStep};

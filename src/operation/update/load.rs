@@ -7,13 +7,11 @@ use diesel::expression::QueryMetadata;
 use diesel::prelude::*;
 use diesel::query_builder::{AsChangeset, QueryFragment, QueryId};
 
-use super::changes::send;
-use super::ready::Ready;
+use super::ready::{Ready, send};
 use super::returning::{ReadAs, Returning};
 use crate::backend::ShardedBackend;
 use crate::connection::{Link, LoadInto};
-use crate::engine;
-use crate::engine::{KeyedTable, Plan, SendStep, Sender, Statement, explain, in_chunks};
+use crate::engine::{self, KeyedTable, Plan, SendStep, Sender, Statement, explain, in_chunks};
 use crate::model::ShardedTable;
 use crate::query_builder::{
     CountAllAndLoad, CountAllAndLoadId, Identified, KeyIs, KeysAre, PickKeys, SelectParents,
@@ -146,13 +144,12 @@ where
                 self.rows = M::load_into(link.conn, query).await?;
                 Ok(self.rows.len())
             }
-            Statement::Load if self.by_key => {
-                let query = select::<T, _, _>(&*self.selection, &self.ready.filter);
-                self.rows = M::load_into(link.conn, query).await?;
-                Ok(self.rows.len())
-            }
             Statement::Load => {
                 match &self.picked {
+                    _ if self.by_key => {
+                        let query = select::<T, _, _>(&*self.selection, &self.ready.filter);
+                        self.rows = M::load_into(link.conn, query).await?;
+                    }
                     Picked::One(key) => {
                         let query = select::<T, _, _>(&*self.selection, key);
                         self.rows = M::load_into(link.conn, query).await?;

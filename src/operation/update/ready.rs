@@ -7,11 +7,8 @@ use diesel::prelude::*;
 use diesel::query_builder::{AsChangeset, IntoUpdateTarget, QueryFragment, QueryId};
 use diesel::result::{EmptyChangeset, Error as DieselError};
 
-use super::changes::send;
-use super::insert::InsertRow;
 use super::returning::Returning;
-use super::settings::Settings;
-use super::statement::{UpdateStatement, Values};
+use super::statement::{InsertRow, Settings, UpdateStatement, Values};
 use crate::backend::{Dialect, ShardedBackend};
 use crate::connection::{Io, Link, in_transaction};
 use crate::engine::{Plan, SendStep, Statement, Steps, explain_of};
@@ -20,8 +17,9 @@ use crate::operation::shard_counts;
 use crate::placement::ShardChoice;
 use crate::policy::RetryPolicy;
 use crate::query_builder::{
-    CountBeforeLoad, CountBeforeLoadId, CountByKey, CountOne, FirstCount, FirstCountId, Identified,
-    KeyIs, Names, Parts,
+    CountAll, CountBeforeLoad, CountBeforeLoadId, CountByKey, CountOne, CountPicked, CreateShards,
+    FindMissing, FindParent, FirstCount, FirstCountId, Identified, InsertParent, KeyIs, Names,
+    Parts, ProbeShard,
 };
 use crate::{engine, observe, placement};
 
@@ -276,5 +274,59 @@ where
                 send(link, statement, parts, insert)
             }
         }
+    }
+}
+
+/// Sends a statement about the parents that the filter of `parts` matches. `Probe`, `FindMissing` and `CountByKey` take only one by key.
+///
+/// It is compiled once for each connection, and Diesel knows such a statement by its text. The one that an update sends again and
+/// again is [known by its types](crate::query_builder::Identified).
+pub(super) fn send<'c, DB, M, Conn>(
+    link: &'c mut Link<'_, M, Conn>,
+    statement: Statement,
+    parts: Parts<'c, DB>,
+    insert: Option<&'c dyn QueryFragment<DB>>,
+) -> M::Future<'c, QueryResult<usize>>
+where
+    M: Io<Conn, Backend = DB>,
+    DB: ShardedBackend,
+{
+    let Parts {
+        names,
+        changes,
+        filter,
+        shard,
+    } = parts;
+    match (statement, insert) {
+        (Statement::Probe, _) => link.execute(ProbeShard(parts)),
+        (Statement::FindMissing, _) => link.execute_query(FindMissing(parts)),
+        (Statement::FindParent, _) => link.execute_query(FindParent { names, filter }),
+        (Statement::Create, _) => link.execute_prepared(CreateShards {
+            names,
+            filter,
+            shard,
+        }),
+        (Statement::CountByKey, _) => link.execute_prepared(CountByKey(parts)),
+        (Statement::CountOne, _) => link.execute_prepared(CountOne(parts)),
+        (Statement::CountAll, _) => link.execute_prepared(CountAll(parts)),
+        (Statement::CountPicked, _) => link.execute_prepared(CountPicked(parts)),
+        (Statement::Insert | Statement::InsertUnlessThere, Some(insert)) => {
+            link.execute(InsertParent {
+                insert,
+                changes,
+                fields: names.fields,
+                unless_there: statement == Statement::InsertUnlessThere,
+            })
+        }
+        // These are the caller's, who has what they need.
+        (
+            Statement::Insert
+            | Statement::InsertUnlessThere
+            | Statement::Pick
+            | Statement::CountAndLoad
+            | Statement::CountOnce
+            | Statement::Load,
+            _,
+        ) => M::nothing(link.conn),
     }
 }

@@ -45,16 +45,11 @@ pub trait ReadAs<U, DB>: Expression {
 }
 
 /// A column in a selection with totals: its total if it is sharded.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, QueryId)]
 pub struct Fresh<C>(C);
 
 impl<C: Expression> Expression for Fresh<C> {
     type SqlType = C::SqlType;
-}
-
-impl<C: QueryId> QueryId for Fresh<C> {
-    type QueryId = Fresh<C::QueryId>;
-    const HAS_STATIC_QUERY_ID: bool = C::HAS_STATIC_QUERY_ID;
 }
 
 impl<C, DB> QueryFragment<DB> for Fresh<C>

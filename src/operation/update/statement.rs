@@ -1,23 +1,23 @@
-//! The statement that `update` begins, and its settings.
+//! The statement that `update` begins: its rows, changes and settings.
 
 use std::marker::PhantomData;
 
 use diesel::associations::HasTable;
 use diesel::backend::Backend;
 use diesel::dsl::Filter;
-use diesel::query_builder::{AsChangeset, IntoUpdateTarget, QueryFragment, QueryId};
+use diesel::prelude::*;
+use diesel::query_builder::{
+    AsChangeset, InsertStatement, IntoUpdateTarget, QueryFragment, QueryId,
+};
 use diesel::query_dsl::methods::FilterDsl;
 
-use super::boxed::BoxedRows;
-use super::insert::NoInsert;
-use super::returning::NoReturning;
-use super::settings::Settings;
-use super::source::UpdateSource;
+use super::returning::{NoReturning, ReturningTotals, SelectTotals};
+use super::source::{BoxedRows, UpdateSource};
 use crate::connection::Blocking;
 #[cfg(doc)]
 use crate::error::Error;
 use crate::model::{CountingUpdate, are_distinct};
-#[cfg(doc)]
+use crate::placement::ShardChoice;
 use crate::policy::RetryPolicy;
 
 /// Begins a counting update of sharded fields; takes the place of [`diesel::update`].
@@ -306,18 +306,12 @@ impl<Query, Ret, Ins, Run> UpdateStatement<Query, SetNotCalled, Ret, Ins, Run> {
                 "a sharded field is counted twice in one update: add the two amounts up"
             );
         }
-        UpdateStatement {
-            query: self.query,
-            values: Values {
-                is_nothing: values.is_nothing(),
-                changes: values.into_changes(),
-                fields: V::COLUMNS,
-            },
-            returning: self.returning,
-            insert: self.insert,
-            settings: self.settings,
-            run: PhantomData,
-        }
+        let values = Values {
+            is_nothing: values.is_nothing(),
+            changes: values.into_changes(),
+            fields: V::COLUMNS,
+        };
+        self.with(|query, _, returning, insert| (query, values, returning, insert))
     }
 }
 
@@ -331,7 +325,9 @@ impl<Query, Values, Ret, Ins, Run> UpdateStatement<Query, Values, Ret, Ins, Run>
     where
         Query: FilterDsl<Predicate>,
     {
-        self.over(|query| query.filter(predicate))
+        self.with(|query, values, returning, insert| {
+            (query.filter(predicate), values, returning, insert)
+        })
     }
 
     /// Boxes the filter, so that further filters do not change the type. The crate cannot see inside the box. So the filter
@@ -344,21 +340,171 @@ impl<Query, Values, Ret, Ins, Run> UpdateStatement<Query, Values, Ret, Ins, Run>
         Query::WhereClause: QueryFragment<DB> + QueryId + Send + 'a,
         DB: Backend,
     {
-        self.over(BoxedRows::new)
+        self.with(|query, values, returning, insert| {
+            (BoxedRows::new(query), values, returning, insert)
+        })
     }
 
-    /// The same update over other rows.
-    fn over<Other>(
+    /// Retries by `policy` instead of the [process-wide](RetryPolicy::global) one when the update meets a conflict. It has no
+    /// effect inside a transaction, where nothing is retried.
+    pub fn retry(mut self, policy: RetryPolicy) -> Self {
+        self.settings.retry = Some(policy);
+        self
+    }
+
+    /// Chooses the shard by `choice` instead of the [process-wide](ShardChoice::global) one.
+    ///
+    /// ```
+    /// # mod schema { diesel::table! { videos (id) { id -> BigInt, views -> BigInt, } } }
+    /// # use schema::videos::{self, dsl::{id, videos as all, views}};
+    /// # use diesel::prelude::*;
+    /// # #[derive(diesel_sharded::ShardedField)]
+    /// # #[diesel(table_name = videos)]
+    /// # struct Video { id: i64, #[sharded] views: i64 }
+    /// # fn main() -> QueryResult<()> {
+    /// # let conn = &mut SqliteConnection::establish(":memory:").unwrap();
+    /// # diesel::sql_query("CREATE TABLE videos (id INTEGER PRIMARY KEY, views BIGINT NOT NULL)").execute(conn)?;
+    /// # diesel::insert_into(all).values((id.eq(7), views.eq(0))).execute(conn)?;
+    /// # diesel_sharded::ShardsTable::of(videos::table).create(conn)?;
+    /// use diesel_sharded::shard_choice::ShardChoice;
+    /// use diesel_sharded::update;
+    ///
+    /// update(all.find(7)).set(views.eq(views + 1)).shard_choice(ShardChoice::Random).execute(conn)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn shard_choice(mut self, choice: ShardChoice) -> Self {
+        self.settings.shard_choice = Some(choice);
+        self
+    }
+
+    /// The same update, made of other parts.
+    fn with<Q, V, R, I>(
         self,
-        rows: impl FnOnce(Query) -> Other,
-    ) -> UpdateStatement<Other, Values, Ret, Ins, Run> {
+        parts: impl FnOnce(Query, Values, Ret, Ins) -> (Q, V, R, I),
+    ) -> UpdateStatement<Q, V, R, I, Run> {
+        let (query, values, returning, insert) =
+            parts(self.query, self.values, self.returning, self.insert);
         UpdateStatement {
-            query: rows(self.query),
-            values: self.values,
-            returning: self.returning,
-            insert: self.insert,
+            query,
+            values,
+            returning,
+            insert,
             settings: self.settings,
             run: PhantomData,
         }
+    }
+}
+
+impl<Query, Values, Ret, Run> UpdateStatement<Query, Values, Ret, NoInsert, Run> {
+    /// Inserts `row` if no row matches, and then counts on it: for rows that may not exist yet, such as the downloads of one day.
+    /// Racing callers lose no counts: one inserts the row, and the others count on it.
+    ///
+    /// ```
+    /// # mod schema { diesel::table! { downloads (version, day) { version -> Integer, day -> Integer, number -> BigInt, } } }
+    /// # use schema::downloads::{self, dsl::*};
+    /// # use diesel::prelude::*;
+    /// # #[derive(diesel_sharded::ShardedField)]
+    /// # #[diesel(primary_key(version, day))]
+    /// # struct Download { version: i32, day: i32, #[sharded] number: i64 }
+    /// # fn main() -> QueryResult<()> {
+    /// # let conn = &mut SqliteConnection::establish(":memory:").unwrap();
+    /// # diesel::sql_query("CREATE TABLE downloads (version INTEGER, day INTEGER, number BIGINT NOT NULL DEFAULT 0, PRIMARY KEY (version, day))").execute(conn)?;
+    /// # diesel_sharded::ShardsTable::of(downloads::table).create(conn)?;
+    /// # let today = 20_000;
+    /// use diesel_sharded::update;
+    ///
+    /// let counted = update(downloads.find((1, today)))
+    ///     .set(number.eq(number + 1))
+    ///     .or_insert((version.eq(1), day.eq(today)))
+    ///     .execute(conn)?;
+    /// assert_eq!(counted, 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// The insert is Diesel's own, sent only if nothing matched, in one transaction with the count (inside the caller's, in
+    /// a savepoint):
+    ///
+    /// ```sql
+    /// INSERT INTO "downloads" ("version", "day", "number") VALUES ($1, $2, 0) -- PostgreSQL: ON CONFLICT DO NOTHING
+    /// ```
+    ///
+    /// Its effect on the total: the value of the field that `row` has, 0 without one (whatever the column's default is), and the count.
+    ///
+    /// # Errors
+    /// As without it. Errors of the insert, as Diesel reports them: a unique key that is violated although no row matches, a
+    /// value out of range. [`InsertedOther`](Error::InsertedOther) if the row does not match the update's filter.
+    pub fn or_insert<I>(self, row: I) -> UpdateStatement<Query, Values, Ret, OrInsert<I>, Run>
+    where
+        Query: HasTable,
+        I: Insertable<Query::Table>,
+    {
+        self.with(|query, values, returning, _| (query, values, returning, OrInsert(row)))
+    }
+}
+
+impl<Query, V, Ins, Run> UpdateStatement<Query, Values<V>, NoReturning, Ins, Run>
+where
+    Query: HasTable,
+{
+    /// Reads `selection` from the counted rows. Every sharded column in it is read as its total.
+    pub fn returning<S, Kind>(
+        self,
+        selection: S,
+    ) -> UpdateStatement<Query, Values<V>, ReturningTotals<S::Output>, Ins, Run>
+    where
+        S: SelectTotals<Query::Table, Kind>,
+    {
+        let selection = ReturningTotals(selection.with_totals());
+        self.with(|query, values, _, insert| (query, values, selection, insert))
+    }
+}
+
+/// Settings of an update, independent of its rows and values.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Settings {
+    pub(super) retry: Option<RetryPolicy>,
+    pub(super) shard_choice: Option<ShardChoice>,
+    /// Replaces the number of shards that the table's writers choose from.
+    pub(super) shards: Option<u16>,
+}
+
+/// `.or_insert(..)` was not called.
+#[derive(Debug, Clone, Copy)]
+pub struct NoInsert;
+
+/// The row that `.or_insert(..)` was given.
+#[derive(Debug, Clone, Copy)]
+pub struct OrInsert<I>(pub(in crate::operation) I);
+
+/// The insert of an update that finds no row.
+pub trait InsertRow<T, DB: Backend> {
+    /// The insert.
+    type Statement: QueryFragment<DB> + QueryId;
+
+    /// The insert, if there is one.
+    fn statement(self) -> Option<Self::Statement>;
+}
+
+impl<T, DB: Backend> InsertRow<T, DB> for NoInsert {
+    type Statement = ();
+
+    fn statement(self) -> Option<()> {
+        None
+    }
+}
+
+impl<T, DB, I> InsertRow<T, DB> for OrInsert<I>
+where
+    T: Table + HasTable<Table = T>,
+    DB: Backend,
+    I: Insertable<T>,
+    InsertStatement<T, I::Values>: QueryFragment<DB> + QueryId,
+{
+    type Statement = InsertStatement<T, I::Values>;
+
+    fn statement(self) -> Option<Self::Statement> {
+        Some(diesel::insert_into(T::table()).values(self.0))
     }
 }

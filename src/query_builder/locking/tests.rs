@@ -279,7 +279,7 @@ fn shards_without_a_parent_are_removed() {
         sql!(Mysql, RemoveOrphans { of }),
         "DELETE `videos` FROM `videos_shards` AS `videos` WHERE ((`videos`.`id` = ?)) AND NOT EXISTS (SELECT 1 FROM `videos` AS `diesel_sharded_parents` WHERE `diesel_sharded_parents`.`id` = `videos`.`id`)"
     );
-    let find = FindPolicy(table::table);
+    let find = FindPolicy(&table::table);
     assert_eq!(
         sql!(Pg, find),
         r#"SELECT 1 WHERE row_security_active('"videos"')"#

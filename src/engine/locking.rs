@@ -1,0 +1,807 @@
+//! Parents that are held: locked together with their shards, so that no total of theirs can change but by the holder.
+//!
+//! The parent's row lock comes first and is the mutex: while it is held, nobody else holds the parent, and no shard can be
+//! created, since that locks the parent for the foreign key. Then the shards are locked, in the order in which counts lock
+//! them. Counts on these shards wait until the holder's transaction ends; nothing is lost or comes in between.
+
+use std::collections::BTreeSet;
+use std::marker::PhantomData;
+
+use diesel::prelude::*;
+use diesel::query_builder::QueryFragment;
+use diesel::result::{DatabaseErrorKind, Error as DieselError};
+
+use super::keyed::Parents;
+use super::retry_loop::RetryLoop;
+use crate::backend::{Dialect, ShardedBackend, Strength};
+use crate::connection::{Io, Link, LoadIo, TransactionOptions};
+use crate::model::{Amount, ShardedColumn, ShardedTable, ShardsColumn};
+use crate::policy::RetryPolicy;
+pub(crate) use crate::query_builder::Sums;
+use crate::query_builder::{
+    AddShardsToBases, BaseValues, EmptyShards, Fields, FindHot, FindPolicy, KeysAre, LockParents,
+    LockShards, NotLocked, ReadPeaks, ReadStates, RemoveOrphans, RemoveShards, RowKind,
+    SelectShards, StatementRows, Write, WriteValues, literal,
+};
+use crate::unfit::{FieldState, Unfit};
+
+/// Parents that the connection's transaction has locked, with all their shards or with one.
+///
+/// Only parents whose locks were acquired are in it. A parent that was picked before and is absent when it is to be locked may
+/// come back under the same key, with shards of its own.
+pub(crate) struct LockedParents<P: Parents<DB>, DB: ShardedBackend> {
+    of: P,
+    /// In key order.
+    locked: Vec<P::Key>,
+    keys: KeysAre<P::KeyIs>,
+    shard: Option<i32>,
+    /// How many of the shards that were locked are not empty, where rows can be locked.
+    filled: Option<usize>,
+}
+
+/// Which shards are held, and how.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Shards {
+    /// The one of this number, or all.
+    pub(crate) only: Option<i32>,
+    /// A lock that cannot be acquired at once is a [`LockTimeout`](crate::Conflict::LockTimeout).
+    pub(crate) at_once: bool,
+}
+
+impl Shards {
+    /// All, once every lock was acquired.
+    pub(crate) const ALL: Self = Shards {
+        only: None,
+        at_once: false,
+    };
+}
+
+/// The base and the shards of some fields of each locked parent, in key order.
+pub(crate) type States = Vec<Vec<FieldState>>;
+
+/// A field of one parent, as texts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct PeakState {
+    /// The column itself.
+    pub(crate) base: String,
+    /// The greatest or the least of the column and its shards, or of the column and the shard that is held.
+    pub(crate) total: String,
+}
+
+/// The state of some fields of each locked parent, in key order.
+pub(crate) type PeakStates = Vec<Vec<PeakState>>;
+
+/// The amounts that moved from shards to bases.
+#[derive(Debug, Clone)]
+pub(crate) struct Moved {
+    /// The number of parents that had something to move.
+    pub(crate) parents: usize,
+    /// The number of shards that it was moved from.
+    pub(crate) shards: usize,
+    /// How much of each field.
+    pub(crate) sums: Vec<Amount>,
+}
+
+/// A transaction of its own that may hold parents and is tried again after a conflict, or a savepoint of the caller's.
+pub(crate) fn locking<M: Io<Conn>, Conn>(
+    link: &mut Link<'_, M, Conn>,
+    retry: RetryPolicy,
+) -> QueryResult<RetryLoop> {
+    let options = locking_options(link.dialect());
+    RetryLoop::transaction(link, retry, options)
+}
+
+/// A transaction that may hold parents.
+pub(crate) fn locking_options(dialect: Dialect) -> TransactionOptions {
+    TransactionOptions {
+        isolation: dialect.locking_isolation(),
+        ..TransactionOptions::guarded()
+    }
+}
+
+impl<P: Parents<DB>, DB: ShardedBackend> LockedParents<P, DB> {
+    /// Parents that the open transaction has locked already.
+    pub(crate) fn locked(of: P, locked: Vec<P::Key>) -> Self {
+        LockedParents {
+            keys: of.are(&locked),
+            of,
+            locked,
+            shard: None,
+            filled: None,
+        }
+    }
+
+    /// Locks the parents that `keys` names and that are there, and then their shards, in the transaction that is open.
+    pub(crate) async fn lock<M: LoadIo<Conn, Backend = DB>, Conn>(
+        of: P,
+        link: &mut Link<'_, M, Conn>,
+        keys: &KeysAre<P::KeyIs>,
+        shards: Shards,
+    ) -> QueryResult<Self> {
+        let strength = match shards.at_once {
+            true => Strength::ExclusiveAtOnce,
+            false => Strength::Exclusive,
+        };
+        let mut locked = Self::lock_parents(of, link, keys, strength).await?;
+        locked.shard = shards.only;
+        locked.filled = locked.lock_shards(link, strength).await?;
+        Ok(locked)
+    }
+
+    /// Locks the parents that `keys` names and that are there, without their shards. On SQLite, where other writers already
+    /// wait, it only finds them.
+    pub(crate) async fn lock_parents<M: LoadIo<Conn, Backend = DB>, Conn>(
+        of: P,
+        link: &mut Link<'_, M, Conn>,
+        keys: &KeysAre<P::KeyIs>,
+        strength: Strength,
+    ) -> QueryResult<Self> {
+        let clause = link.dialect().locks_rows(strength);
+        let lock = LockParents {
+            names: of.names(),
+            keys,
+            clause: clause.unwrap_or_default(),
+            key_sql: PhantomData,
+        };
+        let locked = P::load(link, lock).await?;
+        Ok(Self::locked(of, locked))
+    }
+
+    /// Locks the parents that `keys` names and that are there, and then their shards; all that can be seen have to be lockable.
+    ///
+    /// # Errors
+    /// [`Unfit::NotLocked`] for a parent that can be seen and not be locked.
+    pub(crate) async fn lock_all<M: LoadIo<Conn, Backend = DB>, Conn>(
+        of: P,
+        link: &mut Link<'_, M, Conn>,
+        keys: &KeysAre<P::KeyIs>,
+    ) -> QueryResult<Self> {
+        let mut tries = 0;
+        loop {
+            let locked = Self::lock(of, link, keys, Shards::ALL).await?;
+            locked.refuse_hidden_shards(link).await?;
+            let Some(key) = locked.not_locked(link, keys).await?.pop() else {
+                return Ok(locked);
+            };
+            tries += 1;
+            if tries == TRIES_TO_LOCK {
+                return Err(locked.unfit(&key, Unfit::NotLocked));
+            }
+        }
+    }
+
+    /// The parents among `keys` that can be seen and are not locked, where row security may hide them from locks. A parent that has come
+    /// back since may be among them.
+    pub(crate) async fn not_locked<M: LoadIo<Conn, Backend = DB>, Conn>(
+        &self,
+        link: &mut Link<'_, M, Conn>,
+        keys: &KeysAre<P::KeyIs>,
+    ) -> QueryResult<Vec<P::Key>> {
+        let all_are_locked = self.locked.len() == keys.0.len();
+        if all_are_locked || !link.dialect().hides_rows_from_locks() {
+            return Ok(vec![]);
+        }
+        let not_locked = NotLocked {
+            names: self.of.names(),
+            keys,
+            locked: &self.keys,
+            key_sql: PhantomData,
+        };
+        P::load(link, not_locked).await
+    }
+
+    /// Refuses parents whose totals may be other than this role sees.
+    ///
+    /// # Errors
+    /// [`Unfit::HiddenShards`].
+    pub(crate) async fn refuse_hidden_shards<M: LoadIo<Conn, Backend = DB>, Conn>(
+        &self,
+        link: &mut Link<'_, M, Conn>,
+    ) -> QueryResult<()> {
+        let hides_rows = link.dialect().hides_rows_from_locks();
+        let (true, Some(key)) = (hides_rows, self.locked.first()) else {
+            return Ok(());
+        };
+        let shards_table = self.of.names().shards_table;
+        let active = link.load::<i32, _>(FindPolicy(&shards_table)).await?;
+        match active.is_empty() {
+            true => Ok(()),
+            false => Err(self.unfit(key, Unfit::HiddenShards)),
+        }
+    }
+
+    /// Whether no parent is held.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.locked.is_empty()
+    }
+
+    /// The keys of the parents that are held, in their order.
+    pub(crate) fn parents(&self) -> &[P::Key] {
+        &self.locked
+    }
+
+    /// A `WHERE` clause that names the parents that are held.
+    pub(crate) fn keys(&self) -> &KeysAre<P::KeyIs> {
+        &self.keys
+    }
+
+    /// The numbers of the shards that there are, held or not.
+    pub(crate) async fn shards<M: LoadIo<Conn, Backend = DB>, Conn>(
+        &self,
+        link: &mut Link<'_, M, Conn>,
+    ) -> QueryResult<Vec<i32>> {
+        shards_of(self.of, link, &self.keys).await
+    }
+
+    /// The error of a parent that is unfit.
+    pub(crate) fn unfit(&self, key: &P::Key, reason: Unfit) -> DieselError {
+        self.of.unfit(key, reason).into()
+    }
+
+    /// The error of the parent of this number, in key order.
+    fn unfit_at(&self, parent: usize, reason: Unfit) -> DieselError {
+        match self.locked.get(parent) {
+            Some(key) => self.unfit(key, reason),
+            None => DieselError::NotFound, // it is one of those that are held
+        }
+    }
+
+    fn rows(&self, rows: RowKind) -> StatementRows<'_, DB> {
+        StatementRows {
+            rows,
+            names: self.of.names(),
+            keys: &self.keys,
+            shard: self.shard,
+        }
+    }
+
+    /// Adds these amounts to the bases of `fields`, of each parent in their order, by an `assignment` that does so.
+    ///
+    /// # Errors
+    /// [`Error::Unfit`](crate::Error::Unfit).
+    pub(crate) async fn add_to_bases<M: LoadIo<Conn, Backend = DB>, Conn>(
+        &self,
+        link: &mut Link<'_, M, Conn>,
+        fields: &Fields<'_>,
+        amounts: &[&[Amount]],
+        assignment: &impl QueryFragment<DB>,
+    ) -> QueryResult<()> {
+        let before = self.states(link, fields, Sums::Read).await?;
+        let mut expected = before.clone();
+        for (parent, amounts) in expected.iter_mut().zip(amounts) {
+            for (state, amount) in parent.iter_mut().zip(*amounts) {
+                state.base += amount;
+            }
+        }
+        self.write_bases(link, assignment, fields, false, &before, &expected)
+            .await
+    }
+
+    /// The parents among these of which at least `shards` are filled, and the others.
+    pub(crate) async fn hot_and_cold<M: LoadIo<Conn, Backend = DB>, Conn>(
+        &self,
+        link: &mut Link<'_, M, Conn>,
+        shards: u16,
+    ) -> QueryResult<[Self; 2]> {
+        let find = FindHot {
+            of: self.rows(RowKind::Parents),
+            shards: shards.into(),
+        };
+        let are_hot = match self.is_empty() {
+            true => vec![],
+            false => link.load::<i32, _>(find).await?,
+        };
+        let (mut hot, mut cold) = (vec![], vec![]);
+        for (key, is_hot) in self.locked.iter().zip(are_hot) {
+            let parents = if is_hot != 0 { &mut hot } else { &mut cold };
+            parents.push(key.clone());
+        }
+        Ok([hot, cold].map(|parents| Self::locked(self.of, parents)))
+    }
+
+    /// Locks the shards, where rows can be locked. The number of them that are not empty.
+    pub(crate) async fn lock_shards<M: LoadIo<Conn, Backend = DB>, Conn>(
+        &self,
+        link: &mut Link<'_, M, Conn>,
+        strength: Strength,
+    ) -> QueryResult<Option<usize>> {
+        let clause = link.dialect().locks_rows(strength);
+        let (Some(clause), 1..) = (clause, self.locked.len()) else {
+            return Ok(None);
+        };
+        let of = self.rows(RowKind::Shards);
+        let locked = link.load::<i32, _>(LockShards { of, clause }).await?;
+        Ok(Some(locked.iter().filter(|filled| **filled != 0).count()))
+    }
+
+    /// Reads the bases of `fields` and the sums of their shards. Shards that are to be `Replaced` are not read: their sum may be out
+    /// of every range.
+    ///
+    /// # Errors
+    /// [`Unfit::Removed`] if not all of them are there, [`Unfit::NoBase`] for a base that is `NULL`, [`Unfit::Altered`] for one
+    /// that is no number.
+    pub(crate) async fn states<M: LoadIo<Conn, Backend = DB>, Conn>(
+        &self,
+        link: &mut Link<'_, M, Conn>,
+        fields: &Fields<'_>,
+        sums: Sums,
+    ) -> QueryResult<States> {
+        if fields.is_empty() {
+            return Ok(vec![vec![]; self.locked.len()]);
+        }
+        let of = self.rows(RowKind::Parents);
+        let read = ReadStates { of, fields, sums };
+        let texts = link.load::<Option<String>, _>(read);
+        let texts = texts.await?;
+        if texts.len() != self.locked.len() {
+            return Err(self.unfit_at(0, Unfit::Removed));
+        }
+        let mut states = Vec::with_capacity(texts.len());
+        for (parent, text) in texts.iter().enumerate() {
+            let text = text.as_deref().ok_or(Unfit::NoBase);
+            let state = text.and_then(|text| parse_states(fields, text));
+            states.push(state.map_err(|reason| self.unfit_at(parent, reason))?);
+        }
+        Ok(states)
+    }
+
+    /// Compares the parents with what they are to hold after an operation.
+    ///
+    /// # Errors
+    /// [`Error::Unfit`](crate::Error::Unfit) if anything differs, whatever the reason.
+    async fn check<M: LoadIo<Conn, Backend = DB>, Conn>(
+        &self,
+        link: &mut Link<'_, M, Conn>,
+        fields: &Fields<'_>,
+        before: &States,
+        expected: &States,
+    ) -> QueryResult<()> {
+        let dialect = link.dialect();
+        let found = self.states(link, fields, Sums::Read).await?;
+        let parents = before.iter().zip(expected).zip(&found);
+        for (parent, ((before, expected), found)) in parents.enumerate() {
+            let fields = before.iter().zip(expected).zip(found).zip(fields);
+            for (((before, expected), found), field) in fields {
+                let rounds = dialect.rounds_sums(field.column_type);
+                if let Some(unfit) = Unfit::between(&field.name, before, expected, found, rounds) {
+                    return Err(self.unfit_at(parent, unfit));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads the bases and totals of `fields`; nothing if there are none.
+    ///
+    /// # Errors
+    /// [`Unfit::Removed`] if not all parents are there.
+    pub(crate) async fn peaks<M: LoadIo<Conn, Backend = DB>, Conn>(
+        &self,
+        link: &mut Link<'_, M, Conn>,
+        fields: &Fields<'_>,
+    ) -> QueryResult<PeakStates> {
+        if fields.is_empty() {
+            return Ok(vec![]);
+        }
+        let of = self.rows(RowKind::Parents);
+        let read = link.load::<Option<String>, _>(ReadPeaks { of, fields });
+        let texts = read.await?;
+        if texts.len() != self.locked.len() {
+            return Err(self.unfit_at(0, Unfit::Removed));
+        }
+        let parents = texts.iter();
+        Ok(parents.map(|text| parse_peaks(text.as_deref())).collect())
+    }
+
+    /// Compares the parents with what they have to hold after a fold: the totals of `before`, in bases and totals.
+    ///
+    /// # Errors
+    /// [`Error::Unfit`](crate::Error::Unfit) if anything differs, whatever the reason.
+    async fn check_peaks<M: LoadIo<Conn, Backend = DB>, Conn>(
+        &self,
+        link: &mut Link<'_, M, Conn>,
+        fields: &Fields<'_>,
+        before: &PeakStates,
+    ) -> QueryResult<()> {
+        let found = self.peaks(link, fields).await?;
+        for (parent, (before, found)) in before.iter().zip(&found).enumerate() {
+            if before.len() != found.len() {
+                return Err(self.unfit_at(parent, Unfit::Removed));
+            }
+            let states = fields.iter().zip(before).zip(found);
+            for ((field, before), found) in states {
+                if let Some(unfit) = difference(field, before, found) {
+                    return Err(self.unfit_at(parent, unfit));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds the shards that are held to the bases and empties them: no total changes.
+    ///
+    /// # Errors
+    /// [`Error::Unfit`](crate::Error::Unfit) if a base or a shard came to hold anything else.
+    pub(crate) async fn fold<M: LoadIo<Conn, Backend = DB>, Conn>(
+        &self,
+        link: &mut Link<'_, M, Conn>,
+    ) -> QueryResult<Moved> {
+        let names = self.of.names();
+        let mut sums = zeros(names.fields);
+        if self.is_empty() {
+            return Ok(Moved {
+                parents: 0,
+                shards: 0,
+                sums,
+            });
+        }
+        let all: Vec<_> = names.fields.iter().collect();
+        let (fields, peaks): (Vec<_>, Vec<_>) = all.iter().partition(|field| field.is_sum());
+        let before = self.states(link, &fields, Sums::Read).await?;
+        let peaks_before = self.peaks(link, &peaks).await?;
+        let mut added = before.clone();
+        let mut expected = before.clone();
+        for (added, expected) in added.iter_mut().zip(&mut expected) {
+            let sums = names.fields.iter().zip(&mut sums);
+            let sums = sums.filter(|(field, _)| field.is_sum());
+            for ((added, expected), (field, sum)) in added.iter_mut().zip(expected).zip(sums) {
+                added.base += &added.shards;
+                *sum += &added.shards;
+                *expected = FieldState {
+                    base: added.base.clone(),
+                    shards: Amount::zero(field.column_type),
+                };
+            }
+        }
+        let parents = match link.dialect().reads_what_triggers_write() {
+            true => {
+                let of = self.rows(RowKind::Parents);
+                link.execute(AddShardsToBases { of }).await?
+            }
+            false => {
+                let added = added_values(&fields, &before);
+                let new = new_peaks(link.dialect(), &peaks, &peaks_before);
+                self.write_values(link, added, new).await?
+            }
+        };
+        // A trigger on the parent may have added to shards: that must not be emptied with the rest.
+        self.check(link, &fields, &before, &added).await?;
+        self.check_peaks(link, &peaks, &peaks_before).await?;
+        let shards = self.empty(link, &all).await?;
+        if self.filled.is_some_and(|filled| shards > filled) {
+            return Err(appeared());
+        }
+        self.check(link, &fields, &added, &expected).await?;
+        self.check_peaks(link, &peaks, &peaks_before).await?;
+        Ok(Moved {
+            parents,
+            shards,
+            sums,
+        })
+    }
+
+    /// Adds values to the bases of sums, by one statement, and writes the others, by one for each field. The number of parents.
+    async fn write_values<M: LoadIo<Conn, Backend = DB>, Conn>(
+        &self,
+        link: &mut Link<'_, M, Conn>,
+        added: Vec<BaseValues<'_>>,
+        new: Vec<BaseValues<'_>>,
+    ) -> QueryResult<usize> {
+        let mut written = BTreeSet::new();
+        let statements = std::iter::once(&added[..]).chain(new.chunks(1));
+        for values in statements {
+            let of_fields = values.iter().flat_map(|field| &field.of);
+            let parents: BTreeSet<_> = of_fields.map(|(parent, _)| *parent).collect();
+            if parents.is_empty() {
+                continue;
+            }
+            let write = WriteValues {
+                names: self.of.names(),
+                keys: &self.keys.0,
+                values,
+                written: KeysAre(
+                    parents
+                        .iter()
+                        .filter_map(|parent| self.keys.0.get(*parent))
+                        .collect(),
+                ),
+            };
+            link.execute(write).await?;
+            written.extend(parents);
+        }
+        Ok(written.len())
+    }
+
+    /// Writes columns of the bases, `assignments`, and empties the shards of these `fields` if `empties`, so that the parents hold
+    /// what is `expected` of them, and nothing else.
+    ///
+    /// # Errors
+    /// [`Error::Unfit`](crate::Error::Unfit) if they do not.
+    pub(crate) async fn write_bases<M: LoadIo<Conn, Backend = DB>, Conn>(
+        &self,
+        link: &mut Link<'_, M, Conn>,
+        assignments: &impl QueryFragment<DB>,
+        fields: &Fields<'_>,
+        empties: bool,
+        before: &States,
+        expected: &States,
+    ) -> QueryResult<()> {
+        let of = self.rows(RowKind::Parents);
+        link.execute(Write { of, assignments }).await?;
+        if empties {
+            self.empty(link, fields).await?;
+        }
+        self.check(link, fields, before, expected).await
+    }
+
+    /// Writes columns of the shards, whatever that does to the totals: the bases are to be [written](Self::write_bases) next.
+    pub(crate) async fn write_shards<M: LoadIo<Conn, Backend = DB>, Conn>(
+        &self,
+        link: &mut Link<'_, M, Conn>,
+        assignments: &impl QueryFragment<DB>,
+    ) -> QueryResult<usize> {
+        let of = self.rows(RowKind::Shards);
+        link.execute(Write { of, assignments }).await
+    }
+
+    /// Sets fields of the shards to zero. The number of shards that were not.
+    async fn empty<M: LoadIo<Conn, Backend = DB>, Conn>(
+        &self,
+        link: &mut Link<'_, M, Conn>,
+        fields: &Fields<'_>,
+    ) -> QueryResult<usize> {
+        let of = self.rows(RowKind::Shards);
+        link.execute(EmptyShards { of, fields }).await
+    }
+
+    /// Removes the shards numbered `first` and above that are empty. The number removed.
+    pub(crate) async fn remove_shards<M: LoadIo<Conn, Backend = DB>, Conn>(
+        &self,
+        link: &mut Link<'_, M, Conn>,
+        first: u16,
+    ) -> QueryResult<usize> {
+        if self.is_empty() {
+            return Ok(0);
+        }
+        let of = self.rows(RowKind::Shards);
+        let first = i32::from(first);
+        link.execute(RemoveShards { of, first }).await
+    }
+}
+
+/// A parent that can be seen and not be locked may have been inserted in between: so often it is tried again.
+pub(crate) const TRIES_TO_LOCK: u8 = 3;
+
+/// The numbers of the shards that parents have.
+pub(crate) async fn shards_of<P, DB, M, Conn>(
+    of: P,
+    link: &mut Link<'_, M, Conn>,
+    keys: &KeysAre<P::KeyIs>,
+) -> QueryResult<Vec<i32>>
+where
+    P: Parents<DB>,
+    M: LoadIo<Conn, Backend = DB>,
+    DB: ShardedBackend,
+{
+    let rows = StatementRows {
+        rows: RowKind::Shards,
+        names: of.names(),
+        keys,
+        shard: None,
+    };
+    link.load::<i32, _>(SelectShards { of: rows }).await
+}
+
+/// Removes the shards of these keys that have no parent, in the transaction that is open. The number removed.
+///
+/// The shards are locked before the parents are looked for. So no count is removed with them that was committed for a parent
+/// which is being inserted meanwhile.
+///
+/// # Errors
+/// [`Unfit::NoRow`] where row security may hide parents from this role.
+pub(crate) async fn remove_orphans<P, DB, M, Conn>(
+    of: P,
+    link: &mut Link<'_, M, Conn>,
+    keys: &[P::Key],
+) -> QueryResult<usize>
+where
+    P: Parents<DB>,
+    M: LoadIo<Conn, Backend = DB>,
+    DB: ShardedBackend,
+{
+    let Some(first) = keys.first() else {
+        return Ok(0);
+    };
+    if link.dialect().hides_rows_from_locks() {
+        let find = FindPolicy(of.names().parent);
+        let active = link.load::<i32, _>(find).await?;
+        if !active.is_empty() {
+            return Err(of.unfit(first, Unfit::NoRow).into());
+        }
+    }
+    let parents = LockedParents::locked(of, keys.to_vec()); // none of them, but their shards are locked here
+    parents.lock_shards(link, Strength::Exclusive).await?;
+    let of = parents.rows(RowKind::Shards);
+    link.execute(RemoveOrphans { of }).await
+}
+
+/// Nothing of each field.
+pub(crate) fn zeros(fields: &[ShardsColumn]) -> Vec<Amount> {
+    let zeros = fields.iter().map(|field| Amount::zero(field.column_type));
+    zeros.collect()
+}
+
+/// The field of a column.
+pub(crate) fn field<C: ShardedColumn>() -> QueryResult<&'static ShardsColumn> {
+    let mut fields = C::Table::FIELDS.iter();
+    fields
+        .find(|field| field.name == C::NAME)
+        .ok_or(DieselError::NotFound) // every sharded column is one
+}
+
+/// Reads what [`ReadStates`] gives of one parent.
+fn parse_states(fields: &Fields<'_>, text: &str) -> Result<Vec<FieldState>, Unfit> {
+    let mut numbers = text.split(' ');
+    let parse = |field: &ShardsColumn, text: Option<&str>| {
+        let text = text.unwrap_or_default();
+        Amount::parse(text, field.column_type).map_err(|_| Unfit::Altered {
+            field: field.name.to_string(),
+            expected: "a number".to_owned(),
+            found: format!("`{text}`"),
+        })
+    };
+    let states = fields.iter().map(|field| {
+        Ok(FieldState {
+            base: parse(field, numbers.next())?,
+            shards: parse(field, numbers.next())?,
+        })
+    });
+    states.collect()
+}
+
+/// Reads what [`ReadPeaks`] gives of one parent.
+fn parse_peaks(text: Option<&str>) -> Vec<PeakState> {
+    let mut values = text.unwrap_or_default().split(' ').map(str::to_owned);
+    let mut states = vec![];
+    while let (Some(base), Some(total)) = (values.next(), values.next()) {
+        states.push(PeakState { base, total });
+    }
+    states
+}
+
+/// The difference between what a base and a total were to hold and what they hold, if there is one.
+fn difference(field: &ShardsColumn, before: &PeakState, found: &PeakState) -> Option<Unfit> {
+    let is_same = |one: &str, other: &str| one == other || is_same_number(field, one, other);
+    let expected = &before.total;
+    let name = field.name.to_string();
+    if is_same(&found.base, expected) && is_same(&found.total, expected) {
+        return None;
+    }
+    if is_same(&found.base, &before.base) && !is_same(&before.base, expected) {
+        return Some(Unfit::NotWritten { field: name });
+    }
+    let is_base = !is_same(&found.base, expected);
+    let found = if is_base { &found.base } else { &found.total };
+    Some(Unfit::Altered {
+        field: name,
+        expected: expected.clone(),
+        found: found.clone(),
+    })
+}
+
+/// Whether both texts show the same number, as `1.50` and `1.5` do.
+fn is_same_number(field: &ShardsColumn, one: &str, other: &str) -> bool {
+    let number = |text: &str| Amount::parse(text, field.column_type).ok();
+    number(one).is_some_and(|one| number(other).as_ref() == Some(&one))
+}
+
+/// The sums of shards that are not zero.
+fn added_values<'f>(fields: &'f Fields<'f>, before: &States) -> Vec<BaseValues<'f>> {
+    let fields = fields.iter().enumerate().map(|(i, field)| {
+        let zero = Amount::zero(field.column_type);
+        let shards = before.iter().enumerate().filter_map(|(parent, states)| {
+            let shards = &states.get(i)?.shards;
+            let moves = *shards != zero;
+            Some((parent, shards.literal()?)).filter(|_| moves)
+        });
+        BaseValues {
+            field,
+            of: shards.collect(),
+        }
+    });
+    fields.filter(|field| !field.of.is_empty()).collect()
+}
+
+/// The totals of greatest and least values that are not those of the bases.
+fn new_peaks<'f>(
+    dialect: Dialect,
+    fields: &'f Fields<'f>,
+    before: &PeakStates,
+) -> Vec<BaseValues<'f>> {
+    let fields = fields.iter().enumerate().map(|(i, field)| {
+        let totals = before.iter().enumerate().filter_map(|(parent, states)| {
+            let PeakState { base, total } = states.get(i)?;
+            (base != total).then(|| (parent, literal(dialect, total)))
+        });
+        BaseValues {
+            field,
+            of: totals.collect(),
+        }
+    });
+    fields.filter(|field| !field.of.is_empty()).collect()
+}
+
+/// A shard that was not locked was emptied. The foreign key keeps new shards away from a parent that is held, unless a
+/// connection that counts has switched foreign keys off.
+fn appeared() -> DieselError {
+    let message = "a shard appeared while its row was locked: a connection counts with foreign keys switched off";
+    DieselError::DatabaseError(
+        DatabaseErrorKind::SerializationFailure,
+        Box::new(message.to_owned()),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_schema::players::table as players;
+    use crate::test_schema::videos::table as videos;
+
+    #[test]
+    fn states_are_numbers() {
+        let fields: Vec<_> = videos::FIELDS.iter().collect();
+        let states = parse_states(&fields, "100 10 1 -2").unwrap();
+        let state = |base, shards| FieldState {
+            base: Amount::Integer(base),
+            shards: Amount::Integer(shards),
+        };
+        assert_eq!(states, [state(100, 10), state(1, -2)]);
+        let unfit = parse_states(&fields, "").unwrap_err();
+        assert!(matches!(unfit, Unfit::Altered { field, .. } if field == "views"));
+    }
+
+    fn state(base: &str, total: &str) -> PeakState {
+        PeakState {
+            base: base.to_owned(),
+            total: total.to_owned(),
+        }
+    }
+
+    #[test]
+    fn states_are_pairs_of_values() {
+        let states = parse_peaks(Some("7 9 2026-01-01T10:00:00 NULL"));
+        assert_eq!(
+            states,
+            [state("7", "9"), state("2026-01-01T10:00:00", "NULL")]
+        );
+        assert_eq!(parse_peaks(None), []);
+    }
+
+    #[test]
+    fn a_fold_leaves_the_total_in_the_base() {
+        let fields = players::FIELDS;
+        let difference = |field: usize, before, found| difference(&fields[field], &before, &found);
+        assert_eq!(difference(1, state("7", "9"), state("9", "9")), None);
+        assert_eq!(
+            difference(1, state("NULL", "NULL"), state("NULL", "NULL")),
+            None
+        );
+        assert_eq!(
+            difference(3, state("NULL", "1.50"), state("1.5", "1.5")),
+            None
+        );
+        assert!(matches!(
+            difference(1, state("7", "9"), state("7", "9")),
+            Some(Unfit::NotWritten { field }) if field == "best"
+        ));
+        assert!(matches!(
+            difference(2, state("a", "b"), state("c", "c")),
+            Some(Unfit::Altered { field, expected, found }) if field == "last_game" && expected == "b" && found == "c"
+        ));
+        // A shard came to hold more than was folded.
+        assert!(matches!(
+            difference(1, state("7", "9"), state("9", "11")),
+            Some(Unfit::Altered { found, .. }) if found == "11"
+        ));
+    }
+}

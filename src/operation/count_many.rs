@@ -1,0 +1,607 @@
+//! Many rows of one field, each with its own amount, at once.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::marker::PhantomData;
+
+use diesel::backend::Backend;
+use diesel::connection::LoadConnection;
+use diesel::prelude::*;
+use diesel::query_builder::{QueryFragment, QueryId};
+use diesel::result::{Error as DieselError, QueryResult};
+
+use crate::backend::{BackendOf, ShardedBackend};
+use crate::connection::{Blocking, Link, LoadIo, TransactionOptions, in_transaction, now};
+use crate::engine::{
+    KEYS_IN_A_STATEMENT, KeyedTable, RetryLoop, SendStep, Statement, explain, retry_loop,
+};
+use crate::error::Error;
+use crate::model::{ShardedColumn, ShardedTable};
+use crate::operation::row_counter::{IntegerField, ready_to_add};
+use crate::operation::shard_counts;
+use crate::operation::update::{InsertRow, NoInsert, OrInsert};
+use crate::placement::{Choice, Process, Subject};
+use crate::policy::{Attempts, RetryPolicy};
+use crate::query_builder::{
+    CountEach, CountedRow, CountedShard, CreateShards, KeysAre, Names, PickKeys,
+};
+
+/// Begins to count on many rows of one field, each with its own amount, by their keys.
+///
+/// ```
+/// # mod schema { diesel::table! { videos (id) { id -> BigInt, views -> BigInt, } } }
+/// # use schema::videos::{self, dsl::{id, videos as all, views}};
+/// # use diesel::prelude::*;
+/// # #[derive(diesel_sharded::ShardedField)]
+/// # #[diesel(table_name = videos)]
+/// # struct Video { id: i64, #[sharded] views: i64 }
+/// # fn main() -> QueryResult<()> {
+/// # let conn = &mut SqliteConnection::establish(":memory:").unwrap();
+/// # diesel::sql_query("CREATE TABLE videos (id INTEGER PRIMARY KEY, views BIGINT NOT NULL)").execute(conn)?;
+/// # diesel::insert_into(all).values([(id.eq(7), views.eq(100)), (id.eq(8), views.eq(0))]).execute(conn)?;
+/// # diesel_sharded::ShardsTable::of(videos::table).create(conn)?;
+/// use diesel_sharded::count_many;
+/// use diesel_sharded::prelude::*;
+///
+/// let counted = count_many(views, [(7, 3), (8, -1), (7, 1), (9, 5)]).run(conn)?;
+/// assert_eq!(counted.rows, 2);
+/// assert_eq!(counted.missing, [9]); // no such row
+///
+/// let new = |key: &i64| (id.eq(*key), views.eq(0));
+/// let counted = count_many(views, [(7, 1), (9, 5)]).or_insert(new).run(conn)?;
+/// assert_eq!(counted.rows, 2);
+/// let totals = all.order(id).select(views.total()).load::<i64>(conn)?;
+/// assert_eq!(totals, [105, -1, 5]);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Statements
+///
+/// One transaction, which is retried after a conflict. Amounts of one key are added up, and the keys are sorted; each 100 of them take one
+/// statement:
+///
+/// ```sql
+/// BEGIN;                                                     -- READ COMMITTED; SQLite: BEGIN IMMEDIATE
+/// -- PostgreSQL
+/// WITH "sharded_batch" ("id", "shard", "views") AS (VALUES ($1, $2, $3), …)
+/// UPDATE "videos_shards" AS "videos" SET "views" = ("videos"."views" + "sharded_batch"."views") FROM "sharded_batch"
+/// WHERE "videos"."id" = "sharded_batch"."id" AND "videos"."shard" = "sharded_batch"."shard";
+/// -- MySQL, SQLite
+/// UPDATE `videos_shards` AS `videos` SET `views` = (`videos`.`views` + CASE WHEN (`videos`.`id` = ?) THEN ? … END)
+/// WHERE `videos`.`id` IN (?, …) AND `videos`.`shard` = ?;
+/// COMMIT
+/// ```
+///
+/// If a shard is missing, the transaction begins again, creates the missing shards, and looks for rows that are not there.
+///
+/// # Effect on the totals
+/// Each total changes by the sum of its key's amounts, all in one commit, or none does.
+///
+/// # Result
+/// [`CountedMany`]: the number of rows counted, and the keys that have no row. With [`or_insert`](CountMany::or_insert) none is
+/// missing.
+///
+/// # Inside a transaction
+/// The counts are part of the caller's transaction, in a savepoint, and hold the locks of their shards until it ends. Nothing is
+/// retried.
+///
+/// # Errors
+/// As [`update`](crate::update())'s, and [`Overflow`](crate::Error::Overflow) if the amounts of a key do not add up to an `i64`.
+pub fn count_many<C, I>(_column: C, amounts: I) -> CountMany<C>
+where
+    C: ShardedColumn<Table: ShardedTable<Key: Ord>>,
+    I: IntoIterator<Item = (<C::Table as ShardedTable>::Key, i64)>,
+{
+    CountMany::of(amounts)
+}
+
+/// Counts on many rows; made by [`count_many`].
+#[must_use = "nothing is counted until it is `.run(conn)`"]
+pub struct CountMany<C: ShardedColumn, Ins = NoInsert, Run = Blocking> {
+    /// In the order of the keys.
+    amounts: Vec<(<C::Table as ShardedTable>::Key, i128)>,
+    insert: Ins,
+    retry: Option<RetryPolicy>,
+    run: PhantomData<fn() -> Run>,
+}
+
+impl<C: ShardedColumn, Run> CountMany<C, NoInsert, Run> {
+    fn of(
+        amounts: impl IntoIterator<Item = (<C::Table as ShardedTable>::Key, i64)>,
+    ) -> CountMany<C, NoInsert, Run>
+    where
+        <C::Table as ShardedTable>::Key: Ord,
+    {
+        let mut sums = BTreeMap::new();
+        for (key, n) in amounts {
+            *sums.entry(key).or_insert(0) += i128::from(n);
+        }
+        CountMany {
+            amounts: sums.into_iter().collect(),
+            insert: NoInsert,
+            retry: None,
+            run: PhantomData,
+        }
+    }
+
+    /// Inserts the row that `row_of` makes for each key that has none, in the same transaction, and counts on it. Its own value of the
+    /// field is the base, 0 if it has none.
+    ///
+    /// As with [`or_insert`](crate::operation::UpdateStatement::or_insert) of an update, callers that race insert one row, and lose no
+    /// count.
+    pub fn or_insert<F, I>(self, row_of: F) -> CountMany<C, OrInsertEach<F, I>, Run>
+    where
+        F: Fn(&<C::Table as ShardedTable>::Key) -> I,
+        I: Insertable<C::Table>,
+    {
+        CountMany {
+            amounts: self.amounts,
+            insert: OrInsertEach::new(row_of),
+            retry: self.retry,
+            run: PhantomData,
+        }
+    }
+}
+
+impl<C: ShardedColumn, Ins, Run> CountMany<C, Ins, Run> {
+    /// Retries by `policy` instead of the [process-wide](RetryPolicy::global) one.
+    pub fn retry(mut self, policy: RetryPolicy) -> Self {
+        self.retry = Some(policy);
+        self
+    }
+}
+
+impl<C: ShardedColumn, Ins> CountMany<C, Ins> {
+    /// Counts; see [`count_many`].
+    ///
+    /// # Errors
+    /// As there. No total was changed then.
+    pub fn run<Conn, DB>(self, conn: &mut Conn) -> QueryResult<CountedMany<C::Table>>
+    where
+        C: IntegerField<DB>,
+        C::Table: KeyedTable<DB> + ShardedTable<Key: Ord, KeyValues: QueryFragment<DB>>,
+        Ins: InsertMissing<C::Table, DB>,
+        Conn: LoadConnection<Backend = DB>,
+        DB: BackendOf<Conn>,
+    {
+        now(self.count(&mut Link::blocking(conn)))
+    }
+}
+
+impl<C, Ins, Run> fmt::Debug for CountMany<C, Ins, Run>
+where
+    C: ShardedColumn,
+    <C::Table as ShardedTable>::Key: fmt::Debug,
+{
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CountMany")
+            .field("column", &C::NAME)
+            .field("amounts", &self.amounts)
+            .field("retry", &self.retry)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The result of a [`count_many`].
+#[non_exhaustive]
+#[must_use = "keys may be missing"]
+pub struct CountedMany<T: ShardedTable> {
+    /// How many keys have a row that was counted on.
+    pub rows: usize,
+    /// The keys that have no row, in their order. Nothing was counted for them.
+    pub missing: Vec<T::Key>,
+}
+
+impl<T: ShardedTable> CountedMany<T> {
+    fn nothing() -> Self {
+        CountedMany {
+            rows: 0,
+            missing: vec![],
+        }
+    }
+}
+
+impl<T: ShardedTable<Key: fmt::Debug>> fmt::Debug for CountedMany<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CountedMany")
+            .field("rows", &self.rows)
+            .field("missing", &self.missing)
+            .finish()
+    }
+}
+
+/// Counts on many rows, awaited.
+#[cfg(feature = "async")]
+pub mod asynchronous {
+    use diesel_async::AsyncConnection;
+
+    use super::{
+        BackendOf, CountMany, CountedMany, InsertMissing, IntegerField, KeyedTable, Link, NoInsert,
+        QueryFragment, QueryResult, ShardedColumn, ShardedTable,
+    };
+    use crate::connection::{Async, BoxFuture};
+
+    /// Counts on many rows on a connection of `diesel_async`; see [`count_many`](crate::count_many()).
+    pub fn count_many<C, I>(_column: C, amounts: I) -> CountMany<C, NoInsert, Async>
+    where
+        C: ShardedColumn<Table: ShardedTable<Key: Ord>>,
+        I: IntoIterator<Item = (<C::Table as ShardedTable>::Key, i64)>,
+    {
+        CountMany::of(amounts)
+    }
+
+    impl<C: ShardedColumn, Ins> CountMany<C, Ins, Async> {
+        /// Counts; see [`count_many`](crate::count_many()).
+        ///
+        /// # Errors
+        /// As there. No total was changed then.
+        pub fn run<'c, Conn, DB>(
+            self,
+            conn: &'c mut Conn,
+        ) -> BoxFuture<'c, QueryResult<CountedMany<C::Table>>>
+        where
+            C: IntegerField<DB> + Send + Sync + 'c,
+            C::Table: KeyedTable<DB> + ShardedTable<Key: Ord, KeyValues: QueryFragment<DB> + Send>,
+            Ins: InsertMissing<C::Table, DB, Statement: Send> + Send + Sync + 'c,
+            Conn: AsyncConnection<Backend = DB>,
+            DB: BackendOf<Conn>,
+        {
+            Box::pin(async move { self.count(&mut Link::awaited(conn)).await })
+        }
+    }
+}
+
+/// The row that `.or_insert(..)` makes for a key that has none.
+pub struct OrInsertEach<F, I> {
+    row_of: F,
+    row: PhantomData<fn() -> I>,
+}
+
+impl<F, I> OrInsertEach<F, I> {
+    fn new(row_of: F) -> Self {
+        OrInsertEach {
+            row_of,
+            row: PhantomData,
+        }
+    }
+}
+
+impl<F, I> fmt::Debug for OrInsertEach<F, I> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OrInsertEach").finish_non_exhaustive()
+    }
+}
+
+/// The inserts for the keys that have no row.
+pub trait InsertMissing<T: ShardedTable, DB: Backend> {
+    /// The insert of one row.
+    type Statement: QueryFragment<DB> + QueryId;
+
+    /// The insert for a key, if there is one.
+    fn insert(&self, key: &T::Key) -> Option<Self::Statement>;
+}
+
+impl<T: ShardedTable, DB: Backend> InsertMissing<T, DB> for NoInsert {
+    type Statement = ();
+
+    fn insert(&self, _: &T::Key) -> Option<()> {
+        None
+    }
+}
+
+impl<T, DB, F, I> InsertMissing<T, DB> for OrInsertEach<F, I>
+where
+    T: ShardedTable,
+    DB: Backend,
+    F: Fn(&T::Key) -> I,
+    OrInsert<I>: InsertRow<T, DB>,
+{
+    type Statement = <OrInsert<I> as InsertRow<T, DB>>::Statement;
+
+    fn insert(&self, key: &T::Key) -> Option<Self::Statement> {
+        OrInsert((self.row_of)(key)).statement()
+    }
+}
+
+impl<C: ShardedColumn, Ins, Run> CountMany<C, Ins, Run> {
+    async fn count<DB, M, Conn>(
+        self,
+        link: &mut Link<'_, M, Conn>,
+    ) -> QueryResult<CountedMany<C::Table>>
+    where
+        C: IntegerField<DB>,
+        C::Table: KeyedTable<DB> + ShardedTable<Key: Ord, KeyValues: QueryFragment<DB>>,
+        Ins: InsertMissing<C::Table, DB>,
+        M: LoadIo<Conn, Backend = DB>,
+        DB: ShardedBackend,
+    {
+        let amount = |(key, n)| Some((key, i64::try_from(n).ok()?));
+        let amounts: Option<Vec<_>> = self.amounts.into_iter().map(amount).collect();
+        let Some(amounts) = amounts else {
+            let source =
+                DieselError::QueryBuilderError("amounts add up to more than an i64".into());
+            return Err(Error::Overflow { source }.into());
+        };
+        let retry = self.retry.unwrap_or_default();
+        let (dialect, inside) = (link.dialect(), in_transaction(link)?);
+        let attempts = Attempts::start(retry.clone());
+        let mut choices = vec![];
+        for (key, n) in &amounts {
+            let subject = Subject {
+                timed: false, // a wait may have been for any of the keys
+                ..ready_to_add::<C, DB>(key.clone(), *n).plan(link)?.subject()
+            };
+            choices.push(Choice::new(subject, Process::this(), &attempts));
+        }
+        let mut counting = Counting::<C, Ins> {
+            amounts,
+            insert: self.insert,
+            shards: shard_counts::known::<C::Table>(std::iter::once(C::NAME)),
+            choices,
+            attempts,
+        };
+        let options = TransactionOptions::of_a_count(dialect);
+        let mut rung = match inside && dialect.missing_row_locks_gap() {
+            true => Rung::Creating,
+            false => Rung::Together,
+        };
+        loop {
+            let (mut is_first, mut next) = (true, rung);
+            let repeated = RetryLoop::transaction(link, retry.clone(), options)?;
+            let counted = retry_loop!(link, repeated, {
+                if !std::mem::take(&mut is_first) {
+                    counting.leave_shards();
+                }
+                let climbed = counting.attempt::<DB, _, _>(link, rung).await;
+                climbed.and_then(|climbed| {
+                    climbed.map_err(|higher| {
+                        next = higher;
+                        DieselError::RollbackTransaction
+                    })
+                })
+            });
+            match counted {
+                Err(DieselError::RollbackTransaction) if next != rung => rung = next,
+                counted => {
+                    return counted
+                        .map_err(|error| explain::<C::Table, DB>(&link.backend(), error));
+                }
+            }
+        }
+    }
+}
+
+/// Counts on many rows, under way.
+struct Counting<C: ShardedColumn, Ins> {
+    amounts: Vec<(<C::Table as ShardedTable>::Key, i64)>,
+    insert: Ins,
+    /// How many shards there are to choose from.
+    shards: u16,
+    /// The shard of each key, in their order, chosen as a count of its own would.
+    choices: Vec<Choice>,
+    attempts: Attempts,
+}
+
+impl<C: ShardedColumn, Ins> Counting<C, Ins> {
+    /// After a conflict, which may have been on any of the keys, the next attempt takes another shard of each.
+    fn leave_shards(&mut self) {
+        for choice in &mut self.choices {
+            choice.met_conflict(&self.attempts);
+            choice.again(&self.attempts);
+        }
+    }
+
+    /// One attempt, in an open transaction, which has to be undone where another rung is the result.
+    async fn attempt<DB, M, Conn>(
+        &self,
+        link: &mut Link<'_, M, Conn>,
+        rung: Rung,
+    ) -> QueryResult<Result<CountedMany<C::Table>, Rung>>
+    where
+        C: IntegerField<DB>,
+        C::Table: KeyedTable<DB> + ShardedTable<Key: Ord, KeyValues: QueryFragment<DB>>,
+        Ins: InsertMissing<C::Table, DB>,
+        M: LoadIo<Conn, Backend = DB>,
+        DB: ShardedBackend,
+    {
+        let mut counted = CountedMany::nothing();
+        let chunks = self.amounts.chunks(KEYS_IN_A_STATEMENT);
+        for (amounts, choices) in chunks.zip(self.choices.chunks(KEYS_IN_A_STATEMENT)) {
+            let missing = match rung {
+                Rung::EachAlone => {
+                    let mut missing = vec![];
+                    for (number, (key, n)) in amounts.iter().enumerate() {
+                        if ready_to_add::<C, DB>(key.clone(), *n).count(link).await? == 0 {
+                            missing.push(number);
+                        }
+                    }
+                    missing
+                }
+                _ => {
+                    let additions = amounts.iter().zip(choices);
+                    let additions = additions.map(|((key, n), choice)| Addition {
+                        key: key.clone(),
+                        n: *n,
+                        shard: choice.shard(),
+                    });
+                    let additions: Vec<_> = additions.collect();
+                    match count_together::<C, DB, _, _>(link, rung, &additions).await? {
+                        Climbed::Counted { missing } => missing,
+                        Climbed::Again(rung) => return Ok(Err(rung)),
+                    }
+                }
+            };
+            counted.rows += amounts.len() - missing.len();
+            for (key, n) in missing.into_iter().map(|number| &amounts[number]) {
+                match self.insert.insert(key) {
+                    Some(insert) => {
+                        let mut add =
+                            ready_to_add::<C, DB>(key.clone(), *n).or_insert(insert, self.shards);
+                        counted.rows += add.count(link).await?;
+                    }
+                    None => counted.missing.push(key.clone()),
+                }
+            }
+        }
+        Ok(Ok(counted))
+    }
+}
+
+/// An amount for the row of a key, and the shard on which it is counted.
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct Addition<Key> {
+    pub(crate) key: Key,
+    pub(crate) n: i64,
+    pub(crate) shard: i32,
+}
+
+/// How many keys are counted on. Each rung costs more than the one before, and follows it where that cannot count.
+#[doc(hidden)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rung {
+    /// In one statement; all shards exist.
+    Together,
+    /// In one statement that creates the missing shards, where a coalescer's batch commits at once; else as
+    /// [`Creating`](Rung::Creating).
+    #[cfg(feature = "r2d2")]
+    Upserting,
+    /// In one statement, after another one that creates the missing shards.
+    Creating,
+    /// Key by key, since some of them are one to the database, or some row cannot take its amount.
+    EachAlone,
+}
+
+/// What became of many keys in one attempt.
+#[doc(hidden)]
+#[derive(Debug)]
+pub enum Climbed {
+    /// All were counted but these, by their numbers in the list: they have no row.
+    Counted { missing: Vec<usize> },
+    /// The transaction has to be undone, and to begin again on this rung.
+    Again(Rung),
+}
+
+impl Climbed {
+    const ALL: Climbed = Climbed::Counted { missing: vec![] };
+}
+
+/// Counts on many rows by one statement, in an open transaction; on every rung but the last one.
+pub(crate) async fn count_together<C, DB, M, Conn>(
+    link: &mut Link<'_, M, Conn>,
+    rung: Rung,
+    additions: &[Addition<<C::Table as ShardedTable>::Key>],
+) -> QueryResult<Climbed>
+where
+    C: IntegerField<DB>,
+    C::Table: KeyedTable<DB> + ShardedTable<Key: Ord, KeyValues: QueryFragment<DB>>,
+    M: LoadIo<Conn, Backend = DB>,
+    DB: ShardedBackend,
+{
+    if rung != Rung::Together {
+        for (shard, additions) in by_shard(additions) {
+            let create = CreateShards {
+                names: Names::of::<C::Table>(),
+                filter: &keys_are::<C::Table, DB>(additions),
+                shard,
+            };
+            link.execute(create).await?;
+        }
+    }
+    let counted = match additions {
+        [one] => {
+            let mut add = ready_to_add::<C, DB>(one.key.clone(), one.n);
+            add.send_step(link, Statement::CountByKey, one.shard)
+                .await?
+        }
+        _ => {
+            link.execute_prepared(count_each::<C, DB>(additions))
+                .await?
+        }
+    };
+    if counted == additions.len() {
+        return Ok(Climbed::ALL);
+    }
+    if rung == Rung::Together {
+        return Ok(Climbed::Again(Rung::Creating));
+    }
+    let found = rows_of::<C::Table, DB, _, _>(link, additions.iter()).await?;
+    let is_missing = |number: &usize| !found.contains(&additions[*number].key);
+    let missing: Vec<usize> = (0..additions.len()).filter(is_missing).collect();
+    if !found.is_empty() && !missing.is_empty() {
+        // One that is there now is another name of a row that was found, or was inserted meanwhile.
+        let missing = missing.iter().map(|number| &additions[*number]);
+        if !rows_of::<C::Table, DB, _, _>(link, missing)
+            .await?
+            .is_empty()
+        {
+            return Ok(Climbed::Again(Rung::EachAlone));
+        }
+    }
+    Ok(match counted + missing.len() == additions.len() {
+        true => Climbed::Counted { missing },
+        false => Climbed::Again(Rung::EachAlone),
+    })
+}
+
+/// The statement that adds to one shard of each row.
+pub(crate) fn count_each<C, DB>(
+    additions: &[Addition<<C::Table as ShardedTable>::Key>],
+) -> CountEachRow<C, C::Table, DB>
+where
+    C: ShardedColumn<Table: KeyedTable<DB>>,
+    DB: ShardedBackend,
+{
+    let row = |Addition { key, n, .. }: &Addition<<C::Table as ShardedTable>::Key>| CountedRow {
+        key_values: C::Table::key_values(key),
+        key_is: C::Table::key_is(key.clone()),
+        n: *n,
+    };
+    let shards = by_shard(additions).into_iter();
+    let shards = shards.map(|(shard, additions)| CountedShard {
+        shard,
+        rows: additions.into_iter().map(row).collect(),
+    });
+    CountEach::new(shards.collect())
+}
+
+type CountEachRow<C, T, DB> =
+    CountEach<C, <T as KeyedTable<DB>>::KeyIs, <T as ShardedTable>::KeyValues>;
+
+fn by_shard<Key>(additions: &[Addition<Key>]) -> BTreeMap<i32, Vec<&Addition<Key>>> {
+    let mut shards = BTreeMap::<_, Vec<_>>::new();
+    for addition in additions {
+        shards.entry(addition.shard).or_default().push(addition);
+    }
+    shards
+}
+
+/// The keys of those rows that exist.
+async fn rows_of<'k, T, DB, M, Conn>(
+    link: &mut Link<'_, M, Conn>,
+    additions: impl IntoIterator<Item = &'k Addition<T::Key>>,
+) -> QueryResult<BTreeSet<T::Key>>
+where
+    T: KeyedTable<DB, Key: Ord + 'k>,
+    DB: ShardedBackend,
+    M: LoadIo<Conn, Backend = DB>,
+{
+    let pick = PickKeys::<T, _> {
+        filter: &keys_are::<T, DB>(additions),
+        table: PhantomData,
+    };
+    let keys = T::load_keys(link, pick).await?;
+    Ok(keys.into_iter().collect())
+}
+
+fn keys_are<'k, T, DB>(
+    additions: impl IntoIterator<Item = &'k Addition<T::Key>>,
+) -> KeysAre<T::KeyIs>
+where
+    T: KeyedTable<DB, Key: 'k>,
+    DB: ShardedBackend,
+{
+    let keys = additions.into_iter().map(|addition| &addition.key);
+    KeysAre(keys.cloned().map(T::key_is).collect())
+}

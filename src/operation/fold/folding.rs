@@ -1,0 +1,456 @@
+//! Folding batch by batch, in key order, with no wait for a lock, or a short one.
+
+use std::ops::ControlFlow;
+use std::time::Instant;
+
+use diesel::expression::Expression;
+use diesel::prelude::*;
+use diesel::query_builder::{AstPass, IntoUpdateTarget, Query, QueryFragment, QueryId};
+use diesel::result::Error as DieselError;
+use diesel::sql_types::Integer;
+
+use super::builder::{Fold, Folded};
+use super::pace::Pace;
+use crate::backend::{Dialect, ShardedBackend};
+use crate::conflict::{Conflict, Failure};
+use crate::connection::{Link, LoadIo, in_any_transaction};
+use crate::engine::{
+    After, KeyedTable, LockedParents, Moved, Parents, RetryLoop, Shards, TRIES_TO_LOCK, explain_of,
+    locking, retry_loop, shards_of,
+};
+use crate::error::Error;
+use crate::model::{SHARD, ShardedTable};
+use crate::operation::shards_table::check_triggers;
+use crate::policy::RetryPolicy;
+use crate::query_builder::{KeysAre, Names, Sql, bind, no_query_id, sql};
+use crate::unfit::Unfit;
+use crate::{observe, shard_counts};
+
+impl<Q: IntoUpdateTarget<Table: ShardedTable>, Run> Fold<Q, Run> {
+    pub(crate) async fn folded<DB, T, W, M, Conn>(
+        self,
+        link: &mut Link<'_, M, Conn>,
+        progress: &mut impl FnMut(&Folded<T>) -> ControlFlow<()>,
+    ) -> QueryResult<Folded<T>>
+    where
+        Q: IntoUpdateTarget<Table = T, WhereClause = W>,
+        T: KeyedTable<DB>,
+        T::PrimaryKey: Expression,
+        W: QueryFragment<DB> + QueryId,
+        M: LoadIo<Conn, Backend = DB>,
+        DB: ShardedBackend,
+    {
+        let inside = in_any_transaction(link).await?;
+        let keep = match self.keep_shards {
+            Some(number) => number,
+            None => shard_counts::wished::<T, _, _>(link, inside).await?,
+        };
+        let folding = Folding {
+            of: *T::TABLE,
+            keep: Some(keep),
+            cold_below: self.cold_below.filter(|shards| *shards > 0),
+            retry: self.retry.unwrap_or_default(),
+            dialect: link.dialect(),
+            inside,
+        };
+        let batches = Batches {
+            filter: self.query.into_update_target().where_clause,
+            batch: self.batch,
+            per_second: self.per_second,
+        };
+        let mut folded = Folded::nothing(T::FIELDS, self.after);
+        let folding = folding.fold_all(&batches, &mut folded, link, progress);
+        folding.await.map(|()| folded)
+    }
+}
+
+/// The parents that are folded, and how many of them at once.
+pub(in crate::operation) struct Batches<W> {
+    pub(in crate::operation) filter: W,
+    pub(in crate::operation) batch: usize,
+    /// Without effect in a caller's transaction.
+    pub(in crate::operation) per_second: Option<u32>,
+}
+
+impl<P> Folding<P> {
+    /// Parents with shards from this one on may have shards to remove.
+    fn first_to_remove(&self) -> Option<u16> {
+        self.cold_below.map_or(self.keep, |_| Some(0))
+    }
+
+    /// Goes on after the last parent that was `folded`, to the end or until `progress` breaks off.
+    pub(in crate::operation) async fn fold_all<T, DB, W, M, Conn>(
+        &self,
+        batches: &Batches<W>,
+        folded: &mut Folded<T, P::Key>,
+        link: &mut Link<'_, M, Conn>,
+        progress: &mut impl FnMut(&Folded<T, P::Key>) -> ControlFlow<()>,
+    ) -> QueryResult<()>
+    where
+        P: Parents<DB>,
+        W: QueryFragment<DB> + QueryId,
+        M: LoadIo<Conn, Backend = DB>,
+        DB: ShardedBackend,
+    {
+        if self.dialect.has_triggers() {
+            let looking = RetryLoop::read(link, self.retry.clone())?;
+            let names = self.of.names();
+            retry_loop!(link, looking, check_triggers(names, link).await)?;
+        }
+        let per_second = batches.per_second.filter(|_| !self.inside);
+        let mut pace = Pace::at_most_per_second(per_second, batches.batch);
+        let batch = pace.as_ref().map_or(batches.batch, Pace::batch);
+        loop {
+            let began = Instant::now();
+            let mut due = began;
+            let reading = RetryLoop::read(link, self.retry.clone())?;
+            let keys = retry_loop!(link, reading, {
+                let after = folded.last.as_ref().map(|last| self.of.is_after(last));
+                let pick = PickFoldable::<P, W, DB> {
+                    names: self.of.names(),
+                    filter: &batches.filter,
+                    after: after.map(After::<P, DB>),
+                    first_to_remove: self.first_to_remove().map(i32::from),
+                    limit: batch as i64,
+                };
+                P::load(link, pick).await
+            });
+            let explained = |error| explain_of(self.of.names(), &link.backend(), error);
+            let keys = keys.map_err(explained)?;
+            folded.finished = keys.len() < batch;
+            if let Some(last) = keys.last().cloned() {
+                let parents = keys.len();
+                let table = self.of.names().shards_table.as_str();
+                let told = observe::fold(self.dialect, table, parents);
+                let moving = self.fold(keys, folded, link);
+                told.within(moving).await?;
+                folded.last = Some(last);
+                folded.looked_at += parents as u64;
+                if progress(folded).is_break() {
+                    return Ok(());
+                }
+                if let Some(pace) = &mut pace {
+                    due = pace.next(parents, began, Instant::now());
+                }
+            }
+            if folded.finished {
+                return Ok(());
+            }
+            let wait = due.saturating_duration_since(Instant::now());
+            M::sleep(&self.retry, wait).await;
+        }
+    }
+}
+
+/// Finds parents that have something to fold; see [`fold`](fold()).
+///
+/// Without a filter the shards table alone is read, so that rows without shards cost nothing.
+///
+/// With a filter not `EXISTS`: planners turn that into a join that reads the whole shards table for every batch.
+struct PickFoldable<'a, P: Parents<DB>, W, DB: ShardedBackend> {
+    names: Names<'a, DB>,
+    filter: &'a W,
+    after: Option<After<P, DB>>,
+    first_to_remove: Option<i32>,
+    limit: i64,
+}
+
+impl<P, W, DB> PickFoldable<'_, P, W, DB>
+where
+    DB: ShardedBackend,
+    P: Parents<DB>,
+{
+    /// `(table.field <> 0 OR … OR table.shard >= $n)`, where `column` writes a column of the shards table.
+    fn has_work<'b, C: Sql<'b, DB>>(&'b self, column: impl Fn(&'b str) -> C) -> impl Sql<'b, DB> {
+        sql! {
+            "(", for field in (self.names.fields, " OR ") { column(&field.name), field.merge.is_filled() },
+            if let Some(first) = &self.first_to_remove { " OR ", column(SHARD), " >= ", bind(Integer, first) }, ")"
+        }
+    }
+}
+
+impl<P, W, DB> QueryFragment<DB> for PickFoldable<'_, P, W, DB>
+where
+    DB: ShardedBackend,
+    P: Parents<DB>,
+    W: QueryFragment<DB>,
+{
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let table = self.names;
+        let next = table.next_keys(self.after.as_ref(), &self.limit);
+        if self.filter.is_noop(out.backend())? {
+            let has_work = self.has_work(|name| table.under_alias().column(name));
+            return table.keys_of_shards(sql! { has_work, next }).push(out);
+        }
+        sql!(out;
+            table.select_keys_as_parent(self.filter), " WHERE (SELECT 1 FROM ", table.under_alias().shards_of_parent(None),
+            " AND ", self.has_work(|name| table.shards_column(name)), " LIMIT 1) IS NOT NULL", next)
+    }
+}
+
+impl<P: Parents<DB>, W, DB: ShardedBackend> Query for PickFoldable<'_, P, W, DB> {
+    type SqlType = P::KeySql;
+}
+
+// Its text changes with `after`; one preparation a batch is little.
+no_query_id!([P: Parents<DB>, W, DB: ShardedBackend] PickFoldable<'_, P, W, DB>);
+
+/// The settings of every batch of a fold.
+pub(in crate::operation) struct Folding<P> {
+    pub(in crate::operation) of: P,
+    /// Empty shards numbered from here on are removed, or none.
+    pub(in crate::operation) keep: Option<u16>,
+    /// All shards are removed of a parent of which fewer than this were filled.
+    pub(in crate::operation) cold_below: Option<u16>,
+    pub(in crate::operation) retry: RetryPolicy,
+    pub(in crate::operation) dialect: Dialect,
+    /// In a caller's transaction, which cannot try again later.
+    pub(in crate::operation) inside: bool,
+}
+
+const AT_ONCE: Shards = Shards {
+    only: None,
+    at_once: true,
+};
+
+/// Why a fold of several parents, or of one, failed.
+enum Trouble {
+    /// Another transaction holds a lock, or a conflict came up.
+    Blocked(DieselError),
+    /// A base does not accept the values of its shards.
+    Unfit(Unfit),
+    Other(DieselError),
+}
+
+impl<P> Folding<P> {
+    /// Folds parents together if all their locks can be acquired at once; else one by one, and busy ones shard by shard.
+    ///
+    /// A parent alone may wait for its locks where the wait can be bounded: its writers wait that long at most, and those of other
+    /// parents do not.
+    async fn fold<T, M, Conn>(
+        &self,
+        keys: Vec<P::Key>,
+        folded: &mut Folded<T, P::Key>,
+        link: &mut Link<'_, M, Conn>,
+    ) -> QueryResult<()>
+    where
+        P: Parents<M::Backend>,
+        M: LoadIo<Conn>,
+    {
+        let mut left = vec![(keys, 0)];
+        while let Some((keys, tries)) = left.pop() {
+            let named = self.of.are(&keys);
+            let (shards, retry) = self.together(keys.len());
+            match self.fold_locked(&named, shards, retry, link).await {
+                Ok((moved, removed, not_locked)) => {
+                    folded.add(&moved, removed);
+                    for key in not_locked {
+                        match tries + 1 {
+                            TRIES_TO_LOCK => folded.unfit.push((key, Unfit::NotLocked)),
+                            tries => left.push((vec![key], tries)),
+                        }
+                    }
+                }
+                Err(error) => match (self.trouble(error), keys.len()) {
+                    (Trouble::Other(error), _) => return Err(error),
+                    (_, 2..) => {
+                        left.extend(keys.into_iter().rev().map(|key| (vec![key], tries)));
+                    }
+                    (Trouble::Unfit(reason), _) => {
+                        let unfit = keys.into_iter().map(|key| (key, reason.clone()));
+                        folded.unfit.extend(unfit);
+                    }
+                    (Trouble::Blocked(_), _) => {
+                        self.fold_shard_by_shard(keys, folded, link).await?;
+                    }
+                },
+            }
+        }
+        Ok(())
+    }
+
+    /// How the shards of so many parents are locked together, and how often that is tried.
+    fn together(&self, parents: usize) -> (Shards, RetryPolicy) {
+        let waits = parents == 1 && self.bound().is_some();
+        // On SQLite there are no locks but that on the database.
+        match (self.dialect.has_row_locks(), waits) {
+            (true, false) => (AT_ONCE, RetryPolicy::never()),
+            (true, true) => (Shards::ALL, RetryPolicy::never()),
+            (false, _) => (Shards::ALL, self.retry.clone()),
+        }
+    }
+
+    /// Bounds the waits of a transaction: for rows, and for a table that others may not write meanwhile, which no `NOWAIT` is about.
+    /// Counts wait for the shards that are locked by then. Inside a caller's transaction the bound would outlive the fold.
+    fn bound(&self) -> Option<&'static str> {
+        let bound = self.dialect.bounds_waits_for_locks();
+        bound.filter(|_| !self.inside)
+    }
+
+    /// Each shard in a transaction of its own, which holds no lock while it waits for its turn to try again. A shard that does
+    /// not fit is retried as long as others change the base.
+    async fn fold_shard_by_shard<T, M, Conn>(
+        &self,
+        keys: Vec<P::Key>,
+        folded: &mut Folded<T, P::Key>,
+        link: &mut Link<'_, M, Conn>,
+    ) -> QueryResult<()>
+    where
+        P: Parents<M::Backend>,
+        M: LoadIo<Conn>,
+    {
+        let named = self.of.are(&keys);
+        let reading = RetryLoop::read(link, self.retry.clone())?;
+        let shards = retry_loop!(link, reading, shards_of(self.of, link, &named).await);
+        let explained = |error| explain_of(self.of.names(), &link.backend(), error);
+        let mut left = shards.map_err(explained)?;
+        let (mut busy, mut tried, mut parents) = (false, usize::MAX, 0);
+        let mut reason = None;
+        while left.len() < tried {
+            tried = left.len();
+            let mut unfit = vec![];
+            for shard in left {
+                let shards = Shards {
+                    only: Some(shard),
+                    at_once: !self.inside,
+                };
+                let retry = self.retry.clone();
+                match self.fold_locked(&named, shards, retry, link).await {
+                    Ok((moved, removed, _)) => {
+                        parents = moved.parents.max(parents);
+                        folded.add(
+                            &Moved {
+                                parents: 0,
+                                ..moved
+                            },
+                            removed,
+                        );
+                    }
+                    Err(error) => match self.trouble(error) {
+                        Trouble::Unfit(unfits) => {
+                            unfit.push(shard);
+                            reason = Some(unfits);
+                        }
+                        Trouble::Blocked(_) if !self.inside => busy = true,
+                        Trouble::Blocked(error) | Trouble::Other(error) => return Err(error),
+                    },
+                }
+            }
+            left = unfit;
+        }
+        folded.parents += parents as u64;
+        if let (false, Some(reason)) = (left.is_empty(), reason) {
+            let unfit = keys.into_iter().map(|key| (key, reason.clone()));
+            folded.unfit.extend(unfit);
+        } else if busy {
+            folded.busy.extend(keys);
+        }
+        Ok(())
+    }
+
+    /// Folds the parents whose locks can be acquired. The others that can be seen come back.
+    async fn fold_locked<M, Conn>(
+        &self,
+        keys: &KeysAre<P::KeyIs>,
+        shards: Shards,
+        retry: RetryPolicy,
+        link: &mut Link<'_, M, Conn>,
+    ) -> QueryResult<(Moved, usize, Vec<P::Key>)>
+    where
+        P: Parents<M::Backend>,
+        M: LoadIo<Conn>,
+    {
+        let locking = locking(link, retry)?;
+        let folded = retry_loop!(link, locking, {
+            if let Some(bound) = self.bound() {
+                link.batch_execute(bound).await?;
+            }
+            let locked = LockedParents::lock(self.of, link, keys, shards).await?;
+            let not_locked = locked.not_locked(link, keys).await?;
+            // By one shard alone nobody can tell, and a parent that is folded so is busy.
+            let by_contention = match self.cold_below.filter(|_| shards.only.is_none()) {
+                Some(shards) => Some(locked.hot_and_cold(link, shards).await?),
+                None => None,
+            };
+            let moved = locked.fold(link).await?;
+            let mut removed = 0;
+            let kept = by_contention.as_ref().map_or(&locked, |[hot, _]| hot);
+            if let Some(first) = self.keep {
+                removed += kept.remove_shards(link, first).await?;
+            }
+            if let Some([_, cold]) = &by_contention {
+                removed += cold.remove_shards(link, 0).await?;
+            }
+            Ok((moved, removed, not_locked))
+        });
+        let explained = |error| explain_of(self.of.names(), &link.backend(), error);
+        let (moved, removed, not_locked) = folded.map_err(explained)?;
+        let table = self.of.names().shards_table.as_str();
+        observe::folded(self.dialect, table, moved.parents, moved.shards, removed);
+        Ok((moved, removed, not_locked))
+    }
+
+    fn trouble(&self, error: DieselError) -> Trouble {
+        if !self.dialect.has_row_locks() {
+            return match Error::from(error) {
+                Error::Overflow { source } => Trouble::Unfit(self.dialect.refused(&source)),
+                Error::Unfit { reason, .. } => Trouble::Unfit(reason),
+                error => Trouble::Other(error.into()),
+            };
+        }
+        // Inside a caller's transaction: the lock was not had, and the savepoint took back what was.
+        if self.dialect.classify(&error) == Failure::Conflict(Conflict::LockTimeout) {
+            return Trouble::Blocked(error);
+        }
+        match Error::from(error) {
+            error @ Error::ConflictPersisted { .. } => Trouble::Blocked(error.into()),
+            Error::Overflow { source } => Trouble::Unfit(self.dialect.refused(&source)),
+            Error::Unfit { reason, .. } => Trouble::Unfit(reason),
+            error => Trouble::Other(error.into()),
+        }
+    }
+}
+
+#[cfg(all(
+    test,
+    feature = "postgres_backend",
+    feature = "mysql_backend",
+    feature = "sqlite"
+))]
+mod tests {
+    use diesel::mysql::Mysql;
+    use diesel::pg::Pg;
+
+    use super::*;
+    use crate::test_schema::{downloads, sql, videos};
+
+    #[test]
+    fn parents_are_picked_behind_the_last_one() {
+        let filter = videos::table
+            .filter(videos::slug.eq("a"))
+            .into_update_target();
+        let pick = PickFoldable::<videos::table, _, Pg> {
+            names: Names::of::<videos::table>(),
+            filter: &filter.where_clause,
+            after: Some(After(videos::table::key_after(&7))),
+            first_to_remove: Some(16),
+            limit: 100,
+        };
+        assert_eq!(
+            sql!(Pg, pick),
+            r#"SELECT "videos"."id" FROM (SELECT "videos"."id" FROM "videos" WHERE ("videos"."slug" = $1)) AS "videos" WHERE (SELECT 1 FROM "videos_shards" WHERE "videos_shards"."id" = "videos"."id" AND ("videos_shards"."views" <> 0 OR "videos_shards"."likes" <> 0 OR "videos_shards"."shard" >= $2) LIMIT 1) IS NOT NULL AND ("videos"."id" > $3) ORDER BY "videos"."id" LIMIT $4"#
+        );
+        let all = downloads::table.into_update_target();
+        let pick = PickFoldable::<downloads::table, _, Mysql> {
+            names: Names::of::<downloads::table>(),
+            filter: &all.where_clause,
+            after: Some(After(downloads::table::key_after(&(1, "x".to_owned())))),
+            first_to_remove: Some(16),
+            limit: 100,
+        };
+        assert_eq!(
+            sql!(Mysql, pick),
+            "SELECT `downloads`.`version`, `downloads`.`day` FROM (SELECT DISTINCT `downloads`.`version`, `downloads`.`day` FROM `download \"counts\"` AS `downloads` WHERE (`downloads`.`number` <> 0 OR `downloads`.`shard` >= ?) AND ((`downloads`.`version` >= ?) AND ((`downloads`.`version` > ?) OR ((`downloads`.`version` = ?) AND (`downloads`.`day` > ?)))) ORDER BY `downloads`.`version`, `downloads`.`day` LIMIT ?) AS `downloads` ORDER BY `downloads`.`version`, `downloads`.`day` LIMIT 18446744073709551615"
+        );
+    }
+}

@@ -1,0 +1,394 @@
+//! Statements about parents that are locked, and about their shards.
+
+use std::marker::PhantomData;
+
+use diesel::backend::Backend;
+use diesel::query_builder::{AstPass, QueryBuilder, QueryFragment};
+use diesel::sql_types::{Integer, Nullable, Text};
+
+use super::keys::KeysAre;
+use super::literal::literal;
+use super::names::{Names, zeros};
+use super::sql::{Sql, bind, id, on, part, sql, statements, walk};
+use crate::backend::{Dialect, ShardedBackend};
+use crate::model::{SHARD, ShardsColumn};
+
+/// Which of the rows that are held a statement is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RowKind {
+    Parents,
+    Shards,
+}
+
+/// The rows that a statement is about.
+pub(crate) struct StatementRows<'a, DB: Backend> {
+    pub(crate) rows: RowKind,
+    pub(crate) names: Names<'a, DB>,
+    /// ` WHERE (keys)`
+    pub(crate) keys: &'a dyn QueryFragment<DB>,
+    pub(crate) shard: Option<i32>,
+}
+
+impl<'a, DB: ShardedBackend> StatementRows<'a, DB> {
+    /// The names under which the rows stand.
+    fn names(&self) -> Names<'a, DB> {
+        match self.rows {
+            RowKind::Parents => self.names,
+            RowKind::Shards => self.names.under_alias(),
+        }
+    }
+
+    /// An expression over the parent, for the rows.
+    fn expression<'b>(&'b self, expression: &'b dyn QueryFragment<DB>) -> impl Sql<'b, DB> {
+        move |out: AstPass<'_, 'b, DB>| match self.rows {
+            RowKind::Parents => expression.walk_ast(out),
+            RowKind::Shards => self.names.aliased(expression).push(out),
+        }
+    }
+
+    /// `parent`, or `shards AS parent`
+    fn table<'b>(&'b self) -> impl Sql<'b, DB> {
+        move |out: AstPass<'_, 'b, DB>| match self.rows {
+            RowKind::Parents => self.names.parent.walk_ast(out),
+            RowKind::Shards => self.names.shards_as_parent().push(out),
+        }
+    }
+
+    /// `DELETE FROM shards AS parent WHERE (keys)`; MySQL: `DELETE parent FROM …`
+    fn delete<'b>(&'b self) -> impl Sql<'b, DB> {
+        let alias = move |dialect: Dialect| {
+            let by_alias = dialect.deletes_by_alias();
+            by_alias.then(|| sql! { walk(self.names().parent), " " })
+        };
+        sql! { "DELETE ", on(alias), "FROM ", self.table(), self.filter() }
+    }
+
+    /// `parent WHERE (keys) ORDER BY parent.key`, of all rows and as they are locked
+    fn parents<'b>(&'b self) -> impl Sql<'b, DB> {
+        sql! {
+            walk(self.names.parent), self.filter(), " ORDER BY ", self.names.key(),
+            on(Dialect::all_rows), on(Dialect::reads_what_is_locked)
+        }
+    }
+
+    /// ` WHERE (keys)`, of shards with ` AND parent.shard = $n` if it is one
+    fn filter<'b>(&'b self) -> impl Sql<'b, DB> {
+        let shard = self.shard.as_ref().filter(|_| self.rows == RowKind::Shards);
+        sql! { self.expression(self.keys), if let Some(shard) = shard { " AND ", self.names.shard_is(shard) } }
+    }
+}
+
+/// Some fields of a table, in their order.
+pub(crate) type Fields<'f> = [&'f ShardsColumn];
+
+/// Whether the sums of shards are read too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sums {
+    Read,
+    /// The shards are going to be emptied without a look: 0 stands for their sum.
+    Replaced,
+}
+
+/// Values for the bases of a field.
+#[derive(Debug)]
+pub(crate) struct BaseValues<'a> {
+    pub(crate) field: &'a ShardsColumn,
+    /// The number of a parent, and a literal: what is added to a sum, or the base itself.
+    pub(crate) of: Vec<(usize, String)>,
+}
+
+/// The parents beside the shards table, which takes their name.
+const PARENTS: &str = "diesel_sharded_parents";
+
+impl<'b, DB: ShardedBackend> Names<'b, DB> {
+    /// `NOT EXISTS (SELECT 1 FROM parent AS parents WHERE parents.key = parent.key)`, of shards under the parent's name or alias
+    pub(crate) fn has_no_parent(self) -> impl Sql<'b, DB> {
+        sql! {
+            "NOT EXISTS (SELECT 1 FROM ", walk(self.parent), " AS ", id(PARENTS), " WHERE ",
+            for key in (self.key, " AND ") { id(PARENTS), ".", id(&key.name), " = ", self.under_alias().column(&key.name) },
+            ")"
+        }
+    }
+}
+
+/// `row_security_active('"videos"')`
+fn row_security_active<'b, DB: ShardedBackend>(
+    table: &'b dyn QueryFragment<DB>,
+) -> impl Sql<'b, DB> {
+    part(|out: AstPass<'_, 'b, DB>| {
+        let mut name = out.backend().query_builder();
+        table.to_sql(&mut name, out.backend())?;
+        let name = literal(out.backend().dialect(), &name.finish());
+        sql!(out; "row_security_active(", &*name, ")")
+    })
+}
+
+statements! {
+    /// Locks parents in key order, and reads their keys.
+    ///
+    /// ```sql
+    /// SELECT "videos"."id" FROM "videos" WHERE … ORDER BY "videos"."id" FOR UPDATE
+    /// ```
+    pub(crate) struct LockParents<'a, ST> {
+        pub(crate) names: Names<'a, DB>,
+        pub(crate) keys: &'a dyn QueryFragment<DB>,
+        pub(crate) clause: &'static str,
+        pub(crate) key_sql: PhantomData<ST>,
+    }: Query<ST>;
+    |self, out| {
+        sql!(out; self.names.select_keys(self.keys), self.clause)
+    }
+
+    /// Finds parents that can be seen and were not locked.
+    ///
+    /// ```sql
+    /// SELECT "videos"."id" FROM "videos" WHERE ("videos"."id" = $1 OR …) AND NOT ("videos"."id" = $2 OR …)
+    ///     AND row_security_active('"videos"')
+    /// ```
+    pub(crate) struct NotLocked<'a, P: QueryFragment<DB>, ST> {
+        pub(crate) names: Names<'a, DB>,
+        pub(crate) keys: &'a KeysAre<P>,
+        pub(crate) locked: &'a KeysAre<P>,
+        pub(crate) key_sql: PhantomData<ST>,
+    }: Query<ST>;
+    |self, out| {
+        sql!(out;
+            "SELECT ", self.names.key_to_read(), " FROM ", walk(self.names.parent), walk(self.keys),
+            if !self.locked.0.is_empty() { " AND NOT ", self.locked.any() },
+            " AND ", row_security_active(self.names.parent))
+    }
+
+    /// Locks shards in the order in which counts lock them, and reads which of them are not empty.
+    ///
+    /// ```sql
+    /// SELECT CASE WHEN "videos"."views" <> 0 OR "videos"."likes" <> 0 THEN 1 ELSE 0 END FROM "videos_shards" AS "videos"
+    /// WHERE … ORDER BY "videos"."id", "videos"."shard" FOR UPDATE
+    /// ```
+    pub(crate) struct LockShards<'a> {
+        pub(crate) of: StatementRows<'a, DB>,
+        pub(crate) clause: &'static str,
+    }: Query<Integer>;
+    |self, out| {
+        let table = self.of.names();
+        sql!(out;
+            "SELECT CASE WHEN ",
+            for field in (table.fields, " OR ") { table.column(&field.name), field.merge.is_filled() },
+            " THEN 1 ELSE 0 END FROM ", self.of.table(), self.of.filter(),
+            " ORDER BY ", table.key(), ", ", table.column(SHARD), on(Dialect::all_rows), self.clause)
+    }
+
+    /// Reads the numbers of the shards that there are.
+    ///
+    /// ```sql
+    /// SELECT "videos"."shard" FROM "videos_shards" AS "videos" WHERE …
+    /// ```
+    pub(crate) struct SelectShards<'a> {
+        pub(crate) of: StatementRows<'a, DB>,
+    }: Query<Integer>;
+    |self, out| {
+        sql!(out; "SELECT ", self.of.names().column(SHARD), " FROM ", self.of.table(), self.of.filter(), on(Dialect::all_rows))
+    }
+
+    /// Reads a row if row security applies to this role's view of a table.
+    ///
+    /// ```sql
+    /// SELECT 1 WHERE row_security_active('"videos"')
+    /// ```
+    pub(crate) struct FindPolicy<'a>(pub(crate) &'a dyn QueryFragment<DB>): Query<Integer>;
+    |self, out| {
+        sql!(out; "SELECT 1 WHERE ", row_security_active(self.0))
+    }
+
+    /// Reads what parents hold of some fields, one text for each parent.
+    ///
+    /// ```sql
+    /// SELECT CAST("videos"."views" AS TEXT) || ' ' || CAST((SELECT COALESCE(SUM("videos_shards"."views"), 0) FROM "videos_shards"
+    ///     WHERE "videos_shards"."id" = "videos"."id") AS TEXT) || ' ' || … FROM "videos" WHERE … ORDER BY "videos"."id"
+    /// -- MySQL, MariaDB: CONCAT(CAST(… AS CHAR), ' ', …), and all SELECTs end in FOR UPDATE
+    /// ```
+    pub(crate) struct ReadStates<'a> {
+        pub(crate) of: StatementRows<'a, DB>,
+        pub(crate) fields: &'a Fields<'a>,
+        pub(crate) sums: Sums,
+    }: Query<Nullable<Text>>;
+    |self, out| {
+        let (table, shard) = (self.of.names, self.of.shard.as_ref());
+        let dialect = out.backend().dialect();
+        let lock = dialect.reads_what_is_locked();
+        let [joined, between, end] = dialect.joined_texts();
+        let cast = |field: &ShardsColumn| dialect.number_as_text(field.column_type);
+        sql!(out;
+            "SELECT ", joined,
+            for field in (self.fields, between) {
+                cast(field).0, table.column(&field.name), cast(field).1, between,
+                if self.sums == Sums::Replaced { "'0'" } else {
+                    cast(field).0, table.sum_of_shards(&field.name, shard, lock), cast(field).1
+                }
+            },
+            end, " FROM ", self.of.parents())
+    }
+
+    /// Reads base and total of some fields that keep a greatest or least value, one text for each parent. A space stands between two
+    /// values and in none of them; one that is not there is `NULL`.
+    ///
+    /// ```sql
+    /// SELECT REPLACE(COALESCE(CAST("videos"."best" AS TEXT), 'NULL'), ' ', 'T') || ' ' ||
+    ///     REPLACE(COALESCE(CAST(total AS TEXT), 'NULL'), ' ', 'T') || ' ' || … FROM "videos" WHERE … ORDER BY "videos"."id"
+    /// -- MySQL, MariaDB: CONCAT(…, ' ', …), and all SELECTs end in FOR UPDATE
+    /// ```
+    pub(crate) struct ReadPeaks<'a> {
+        pub(crate) of: StatementRows<'a, DB>,
+        pub(crate) fields: &'a Fields<'a>,
+    }: Query<Nullable<Text>>;
+    |self, out| {
+        let (table, shard) = (self.of.names, self.of.shard.as_ref());
+        let dialect = out.backend().dialect();
+        let lock = dialect.reads_what_is_locked();
+        let [joined, between, end] = dialect.joined_texts();
+        let cast = |field: &ShardsColumn| dialect.nullable_as_text(field.column_type);
+        sql!(out;
+            "SELECT ", joined,
+            for field in (self.fields, between) {
+                "REPLACE(", cast(field).0, table.column(&field.name), cast(field).1, ", ' ', 'T')", between,
+                "REPLACE(", cast(field).0, table.peak(field, shard, lock), cast(field).1, ", ' ', 'T')"
+            },
+            end, " FROM ", self.of.parents())
+    }
+
+    /// Reads of each parent, in key order, whether at least so many of its shards are filled.
+    ///
+    /// ```sql
+    /// SELECT CASE WHEN (SELECT COUNT(*) FROM "videos_shards" WHERE "videos_shards"."id" = "videos"."id"
+    ///     AND ("videos_shards"."views" <> 0 OR "videos_shards"."likes" <> 0)) >= $1 THEN 1 ELSE 0 END
+    /// FROM "videos" WHERE … ORDER BY "videos"."id"
+    /// -- MySQL, MariaDB: all SELECTs end in FOR UPDATE
+    /// ```
+    pub(crate) struct FindHot<'a> {
+        pub(crate) of: StatementRows<'a, DB>,
+        pub(crate) shards: i32,
+    }: Query<Integer>;
+    |self, out| {
+        let table = self.of.names;
+        sql!(out;
+            "SELECT CASE WHEN (SELECT COUNT(*) FROM ", table.shards_of_parent(None),
+            " AND (", for field in (table.fields, " OR ") { table.shards_column(&field.name), field.merge.is_filled() }, ")",
+            on(Dialect::reads_what_is_locked), ") >= ", bind(Integer, &self.shards), " THEN 1 ELSE 0 END FROM ", self.of.parents())
+    }
+
+    /// Writes columns of the parents or of their shards.
+    ///
+    /// ```sql
+    /// UPDATE "videos" SET … WHERE …
+    /// UPDATE "videos_shards" AS "videos" SET … WHERE …
+    /// ```
+    pub(crate) struct Write<'a> {
+        pub(crate) of: StatementRows<'a, DB>,
+        pub(crate) assignments: &'a dyn QueryFragment<DB>,
+    };
+    |self, out| {
+        sql!(out; "UPDATE ", self.of.table(), " SET ", self.of.expression(self.assignments), self.of.filter())
+    }
+
+    /// Adds shards to their bases where one of them is not zero.
+    ///
+    /// ```sql
+    /// UPDATE "videos" SET "views" = total, "likes" = total
+    /// WHERE … AND EXISTS (SELECT 1 FROM "videos_shards" WHERE "videos_shards"."id" = "videos"."id"
+    ///     AND ("videos_shards"."views" <> 0 OR "videos_shards"."likes" <> 0))
+    /// ```
+    pub(crate) struct AddShardsToBases<'a> {
+        pub(crate) of: StatementRows<'a, DB>,
+    };
+    |self, out| {
+        let (table, shard) = (self.of.names, self.of.shard.as_ref());
+        sql!(out;
+            "UPDATE ", walk(table.parent),
+            " SET ", for field in (table.fields, ", ") { id(&field.name), " = ", table.total(field, shard) }, self.of.filter(),
+            " AND EXISTS (SELECT 1 FROM ", table.shards_of_parent(shard),
+            " AND (", for field in (table.fields, " OR ") { table.shards_column(&field.name), field.merge.is_filled() }, "))")
+    }
+
+    /// Writes to bases what was read from shards, for a database whose statements may not read what their triggers write. Only fields
+    /// that are sums may stand together: in a `CASE` the type of all values is one.
+    ///
+    /// ```sql
+    /// UPDATE `videos` SET `views` = (`videos`.`views` + CASE WHEN (`videos`.`id` = ?) THEN 5 … ELSE 0 END) WHERE ((`videos`.`id` = ?) OR …)
+    /// UPDATE `videos` SET `best` = CASE WHEN (`videos`.`id` = ?) THEN '90' … END WHERE ((`videos`.`id` = ?) OR …)
+    /// ```
+    pub(crate) struct WriteValues<'a, K: QueryFragment<DB>> {
+        pub(crate) names: Names<'a, DB>,
+        /// The keys of the parents by their numbers.
+        pub(crate) keys: &'a [K],
+        pub(crate) values: &'a [BaseValues<'a>],
+        /// Those that have a value.
+        pub(crate) written: KeysAre<&'a K>,
+    };
+    |self, out| {
+        sql!(out;
+            "UPDATE ", walk(self.names.parent), " SET ",
+            for BaseValues { field, of } in (self.values, ", ") {
+                id(&field.name), " = ", if field.is_sum() { "(", self.names.column(&field.name), " + " },
+                "CASE",
+                for (parent, value) in (of, "") { " WHEN ", self.keys.get(*parent).map(walk), " THEN ", value.as_str() },
+                if field.is_sum() { " ELSE 0 END)" } else { " END" }
+            },
+            walk(&self.written))
+    }
+
+    /// Sets fields of shards to zero where they are not.
+    ///
+    /// ```sql
+    /// UPDATE "videos_shards" AS "videos" SET "views" = 0, "likes" = 0
+    /// WHERE … AND ("videos"."views" <> 0 OR "videos"."likes" <> 0)
+    /// ```
+    pub(crate) struct EmptyShards<'a> {
+        pub(crate) of: StatementRows<'a, DB>,
+        pub(crate) fields: &'a Fields<'a>,
+    };
+    |self, out| {
+        let fields = || self.fields.iter().copied();
+        let table = self.of.names();
+        sql!(out;
+            "UPDATE ", self.of.table(), " SET ", zeros(fields()), self.of.filter(),
+            " AND (", for field in (fields(), " OR ") { table.column(&field.name), field.merge.is_filled() }, ")")
+    }
+
+    /// Deletes shards from a number on that are empty.
+    ///
+    /// ```sql
+    /// DELETE FROM "videos_shards" AS "videos" WHERE … AND "videos"."shard" >= $n AND "videos"."views" = 0 AND …
+    /// -- MySQL, MariaDB
+    /// DELETE `videos` FROM `videos_shards` AS `videos` WHERE … AND `videos`.`shard` >= ? AND `videos`.`views` = 0 AND …
+    /// ```
+    pub(crate) struct RemoveShards<'a> {
+        pub(crate) of: StatementRows<'a, DB>,
+        pub(crate) first: i32,
+    };
+    |self, out| {
+        let table = self.of.names();
+        sql!(out;
+            self.of.delete(), " AND ", table.column(SHARD), " >= ", bind(Integer, &self.first),
+            for field in (table.fields, "") { " AND ", table.column(&field.name), field.merge.is_empty() })
+    }
+
+    /// Deletes the shards that have no parent.
+    ///
+    /// ```sql
+    /// DELETE FROM "videos_shards" AS "videos" WHERE … AND
+    ///     NOT EXISTS (SELECT 1 FROM "videos" AS "diesel_sharded_parents" WHERE "diesel_sharded_parents"."id" = "videos"."id")
+    /// ```
+    pub(crate) struct RemoveOrphans<'a> {
+        pub(crate) of: StatementRows<'a, DB>,
+    };
+    |self, out| {
+        sql!(out; self.of.delete(), " AND ", self.of.names.has_no_parent())
+    }
+}
+
+#[cfg(all(
+    test,
+    feature = "postgres_backend",
+    feature = "mysql_backend",
+    feature = "sqlite"
+))]
+mod tests;
