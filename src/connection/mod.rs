@@ -17,7 +17,7 @@ mod transaction;
 #[cfg(feature = "async")]
 pub use self::asynchronous::{Async, BoxFuture};
 pub use self::blocking::Blocking;
-pub(crate) use self::blocking::{done, now};
+pub(crate) use self::blocking::now;
 pub(crate) use self::depth::{depth_of, in_transaction};
 pub(crate) use self::fixed::clean_up;
 pub use self::link::{Io, Link, LoadInto, LoadIo};

@@ -50,10 +50,7 @@ pub(crate) use self::locking::{
     LockShards, NotLocked, ReadPeaks, ReadStates, RemoveOrphans, RemoveShards, RowKind,
     SelectShards, StatementRows, Sums, Write, WriteValues,
 };
-pub(crate) use self::names::{
-    Names, has_rows, number_of_rows, push_aliased_column, push_bind, push_column, push_shard_is,
-    push_shards_as_parent, push_under_alias, zeros,
-};
+pub(crate) use self::names::{Names, has_rows, number_of_rows, zeros};
 pub(crate) use self::parts::{Identified, Parts};
 pub use self::peak::{NewPeak, PeakExpressionMethods};
 pub(crate) use self::pick_keys::PickKeys;
@@ -64,7 +61,6 @@ pub(crate) use self::select_parents::SelectParents;
 pub(crate) use self::sql::{Sql, bind, id, on, part, sql, walk};
 pub use self::text_guard::{Prepare, TextGuard};
 pub use self::top::SelectTop;
-pub(crate) use self::total::push_total;
 pub use self::total::{ShardedExpressionMethods, Total};
 pub use self::total_in_row::TotalInRow;
 pub(crate) use self::under_alias::{quoted, with_other_table};

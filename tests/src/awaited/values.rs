@@ -20,7 +20,7 @@ pub struct Counter(asynchronous::Counter);
 macro_rules! waits_for_names {
     ($($name:ident($($argument:ident: $type:ty),*) -> $result:ty;)+) => {
         waits! {
-            { DB: CounterBackend<Conn, Async> }
+            { DB: CounterBackend<Conn> }
             $($name(self: &Self $(, $argument: $type)*) -> $result;)+
         }
     };
@@ -65,7 +65,7 @@ impl Counter {
     where
         S: AsRef<str> + Sync,
         Conn: AsyncConnection,
-        Conn::Backend: CounterBackend<Conn, Async>,
+        Conn::Backend: CounterBackend<Conn>,
     {
         wait(asynchronous::Counter::get_many(names, conn))
     }
