@@ -31,7 +31,7 @@ use crate::engine::{
 use crate::error::Error;
 use crate::model::{Amount, ColumnType, SHARD, ShardedColumn, ShardedTable};
 use crate::operation::idempotency::{Idempotent, Request, Requested, once};
-use crate::operation::named::{Counter, CounterBackend, MOST_CREATED};
+use crate::operation::named::{BoundedCounter, Counter, CounterBackend, MOST_CREATED};
 use crate::operation::row_counter::{
     AddTo, CachedAs, IntegerField, Key, OneCounter, RowCounter, TableOf,
 };
@@ -77,7 +77,7 @@ use crate::unfit::FieldState;
 pub type Bounded<C, Run = Blocking> = Within<RowCounter<C, Run>>;
 
 /// A counter that stays within bounds: a row's ([`Bounded`]), or a named one
-/// ([`BoundedCounter`](crate::operation::BoundedCounter)).
+/// ([`BoundedCounter`]).
 #[derive(Clone)]
 #[must_use = "a counter does nothing by itself"]
 pub struct Within<K> {
@@ -99,13 +99,13 @@ impl<C: ShardedColumn, Run> RowCounter<C, Run> {
 }
 
 impl<Run> Counter<Run> {
-    /// The same counter, which never falls below `least`; see [`BoundedCounter`](crate::operation::BoundedCounter).
-    pub fn never_below(self, least: i64) -> Within<Self> {
+    /// The same counter, which never falls below `least`; see [`BoundedCounter`].
+    pub fn never_below(self, least: i64) -> BoundedCounter<Run> {
         Within::of(self).never_below(least)
     }
 
-    /// The same counter, which never rises above `most`; see [`BoundedCounter`](crate::operation::BoundedCounter).
-    pub fn never_above(self, most: i64) -> Within<Self> {
+    /// The same counter, which never rises above `most`; see [`BoundedCounter`].
+    pub fn never_above(self, most: i64) -> BoundedCounter<Run> {
         Within::of(self).never_above(most)
     }
 }
@@ -437,16 +437,13 @@ impl<K> Within<K> {
                 filter: &key,
                 shard: 2 * slot + i32::from(upwards),
             });
-            let room = match self.bounds.leave_free(n) {
-                true => Room::Before(K::Field::NAME),
-                false => Room::After(add.sum()),
-            };
-            link.execute_prepared(AddWithin {
+            let add = AddWithin {
                 count,
-                room,
+                field: K::Field::NAME,
+                room_after: Some(&n).filter(|_| !self.bounds.leave_free(n)),
                 upwards,
-            })
-            .await
+            };
+            link.execute_prepared(add).await
         })?;
         Ok(counted > 0)
     }
@@ -616,31 +613,20 @@ impl Bounds {
 /// `AND parent.field > 0`, or `< 0`
 struct AddWithin<'a, DB: ShardedBackend> {
     count: CountByKey<'a, DB>,
-    room: Room<'a, DB>,
+    field: &'static str,
+    /// The amount after which the shard needs room; none where the count gives room.
+    room_after: Option<&'a i64>,
     upwards: bool,
 }
 
-/// The value of a shard that tells its room.
-enum Room<'a, DB> {
-    /// After the count.
-    After(&'a dyn QueryFragment<DB>),
-    /// Of this field before it: the count gives room.
-    Before(&'static str),
-}
-
 impl<DB: ShardedBackend> QueryFragment<DB> for AddWithin<'_, DB> {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let table = self.count.0.names;
-        sql!(out.reborrow(); walk(&self.count), " AND ")?;
-        match self.room {
-            Room::After(sum) => {
-                sql!(out; table.aliased(sum), if self.upwards { " <= 0" } else { " >= 0" })
-            }
-            Room::Before(field) => {
-                let field = table.under_alias().column(field);
-                sql!(out; field, if self.upwards { " < 0" } else { " > 0" })
-            }
-        }
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let field = self.count.0.names.under_alias().column(self.field);
+        sql!(out;
+            walk(&self.count), " AND ",
+            if let Some(n) = self.room_after {
+                "(", field, " + ", bind(BigInt, n), if self.upwards { ") <= 0" } else { ") >= 0" }
+            } else { field, if self.upwards { " < 0" } else { " > 0" } })
     }
 }
 
@@ -747,7 +733,8 @@ mod tests {
         };
         let take = AddWithin::<Pg> {
             count: count(2),
-            room: Room::After(add.sum()),
+            field: "likes",
+            room_after: Some(&-1),
             upwards: false,
         };
         assert_eq!(
@@ -756,7 +743,8 @@ mod tests {
         );
         let give = AddWithin::<Pg> {
             count: count(3),
-            room: Room::Before("likes"),
+            field: "likes",
+            room_after: None,
             upwards: true,
         };
         assert_eq!(

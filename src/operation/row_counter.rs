@@ -23,7 +23,7 @@ use crate::operation::update::Ready;
 use crate::policy::RetryPolicy;
 use crate::query_builder::{
     CountAllAndLoad, CountAllAndLoadId, FindParent, Identified, KeyIs, Names, SelectParents,
-    ShardedExpressionMethods, Total, bind, id, sql, walk,
+    ShardedExpressionMethods, Total, bind, id, sql,
 };
 
 /// One sharded field of one row. [`Cached`](crate::cached::Cached) can keep its total, and it can be
@@ -327,14 +327,14 @@ where
         let filter = &KeyIs(C::Table::key_is(self.key.clone()));
         let names = Names::of::<C::Table>();
         let found = link.load::<i32, _>(FindParent { names, filter }).await;
-        let found = found.map_err(|error| explain::<C::Table, DB>(&link.backend(), error))?;
+        let found = found.map_err(|error| self.explained(link, error))?;
         Ok(!found.is_empty())
     }
 
     async fn total(&self, link: &mut Link<'_, M, Conn>) -> QueryResult<Option<i64>> {
         let key = KeyIs(C::Table::key_is(self.key.clone()));
         let totals = C::load(link, totals_of(self.column, &key)).await;
-        let totals = totals.map_err(|error| explain::<C::Table, DB>(&link.backend(), error))?;
+        let totals = totals.map_err(|error| self.explained(link, error))?;
         Ok(totals.into_iter().next().map(|(_, total)| total.into()))
     }
 
@@ -437,14 +437,8 @@ where
 /// `"views" = ("videos"."views" + $1)`
 ///
 /// The amount is bound as a `BigInt` for every type of column, because it may be negative even if the column is unsigned.
-#[derive(Debug)]
+#[derive(Debug, QueryId)]
 pub struct AddTo<C> {
-    sum: Sum<C>,
-}
-
-/// `("videos"."views" + $1)`
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Sum<C> {
     n: i64,
     column: PhantomData<C>,
 }
@@ -452,27 +446,9 @@ pub(crate) struct Sum<C> {
 impl<C: ShardedColumn> AddTo<C> {
     pub(crate) fn new(n: i64) -> Self {
         AddTo {
-            sum: Sum {
-                n,
-                column: PhantomData,
-            },
+            n,
+            column: PhantomData,
         }
-    }
-
-    /// The sum alone.
-    pub(crate) fn sum(&self) -> &Sum<C> {
-        &self.sum
-    }
-}
-
-impl<C, DB> QueryFragment<DB> for Sum<C>
-where
-    C: ShardedColumn<Table: QueryFragment<DB>>,
-    DB: ShardedBackend,
-{
-    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let column = Names::of::<C::Table>().column(C::NAME);
-        sql!(out; "(", column, " + ", bind(BigInt, &self.n), ")")
     }
 }
 
@@ -491,18 +467,10 @@ where
     DB: ShardedBackend,
 {
     fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        sql!(out; id(C::NAME), " = ", walk(&self.sum))
+        let column = Names::of::<C::Table>().column(C::NAME);
+        sql!(out; id(C::NAME), " = (", column, " + ", bind(BigInt, &self.n), ")")
     }
 }
-
-impl<C: ShardedColumn + QueryId> QueryId for AddTo<C> {
-    type QueryId = AddToId<C::QueryId>;
-    const HAS_STATIC_QUERY_ID: bool = C::HAS_STATIC_QUERY_ID;
-}
-
-/// The query id of [`AddTo`].
-#[derive(Debug)]
-pub struct AddToId<C>(PhantomData<C>);
 
 /// The count of `n` on the row with this key, in its parts.
 pub(crate) fn ready_to_add<C, DB>(key: <C::Table as ShardedTable>::Key, n: i64) -> ReadyToAdd<C, DB>

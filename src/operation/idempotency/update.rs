@@ -12,14 +12,20 @@ use diesel::prelude::*;
 use diesel::query_builder::{AsChangeset, AstPass, IntoUpdateTarget, QueryFragment, QueryId};
 use diesel::query_dsl::methods::{ExecuteDsl, LoadQuery};
 use diesel::result::{DatabaseErrorKind, Error as DieselError};
+#[cfg(feature = "async")]
+use diesel_async::AsyncConnection;
 
 use super::keys::{explained, insert_into, values};
 use super::{Idempotent, Request, Requested, once};
 use crate::backend::{BackendOf, OnceForm, SHARD_REMOVED, ShardedBackend};
 use crate::conflict::Failure;
+#[cfg(feature = "async")]
+use crate::connection::{Async, BoxFuture};
 use crate::connection::{Io, Link, LoadInto, clean_up, now, other_nodes_write};
 use crate::engine::{self, KeyedTable, Plan, SendStep, Sender, Statement, explain};
 use crate::model::ShardedTable;
+#[cfg(feature = "async")]
+use crate::operation::update::asynchronous::{LoadCounted, first, gives_rows};
 use crate::operation::update::returning::{ReadAs, Returning};
 use crate::operation::update::{InsertRow, Ready, UpdateStatement, Values};
 use crate::per_process::random;
@@ -207,68 +213,61 @@ where
 }
 
 #[cfg(feature = "async")]
-mod awaited {
-    use diesel_async::AsyncConnection;
-
-    use super::*;
-    use crate::connection::{Async, BoxFuture};
-    use crate::operation::update::asynchronous::{LoadCounted, first, gives_rows};
-
-    impl<Q, V, Ret, Ins, T, W> Idempotent<UpdateStatement<Q, Values<V>, Ret, Ins, Async>>
+impl<Q, V, Ret, Ins, T, W> Idempotent<UpdateStatement<Q, Values<V>, Ret, Ins, Async>>
+where
+    Q: IntoUpdateTarget<Table = T, WhereClause = W>,
+{
+    /// Counts, unless this was done before, and returns the number of rows.
+    ///
+    /// # Errors
+    /// As [`update`](crate::update())'s, and those of [`idempotency`](crate::idempotency).
+    pub fn execute<'c, Conn, DB>(self, conn: &'c mut Conn) -> BoxFuture<'c, QueryResult<usize>>
     where
-        Q: IntoUpdateTarget<Table = T, WhereClause = W>,
-    {
-        /// Counts, unless this was done before, and returns the number of rows.
-        ///
-        /// # Errors
-        /// As [`update`](crate::update())'s, and those of [`idempotency`](crate::idempotency).
-        pub fn execute<'c, Conn, DB>(self, conn: &'c mut Conn) -> BoxFuture<'c, QueryResult<usize>>
-        where
-            V: AsChangeset<Target = T, Changeset: QueryFragment<DB> + Send + 'c> + QueryId + 'c,
-            T: ShardedTable + QueryFragment<DB> + QueryId,
-            W: QueryFragment<DB> + QueryId + Send + 'c,
-            Ins: InsertRow<T, DB, Statement: Send + 'c>,
-            Conn: AsyncConnection<Backend = DB>,
-            DB: BackendOf<Conn>,
-        {
-            let mut ready = self.of.ready::<DB>();
-            let (request, retry) = (ready.request::<DB>(&self.key), ready.retry());
-            Box::pin(async move {
-                let link = &mut Link::awaited(conn);
-                Ok(once(link, &request?, retry, &mut ready).await?.0)
-            })
-        }
-
-        gives_rows!();
-    }
-
-    impl<'c, Q, V, Ret, Ins, T, W, U, Conn, DB>
-        LoadCounted<'c, Idempotent<UpdateStatement<Q, Values<V>, Ret, Ins, Async>>, U> for Conn
-    where
-        Q: IntoUpdateTarget<Table = T, WhereClause = W>,
         V: AsChangeset<Target = T, Changeset: QueryFragment<DB> + Send + 'c> + QueryId + 'c,
-        T: KeyedTable<DB>,
-        T::PrimaryKey: QueryId,
+        T: ShardedTable + QueryFragment<DB> + QueryId,
         W: QueryFragment<DB> + QueryId + Send + 'c,
         Ins: InsertRow<T, DB, Statement: Send + 'c>,
-        Ret: Returning<T, Selection: ReadAs<U, DB> + QueryFragment<DB> + QueryId + Send + 'c> + 'c,
-        U: FromSqlRow<<Ret::Selection as ReadAs<U, DB>>::Row, DB> + Send + 'static,
-        Conn: AsyncConnection<Backend = DB> + 'c,
-        DB: BackendOf<Conn> + QueryMetadata<SqlTypeOf<Ret::Selection>>,
+        Conn: AsyncConnection<Backend = DB>,
+        DB: BackendOf<Conn>,
     {
-        fn load_counted(
-            &'c mut self,
-            update: Idempotent<UpdateStatement<Q, Values<V>, Ret, Ins, Async>>,
-        ) -> BoxFuture<'c, QueryResult<Vec<U>>> {
-            let selection = update.of.selection();
-            let ready = update.of.ready::<DB>();
-            let (request, retry) = (ready.request::<DB>(&update.key), ready.retry());
-            let mut counted = Counted::<_, _, _, _, Ret, U>::new(ready, selection);
-            Box::pin(async move {
-                once(&mut Link::awaited(self), &request?, retry, &mut counted).await?;
-                Ok(counted.rows)
-            })
-        }
+        let mut ready = self.of.ready::<DB>();
+        let (request, retry) = (ready.request::<DB>(&self.key), ready.retry());
+        Box::pin(async move {
+            let link = &mut Link::awaited(conn);
+            Ok(once(link, &request?, retry, &mut ready).await?.0)
+        })
+    }
+
+    gives_rows!();
+}
+
+#[cfg(feature = "async")]
+impl<'c, Q, V, Ret, Ins, T, W, U, Conn, DB>
+    LoadCounted<'c, Idempotent<UpdateStatement<Q, Values<V>, Ret, Ins, Async>>, U> for Conn
+where
+    Q: IntoUpdateTarget<Table = T, WhereClause = W>,
+    V: AsChangeset<Target = T, Changeset: QueryFragment<DB> + Send + 'c> + QueryId + 'c,
+    T: KeyedTable<DB>,
+    T::PrimaryKey: QueryId,
+    W: QueryFragment<DB> + QueryId + Send + 'c,
+    Ins: InsertRow<T, DB, Statement: Send + 'c>,
+    Ret: Returning<T, Selection: ReadAs<U, DB> + QueryFragment<DB> + QueryId + Send + 'c> + 'c,
+    U: FromSqlRow<<Ret::Selection as ReadAs<U, DB>>::Row, DB> + Send + 'static,
+    Conn: AsyncConnection<Backend = DB> + 'c,
+    DB: BackendOf<Conn> + QueryMetadata<SqlTypeOf<Ret::Selection>>,
+{
+    fn load_counted(
+        &'c mut self,
+        update: Idempotent<UpdateStatement<Q, Values<V>, Ret, Ins, Async>>,
+    ) -> BoxFuture<'c, QueryResult<Vec<U>>> {
+        let selection = update.of.selection();
+        let ready = update.of.ready::<DB>();
+        let (request, retry) = (ready.request::<DB>(&update.key), ready.retry());
+        let mut counted = Counted::<_, _, _, _, Ret, U>::new(ready, selection);
+        Box::pin(async move {
+            once(&mut Link::awaited(self), &request?, retry, &mut counted).await?;
+            Ok(counted.rows)
+        })
     }
 }
 

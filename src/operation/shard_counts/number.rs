@@ -276,10 +276,8 @@ where
     if inside {
         return Ok(known());
     }
-    match read_table(link, T::SHARDS_TABLE.as_str())
-        .await
-        .map_err(Error::from)
-    {
+    let numbers = read_table(link, T::SHARDS_TABLE.as_str()).await;
+    match numbers.map_err(Error::from) {
         Ok(numbers) => Ok(largest(&numbers, T::FIELDS, Some(T::SHARDS)).unwrap_or(T::SHARDS)),
         Err(Error::MissingShardsTable { .. }) => Ok(known()),
         Err(error) => Err(error.into()),

@@ -4,7 +4,7 @@ use std::fmt;
 
 use diesel::prelude::*;
 use diesel_async::AsyncConnection;
-use diesel_sharded::asynchronous::{self, Async, operation};
+use diesel_sharded::asynchronous::{self, operation};
 use diesel_sharded::backend::BackendOf;
 use diesel_sharded::model::{ShardedColumn, ShardedTable};
 use diesel_sharded::operation::{CounterBackend, Folded, IntegerField};
