@@ -163,8 +163,3 @@ pub(crate) fn now<T>(steps: impl Future<Output = T>) -> T {
         }
     }
 }
-
-/// The same as a step.
-pub(crate) fn done<T>(steps: impl Future<Output = T>) -> Ready<T> {
-    ready(now(steps))
-}

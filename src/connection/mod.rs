@@ -13,7 +13,7 @@ mod transaction;
 #[cfg(feature = "async")]
 pub use self::asynchronous::{Async, BoxFuture};
 pub use self::blocking::Blocking;
-pub(crate) use self::blocking::{done, now};
+pub(crate) use self::blocking::now;
 pub(crate) use self::link::told;
 pub use self::link::{Io, Link, LoadInto, LoadIo};
 pub(crate) use self::paired::paired;

@@ -158,10 +158,10 @@ impl Transaction {
     }
 
     /// The attempts at it.
-    pub(crate) fn retry_loop<M, Conn>(self, link: &mut Link<'_, M, Conn>) -> QueryResult<RetryLoop>
-    where
-        M: Io<Conn>,
-    {
+    pub(crate) fn retry_loop<M: Io<Conn>, Conn>(
+        self,
+        link: &mut Link<'_, M, Conn>,
+    ) -> QueryResult<RetryLoop> {
         if self.options.outermost && in_transaction(link)? {
             return Err(DieselError::AlreadyInTransaction);
         }

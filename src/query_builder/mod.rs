@@ -33,16 +33,12 @@ pub(crate) use self::locking::{
     LockShards, NotLocked, ReadPeaks, ReadStates, RemoveOrphans, RemoveShards, RowKind,
     SelectShards, StatementRows, Sums, Write, WriteValues,
 };
-pub(crate) use self::names::{
-    Names, has_rows, number_of_rows, push_aliased_column, push_bind, push_column, push_shard_is,
-    push_shards_as_parent, push_under_alias, zeros,
-};
+pub(crate) use self::names::{Names, has_rows, number_of_rows, zeros};
 pub use self::peak::{NewPeak, PeakExpressionMethods};
 pub(crate) use self::prepared::{Passing, Prepared, PreparedQuery, statement_was_lost};
 pub use self::prepared::{Prepare, TextGuard};
 pub(crate) use self::sql::{Sql, bind, id, no_query_id, on, part, sql, walk};
 pub use self::top::SelectTop;
-pub(crate) use self::total::push_total;
 pub use self::total::{ShardedExpressionMethods, Total};
 pub use self::total_in_row::TotalInRow;
 pub(crate) use self::under_alias::{quoted, with_other_table};

@@ -11,7 +11,7 @@ use diesel::query_source::{AliasSource, AliasedField};
 use diesel::sql_types::DieselNumericOps;
 
 use crate::backend::{ShardedBackend, TotalForm};
-use crate::model::{ShardedTable, ShardsColumn, TotalColumn};
+use crate::model::{ShardsColumn, TotalColumn};
 use crate::query_builder::{Names, Sql, sql};
 
 /// The exact value of a sharded field, base + sum of shards, or the greatest or the least of them, read in one statement; made by
@@ -209,19 +209,6 @@ impl<'b, DB: ShardedBackend> Names<'b, DB> {
     fn sum_or_0(self, name: &str) -> impl Sql<'b, DB> {
         sql! { "COALESCE(SUM(", self.shards_column(name), "), 0)" }
     }
-}
-
-/// Writes the total of a sharded field of `T`, or base + one shard.
-pub(crate) fn push_total<'b, T, DB>(
-    field: &ShardsColumn,
-    shard: Option<&'b i32>,
-    out: AstPass<'_, 'b, DB>,
-) -> QueryResult<()>
-where
-    T: ShardedTable + QueryFragment<DB>,
-    DB: ShardedBackend,
-{
-    Names::of::<T>().total(field, shard).push(out)
 }
 
 #[cfg(all(

@@ -61,7 +61,7 @@ impl Flights {
         match self.board(key) {
             Boarded::Lead(lead) => Role::Lead(lead),
             Boarded::Waiting(waiting) => {
-                waiting.flight.wait(patience);
+                waiting.0.flight.wait(patience);
                 waiting.role()
             }
         }
@@ -69,22 +69,19 @@ impl Flights {
 
     /// The same, but does not wait.
     pub(crate) fn board(&self, key: &str) -> Boarded {
-        let flight = match lock(self.under_way.own()).entry(key.to_owned()) {
-            Entry::Occupied(entry) => Arc::clone(entry.get()),
-            Entry::Vacant(entry) => {
-                let flight = Arc::clone(entry.insert(Arc::default()));
-                return Boarded::Lead(Lead {
-                    flights: self.clone(),
-                    key: key.to_owned(),
-                    flight,
-                });
-            }
+        let (flight, is_first) = match lock(self.under_way.own()).entry(key.to_owned()) {
+            Entry::Occupied(entry) => (Arc::clone(entry.get()), false),
+            Entry::Vacant(entry) => (Arc::clone(entry.insert(Arc::default())), true),
         };
-        Boarded::Waiting(Waiting {
+        let seat = Seat {
             flights: self.clone(),
             key: key.to_owned(),
             flight,
-        })
+        };
+        match is_first {
+            true => Boarded::Lead(Lead(seat)),
+            false => Boarded::Waiting(Waiting(seat)),
+        }
     }
 
     /// Those who wait for the read that is under way. Each holds the flight, as do the map and the lead.
@@ -93,13 +90,6 @@ impl Flights {
         let under_way = lock(self.under_way.own());
         let held = under_way.get(key).map_or(0, Arc::strong_count);
         held.saturating_sub(2)
-    }
-
-    fn forget(&self, key: &str, flight: &Arc<Flight>) {
-        let mut under_way = lock(self.under_way.own());
-        if under_way.get(key).is_some_and(|f| Arc::ptr_eq(f, flight)) {
-            under_way.remove(key);
-        }
     }
 }
 
@@ -125,25 +115,42 @@ pub enum Boarded {
     Waiting(Waiting),
 }
 
-/// Somebody who waits for the read of one key.
+/// A place in the read of one key.
 #[derive(Debug)]
-pub struct Waiting {
+struct Seat {
     flights: Flights,
     key: String,
     flight: Arc<Flight>,
 }
+
+impl Seat {
+    /// Those who come next begin a read of their own.
+    fn forget(&self) {
+        let mut under_way = lock(self.flights.under_way.own());
+        if under_way
+            .get(&self.key)
+            .is_some_and(|flight| Arc::ptr_eq(flight, &self.flight))
+        {
+            under_way.remove(&self.key);
+        }
+    }
+}
+
+/// Somebody who waits for the read of one key.
+#[derive(Debug)]
+pub struct Waiting(Seat);
 
 impl Waiting {
     /// Whether the read has ended; if not, the task is woken when it does.
     #[cfg(feature = "async")]
     pub(crate) fn poll(&self, task: &Waker) -> Poll<()> {
         // Before the look, so that an end in between is not missed.
-        let mut tasks = lock(&self.flight.tasks);
+        let mut tasks = lock(&self.0.flight.tasks);
         if !tasks.iter().any(|other| other.will_wake(task)) {
             tasks.push(task.clone());
         }
         drop(tasks);
-        match *lock(&self.flight.state) {
+        match *lock(&self.0.flight.state) {
             State::UnderWay => Poll::Pending,
             State::Failed | State::Total(_) => Poll::Ready(()),
         }
@@ -151,13 +158,13 @@ impl Waiting {
 
     /// The role of the reader after waiting, even in vain.
     pub(crate) fn role(self) -> Role {
-        let state = *lock(&self.flight.state);
+        let state = *lock(&self.0.flight.state);
         match state {
             State::Total(total) => Role::Share(total),
             State::Failed => Role::Alone,
             State::UnderWay => {
                 // Those who come next shall not wait in vain too.
-                self.flights.forget(&self.key, &self.flight);
+                self.0.forget();
                 Role::Alone
             }
         }
@@ -166,25 +173,21 @@ impl Waiting {
 
 /// The read of one key. Ends when it is dropped, however that comes.
 #[derive(Debug)]
-pub struct Lead {
-    flights: Flights,
-    key: String,
-    flight: Arc<Flight>,
-}
+pub struct Lead(Seat);
 
 impl Lead {
     /// Gives the total to those who wait, and to those who come until the read ends.
     pub(super) fn share(&self, total: i64) {
-        self.flight.land(State::Total(total));
+        self.0.flight.land(State::Total(total));
     }
 }
 
 impl Drop for Lead {
     fn drop(&mut self) {
-        self.flights.forget(&self.key, &self.flight);
-        let shared = *lock(&self.flight.state) != State::UnderWay;
+        self.0.forget();
+        let shared = *lock(&self.0.flight.state) != State::UnderWay;
         if !shared {
-            self.flight.land(State::Failed);
+            self.0.flight.land(State::Failed);
         }
     }
 }

@@ -364,7 +364,7 @@ fn stampede(
             return Ok(7);
         }
         let others = || match is_awaited {
-            true => cached.flights().0.waiting("diesel_sharded:video 1"),
+            true => cached.shared.flights.waiting("diesel_sharded:video 1"),
             false => reads.load(Ordering::Relaxed) as usize - 1,
         };
         while others() < THREADS - 1 {

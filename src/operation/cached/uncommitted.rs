@@ -1,17 +1,12 @@
 //! Counts that reach the cache when their transaction is committed.
 
 use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
 use std::error::Error as StdError;
 
 use diesel::Connection;
 use diesel::result::{Error as DieselError, QueryResult};
 
-use super::counter::CachedCounter;
-use super::front::Cached;
-use super::read_and_count::may_be_committed;
-use super::steps::depth;
-use super::total_cache::TotalCache;
+use super::{Cached, CachedCounter, TotalCache, depth, may_be_committed};
 use crate::backend::BackendOf;
 use crate::operation::retry::Transaction;
 use crate::policy::RetryPolicy;
@@ -69,8 +64,8 @@ impl<C: TotalCache> Cached<C> {
     fn apply(&self, uncommitted: Uncommitted) {
         for (key, change) in uncommitted.changes {
             match change {
-                Change::By(n) => self.increment(&key, n),
-                Change::Unknown => self.remove(&key),
+                Some(n) => self.increment(&key, n),
+                None => self.remove(&key),
             }
         }
     }
@@ -81,16 +76,8 @@ impl<C: TotalCache> Cached<C> {
 pub struct Uncommitted {
     /// How deep the transactions are nested where the closure begins.
     depth: u32,
-    /// By the counters' keys, without the prefix.
-    changes: BTreeMap<String, Change>,
-}
-
-/// How a transaction changes one total.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Change {
-    By(i64),
-    /// Some of it may be rolled back alone, or it is out of range.
-    Unknown,
+    /// By the counters' keys, without the prefix; `None` if some of it may be rolled back alone, or it is out of range.
+    changes: BTreeMap<String, Option<i64>>,
 }
 
 impl Uncommitted {
@@ -112,36 +99,17 @@ impl Uncommitted {
         Conn: Connection,
         K: CachedCounter<Conn> + ?Sized,
     {
-        let change = match depth(conn)? == self.depth {
-            true => Change::By(n),
-            false => Change::Unknown,
-        };
+        let in_savepoint = depth(conn)? != self.depth;
         let rows = counter.add(n, conn)?;
         if rows > 0 {
-            self.remember(counter.cache_key(), change);
+            self.remember(counter.cache_key(), (!in_savepoint).then_some(n));
         }
         Ok(rows)
     }
 
-    fn remember(&mut self, key: String, change: Change) {
-        match self.changes.entry(key) {
-            Entry::Vacant(entry) => {
-                entry.insert(change);
-            }
-            Entry::Occupied(mut entry) => {
-                let sum = entry.get().and(change);
-                entry.insert(sum);
-            }
-        }
-    }
-}
-
-impl Change {
-    fn and(self, other: Change) -> Change {
-        match (self, other) {
-            (Change::By(n), Change::By(m)) => n.checked_add(m).map_or(Change::Unknown, Change::By),
-            _ => Change::Unknown,
-        }
+    fn remember(&mut self, key: String, change: Option<i64>) {
+        let sum = self.changes.entry(key).or_insert(Some(0));
+        *sum = sum.zip(change).and_then(|(n, m)| n.checked_add(m));
     }
 }
 
@@ -162,18 +130,18 @@ mod tests {
     #[test]
     fn counts_of_one_counter_are_added_up() {
         let mut uncommitted = Uncommitted::default();
-        uncommitted.remember("a".into(), Change::By(5));
-        uncommitted.remember("b".into(), Change::By(i64::MAX));
-        uncommitted.remember("a".into(), Change::By(-7));
-        uncommitted.remember("b".into(), Change::By(1));
-        uncommitted.remember("c".into(), Change::By(1));
-        uncommitted.remember("c".into(), Change::Unknown);
-        uncommitted.remember("c".into(), Change::By(1));
+        uncommitted.remember("a".into(), Some(5));
+        uncommitted.remember("b".into(), Some(i64::MAX));
+        uncommitted.remember("a".into(), Some(-7));
+        uncommitted.remember("b".into(), Some(1));
+        uncommitted.remember("c".into(), Some(1));
+        uncommitted.remember("c".into(), None);
+        uncommitted.remember("c".into(), Some(1));
         let changes: Vec<_> = uncommitted.changes.into_iter().collect();
         let expected = [
-            ("a".to_owned(), Change::By(-2)),
-            ("b".to_owned(), Change::Unknown),
-            ("c".to_owned(), Change::Unknown),
+            ("a".to_owned(), Some(-2)),
+            ("b".to_owned(), None),
+            ("c".to_owned(), None),
         ];
         assert_eq!(changes, expected);
     }

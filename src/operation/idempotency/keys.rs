@@ -193,10 +193,10 @@ no_query_id!(
 );
 
 /// The error, or that the library's migrations have not run.
-pub(super) fn explained<M, Conn>(link: &Link<'_, M, Conn>, error: DieselError) -> DieselError
-where
-    M: Io<Conn>,
-{
+pub(super) fn explained<M: Io<Conn>, Conn>(
+    link: &Link<'_, M, Conn>,
+    error: DieselError,
+) -> DieselError {
     explain_missing(&link.backend(), TABLE, error)
 }
 

@@ -2,26 +2,36 @@
 
 use std::fmt::Write;
 use std::marker::PhantomData;
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use diesel::connection::LoadConnection;
 use diesel::deserialize::FromSqlRow;
 use diesel::dsl::SqlTypeOf;
 use diesel::expression::QueryMetadata;
 use diesel::prelude::*;
-use diesel::query_builder::{AsChangeset, IntoUpdateTarget, QueryFragment, QueryId};
+use diesel::query_builder::{AsChangeset, AstPass, IntoUpdateTarget, QueryFragment, QueryId};
 use diesel::query_dsl::methods::{ExecuteDsl, LoadQuery};
+use diesel::result::{DatabaseErrorKind, Error as DieselError};
+#[cfg(feature = "async")]
+use diesel_async::AsyncConnection;
 
-use crate::backend::{BackendOf, ShardedBackend};
-use crate::connection::{Io, Link, LoadInto, LoadIo, now};
-use crate::engine::KeyedTable;
+use super::keys::{explained, insert_into, values};
+use super::{Idempotent, Request, Requested, once};
+use crate::backend::{BackendOf, OnceForm, SHARD_REMOVED, ShardedBackend};
+use crate::conflict::Failure;
+#[cfg(feature = "async")]
+use crate::connection::{Async, BoxFuture};
+use crate::connection::{Io, Link, LoadInto, clean_up, now, other_nodes_write};
+use crate::engine::{self, KeyedTable, Plan, SendStep, Sender, Statement, explain};
 use crate::model::ShardedTable;
+#[cfg(feature = "async")]
+use crate::operation::update::asynchronous::{LoadCounted, first, gives_rows};
 use crate::operation::update::returning::{ReadAs, Returning};
 use crate::operation::update::{InsertRow, Ready, UpdateStatement, Values};
-
-use super::at_once::count_at_once;
-use super::idempotent::Idempotent;
-use super::once::{AndWhether, Requested, once};
-use super::request::Request;
+use crate::per_process::random;
+use crate::query_builder::{
+    CountByKey, Identified, Prepare, has_rows, id, number_of_rows, sql, walk,
+};
 
 impl<Query, V, Ret, Ins, Run> UpdateStatement<Query, Values<V>, Ret, Ins, Run> {
     /// Counts only if nothing was counted with this key before, in any process. A key has 1 to 255 bytes, such as a request's id.
@@ -47,7 +57,8 @@ where
     fn execute(update: Self, conn: &mut Conn) -> QueryResult<usize> {
         let mut ready = update.of.ready::<DB>();
         let (request, retry) = (ready.request::<DB>(&update.key)?, ready.retry());
-        now(once(&mut Link::blocking(conn), &request, retry, &mut ready))
+        let link = &mut Link::blocking(conn);
+        Ok(now(once(link, &request, retry, &mut ready))?.0)
     }
 }
 
@@ -71,21 +82,14 @@ where
         Conn: 'conn;
 
     fn internal_load(self, conn: &mut Conn) -> QueryResult<Self::RowIter<'_>> {
-        let mut selection = self.of.selection();
-        let mut ready = self.of.ready::<DB>();
+        let selection = self.of.selection();
+        let ready = self.of.ready::<DB>();
         let (request, retry) = (ready.request::<DB>(&self.key)?, ready.retry());
-        let mut counted = Counted::<_, _, _, _, Ret, U> {
-            ready: &mut ready,
-            selection: &mut selection,
-            rows: PhantomData,
-        };
-        let rows = now(once(
-            &mut Link::blocking(conn),
-            &request,
-            retry,
-            &mut counted,
-        ))?;
-        Ok(rows.into_iter().map(Ok).collect::<Vec<_>>().into_iter())
+        let mut counted = Counted::<_, _, _, _, Ret, U>::new(ready, selection);
+        let link = &mut Link::blocking(conn);
+        now(once(link, &request, retry, &mut counted))?;
+        let rows: Vec<_> = counted.rows.into_iter().map(Ok).collect();
+        Ok(rows.into_iter())
     }
 }
 
@@ -98,59 +102,66 @@ where
     M: Io<Conn, Backend = DB>,
     DB: BackendOf<Conn>,
 {
-    type Outcome = usize;
-
+    /// One statement can do it outside a caller's transaction, by key. It does neither if the key is known, or the shard is not there.
     async fn count_at_once(
         &mut self,
         link: &mut Link<'_, M, Conn>,
         request: &Request,
     ) -> QueryResult<Option<usize>> {
-        count_at_once(link, self, request).await
+        let plan = self.plan(link)?;
+        let may_be_tried = plan.by_key && !plan.in_transaction;
+        let form = match plan.dialect.counts_once_by() {
+            Some(OnceForm::Compound) if !may_be_sent() => None,
+            form => form.filter(|_| may_be_tried),
+        };
+        let Some(form) = form else {
+            return Ok(None);
+        };
+        let plan = Plan { once: true, ..plan };
+        let (claim, retry) = (i64::from_ne_bytes(random()?), self.retry());
+        let mut sender = Once {
+            ready: self,
+            request,
+            claim,
+            form,
+        };
+        match engine::count(link, plan, retry, &mut sender).await {
+            Ok(0) => Ok(None),
+            Ok(counted) => Ok(Some(counted)),
+            Err(error) => {
+                let error = explained(link, error);
+                Err(explain::<T, DB>(&link.backend(), error))
+            }
+        }
     }
 
     fn set_alone(&mut self, alone: bool) {
         self.alone = alone;
     }
 
-    async fn carry_out(
-        &mut self,
-        link: &mut Link<'_, M, Conn>,
-        counted: Option<usize>,
-    ) -> QueryResult<(usize, usize)> {
-        let counted = match counted {
-            Some(counted) => counted,
-            None => self.count(link).await?,
-        };
-        Ok((counted, counted))
+    async fn carry_out(&mut self, link: &mut Link<'_, M, Conn>) -> QueryResult<usize> {
+        self.count(link).await
     }
 }
 
-/// Counts once for all updates with the key of `request`. Returns the number of rows counted, now or then, and whether it was now.
-pub(crate) async fn count_once<M, Conn, DB, T, V, W, I>(
-    link: &mut Link<'_, M, Conn>,
-    mut ready: Ready<T, V, W, I>,
-    request: &Request,
-) -> QueryResult<(usize, bool)>
-where
-    T: ShardedTable + QueryFragment<DB> + QueryId,
-    V: AsChangeset<Target = T, Changeset: QueryFragment<DB>> + QueryId,
-    W: QueryFragment<DB> + QueryId,
-    I: QueryFragment<DB> + QueryId,
-    M: LoadIo<Conn, Backend = DB>,
-    DB: BackendOf<Conn>,
-{
-    let retry = ready.retry();
-    once(link, request, retry, &mut AndWhether(&mut ready)).await
-}
-
 /// An update that returns the counted rows.
-pub(super) struct Counted<'a, T, V: AsChangeset, W, I, Ret: Returning<T>, U> {
-    pub(crate) ready: &'a mut Ready<T, V, W, I>,
-    pub(crate) selection: &'a mut Ret::Selection,
-    pub(crate) rows: PhantomData<fn() -> U>,
+struct Counted<T, V: AsChangeset, W, I, Ret: Returning<T>, U> {
+    ready: Ready<T, V, W, I>,
+    selection: Ret::Selection,
+    rows: Vec<U>,
 }
 
-impl<M, Conn, DB, T, V, W, I, Ret, U> Requested<M, Conn> for Counted<'_, T, V, W, I, Ret, U>
+impl<T, V: AsChangeset, W, I, Ret: Returning<T>, U> Counted<T, V, W, I, Ret, U> {
+    fn new(ready: Ready<T, V, W, I>, selection: Ret::Selection) -> Self {
+        Counted {
+            ready,
+            selection,
+            rows: vec![],
+        }
+    }
+}
+
+impl<M, Conn, DB, T, V, W, I, Ret, U> Requested<M, Conn> for Counted<T, V, W, I, Ret, U>
 where
     T: KeyedTable<DB>,
     T::PrimaryKey: QueryId,
@@ -161,29 +172,23 @@ where
     M: LoadInto<Conn, <Ret::Selection as ReadAs<U, DB>>::Row, U, Backend = DB>,
     DB: BackendOf<Conn> + QueryMetadata<SqlTypeOf<Ret::Selection>>,
 {
-    type Outcome = Vec<U>;
-
     fn set_alone(&mut self, alone: bool) {
         self.ready.alone = alone;
     }
 
-    async fn carry_out(
-        &mut self,
-        link: &mut Link<'_, M, Conn>,
-        counted: Option<usize>,
-    ) -> QueryResult<(usize, Vec<U>)> {
-        let Counted {
-            ready, selection, ..
-        } = self;
-        let rows = match counted {
-            None => {
-                ready
-                    .count_and_load::<Ret, U, _, _, _>(link, selection)
-                    .await?
-            }
-            Some(_) => ready.load::<Ret, U, _, _, _>(link, selection).await?,
-        };
-        Ok((rows.len(), rows))
+    async fn carry_out(&mut self, link: &mut Link<'_, M, Conn>) -> QueryResult<usize> {
+        let selection = &mut self.selection;
+        let counted = self
+            .ready
+            .count_and_load::<Ret, U, _, _, _>(link, selection);
+        self.rows = counted.await?;
+        Ok(self.rows.len())
+    }
+
+    async fn repeat(&mut self, link: &mut Link<'_, M, Conn>) -> QueryResult<()> {
+        let selection = &mut self.selection;
+        self.rows = self.ready.load::<Ret, U, _, _, _>(link, selection).await?;
+        Ok(())
     }
 }
 
@@ -207,6 +212,253 @@ where
     }
 }
 
+#[cfg(feature = "async")]
+impl<Q, V, Ret, Ins, T, W> Idempotent<UpdateStatement<Q, Values<V>, Ret, Ins, Async>>
+where
+    Q: IntoUpdateTarget<Table = T, WhereClause = W>,
+{
+    /// Counts, unless this was done before, and returns the number of rows.
+    ///
+    /// # Errors
+    /// As [`update`](crate::update())'s, and those of [`idempotency`](crate::idempotency).
+    pub fn execute<'c, Conn, DB>(self, conn: &'c mut Conn) -> BoxFuture<'c, QueryResult<usize>>
+    where
+        V: AsChangeset<Target = T, Changeset: QueryFragment<DB> + Send + 'c> + QueryId + 'c,
+        T: ShardedTable + QueryFragment<DB> + QueryId,
+        W: QueryFragment<DB> + QueryId + Send + 'c,
+        Ins: InsertRow<T, DB, Statement: Send + 'c>,
+        Conn: AsyncConnection<Backend = DB>,
+        DB: BackendOf<Conn>,
+    {
+        let mut ready = self.of.ready::<DB>();
+        let (request, retry) = (ready.request::<DB>(&self.key), ready.retry());
+        Box::pin(async move {
+            let link = &mut Link::awaited(conn);
+            Ok(once(link, &request?, retry, &mut ready).await?.0)
+        })
+    }
+
+    gives_rows!();
+}
+
+#[cfg(feature = "async")]
+impl<'c, Q, V, Ret, Ins, T, W, U, Conn, DB>
+    LoadCounted<'c, Idempotent<UpdateStatement<Q, Values<V>, Ret, Ins, Async>>, U> for Conn
+where
+    Q: IntoUpdateTarget<Table = T, WhereClause = W>,
+    V: AsChangeset<Target = T, Changeset: QueryFragment<DB> + Send + 'c> + QueryId + 'c,
+    T: KeyedTable<DB>,
+    T::PrimaryKey: QueryId,
+    W: QueryFragment<DB> + QueryId + Send + 'c,
+    Ins: InsertRow<T, DB, Statement: Send + 'c>,
+    Ret: Returning<T, Selection: ReadAs<U, DB> + QueryFragment<DB> + QueryId + Send + 'c> + 'c,
+    U: FromSqlRow<<Ret::Selection as ReadAs<U, DB>>::Row, DB> + Send + 'static,
+    Conn: AsyncConnection<Backend = DB> + 'c,
+    DB: BackendOf<Conn> + QueryMetadata<SqlTypeOf<Ret::Selection>>,
+{
+    fn load_counted(
+        &'c mut self,
+        update: Idempotent<UpdateStatement<Q, Values<V>, Ret, Ins, Async>>,
+    ) -> BoxFuture<'c, QueryResult<Vec<U>>> {
+        let selection = update.of.selection();
+        let ready = update.of.ready::<DB>();
+        let (request, retry) = (ready.request::<DB>(&update.key), ready.retry());
+        let mut counted = Counted::<_, _, _, _, Ret, U>::new(ready, selection);
+        Box::pin(async move {
+            once(&mut Link::awaited(self), &request?, retry, &mut counted).await?;
+            Ok(counted.rows)
+        })
+    }
+}
+
+/// Sends an update's statements, and the one that claims a key too.
+struct Once<'a, T, V: AsChangeset, W, I> {
+    ready: &'a mut Ready<T, V, W, I>,
+    request: &'a Request,
+    claim: i64,
+    form: OnceForm,
+}
+
+impl<M, Conn, DB, T, V, W, I> Sender<M, Conn> for Once<'_, T, V, W, I>
+where
+    M: Io<Conn, Backend = DB>,
+    DB: ShardedBackend,
+    T: ShardedTable + QueryFragment<DB> + QueryId,
+    V: AsChangeset<Target = T, Changeset: QueryFragment<DB>> + QueryId,
+    W: QueryFragment<DB> + QueryId,
+    I: QueryFragment<DB> + QueryId,
+{
+    async fn send(
+        &mut self,
+        link: &mut Link<'_, M, Conn>,
+        statement: Statement,
+        shard: i32,
+    ) -> QueryResult<usize> {
+        if statement != Statement::CountOnce {
+            return self.ready.send_step(link, statement, shard).await;
+        }
+        let count = CountOnce {
+            key: &self.request.key,
+            fingerprint: self.request.fingerprint,
+            claim: self.claim,
+            count: CountByKey(self.ready.parts(shard)),
+        };
+        let count = Identified::<CountOnceId<T, W, V>, _>::new(count);
+        let sent = link.execute_prepared(count).await;
+        match self.form {
+            OnceForm::With => sent,
+            OnceForm::Compound => compound_ended(link, sent).await,
+        }
+    }
+}
+
+/// Claims a key and counts, and meets one row; or does neither and meets none, where the key is known or the shard is missing.
+///
+/// ```sql
+/// -- PostgreSQL; if the shard was removed since the statement began, it fails
+/// WITH "sharded_claimed" AS (
+///     INSERT INTO "diesel_sharded_idempotency_keys" ("key", "fingerprint", "claim", "counted", "created")
+///     SELECT $1, $2, $3, 1, now
+///     WHERE EXISTS (SELECT 1 FROM "videos_shards" AS "videos" WHERE ("videos"."id" = $4) AND "videos"."shard" = $5)
+///     ON CONFLICT ("key") DO NOTHING RETURNING 1),
+/// "sharded_counted" AS (
+///     UPDATE "videos_shards" AS "videos" SET "views" = ("videos"."views" + $6)
+///     WHERE ("videos"."id" = $7) AND "videos"."shard" = $8 AND EXISTS (SELECT 1 FROM "sharded_claimed") RETURNING 1)
+/// SELECT 1 FROM "sharded_claimed"
+/// WHERE CAST(CASE WHEN (SELECT COUNT(*) FROM "sharded_claimed") = (SELECT COUNT(*) FROM "sharded_counted")
+///     THEN '1' ELSE 'diesel_sharded: …' END AS BOOLEAN)
+/// -- MariaDB; inside a transaction it fails at its first step, before the handler that rolls back
+/// BEGIN NOT ATOMIC
+///     SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+///     BEGIN
+///         DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
+///         START TRANSACTION;
+///         SAVEPOINT diesel_sharded_once;
+///         INSERT INTO `diesel_sharded_idempotency_keys` (…) VALUES (?, ?, ?, 1, now);
+///         UPDATE `videos_shards` AS `videos` SET …;
+///         IF ROW_COUNT() <> 1 THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'diesel_sharded: …'; END IF;
+///         COMMIT;
+///     END;
+/// END
+/// ```
+struct CountOnce<'a, DB: ShardedBackend> {
+    key: &'a [u8],
+    fingerprint: i64,
+    claim: i64,
+    count: CountByKey<'a, DB>,
+}
+
+/// The id of [`CountOnce`] for changes `V` and a filter `W`.
+#[derive(QueryId)]
+struct CountOnceId<T, W, V>(PhantomData<(T, W, V)>);
+
+const CLAIMED: &str = "sharded_claimed";
+const COUNTED: &str = "sharded_counted";
+
+impl<DB: ShardedBackend> QueryFragment<DB> for CountOnce<'_, DB> {
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        if out.backend().dialect().counts_once_by() == Some(OnceForm::Compound) {
+            return self.walk_compound(out);
+        }
+        let parts = &self.count.0;
+        let table = parts.names;
+        // The look comes first, so that a missing shard is no error, which would abort a transaction that Diesel does not know.
+        sql!(out;
+            "WITH ", id(CLAIMED), " AS (", insert_into(),
+            " SELECT ", values(self.row(), None),
+            " WHERE EXISTS (SELECT 1 FROM ", table.shards_as_parent(), table.aliased(parts.filter),
+            " AND ", table.shard_is(&parts.shard), ") ON CONFLICT (", id("key"), ") DO NOTHING RETURNING 1), ",
+            id(COUNTED), " AS (", walk(&self.count), " AND ", has_rows(CLAIMED), " RETURNING 1) SELECT 1 FROM ", id(CLAIMED),
+            " WHERE CAST(CASE WHEN ", number_of_rows(CLAIMED), " = ", number_of_rows(COUNTED),
+            " THEN '1' ELSE '", SHARD_REMOVED, "' END AS BOOLEAN)")
+    }
+}
+
+impl<DB: ShardedBackend> CountOnce<'_, DB> {
+    fn walk_compound<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        sql!(out;
+            "BEGIN NOT ATOMIC SET TRANSACTION ISOLATION LEVEL READ COMMITTED; ",
+            "BEGIN DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END; ",
+            "START TRANSACTION; SAVEPOINT ", SAVEPOINT, "; ",
+            insert_into(), " VALUES (", values(self.row(), None), "); ",
+            walk(&self.count), "; IF ROW_COUNT() <> 1 THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = '", SHARD_MISSING,
+            "'; END IF; COMMIT; END; END")
+    }
+
+    /// The values of the key's row.
+    fn row(&self) -> (&[u8], &i64, &i64) {
+        (self.key, &self.fingerprint, &self.claim)
+    }
+}
+
+impl<DB: ShardedBackend> Prepare<DB> for CountOnce<'_, DB> {}
+
+/// Is set in the own transaction of MariaDB's compound statement, and so tells it from any other.
+const SAVEPOINT: &str = "diesel_sharded_once";
+
+/// The error with which the statement takes back its key where it finds no shard.
+const SHARD_MISSING: &str = "diesel_sharded: the shard is missing";
+
+/// The experience of this process with the compound statement.
+static KNOWN: AtomicU8 = AtomicU8::new(UNTRIED);
+
+const UNTRIED: u8 = 0;
+/// It has counted.
+const COUNTS: u8 = 1;
+/// A server does not know its syntax, as MySQL does not.
+const REFUSED: u8 = 2;
+
+/// Whether the compound statement may be sent. Where other nodes write too, a transaction has a guard, which it lacks.
+fn may_be_sent() -> bool {
+    KNOWN.load(Ordering::Relaxed) != REFUSED && !other_nodes_write()
+}
+
+/// The outcome of the compound statement that was sent: 1 if it counted, 0 if it did nothing for a reason that a transaction may cure.
+async fn compound_ended<M: Io<Conn>, Conn>(
+    link: &mut Link<'_, M, Conn>,
+    sent: QueryResult<usize>,
+) -> QueryResult<usize> {
+    let dialect = link.dialect();
+    let error = match sent {
+        Ok(_) => {
+            KNOWN.store(COUNTS, Ordering::Relaxed);
+            return Ok(1);
+        }
+        Err(error) if dialect.is_refused_inside(&error) => return Ok(0),
+        Err(error) => error,
+    };
+    if dialect.lacks_syntax(&error) {
+        KNOWN.store(REFUSED, Ordering::Relaxed);
+        return Ok(0);
+    }
+    let failure = dialect.classify(&error);
+    if failure != Failure::ConnectionLost {
+        clean_up(link, UNDO).await;
+    }
+    if did_nothing(&error) {
+        return Ok(0);
+    }
+    // A server that does not know the syntax may say so in another language.
+    match failure {
+        Failure::Other if KNOWN.load(Ordering::Relaxed) != COUNTS => Ok(0),
+        _ => Err(error),
+    }
+}
+
+/// Whether the key is known, or the shard is missing.
+fn did_nothing(error: &DieselError) -> bool {
+    match error {
+        DieselError::DatabaseError(DatabaseErrorKind::UniqueViolation, _) => true,
+        DieselError::DatabaseError(_, information) => information.message() == SHARD_MISSING,
+        _ => false,
+    }
+}
+
+/// Rolls the statement's transaction back if it is still open: a statement that is killed may not reach its handler. Without its
+/// savepoint (1305) there is none, and on MySQL nothing happens.
+const UNDO: &str = "/*M!100000 BEGIN NOT ATOMIC DECLARE EXIT HANDLER FOR 1305 BEGIN END; \
+                    ROLLBACK TO SAVEPOINT diesel_sharded_once; ROLLBACK; END */ /*!50720 DO 0 */";
+
 #[cfg(all(
     test,
     feature = "postgres_backend",
@@ -215,7 +467,9 @@ where
 ))]
 mod tests {
     use super::*;
+    use crate::query_builder::{Names, Parts, Prepared};
     use crate::test_schema::videos::dsl::*;
+    use crate::test_schema::{sql, videos as table};
     use diesel::mysql::Mysql;
     use diesel::pg::Pg;
     use diesel::sqlite::Sqlite;
@@ -262,5 +516,82 @@ mod tests {
         ];
         let different: std::collections::BTreeSet<_> = all.iter().collect();
         assert_eq!(different.len(), all.len(), "{all:?}");
+    }
+
+    macro_rules! count_once {
+        (|$count:ident| $used:expr) => {{
+            let changes = views.eq(views + 1).as_changeset();
+            let filter = videos.find(7).into_update_target().where_clause;
+            let $count = CountOnce {
+                key: b"a",
+                fingerprint: 11,
+                claim: 12,
+                count: CountByKey(Parts {
+                    names: Names::of::<table::table>(),
+                    changes: &changes,
+                    filter: &filter,
+                    shard: 3,
+                }),
+            };
+            $used
+        }};
+    }
+
+    #[test]
+    fn with_clauses_claim_and_count_or_do_neither() {
+        let claimed = r#"INSERT INTO "diesel_sharded_idempotency_keys" ("key", "fingerprint", "claim", "counted", "created") SELECT $1, $2, $3, 1, EXTRACT(EPOCH FROM statement_timestamp())::BIGINT WHERE EXISTS (SELECT 1 FROM "videos_shards" AS "videos" WHERE ("videos"."id" = $4) AND "videos"."shard" = $5) ON CONFLICT ("key") DO NOTHING RETURNING 1"#;
+        let counted = r#"UPDATE "videos_shards" AS "videos" SET "views" = ("videos"."views" + $6) WHERE ("videos"."id" = $7) AND "videos"."shard" = $8 AND EXISTS (SELECT 1 FROM "sharded_claimed") RETURNING 1"#;
+        let together = r#"SELECT 1 FROM "sharded_claimed" WHERE CAST(CASE WHEN (SELECT COUNT(*) FROM "sharded_claimed") = (SELECT COUNT(*) FROM "sharded_counted") THEN '1' ELSE 'diesel_sharded: the shard was removed meanwhile' END AS BOOLEAN)"#;
+        assert_eq!(
+            count_once!(|count| sql!(Pg, count)),
+            format!(
+                r#"WITH "sharded_claimed" AS ({claimed}), "sharded_counted" AS ({counted}) {together}"#
+            )
+        );
+        let kept = count_once!(|count| sql!(
+            Pg,
+            Prepared::new(Identified::<CountOnceId<(), (), ()>, _>::new(count), &Pg)
+        ));
+        assert!(kept.contains(r#"END AS BOOLEAN) AND CAST(CASE WHEN $9 = decode("#));
+    }
+
+    #[test]
+    fn a_compound_statement_is_a_transaction_of_its_own() {
+        let insert = "INSERT INTO `diesel_sharded_idempotency_keys` (`key`, `fingerprint`, `claim`, `counted`, `created`) VALUES (?, ?, ?, 1, CAST(UNIX_TIMESTAMP() AS SIGNED))";
+        let update = "UPDATE `videos_shards` AS `videos` SET `views` = (`videos`.`views` + ?) WHERE (`videos`.`id` = ?) AND `videos`.`shard` = ?";
+        let begin = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; BEGIN DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END; START TRANSACTION; SAVEPOINT diesel_sharded_once";
+        let check = "IF ROW_COUNT() <> 1 THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'diesel_sharded: the shard is missing'; END IF";
+        assert_eq!(
+            count_once!(|count| sql!(Mysql, count)),
+            format!("BEGIN NOT ATOMIC {begin}; {insert}; {update}; {check}; COMMIT; END; END")
+        );
+    }
+
+    #[test]
+    fn the_statement_stays_prepared() {
+        fn is_static<V: QueryId, W: QueryId>(_: V, _: W) -> bool {
+            CountOnceId::<table::table, W, V>::HAS_STATIC_QUERY_ID
+        }
+        let filter = videos.find(7).into_update_target().where_clause;
+        assert!(is_static(views.eq(views + 1), filter));
+    }
+
+    #[test]
+    fn the_undo_names_the_statements_own_savepoint() {
+        assert!(UNDO.contains(&format!("ROLLBACK TO SAVEPOINT {SAVEPOINT}; ROLLBACK;")));
+    }
+
+    #[test]
+    fn the_reasons_to_begin_a_transaction() {
+        let error = |kind, text: &str| DieselError::DatabaseError(kind, Box::new(text.to_owned()));
+        let duplicate = "Duplicate entry 'a' for key 'PRIMARY'";
+        assert!(did_nothing(&error(
+            DatabaseErrorKind::UniqueViolation,
+            duplicate
+        )));
+        let unknown = |text| did_nothing(&error(DatabaseErrorKind::Unknown, text));
+        assert!(unknown(SHARD_MISSING));
+        assert!(!unknown("Query execution was interrupted"));
+        assert!(!did_nothing(&DieselError::NotFound));
     }
 }

@@ -1,14 +1,13 @@
-//! Named counters, page by page.
+//! Named counters by the beginnings of their names.
 
 use std::marker::PhantomData;
 
 use diesel::prelude::*;
 use diesel::result::Error as DieselError;
 
-use super::backend::CounterBackend;
-use super::prefixed::Prefixed;
-use super::sql::{SelectCounters, SelectedRows};
-use crate::connection::{Blocking, Io, Link, paired};
+use super::CounterBackend;
+use super::sql::{Prefixed, SelectedRows, select};
+use crate::connection::{Blocking, paired};
 
 /// A page of counters; made by [`Counter::list`](crate::Counter::list).
 ///
@@ -70,41 +69,93 @@ impl<Run> CounterList<Run> {
         self.limit = counters;
         self
     }
+}
 
-    pub(crate) async fn page<DB, M, Conn>(
-        &self,
-        link: &mut Link<'_, M, Conn>,
-    ) -> QueryResult<Vec<(String, i64)>>
-    where
-        M: Io<Conn, Backend = DB>,
-        DB: CounterBackend<Conn, M>,
-    {
-        let rows = SelectedRows::Page {
-            names: Prefixed::by(&self.prefix),
-            after: self.after.as_ref().map(|name| name.as_bytes().to_vec()),
-            limit: self.limit.into(),
-        };
-        named(DB::select(link.conn, SelectCounters { rows, exact: true }).await?)
+/// The named counters with the greatest totals; made by [`Counter::top`](crate::Counter::top).
+///
+/// ```
+/// # use diesel::prelude::*;
+/// # use diesel_migrations::MigrationHarness;
+/// # fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+/// # let conn = &mut SqliteConnection::establish(":memory:")?;
+/// # conn.run_pending_migrations(diesel_sharded::MIGRATIONS)?;
+/// # for (name, n) in [("page:/", 9), ("page:/about", 3), ("page:/blog", 5), ("signups", 70)] {
+/// #     diesel_sharded::Counter::named(name).add(n, conn)?;
+/// # }
+/// use diesel_sharded::Counter;
+///
+/// let pages = Counter::top("page:", 2).load(conn)?;
+/// assert_eq!(pages, [("page:/".to_owned(), 9), ("page:/blog".to_owned(), 5)]);
+/// let next = Counter::top("page:", 2).offset(2).load(conn)?;
+/// assert_eq!(next, [("page:/about".to_owned(), 3)]);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// It is [`top`](crate::top()) on the library's own tables, filtered by the names, so the result is exact. Of counters with the same
+/// total, the one with the greater name comes first. All counters whose names begin with the prefix are read.
+#[derive(Debug, Clone)]
+#[must_use = "nothing is read until it is `.load(conn)`-ed"]
+pub struct TopCounters<Run = Blocking> {
+    prefix: String,
+    limit: u32,
+    offset: u32,
+    run: PhantomData<fn() -> Run>,
+}
+
+impl<Run> TopCounters<Run> {
+    pub(super) fn new(prefix: String, limit: u32) -> Self {
+        TopCounters {
+            prefix,
+            limit,
+            offset: 0,
+            run: PhantomData,
+        }
+    }
+
+    /// Leaves out the first `counters`, as for a further page.
+    pub fn offset(mut self, counters: u32) -> Self {
+        self.offset = counters;
+        self
     }
 }
 
 paired! {
     impl<> CounterList<Run>
     where
-        DB: CounterBackend<Conn, Run>,
+        DB: CounterBackend<Conn>,
     {
         /// The names and exact totals of this page, at one instant.
         ///
         /// # Errors
         /// The database's, and as [`Counter`](crate::Counter)'s.
         pub fn load(&self, link: Link) -> QueryResult<Vec<(String, i64)>> {
-            self.page(link).await
+            let rows = SelectedRows::Page {
+                names: Prefixed::by(&self.prefix),
+                after: self.after.as_ref().map(|name| name.as_bytes().to_vec()),
+                limit: self.limit.into(),
+            };
+            named(select(rows, true, link).await?)
+        }
+    }
+
+    impl<> TopCounters<Run>
+    where
+        DB: CounterBackend<Conn>,
+    {
+        /// The names and exact totals, the greatest first, at one instant.
+        ///
+        /// # Errors
+        /// The database's, and as [`Counter`](crate::Counter)'s.
+        pub fn load(&self, link: Link) -> QueryResult<Vec<(String, i64)>> {
+            let rows = SelectedRows::top(&self.prefix, self.limit, self.offset);
+            named(select(rows, true, link).await?)
         }
     }
 }
 
 /// The rows with their names as texts.
-pub(super) fn named(rows: Vec<(Vec<u8>, i64)>) -> QueryResult<Vec<(String, i64)>> {
+fn named(rows: Vec<(Vec<u8>, i64)>) -> QueryResult<Vec<(String, i64)>> {
     rows.into_iter()
         .map(|(name, total)| match String::from_utf8(name) {
             Ok(name) => Ok((name, total)),

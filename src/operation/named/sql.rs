@@ -2,18 +2,17 @@
 
 use std::marker::PhantomData;
 
-use diesel::expression::Expression;
 use diesel::prelude::*;
 use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 use diesel::result::Error as DieselError;
 use diesel::sql_types::{BigInt, Binary};
 
-use super::prefixed::{Prefixed, push_name};
-use super::table::counters;
-use crate::backend::ShardedBackend;
+use super::counters;
+use crate::backend::{Dialect, ShardedBackend};
+use crate::connection::{Link, LoadIo};
 use crate::engine::explain_missing;
 use crate::model::ShardedTable;
-use crate::query_builder::{SelectTop, no_query_id, push_bind, push_column, push_total};
+use crate::query_builder::{Names, SelectTop, Sql, bind, id, no_query_id, on, sql, walk};
 
 /// Inserts a counter at 0.
 ///
@@ -25,22 +24,11 @@ pub(crate) struct InsertCounter {
     pub(crate) name: Vec<u8>,
 }
 
-impl<DB> QueryFragment<DB> for InsertCounter
-where
-    DB: ShardedBackend,
-    counters::table: QueryFragment<DB>,
-{
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        out.push_sql("INSERT INTO ");
-        counters::table.walk_ast(out.reborrow())?;
-        out.push_sql(" (");
-        out.push_identifier(counters::name::NAME)?;
-        out.push_sql(", ");
-        out.push_identifier(counters::value::NAME)?;
-        out.push_sql(") VALUES (");
-        push_bind::<Binary, [u8], DB>(&self.name, out.reborrow())?;
-        out.push_sql(", 0)");
-        Ok(())
+impl<DB: ShardedBackend> QueryFragment<DB> for InsertCounter {
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        sql!(out;
+            "INSERT INTO ", walk(counters::table::TABLE),
+            " (", id(counters::name::NAME), ", ", id(counters::value::NAME), ") VALUES (", bind(Binary, &self.name[..]), ", 0)")
     }
 }
 
@@ -54,14 +42,20 @@ pub(crate) fn explain_counters<DB: ShardedBackend>(
 }
 
 /// Reads names with totals, or with bases.
-#[doc(hidden)]
-#[derive(Debug)]
-pub struct SelectCounters {
-    pub(super) rows: SelectedRows,
-    pub(super) exact: bool,
+pub(super) async fn select<M: LoadIo<Conn>, Conn>(
+    rows: SelectedRows,
+    exact: bool,
+    link: &mut Link<'_, M, Conn>,
+) -> QueryResult<Vec<(Vec<u8>, i64)>> {
+    let found = link.load(SelectCounters { rows, exact }).await;
+    found.map_err(|error| explain_counters(&link.backend(), error))
 }
 
-#[derive(Debug)]
+struct SelectCounters {
+    rows: SelectedRows,
+    exact: bool,
+}
+
 pub(super) enum SelectedRows {
     Named(Vec<Vec<u8>>),
     Page {
@@ -89,110 +83,106 @@ impl SelectedRows {
 }
 
 /// `counters.name, total`
-#[derive(Debug)]
 pub(super) struct NameAndTotal;
 
-impl<DB> QueryFragment<DB> for NameAndTotal
-where
-    DB: ShardedBackend,
-    counters::table: QueryFragment<DB>,
-{
+impl<DB: ShardedBackend> QueryFragment<DB> for NameAndTotal {
     fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        push_name_and(true, out)
+        name_and(true).push(out)
     }
 }
 
-impl<DB> QueryFragment<DB> for SelectCounters
-where
-    DB: ShardedBackend,
-    counters::table: QueryFragment<DB>,
-{
+impl<DB: ShardedBackend> QueryFragment<DB> for SelectCounters {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         out.unsafe_to_cache_prepared(); // one text for each number of names
         if let SelectedRows::Top(top) = &self.rows {
             return top.walk_ast(out);
         }
-        out.push_sql("SELECT ");
-        push_name_and(self.exact, out.reborrow())?;
-        out.push_sql(" FROM ");
-        counters::table.walk_ast(out.reborrow())?;
+        sql!(out.reborrow(); "SELECT ", name_and(self.exact), " FROM ", walk(counters::table::TABLE))?;
         match &self.rows {
-            SelectedRows::Top(_) => {} // a statement by itself
-            SelectedRows::Named(names) => {
-                out.push_sql(" WHERE ");
-                push_name(out.reborrow())?;
-                for (i, name) in names.iter().enumerate() {
-                    out.push_sql(if i == 0 { " IN (" } else { ", " });
-                    push_bind::<Binary, [u8], DB>(name, out.reborrow())?;
-                }
-                let all_rows = out.backend().dialect().all_rows();
-                out.push_sql(")");
-                out.push_sql(all_rows);
-            }
+            SelectedRows::Top(_) => Ok(()), // a statement by itself
+            SelectedRows::Named(names) => sql!(out;
+                " WHERE ", name(), " IN (", for name in (names, ", ") { bind(Binary, &name[..]) }, ")",
+                on(Dialect::all_rows)),
             SelectedRows::Page {
                 names,
                 after,
                 limit,
-            } => {
-                names.walk_ast(out.reborrow())?;
-                if let Some(after) = after {
-                    out.push_sql(" AND ");
-                    push_name(out.reborrow())?;
-                    out.push_sql(" > ");
-                    push_bind::<Binary, [u8], DB>(after, out.reborrow())?;
-                }
-                out.push_sql(" ORDER BY ");
-                push_name(out.reborrow())?;
-                out.push_sql(" LIMIT ");
-                push_bind::<BigInt, i64, DB>(limit, out.reborrow())?;
-            }
+            } => sql!(out;
+                walk(names), if let Some(after) = after { " AND ", name(), " > ", bind(Binary, &after[..]) },
+                " ORDER BY ", name(), " LIMIT ", bind(BigInt, limit)),
         }
-        Ok(())
     }
 }
 
 impl Query for SelectCounters {
-    type SqlType = (
-        <counters::name as Expression>::SqlType,
-        <counters::value as Expression>::SqlType,
-    );
+    type SqlType = (Binary, BigInt);
 }
 
 no_query_id!([] SelectCounters);
 
 /// Removes a counter.
-#[derive(Debug, QueryId)]
-pub(crate) struct DeleteCounter {
-    pub(crate) name: Vec<u8>,
+#[derive(QueryId)]
+pub(super) struct DeleteCounter {
+    pub(super) name: Vec<u8>,
 }
 
-impl<DB> QueryFragment<DB> for DeleteCounter
-where
-    DB: ShardedBackend,
-    counters::table: QueryFragment<DB>,
-{
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        out.push_sql("DELETE FROM ");
-        counters::table.walk_ast(out.reborrow())?;
-        out.push_sql(" WHERE ");
-        push_name(out.reborrow())?;
-        out.push_sql(" = ");
-        push_bind::<Binary, [u8], DB>(&self.name, out)
+impl<DB: ShardedBackend> QueryFragment<DB> for DeleteCounter {
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        sql!(out; "DELETE FROM ", walk(counters::table::TABLE), " WHERE ", name(), " = ", bind(Binary, &self.name[..]))
     }
+}
+
+/// A `WHERE` clause for the names that begin with a prefix.
+///
+/// ```sql
+/// WHERE "diesel_sharded_counters"."name" >= $1 AND "diesel_sharded_counters"."name" < $2
+/// ```
+pub(super) struct Prefixed {
+    prefix: Vec<u8>,
+    /// The first name after all of them; none behind an empty prefix.
+    end: Option<Vec<u8>>,
+}
+
+impl Prefixed {
+    pub(super) fn by(prefix: &str) -> Self {
+        Prefixed {
+            prefix: prefix.as_bytes().to_vec(),
+            end: end_of_prefix(prefix),
+        }
+    }
+}
+
+impl<DB: ShardedBackend> QueryFragment<DB> for Prefixed {
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        sql!(out;
+            " WHERE ", name(), " >= ", bind(Binary, &self.prefix[..]),
+            if let Some(end) = &self.end { " AND ", name(), " < ", bind(Binary, &end[..]) })
+    }
+}
+
+// The text differs where there is no end.
+no_query_id!([] Prefixed);
+
+/// `counters.name`
+fn name<'b, DB: ShardedBackend>() -> impl Sql<'b, DB> {
+    Names::of::<counters::table>().column(counters::name::NAME)
 }
 
 /// `counters.name, total`, or `counters.name, counters.value`
-fn push_name_and<'b, DB>(exact: bool, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()>
-where
-    DB: ShardedBackend,
-    counters::table: QueryFragment<DB>,
-{
-    push_name(out.reborrow())?;
-    out.push_sql(", ");
-    match counters::table::FIELDS.first() {
-        Some(field) if exact => push_total::<counters::table, DB>(field, None, out),
-        _ => push_column::<counters::table, DB>(counters::value::NAME, out),
+fn name_and<'b, DB: ShardedBackend>(exact: bool) -> impl Sql<'b, DB> {
+    let table = Names::of::<counters::table>();
+    let summed = counters::table::FIELDS.first().filter(|_| exact);
+    sql! {
+        name(), ", ",
+        if let Some(field) = summed { table.total(field, None) } else { table.column(counters::value::NAME) }
     }
+}
+
+/// The first name after all those that begin with `prefix`; none for an empty one. No byte of UTF-8 is the last there is.
+fn end_of_prefix(prefix: &str) -> Option<Vec<u8>> {
+    let mut end = prefix.as_bytes().to_vec();
+    *end.last_mut()? += 1;
+    Some(end)
 }
 
 #[cfg(all(test, feature = "postgres_backend", feature = "mysql_backend"))]
@@ -244,5 +234,13 @@ mod tests {
             all.contains(r#"."name" >= $1) AS "diesel_sharded_counters" WHERE NOT EXISTS"#),
             "{all}"
         );
+    }
+
+    #[test]
+    fn a_prefix_ends_where_the_next_begins() {
+        assert_eq!(end_of_prefix("page:"), Some(b"page;".to_vec()));
+        assert_eq!(end_of_prefix(""), None);
+        let end = end_of_prefix("é").unwrap();
+        assert!("é€".as_bytes() < end.as_slice() && "ê".as_bytes() >= end.as_slice());
     }
 }

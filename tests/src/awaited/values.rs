@@ -4,7 +4,7 @@ use std::fmt;
 
 use diesel::prelude::*;
 use diesel_async::AsyncConnection;
-use diesel_sharded::asynchronous::{self, Async, operation};
+use diesel_sharded::asynchronous::{self, operation};
 use diesel_sharded::backend::BackendOf;
 use diesel_sharded::model::{ShardedColumn, ShardedTable};
 use diesel_sharded::operation::{CounterBackend, Folded, IntegerField};
@@ -20,7 +20,7 @@ pub struct Counter(asynchronous::Counter);
 macro_rules! waits_for_names {
     ($($name:ident($($argument:ident: $type:ty),*) -> $result:ty;)+) => {
         waits! {
-            { DB: CounterBackend<Conn, Async> }
+            { DB: CounterBackend<Conn> }
             $($name(self: &Self $(, $argument: $type)*) -> $result;)+
         }
     };
@@ -65,7 +65,7 @@ impl Counter {
     where
         S: AsRef<str> + Sync,
         Conn: AsyncConnection,
-        Conn::Backend: CounterBackend<Conn, Async>,
+        Conn::Backend: CounterBackend<Conn>,
     {
         wait(asynchronous::Counter::get_many(names, conn))
     }

@@ -1,0 +1,766 @@
+//! Counters with bounds: seats that cannot be sold twice, stock that never falls below zero.
+//!
+//! A bound is a property of the total, and a shard knows only itself. So the room up to each bound is handed out: a shard
+//! with an even number holds a part of what may still be taken, one with an odd number a part of what may still be added,
+//! as a negative number, and the base holds the rest. Then
+//!
+//! - taking `n` from an even shard that holds `n` or more cannot bring the total below its lower bound,
+//! - adding `n` to an odd shard that holds `-n` or less cannot bring it above its upper bound,
+//!
+//! whatever happens on the other shards: the bound holds by arithmetic and not by a lock, as in O'Neil's
+//! [escrow method](https://doi.org/10.1145/7239.7265). If a shard does not have enough, the total is read, and most counts that
+//! must be refused are refused then. Only a count that seems possible locks the row, decides on the exact total, and hands the
+//! room out anew. That is rare while there is room, but close to the bound every count does it.
+//!
+//! The total stays base + sum of shards, and a fold is safe at any time: it moves the room back into the base, and the next count
+//! hands it out again.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use diesel::prelude::*;
+use diesel::query_builder::{AstPass, QueryFragment};
+use diesel::result::Error as DieselError;
+use diesel::sql_types::{BigInt, Integer};
+
+use crate::backend::{BackendOf, Dialect, ShardedBackend};
+use crate::connection::{Blocking, Link, LoadIo, TransactionOptions, in_any_transaction, paired};
+use crate::engine::{
+    KeyedTable, LockedParents, RetryLoop, States, Sums, field, locking, locking_options, retry_loop,
+};
+use crate::error::Error;
+use crate::model::{Amount, ColumnType, SHARD, ShardedColumn, ShardedTable};
+use crate::operation::idempotency::{Idempotent, Request, Requested, once};
+use crate::operation::named::{BoundedCounter, Counter, CounterBackend, MOST_CREATED};
+use crate::operation::row_counter::{
+    AddTo, CachedAs, IntegerField, Key, OneCounter, RowCounter, TableOf,
+};
+use crate::policy::RetryPolicy;
+use crate::query_builder::{
+    CountByKey, CreateShards, KeyIs, KeysAre, Names, Parts, PickKeys, Prepare, bind, id,
+    no_query_id, sql, walk,
+};
+use crate::unfit::FieldState;
+
+/// One sharded field of one row that stays within bounds; made by [`RowCounter::never_below`] and
+/// [`RowCounter::never_above`].
+///
+/// ```
+/// # mod schema { diesel::table! { events (id) { id -> BigInt, seats -> Integer, } } }
+/// # use schema::events::{self, dsl::{events as all, id, seats}};
+/// # use diesel::prelude::*;
+/// # #[derive(diesel_sharded::ShardedField)]
+/// # struct Event { id: i64, #[sharded] seats: i32 }
+/// # fn main() -> QueryResult<()> {
+/// # let conn = &mut SqliteConnection::establish(":memory:").unwrap();
+/// # diesel::sql_query("CREATE TABLE events (id INTEGER PRIMARY KEY, seats INTEGER NOT NULL)").execute(conn)?;
+/// # diesel::insert_into(all).values((id.eq(7), seats.eq(2))).execute(conn)?;
+/// # diesel_sharded::ShardsTable::of(events::table).create(conn)?;
+/// use diesel_sharded::RowCounter;
+///
+/// let free_seats = RowCounter::of(seats, 7).never_below(0).never_above(100);
+/// assert_eq!(free_seats.add(-2, conn)?, true);
+/// assert_eq!(free_seats.add(-1, conn)?, false); // sold out
+/// assert_eq!(free_seats.add(1, conn)?, true); // given back
+/// # Ok(())
+/// # }
+/// ```
+///
+/// Every process must use the same bounds for the same counter, and must not count on it in any other way. A plain counting
+/// update, also through [`Cached`](crate::cached::Cached), ignores the bounds and may break them, and so may a
+/// [repair](crate::operation::Verify::repair). [`fold`](crate::fold()), [`set_total`](crate::set_total()) and
+/// [`reset`](crate::reset()) are safe. Before you bound a row that was counted on plainly, fold it once after the last plain
+/// count. Before you change a bound, fold the row after the last count by the old bound. If the limit differs from row to row, or
+/// changes, count what is left, never below 0, and add to it.
+///
+/// The base is no estimate here: it may have any value between the bounds.
+pub type Bounded<C, Run = Blocking> = Within<RowCounter<C, Run>>;
+
+/// A counter that stays within bounds: a row's ([`Bounded`]), or a named one
+/// ([`BoundedCounter`]).
+#[derive(Clone)]
+#[must_use = "a counter does nothing by itself"]
+pub struct Within<K> {
+    counter: K,
+    bounds: Bounds,
+    retry: Option<RetryPolicy>,
+}
+
+impl<C: ShardedColumn, Run> RowCounter<C, Run> {
+    /// The same counter, which never falls below `least`; see [`Bounded`].
+    pub fn never_below(self, least: i64) -> Bounded<C, Run> {
+        Within::of(self).never_below(least)
+    }
+
+    /// The same counter, which never rises above `most`; see [`Bounded`].
+    pub fn never_above(self, most: i64) -> Bounded<C, Run> {
+        Within::of(self).never_above(most)
+    }
+}
+
+impl<Run> Counter<Run> {
+    /// The same counter, which never falls below `least`; see [`BoundedCounter`].
+    pub fn never_below(self, least: i64) -> BoundedCounter<Run> {
+        Within::of(self).never_below(least)
+    }
+
+    /// The same counter, which never rises above `most`; see [`BoundedCounter`].
+    pub fn never_above(self, most: i64) -> BoundedCounter<Run> {
+        Within::of(self).never_above(most)
+    }
+}
+
+impl<K> Within<K> {
+    fn of(counter: K) -> Self {
+        Within {
+            counter,
+            bounds: Bounds::default(),
+            retry: None,
+        }
+    }
+
+    /// Sets the lower bound.
+    pub fn never_below(mut self, least: i64) -> Self {
+        self.bounds.least = Some(least);
+        self
+    }
+
+    /// Sets the upper bound.
+    pub fn never_above(mut self, most: i64) -> Self {
+        self.bounds.most = Some(most);
+        self
+    }
+
+    /// Retries by `policy` instead of the [process-wide](RetryPolicy::global) one.
+    pub fn retry(mut self, policy: RetryPolicy) -> Self {
+        self.retry = Some(policy);
+        self
+    }
+
+    /// The same counter, which counts only once for all additions with this key of 1 to 255 bytes. An addition that the bounds
+    /// refuse changes nothing, and leaves the key free. See [`idempotency`](crate::idempotency).
+    pub fn idempotency_key(&self, key: impl AsRef<[u8]>) -> Idempotent<Self>
+    where
+        K: Clone,
+    {
+        Idempotent::new(self.clone(), key)
+    }
+
+    fn retry_policy(&self) -> RetryPolicy {
+        self.retry.clone().unwrap_or_default()
+    }
+}
+
+paired! {
+    impl<C: ShardedColumn> Within<RowCounter<C, Run>>
+    where
+        C: IntegerField<DB>,
+        DB: BackendOf<Conn>,
+    {
+        /// Adds `n`, which may be negative, and returns `Ok(true)` if the total stays within the bounds. Otherwise it returns
+        /// `Ok(false)` and changes nothing. A total that is already out of bounds may still move towards them.
+        ///
+        /// While there is room, this takes one statement, or two if the first shard has too little:
+        ///
+        /// ```sql
+        /// UPDATE "events_shards" AS "events" SET "seats" = ("events"."seats" + $1)
+        /// WHERE ("events"."id" = $2) AND "events"."shard" = $3 AND ("events"."seats" + $4) >= 0
+        /// ```
+        ///
+        /// Otherwise the total is read. If it allows the count, one transaction locks the row and all its shards, so other counts on
+        /// the row wait, even on other fields. It adds up, and hands the room out:
+        ///
+        /// ```sql
+        /// BEGIN;                                                 -- READ COMMITTED; SQLite: BEGIN IMMEDIATE, and no locks
+        /// SELECT 1 FROM "events" WHERE … FOR UPDATE;
+        /// SELECT 1 FROM "events_shards" AS "events" WHERE … ORDER BY "events"."id", "events"."shard" FOR UPDATE;
+        /// …;                                                     -- base and shards are read, missing shards inserted
+        /// UPDATE "events_shards" AS "events" SET "seats" = CASE WHEN "events"."shard" >= $1 THEN 0
+        ///     WHEN "events"."shard" % 2 = 0 THEN $2 ELSE $3 END WHERE …;
+        /// UPDATE "events" SET "seats" = $1 WHERE …;
+        /// COMMIT
+        /// ```
+        ///
+        /// Its effect on the total: `n`, or none. Adding 0 only looks whether there is such a row.
+        ///
+        /// Inside a transaction the count is part of the caller's. Once it has locked the row, others that need this lock wait until
+        /// that transaction ends. Two such transactions may deadlock close to the bound, and on MySQL at the first counts on a row.
+        /// Above `READ COMMITTED` they may meet a serialization failure. Retry them, as
+        /// [`retry::transaction`](crate::retry::transaction) does.
+        ///
+        /// # Errors
+        /// As [`update`](crate::update())'s; [`NotFound`](DieselError::NotFound) if there is no such row, and [`Error::Unfit`] if the
+        /// row does not accept its share of the total because of row security or a trigger.
+        pub fn add(&self, link: Link, n: i64) -> QueryResult<bool> {
+            self.count(n, link).await
+        }
+
+        /// Adds `n`, which may be negative, and returns the new total; `None` if that would leave the bounds, and then nothing
+        /// changes. The count and the read are one transaction, so the total contains `n`, and no count that another connection
+        /// has not committed by then.
+        ///
+        /// # Errors
+        /// As [`add`](Self::add).
+        pub fn add_and_get(&self, link: Link, n: i64) -> QueryResult<Option<i64>> {
+            self.count_and_total(n, link).await
+        }
+
+        /// The exact total; `None` if there is no such row. See [`RowCounter::get`].
+        ///
+        /// # Errors
+        /// As [`update`](crate::update())'s.
+        pub fn get(&self, link: Link) -> QueryResult<Option<i64>> {
+            self.counter.total(link).await
+        }
+    }
+
+    impl<C: ShardedColumn> Idempotent<Within<RowCounter<C, Run>>>
+    where
+        C: IntegerField<DB>,
+        Key<C>: fmt::Debug,
+        DB: BackendOf<Conn>,
+    {
+        /// Adds `n`, which may be negative, unless that was done with this key before. Returns whether the bounds allow it now, or
+        /// allowed it then; if not, nothing changes, and the key is free.
+        ///
+        /// # Errors
+        /// Those of [`Bounded::add`]; [`InvalidIdempotencyKey`](Error::InvalidIdempotencyKey) for a key that is empty or too long,
+        /// [`IdempotencyKeyReused`](Error::IdempotencyKeyReused) for a key that came with another counter or amount before.
+        pub fn add(&self, link: Link, n: i64) -> QueryResult<bool> {
+            self.of.count_once(n, &self.key, link).await
+        }
+    }
+
+    impl<> Within<Counter<Run>>
+    where
+        DB: CounterBackend<Conn>,
+    {
+        /// Adds `n`, which may be negative, and returns `Ok(true)` if the total stays within the bounds. Otherwise it returns
+        /// `Ok(false)` and changes nothing. Adding 0 sends nothing.
+        ///
+        /// While there is room, this takes one statement:
+        ///
+        /// ```sql
+        /// UPDATE "diesel_sharded_counter_shards" AS "diesel_sharded_counters"
+        /// SET "value" = ("diesel_sharded_counters"."value" + $1)
+        /// WHERE ("diesel_sharded_counters"."name" = $2) AND "diesel_sharded_counters"."shard" = $3
+        ///   AND ("diesel_sharded_counters"."value" + $4) <= 0
+        /// ```
+        ///
+        /// Close to a bound, and at the first count, it is a transaction: see [`Bounded::add`](Bounded::add).
+        ///
+        /// Its effect on the total: `n`, or none.
+        ///
+        /// # Errors
+        /// See [`Counter`](Counter#errors).
+        pub fn add(&self, link: Link, n: i64) -> QueryResult<bool> {
+            self.count(n, link).await
+        }
+
+        /// Adds `n`, which may be negative, and returns the new total; `None` if that would leave the bounds, and then nothing
+        /// changes. The count and the read are one transaction, so the total contains `n`, and no count that another connection
+        /// has not committed by then.
+        ///
+        /// # Errors
+        /// See [`Counter`](Counter#errors).
+        pub fn add_and_get(&self, link: Link, n: i64) -> QueryResult<Option<i64>> {
+            self.count_and_total(n, link).await
+        }
+
+        /// The exact total; see [`Counter::get`].
+        ///
+        /// # Errors
+        /// See [`Counter`](Counter#errors).
+        pub fn get(&self, link: Link) -> QueryResult<i64> {
+            Ok(self.counter.total(link).await?.unwrap_or(0))
+        }
+    }
+
+    impl<> Idempotent<Within<Counter<Run>>>
+    where
+        DB: CounterBackend<Conn>,
+    {
+        /// Adds `n`, which may be negative, unless that was done with this key before. Returns whether the bounds allow it now, or
+        /// allowed it then; if not, nothing changes, and the key is free.
+        ///
+        /// # Errors
+        /// Those of [`Counter`](Counter#errors); [`InvalidIdempotencyKey`](Error::InvalidIdempotencyKey) for a key that is empty or
+        /// too long, [`IdempotencyKeyReused`](Error::IdempotencyKeyReused) for a key that came with another counter or amount before.
+        pub fn add(&self, link: Link, n: i64) -> QueryResult<bool> {
+            self.of.count_once(n, &self.key, link).await
+        }
+    }
+}
+
+impl<K> Within<K> {
+    /// Adds `n`, and returns whether the bounds allow it.
+    async fn count<M, Conn>(&self, n: i64, link: &mut Link<'_, M, Conn>) -> QueryResult<bool>
+    where
+        K: OneCounter<M, Conn>,
+        M: LoadIo<Conn>,
+    {
+        if n == 0 {
+            return match self.counter.is_there(link).await? {
+                true => Ok(true),
+                false => Err(DieselError::NotFound),
+            };
+        }
+        self.counter.begin(link).await?;
+        for left in (0..MOST_CREATED).rev() {
+            let added = self.try_add(n, link).await;
+            let is_missing = K::IS_INSERTED && matches!(added, Err(DieselError::NotFound));
+            match added {
+                _ if is_missing && !self.bounds.allow(0, n) => return Ok(false),
+                _ if is_missing && left > 0 => self.counter.create(link).await?,
+                added => return added.map_err(|error| self.counter.explained(link, error)),
+            }
+        }
+        Err(DieselError::NotFound)
+    }
+
+    /// Adds `n` and reads the total, in one transaction; `None` if the bounds do not allow it.
+    async fn count_and_total<M, Conn>(
+        &self,
+        n: i64,
+        link: &mut Link<'_, M, Conn>,
+    ) -> QueryResult<Option<i64>>
+    where
+        K: OneCounter<M, Conn>,
+        M: LoadIo<Conn>,
+    {
+        let repeated = locking(link, self.retry_policy())?;
+        retry_loop!(link, repeated, {
+            match self.count(n, link).await? {
+                true => self.counter.total(link).await,
+                false => Ok(None),
+            }
+        })
+    }
+
+    /// Adds `n`, unless that was done with this idempotency key before. Returns whether the bounds allow it now, or allowed it then.
+    async fn count_once<M, Conn>(
+        &self,
+        n: i64,
+        key: &[u8],
+        link: &mut Link<'_, M, Conn>,
+    ) -> QueryResult<bool>
+    where
+        K: OneCounter<M, Conn> + CachedAs,
+        M: LoadIo<Conn>,
+    {
+        let request = Request::to_add(key, &self.counter.cached_as(), n)?;
+        let count = &mut CountWithin(self, n);
+        let counted = once(link, &request, self.retry_policy(), count).await?;
+        Ok(counted.0 > 0)
+    }
+
+    async fn try_add<M, Conn>(&self, n: i64, link: &mut Link<'_, M, Conn>) -> QueryResult<bool>
+    where
+        K: OneCounter<M, Conn>,
+        M: LoadIo<Conn>,
+    {
+        let retry = self.retry_policy();
+        // For each direction.
+        let slots = (self.counter.shards() / 2).clamp(1, MOST_SLOTS);
+        for _ in 0..2 {
+            let added = self.add_to_a_shard(n, slots, &retry, link).await;
+            match added.map_err(Error::from) {
+                Ok(true) => return Ok(true),
+                Ok(false) => {}
+                // The shard is full; with what the base holds it may still be a total. In a caller's transaction it is told
+                // as Diesel does, since that may be over.
+                Err(Error::Overflow { .. }) => break,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        // A caller's transaction may see an older total than the one that counts.
+        if !in_any_transaction(link).await? {
+            let reading = RetryLoop::read(link, retry.clone())?;
+            let total = retry_loop!(link, reading, self.counter.total(link).await)?;
+            let total = total.ok_or(DieselError::NotFound)?;
+            if !self.bounds.allow(i128::from(total), n) {
+                return Ok(false);
+            }
+        }
+        // The parent's key as it is stored: the shards may compare it in another way than the parent does.
+        let key = self.counter.key()?;
+        let by_key = KeyIs(TableOf::<K::Field>::key_is(key.clone()));
+        let reading = RetryLoop::read(link, retry.clone())?;
+        let stored = retry_loop!(link, reading, {
+            let pick = PickKeys::<TableOf<K::Field>, _> {
+                filter: &by_key,
+                table: PhantomData,
+            };
+            TableOf::<K::Field>::load_keys(link, pick).await
+        })?;
+        let key = stored.into_iter().next().unwrap_or(key);
+        let keys = KeysAre(vec![TableOf::<K::Field>::key_is(key)]);
+        let locking = locking(link, retry)?;
+        let added = retry_loop!(link, locking, {
+            let table = *TableOf::<K::Field>::TABLE;
+            let locked = LockedParents::<_, M::Backend>::lock_all(table, link, &keys).await?;
+            match self.add_to_locked(n, slots, &locked, link).await? {
+                true => Ok(()),
+                false => Err(DieselError::RollbackTransaction), // lets go of what was locked, where the database can
+            }
+        });
+        match added {
+            Ok(()) => Ok(true),
+            Err(DieselError::RollbackTransaction) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Adds `n` to a shard at random, if that has room for it by itself. All were handed the same, and none is to be used up
+    /// before the others. A count that gives room is added only where there is some left: that was handed out when the total was
+    /// within its bounds, and it still is. Out of them, it pays a debt.
+    async fn add_to_a_shard<M, Conn>(
+        &self,
+        n: i64,
+        slots: u16,
+        retry: &RetryPolicy,
+        link: &mut Link<'_, M, Conn>,
+    ) -> QueryResult<bool>
+    where
+        K: OneCounter<M, Conn>,
+        M: LoadIo<Conn>,
+    {
+        let upwards = self.bounds.uses_room_above(n);
+        let add = AddTo::<K::Field>::new(n);
+        let key = KeyIs(TableOf::<K::Field>::key_is(self.counter.key()?));
+        let statement = RetryLoop::statement(link, retry.clone())?;
+        let counted = retry_loop!(link, statement, {
+            let slot = (retry.random() % u64::from(slots)) as i32; // another one at each attempt
+            let count = CountByKey(Parts {
+                names: Names::of::<TableOf<K::Field>>(),
+                changes: &add,
+                filter: &key,
+                shard: 2 * slot + i32::from(upwards),
+            });
+            let add = AddWithin {
+                count,
+                field: K::Field::NAME,
+                room_after: Some(&n).filter(|_| !self.bounds.leave_free(n)),
+                upwards,
+            };
+            link.execute_prepared(add).await
+        })?;
+        Ok(counted > 0)
+    }
+
+    /// Decides on the exact total, and hands the room out anew.
+    async fn add_to_locked<M, Conn>(
+        &self,
+        n: i64,
+        slots: u16,
+        locked: &LockedParents<TableOf<K::Field>, M::Backend>,
+        link: &mut Link<'_, M, Conn>,
+    ) -> QueryResult<bool>
+    where
+        K: OneCounter<M, Conn>,
+        M: LoadIo<Conn>,
+    {
+        if locked.is_empty() {
+            return Err(DieselError::NotFound);
+        }
+        let field = field::<K::Field>()?;
+        let before = locked.states(link, &[field], Sums::Read).await?;
+        let state = only_state(&before)?;
+        let total = integer(&state.base)? + integer(&state.shards)?;
+        if !self.bounds.allow(total, n) {
+            return Ok(false);
+        }
+        let total = total + i128::from(n);
+        let (smallest, largest) = field.column_type.integers();
+        if total < smallest.into() || total > largest.into() {
+            return Err(out_of_range(total).into());
+        }
+        let (down, up) = self.bounds.shares(total, slots, field.column_type);
+        let there = locked.shards(link).await?;
+        for shard in 0..2 * i32::from(slots) {
+            let share = if shard % 2 == 0 { down } else { up };
+            if share != 0 && !there.contains(&shard) {
+                let create = CreateShards {
+                    names: Names::of::<TableOf<K::Field>>(),
+                    filter: locked.keys(),
+                    shard,
+                };
+                link.execute(create).await?;
+            }
+        }
+        let to_shares = ToShares {
+            names: Names::of::<TableOf<K::Field>>(),
+            field: K::Field::NAME,
+            beyond: 2 * i32::from(slots),
+            down,
+            up,
+        };
+        locked.write_shards(link, &to_shares).await?;
+        // Whatever the shards hold now, the base holds the rest of the total.
+        let mut expected = locked.states(link, &[field], Sums::Read).await?;
+        let shards = integer(&only_state(&expected)?.shards)?;
+        let base = narrow(total - shards)?;
+        for state in expected.iter_mut().flatten() {
+            state.base = Amount::Integer(base.into());
+        }
+        let base = Base(K::Field::NAME, base);
+        locked
+            .write_bases(link, &base, &[field], false, &before, &expected)
+            .await?;
+        Ok(true)
+    }
+}
+
+impl<K: fmt::Debug> fmt::Debug for Within<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} within {:?}", self.counter, self.bounds)
+    }
+}
+
+struct CountWithin<'a, K>(&'a Within<K>, i64);
+
+impl<K, M, Conn> Requested<M, Conn> for CountWithin<'_, K>
+where
+    K: OneCounter<M, Conn>,
+    M: LoadIo<Conn>,
+{
+    fn transaction(&self, dialect: Dialect) -> TransactionOptions {
+        locking_options(dialect)
+    }
+
+    async fn carry_out(&mut self, link: &mut Link<'_, M, Conn>) -> QueryResult<usize> {
+        Ok(self.0.count(self.1, link).await?.into())
+    }
+}
+
+/// The greatest number of shards to which room is handed out, for each direction. Each holds a part whether it is used or not,
+/// and all of them are locked close to a bound.
+const MOST_SLOTS: u16 = 16;
+
+/// The state of the one field of the one parent.
+fn only_state(states: &States) -> QueryResult<&FieldState> {
+    states.iter().flatten().next().ok_or(DieselError::NotFound)
+}
+
+fn integer(amount: &Amount) -> QueryResult<i128> {
+    match amount {
+        Amount::Integer(n) => Ok(*n),
+        other => {
+            let message = format!("`{other}` is no integer");
+            Err(DieselError::DeserializationError(message.into()))
+        }
+    }
+}
+
+fn narrow(n: i128) -> QueryResult<i64> {
+    i64::try_from(n).map_err(|_| out_of_range(n).into())
+}
+
+fn out_of_range(n: i128) -> Error {
+    let message = format!("{n} is out of the column's range");
+    Error::Overflow {
+        source: DieselError::SerializationError(message.into()),
+    }
+}
+
+/// The least and the greatest total.
+#[derive(Debug, Clone, Copy, Default)]
+struct Bounds {
+    least: Option<i64>,
+    most: Option<i64>,
+}
+
+impl Bounds {
+    /// Whether `n` may be added to `total`.
+    fn allow(self, total: i128, n: i64) -> bool {
+        let total = total + i128::from(n);
+        let falls_below = n < 0 && self.least.is_some_and(|least| total < i128::from(least));
+        let rises_above = n > 0 && self.most.is_some_and(|most| total > i128::from(most));
+        !(falls_below || rises_above)
+    }
+
+    /// Whether `n` takes from the room up to the upper bound, and not from that down to the lower one. A direction without a
+    /// bound takes from what it can never use up: it gives there.
+    fn uses_room_above(self, n: i64) -> bool {
+        if n > 0 {
+            self.most.is_some()
+        } else {
+            self.least.is_none()
+        }
+    }
+
+    /// Whether no bound limits `n`: adding it gives room to the others.
+    fn leave_free(self, n: i64) -> bool {
+        (n > 0 && self.most.is_none()) || (n < 0 && self.least.is_none())
+    }
+
+    /// The share of each shard in the room below `total`, positive, and in that above it, negative. All of it is handed out, up
+    /// to half of the greatest value of the column's type: SQLite could not add up the shards of a bound at the edge. The base
+    /// keeps the remainder.
+    fn shares(self, total: i128, slots: u16, column: ColumnType) -> (i64, i64) {
+        let (smallest, largest) = column.integers();
+        let share = |room: i128| {
+            let share = room.clamp(0, i128::from(largest / 2)) / i128::from(slots);
+            share as i64 // not above `largest`
+        };
+        let below = |least: i64| share(total - i128::from(least.max(smallest)));
+        let above = |most: i64| share(i128::from(most.min(largest)) - total);
+        (self.least.map_or(0, below), -self.most.map_or(0, above))
+    }
+}
+
+/// `UPDATE shards AS parent SET … WHERE key AND parent.shard = $n AND (parent.field + $n) >= 0`, or `<= 0`; where it gives,
+/// `AND parent.field > 0`, or `< 0`
+struct AddWithin<'a, DB: ShardedBackend> {
+    count: CountByKey<'a, DB>,
+    field: &'static str,
+    /// The amount after which the shard needs room; none where the count gives room.
+    room_after: Option<&'a i64>,
+    upwards: bool,
+}
+
+impl<DB: ShardedBackend> QueryFragment<DB> for AddWithin<'_, DB> {
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let field = self.count.0.names.under_alias().column(self.field);
+        sql!(out;
+            walk(&self.count), " AND ",
+            if let Some(n) = self.room_after {
+                "(", field, " + ", bind(BigInt, n), if self.upwards { ") <= 0" } else { ") >= 0" }
+            } else { field, if self.upwards { " < 0" } else { " > 0" } })
+    }
+}
+
+impl<DB: ShardedBackend> Prepare<DB> for AddWithin<'_, DB> {}
+
+// Has four texts, and so no static id; Diesel keeps it prepared by its text.
+no_query_id!(['a, DB: ShardedBackend] AddWithin<'a, DB>);
+
+/// `field = CASE WHEN shard >= $n THEN 0 WHEN shard % 2 = 0 THEN $n ELSE $n END`
+struct ToShares<'a, DB: ShardedBackend> {
+    names: Names<'a, DB>,
+    field: &'static str,
+    beyond: i32,
+    down: i64,
+    up: i64,
+}
+
+impl<DB: ShardedBackend> QueryFragment<DB> for ToShares<'_, DB> {
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let shard = || self.names.column(SHARD);
+        sql!(out;
+            id(self.field), " = CASE WHEN ", shard(), " >= ", bind(Integer, &self.beyond), " THEN 0 WHEN ",
+            shard(), " % 2 = 0 THEN ", bind(BigInt, &self.down), " ELSE ", bind(BigInt, &self.up), " END")
+    }
+}
+
+/// `field = $n`
+struct Base(&'static str, i64);
+
+impl<DB: ShardedBackend> QueryFragment<DB> for Base {
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        sql!(out; id(self.0), " = ", bind(BigInt, &self.1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ColumnType::{BigInt, Integer, SmallInt};
+
+    const SEATS: Bounds = Bounds {
+        least: Some(0),
+        most: Some(100),
+    };
+
+    #[test]
+    fn only_what_leads_out_of_the_bounds_is_refused() {
+        assert!(SEATS.allow(5, -5) && !SEATS.allow(5, -6));
+        assert!(SEATS.allow(95, 5) && !SEATS.allow(95, 6));
+        assert!(SEATS.allow(-10, 1) && SEATS.allow(110, -1)); // towards them
+        assert!(!SEATS.allow(-10, -1) && !SEATS.allow(110, 1));
+        assert!(Bounds::default().allow(i128::from(i64::MAX), i64::MAX));
+    }
+
+    /// Whatever is taken from the shards of one direction alone, the total stays within the bounds.
+    #[test]
+    fn shares_never_exceed_the_room() {
+        let edges = [i64::MIN, -1000, -1, 0, 1, 7, 1000, i64::MAX];
+        for column in [SmallInt, Integer, BigInt] {
+            let (smallest, largest) = column.integers();
+            for least in edges {
+                for most in edges.into_iter().filter(|most| *most >= least) {
+                    for total in edges.map(|total| total.clamp(smallest, largest)) {
+                        for slots in [1, 2, 8, 2048] {
+                            let bounds = Bounds {
+                                least: Some(least),
+                                most: Some(most),
+                            };
+                            let (down, up) = bounds.shares(total.into(), slots, column);
+                            assert!(down >= 0 && up <= 0);
+                            let (total, slots) = (i128::from(total), i128::from(slots));
+                            let (down, up) = (i128::from(down) * slots, i128::from(up) * slots);
+                            assert!(down == 0 || total - down >= least.into());
+                            assert!(up == 0 || total - up <= most.into());
+                            let base = total - down - up;
+                            assert!((smallest.into()..=largest.into()).contains(&base));
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[cfg(all(
+        feature = "postgres_backend",
+        feature = "mysql_backend",
+        feature = "sqlite"
+    ))]
+    #[test]
+    fn sql_of_a_count_and_of_shares() {
+        use crate::test_schema::{sql, videos};
+        use diesel::mysql::Mysql;
+        use diesel::pg::Pg;
+
+        let add = AddTo::<videos::likes>::new(-1);
+        let key = KeyIs(videos::id.eq(7));
+        let count = |shard| {
+            CountByKey(Parts {
+                names: Names::of::<videos::table>(),
+                changes: &add,
+                filter: &key,
+                shard,
+            })
+        };
+        let take = AddWithin::<Pg> {
+            count: count(2),
+            field: "likes",
+            room_after: Some(&-1),
+            upwards: false,
+        };
+        assert_eq!(
+            sql!(Pg, take),
+            r#"UPDATE "videos_shards" AS "videos" SET "likes" = ("videos"."likes" + $1) WHERE ("videos"."id" = $2) AND "videos"."shard" = $3 AND ("videos"."likes" + $4) >= 0"#
+        );
+        let give = AddWithin::<Pg> {
+            count: count(3),
+            field: "likes",
+            room_after: None,
+            upwards: true,
+        };
+        assert_eq!(
+            sql!(Pg, give),
+            r#"UPDATE "videos_shards" AS "videos" SET "likes" = ("videos"."likes" + $1) WHERE ("videos"."id" = $2) AND "videos"."shard" = $3 AND "videos"."likes" < 0"#
+        );
+        let to_shares = ToShares::<Mysql> {
+            names: Names::of::<videos::table>(),
+            field: "likes",
+            beyond: 16,
+            down: 5,
+            up: -3,
+        };
+        assert_eq!(
+            sql!(Mysql, to_shares),
+            "`likes` = CASE WHEN `videos`.`shard` >= ? THEN 0 WHEN `videos`.`shard` % 2 = 0 THEN ? ELSE ? END"
+        );
+    }
+}

@@ -1,0 +1,473 @@
+//! Counting updates that are requested more than once, and counted once.
+//!
+//! A request may be repeated: by a queue that delivers at least once, by a client that got no answer, by a caller that received
+//! [`OutcomeUnknown`](crate::Error::OutcomeUnknown). If all repeats share a key, only the first is counted, in any process,
+//! before or after a restart. The others get the same answer as the first:
+//!
+//! ```
+//! # mod schema { diesel::table! { videos (id) { id -> BigInt, views -> BigInt, } } }
+//! # use schema::videos::{self, dsl::{id, videos as all, views}};
+//! # use diesel_migrations::MigrationHarness;
+//! # #[derive(diesel_sharded::ShardedField)]
+//! # #[diesel(table_name = videos)]
+//! # struct Video { id: i64, #[sharded] views: i64 }
+//! # fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+//! # let conn = &mut SqliteConnection::establish(":memory:")?;
+//! # diesel::sql_query("CREATE TABLE videos (id INTEGER PRIMARY KEY, views BIGINT NOT NULL)").execute(conn)?;
+//! # diesel::insert_into(all).values((id.eq(7), views.eq(100))).execute(conn)?;
+//! # diesel_sharded::ShardsTable::of(videos::table).create(conn)?;
+//! use diesel::prelude::*;
+//! use diesel_sharded::{Counter, update};
+//!
+//! conn.run_pending_migrations(diesel_sharded::MIGRATIONS)?; // once
+//! let request = "0b9d6d0e-6a3f"; // a header of the request, a message's id
+//!
+//! for _ in 0..3 {
+//!     let counted = update(all.find(7))
+//!         .set(views.eq(views + 1))
+//!         .idempotency_key(format!("{request}/views"))
+//!         .execute(conn)?;
+//!     assert_eq!(counted, 1);
+//!     Counter::named("views").idempotency_key(format!("{request}/site")).add(1, conn)?;
+//! }
+//! # use diesel_sharded::prelude::*;
+//! # assert_eq!(all.find(7).select(views.total()).first::<i64>(conn)?, 101);
+//! # assert_eq!(Counter::named("views").get(conn)?, 1);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # SQL
+//!
+//! The key and the count are committed together, or not at all:
+//!
+//! ```sql
+//! BEGIN;                                                                    -- MySQL: READ COMMITTED; SQLite: IMMEDIATE
+//! INSERT INTO "diesel_sharded_idempotency_keys" ("key", "fingerprint", "claim", "counted", "created")
+//! VALUES ($1, $2, $3, 1, now) ON CONFLICT ("key") DO NOTHING;               -- MySQL: ON DUPLICATE KEY UPDATE, which changes nothing
+//! SELECT "key", "fingerprint", "claim", "counted" FROM … WHERE "key" IN ($1)   -- only if it was there; on MySQL always
+//!     FOR KEY SHARE;                                                        -- MySQL: FOR UPDATE; SQLite: none
+//! UPDATE "videos_shards" AS "videos" SET …;                                 -- only if it was not
+//! COMMIT
+//! ```
+//!
+//! An update by key that is executed outside a transaction, and an addition to a counter there, do all of this in one statement: on
+//! PostgreSQL by `WITH` clauses, on MariaDB by a compound statement, `BEGIN NOT ATOMIC … END`. If that finds the key, or no shard, the
+//! transaction above follows.
+//!
+//! ```sql
+//! WITH "sharded_claimed" AS (INSERT INTO "diesel_sharded_idempotency_keys" … ON CONFLICT ("key") DO NOTHING RETURNING 1),
+//! "sharded_counted" AS (UPDATE "videos_shards" AS "videos" SET … AND EXISTS (SELECT 1 FROM "sharded_claimed") RETURNING 1)
+//! SELECT 1 FROM "sharded_claimed" WHERE …                                   -- fails if one of the two was done alone
+//! ```
+//!
+//! A repeat that comes while the first is still running waits for it, on the key's row. Inside a transaction all statements are
+//! part of the caller's, in a savepoint. (Where Diesel does not know of the transaction, PostgreSQL may be sent the one statement. If that
+//! fails, as by an overflow, the caller's transaction is aborted, as by any count.) The cost is that of a larger statement, or of a
+//! transaction with three statements in its place (see the benchmark `cost`), and a row of a few dozen bytes for each key until it is
+//! [removed](remove_older_than). Through a [`Coalescer`](crate::coalescer::Coalescer), a batch inserts all its keys by one statement.
+//!
+//! # Answers to repeats
+//!
+//! On PostgreSQL with a synchronous standby, a repeat is answered when the standby has the first count too. Its lock makes its commit wait.
+//!
+//! The number of rows that were counted the first time ([`Cached::add`](crate::cached::Cached::add) returns 0: nothing was added
+//! to the cached total). Returned rows (`get_result`) are read in their current state. An update that counted nothing, because it
+//! failed or no row matched, leaves no key: a repeat runs as if it were the first.
+//!
+//! A key that comes again with another update (another amount, row or field) would lose a count. So it is an error:
+//! [`IdempotencyKeyReused`](crate::Error::IdempotencyKeyReused). Updates are distinguished by a 64-bit hash of their content, as
+//! Diesel writes it. If another version of Diesel writes it differently, a repeat of a request from before the upgrade gets this
+//! error too, and counts nothing.
+//!
+//! # Sets and deletes
+//!
+//! [`set_total`](crate::operation::SetTotal::idempotency_key), `reset`, and a named counter's `set`, `reset` and `delete` take a key too. The key is
+//! written in the transaction that sets. A repeat changes nothing, also if counts came in since: a job that sets a total and runs
+//! again does not take them back.
+//!
+//! # When keys go
+//!
+//! Keys never expire by themselves, because the library cannot know for how long a request may come again. [`remove_older_than`]
+//! removes them, for instance from a daily job. A safe age is longer than the sum of all times for which a request may be
+//! repeated: the queue's retention, the client's retries, the time that a job waits while the service is down. Only the
+//! database's clock measures ages, so the clocks of processes do not matter. Leave a margin in case that clock is set, or another
+//! server takes over. A repeat that comes later counts again.
+
+mod keys;
+mod update;
+
+use std::fmt::{self, Write};
+use std::future::{Future, ready};
+use std::hash::Hasher;
+use std::time::Duration;
+
+use diesel::connection::LoadConnection;
+use diesel::prelude::*;
+use diesel::query_builder::QueryFragment;
+use diesel::result::Error as DieselError;
+use fnv::FnvHasher;
+
+use crate::backend::{BackendOf, Dialect, ShardedBackend};
+use crate::connection::{Blocking, Io, Link, LoadIo, TransactionOptions, in_transaction, now};
+use crate::engine::{RetryLoop, retry_loop};
+use crate::error::Error;
+use crate::operation::cached::CachedCounter;
+use crate::operation::row_counter::{CachedAs, OneCounter};
+use crate::per_process::random;
+use crate::policy::RetryPolicy;
+
+use self::keys::{DeleteKeys, FindKeys, FindOld, InsertKeys, NoteCounted, explained};
+
+/// A counting update, or a counter, with an idempotency key; see the [module](self).
+///
+/// Made by [`UpdateStatement::idempotency_key`](crate::operation::UpdateStatement::idempotency_key),
+/// [`Counter::idempotency_key`](crate::Counter::idempotency_key) and
+/// [`RowCounter::idempotency_key`](crate::RowCounter::idempotency_key). It takes the place of an update before `.execute(conn)`,
+/// `.get_result(conn)` and `.get_results(conn)`, and of a counter in [`Coalescer::add`](crate::coalescer::Coalescer::add) and
+/// [`Cached::add`](crate::cached::Cached::add).
+#[derive(Debug, Clone)]
+#[must_use = "nothing is counted until it is executed or added to"]
+pub struct Idempotent<Of> {
+    pub(crate) of: Of,
+    pub(crate) key: Vec<u8>,
+}
+
+impl<Of> Idempotent<Of> {
+    pub(crate) fn new(of: Of, key: impl AsRef<[u8]>) -> Self {
+        Idempotent {
+            of,
+            key: key.as_ref().to_vec(),
+        }
+    }
+
+    /// The request to add `n`, the same on every way to the database.
+    #[cfg(feature = "r2d2")]
+    pub(crate) fn request<Conn>(&self, n: i64) -> Result<Request, Error>
+    where
+        Of: CachedCounter<Conn>,
+    {
+        Request::to_add(&self.key, &self.of.cache_key(), n)
+    }
+}
+
+/// A repeat adds to no row, and nothing to the cached total: `add` returns 0 for it.
+impl<Of, Conn> CachedCounter<Conn> for Idempotent<Of>
+where
+    Of: OneCounter<Blocking, Conn> + CachedCounter<Conn> + CachedAs,
+    Conn: LoadConnection,
+    Conn::Backend: BackendOf<Conn>,
+{
+    fn cache_key(&self) -> String {
+        self.of.cache_key()
+    }
+
+    fn read(&self, conn: &mut Conn) -> QueryResult<i64> {
+        self.of.read(conn)
+    }
+
+    fn add(&self, n: i64, conn: &mut Conn) -> QueryResult<usize> {
+        let link = &mut Link::blocking(conn);
+        let (counted, now) = now(self.of.count_once(n, &self.key, link))?;
+        Ok(if now { counted } else { 0 })
+    }
+}
+
+/// A key, and what it came with.
+#[doc(hidden)]
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Request {
+    pub(crate) key: Vec<u8>,
+    pub(crate) fingerprint: i64,
+}
+
+/// The longest key, in bytes.
+const LONGEST: usize = 255;
+
+impl Request {
+    /// To add `n` to the counter that is cached as `counter`.
+    pub(crate) fn to_add(key: &[u8], counter: &str, n: i64) -> Result<Self, Error> {
+        Request::new(key, |text| write!(text, "{counter} by {n}"))
+    }
+
+    /// `describe` writes the content of the request, in the same words in every process.
+    pub(crate) fn new(
+        key: &[u8],
+        describe: impl FnOnce(&mut Fingerprint) -> fmt::Result,
+    ) -> Result<Self, Error> {
+        let bytes = key.len();
+        if !(1..=LONGEST).contains(&bytes) {
+            return Err(Error::InvalidIdempotencyKey { bytes });
+        }
+        let mut fingerprint = Fingerprint(FnvHasher::default());
+        let described = describe(&mut fingerprint);
+        described.map_err(|error| Error::Diesel(DieselError::QueryBuilderError(error.into())))?;
+        Ok(Request {
+            key: key.to_vec(),
+            fingerprint: i64::from_ne_bytes(fingerprint.0.finish().to_ne_bytes()),
+        })
+    }
+}
+
+/// Hashes the written text, to the same value in every process. (The standard library's hashes may change between its releases.)
+pub(crate) struct Fingerprint(FnvHasher);
+
+impl Write for Fingerprint {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.0.write(text.as_bytes());
+        Ok(())
+    }
+}
+
+impl Fingerprint {
+    pub(crate) fn write_fragment<DB>(&mut self, fragment: &impl QueryFragment<DB>) -> fmt::Result
+    where
+        DB: ShardedBackend,
+    {
+        DB::show(fragment, self)
+    }
+}
+
+/// The state of a request once its key is claimed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Claimed {
+    /// It is the first.
+    First,
+    /// It was counted before, on this number of rows.
+    Repeated(usize),
+    /// Something else was counted under its key.
+    Reused,
+}
+
+/// Carries out a request that was not carried out before under the same key: by one statement where that is possible, else in one
+/// transaction with the key; inside a caller's, in a savepoint. Returns the number of rows counted, now or then, and whether it was
+/// now.
+pub(crate) async fn once<W, M, Conn>(
+    link: &mut Link<'_, M, Conn>,
+    request: &Request,
+    retry: RetryPolicy,
+    work: &mut W,
+) -> QueryResult<(usize, bool)>
+where
+    M: LoadIo<Conn>,
+    W: Requested<M, Conn>,
+{
+    if let Some(counted) = work.count_at_once(link, request).await? {
+        return Ok((counted, true));
+    }
+    work.set_alone(!in_transaction(link)?);
+    let options = work.transaction(link.dialect());
+    let repeated = RetryLoop::transaction(link, retry, options)?;
+    retry_loop!(link, repeated, {
+        match claim(link, &[request]).await?.first() {
+            Some(Claimed::First) | None => {}
+            Some(Claimed::Repeated(counted)) => {
+                work.repeat(link).await?;
+                return Ok((*counted, false));
+            }
+            Some(Claimed::Reused) => return Err(Error::IdempotencyKeyReused.into()),
+        }
+        let counted = work.carry_out(link).await?;
+        match counted {
+            0 => release(link, vec![&request.key]).await?,
+            1 => {} // as it was claimed
+            _ => {
+                let note = NoteCounted {
+                    key: [&request.key],
+                    counted: i64::try_from(counted).unwrap_or(i64::MAX),
+                };
+                link.execute(note).await?;
+            }
+        }
+        Ok((counted, true))
+    })
+}
+
+/// Work that is requested, and done once.
+pub(crate) trait Requested<M: Io<Conn>, Conn> {
+    /// The transaction of the key and the work.
+    fn transaction(&self, dialect: Dialect) -> TransactionOptions {
+        TransactionOptions::of_a_count(dialect)
+    }
+
+    /// Claims the key and counts, by one statement that commits by itself. `None` if there is no such statement, or if it did nothing,
+    /// as where the key is known.
+    fn count_at_once(
+        &mut self,
+        _: &mut Link<'_, M, Conn>,
+        _: &Request,
+    ) -> impl Future<Output = QueryResult<Option<usize>>> {
+        ready(Ok(None))
+    }
+
+    /// Takes note whether the transaction that follows is for this work alone, and not the caller's: it may then count where others begin.
+    fn set_alone(&mut self, _: bool) {}
+
+    /// Does the work, and returns the number of rows counted.
+    fn carry_out(
+        &mut self,
+        link: &mut Link<'_, M, Conn>,
+    ) -> impl Future<Output = QueryResult<usize>>;
+
+    /// Reads what its caller is told, where it was done before.
+    fn repeat(&mut self, _: &mut Link<'_, M, Conn>) -> impl Future<Output = QueryResult<()>> {
+        ready(Ok(()))
+    }
+}
+
+/// Claims different keys for the open transaction. Returns what is known of each, in their order. Waits for other transactions
+/// that claim the same ones.
+pub(crate) async fn claim<M: LoadIo<Conn>, Conn>(
+    link: &mut Link<'_, M, Conn>,
+    requests: &[&Request],
+) -> QueryResult<Vec<Claimed>> {
+    // In the order of the keys, so that two batches do not wait for each other.
+    let mut keys: Vec<(&[u8], i64)> = requests
+        .iter()
+        .map(|request| (request.key.as_slice(), request.fingerprint))
+        .collect();
+    keys.sort_unstable();
+    let insert = InsertKeys {
+        claim: i64::from_ne_bytes(random()?),
+        keys,
+    };
+    let (dialect, mut inserted) = (link.dialect(), 0);
+    // A key that is there at first may have been removed for its age before it is read.
+    for _ in 0..3 {
+        let met = link.execute_prepared(&insert).await;
+        inserted += met.map_err(|error| explained(link, error))?;
+        if dialect.counts_inserted_alone() && inserted == requests.len() {
+            return Ok(vec![Claimed::First; requests.len()]);
+        }
+        let keys = insert.keys.iter().map(|(key, _)| *key).collect();
+        let rows = link.load(FindKeys(keys)).await?;
+        let known = |request: &&Request| {
+            let row = rows.iter().find(|(key, ..)| *key == request.key);
+            row.map(|(_, fingerprint, claim, counted)| match () {
+                // The claim tells which of them were inserted; where none was, the database's own word is enough.
+                () if inserted > 0 && *claim == insert.claim => Claimed::First,
+                () if *fingerprint == request.fingerprint => {
+                    Claimed::Repeated(usize::try_from(*counted).unwrap_or(usize::MAX))
+                }
+                () => Claimed::Reused,
+            })
+        };
+        if let Some(claimed) = requests.iter().map(known).collect() {
+            return Ok(claimed);
+        }
+    }
+    Err(DieselError::NotFound)
+}
+
+/// Releases keys that were claimed in the open transaction, for requests that counted nothing.
+pub(crate) async fn release<M: LoadIo<Conn>, Conn>(
+    link: &mut Link<'_, M, Conn>,
+    keys: Vec<&[u8]>,
+) -> QueryResult<()> {
+    let older_than = None;
+    link.execute(DeleteKeys { keys, older_than })
+        .await
+        .map(drop)
+}
+
+/// Removes the keys that are older than `age`, by the database's clock, in whole seconds, and returns their number. If their
+/// requests come again, they count again: see [when keys go](self#when-keys-go).
+///
+/// Each 1,000 keys are removed in a transaction of their own, so counts do not wait. Several processes may remove keys at once.
+/// Inside a transaction the removal is part of the caller's.
+///
+/// ```sql
+/// SELECT … FROM "diesel_sharded_idempotency_keys" WHERE "created" < now - $1 ORDER BY "created" LIMIT 1000;
+/// DELETE FROM "diesel_sharded_idempotency_keys" WHERE "key" IN ($1, …) AND "created" < now - $1001
+/// ```
+///
+/// ```
+/// # use diesel::prelude::*;
+/// # use diesel_migrations::MigrationHarness;
+/// # fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+/// # let conn = &mut SqliteConnection::establish(":memory:")?;
+/// # conn.run_pending_migrations(diesel_sharded::MIGRATIONS)?;
+/// use std::time::Duration;
+/// use diesel_sharded::idempotency;
+///
+/// // Queues keep a message for four days at most.
+/// idempotency::remove_older_than(Duration::from_secs(7 * 24 * 3600), conn)?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+/// The database's; [`MissingShardsTable`](Error::MissingShardsTable) if the library's migrations have not run.
+pub fn remove_older_than<Conn>(age: Duration, conn: &mut Conn) -> QueryResult<usize>
+where
+    Conn: LoadConnection,
+    Conn::Backend: BackendOf<Conn>,
+{
+    now(remove(age, &mut Link::blocking(conn)))
+}
+
+async fn remove<M: LoadIo<Conn>, Conn>(
+    age: Duration,
+    link: &mut Link<'_, M, Conn>,
+) -> QueryResult<usize> {
+    const STEP: i64 = 1_000;
+    // Beyond that the difference from now would leave the range of an `i64`.
+    let seconds = i64::try_from(age.as_secs())
+        .unwrap_or(i64::MAX)
+        .min(i64::MAX / 2);
+    let mut removed = 0;
+    loop {
+        let old = FindOld {
+            seconds,
+            limit: STEP,
+        };
+        let old = link.load(old).await;
+        let old = old.map_err(|error| explained(link, error))?;
+        if old.is_empty() {
+            return Ok(removed);
+        }
+        // Of several rows: a deadlock may end it where it commits by itself, or end a transaction that Diesel does not know.
+        let options = TransactionOptions::of_a_count(link.dialect());
+        let deleting = RetryLoop::transaction(link, RetryPolicy::default(), options)?;
+        let step = retry_loop!(link, deleting, {
+            let delete = DeleteKeys {
+                keys: old.iter().map(|(key, ..)| key.as_slice()).collect(),
+                older_than: Some(seconds),
+            };
+            link.execute(delete).await
+        })?;
+        if step == 0 {
+            return Ok(removed); // or others are removing them
+        }
+        removed += step;
+    }
+}
+
+/// Idempotency keys, on connections of `diesel_async`; see [`idempotency`](crate::idempotency).
+#[cfg(feature = "async")]
+#[doc(hidden)]
+pub mod asynchronous {
+    use std::time::Duration;
+
+    use diesel::result::QueryResult;
+    use diesel_async::AsyncConnection;
+
+    use super::remove;
+    use crate::backend::BackendOf;
+    use crate::connection::{BoxFuture, Link};
+
+    /// Removes old keys; see [`remove_older_than`](crate::idempotency::remove_older_than).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn remove_older_than<Conn>(
+        age: Duration,
+        conn: &mut Conn,
+    ) -> BoxFuture<'_, QueryResult<usize>>
+    where
+        Conn: AsyncConnection,
+        Conn::Backend: BackendOf<Conn>,
+    {
+        Box::pin(async move { remove(age, &mut Link::awaited(conn)).await })
+    }
+}
