@@ -42,7 +42,7 @@ impl Integrity {
         let triggers = catalog!(sharded.dialect, "triggers");
         let tables = [sharded.table().name(), sharded.shards_table().name()];
         let found = sharded.within(conn, |conn| conn.texts(triggers, &tables))?;
-        let missing = described.missing_triggers(&conn.backend(), &found)?;
+        let missing = described.quoted(&conn.backend())?.missing_triggers(None, &found);
         let are_all = missing.as_ref().is_some_and(|missing| missing.all);
         let (missing_triggers, missing_names) =
             missing.map(|missing| (missing.sql, missing.names)).unzip();
@@ -102,7 +102,8 @@ impl Cache {
     ) -> QueryResult<Vec<Self>> {
         let triggers = sharded
             .described
-            .cache_triggers_sql(field, &conn.backend())?;
+            .quoted(&conn.backend())?
+            .cache_triggers_sql(field);
         let triggers = sharded.within(conn, |conn| conn.texts(&triggers, &[]))?;
         let found = found_caches(sharded.dialect, &triggers).into_iter();
         let caches = found.map(|cache| Cache {

@@ -23,7 +23,7 @@ pub(crate) use self::counting_update::are_distinct;
 pub use self::field::{FieldType, KeyType, ShardedColumn, ShardedTable, ShardsColumn, TotalColumn};
 pub(crate) use self::field::{Value, has_sums};
 #[doc(hidden)]
-pub use self::field::{ValueOf, assert_value};
+pub use self::field::{ValueOf, Whole, assert_value};
 pub(crate) use self::merge::Merge;
 pub use self::peak::{MaxColumn, MinColumn, PeakType, PeakValue};
 #[doc(inline)]

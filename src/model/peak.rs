@@ -1,7 +1,7 @@
 //! Fields that keep a greatest or a least value: which columns, of which types.
 
 use diesel::expression::Expression;
-use diesel::sql_types::{self, Nullable, SingleValue, SqlType, is_nullable};
+use diesel::sql_types::{Nullable, SingleValue, SqlType, is_nullable};
 
 use super::column::ColumnType;
 use super::field::{Sealed, ShardsColumn, TotalColumn};
@@ -49,43 +49,6 @@ where
 {
     type Value = ST;
     const COLUMN: ColumnType = ST::COLUMN;
-}
-
-macro_rules! peak_types {
-    ($($(#[$cfg:meta])* $sql_type:ty => $column:ident;)*) => {$(
-        $(#[$cfg])*
-        impl PeakType for $sql_type {
-            type Value = $sql_type;
-            const COLUMN: ColumnType = ColumnType::$column;
-        }
-    )*};
-}
-
-peak_types! {
-    sql_types::TinyInt => TinyInt;
-    sql_types::SmallInt => SmallInt;
-    sql_types::Integer => Integer;
-    sql_types::BigInt => BigInt;
-    sql_types::Float => Float;
-    sql_types::Double => Double;
-    #[cfg(feature = "numeric")]
-    sql_types::Numeric => Numeric;
-    sql_types::Date => Date;
-    sql_types::Timestamp => Timestamp;
-    #[cfg(feature = "postgres_backend")]
-    sql_types::Timestamptz => Timestamptz;
-    #[cfg(feature = "sqlite")]
-    sql_types::TimestamptzSqlite => Timestamptz;
-    #[cfg(feature = "mysql_backend")]
-    sql_types::Datetime => Timestamp;
-    #[cfg(feature = "mysql_backend")]
-    sql_types::Unsigned<sql_types::TinyInt> => UnsignedTinyInt;
-    #[cfg(feature = "mysql_backend")]
-    sql_types::Unsigned<sql_types::SmallInt> => UnsignedSmallInt;
-    #[cfg(feature = "mysql_backend")]
-    sql_types::Unsigned<sql_types::Integer> => UnsignedInteger;
-    #[cfg(feature = "mysql_backend")]
-    sql_types::Unsigned<sql_types::BigInt> => UnsignedBigInt;
 }
 
 impl ShardsColumn {

@@ -255,7 +255,7 @@ fn checks(
     shards: &LiveTable,
     conn: &mut AnyConnection,
 ) -> QueryResult<Vec<Finding>> {
-    let expected = sharded.described.checks_sql(&conn.backend())?;
+    let expected = sharded.described.quoted(&conn.backend())?.checks_sql();
     let name = sharded.shards_table();
     let mut all = vec![];
     for (field, expected) in names(sharded.fields()).into_iter().zip(expected) {
@@ -316,7 +316,7 @@ fn foreign_key(
     shards: &LiveTable,
     conn: &AnyConnection,
 ) -> QueryResult<Vec<Finding>> {
-    let expected = sharded.described.foreign_key_sql(&conn.backend())?;
+    let expected = sharded.described.quoted(&conn.backend())?.foreign_key_sql();
     let (Some(expected), false) = (expected, sharded.dialect == Dialect::Sqlite) else {
         return Ok(vec![]);
     };
