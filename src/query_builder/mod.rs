@@ -26,7 +26,6 @@ mod sql;
 mod text_guard;
 mod top;
 mod total;
-mod total_in_row;
 mod under_alias;
 
 pub(crate) use self::count_all::CountAll;
@@ -63,6 +62,5 @@ pub(crate) use self::sql::{Sql, bind, id, on, part, sql, text_of, walk};
 pub use self::text_guard::{Prepare, TextGuard};
 pub use self::top::SelectTop;
 pub(crate) use self::total::push_total;
-pub use self::total::{ShardedExpressionMethods, Total};
-pub use self::total_in_row::TotalInRow;
+pub use self::total::{ShardedExpressionMethods, Total, TotalInRow};
 pub(crate) use self::under_alias::{quoted, with_other_table};

@@ -267,12 +267,7 @@ where
         };
         described.of(Names::of::<C::Table>(), backend)
     }
-}
 
-impl<C, Child, W, Run> CounterCache<C, Child, W, Run>
-where
-    C: ShardedColumn,
-{
     /// The statements that create the triggers, separated by semicolons: `create_sql(&Pg)`.
     ///
     /// The first statement writes no row; it fails where a table or a column is missing. The others form one step on PostgreSQL (a
@@ -377,8 +372,7 @@ paired! {
         /// would commit it; an error there may leave some of the triggers, which [`drop`](Self::drop) removes.
         pub fn create(&self, link: Link) -> QueryResult<()> {
             let declared = self.declaration(&link.backend())?;
-            let created = create(&declared, link).await;
-            created.map_err(|error| explain::<C::Table, DB>(&link.backend(), error))
+            create::<C::Table, _, _>(&declared, link).await
         }
 
         /// Drops the triggers; see [`drop_sql`](Self::drop_sql).
@@ -417,10 +411,14 @@ where
     }
 }
 
-async fn create<M: LoadIo<Conn>, Conn>(
+async fn create<T, M, Conn>(
     declared: &Declaration<'_>,
     link: &mut Link<'_, M, Conn>,
-) -> QueryResult<()> {
+) -> QueryResult<()>
+where
+    T: ShardedTable + QueryFragment<M::Backend>,
+    M: LoadIo<Conn>,
+{
     if let Some(query) = declared.select_sum_type() {
         for sql_type in texts(link, query).await? {
             declared.check_sum(&sql_type)?;
@@ -431,7 +429,8 @@ async fn create<M: LoadIo<Conn>, Conn>(
         return Ok(());
     };
     let tables = &declared.tables;
-    Err(tables.explain_cache(&declared.field, link, error).await)
+    let error = tables.explain_cache(&declared.field, link, error).await;
+    Err(explain::<T, M::Backend>(&link.backend(), error))
 }
 
 /// The text of a condition; `None` if there is none.

@@ -109,123 +109,52 @@ DROP FUNCTION IF EXISTS {function}() CASCADE;
 
     /// One function for all triggers. Nobody else needs a privilege on the shards table.
     fn create_function_and_triggers(&self, one_alone: &str) -> String {
-        let function = &self.function();
-        let create = trigger_function(
-            "CREATE OR REPLACE FUNCTION",
-            function,
-            &self.function_body(),
-        );
-        let create = create.join(";\n");
-        let triggers = self.create_statement_triggers();
-        let (rename, parent) = (&self.trigger("rename"), &self.tables.parent);
+        let (child, parent) = (&self.child_table, &self.tables.parent);
         let text = |text: &str| literal(self.dialect(), text);
-        let (child, of_parent) = (text(&self.child_table), text(parent));
-        let left = text(&self.name_of_trigger("rename"));
-        let inherits = text(&format!(
-            "{} is a partition, or inherits: what is written through the table above it fires none of its triggers; count the rows of that table",
-            self.child_table
-        ));
-        as_one(
-            "DECLARE\n    kept TEXT;\n",
-            &format!(
-                "{one_alone};
-IF EXISTS (SELECT 1 FROM pg_inherits WHERE inhrelid = to_regclass({child})) THEN
-    RAISE EXCEPTION USING MESSAGE = {inherits};
-END IF;
--- What a counted table that was dropped has left.
-IF EXISTS (SELECT 1 FROM pg_trigger WHERE tgrelid = to_regclass({of_parent}) AND tgname = {left}) THEN
-    DROP TRIGGER {rename} ON {parent};
-END IF;
-{create};
-{triggers}"
-            ),
-        )
+        let (function, body) = (self.function(), self.function_body());
+        let create = trigger_function("CREATE OR REPLACE FUNCTION", &function, body.trim_end());
+        let create = format!(
+            include_str!("sql/triggers_on_postgres.sql"),
+            one_alone = one_alone,
+            child = child,
+            child_text = text(child),
+            inherits = text(&format!(
+                "{child} is a partition, or inherits: what is written through the table above it fires none of its triggers; count the rows of that table"
+            )),
+            parent = parent,
+            of_parent = text(parent),
+            left = text(&self.name_of_trigger("rename")),
+            create = create.join(";\n"),
+            function = function,
+            insert = self.trigger("insert"),
+            update = self.trigger("update"),
+            delete = self.trigger("delete"),
+            truncate = self.trigger("truncate"),
+            rename = self.trigger("rename"),
+            names = self.tables.key_names(),
+            old = self.tables.key_of(OLD),
+            new = self.tables.key_of(NEW),
+        );
+        as_one("DECLARE\n    kept TEXT;\n", &create)
     }
 
     fn function_body(&self) -> String {
         let (old, new) = ((TAKEN_BACK, OLD_ROWS), (COUNTED, NEW_ROWS));
         let one = |side: Side| format!("{};\n{}", self.add_one(side), self.add(&[side]));
-        let (insert, update, delete) = (one(new), self.add(&[old, new]), one(old));
-        let lock = self.lock_rows_of_old_parent();
-        let rename = self.add(&[(TAKEN_BACK, Rows::OfOldParent)]);
-        let truncate = self.add(&[(TAKEN_BACK, Rows::All)]);
-        let isolation = literal(
-            self.dialect(),
-            &format!(
-                "{}: truncate it in a transaction that is READ COMMITTED; in any other some of its rows may not be seen",
-                self.child_table
-            ),
+        let truncated = format!(
+            "{}: truncate it in a transaction that is READ COMMITTED; in any other some of its rows may not be seen",
+            self.child_table
         );
         format!(
-            "#variable_conflict use_column
-DECLARE
-    sharded_row RECORD;
-    sharded_rows INTEGER := 0;
-BEGIN
-IF TG_LEVEL = 'ROW' THEN
--- A parent gets another key: children that follow it are counted by their own update.
-{lock};
-{rename};
-RETURN NEW;
-ELSIF TG_OP = 'INSERT' THEN
-{insert};
-ELSIF TG_OP = 'UPDATE' THEN
-{update};
-ELSIF TG_OP = 'DELETE' THEN
-{delete};
-ELSE
-IF current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
-    RAISE EXCEPTION USING MESSAGE = {isolation};
-END IF;
-{truncate};
-END IF;
-RETURN NULL;
-END"
+            include_str!("sql/function_on_postgres.sql"),
+            lock = self.lock_rows_of_old_parent(),
+            rename = self.add(&[(TAKEN_BACK, Rows::OfOldParent)]),
+            insert = one(new),
+            update = self.add(&[old, new]),
+            delete = one(old),
+            isolation = literal(self.dialect(), &truncated),
+            truncate = self.add(&[(TAKEN_BACK, Rows::All)]),
         )
-    }
-
-    fn create_statement_triggers(&self) -> String {
-        let (child, parent) = (&self.child_table, &self.tables.parent);
-        let (names, old, new) = (
-            self.tables.key_names(),
-            self.tables.key_of(OLD),
-            self.tables.key_of(NEW),
-        );
-        let (old_rows, new_rows) = ("OLD TABLE AS sharded_old", "NEW TABLE AS sharded_new");
-        let statement = "FOR EACH STATEMENT";
-        let triggers = [
-            (
-                "insert",
-                format!("AFTER INSERT ON {child} REFERENCING {new_rows}\n    {statement}"),
-            ),
-            (
-                "update",
-                format!(
-                    "AFTER UPDATE ON {child} REFERENCING {old_rows} {new_rows}\n    {statement}"
-                ),
-            ),
-            (
-                "delete",
-                format!("AFTER DELETE ON {child} REFERENCING {old_rows}\n    {statement}"),
-            ),
-            (
-                "truncate",
-                format!("BEFORE TRUNCATE ON {child}\n    {statement}"),
-            ),
-            (
-                "rename",
-                format!(
-                    "BEFORE UPDATE OF {names} ON {parent}
-    FOR EACH ROW WHEN (ROW({old}) IS DISTINCT FROM ROW({new}))"
-                ),
-            ),
-        ];
-        let function = self.function();
-        let create = triggers.map(|(end, when)| {
-            let name = self.trigger(end);
-            format!("CREATE TRIGGER {name} {when} EXECUTE FUNCTION {function}();\n")
-        });
-        create.concat()
     }
 
     /// Adds the numbers of all sides to a shard of each parent, in the order of their keys. A parent that is not there is left out:

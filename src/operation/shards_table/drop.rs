@@ -3,12 +3,14 @@
 //! The bases and the sums of shards are copied to a temporary table before anything is written. Afterwards each base must be the
 //! earlier base plus its sum, and each shard must have a row. This check finds a trigger, a policy or a column that suppresses,
 //! changes, rounds or cuts the update, on every database. Then nothing is dropped, and every count stays where it was.
+//!
+//! The texts are in the folder `sql`.
 
 use crate::backend::{Dialect, TotalForm};
 use crate::model::ColumnType;
 use crate::query_builder::literal;
 
-use super::quoted::{Column, Quoted, as_one, each, quoted_on};
+use super::quoted::{Column, Quoted, as_one, each, joined, quoted_on};
 use super::unfit_text::{COLON, GAVE, KEY, NO_ROW, NOTHING, NULL, PLUS};
 
 /// The program that runs the text of SQLite.
@@ -32,11 +34,6 @@ pub(super) fn select_unfit(dialect: Dialect) -> &'static str {
 pub(super) const CLEAN_UP: &str = "ROLLBACK; UNLOCK TABLES; DROP TEMPORARY TABLE IF EXISTS `diesel_sharded_totals`; \
     SET autocommit = COALESCE(@diesel_sharded_autocommit, @@autocommit)";
 
-const DROP_TEMPORARY_ON_SQLITE: &str = "DROP TABLE temp.diesel_sharded_unfit;
-DROP TABLE temp.diesel_sharded_totals";
-
-const HINT: &str = "Nothing was changed. Look for a trigger, a policy, or a column that rounds or cuts what it is given.";
-
 impl Quoted<'_> {
     /// The whole text that folds and drops the table, for any program.
     pub fn drop_sql(&self) -> String {
@@ -54,47 +51,27 @@ impl Quoted<'_> {
     /// One block: `LOCK TABLE` wants a transaction, and `psql -f` has none around each of several statements. Above READ
     /// COMMITTED the sums may be older than the lock.
     fn on_postgres(&self) -> String {
-        let Quoted { parent, shards, .. } = self;
-        let (totals, update) = (self.totals(shards), self.update());
-        let (unfit, orphan) = (self.unfit(), self.orphan(shards));
-        let cache = self.cache(shards, None);
-        let hidden = self.says(
-            ": row security may hide some of its rows; drop it as a role that bypasses row security",
-        );
-        let isolation = self.says(
-            ": drop it in a transaction that is READ COMMITTED; in any other some counts may not be seen",
-        );
-        let seen = literal(self.dialect, shards);
-        let drop_triggers = self.drop_triggers().into_iter();
-        let drop_triggers: String = drop_triggers.map(|drop| format!("    {drop};\n")).collect();
-        as_one(
-            "DECLARE\n    unfit TEXT;\n",
-            &format!(
-                "    IF current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
-        RAISE EXCEPTION USING MESSAGE = {isolation};
-    END IF;
-    LOCK TABLE {parent}, {shards} IN ACCESS EXCLUSIVE MODE;
-    IF row_security_active({seen}) THEN
-        RAISE EXCEPTION USING MESSAGE = {hidden};
-    END IF;
-    unfit := ({cache});
-    IF unfit IS NOT NULL THEN
-        RAISE EXCEPTION USING MESSAGE = unfit;
-    END IF;
-    CREATE TEMPORARY TABLE diesel_sharded_totals ON COMMIT DROP AS
-        {totals};
-    {update};
-    -- Each base has to be the one before plus its sum, and each shard has to have a row.
-    unfit := ({unfit});
-    unfit := COALESCE(unfit, ({orphan}));
-    IF unfit IS NOT NULL THEN
-        RAISE EXCEPTION USING MESSAGE = unfit, HINT = '{HINT}';
-    END IF;
-    DROP TABLE pg_temp.diesel_sharded_totals;
-    DROP TABLE {shards};
-{drop_triggers}"
+        let drop = format!(
+            include_str!("sql/drop_on_postgres.sql"),
+            parent = self.parent,
+            shards = self.shards,
+            isolation = self.says(
+                ": drop it in a transaction that is READ COMMITTED; in any other some counts may not be seen"
             ),
-        )
+            seen = literal(self.dialect, &self.shards),
+            hidden = self.says(
+                ": row security may hide some of its rows; drop it as a role that bypasses row security"
+            ),
+            cache = self.cache(&self.shards, None),
+            totals = self.totals(&self.shards),
+            update = self.update(),
+            unfit = self.unfit(),
+            orphan = self.orphan(&self.shards),
+        );
+        let drop_triggers = self.drop_triggers().into_iter();
+        let drop_triggers = drop_triggers.map(|drop| format!("    {drop};\n"));
+        let statements = drop + &joined(drop_triggers, "");
+        as_one("DECLARE\n    unfit TEXT;\n", &statements)
     }
 
     /// MySQL commits at `LOCK TABLES` and at `DROP TABLE`, so that no transaction encloses the two: the fold takes the counts
@@ -102,54 +79,21 @@ impl Quoted<'_> {
     /// statement. `UPDATE IGNORE` leaves to the check what strict mode would end at, locks and all. The triggers are dropped behind all that
     /// may fail: no statement drops one under a condition.
     fn on_mysql(&self) -> String {
-        let Quoted { parent, shards, .. } = self;
-        let primary_key = each(&self.key, ", ", |i, _| format!("key{i}"));
-        let (totals, update) = (self.totals(shards), self.update());
-        let (unfit, orphan) = (self.unfit(), self.orphan(shards));
-        let cache = self.cache(shards, None);
-        let unless_unfit = |sql: &str| {
-            format!(
-                "SET @diesel_sharded_sql = IF(@diesel_sharded_unfit IS NULL, {}, 'DO 0');
-PREPARE diesel_sharded FROM @diesel_sharded_sql;
-EXECUTE diesel_sharded",
-                literal(self.dialect, sql)
-            )
-        };
-        let (commit, drop) = (
-            unless_unfit("COMMIT"),
-            unless_unfit(&format!("DROP TABLE {shards}")),
+        let drop = format!(
+            include_str!("sql/drop_on_mysql.sql"),
+            parent = self.parent,
+            shards = self.shards,
+            primary_key = each(&self.key, ", ", |i, _| format!("key{i}")),
+            totals = self.totals(&self.shards),
+            update = self.update(),
+            cache = self.cache(&self.shards, None),
+            unfit = self.unfit(),
+            orphan = self.orphan(&self.shards),
+            drop = literal(self.dialect, &format!("DROP TABLE {}", self.shards)),
         );
         let drop_triggers = self.drop_triggers().into_iter();
-        let drop_triggers: String = drop_triggers.map(|drop| format!(";\n{drop}")).collect();
-        format!(
-            "SET @diesel_sharded_cache = 'not checked', @diesel_sharded_row = 'not checked', @diesel_sharded_orphan = 'not checked',
-    @diesel_sharded_unfit = 'not checked', @diesel_sharded_autocommit = @@autocommit;
-SET autocommit = 0;
-LOCK TABLES {parent} WRITE, {shards} WRITE;
-CREATE TEMPORARY TABLE `diesel_sharded_totals` (PRIMARY KEY ({primary_key})) ENGINE = InnoDB AS
-    {totals};
-{update};
--- Each base has to be the one before plus its sum, each shard has to have a row, and no cache may add to them. Else all this is rolled back.
-SET @diesel_sharded_cache = ({cache});
-SET @diesel_sharded_row = ({unfit});
-SET @diesel_sharded_orphan = ({orphan});
--- A check that was interrupted may be NULL without an error: nothing fits but what was found empty.
-SET @diesel_sharded_unfit = IF(CONCAT(@diesel_sharded_cache, @diesel_sharded_row, @diesel_sharded_orphan) = '', NULL,
-    COALESCE(NULLIF(@diesel_sharded_cache, ''), NULLIF(@diesel_sharded_row, ''), NULLIF(@diesel_sharded_orphan, ''), 'not checked'));
-DELETE FROM {shards};
-{commit};
-ROLLBACK;
-DROP TEMPORARY TABLE `diesel_sharded_totals`;
-{drop};
-DEALLOCATE PREPARE diesel_sharded;
-UNLOCK TABLES;
-SET autocommit = @diesel_sharded_autocommit;
--- Fails by a duplicate that names a row, if one did not fit.
-CREATE TEMPORARY TABLE `diesel_sharded_unfit` (PRIMARY KEY (unfit)) ENGINE = InnoDB AS
-    SELECT CAST(@diesel_sharded_unfit AS CHAR(180)) AS unfit FROM (SELECT 1 UNION ALL SELECT 2) AS twice
-    WHERE @diesel_sharded_unfit IS NOT NULL;
-DROP TEMPORARY TABLE `diesel_sharded_unfit`{drop_triggers}"
-        )
+        let drop_triggers = drop_triggers.map(|drop| format!(";\n{drop}"));
+        drop.trim_end().to_owned() + &joined(drop_triggers, "")
     }
 
     /// A program that continues after an error must not drop shards that it could not fold. So the table is renamed first: if
@@ -161,38 +105,22 @@ DROP TEMPORARY TABLE `diesel_sharded_unfit`{drop_triggers}"
             "{}: a row did not take what its shards hold, or a counter cache adds to it",
             self.shards_table
         );
-        let create_fits = format!(
-            "CREATE TEMPORARY TABLE diesel_sharded_fits (fits CONSTRAINT {} CHECK (fits))",
-            quoted_on(self.dialect, &message)
-        );
-        let check = "INTO temp.diesel_sharded_fits SELECT COUNT(*) = 1 AND COUNT(unfit) = 0 FROM temp.diesel_sharded_unfit";
-        match program {
+        let message = quoted_on(self.dialect, &message);
+        let drop = match program {
             Program::Any => format!(
-                "SAVEPOINT diesel_sharded;
-{fold};
-{create_fits};
-SELECT unfit FROM temp.diesel_sharded_unfit WHERE unfit IS NOT NULL;
-INSERT {check};
--- For a program that has gone on after that error: everything is as it was.
-INSERT OR ROLLBACK {check};
-DROP TABLE {schema}{DROPPED};
-DROP TABLE temp.diesel_sharded_fits;
-{DROP_TEMPORARY_ON_SQLITE};
-RELEASE diesel_sharded",
+                include_str!("sql/drop_on_sqlite.sql"),
                 fold = self.fold_on_sqlite(Some(DROPPED)),
-                schema = self.schema
+                shards = format_args!("{}{DROPPED}", self.schema),
+                message = message,
             ),
             Program::StopsAtErrors => format!(
-                "{fold};
-{create_fits};
-INSERT {check};
-DROP TABLE {shards};
-DROP TABLE temp.diesel_sharded_fits;
-{DROP_TEMPORARY_ON_SQLITE}",
+                include_str!("sql/drop_in_transaction_on_sqlite.sql"),
                 fold = self.fold_on_sqlite(None),
-                shards = self.shards
+                shards = self.shards,
+                message = message,
             ),
-        }
+        };
+        drop.trim_end().to_owned()
     }
 
     /// Up to the row that does not fit, which is in a temporary table then.
@@ -208,30 +136,30 @@ DROP TABLE temp.diesel_sharded_fits;
             ),
             None => (String::new(), &self.shards, &self.bare_shards),
         };
-        format!(
-            "{drop_triggers};
-CREATE TEMPORARY TABLE diesel_sharded_totals ({key}, {bases}, {sums});
-CREATE TEMPORARY TABLE diesel_sharded_unfit (unfit);
-{rename}INSERT INTO temp.diesel_sharded_totals
-    {totals};
-{update};
--- Each base has to be the one before plus its sum, each shard has to have a row, and no cache may add to them.
-INSERT INTO temp.diesel_sharded_unfit SELECT COALESCE(({cache}), ({unfit}), ({orphan}))",
+        let fold = format!(
+            include_str!("sql/fold_on_sqlite.sql"),
             drop_triggers = self.drop_triggers().join(";\n"), // rebuilding the parent's table has dropped them
             key = columns(&self.key, "key"),
             bases = columns(&self.fields, "base"),
             sums = columns(&self.fields, "sum"),
+            rename = rename,
             totals = self.totals(shards),
             update = self.update(),
             cache = self.cache(in_triggers, None),
             unfit = self.unfit(),
             orphan = self.orphan(shards),
-        )
+        );
+        fold.trim_end().to_owned()
     }
 
     /// Drops the table after [`fold_on_sqlite`](Self::fold_on_sqlite) found no row that does not fit.
     pub(super) fn drop_on_sqlite(&self) -> String {
-        format!("DROP TABLE {};\n{DROP_TEMPORARY_ON_SQLITE}", self.shards)
+        format!(
+            "DROP TABLE {};
+DROP TABLE temp.diesel_sharded_unfit;
+DROP TABLE temp.diesel_sharded_totals",
+            self.shards
+        )
     }
 
     /// The bases, and the sums of shards, of the rows that have some.

@@ -30,11 +30,13 @@ pub struct MissingTriggers {
     pub all: bool,
 }
 
-/// The end of the name of the trigger on the shards table. All others are on the parent.
-const CREATE: &str = "create";
-
 /// A trigger by the end of its name, with what follows that name in its statement.
 type Ended = (&'static str, String);
+
+/// Triggers, each as [`Ended`].
+macro_rules! triggers {
+    ($($end:ident: $rest:literal;)+) => { vec![$((stringify!($end), format!($rest))),+] };
+}
 
 impl Quoted<'_> {
     /// Whether this table is to have triggers.
@@ -71,7 +73,7 @@ impl Quoted<'_> {
             return vec![format!("DROP FUNCTION IF EXISTS {function}() CASCADE")];
         }
         let triggers = self.triggers().into_iter();
-        let on_parent = triggers.filter(|(end, _)| *end != CREATE);
+        let on_parent = triggers.filter(|(end, _)| *end != "create");
         let drop = on_parent.map(|(end, _)| format!("DROP TRIGGER IF EXISTS {}", self.beside(end)));
         drop.collect()
     }
@@ -154,25 +156,12 @@ END"
         let Quoted { parent, shards, .. } = self;
         let (old, new) = (self.key_of("OLD"), self.key_of("NEW"));
         let call = format!("EXECUTE FUNCTION {}", self.beside("keep"));
-        let renames = format!("WHEN (ROW({old}) IS DISTINCT FROM ROW({new}))");
-        vec![
-            (
-                CREATE,
-                format!("AFTER INSERT ON {shards} FOR EACH ROW {call}('row')"),
-            ),
-            (
-                "delete",
-                format!("AFTER DELETE ON {parent} FOR EACH ROW {call}()"),
-            ),
-            (
-                "rename",
-                format!("AFTER UPDATE ON {parent} FOR EACH ROW {renames} {call}()"),
-            ),
-            (
-                "truncate",
-                format!("AFTER TRUNCATE ON {parent} FOR EACH STATEMENT {call}()"),
-            ),
-        ]
+        triggers! {
+            create: "AFTER INSERT ON {shards} FOR EACH ROW {call}('row')";
+            delete: "AFTER DELETE ON {parent} FOR EACH ROW {call}()";
+            rename: "AFTER UPDATE ON {parent} FOR EACH ROW WHEN (ROW({old}) IS DISTINCT FROM ROW({new})) {call}()";
+            truncate: "AFTER TRUNCATE ON {parent} FOR EACH STATEMENT {call}()";
+        }
     }
 
     /// Each is one statement alone: a client that splits the text at semicolons leaves it whole. A subquery of two rows fails in every
@@ -181,58 +170,30 @@ END"
     /// No trigger renames shards: MySQL refuses a statement that reads the shards table, as a fold's update of the bases, if a
     /// trigger that it may fire writes there.
     fn triggers_on_mysql(&self) -> Vec<Ended> {
-        let Quoted {
-            parent,
-            shards,
-            shard,
-            ..
-        } = self;
+        let (parent, shards, shard) = (&self.parent, &self.shards, &self.shard);
         let row = self.key_is(parent, "NEW");
         let [old, new] = ["OLD", "NEW"].map(|row| self.key_is(shards, row));
         let same = self.key_is("NEW", "OLD");
         let key = each(&self.key[..1], "", |_, c| c.to_string());
         let refuse = "(SELECT n FROM (SELECT 1 AS n UNION ALL SELECT 2) AS refused)";
-        let is_there = format!("EXISTS (SELECT 1 FROM {parent} WHERE {row} LOCK IN SHARE MODE)");
-        let has_none = format!("NOT EXISTS (SELECT 1 FROM {shards} WHERE {old} OR {new})");
-        let create = format!("SET NEW.{shard} = IF({is_there}, NEW.{shard}, {refuse})");
-        let rename = format!("SET NEW.{key} = IF({same} OR {has_none}, NEW.{key}, {refuse})");
-        let delete =
-            |key: &str| format!("ON {parent} FOR EACH ROW DELETE FROM {shards} WHERE {key}");
-        vec![
-            (
-                CREATE,
-                format!("BEFORE INSERT ON {shards} FOR EACH ROW {create}"),
-            ),
-            ("delete", format!("AFTER DELETE {}", delete(&old))),
-            ("insert", format!("AFTER INSERT {}", delete(&new))),
-            (
-                "rename",
-                format!("BEFORE UPDATE ON {parent} FOR EACH ROW {rename}"),
-            ),
-        ]
+        triggers! {
+            create: "BEFORE INSERT ON {shards} FOR EACH ROW SET NEW.{shard} = IF(EXISTS (SELECT 1 FROM {parent} WHERE {row} LOCK IN SHARE MODE), NEW.{shard}, {refuse})";
+            delete: "AFTER DELETE ON {parent} FOR EACH ROW DELETE FROM {shards} WHERE {old}";
+            insert: "AFTER INSERT ON {parent} FOR EACH ROW DELETE FROM {shards} WHERE {new}";
+            rename: "BEFORE UPDATE ON {parent} FOR EACH ROW SET NEW.{key} = IF({same} OR NOT EXISTS (SELECT 1 FROM {shards} WHERE {old} OR {new}), NEW.{key}, {refuse})";
+        }
     }
 
     fn triggers_on_sqlite(&self) -> Vec<Ended> {
         let (parent, shards) = self.in_triggers();
         let key_is = |row: &str| each(&self.key, " AND ", |_, c| format!("{c} = {row}.{c}"));
         let (old, new, names) = (key_is("OLD"), key_is("NEW"), self.key_names());
-        let delete = format!("DELETE FROM {shards} WHERE");
-        let rename = format!("UPDATE {shards} SET {} WHERE {old};", self.renamed());
-        let rename = format!("BEGIN {delete} {new} AND NOT ({old}); {rename} END");
-        vec![
-            (
-                "delete",
-                format!("AFTER DELETE ON {parent} BEGIN {delete} {old}; END"),
-            ),
-            (
-                "update",
-                format!("AFTER UPDATE OF {names} ON {parent} {rename}"),
-            ),
-            (
-                "insert",
-                format!("AFTER INSERT ON {parent} BEGIN {delete} {new}; END"),
-            ),
-        ]
+        let renamed = self.renamed();
+        triggers! {
+            delete: "AFTER DELETE ON {parent} BEGIN DELETE FROM {shards} WHERE {old}; END";
+            update: "AFTER UPDATE OF {names} ON {parent} BEGIN DELETE FROM {shards} WHERE {new} AND NOT ({old}); UPDATE {shards} SET {renamed} WHERE {old}; END";
+            insert: "AFTER INSERT ON {parent} BEGIN DELETE FROM {shards} WHERE {new}; END";
+        }
     }
 
     /// SQLite's shards table and its triggers, as far as they are in a database of the connection.

@@ -199,7 +199,8 @@ impl<R, C, Q> Verify<R, C, Q> {
         Conn: LoadConnection<Backend = DB>,
         DB: BackendOf<Conn>,
     {
-        now(self.find_drifts::<Fields, _, _>(&mut Link::blocking(conn)))
+        let compared = now(self.find::<Fields, _, _>(&mut Link::blocking(conn)));
+        drifts::<C, Fields, _>(compared?)
     }
 
     /// Adds the difference to every total that is not as expected, and returns the drifts that it repaired. Counts that arrive
@@ -240,7 +241,8 @@ impl<R, C, Q> Verify<R, C, Q> {
         Conn: LoadConnection<Backend = DB>,
         DB: BackendOf<Conn>,
     {
-        now(self.repair_drifts::<Fields, _, _>(&mut Link::blocking(conn)))
+        let compared = now(self.find_and_repair::<Fields, _, _>(&mut Link::blocking(conn)));
+        drifts::<C, Fields, _>(compared?)
     }
 }
 
@@ -298,8 +300,8 @@ pub mod asynchronous {
             DB: BackendOf<Conn>,
         {
             Box::pin(async move {
-                self.find_drifts::<Fields, _, _>(&mut Link::awaited(conn))
-                    .await
+                let link = &mut Link::awaited(conn);
+                super::drifts::<C, Fields, _>(self.find::<Fields, _, _>(link).await?)
             })
         }
 
@@ -326,8 +328,8 @@ pub mod asynchronous {
             DB: BackendOf<Conn>,
         {
             Box::pin(async move {
-                self.repair_drifts::<Fields, _, _>(&mut Link::awaited(conn))
-                    .await
+                let link = &mut Link::awaited(conn);
+                super::drifts::<C, Fields, _>(self.find_and_repair::<Fields, _, _>(link).await?)
             })
         }
     }
@@ -353,20 +355,6 @@ where
 type Key<R> = <<R as HasTable>::Table as ShardedTable>::Key;
 
 impl<R, C, Q, Run> Verify<R, C, Q, Run> {
-    async fn find_drifts<'q, F, M, Conn>(
-        self,
-        link: &mut Link<'_, M, Conn>,
-    ) -> QueryResult<Vec<Drift<Key<R>, C::Total>>>
-    where
-        R: VerifiedRows<M::Backend>,
-        C: VerifiedFields<F, Table = R::Table>,
-        Q: Clone,
-        M: LoadIo<Conn> + Recount<'q, Conn, Q, Key<R>>,
-    {
-        let differ = self.find::<F, M, Conn>(link).await?;
-        differ.into_iter().map(drift::<C, F, _>).collect()
-    }
-
     /// The rows whose totals are not as expected.
     async fn find<'q, F, M, Conn>(
         self,
@@ -391,21 +379,23 @@ impl<R, C, Q, Run> Verify<R, C, Q, Run> {
         differ.map_err(|error| explain::<R::Table, M::Backend>(&link.backend(), error))
     }
 
-    async fn repair_drifts<'q, F, M, Conn>(
+    /// Those of them that it repaired.
+    async fn find_and_repair<'q, F, M, Conn>(
         self,
         link: &mut Link<'_, M, Conn>,
-    ) -> QueryResult<Vec<Drift<Key<R>, C::Total>>>
+    ) -> QueryResult<Vec<Compared<Key<R>>>>
     where
         R: VerifiedRows<M::Backend> + Clone,
         C: VerifiedFields<F, Table = R::Table>,
         Q: Clone,
         M: LoadIo<Conn> + Recount<'q, Conn, Q, Key<R>>,
     {
-        let (fields, query) = (C::fields()?, self.expected.clone());
+        let (table, fields) = (*R::Table::TABLE, C::fields()?);
+        let query = self.expected.clone();
         let filter = self.query.clone().into_update_target().where_clause;
         let retry = self.retry.clone().unwrap_or_default();
         let suspects = self.find::<F, M, Conn>(link).await?;
-        let suspects = suspects.into_iter().map(|drift| drift.key);
+        let suspects = suspects.into_iter().map(|compared| compared.key);
         let suspects = in_chunks::<R::Table, M::Backend>(suspects.collect());
         if suspects.is_empty() {
             return Ok(vec![]);
@@ -414,14 +404,8 @@ impl<R, C, Q, Run> Verify<R, C, Q, Run> {
         let repaired = retry_loop!(link, repeated, {
             let mut all_locked = vec![];
             for keys in &suspects {
-                let strength = Strength::NoKeyUpdate;
-                let locked = LockedParents::<R::Table, M::Backend>::lock_parents(
-                    *R::Table::TABLE,
-                    link,
-                    keys,
-                    strength,
-                )
-                .await?;
+                let locked = LockedParents::<R::Table, M::Backend>::lock_parents;
+                let locked = locked(table, link, keys, Strength::NoKeyUpdate).await?;
                 locked.refuse_hidden_shards(link).await?;
                 if let Some(key) = locked.not_locked(link, keys).await?.pop() {
                     return Err(locked.unfit(&key, Unfit::NotLocked));
@@ -437,30 +421,30 @@ impl<R, C, Q, Run> Verify<R, C, Q, Run> {
                 for (amounts, keys) in by_lacks(locked.parents(), &differ)? {
                     let add = AddAmounts::<R::Table>::new(&fields, &amounts).ok_or_else(beyond)?;
                     let of_each = vec![&*amounts; keys.len()];
-                    let lacking =
-                        LockedParents::<R::Table, M::Backend>::locked(*R::Table::TABLE, keys);
+                    let lacking = LockedParents::<R::Table, M::Backend>::locked(table, keys);
                     lacking.add_to_bases(link, &fields, &of_each, &add).await?;
                 }
                 repaired.extend(differ);
             }
             Ok(repaired)
         });
-        let repaired =
-            repaired.map_err(|error| explain::<R::Table, M::Backend>(&link.backend(), error))?;
-        repaired.into_iter().map(drift::<C, F, _>).collect()
+        repaired.map_err(|error| explain::<R::Table, M::Backend>(&link.backend(), error))
     }
 }
 
-/// What the caller learns of a row.
-fn drift<C, Kind, K>(compared: Compared<K>) -> QueryResult<Drift<K, C::Total>>
+/// What the caller learns of rows.
+fn drifts<C, Kind, K>(compared: Vec<Compared<K>>) -> QueryResult<Vec<Drift<K, C::Total>>>
 where
     C: VerifiedFields<Kind>,
 {
-    Ok(Drift {
-        total: C::from_amounts(&compared.totals)?,
-        expected: C::from_amounts(&compared.expected)?,
-        key: compared.key,
-    })
+    let drifts = compared.into_iter().map(|compared| {
+        Ok(Drift {
+            total: C::from_amounts(&compared.totals)?,
+            expected: C::from_amounts(&compared.expected)?,
+            key: compared.key,
+        })
+    });
+    drifts.collect()
 }
 
 /// The amounts that totals lack, each with the parents that lack them, in the order of `parents`.

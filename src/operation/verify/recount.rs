@@ -1,6 +1,5 @@
 //! Recounts, totals beside them, and what is added to bases that lack it.
 
-use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::future::{Ready, ready};
 use std::hash::Hash;
@@ -136,15 +135,12 @@ where
             let Some((_, amounts)) = other.filter(|_| parents.contains(&parent)) else {
                 continue;
             };
-            match by_parent.entry(parent) {
-                Entry::Vacant(entry) => {
-                    entry.insert(amounts.clone());
-                }
-                Entry::Occupied(mut entry) => {
-                    let sums = entry.get_mut().iter_mut().zip(amounts);
-                    sums.for_each(|(sum, amount)| *sum += amount);
-                }
-            }
+            let sums = by_parent.entry(parent);
+            let sums = sums.and_modify(|sums| {
+                let sums = sums.iter_mut().zip(amounts);
+                sums.for_each(|(sum, amount)| *sum += amount);
+            });
+            sums.or_insert_with(|| amounts.clone());
         }
     }
     Ok(by_parent)
