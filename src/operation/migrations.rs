@@ -187,9 +187,8 @@ impl Migrations {
     /// ```
     #[must_use]
     pub const fn without_foreign_key(self) -> Self {
-        Migrations {
-            integrity: Integrity::Triggers,
-        }
+        let integrity = Integrity::Triggers;
+        Migrations { integrity }
     }
 
     /// Without the foreign key and without triggers; see [`ShardsTable::without_triggers`](crate::ShardsTable::without_triggers).
@@ -205,9 +204,14 @@ impl Migrations {
     /// ```
     #[must_use]
     pub const fn without_triggers(self) -> Self {
-        Migrations {
-            integrity: Integrity::Application,
-        }
+        let integrity = Integrity::Application;
+        Migrations { integrity }
+    }
+
+    fn own(self) -> [Own; 3] {
+        let mut counters = COUNTERS;
+        counters.integrity = self.integrity;
+        [counters, BATCHES, IDEMPOTENCY_KEYS]
     }
 }
 
@@ -222,17 +226,6 @@ impl<DB: ShardedBackend> MigrationSource<DB> for Migrations {
         };
         let own = self.own().into_iter();
         Ok(own.map(|own| Box::new(migration(own)) as _).collect())
-    }
-}
-
-impl Migrations {
-    fn own(self) -> [Own; 3] {
-        let integrity = self.integrity;
-        let counters = Own {
-            integrity,
-            ..COUNTERS
-        };
-        [counters, BATCHES, IDEMPOTENCY_KEYS]
     }
 }
 

@@ -161,10 +161,8 @@ impl<T: ShardedTable, Run> ShardsTable<T, Run> {
     /// # diesel::QueryResult::Ok(())
     /// ```
     pub const fn without_foreign_key(self) -> Self {
-        ShardsTable {
-            integrity: Integrity::Triggers,
-            ..self
-        }
+        let integrity = Integrity::Triggers;
+        ShardsTable { integrity, ..self }
     }
 
     /// Without a foreign key and without triggers, for servers that refuse both, such as PlanetScale and Aurora DSQL. SQLite keeps its
@@ -184,10 +182,8 @@ impl<T: ShardedTable, Run> ShardsTable<T, Run> {
     /// # assert!(!sql.contains("FOREIGN KEY")); diesel::QueryResult::Ok(())
     /// ```
     pub const fn without_triggers(self) -> Self {
-        ShardsTable {
-            integrity: Integrity::Application,
-            ..self
-        }
+        let integrity = Integrity::Application;
+        ShardsTable { integrity, ..self }
     }
 
     /// The statements that create it, separated by semicolons: `create_sql(&Pg)`.

@@ -249,11 +249,17 @@ impl<R, C, Q> Verify<R, C, Q> {
 /// Comparisons on connections of `diesel_async`.
 #[cfg(feature = "async")]
 pub mod asynchronous {
+    use std::hash::Hash;
+
+    use diesel::query_builder::{IntoUpdateTarget, QueryFragment, QueryId};
+    use diesel::result::QueryResult;
     use diesel_async::AsyncConnection;
     use diesel_async::methods::LoadQuery;
 
-    use super::*;
-    use crate::connection::{Async, BoxFuture};
+    use super::{Drift, RecountQuery, UpdateSource, VerifiedFields, Verify, drifts};
+    use crate::backend::BackendOf;
+    use crate::connection::{Async, BoxFuture, Link};
+    use crate::engine::KeyedTable;
 
     /// Totals that are not as expected.
     type Drifts<Key, Total> = QueryResult<Vec<Drift<Key, Total>>>;
@@ -301,7 +307,7 @@ pub mod asynchronous {
         {
             Box::pin(async move {
                 let link = &mut Link::awaited(conn);
-                super::drifts::<C, Fields, _>(self.find::<Fields, _, _>(link).await?)
+                drifts::<C, Fields, _>(self.find::<Fields, _, _>(link).await?)
             })
         }
 
@@ -329,7 +335,7 @@ pub mod asynchronous {
         {
             Box::pin(async move {
                 let link = &mut Link::awaited(conn);
-                super::drifts::<C, Fields, _>(self.find_and_repair::<Fields, _, _>(link).await?)
+                drifts::<C, Fields, _>(self.find_and_repair::<Fields, _, _>(link).await?)
             })
         }
     }

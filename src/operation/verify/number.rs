@@ -109,13 +109,32 @@ pub trait NumberType {
     fn amount(number: Self::Number) -> Amount;
 }
 
-#[diagnostic::do_not_recommend]
-impl<ST: FieldType> NumberType for ST {
-    type Number = ST::Value;
+macro_rules! number_types {
+    ($($(#[$cfg:meta])* $sql_type:ty;)*) => {$(
+        $(#[$cfg])*
+        impl NumberType for $sql_type {
+            type Number = <Self as FieldType>::Value;
 
-    fn amount(number: ST::Value) -> Amount {
-        ST::amount(&number)
-    }
+            fn amount(number: Self::Number) -> Amount {
+                <Self as FieldType>::amount(&number)
+            }
+        }
+    )*};
+}
+
+number_types! {
+    sql_types::SmallInt;
+    sql_types::Integer;
+    sql_types::BigInt;
+    sql_types::Double;
+    #[cfg(feature = "numeric")]
+    sql_types::Numeric;
+    #[cfg(feature = "mysql_backend")]
+    sql_types::Unsigned<sql_types::SmallInt>;
+    #[cfg(feature = "mysql_backend")]
+    sql_types::Unsigned<sql_types::Integer>;
+    #[cfg(feature = "mysql_backend")]
+    sql_types::Unsigned<sql_types::BigInt>;
 }
 
 impl NumberType for sql_types::Float {

@@ -245,17 +245,17 @@ where
     T: KeyedTable<M::Backend>,
     M: LoadIo<Conn>,
 {
+    let is_text = |column: &ShardsColumn| column.column_type == ColumnType::Text;
     let backend = link.backend();
+    if !backend.dialect().pads_text() || !T::KEY.iter().any(is_text) {
+        return Ok(());
+    }
     let table = Quoted::new(Names::of::<T>(), Integrity::default(), &backend)?;
     let parent = &table.parent;
-    let texts_of_key = table.key.iter();
-    let texts_of_key = texts_of_key.filter(|column| column.column_type == ColumnType::Text);
+    let texts_of_key = table.key.iter().filter(|column| is_text(column));
     let is_padded = each(texts_of_key, " OR ", |_, c| {
         format!("pg_typeof({parent}.{c}) = 'character'::regtype")
     });
-    if is_padded.is_empty() || !table.dialect.pads_text() {
-        return Ok(());
-    }
     let sql = format!("SELECT '1' FROM {parent} WHERE {is_padded} LIMIT 1");
     match texts(link, sql).await?.is_empty() {
         true => Ok(()),
