@@ -49,7 +49,10 @@ impl Integrity {
         let tables = [sharded.table().name(), sharded.shards_table().name()];
         let found = sharded.within(conn, |conn| conn.texts(triggers, &tables))?;
         integrity.kept_by = KeptBy::Triggers;
-        if let Some(missing) = sharded.missing_triggers(&conn.backend(), &found)? {
+        if let Some(missing) = sharded
+            .quoted(&conn.backend())?
+            .missing_triggers(None, &found)
+        {
             if missing.all {
                 integrity.kept_by = KeptBy::Application;
             }
@@ -103,7 +106,7 @@ impl Cache {
         field: Option<&str>,
         conn: &mut AnyConnection,
     ) -> QueryResult<Vec<Self>> {
-        let triggers = sharded.cache_triggers_sql(field, &conn.backend())?;
+        let triggers = sharded.quoted(&conn.backend())?.cache_triggers_sql(field);
         let triggers = sharded.within(conn, |conn| conn.texts(&triggers, &[]))?;
         let found = found_caches(sharded.dialect, &triggers).into_iter();
         let caches = found.map(|cache| Cache {

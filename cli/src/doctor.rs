@@ -362,7 +362,7 @@ impl Doctor<'_> {
     }
 
     fn checks(&mut self, sharded: &Sharded, shards: &LiveTable) -> QueryResult<()> {
-        let expected = sharded.checks_sql(&self.conn.backend())?;
+        let expected = sharded.quoted(&self.conn.backend())?.checks_sql();
         let name = sharded.shards_table();
         for (field, expected) in names(sharded.fields()).into_iter().zip(expected) {
             let Some(expected) = expected else {
@@ -399,7 +399,7 @@ impl Doctor<'_> {
 
     /// SQLite has triggers beside it.
     fn foreign_key(&mut self, sharded: &Sharded, shards: &LiveTable) -> QueryResult<()> {
-        let expected = sharded.foreign_key_sql(&self.conn.backend())?;
+        let expected = sharded.quoted(&self.conn.backend())?.foreign_key_sql();
         let (Some(expected), false) = (expected, sharded.dialect == Dialect::Sqlite) else {
             return Ok(());
         };

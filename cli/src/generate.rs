@@ -38,14 +38,14 @@ fn shards(args: &GenerateArgs, conn: &mut AnyConnection) -> Result<Ended, Error>
     };
     let described = &sharded.described;
     let mut files = Files {
-        up: described.create_sql(&backend)? + ";\n",
-        down: described.drop_sql(&backend)? + ";\n",
+        up: described.quoted(&backend)?.create_sql() + ";\n",
+        down: described.quoted(&backend)?.drop_sql() + ";\n",
     };
     if let Some(view) = view_name(args, conn.dialect(), &live, table)? {
         let columns: Vec<_> = table.columns.iter().map(|c| c.name.as_str()).collect();
         let create = described.create_view_sql(&view, &columns, &backend)?;
         files.up += &format!("{create};\n");
-        files.down = described.drop_view_sql(&view, &backend)? + ";\n" + &files.down;
+        files.down = described.drop_view_sql(&view, conn.dialect()) + ";\n" + &files.down;
     }
     let (_, notes) = Beside::of(&sharded, conn)?;
     for note in notes {
@@ -259,13 +259,13 @@ fn counts(args: &GenerateArgs, conn: &mut AnyConnection) -> Result<Ended, Error>
         condition: args.condition.clone(),
         shards: args.shards,
     };
-    let backend = conn.backend();
+    let declared = cache.declaration(parent, &conn.backend())?;
     if let Some(sums) = sums {
-        cache.check_sum(parent, &sums.sql_type, &backend)?;
+        declared.check_sum(&sums.sql_type)?;
     }
     let files = Files {
-        up: cache.create_sql(parent, &backend)? + ";\n",
-        down: cache.drop_sql(parent, &backend)? + ";\n",
+        up: declared.create_sql() + ";\n",
+        down: declared.drop_sql() + ";\n",
     };
     for note in notes(&cache, parent, child, conn)? {
         output::note(&note);
@@ -365,7 +365,7 @@ fn notes(
             parent.table().as_str(),
             &cache.field,
             "--recount",
-            &cache.recount_sql(parent, &conn.backend())?,
+            &cache.declaration(parent, &conn.backend())?.recount_sql(),
         ])
     )];
     let mut others = child.foreign_keys.iter().map(|key| key.parent.as_str());
@@ -382,10 +382,10 @@ fn notes(
 
 fn function(args: &GenerateArgs, conn: &mut AnyConnection) -> Result<Ended, Error> {
     let sharded = sharded::find(&args.table, conn)?.described;
-    let backend = conn.backend();
+    let quoted = sharded.quoted(&conn.backend())?;
     let files = Files {
-        up: sharded.add_function_sql(&backend)? + ";\n",
-        down: sharded.drop_function_sql(&backend)? + ";\n",
+        up: quoted.add_function_sql()? + ";\n",
+        down: quoted.drop_function_sql()? + ";\n",
     };
     let name = format!("function_{}", file_name(sharded.shards_table().as_str()));
     deliver(&files, &name, args)

@@ -4,14 +4,17 @@ use std::any::TypeId;
 use std::borrow::Cow;
 use std::mem;
 
+#[cfg(feature = "numeric")]
+use bigdecimal::BigDecimal;
 use diesel::associations::HasTable;
 use diesel::expression::{AsExpression, Expression, TypedExpressionType};
 use diesel::prelude::*;
-use diesel::sql_types::{self, SqlType};
+#[cfg(feature = "mysql_backend")]
+use diesel::sql_types::Unsigned;
+use diesel::sql_types::{self, Nullable, SingleValue, SqlType, is_nullable};
 
 use super::amount::Amount;
-use super::column::{ColumnType, SHARD, are_equal};
-use super::merge::Merge;
+use super::column::{ColumnType, Merge, SHARD, are_equal};
 use super::table_name::TableName;
 
 /// A table with sharded fields. Implemented by [`#[derive(ShardedField)]`](derive@crate::ShardedField).
@@ -102,7 +105,17 @@ impl ShardsColumn {
         Self::new(C::NAME, <C::SqlType as FieldType>::COLUMN, Merge::Sum)
     }
 
-    pub(super) const fn new(name: &'static str, column_type: ColumnType, merge: Merge) -> Self {
+    /// A field that keeps the greatest value.
+    pub const fn max<C: MaxColumn>() -> Self {
+        Self::new(C::NAME, <C::SqlType as PeakType>::COLUMN, Merge::Max)
+    }
+
+    /// A field that keeps the least value.
+    pub const fn min<C: MinColumn>() -> Self {
+        Self::new(C::NAME, <C::SqlType as PeakType>::COLUMN, Merge::Min)
+    }
+
+    const fn new(name: &'static str, column_type: ColumnType, merge: Merge) -> Self {
         assert_other_than_shard(name);
         ShardsColumn {
             name: Cow::Borrowed(name),
@@ -191,7 +204,24 @@ pub trait FieldType: SqlType + Sealed {
 
     /// The value as a sum of one.
     fn amount(value: &Self::Value) -> Amount;
+
+    /// A total as a number of Rust: `i64` for every type of integers that fit into it.
+    #[doc(hidden)]
+    type Total;
+
+    /// The types whose sums are of one kind.
+    #[doc(hidden)]
+    type Class;
+
+    /// The number that an amount is.
+    #[doc(hidden)]
+    fn total(amount: &Amount) -> Option<Self::Total>;
 }
+
+/// The class of whole numbers.
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct Whole;
 
 /// The type of the values of the column `C`: `i64` for a `BigInt`.
 pub type Value<C> = <<C as Expression>::SqlType as FieldType>::Value;
@@ -208,55 +238,82 @@ pub trait KeyType: SqlType + Sealed {
     const COLUMN: ColumnType;
 }
 
+/// A column whose greatest value is kept on shards. Implemented by [`#[derive(ShardedField)]`](derive@crate::ShardedField).
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a `#[sharded(max)]` field",
+    note = "`.max(value)` keeps the greatest value of a field that has `#[sharded(max)]` in the model that derives \
+            `diesel_sharded::ShardedField`",
+    note = "a field with `#[sharded]` is counted: `column.eq(column + n)`; one with `#[sharded(min)]` takes `.min(value)`"
+)]
+pub trait MaxColumn: TotalColumn<SqlType: PeakType> {}
+
+/// A column whose least value is kept on shards. Implemented by [`#[derive(ShardedField)]`](derive@crate::ShardedField).
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a `#[sharded(min)]` field",
+    note = "`.min(value)` keeps the least value of a field that has `#[sharded(min)]` in the model that derives \
+            `diesel_sharded::ShardedField`",
+    note = "a field with `#[sharded]` is counted: `column.eq(column + n)`; one with `#[sharded(max)]` takes `.max(value)`"
+)]
+pub trait MinColumn: TotalColumn<SqlType: PeakType> {}
+
+/// The SQL types that a `#[sharded(max)]` or `#[sharded(min)]` field may have. No others can be added: a
+/// [`Dialect`](crate::backend::Dialect) has to know each.
+#[diagnostic::on_unimplemented(
+    message = "a column of type `{Self}` cannot be a `#[sharded(max)]` or `#[sharded(min)]` field",
+    note = "such a field is a column of type `TinyInt`, `SmallInt`, `Integer`, `BigInt`, `Float`, `Double`, `Numeric` (feature \
+            `numeric`), `Date`, `Timestamp`, `Timestamptz` (PostgreSQL), `TimestamptzSqlite`, MySQL's `Datetime` or `Unsigned<..>`; \
+            it may be nullable"
+)]
+pub trait PeakType: SqlType + Sealed {
+    /// The type of a value: the same without `Nullable`.
+    type Value: SqlType<IsNull = is_nullable::NotNull> + SingleValue;
+    /// The type in a shards table.
+    const COLUMN: ColumnType;
+}
+
+/// The SQL type of a value of the column `C`, which is never `NULL`.
+pub type PeakValue<C> = <<C as Expression>::SqlType as PeakType>::Value;
+
+impl<ST> PeakType for Nullable<ST>
+where
+    ST: PeakType + SqlType<IsNull = is_nullable::NotNull> + SingleValue,
+{
+    type Value = ST;
+    const COLUMN: ColumnType = ST::COLUMN;
+}
+
 /// Lets the traits above grow: nobody else implements them.
 pub trait Sealed {}
 
-impl<ST: Sealed + SqlType> Sealed for sql_types::Nullable<ST> {}
+impl<ST: Sealed + SqlType> Sealed for Nullable<ST> {}
 
-macro_rules! sealed {
-    ($($(#[$cfg:meta])* $sql_type:ty;)*) => {$(
+/// Declares the SQL types that a shards table knows, each with its type there and what columns of it may be.
+macro_rules! column_types {
+    ($($(#[$cfg:meta])* $sql_type:ty => $column:ident $(, $role:ident $(($($of:tt)*))?)+;)+) => {$(
         $(#[$cfg])*
-        impl Sealed for $sql_type {}
-    )*};
-}
-
-sealed! {
-    sql_types::TinyInt;
-    sql_types::Float;
-    sql_types::Timestamp;
-    #[cfg(feature = "postgres_backend")]
-    sql_types::Timestamptz;
-    #[cfg(feature = "sqlite")]
-    sql_types::TimestamptzSqlite;
-    #[cfg(feature = "mysql_backend")]
-    sql_types::Datetime;
-    #[cfg(feature = "mysql_backend")]
-    sql_types::Unsigned<sql_types::TinyInt>;
-    sql_types::SmallInt;
-    sql_types::Integer;
-    sql_types::BigInt;
-    sql_types::Double;
-    sql_types::Text;
-    sql_types::Binary;
-    sql_types::Date;
-    #[cfg(feature = "numeric")]
-    sql_types::Numeric;
-    #[cfg(all(feature = "uuid", feature = "postgres_backend"))]
-    sql_types::Uuid;
-    #[cfg(feature = "mysql_backend")]
-    sql_types::Unsigned<sql_types::SmallInt>;
-    #[cfg(feature = "mysql_backend")]
-    sql_types::Unsigned<sql_types::Integer>;
-    #[cfg(feature = "mysql_backend")]
-    sql_types::Unsigned<sql_types::BigInt>;
-}
-
-macro_rules! field_types {
-    ($($(#[$cfg:meta])* $sql_type:ty => $value:ty, $sum:ty, $column:ident, $amount:ident $(, $is_finite:path)?;)*) => {$(
-        $(#[$cfg])*
+        const _: () = {
+            impl Sealed for $sql_type {}
+            $(column_types!(@$role $sql_type, $column $(($($of)*))?);)+
+        };
+    )+};
+    (@key $sql_type:ty, $column:ident) => {
+        impl KeyType for $sql_type {
+            const COLUMN: ColumnType = ColumnType::$column;
+        }
+    };
+    (@peak $sql_type:ty, $column:ident) => {
+        impl PeakType for $sql_type {
+            type Value = $sql_type;
+            const COLUMN: ColumnType = ColumnType::$column;
+        }
+    };
+    (@field $sql_type:ty, $column:ident
+        ($value:ty, $total:ty, $sum:ty, $class:ty, $amount:ident $(, $is_finite:path)?)) => {
         impl FieldType for $sql_type {
             type Value = $value;
             type Sum = $sum;
+            type Total = $total;
+            type Class = $class;
             const COLUMN: ColumnType = ColumnType::$column;
 
             fn is_finite(_value: &$value) -> bool {
@@ -266,47 +323,44 @@ macro_rules! field_types {
             fn amount(value: &$value) -> Amount {
                 Amount::$amount(value.clone().into())
             }
+
+            fn total(amount: &Amount) -> Option<$total> {
+                match amount {
+                    Amount::$amount(n) => <$total>::try_from(n.clone()).ok(),
+                    _ => None,
+                }
+            }
         }
-    )*};
+    };
 }
 
-field_types! {
-    sql_types::SmallInt => i16, sql_types::BigInt, SmallInt, Integer;
-    sql_types::Integer => i32, sql_types::BigInt, Integer, Integer;
-    sql_types::BigInt => i64, sql_types::BigInt, BigInt, Integer;
-    sql_types::Double => f64, Self, Double, Double, f64::is_finite;
+column_types! {
+    sql_types::TinyInt => TinyInt, peak;
+    sql_types::SmallInt => SmallInt, key, peak, field(i16, i64, sql_types::BigInt, Whole, Integer);
+    sql_types::Integer => Integer, key, peak, field(i32, i64, sql_types::BigInt, Whole, Integer);
+    sql_types::BigInt => BigInt, key, peak, field(i64, i64, Self, Whole, Integer);
+    sql_types::Float => Float, peak;
+    sql_types::Double => Double, peak, field(f64, f64, Self, Self, Double, f64::is_finite);
     #[cfg(feature = "numeric")]
-    sql_types::Numeric => bigdecimal::BigDecimal, Self, Numeric, Numeric;
-    #[cfg(feature = "mysql_backend")]
-    sql_types::Unsigned<sql_types::SmallInt> => u16, sql_types::BigInt, UnsignedSmallInt, Integer;
-    #[cfg(feature = "mysql_backend")]
-    sql_types::Unsigned<sql_types::Integer> => u32, sql_types::BigInt, UnsignedInteger, Integer;
-    #[cfg(feature = "mysql_backend")]
-    sql_types::Unsigned<sql_types::BigInt> => u64, Self, UnsignedBigInt, Integer;
-}
-
-macro_rules! key_types {
-    ($($(#[$cfg:meta])* $sql_type:ty => $column:ident;)*) => {$(
-        $(#[$cfg])*
-        impl KeyType for $sql_type {
-            const COLUMN: ColumnType = ColumnType::$column;
-        }
-    )*};
-}
-
-key_types! {
-    sql_types::SmallInt => SmallInt;
-    sql_types::Integer => Integer;
-    sql_types::BigInt => BigInt;
-    sql_types::Text => Text;
-    sql_types::Binary => Binary;
-    sql_types::Date => Date;
+    sql_types::Numeric => Numeric, peak, field(BigDecimal, BigDecimal, Self, Self, Numeric);
+    sql_types::Text => Text, key;
+    sql_types::Binary => Binary, key;
     #[cfg(all(feature = "uuid", feature = "postgres_backend"))]
-    sql_types::Uuid => Uuid;
+    sql_types::Uuid => Uuid, key;
+    sql_types::Date => Date, key, peak;
+    sql_types::Timestamp => Timestamp, peak;
+    #[cfg(feature = "postgres_backend")]
+    sql_types::Timestamptz => Timestamptz, peak;
+    #[cfg(feature = "sqlite")]
+    sql_types::TimestamptzSqlite => Timestamptz, peak;
     #[cfg(feature = "mysql_backend")]
-    sql_types::Unsigned<sql_types::SmallInt> => UnsignedSmallInt;
+    sql_types::Datetime => Timestamp, peak;
     #[cfg(feature = "mysql_backend")]
-    sql_types::Unsigned<sql_types::Integer> => UnsignedInteger;
+    Unsigned<sql_types::TinyInt> => UnsignedTinyInt, peak;
     #[cfg(feature = "mysql_backend")]
-    sql_types::Unsigned<sql_types::BigInt> => UnsignedBigInt;
+    Unsigned<sql_types::SmallInt> => UnsignedSmallInt, key, peak, field(u16, i64, sql_types::BigInt, Whole, Integer);
+    #[cfg(feature = "mysql_backend")]
+    Unsigned<sql_types::Integer> => UnsignedInteger, key, peak, field(u32, i64, sql_types::BigInt, Whole, Integer);
+    #[cfg(feature = "mysql_backend")]
+    Unsigned<sql_types::BigInt> => UnsignedBigInt, key, peak, field(u64, i128, Self, Whole, Integer);
 }

@@ -6,8 +6,6 @@ mod column;
 #[doc(hidden)]
 pub mod counting_update;
 pub(crate) mod field;
-mod merge;
-mod peak;
 #[doc(hidden)]
 pub mod reads_totals;
 #[doc(hidden)]
@@ -16,16 +14,17 @@ mod table_name;
 
 pub(crate) use self::amount::Amount;
 pub use self::column::ColumnType;
-pub(crate) use self::column::{MAX_SHARDS, SHARD};
+pub(crate) use self::column::{MAX_SHARDS, Merge, SHARD};
 #[doc(inline)]
 pub use self::counting_update::CountingUpdate;
 pub(crate) use self::counting_update::are_distinct;
-pub use self::field::{FieldType, KeyType, ShardedColumn, ShardedTable, ShardsColumn, TotalColumn};
+pub use self::field::{
+    FieldType, KeyType, MaxColumn, MinColumn, PeakType, PeakValue, ShardedColumn, ShardedTable,
+    ShardsColumn, TotalColumn,
+};
 pub(crate) use self::field::{Value, has_sums};
 #[doc(hidden)]
-pub use self::field::{ValueOf, assert_value};
-pub(crate) use self::merge::Merge;
-pub use self::peak::{MaxColumn, MinColumn, PeakType, PeakValue};
+pub use self::field::{ValueOf, Whole, assert_value};
 #[doc(inline)]
 pub use self::reads_totals::{FromTotal, ReadsTotals, TotalOf};
 pub use self::table_name::TableName;

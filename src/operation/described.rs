@@ -2,9 +2,6 @@
 //!
 //! No part of the stable interface.
 
-mod amounts;
-mod ddl;
-
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -12,6 +9,7 @@ use std::ops::ControlFlow;
 use diesel::connection::LoadConnection;
 use diesel::prelude::*;
 use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
+use diesel::result::Error as DieselError;
 use diesel::sql_types::Untyped;
 
 use crate::backend::{BackendOf, Dialect, Reads, ShardedBackend, Strength};
@@ -23,15 +21,17 @@ use crate::model::{Amount, ColumnType, Merge, ShardedTable, ShardsColumn, TableN
 use crate::operation::fold::{Batches, Folded, Folding};
 use crate::operation::named::counters;
 use crate::operation::shard_counts::{self, Number, ShardCount, largest, read_table};
-use crate::operation::shards_table::{self, Integrity};
+use crate::operation::shards_table::{self, Integrity, create_view_sql, drop_view_sql};
 use crate::policy::RetryPolicy;
 use crate::query_builder::Names;
+use crate::unfit::Unfit;
 
-pub use self::amounts::{amount, differs, literal, refused};
-pub use self::ddl::{declared_type, fitting_name, found_caches, quoted, takes_name};
 pub use crate::operation::fold::Pace;
 pub use crate::operation::migrations::{MigrationText, migration_texts};
-pub use crate::operation::shards_table::{FoundCache, MissingTriggers};
+pub use crate::operation::shards_table::{
+    FoundCache, MissingTriggers, Quoted, declared_type, found_caches, quoted_on as quoted,
+};
+pub use crate::operation::verify::differs;
 
 /// The library's own table of numbers of shards.
 pub const SHARD_NUMBERS: &str = shard_counts::TABLE;
@@ -42,46 +42,13 @@ pub const ROWS_AT_ONCE: usize = KEYS_IN_A_STATEMENT;
 /// A table as the derive would know it.
 #[derive(Debug, Clone)]
 pub struct DescribedTable {
-    parent: OwnedName,
-    shards_table: OwnedName,
+    /// The length of the schema's name, with which the names of both tables begin.
+    schema: Option<usize>,
+    parent: String,
+    shards_table: String,
     key: Vec<ShardsColumn>,
     fields: Vec<ShardsColumn>,
     integrity: Integrity,
-}
-
-/// A [`TableName`] with its text.
-#[derive(Debug, Clone)]
-struct OwnedName {
-    text: String,
-    schema: Option<usize>,
-}
-
-impl OwnedName {
-    fn new(schema: Option<&str>, name: &str) -> Self {
-        match schema {
-            Some(schema) => OwnedName {
-                text: format!("{schema}.{name}"),
-                schema: Some(schema.len()),
-            },
-            None => OwnedName {
-                text: name.to_owned(),
-                schema: None,
-            },
-        }
-    }
-
-    fn get(&self) -> TableName<'_> {
-        match self.schema {
-            Some(schema) => TableName::in_schema(&self.text, schema),
-            None => TableName::new(&self.text),
-        }
-    }
-}
-
-impl<DB: ShardedBackend> QueryFragment<DB> for OwnedName {
-    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        self.get().push(out)
-    }
 }
 
 impl DescribedTable {
@@ -93,23 +60,54 @@ impl DescribedTable {
         key: Vec<ShardsColumn>,
         fields: Vec<ShardsColumn>,
     ) -> Self {
+        let named = |name: &str| match schema {
+            Some(schema) => format!("{schema}.{name}"),
+            None => name.to_owned(),
+        };
         DescribedTable {
-            parent: OwnedName::new(schema, parent),
-            shards_table: OwnedName::new(schema, shards_table),
+            schema: schema.map(str::len),
+            parent: named(parent),
+            shards_table: named(shards_table),
             key,
             fields,
             integrity: Integrity::default(),
         }
     }
 
+    /// See [`ShardsTable::without_foreign_key`](crate::ShardsTable::without_foreign_key).
+    #[must_use]
+    pub fn without_foreign_key(self) -> Self {
+        let integrity = Integrity::Triggers;
+        DescribedTable { integrity, ..self }
+    }
+
+    /// See [`ShardsTable::without_triggers`](crate::ShardsTable::without_triggers).
+    #[must_use]
+    pub fn without_triggers(self) -> Self {
+        let integrity = Integrity::Application;
+        DescribedTable { integrity, ..self }
+    }
+
+    /// Whether a foreign key is expected.
+    pub fn has_foreign_key(&self) -> bool {
+        self.integrity == Integrity::ForeignKey
+    }
+
     /// The parent's name.
     pub fn table(&self) -> TableName<'_> {
-        self.parent.get()
+        self.named(&self.parent)
     }
 
     /// The shards table's name.
     pub fn shards_table(&self) -> TableName<'_> {
-        self.shards_table.get()
+        self.named(&self.shards_table)
+    }
+
+    fn named<'n>(&self, name: &'n str) -> TableName<'n> {
+        match self.schema {
+            Some(schema) => TableName::in_schema(name, schema),
+            None => TableName::new(name),
+        }
     }
 
     /// The columns of the key.
@@ -124,7 +122,7 @@ impl DescribedTable {
 
     /// The number of shards of a field.
     pub fn shard_count(&self, field: &ShardsColumn) -> ShardCount {
-        let number = Number::described(&self.shards_table.text, field.name.as_bytes());
+        let number = Number::described(&self.shards_table, field.name.as_bytes());
         ShardCount::of_number(number)
     }
 
@@ -137,8 +135,7 @@ impl DescribedTable {
         Conn: LoadConnection,
         Conn::Backend: BackendOf<Conn>,
     {
-        let table = self.shards_table().as_str();
-        now(read_table(&mut Link::blocking(conn), table))
+        now(read_table(&mut Link::blocking(conn), &self.shards_table))
     }
 
     /// The number of shards below which a fold keeps them, where these `numbers` were set. `None` where the derive's number is
@@ -149,14 +146,47 @@ impl DescribedTable {
         largest(numbers, &self.fields, default)
     }
 
+    /// The names in statements of a backend, which give the SQL that creates and drops the table and what belongs to it.
+    ///
+    /// # Errors
+    /// If a name cannot be quoted.
+    pub fn quoted<DB: ShardedBackend>(&self, backend: &DB) -> QueryResult<Quoted<'_>> {
+        Quoted::new(self.names::<DB>(), self.integrity, backend)
+    }
+
+    /// As [`TotalsView::create_sql`](crate::operation::TotalsView::create_sql), of these columns.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn create_view_sql<DB: ShardedBackend>(
+        &self,
+        view: &str,
+        columns: &[&str],
+        backend: &DB,
+    ) -> QueryResult<String> {
+        create_view_sql(self.names(), view, columns, backend)
+    }
+
+    /// As [`TotalsView::drop_sql`](crate::operation::TotalsView::drop_sql).
+    pub fn drop_view_sql(&self, view: &str, dialect: Dialect) -> String {
+        drop_view_sql(self.shards_table(), view, dialect)
+    }
+
     pub(super) fn names<DB: ShardedBackend>(&self) -> Names<'_, DB> {
         Names {
-            parent: &self.parent,
+            parent: self,
             shards_table: self.shards_table(),
             key: &self.key,
             fields: &self.fields,
             keys_as_texts: false,
         }
+    }
+}
+
+/// The parent's name.
+impl<DB: ShardedBackend> QueryFragment<DB> for DescribedTable {
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        self.table().push(out)
     }
 }
 
@@ -384,4 +414,32 @@ pub fn key_as_text(dialect: Dialect, column: ColumnType) -> (&'static str, &'sta
 /// Guards transactions against other writing nodes of a cluster, which may end a transaction without an error to the client.
 pub fn guard_transactions() {
     set_other_nodes_write(true);
+}
+
+/// A name for what belongs to a table, shortened where the database would not take it.
+pub fn fitting_name(dialect: Dialect, name: String) -> String {
+    dialect.fitting_name(name)
+}
+
+/// Whether the database takes a name of this length as it is.
+pub fn takes_name(dialect: Dialect, name: &str) -> bool {
+    dialect.takes_name(name)
+}
+
+/// An amount of a field of this type.
+///
+/// # Errors
+/// If it is none.
+pub fn amount(number: &str, column: ColumnType) -> QueryResult<Amount> {
+    Amount::parse(number, column)
+}
+
+/// Its digits in SQL; `None` if it is no number.
+pub fn literal(amount: &Amount) -> Option<String> {
+    amount.literal()
+}
+
+/// Why a base does not take a value that this error refused.
+pub fn refused(dialect: Dialect, overflow: &DieselError) -> Unfit {
+    dialect.refused(overflow)
 }

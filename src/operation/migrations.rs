@@ -1,12 +1,140 @@
-//! The tables that the library itself owns, as migrations.
+//! What this library creates, as Diesel migrations; the tables that it owns among it.
 
-use diesel::migration::{Migration, MigrationSource};
-use diesel::result::QueryResult;
+use std::borrow::Cow;
+use std::fmt;
+
+use diesel::connection::BoxableConnection;
+use diesel::migration::{
+    Migration, MigrationMetadata, MigrationName, MigrationSource, MigrationVersion,
+};
+use diesel::result::{Error as DieselError, QueryResult};
 
 use crate::backend::{Dialect, ShardedBackend};
 use crate::operation::named::counters;
-use crate::operation::shards_table::{CreatedBySql, Integrity, Quoted, SqlMigration};
+use crate::operation::shards_table::{Integrity, Quoted};
 use crate::query_builder::Names;
+
+/// A Diesel migration that creates what `What` describes, and removes it when reverted: [`ShardsTable`](crate::ShardsTable::migration),
+/// [`TotalsView`](crate::operation::TotalsView::migration) and [`CounterCache`](crate::CounterCache::migration) make it.
+///
+/// As the one migration of a source, it runs by `conn.run_pending_migrations(..)`.
+#[derive(Debug, Clone)]
+pub struct SqlMigration<What> {
+    name: Name,
+    what: What,
+}
+
+/// What a migration creates and removes by SQL.
+pub trait CreatedBySql<DB: ShardedBackend> {
+    /// The statements that create it.
+    fn up(&self, backend: &DB) -> QueryResult<Vec<String>>;
+
+    /// The statements that remove it.
+    fn down(&self, backend: &DB) -> QueryResult<Vec<String>>;
+
+    /// Undoes on MySQL what a failure to create or to remove it leaves behind.
+    fn clean_up(&self, _creating: bool) -> Option<String> {
+        None
+    }
+
+    /// Explains such a failure.
+    fn explain(&self, _dialect: Dialect, error: DieselError) -> DieselError {
+        error
+    }
+}
+
+/// The name of a migration, which begins with its version.
+#[derive(Debug, Clone)]
+struct Name {
+    version: Cow<'static, str>,
+    text: Cow<'static, str>,
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl MigrationName for Name {
+    fn version(&self) -> MigrationVersion<'_> {
+        MigrationVersion::from(&*self.version)
+    }
+}
+
+/// In a transaction, as Diesel does by default.
+impl MigrationMetadata for Name {}
+
+impl<What> SqlMigration<What> {
+    /// `{version}_{does}`
+    pub(crate) fn new(version: String, does: &str, what: What) -> Self {
+        let text = format!("{version}_{does}").into();
+        let version = version.into();
+        SqlMigration {
+            name: Name { version, text },
+            what,
+        }
+    }
+
+    fn execute<DB>(
+        &self,
+        conn: &mut dyn BoxableConnection<DB>,
+        creating: bool,
+    ) -> diesel::migration::Result<()>
+    where
+        What: CreatedBySql<DB>,
+        DB: ShardedBackend,
+    {
+        let backend = DB::backend_behind(conn)
+            .ok_or("this connection is none that `multi_connection!` was told of")?;
+        let statements = match creating {
+            true => self.what.up(&backend)?,
+            false => self.what.down(&backend)?,
+        };
+        for sql in statements {
+            conn.batch_execute(&sql).map_err(|error| {
+                let clean_up = self.what.clean_up(creating);
+                if let (Some(sql), Dialect::Mysql) = (clean_up, backend.dialect()) {
+                    let _ = conn.batch_execute(&sql); // the failure is what is reported
+                }
+                self.what.explain(backend.dialect(), error)
+            })?;
+        }
+        Ok(())
+    }
+}
+
+impl<What, DB> Migration<DB> for SqlMigration<What>
+where
+    What: CreatedBySql<DB>,
+    DB: ShardedBackend,
+{
+    fn run(&self, conn: &mut dyn BoxableConnection<DB>) -> diesel::migration::Result<()> {
+        self.execute(conn, true)
+    }
+
+    fn revert(&self, conn: &mut dyn BoxableConnection<DB>) -> diesel::migration::Result<()> {
+        self.execute(conn, false)
+    }
+
+    fn metadata(&self) -> &dyn MigrationMetadata {
+        &self.name
+    }
+
+    fn name(&self) -> &dyn MigrationName {
+        &self.name
+    }
+}
+
+impl<What, DB> MigrationSource<DB> for SqlMigration<What>
+where
+    What: CreatedBySql<DB> + Clone + 'static,
+    DB: ShardedBackend,
+{
+    fn migrations(&self) -> diesel::migration::Result<Vec<Box<dyn Migration<DB>>>> {
+        Ok(vec![Box::new(self.clone())])
+    }
+}
 
 /// The migrations of the library's own tables: named counters, numbers of shards that change at run time, the marks of
 /// coalesced batches, and idempotency keys. An application without these needs none of it.
@@ -59,9 +187,8 @@ impl Migrations {
     /// ```
     #[must_use]
     pub const fn without_foreign_key(self) -> Self {
-        Migrations {
-            integrity: Integrity::Triggers,
-        }
+        let integrity = Integrity::Triggers;
+        Migrations { integrity }
     }
 
     /// Without the foreign key and without triggers; see [`ShardsTable::without_triggers`](crate::ShardsTable::without_triggers).
@@ -77,28 +204,28 @@ impl Migrations {
     /// ```
     #[must_use]
     pub const fn without_triggers(self) -> Self {
-        Migrations {
-            integrity: Integrity::Application,
-        }
+        let integrity = Integrity::Application;
+        Migrations { integrity }
+    }
+
+    fn own(self) -> [Own; 3] {
+        let mut counters = COUNTERS;
+        counters.integrity = self.integrity;
+        [counters, BATCHES, IDEMPOTENCY_KEYS]
     }
 }
 
 impl<DB: ShardedBackend> MigrationSource<DB> for Migrations {
     fn migrations(&self) -> diesel::migration::Result<Vec<Box<dyn Migration<DB>>>> {
-        let own = self.own().into_iter();
-        let migration = |own: Own| SqlMigration::of_folder(own.folder, own.version, own);
-        Ok(own.map(|own| Box::new(migration(own)) as _).collect())
-    }
-}
-
-impl Migrations {
-    fn own(self) -> [Own; 3] {
-        let integrity = self.integrity;
-        let counters = Own {
-            integrity,
-            ..COUNTERS
+        let migration = |what: Own| SqlMigration {
+            name: Name {
+                version: what.version.into(),
+                text: what.folder.into(),
+            },
+            what,
         };
-        [counters, BATCHES, IDEMPOTENCY_KEYS]
+        let own = self.own().into_iter();
+        Ok(own.map(|own| Box::new(migration(own)) as _).collect())
     }
 }
 
@@ -157,21 +284,26 @@ struct Own {
 }
 
 impl<DB: ShardedBackend> CreatedBySql<DB> for Own {
-    /// The text of the file, which has a foreign key, or the triggers in its place.
+    /// The text of the file, which has a foreign key, or the triggers in its place. (SQLite's triggers are in the file.)
     fn up(&self, backend: &DB) -> QueryResult<Vec<String>> {
         let mut sql = (self.up)(backend.dialect()).to_owned();
-        let foreign_key = shards_of_counters(Integrity::ForeignKey, backend)?.foreign_key();
+        let foreign_key = shards_of_counters(Integrity::ForeignKey, backend)?.foreign_key_sql();
         if let (Some(foreign_key), true) = (foreign_key, self.integrity != Integrity::ForeignKey) {
             sql = sql.replace(&format!(",\n    {foreign_key}"), "");
         }
         let mut statements = vec![sql];
-        statements.extend(shards_of_counters(self.integrity, backend)?.create_integrity());
+        if !backend.dialect().has_triggers() {
+            let shards = shards_of_counters(self.integrity, backend)?;
+            statements.extend(shards.in_a_block(shards.create_triggers()));
+        }
         Ok(statements)
     }
 
     fn down(&self, backend: &DB) -> QueryResult<Vec<String>> {
         let mut statements = vec![(self.down)(backend.dialect()).to_owned()];
-        statements.extend(shards_of_counters(self.integrity, backend)?.drop_triggers());
+        if !backend.dialect().has_triggers() {
+            statements.extend(shards_of_counters(self.integrity, backend)?.drop_triggers());
+        }
         Ok(statements)
     }
 }

@@ -34,12 +34,12 @@ pub(crate) mod verify;
 
 pub use self::count_many::{CountMany, CountedMany};
 pub use self::fold::{Fold, Folded, Folder, FolderBuilder, FolderStats};
-pub use self::migrations::Migrations;
+pub use self::migrations::{Migrations, SqlMigration};
 pub use self::named::{BoundedCounter, Counter, CounterBackend, CounterList, TopCounters};
 pub use self::row_counter::{IntegerField, RowCounter};
 pub use self::set_total::SetTotal;
 pub use self::shard_counts::number::ShardCount;
-pub use self::shards_table::{ShardsTable, SqlMigration, TotalsView};
+pub use self::shards_table::{ShardsTable, TotalsView};
 pub use self::top::Top;
 pub use self::update::returning::SelectTotals;
 pub use self::update::{UpdateSource, UpdateStatement};

@@ -162,7 +162,7 @@ impl<Q, C: ShardedColumn, S> Top<Q, C, S> {
     where
         Q: FilterDsl<Predicate>,
     {
-        self.over(|query| query.filter(predicate))
+        self.with(|query, selection| (query.filter(predicate), selection))
     }
 
     /// Boxes the filter, so that further filters do not change the type. The query is then prepared each time.
@@ -172,14 +172,18 @@ impl<Q, C: ShardedColumn, S> Top<Q, C, S> {
         C::Table: IntoUpdateTarget<WhereClause: QueryId>,
         DB: Backend,
     {
-        self.over(BoxedRows::new)
+        self.with(|query, selection| (BoxedRows::new(query), selection))
     }
 
-    /// The same over other rows.
-    fn over<Other>(self, rows: impl FnOnce(Q) -> Other) -> Top<Other, C, S> {
+    /// The same over other rows, or with another selection.
+    fn with<Rows, Selected>(
+        self,
+        change: impl FnOnce(Q, S) -> (Rows, Selected),
+    ) -> Top<Rows, C, Selected> {
+        let (query, selection) = change(self.query, self.selection);
         Top {
-            query: rows(self.query),
-            selection: self.selection,
+            query,
+            selection,
             limit: self.limit,
             offset: self.offset,
             ascending: self.ascending,
@@ -193,14 +197,7 @@ impl<Q, C: ShardedColumn, S> Top<Q, C, S> {
     where
         Selection: SelectTotals<C::Table, Kind>,
     {
-        Top {
-            query: self.query,
-            selection: selection.with_totals(),
-            limit: self.limit,
-            offset: self.offset,
-            ascending: self.ascending,
-            field: PhantomData,
-        }
+        self.with(|query, _| (query, selection.with_totals()))
     }
 
     /// Leaves out the first `rows`, as for a further page.

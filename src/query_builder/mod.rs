@@ -3,7 +3,6 @@
 mod count;
 mod count_each;
 mod create_shards;
-mod create_view;
 mod insert_parent;
 mod keys;
 mod literal;
@@ -14,7 +13,6 @@ mod prepared;
 mod sql;
 mod top;
 mod total;
-mod total_in_row;
 mod under_alias;
 
 pub(crate) use self::count::{
@@ -24,7 +22,6 @@ pub(crate) use self::count::{
 };
 pub(crate) use self::count_each::{CountEach, CountedRow, CountedShard};
 pub(crate) use self::create_shards::CreateShards;
-pub(crate) use self::create_view::{CreateView, DropView};
 pub(crate) use self::insert_parent::InsertParent;
 pub(crate) use self::keys::{KeyIs, KeysAre, PickKeys, SelectParents};
 pub(crate) use self::literal::literal;
@@ -37,8 +34,7 @@ pub(crate) use self::names::{Names, has_rows, number_of_rows, zeros};
 pub use self::peak::{NewPeak, PeakExpressionMethods};
 pub(crate) use self::prepared::{Passing, Prepared, PreparedQuery, statement_was_lost};
 pub use self::prepared::{Prepare, TextGuard};
-pub(crate) use self::sql::{Sql, bind, id, no_query_id, on, part, sql, walk};
+pub(crate) use self::sql::{Sql, bind, id, no_query_id, on, part, sql, text_of, walk};
 pub use self::top::SelectTop;
-pub use self::total::{ShardedExpressionMethods, Total};
-pub use self::total_in_row::TotalInRow;
+pub use self::total::{ShardedExpressionMethods, Total, TotalInRow};
 pub(crate) use self::under_alias::{quoted, with_other_table};

@@ -8,7 +8,7 @@ use std::marker::PhantomData;
 
 use diesel::backend::Backend;
 use diesel::prelude::*;
-use diesel::query_builder::{AstPass, QueryFragment};
+use diesel::query_builder::{AstPass, QueryBuilder, QueryFragment};
 
 use crate::backend::{Binds, Dialect, ShardedBackend};
 
@@ -54,6 +54,17 @@ impl<DB: Backend> Sql<'_, DB> for Identifier<'_> {
     fn push(self, mut out: AstPass<'_, '_, DB>) -> QueryResult<()> {
         out.push_identifier(self.0)
     }
+}
+
+/// The text of a fragment by itself.
+pub(crate) fn text_of<F, DB>(fragment: &F, backend: &DB) -> QueryResult<String>
+where
+    F: QueryFragment<DB> + ?Sized,
+    DB: ShardedBackend,
+{
+    let mut builder = backend.query_builder();
+    fragment.to_sql(&mut builder, backend)?;
+    Ok(builder.finish())
 }
 
 /// A value of an SQL type: `bind(Integer, &self.shard)` writes `$n`.

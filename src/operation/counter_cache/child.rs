@@ -4,11 +4,13 @@ use diesel::associations::HasTable;
 use diesel::dsl::SqlTypeOf;
 use diesel::expression::Expression;
 use diesel::prelude::*;
-use diesel::query_builder::{QueryBuilder, QueryFragment};
+use diesel::query_builder::QueryFragment;
 use diesel::sql_types::{self, IntoNullable, Nullable};
 
 use crate::backend::ShardedBackend;
+use crate::model::FieldType;
 use crate::operation::shards_table::identifiers;
+use crate::query_builder::text_of;
 
 /// The columns of a child's table that hold the key of a row of `Parent`: one column, or a tuple for a composite key.
 ///
@@ -96,32 +98,9 @@ pub trait Number {
     type Class;
 }
 
-/// The class of whole numbers.
-#[derive(Debug)]
-pub struct Whole;
-
-macro_rules! numbers {
-    ($($(#[$cfg:meta])* $sql_type:ty => $class:ty;)*) => {$(
-        $(#[$cfg])*
-        impl Number for $sql_type {
-            type Class = $class;
-        }
-    )*};
-}
-
-numbers! {
-    sql_types::SmallInt => Whole;
-    sql_types::Integer => Whole;
-    sql_types::BigInt => Whole;
-    sql_types::Double => sql_types::Double;
-    #[cfg(feature = "numeric")]
-    sql_types::Numeric => sql_types::Numeric;
-    #[cfg(feature = "mysql_backend")]
-    sql_types::Unsigned<sql_types::SmallInt> => Whole;
-    #[cfg(feature = "mysql_backend")]
-    sql_types::Unsigned<sql_types::Integer> => Whole;
-    #[cfg(feature = "mysql_backend")]
-    sql_types::Unsigned<sql_types::BigInt> => Whole;
+#[diagnostic::do_not_recommend]
+impl<ST: FieldType> Number for ST {
+    type Class = ST::Class;
 }
 
 impl<ST> Number for Nullable<ST>
@@ -149,37 +128,13 @@ where
     DB: ShardedBackend,
 {
     fn names(backend: &DB) -> QueryResult<(Vec<String>, Vec<String>)> {
-        let table = identifiers(&text(&T::table(), backend)?);
+        let table = identifiers(&text_of(&T::table(), backend)?);
         // Each column stands behind its table.
-        let columns = identifiers(&text(&T::all_columns(), backend)?);
+        let columns = identifiers(&text_of(&T::all_columns(), backend)?);
         let columns = columns
             .into_iter()
             .skip(table.len())
             .step_by(table.len() + 1);
         Ok((table, columns.collect()))
     }
-}
-
-/// The names of the counted table, as they are, and of its columns: those of a type, or those that a tool has read from the
-/// database.
-#[derive(Debug, Clone)]
-pub(super) struct ChildNames {
-    pub(super) schema: Option<String>,
-    pub(super) table: String,
-    /// All columns that a condition may name without quotes.
-    pub(super) columns: Vec<String>,
-    /// The columns that hold the parent's key, in its order.
-    pub(super) by: Vec<String>,
-    /// The column that is summed; else rows are counted.
-    pub(super) amount: Option<String>,
-}
-
-/// The SQL of a fragment.
-pub(super) fn text<DB: ShardedBackend>(
-    fragment: &impl QueryFragment<DB>,
-    backend: &DB,
-) -> QueryResult<String> {
-    let mut builder = backend.query_builder();
-    fragment.to_sql(&mut builder, backend)?;
-    Ok(builder.finish())
 }

@@ -4,9 +4,10 @@ use crate::backend::Dialect;
 use crate::operation::shards_table::{identifiers, quoted_on};
 use crate::query_builder::quoted;
 
-use super::child::ChildNames;
+use super::described::DescribedCache;
 
 /// A condition on the child's columns.
+#[derive(Debug)]
 pub(super) struct Condition {
     /// Its text, for rows under the child's bare name.
     pub(super) text: String,
@@ -22,7 +23,7 @@ enum Piece {
 }
 
 impl Condition {
-    pub(super) fn new(text: String, child: &ChildNames, dialect: Dialect) -> Self {
+    pub(super) fn new(text: String, child: &DescribedCache, dialect: Dialect) -> Self {
         let (mut pieces, mut rest) = (vec![], &*text);
         while !rest.is_empty() {
             let (names, length) = names(rest, dialect);
@@ -60,13 +61,13 @@ impl Condition {
     }
 }
 
-impl ChildNames {
+impl DescribedCache {
     /// The column that is named so before `behind`. A name without quotes is one only if there is such a column: it may be a keyword.
     fn column(&self, names: &[Name], behind: &str) -> Option<String> {
         let (name, tables) = names.split_last()?;
         let known = self.columns.iter().find(|column| name.is(column));
         let is_column = match tables.last() {
-            Some(table) => table.is(&self.table),
+            Some(table) => table.is(&self.child),
             None if behind.trim_start().starts_with('(') => false,
             None => name.is_quoted || known.is_some() && !behind.starts_with('\''),
         };
@@ -143,12 +144,15 @@ mod tests {
 
     fn on_row(text: &str, dialect: Dialect) -> String {
         let columns = ["id", "shown", "X", "year", "it's `new`"];
-        let child = ChildNames {
+        let child = DescribedCache {
+            field: String::new(),
             schema: None,
-            table: "Comments".to_owned(),
+            child: "Comments".to_owned(),
             columns: columns.map(str::to_owned).to_vec(),
             by: vec![],
             amount: None,
+            condition: None,
+            shards: None,
         };
         let condition = Condition::new(text.to_owned(), &child, dialect);
         assert_eq!(condition.text, text);

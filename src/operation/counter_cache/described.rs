@@ -1,14 +1,17 @@
-//! A counter cache that is described by values: for `diesel-sharded`, the tool, which learns tables from the database.
+//! A counter cache by its names: those of a declaration, or those that `diesel-sharded`, the tool, has learnt from the database.
 //!
 //! No part of the stable interface.
 
 use diesel::prelude::*;
 
-use crate::backend::{SESSION_SHARDS, ShardedBackend};
+use crate::backend::{Dialect, SESSION_SHARDS, ShardedBackend, shortened};
+use crate::error::Error;
+use crate::model::{ColumnType, MAX_SHARDS};
 use crate::operation::described::DescribedTable;
+use crate::operation::shards_table::{Integrity, Quoted, identifiers, quoted_on};
+use crate::query_builder::{Names, literal, with_other_table};
 
-use super::child::ChildNames;
-use super::declaration::Declaration;
+use super::condition::Condition;
 
 /// A counter cache by the names in its SQL, not quoted.
 #[derive(Debug, Clone)]
@@ -19,7 +22,7 @@ pub struct DescribedCache {
     pub schema: Option<String>,
     /// The table whose rows are counted.
     pub child: String,
-    /// All of its columns.
+    /// All of its columns: those that a condition may name without quotes.
     pub columns: Vec<String>,
     /// Those that hold the parent's key, in its order.
     pub by: Vec<String>,
@@ -31,74 +34,230 @@ pub struct DescribedCache {
     pub shards: Option<u16>,
 }
 
+/// A counter cache, its names quoted as the database does.
+#[derive(Debug)]
+pub struct Declaration<'a> {
+    pub(super) tables: Quoted<'a>,
+    /// The sharded field.
+    pub(super) field: String,
+    pub(super) field_type: ColumnType,
+    /// The counted table without its schema: the name under which its rows stand in each statement.
+    pub(super) child: String,
+    /// The counted table.
+    pub(super) child_table: String,
+    pub(super) by: Vec<String>,
+    pub(super) amount: Option<String>,
+    pub(super) condition: Option<Condition>,
+    /// The shard that a session adds to.
+    pub(super) shard: String,
+    /// The names of the triggers and of their function begin so.
+    name: String,
+    /// `"analytics".`, or nothing
+    pub(super) schema: String,
+}
+
+/// The length of a hash in a name.
+const HASH: usize = 17;
+
+/// The greatest length of a function's name, in bytes: PostgreSQL cuts names to 63, and `_truncate` may follow.
+const LONGEST: usize = 63 - "_truncate".len();
+
 impl DescribedCache {
+    /// The names in statements of a backend, which give the SQL that creates, drops and recounts.
+    ///
+    /// # Errors
     /// As [`CounterCache::create_sql`](crate::CounterCache::create_sql).
-    ///
-    /// # Errors
-    /// As there.
-    pub fn create_sql<DB>(&self, parent: &DescribedTable, backend: &DB) -> QueryResult<String>
-    where
-        DB: ShardedBackend,
-    {
-        Ok(self.declaration(parent, backend)?.create())
-    }
-
-    /// As [`CounterCache::drop_sql`](crate::CounterCache::drop_sql).
-    ///
-    /// # Errors
-    /// As there.
-    pub fn drop_sql<DB>(&self, parent: &DescribedTable, backend: &DB) -> QueryResult<String>
-    where
-        DB: ShardedBackend,
-    {
-        Ok(self.declaration(parent, backend)?.drop())
-    }
-
-    /// The number counted anew, as a query for keys and numbers.
-    ///
-    /// # Errors
-    /// If a name cannot be quoted.
-    pub fn recount_sql<DB>(&self, parent: &DescribedTable, backend: &DB) -> QueryResult<String>
-    where
-        DB: ShardedBackend,
-    {
-        Ok(self.declaration(parent, backend)?.recount())
-    }
-
-    /// Fails if the field cannot hold sums of a column of this type.
-    ///
-    /// # Errors
-    /// [`SumOfOtherType`](crate::Error::SumOfOtherType).
-    pub fn check_sum<DB>(
-        &self,
-        parent: &DescribedTable,
-        sql_type: &str,
-        backend: &DB,
-    ) -> QueryResult<()>
-    where
-        DB: ShardedBackend,
-    {
-        self.declaration(parent, backend)?.check_sum(sql_type)
-    }
-
-    fn declaration<'a, DB>(
+    pub fn declaration<'a, DB: ShardedBackend>(
         &self,
         parent: &'a DescribedTable,
         backend: &DB,
-    ) -> QueryResult<Declaration<'a>>
-    where
-        DB: ShardedBackend,
-    {
-        let child = ChildNames {
-            schema: self.schema.clone(),
-            table: self.child.clone(),
-            columns: self.columns.clone(),
-            by: self.by.clone(),
-            amount: self.amount.clone(),
+    ) -> QueryResult<Declaration<'a>> {
+        self.of(parent.names(), backend)
+    }
+
+    /// The same for a parent by its names.
+    pub(super) fn of<'a, DB: ShardedBackend>(
+        &self,
+        names: Names<'a, DB>,
+        backend: &DB,
+    ) -> QueryResult<Declaration<'a>> {
+        let number = self.shards.unwrap_or(SESSION_SHARDS);
+        if !(1..=MAX_SHARDS).contains(&number) {
+            return Err(Error::InvalidShardCount { number }.into());
+        }
+        let dialect = backend.dialect();
+        let quoted = |name: &String| quoted_on(dialect, name);
+        let tables = Quoted::new(names, Integrity::default(), backend)?;
+        let schema = self.schema.as_deref();
+        if dialect == Dialect::Sqlite && schema != tables.shards_table.schema() {
+            return Err(Error::OtherSchema {
+                table: [schema.unwrap_or("main"), &self.child].join("."),
+                other: tables.shards_table.to_string(),
+            }
+            .into());
+        }
+        let schema = self.schema.as_ref().map(|schema| quoted(schema) + ".");
+        let schema = schema.unwrap_or_default();
+        let child = quoted(&self.child);
+        let child_table = format!("{schema}{child}");
+        // The condition was written for the table; its rows stand under the bare name.
+        let condition = self.condition.as_ref().map(|sql| match self.schema {
+            Some(_) => with_other_table(sql, &child_table, &child, dialect),
+            None => sql.clone(),
+        });
+        // Of two parents of one name each has its own triggers.
+        let parent = identifiers(&tables.parent).join("_");
+        let read: Vec<_> = self.by.iter().chain(&self.amount).collect();
+        let name = name(
+            &self.child,
+            &read,
+            &parent,
+            &self.field,
+            condition.as_deref(),
+        );
+        let field = names.fields.iter().find(|other| other.name == self.field);
+        let field_type = field.map(|field| field.column_type);
+        Ok(Declaration {
+            field: quoted(&self.field),
+            field_type: field_type.unwrap_or(ColumnType::BigInt), // every field is one of the table's
+            child,
+            child_table,
+            by: self.by.iter().map(quoted).collect(),
+            amount: self.amount.as_ref().map(quoted),
+            condition: condition.map(|sql| Condition::new(sql, self, dialect)),
+            shard: dialect.session_shard(number),
+            name,
+            schema,
+            tables,
+        })
+    }
+}
+
+impl Declaration<'_> {
+    pub(super) fn dialect(&self) -> Dialect {
+        self.tables.dialect
+    }
+
+    /// The name of PostgreSQL's function, with its schema.
+    pub(super) fn function(&self) -> String {
+        self.schema.clone() + &quoted_on(self.dialect(), &self.name)
+    }
+
+    /// The name of a trigger by its end, neither quoted nor in its schema.
+    pub(super) fn name_of_trigger(&self, end: &str) -> String {
+        format!("{}_{end}", self.name)
+    }
+
+    /// The same, quoted.
+    pub(super) fn trigger(&self, end: &str) -> String {
+        quoted_on(self.dialect(), &self.name_of_trigger(end))
+    }
+
+    /// The query for the type of the summed column.
+    pub(super) fn select_sum_type(&self) -> Option<String> {
+        let column = self.amount.as_ref()?;
+        let text = |name: &str| literal(self.dialect(), &identifiers(name).concat());
+        let (table, name) = (text(&self.child), text(column));
+        let schema = (!self.schema.is_empty()).then(|| text(&self.schema));
+        Some(match self.dialect() {
+            Dialect::Postgres => format!(
+                "SELECT format_type(COALESCE(NULLIF(t.typbasetype, 0), t.oid), NULL) FROM pg_type t
+    WHERE t.oid = CAST(pg_typeof((SELECT {column} FROM {} LIMIT 0)) AS OID)",
+                self.child_table
+            ),
+            Dialect::Mysql => format!(
+                "SELECT CAST(DATA_TYPE AS CHAR) FROM information_schema.COLUMNS
+    WHERE TABLE_SCHEMA = {} AND TABLE_NAME = {table} AND COLUMN_NAME = {name}",
+                schema.as_deref().unwrap_or("DATABASE()")
+            ),
+            Dialect::Sqlite => format!(
+                "SELECT type FROM pragma_table_info({table}, {}) WHERE name = {name} COLLATE NOCASE",
+                schema.as_deref().unwrap_or("'main'")
+            ),
+        })
+    }
+
+    /// Fails if the field cannot hold the sums of a column of this type.
+    ///
+    /// # Errors
+    /// [`SumOfOtherType`](Error::SumOfOtherType).
+    pub fn check_sum(&self, sql_type: &str) -> QueryResult<()> {
+        match &self.amount {
+            Some(column) if !self.dialect().holds_sums_of(sql_type, self.field_type) => {
+                let of =
+                    |table: &str, column: &str| identifiers(&format!("{table}.{column}")).join(".");
+                Err(Error::SumOfOtherType {
+                    column: of(&self.child_table, column),
+                    sql_type: sql_type.to_owned(),
+                    field: of(&self.tables.parent, &self.field),
+                }
+                .into())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The name that the same tables, columns and condition always have, and no others: what drops it drops no other cache.
+fn name(
+    child: &str,
+    read: &[&String],
+    parent: &str,
+    field: &str,
+    condition: Option<&str>,
+) -> String {
+    let read = read.iter().map(|name| name.as_str());
+    let read = read.collect::<Vec<_>>().join("_");
+    let name = format!("{child}_{read}_{parent}_{field}");
+    match condition {
+        // With parentheses around it or without.
+        Some(condition) => {
+            let condition = condition.trim_matches(['(', ')', ' ']);
+            let length = name.len() + HASH;
+            shortened(&format!("{name} {condition}"), length.min(LONGEST))
+        }
+        None if name.len() > LONGEST => shortened(&name, LONGEST),
+        None => name,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_readable_and_fits() {
+        let of = |child: &str, amount: &[&str], field, condition| {
+            let read: Vec<_> = ["post_id"]
+                .iter()
+                .chain(amount)
+                .map(|c| c.to_string())
+                .collect();
+            name(
+                child,
+                &read.iter().collect::<Vec<_>>(),
+                "posts",
+                field,
+                condition,
+            )
         };
-        let shards = self.shards.unwrap_or(SESSION_SHARDS);
-        let condition = self.condition.clone();
-        let names = parent.names::<DB>();
-        Declaration::new(names, &self.field, &child, condition, shards, backend)
+        let count = of("comments", &[], "comments_count", None);
+        assert_eq!(count, "comments_post_id_posts_comments_count");
+        let sum = of("comments", &["votes"], "score", None);
+        assert_eq!(sum, "comments_post_id_votes_posts_score");
+        let shown = of("comments", &[], "comments_count", Some("shown"));
+        assert_eq!(
+            shown,
+            "comments_post_id_posts_comments_count_b60547ad73964454"
+        );
+        assert_eq!(
+            shown,
+            of("comments", &[], "comments_count", Some("(shown)"))
+        );
+        assert_ne!(shown, of("comments", &[], "comments_count", Some("hidden")));
+        let long = of(&"ä".repeat(30), &[], "comments_count", None);
+        assert!(long.len() <= 54, "{long}");
+        assert!(long.starts_with("äää"), "{long}");
+        assert_ne!(long, of(&"ä".repeat(30), &[], "other_count", None));
     }
 }

@@ -1,38 +1,40 @@
-//! The triggers, created and dropped.
+//! The triggers, created and dropped, and the statements by which they count.
 
 use crate::backend::Dialect;
-use crate::operation::shards_table::{
-    UNLOCK_CACHES, as_one, dollar_quoted, fix_search_path, identifiers,
-};
+use crate::model::ColumnType;
+use crate::operation::shards_table::{UNLOCK_CACHES, as_one, each, joined, trigger_function};
 use crate::query_builder::literal;
 
-use super::declaration::{Declaration, TriggerNames};
-use super::statements::{NEW, NEW_ROWS, OLD, OLD_ROWS, Rows, Side};
+use super::condition::Condition;
+use super::described::Declaration;
 
-/// The statements that change a child's rows.
+/// The row before and the row behind a change, in a row trigger.
+const OLD: &str = "OLD";
+const NEW: &str = "NEW";
+
+/// The same rows of a whole statement, in tables of these names.
+const OLD_ROWS: Rows = Rows::Of("sharded_old");
+const NEW_ROWS: Rows = Rows::Of("sharded_new");
+
+/// Rows of the child.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Event {
-    Insert,
-    Update,
-    Delete,
+enum Rows {
+    /// Those of a statement, in a table of this name.
+    Of(&'static str),
+    /// All of the child's table.
+    All,
+    /// The rows that refer to the parent `OLD`.
+    OfOldParent,
+    /// No row, of the columns that the triggers read: only the database looks at the statement.
+    None,
 }
 
-impl Event {
-    const ALL: [Self; 3] = [Event::Insert, Event::Update, Event::Delete];
+/// The sign of the numbers of rows that are counted, or taken back.
+const COUNTED: &str = "";
+const TAKEN_BACK: &str = "-";
 
-    /// Its name in SQL.
-    fn sql(self) -> &'static str {
-        match self {
-            Event::Insert => "INSERT",
-            Event::Update => "UPDATE",
-            Event::Delete => "DELETE",
-        }
-    }
-
-    fn trigger(self, names: &TriggerNames) -> String {
-        names.of(&self.sql().to_lowercase())
-    }
-}
+/// Rows, and the sign of their numbers.
+type Side = (&'static str, Rows);
 
 /// Ends MySQL's locks; also after a failure.
 pub(super) fn unlock() -> String {
@@ -41,197 +43,359 @@ pub(super) fn unlock() -> String {
 
 impl Declaration<'_> {
     /// The whole text that creates the triggers.
-    pub(super) fn create(&self) -> String {
-        let statements = self.create_statements().join(";\n");
-        match self.dialect() {
-            Dialect::Sqlite => {
-                format!("SAVEPOINT diesel_sharded;\n{statements};\nRELEASE diesel_sharded")
-            }
-            _ => statements,
-        }
+    pub fn create_sql(&self) -> String {
+        self.tables.in_savepoint(&self.create_statements())
     }
 
-    /// The same, for a transaction that is rolled back at an error.
+    /// The same, for a transaction that is rolled back at an error. The first statement counts no row: it fails where a table or a column is
+    /// missing, before a trigger would.
     pub(super) fn create_statements(&self) -> Vec<String> {
-        let mut statements = vec![self.check()];
-        let one_alone = || self.tables.refuse_second_cache(&self.field);
-        let row_triggers = || Event::ALL.map(|event| self.create_row_trigger(event));
+        let check = self.add(&[(COUNTED, Rows::None)]);
+        let one_alone = self.tables.refuse_second_cache(&self.field);
         match self.dialect() {
-            Dialect::Postgres => statements.push(self.create_function_and_triggers()),
+            Dialect::Postgres => vec![check, self.create_function_and_triggers(&one_alone)],
             Dialect::Mysql => {
-                statements.extend(one_alone());
                 // All appear at once. MariaDB would not prepare a statement anew for the second one.
-                statements.push(format!("LOCK TABLES {} WRITE", self.child_table));
-                statements.extend(row_triggers());
-                statements.push(unlock());
+                let lock = format!("LOCK TABLES {} WRITE", self.child_table);
+                let [insert, update, delete] = self.create_row_triggers();
+                vec![check, one_alone, lock, insert, update, delete, unlock()]
             }
             Dialect::Sqlite => {
-                statements.extend(one_alone());
-                statements.extend(row_triggers());
+                let [insert, update, delete] = self.create_row_triggers();
+                vec![check, one_alone, insert, update, delete]
             }
         }
-        statements
     }
 
     /// The whole text that drops the triggers.
-    pub(super) fn drop(&self) -> String {
-        match self.dialect() {
+    pub fn drop_sql(&self) -> String {
+        if self.dialect() == Dialect::Postgres {
             // Its triggers go with it, at once. The drop would lock child and parent in an order of its own, and writers the child first.
-            Dialect::Postgres => {
-                let (child, function) = (&self.child_table, self.function());
-                let found = literal(self.dialect(), child);
-                as_one(
-                    "",
-                    &format!(
-                        "IF has_table_privilege(to_regclass({found}), 'UPDATE, DELETE, TRUNCATE') THEN
+            let (child, function) = (&self.child_table, self.function());
+            let found = literal(self.dialect(), child);
+            let drop = format!(
+                "IF has_table_privilege(to_regclass({found}), 'UPDATE, DELETE, TRUNCATE') THEN
     LOCK TABLE {child} IN ACCESS EXCLUSIVE MODE;
 END IF;
 DROP FUNCTION IF EXISTS {function}() CASCADE;
 "
-                    ),
-                )
-            }
-            _ => {
-                let schema = &self.names.schema;
-                let drop = Event::ALL.map(|event| {
-                    let name = event.trigger(&self.names);
-                    format!("DROP TRIGGER IF EXISTS {schema}{name}")
-                });
-                drop.join(";\n")
-            }
+            );
+            return as_one("", &drop);
         }
-    }
-
-    /// The function's name with its schema.
-    fn function(&self) -> String {
-        format!("{}{}", self.names.schema, self.names.function())
-    }
-
-    fn create_row_trigger(&self, event: Event) -> String {
-        let name = format!("{}{}", self.names.schema, event.trigger(&self.names));
-        let on = event.sql();
-        let add = self.add_rows(match event {
-            Event::Insert => &[NEW],
-            Event::Update => &[OLD, NEW],
-            Event::Delete => &[OLD],
+        let drop = ["insert", "update", "delete"].map(|event| {
+            let name = self.trigger(event);
+            format!("DROP TRIGGER IF EXISTS {}{name}", self.schema)
         });
-        match self.dialect() {
-            Dialect::Sqlite => {
-                let child = &self.child;
-                format!("CREATE TRIGGER {name} AFTER {on} ON {child} BEGIN\n{add};\nEND")
-            }
-            // One statement alone: a client that splits the text at semicolons leaves it whole.
-            _ => {
-                let child = &self.child_table;
-                format!("CREATE TRIGGER {name} AFTER {on} ON {child} FOR EACH ROW\n{add}")
-            }
-        }
+        drop.join(";\n")
     }
 
-    /// One function for all triggers. It runs with the privileges of its owner and on the owner's tables, as the actions of foreign
-    /// keys do: no row security hides a parent, or it fails, and nobody needs a privilege on the shards table.
-    fn create_function_and_triggers(&self) -> String {
-        let function = &self.function();
-        let body = dollar_quoted(&self.function_body());
-        let path = fix_search_path(function);
-        let triggers = self.create_statement_triggers();
-        let one_alone = self.tables.refuse_second_cache(&self.field).join(";\n");
-        let (rename, parent) = (&self.names.of("rename"), &self.tables.parent);
+    /// Each is one statement alone on MySQL: a client that splits the text at semicolons leaves it whole.
+    fn create_row_triggers(&self) -> [String; 3] {
+        let events = [
+            ("INSERT", &[NEW][..]),
+            ("UPDATE", &[OLD, NEW]),
+            ("DELETE", &[OLD]),
+        ];
+        events.map(|(event, rows)| {
+            let name = self.trigger(&event.to_lowercase());
+            let create = format!("CREATE TRIGGER {}{name} AFTER {event} ON", self.schema);
+            let (child, table, add) = (&self.child, &self.child_table, self.add_rows(rows));
+            match self.dialect() {
+                Dialect::Sqlite => format!("{create} {child} BEGIN\n{add};\nEND"),
+                _ => format!("{create} {table} FOR EACH ROW\n{add}"),
+            }
+        })
+    }
+
+    /// One function for all triggers. Nobody else needs a privilege on the shards table.
+    fn create_function_and_triggers(&self, one_alone: &str) -> String {
+        let (child, parent) = (&self.child_table, &self.tables.parent);
         let text = |text: &str| literal(self.dialect(), text);
-        let (child, of_parent) = (text(&self.child_table), text(parent));
-        let left = text(&identifiers(rename).concat());
-        let inherits = text(&format!(
-            "{} is a partition, or inherits: what is written through the table above it fires none of its triggers; count the rows of that table",
-            self.child_table
-        ));
-        as_one(
-            "DECLARE\n    kept TEXT;\n",
-            &format!(
-                "{one_alone};
-IF EXISTS (SELECT 1 FROM pg_inherits WHERE inhrelid = to_regclass({child})) THEN
-    RAISE EXCEPTION USING MESSAGE = {inherits};
-END IF;
--- What a counted table that was dropped has left.
-IF EXISTS (SELECT 1 FROM pg_trigger WHERE tgrelid = to_regclass({of_parent}) AND tgname = {left}) THEN
-    DROP TRIGGER {rename} ON {parent};
-END IF;
-CREATE OR REPLACE FUNCTION {function}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET row_security = off AS {body};
-REVOKE ALL ON FUNCTION {function}() FROM PUBLIC;
-{path}
-{triggers}"
-            ),
-        )
+        let (function, body) = (self.function(), self.function_body());
+        let create = trigger_function("CREATE OR REPLACE FUNCTION", &function, body.trim_end());
+        let create = format!(
+            include_str!("sql/triggers_on_postgres.sql"),
+            one_alone = one_alone,
+            child = child,
+            child_text = text(child),
+            inherits = text(&format!(
+                "{child} is a partition, or inherits: what is written through the table above it fires none of its triggers; count the rows of that table"
+            )),
+            parent = parent,
+            of_parent = text(parent),
+            left = text(&self.name_of_trigger("rename")),
+            create = create.join(";\n"),
+            function = function,
+            insert = self.trigger("insert"),
+            update = self.trigger("update"),
+            delete = self.trigger("delete"),
+            truncate = self.trigger("truncate"),
+            rename = self.trigger("rename"),
+            names = self.tables.key_names(),
+            old = self.tables.key_of(OLD),
+            new = self.tables.key_of(NEW),
+        );
+        as_one("DECLARE\n    kept TEXT;\n", &create)
     }
 
     fn function_body(&self) -> String {
-        let (old, new) = (self.old_rows(), self.new_rows());
+        let (old, new) = ((TAKEN_BACK, OLD_ROWS), (COUNTED, NEW_ROWS));
         let one = |side: Side| format!("{};\n{}", self.add_one(side), self.add(&[side]));
-        let (insert, update, delete) = (one(new), self.add(&[old, new]), one(old));
-        let lock = self.lock_rows_of_old_parent();
-        let rename = self.add(&[Side::taken_back(Rows::OfOldParent)]);
-        let truncate = self.add(&[Side::taken_back(Rows::All)]);
-        let isolation = literal(
-            self.dialect(),
-            &format!(
-                "{}: truncate it in a transaction that is READ COMMITTED; in any other some of its rows may not be seen",
-                self.child_table
-            ),
+        let truncated = format!(
+            "{}: truncate it in a transaction that is READ COMMITTED; in any other some of its rows may not be seen",
+            self.child_table
         );
         format!(
-            "#variable_conflict use_column
-DECLARE
-    sharded_row RECORD;
-    sharded_rows INTEGER := 0;
-BEGIN
-IF TG_LEVEL = 'ROW' THEN
--- A parent gets another key: children that follow it are counted by their own update.
-{lock};
-{rename};
-RETURN NEW;
-ELSIF TG_OP = 'INSERT' THEN
-{insert};
-ELSIF TG_OP = 'UPDATE' THEN
-{update};
-ELSIF TG_OP = 'DELETE' THEN
-{delete};
-ELSE
-IF current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
-    RAISE EXCEPTION USING MESSAGE = {isolation};
-END IF;
-{truncate};
-END IF;
-RETURN NULL;
-END"
+            include_str!("sql/function_on_postgres.sql"),
+            lock = self.lock_rows_of_old_parent(),
+            rename = self.add(&[(TAKEN_BACK, Rows::OfOldParent)]),
+            insert = one(new),
+            update = self.add(&[old, new]),
+            delete = one(old),
+            isolation = literal(self.dialect(), &truncated),
+            truncate = self.add(&[(TAKEN_BACK, Rows::All)]),
         )
     }
 
-    fn create_statement_triggers(&self) -> String {
-        let (child, parent) = (&self.child_table, &self.tables.parent);
-        let function = &self.function();
-        let triggers = Event::ALL.map(|event| {
-            let rows = match event {
-                Event::Insert => format!("NEW TABLE AS {NEW_ROWS}"),
-                Event::Update => format!("OLD TABLE AS {OLD_ROWS} NEW TABLE AS {NEW_ROWS}"),
-                Event::Delete => format!("OLD TABLE AS {OLD_ROWS}"),
-            };
-            format!(
-                "CREATE TRIGGER {} AFTER {} ON {child} REFERENCING {rows}
-    FOR EACH STATEMENT EXECUTE FUNCTION {function}();\n",
-                event.trigger(&self.names),
-                event.sql()
+    /// Adds the numbers of all sides to a shard of each parent, in the order of their keys. A parent that is not there is left out:
+    /// it takes its shards with it.
+    fn add(&self, sides: &[Side]) -> String {
+        let tables = &self.tables;
+        let parent = &tables.parent;
+        let key = tables.key_of(parent);
+        let select = format!(
+            "SELECT {key}, {shard}, sharded_counts.n
+    FROM ({counts}) AS sharded_counts
+    {join} {parent} ON {is_parent}
+    WHERE sharded_counts.n <> 0 ORDER BY {key}",
+            shard = self.shard,
+            counts = self.counts(sides),
+            join = self.dialect().joins_to_few(),
+            is_parent = tables.key_is_numbered(parent, "sharded_counts.key"),
+        );
+        self.upsert(&tables.shards, "sharded_counts.n".to_owned(), &select)
+    }
+
+    fn upsert(&self, shards: &str, n: String, select: &str) -> String {
+        let fields = [(self.field.clone(), n)];
+        self.tables.upsert(shards, &fields, select, "    ")
+    }
+
+    /// Adds the number of a statement's one row to a shard that is there, and is done. Else the statement for any rows follows.
+    fn add_one(&self, (sign, rows): Side) -> String {
+        let (tables, field) = (&self.tables, &self.field);
+        let shards = &tables.shards;
+        let sign = if sign == COUNTED { "+" } else { sign };
+        let row = self.side((COUNTED, rows), true);
+        format!(
+            "FOR sharded_row IN {row} LIMIT 2 LOOP
+    sharded_rows := sharded_rows + 1;
+END LOOP;
+IF sharded_rows = 0 THEN
+    RETURN NULL;
+ELSIF sharded_rows = 1 THEN
+    UPDATE {shards} SET {field} = {shards}.{field} {sign} sharded_row.n WHERE {is_shard} AND {shards}.{shard} = {number};
+    IF FOUND THEN
+        RETURN NULL;
+    END IF;
+END IF",
+            is_shard = tables.key_is_numbered(shards, "sharded_row.key"),
+            shard = tables.shard,
+            number = self.shard,
+        )
+    }
+
+    /// Adds the numbers of the rows of a row trigger. Where two rows have one parent, their numbers are added up.
+    ///
+    /// MySQL locks the parent as a foreign key does: the row's statement may have begun before the parent was committed.
+    fn add_rows(&self, rows: &[&str]) -> String {
+        let (parent, shards) = self.tables.in_triggers();
+        let key = self.tables.key_of(parent);
+        let is_parent = |row: &str| {
+            let key = self.tables.key.iter().zip(&self.by);
+            joined(
+                key.map(|(key, by)| format!("{parent}.{key} = {row}.{by}")),
+                " AND ",
             )
-        });
-        triggers.concat()
-            + &format!(
-                "CREATE TRIGGER {} BEFORE TRUNCATE ON {child}
-    FOR EACH STATEMENT EXECUTE FUNCTION {function}();
-CREATE TRIGGER {} BEFORE UPDATE OF {} ON {parent}
-    FOR EACH ROW WHEN (ROW({}) IS DISTINCT FROM ROW({})) EXECUTE FUNCTION {function}();\n",
-                self.names.of("truncate"),
-                self.names.of("rename"),
-                self.tables.key_names(),
-                self.tables.key_of("OLD"),
-                self.tables.key_of("NEW"),
-            )
+        };
+        let counts = |row: &str| {
+            let condition = self.condition.as_ref();
+            let condition = condition.map(|c| format!(" AND {}", c.on_row(row)));
+            is_parent(row) + &condition.unwrap_or_default()
+        };
+        let number = |row: &str| {
+            let sign = if row == OLD { TAKEN_BACK } else { COUNTED };
+            match &self.amount {
+                Some(amount) => format!("{sign}COALESCE({row}.{amount}, 0)"),
+                None => format!("{sign}1"),
+            }
+        };
+        let (n, filter, order) = match rows {
+            [row] => (number(row), counts(row), String::new()),
+            _ => {
+                let numbers = rows.iter().map(|row| {
+                    format!("CASE WHEN {} THEN {} ELSE 0 END", counts(row), number(row))
+                });
+                let is_any = joined(rows.iter().map(|row| is_parent(row)), " OR ");
+                (
+                    format!("({})", joined(numbers, " + ")),
+                    format!("({is_any}){}", self.changes()),
+                    format!(" ORDER BY {key}"),
+                )
+            }
+        };
+        let is_fixed = rows.len() == 1 && self.amount.is_none();
+        let is_any = match is_fixed {
+            true => String::new(),
+            false => format!(" AND {n} <> 0"),
+        };
+        let (shard, lock) = (&self.shard, self.dialect().shares_lock());
+        let select = format!(
+            "SELECT {key}, {shard}, {n} FROM {parent}\n    WHERE {filter}{is_any}{order}{lock}"
+        );
+        self.upsert(shards, n, &select)
+    }
+
+    /// Leaves the parents alone where an update changes nothing that is read. Texts that are equal here may differ in the parent.
+    fn changes(&self) -> String {
+        let mut key = self.tables.key.iter();
+        if key.any(|c| c.column_type == ColumnType::Text) {
+            return String::new();
+        }
+        let is = self.dialect().is_same();
+        let read = self.by.iter().chain(&self.amount);
+        let same = read.map(|c| format!("{OLD}.{c} {is} {NEW}.{c}"));
+        let condition = self.condition.iter();
+        let same_condition = condition.map(|c| format!("{} {is} {}", c.on_row(OLD), c.on_row(NEW)));
+        format!(" AND NOT ({})", joined(same.chain(same_condition), " AND "))
+    }
+
+    /// Keys of parents and the numbers to add, one row for each key.
+    fn counts(&self, sides: &[Side]) -> String {
+        if let [side] = sides {
+            return self.side(*side, false);
+        }
+        let sides = sides.iter().map(|side| self.side(*side, false));
+        let sides = joined(sides, "\n        UNION ALL ");
+        let keys = each(&self.tables.key, ", ", |i, _| format!("key{i}"));
+        format!(
+            "SELECT {keys}, SUM(n) AS n FROM (
+        {sides}
+    ) AS sharded_sides GROUP BY {keys}"
+        )
+    }
+
+    /// Keys of parents and the numbers of the child's rows, or their sums; of each row by itself, or of all rows of a parent. The rows
+    /// stand under the child's own name, for which the condition was written.
+    fn side(&self, (sign, rows): Side, is_one: bool) -> String {
+        let child = &self.child;
+        let keys = self.by.iter().zip(1..);
+        let keys = joined(
+            keys.map(|(name, i)| format!("{child}.{name} AS key{i}")),
+            ", ",
+        );
+        let number = match (&self.amount, is_one) {
+            (None, true) => "1".to_owned(),
+            (Some(amount), true) => format!("COALESCE({child}.{amount}, 0)"),
+            (_, false) => self.number(),
+        };
+        let mut conditions = match rows {
+            Rows::None => vec!["1 = 0".to_owned()],
+            Rows::OfOldParent => vec![self.refers_to_old_parent()],
+            Rows::Of(_) | Rows::All => vec![],
+        };
+        conditions.extend(self.condition.iter().map(|c| format!("({})", c.text)));
+        if self.amount.is_some() && is_one {
+            conditions.push(format!("{number} <> 0"));
+        }
+        let filter = match conditions.is_empty() {
+            true => String::new(),
+            false => format!(" WHERE {}", conditions.join(" AND ")),
+        };
+        let group = match is_one {
+            true => String::new(),
+            false => format!(" GROUP BY {}", joined(self.refers(), ", ")),
+        };
+        let rows = self.rows(rows);
+        format!("SELECT {keys}, {sign}{number} AS n FROM {rows}{filter}{group}")
+    }
+
+    /// The number of some rows, or the sum over them.
+    fn number(&self) -> String {
+        match &self.amount {
+            None => "COUNT(*)".to_owned(),
+            Some(amount) => format!("COALESCE(SUM({}.{amount}), 0)", self.child),
+        }
+    }
+
+    /// The columns that refer to the parent.
+    fn refers(&self) -> impl Iterator<Item = String> {
+        self.by.iter().map(|name| format!("{}.{name}", self.child))
+    }
+
+    /// Rows under the child's name.
+    fn rows(&self, rows: Rows) -> String {
+        let child = &self.child;
+        match rows {
+            Rows::Of(table) => format!("{table} AS {child}"),
+            // A name that no row of a trigger has is found here.
+            Rows::None if !self.dialect().has_transition_tables() => {
+                let (columns, rows) = (self.read_columns().join(", "), self.child_rows());
+                format!("(SELECT {columns} FROM {rows} WHERE 1 = 0) AS {child}")
+            }
+            Rows::All | Rows::OfOldParent | Rows::None => self.child_rows(),
+        }
+    }
+
+    /// The child's table under its bare name.
+    fn child_rows(&self) -> String {
+        match self.child == self.child_table {
+            true => self.child.clone(),
+            false => format!("{} AS {}", self.child_table, self.child),
+        }
+    }
+
+    /// The columns that the triggers read.
+    fn read_columns(&self) -> Vec<&str> {
+        let named = self.condition.iter().flat_map(Condition::columns);
+        let mut read = vec![];
+        for name in self.by.iter().chain(&self.amount).chain(named) {
+            if !read.contains(&name.as_str()) {
+                read.push(name.as_str());
+            }
+        }
+        read
+    }
+
+    /// Locks the rows that refer to the parent `OLD`, and its shards: whoever is about to change one, or has written one that nobody
+    /// else sees, ends before they are counted.
+    fn lock_rows_of_old_parent(&self) -> String {
+        let (rows, is_parent) = (self.child_rows(), self.refers_to_old_parent());
+        let shards = &self.tables.shards;
+        let is_parents = self.tables.key_is(shards, OLD);
+        format!(
+            "PERFORM 1 FROM {rows} WHERE {is_parent} FOR NO KEY UPDATE;
+PERFORM 1 FROM {shards} WHERE {is_parents} FOR NO KEY UPDATE"
+        )
+    }
+
+    fn refers_to_old_parent(&self) -> String {
+        let refers = self.refers().zip(&self.tables.key);
+        joined(
+            refers.map(|(refers, key)| format!("{refers} = {OLD}.{key}")),
+            " AND ",
+        )
+    }
+
+    /// The numbers of all of the child's rows, as a query for keys and numbers.
+    pub fn recount_sql(&self) -> String {
+        let (by, number) = (joined(self.refers(), ", "), self.number());
+        let is_sum = self.amount.is_some();
+        let (before, behind) = self.dialect().recounted(self.field_type, is_sum);
+        let not_null = self.refers().map(|name| format!("{name} IS NOT NULL"));
+        let conditions = self.condition.iter().map(|c| format!("({})", c.text));
+        let filter = joined(not_null.chain(conditions), " AND ");
+        let rows = self.child_rows();
+        format!("SELECT {by}, {before}{number}{behind} FROM {rows} WHERE {filter} GROUP BY {by}")
     }
 }

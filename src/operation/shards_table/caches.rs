@@ -6,13 +6,13 @@ use std::collections::BTreeSet;
 
 use diesel::result::Error as DieselError;
 
-use crate::backend::{Dialect, ShardedBackend};
+use crate::backend::Dialect;
 use crate::connection::{Link, LoadIo};
 use crate::error::Error;
 use crate::query_builder::literal;
 
 use super::quoted::{Quoted, quoted_on};
-use super::triggers::texts;
+use super::texts;
 
 /// A text about a cache begins so, and goes on with the shards table's name and that of a trigger.
 const KEPT: &str = "a counter cache adds to ";
@@ -22,7 +22,7 @@ const DROP: &str = "; drop that cache first";
 const ENDS: [&str; 5] = ["_insert", "_update", "_delete", "_truncate", "_rename"];
 
 /// Held on MySQL while a cache is created: of two for one field, one looks when the other is there.
-pub(crate) const LOCK_CACHES: &str = "DO GET_LOCK('diesel_sharded_caches', 60)";
+const LOCK_CACHES: &str = "DO GET_LOCK('diesel_sharded_caches', 60)";
 pub(crate) const UNLOCK_CACHES: &str = "DO RELEASE_LOCK('diesel_sharded_caches')";
 
 /// A counter cache by its triggers.
@@ -35,7 +35,7 @@ pub struct FoundCache {
 }
 
 /// The caches to which these triggers belong.
-pub(crate) fn found_caches(dialect: Dialect, triggers: &[String]) -> Vec<FoundCache> {
+pub fn found_caches(dialect: Dialect, triggers: &[String]) -> Vec<FoundCache> {
     let names: BTreeSet<_> = triggers.iter().map(|trigger| cache_of(trigger)).collect();
     let ends = match dialect {
         Dialect::Postgres => &ENDS[..],
@@ -66,35 +66,28 @@ pub(super) fn told(text: &str, shards_table: &str) -> Option<DieselError> {
 }
 
 impl Quoted<'_> {
-    /// The beginning of each statement that inserts shards.
-    fn insert_into_any(&self, shards: &str) -> String {
-        let all = self.insert_into(shards, "");
-        all.trim_end_matches(')').to_owned()
-    }
-
-    /// A trigger that counts into a field, or into any, as a text about it. NULL if there is none; on MySQL, where NULL may come of an
-    /// interruption, the empty text.
+    /// A trigger that counts into a field, quoted, or into any, as a text about it. NULL if there is none; on MySQL, where NULL may come of
+    /// an interruption, the empty text.
     pub(super) fn cache(&self, shards: &str, field: Option<&str>) -> String {
         let (name, triggers) = self.cache_triggers(shards, field);
-        let counting = match self.dialect {
-            // Where a counted table was dropped, the trigger on the parent is left.
-            Dialect::Postgres => " AND t.tgtype & 1 = 0",
-            _ => "",
-        };
         let text = self.concatenated(&[
             literal(self.dialect, &format!("{KEPT}{}: ", self.shards_table)),
             format!("MIN({name})"),
             literal(self.dialect, DROP),
         ]);
         match self.dialect {
+            // Where a counted table was dropped, the trigger on the parent is left.
+            Dialect::Postgres => format!("SELECT {text} AS kept {triggers} AND t.tgtype & 1 = 0"),
             Dialect::Mysql => format!("SELECT COALESCE({text}, '') AS kept {triggers}"),
-            _ => format!("SELECT {text} AS kept {triggers}{counting}"),
+            Dialect::Sqlite => format!("SELECT {text} AS kept {triggers}"),
         }
     }
 
-    /// The names of the triggers of all caches that are on; of a field, quoted, or of all.
-    pub(crate) fn select_cache_triggers(&self, field: Option<&str>) -> String {
-        let (name, triggers) = self.cache_triggers(self.shards_in_triggers(), field);
+    /// A query for the names of the triggers of all counter caches that add to the shards table, or to one of its fields, and are on.
+    pub fn cache_triggers_sql(&self, field: Option<&str>) -> String {
+        let field = field.map(|name| quoted_on(self.dialect, name));
+        let (_, shards) = self.in_triggers();
+        let (name, triggers) = self.cache_triggers(shards, field.as_deref());
         let on = match self.dialect {
             Dialect::Postgres => " AND t.tgenabled <> 'D'",
             _ => "",
@@ -102,54 +95,40 @@ impl Quoted<'_> {
         format!("SELECT {name} {triggers}{on} ORDER BY 1")
     }
 
-    /// The shards table as triggers name it. SQLite's end at their database.
-    pub(super) fn shards_in_triggers(&self) -> &str {
-        match self.dialect {
-            Dialect::Sqlite => &self.bare_shards,
-            _ => &self.shards,
-        }
-    }
-
+    /// The column of triggers' names in the catalog, and the rows of those that insert into shards.
     fn cache_triggers(&self, shards: &str, field: Option<&str>) -> (&'static str, String) {
+        let insert = self.insert_into(shards, field.unwrap_or_default());
         let begin = match field {
-            Some(field) => self.insert_into(shards, field),
-            None => self.insert_into_any(shards),
+            Some(_) => &*insert,
+            None => insert.trim_end_matches(')'),
         };
-        let begin = literal(self.dialect, &begin);
+        let begin = literal(self.dialect, begin);
         let is_bare = self.schema.is_empty();
         match self.dialect {
             Dialect::Postgres => {
-                let place = match is_bare {
-                    true => format!(" AND {}", self.is_found_by_function()),
-                    false => String::new(),
-                };
-                (
-                    "CAST(t.tgname AS TEXT)",
-                    format!(
-                        "FROM pg_trigger t JOIN pg_proc p ON p.oid = t.tgfoid WHERE strpos(p.prosrc, {begin}) > 0{place}"
-                    ),
-                )
+                let place = is_bare.then(|| format!(" AND {}", self.is_found_by_function()));
+                let triggers = format!(
+                    "FROM pg_trigger t JOIN pg_proc p ON p.oid = t.tgfoid WHERE strpos(p.prosrc, {begin}) > 0{}",
+                    place.unwrap_or_default()
+                );
+                ("CAST(t.tgname AS TEXT)", triggers)
             }
             Dialect::Mysql => {
                 // The table's: by the trigger's, all databases are scanned, of which any may be busy with DDL (1684).
-                let place = match is_bare {
-                    true => " AND EVENT_OBJECT_SCHEMA = DATABASE()",
-                    false => "",
-                };
-                (
-                    "CAST(TRIGGER_NAME AS CHAR)",
-                    format!(
-                        "FROM information_schema.TRIGGERS WHERE LOCATE(CAST({begin} AS BINARY), ACTION_STATEMENT) > 0{place}"
-                    ),
-                )
+                let place = is_bare.then_some(" AND EVENT_OBJECT_SCHEMA = DATABASE()");
+                let triggers = format!(
+                    "FROM information_schema.TRIGGERS WHERE LOCATE(CAST({begin} AS BINARY), ACTION_STATEMENT) > 0{}",
+                    place.unwrap_or_default()
+                );
+                ("CAST(TRIGGER_NAME AS CHAR)", triggers)
             }
-            Dialect::Sqlite => (
-                "name",
-                format!(
+            Dialect::Sqlite => {
+                let triggers = format!(
                     "FROM {}sqlite_master WHERE type = 'trigger' AND instr(sql, {begin}) > 0",
                     self.schema
-                ),
-            ),
+                );
+                ("name", triggers)
+            }
         }
     }
 
@@ -167,57 +146,52 @@ impl Quoted<'_> {
     }
 
     /// The statements that fail where a field, quoted, has a cache already; for PostgreSQL inside a block with a variable `kept`.
-    pub(crate) fn refuse_second_cache(&self, field: &str) -> Vec<String> {
-        let cache = self.cache(self.shards_in_triggers(), Some(field));
+    pub(crate) fn refuse_second_cache(&self, field: &str) -> String {
+        let (_, shards) = self.in_triggers();
+        let cache = self.cache(shards, Some(field));
         match self.dialect {
-            Dialect::Postgres => vec![
-                // Waits for the creation of another cache, and for no count.
-                format!("LOCK TABLE {} IN SHARE UPDATE EXCLUSIVE MODE", self.shards),
-                format!("kept := ({cache})"),
-                "IF kept IS NOT NULL THEN\n    RAISE EXCEPTION USING MESSAGE = kept;\nEND IF"
-                    .to_owned(),
-            ],
-            Dialect::Mysql => vec![
-                LOCK_CACHES.to_owned(),
-                // By itself: beside other tables' DDL the catalog warns, and what writes takes a warning for an error.
-                format!("SET @diesel_sharded_cache = ({cache})"),
-                "CREATE TEMPORARY TABLE `diesel_sharded_cache` (PRIMARY KEY (kept)) ENGINE = InnoDB AS
+            // The lock waits for the creation of another cache, and for no count.
+            Dialect::Postgres => format!(
+                "LOCK TABLE {shards} IN SHARE UPDATE EXCLUSIVE MODE;
+kept := ({cache});
+IF kept IS NOT NULL THEN
+    RAISE EXCEPTION USING MESSAGE = kept;
+END IF"
+            ),
+            // The variable is set by itself: beside other tables' DDL the catalog warns, and what writes takes a warning for an error.
+            Dialect::Mysql => format!(
+                "{LOCK_CACHES};
+SET @diesel_sharded_cache = ({cache});
+CREATE TEMPORARY TABLE `diesel_sharded_cache` (PRIMARY KEY (kept)) ENGINE = InnoDB AS
     SELECT CAST(COALESCE(@diesel_sharded_cache, 'not checked') AS CHAR(180)) AS kept FROM (SELECT 1 UNION ALL SELECT 2) AS twice
-    WHERE COALESCE(@diesel_sharded_cache, 'not checked') <> ''"
-                    .to_owned(),
-                "DROP TEMPORARY TABLE `diesel_sharded_cache`".to_owned(),
-            ],
+    WHERE COALESCE(@diesel_sharded_cache, 'not checked') <> '';
+DROP TEMPORARY TABLE `diesel_sharded_cache`"
+            ),
             Dialect::Sqlite => {
                 let message = format!("{KEPT}{}: {field} has one already", self.shards_table);
                 let constraint = quoted_on(self.dialect, &message);
-                vec![
-                    format!(
-                        "CREATE TEMPORARY TABLE diesel_sharded_cache (kept CONSTRAINT {constraint} CHECK (kept IS NULL))"
-                    ),
-                    format!("INSERT INTO temp.diesel_sharded_cache {cache}"),
-                    "DROP TABLE temp.diesel_sharded_cache".to_owned(),
-                ]
+                format!(
+                    "CREATE TEMPORARY TABLE diesel_sharded_cache (kept CONSTRAINT {constraint} CHECK (kept IS NULL));
+INSERT INTO temp.diesel_sharded_cache {cache};
+DROP TABLE temp.diesel_sharded_cache"
+                )
             }
         }
     }
 
     /// Names the cache, if the error says that there is one. SQLite's does not tell which.
-    pub(crate) async fn explain_cache<DB, M, Conn>(
+    pub(crate) async fn explain_cache<M: LoadIo<Conn>, Conn>(
         &self,
         field: &str,
         link: &mut Link<'_, M, Conn>,
         error: DieselError,
-    ) -> DieselError
-    where
-        M: LoadIo<Conn, Backend = DB>,
-        DB: ShardedBackend,
-    {
+    ) -> DieselError {
         let is_about_cache = |error: &DieselError| matches!(error, DieselError::DatabaseError(_, says) if says.message().contains(KEPT));
         if !is_about_cache(&error) {
             return error;
         }
-        let cache = self.cache(self.shards_in_triggers(), Some(field));
-        let found = texts::<DB, _, _>(link, cache).await;
+        let (_, shards) = self.in_triggers();
+        let found = texts(link, self.cache(shards, Some(field))).await;
         let found = found.ok().and_then(|mut found| found.pop());
         let kept = found.and_then(|text| told(&text, self.shards_table.as_str()));
         kept.unwrap_or(error)

@@ -2,23 +2,19 @@
 
 use diesel::result::{DatabaseErrorKind, Error as DieselError};
 
-use crate::backend::{Dialect, ShardedBackend};
+use crate::backend::Dialect;
 use crate::connection::{Link, LoadIo};
 use crate::error::Error;
-use crate::model::{ColumnType, Merge, ShardedTable, ShardsColumn};
+use crate::model::{ColumnType, Merge, ShardsColumn};
 use crate::query_builder::literal;
 
 use super::quoted::{Column, Integrity, Quoted, as_one, each, identifiers};
-use super::triggers::{ON_SQLITE, texts};
+use super::texts;
 
 impl Quoted<'_> {
-    /// The whole text.
-    pub(crate) fn create(&self) -> String {
-        let statements = self.create_statements().join(";\n");
-        match self.dialect.has_triggers() {
-            true => format!("SAVEPOINT diesel_sharded;\n{statements};\nRELEASE diesel_sharded"),
-            false => statements,
-        }
+    /// The whole text that creates the table, with its triggers.
+    pub fn create_sql(&self) -> String {
+        self.in_savepoint(&self.create_statements())
     }
 
     /// The same, for a transaction that is rolled back at an error.
@@ -27,28 +23,12 @@ impl Quoted<'_> {
             Dialect::Postgres if self.key.iter().any(is_collated) => self.create_like_parent(),
             _ => vec![self.create_table()],
         };
-        if self.dialect.has_triggers() {
-            let create = |end: &str| self.create_on_sqlite(end, &self.schema);
-            statements.extend(ON_SQLITE.map(create));
-        }
-        statements.extend(self.integrity_statements());
+        statements.extend(self.create_triggers());
         self.in_a_block(statements)
     }
 
-    /// The statements that create triggers in place of the foreign key, beside a table that is there. (SQLite has its own.)
-    pub(crate) fn create_integrity(&self) -> Vec<String> {
-        self.in_a_block(self.integrity_statements())
-    }
-
-    fn integrity_statements(&self) -> Vec<String> {
-        match self.integrity {
-            Integrity::Triggers if !self.dialect.has_triggers() => self.create_parent_triggers(),
-            _ => vec![],
-        }
-    }
-
     /// Several statements form one step on PostgreSQL.
-    fn in_a_block(&self, statements: Vec<String>) -> Vec<String> {
+    pub(crate) fn in_a_block(&self, statements: Vec<String>) -> Vec<String> {
         match self.dialect {
             Dialect::Postgres if statements.len() > 1 => {
                 let statements = statements.join(";\n    ");
@@ -59,21 +39,16 @@ impl Quoted<'_> {
     }
 
     fn create_table(&self) -> String {
-        let key = self
-            .key
-            .iter()
-            .map(|column| format!("{} {} NOT NULL", column.name, self.key_type(column)));
-        let lines: Vec<_> = key
-            .chain(self.own_columns())
-            .chain([self.primary_key()])
-            .chain(self.named_checks())
-            .chain(self.foreign_key())
-            .collect();
-        let options = self.dialect.table_options();
+        let key = self.key.iter();
+        let key = key.map(|c| format!("{c} {} NOT NULL", self.key_type(c)));
+        let constraints = self.named_checks().chain(self.foreign_key_sql());
+        let lines = key.chain(self.own_columns()).chain([self.primary_key()]);
+        let lines: Vec<_> = lines.chain(constraints).collect();
         format!(
-            "CREATE TABLE {} (\n    {}\n){options}",
+            "CREATE TABLE {} (\n    {}\n){}",
             self.shards,
-            lines.join(",\n    ")
+            lines.join(",\n    "),
+            self.dialect.table_options()
         )
     }
 
@@ -81,16 +56,15 @@ impl Quoted<'_> {
     /// than the parent's key, the index of the shards would not serve a total.
     fn create_like_parent(&self) -> Vec<String> {
         let Quoted { shards, parent, .. } = self;
-        let key = each(&self.key, ", ", |_, column| match &column.sql_type {
-            Some(sql_type) => format!("CAST({0} AS {sql_type}) AS {0}", column.name),
-            None => column.name.clone(),
+        let key = each(&self.key, ", ", |_, c| match &c.sql_type {
+            Some(sql_type) => format!("CAST({c} AS {sql_type}) AS {c}"),
+            None => c.to_string(),
         });
-        let own = self.own_columns().map(|column| format!("ADD {column}"));
-        let constraints = [self.primary_key()].into_iter().chain(self.foreign_key());
-        let constraints = constraints.map(|constraint| format!("ADD {constraint}"));
-        let alter: Vec<_> = own.chain(constraints).collect();
-        let options = self.dialect.table_options();
+        let columns = self.own_columns().chain([self.primary_key()]);
+        let alter = columns.chain(self.foreign_key_sql());
+        let alter: Vec<_> = alter.map(|added| format!("ADD {added}")).collect();
         let alter = alter.join(",\n        ");
+        let options = self.dialect.table_options();
         vec![
             format!("CREATE TABLE {shards}{options} AS SELECT {key} FROM {parent} WITH NO DATA"),
             format!("ALTER TABLE {shards}\n        {alter}"),
@@ -100,34 +74,37 @@ impl Quoted<'_> {
     /// `shard` and the sharded fields
     fn own_columns(&self) -> impl Iterator<Item = String> + '_ {
         let fields = self.fields.iter().map(|column| {
-            let own = || self.dialect.field_type(column.column_type, column.merge);
-            let sql_type = column.of.sql_type.as_deref().unwrap_or_else(own);
-            let check = match self.check(column).filter(|_| !self.has_named_checks()) {
-                Some(check) => format!(" {check}"),
-                None => String::new(),
-            };
+            let sql_type = declared_type(self.dialect, column);
+            let check = self.check(column).filter(|_| !self.has_named_checks());
+            let check = check.map_or(String::new(), |check| format!(" {check}"));
             let default = match column.merge {
                 Merge::Sum => "NOT NULL DEFAULT 0",
                 // MySQL's `TIMESTAMP` is not nullable by itself.
                 Merge::Max | Merge::Min => "NULL",
             };
-            format!("{} {sql_type} {default}{check}", column.name)
+            format!("{column} {sql_type} {default}{check}")
         });
         std::iter::once(format!("{} INTEGER NOT NULL", self.shard)).chain(fields)
     }
 
+    /// The `CHECK` that the shards table has for each field, in their order.
+    pub fn checks_sql(&self) -> Vec<Option<String>> {
+        self.fields.iter().map(|field| self.check(field)).collect()
+    }
+
     /// `CHECK ("views" BETWEEN …)`, where a shard has one.
-    pub(crate) fn check(&self, column: &Column) -> Option<String> {
-        let (dialect, sql_type) = (self.dialect, column.of.sql_type.as_deref());
-        let range = dialect.shard_check(column.merge, column.column_type, sql_type)?;
-        Some(format!("CHECK ({}{range})", column.name))
+    fn check(&self, column: &Column) -> Option<String> {
+        let sql_type = column.sql_type.as_deref();
+        let range = self
+            .dialect
+            .shard_check(column.merge, column.column_type, sql_type)?;
+        Some(format!("CHECK ({column}{range})"))
     }
 
     /// MySQL names a `CHECK` after its table, `videos_shards_chk_1`.
     fn has_named_checks(&self) -> bool {
-        !self
-            .constraint(&format!("chk_{}", self.fields.len()))
-            .is_empty()
+        let last = format!("chk_{}", self.fields.len());
+        !self.constraint(&last).is_empty()
     }
 
     fn named_checks(&self) -> impl Iterator<Item = String> + '_ {
@@ -155,22 +132,25 @@ impl Quoted<'_> {
         format!("PRIMARY KEY ({}, {})", self.key_names(), self.shard)
     }
 
-    pub(crate) fn foreign_key(&self) -> Option<String> {
+    /// The foreign key that the shards table has, if it is to have one.
+    pub fn foreign_key_sql(&self) -> Option<String> {
         if self.integrity != Integrity::ForeignKey {
             return None;
         }
         let key = self.key_names();
         let actions = self.dialect.foreign_key_actions();
-        // SQLite looks for it in the database of the shards table.
-        let parent = match self.dialect {
-            Dialect::Sqlite => &self.bare_parent,
-            _ => &self.parent,
-        };
+        let (parent, _) = self.in_triggers(); // SQLite looks for it in the database of the shards table
         let constraint = self.constraint("ibfk_1");
         Some(format!(
             "{constraint}FOREIGN KEY ({key}) REFERENCES {parent} ({key}){actions}"
         ))
     }
+}
+
+/// The type that the shards table declares for a sharded field.
+pub fn declared_type(dialect: Dialect, field: &ShardsColumn) -> &str {
+    let own = || dialect.field_type(field.column_type, field.merge);
+    field.sql_type.as_deref().unwrap_or_else(own)
 }
 
 /// Whether only the parent has the column's full type.
@@ -191,42 +171,32 @@ fn is_unlike_parent(dialect: Dialect, error: &DieselError) -> bool {
 }
 
 /// Names the type to declare, as it is in the database.
-pub(super) async fn explain_key<T, DB, M, Conn>(
+pub(super) async fn explain_key<M: LoadIo<Conn>, Conn>(
     quoted: &Quoted<'_>,
     link: &mut Link<'_, M, Conn>,
     error: DieselError,
-) -> DieselError
-where
-    T: ShardedTable,
-    M: LoadIo<Conn, Backend = DB>,
-    DB: ShardedBackend,
-{
+) -> DieselError {
     if !is_unlike_parent(quoted.dialect, &error) {
         return error;
     }
-    let is_chosen = |column: &&ShardsColumn| {
-        matches!(column.column_type, ColumnType::Text | ColumnType::Binary)
-    };
-    let Some(column) = T::KEY.iter().find(is_chosen).or(T::KEY.first()) else {
+    let is_chosen =
+        |column: &&Column| matches!(column.column_type, ColumnType::Text | ColumnType::Binary);
+    let Some(column) = quoted.key.iter().find(is_chosen).or(quoted.key.first()) else {
         return error;
     };
-    let Some(parent) = identifiers(&quoted.bare_parent).pop() else {
-        return error;
-    };
-    let schema = match quoted.shards_table.schema() {
-        Some(schema) => literal(quoted.dialect, schema),
-        None => "DATABASE()".to_owned(),
-    };
+    let text = |text: &str| literal(quoted.dialect, text);
+    let schema = quoted.shards_table.schema();
     let sql = format!(
         "SELECT CONCAT(COLUMN_TYPE, COALESCE(CONCAT(' CHARACTER SET ', CHARACTER_SET_NAME, ' COLLATE ', COLLATION_NAME), '')) \
-         FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = {schema} AND TABLE_NAME = {} AND COLUMN_NAME = {}",
-        literal(quoted.dialect, &parent),
-        literal(quoted.dialect, &column.name),
+         FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = {} AND TABLE_NAME = {} AND COLUMN_NAME = {}",
+        schema.map_or("DATABASE()".to_owned(), text),
+        text(&identifiers(&quoted.bare_parent).concat()),
+        text(&column.name),
     );
     let found = texts(link, sql).await;
     match found.ok().and_then(|mut found| found.pop()) {
         Some(sql_type) => Error::KeyTypeMismatch {
-            table: T::SHARDS_TABLE.to_string(),
+            table: quoted.shards_table.to_string(),
             column: column.name.to_string(),
             sql_type,
             source: error,

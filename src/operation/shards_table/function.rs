@@ -10,35 +10,40 @@ use crate::query_builder::literal;
 use super::quoted::{Column, Quoted, as_one, dollar_quoted, each, fix_search_path};
 
 impl Quoted<'_> {
-    /// The text that creates the function, or MySQL's procedure.
-    pub(crate) fn create_function(&self) -> QueryResult<String> {
-        match self.dialect {
-            Dialect::Postgres | Dialect::Mysql if self.sums().next().is_none() => {
-                let message = format!(
-                    "no field of {} is counted: there is nothing to add to",
-                    self.shards
-                );
-                Err(DieselError::QueryBuilderError(message.into()))
-            }
-            Dialect::Postgres => Ok(self.functions_on_postgres()),
-            Dialect::Mysql => Ok(self.procedures_on_mysql()),
-            Dialect::Sqlite => Err(none_on_sqlite()),
+    /// The text that creates the functions, or MySQL's procedures.
+    ///
+    /// # Errors
+    /// On SQLite, or if no field is counted.
+    pub fn add_function_sql(&self) -> QueryResult<String> {
+        if self.dialect == Dialect::Sqlite {
+            return Err(Error::NoStoredFunctions.into());
         }
+        if self.sums().next().is_none() {
+            let nothing = "is counted: there is nothing to add to";
+            let message = format!("no field of {} {nothing}", self.shards);
+            return Err(DieselError::QueryBuilderError(message.into()));
+        }
+        Ok(match self.dialect {
+            Dialect::Postgres => self.functions_on_postgres(),
+            _ => self.procedures_on_mysql(),
+        })
     }
 
-    /// The text that drops it.
-    pub(crate) fn drop_function(&self) -> QueryResult<String> {
+    /// The text that drops them.
+    ///
+    /// # Errors
+    /// On SQLite.
+    pub fn drop_function_sql(&self) -> QueryResult<String> {
         let kind = match self.dialect {
             Dialect::Postgres => "FUNCTION",
             Dialect::Mysql => "PROCEDURE",
-            Dialect::Sqlite => return Err(none_on_sqlite()),
+            Dialect::Sqlite => return Err(Error::NoStoredFunctions.into()),
         };
-        let mut names = vec![self.beside("add")];
-        names.extend(self.adds_several().then(|| self.beside("add_all")));
-        let drop = names
-            .iter()
-            .map(|name| format!("DROP {kind} IF EXISTS {name}"));
-        Ok(drop.collect::<Vec<_>>().join(";\n"))
+        let drop = |end: &str| format!("DROP {kind} IF EXISTS {}", self.beside(end));
+        Ok(match self.adds_several() {
+            true => format!("{};\n{}", drop("add"), drop("add_all")),
+            false => drop("add"),
+        })
     }
 
     /// Whether there is a function for all fields too.
@@ -49,44 +54,41 @@ impl Quoted<'_> {
     /// Parameters have numbers: a name could be that of a column.
     fn functions_on_postgres(&self) -> String {
         let field = self.key.len() + 1;
+        let delta = field + 1;
         let branches = each(self.sums(), "ELSIF ", |_, column| {
-            let text = literal(self.dialect, &column.of.name);
-            let whole = self.refuse_fraction(column, field + 1);
-            let add = self.add(&[column], |_| format!("${}", field + 1));
-            format!("${field} = {text} THEN\n{whole}{add};\n")
+            let name = literal(self.dialect, &column.name);
+            let whole = self.refuse_fraction(column, delta);
+            let add = self.add([(column, format!("${delta}"))], "$", "", " ");
+            format!("${field} = {name} THEN\n{whole}{add};\n")
         });
-        let unknown = literal(
-            self.dialect,
-            &format!("{} has no such field: ", self.shards_table),
-        );
+        let unknown = self.says(" has no such field: ");
         let one = format!(
             "IF {branches}ELSE
 RAISE EXCEPTION USING MESSAGE = {unknown} || COALESCE(${field}, 'NULL');
 END IF;"
         );
         let parameters = format!("TEXT, {}", self.delta_type().unwrap_or("ANYELEMENT"));
-        let mut functions = self.function_on_postgres(&self.beside("add"), &parameters, &one);
+        let mut functions = self.function_on_postgres("add", &parameters, &one);
         if self.adds_several() {
-            let sums: Vec<_> = self.sums().collect();
-            let add = self.add(&sums, |i| format!("${}", self.key.len() + i));
+            let deltas = (field..).map(|i| format!("${i}"));
+            let add = self.add(self.sums().zip(deltas), "$", "", " ");
             let parameters = each(self.sums(), ", ", |_, c| {
-                format!("{} {} DEFAULT 0", c.name, self.delta_type_of(c))
+                format!("{c} {} DEFAULT 0", self.delta_type_of(c))
             });
-            let name = &self.beside("add_all");
-            functions += &self.function_on_postgres(name, &parameters, &format!("{add};"));
+            functions += &self.function_on_postgres("add_all", &parameters, &format!("{add};"));
         }
         as_one("", &functions)
     }
 
-    fn function_on_postgres(&self, name: &str, parameters: &str, statements: &str) -> String {
+    fn function_on_postgres(&self, end: &str, parameters: &str, statements: &str) -> String {
+        let name = self.beside(end);
         let key = each(&self.key, "", |_, c| format!("{}, ", self.key_type(c)));
         let body = dollar_quoted(&format!(
             "#variable_conflict use_column\nBEGIN\n{statements}\nRETURN FOUND;\nEND"
         ));
+        let path = fix_search_path(&name);
         format!(
-            "CREATE FUNCTION {name}({key}{parameters}) RETURNS BOOLEAN LANGUAGE plpgsql AS {body};
-{}\n",
-            fix_search_path(name)
+            "CREATE FUNCTION {name}({key}{parameters}) RETURNS BOOLEAN LANGUAGE plpgsql AS {body};\n{path};\n"
         )
     }
 
@@ -96,11 +98,7 @@ END IF;"
         if self.delta_type().is_some() || !is_whole {
             return String::new();
         }
-        let text = format!(
-            "{}.{} counts whole numbers: ",
-            self.shards_table, column.of.name
-        );
-        let text = literal(self.dialect, &text);
+        let text = self.says(&format!(".{} counts whole numbers: ", column.name));
         format!(
             "IF CAST(${delta} AS BIGINT) <> ${delta} THEN\nRAISE EXCEPTION USING MESSAGE = {text} || ${delta};\nEND IF;\n"
         )
@@ -109,96 +107,78 @@ END IF;"
     /// Each is one statement alone, which a client that splits the text at semicolons leaves whole. A subquery of two rows fails in
     /// every mode of the server.
     fn procedures_on_mysql(&self) -> String {
-        let given = |column: &Column| match self.delta_type() {
-            Some(_) => "sharded_delta".to_owned(),
+        let given = |column: &Column| match (self.delta_type(), self.delta_type_of(column)) {
+            (Some(_), _) => "sharded_delta",
             // As a text it keeps its digits, whatever it is.
-            None => match self.delta_type_of(column) {
-                "DOUBLE" => "(sharded_delta + 0e0)".to_owned(),
-                _ => "CAST(sharded_delta AS DECIMAL(65, 20))".to_owned(),
-            },
+            (None, "DOUBLE") => "(sharded_delta + 0e0)",
+            (None, _) => "CAST(sharded_delta AS DECIMAL(65, 20))",
         };
-        let of = |column: &Column| {
-            let text = literal(self.dialect, &column.of.name);
-            format!("IF(sharded_field = {text}, {}, 0)", given(column))
-        };
-        let known = each(self.sums(), ", ", |_, c| literal(self.dialect, &c.of.name));
+        let name = |column: &Column| literal(self.dialect, &column.name);
+        let deltas = self.sums().map(|c| {
+            let delta = format!("IF(sharded_field = {}, {}, 0)", name(c), given(c));
+            (c, delta)
+        });
+        let known = each(self.sums(), ", ", |_, c| name(c));
         let is_known = format!(
             " AND IF(sharded_field IN ({known}), 1, (SELECT n FROM (SELECT 1 AS n UNION ALL SELECT 2) AS no_such_field))"
         );
         let delta = self.delta_type().unwrap_or("VARCHAR(400)");
         let parameters = format!("sharded_field VARCHAR(64), sharded_delta {delta}");
-        let name = &self.beside("add");
-        let one = self.procedure_on_mysql(name, &parameters, |_, c| of(c), &is_known);
+        let procedure = |end: &str, parameters: &str, add: String| {
+            let key = each(&self.key, "", |i, c| {
+                format!("sharded_key{i} {}, ", self.key_type(c))
+            });
+            format!(
+                "CREATE PROCEDURE {}({key}{parameters})\n{add}",
+                self.beside(end)
+            )
+        };
+        let add = self.add(deltas, "sharded_key", &is_known, "\n");
+        let one = procedure("add", &parameters, add);
         if !self.adds_several() {
             return one;
         }
         let parameters = each(self.sums(), ", ", |i, c| {
             format!("sharded_delta{i} {}", self.delta_type_of(c))
         });
-        let name = &self.beside("add_all");
-        let all =
-            self.procedure_on_mysql(name, &parameters, |i, _| format!("sharded_delta{i}"), "");
+        let deltas = (1..).map(|i| format!("sharded_delta{i}"));
+        let add = self.add(self.sums().zip(deltas), "sharded_key", "", "\n");
+        let all = procedure("add_all", &parameters, add);
         format!("{one};\n{all}")
     }
 
-    fn procedure_on_mysql(
-        &self,
-        name: &str,
-        parameters: &str,
-        delta: impl Fn(usize, &Column) -> String,
-        is_known: &str,
-    ) -> String {
-        let key_parameters = each(&self.key, "", |i, column| {
-            format!("sharded_key{i} {}, ", self.key_type(column))
-        });
-        let fields = self.sums().zip(1..);
-        let fields = fields.map(|(c, i)| (&*c.name, delta(i, c)));
-        let upsert = self.upsert(&fields.collect::<Vec<_>>(), "sharded_key", is_known, "\n");
-        format!("CREATE PROCEDURE {name}({key_parameters}{parameters})\n{upsert}")
-    }
-
-    /// Adds parameters to fields.
-    fn add(&self, fields: &[&Column], delta: impl Fn(usize) -> String) -> String {
-        let fields = fields.iter().zip(1..);
-        let fields = fields.map(|(c, i)| (&*c.name, delta(i)));
-        self.upsert(&fields.collect::<Vec<_>>(), "$", "", " ")
-    }
-
     /// Adds to fields of the row whose key is `value` and a number, and for which `condition` holds.
-    fn upsert(
+    fn add<'c, 'a: 'c>(
         &self,
-        fields: &[(&str, String)],
+        deltas: impl IntoIterator<Item = (&'c Column<'a>, String)>,
         value: &str,
         condition: &str,
         space: &str,
     ) -> String {
         let Quoted { parent, shards, .. } = self;
-        let names: Vec<_> = fields.iter().map(|(name, _)| *name).collect();
-        let amounts: Vec<_> = fields.iter().map(|(_, n)| n.as_str()).collect();
-        format!(
-            "{insert}
-SELECT {key}, {number}, {amounts}{space}FROM {parent} WHERE {is_key}{condition}{lock}
-{or_add}",
-            insert = self.insert_into(shards, &names.join(", ")),
+        let deltas = deltas.into_iter();
+        let fields: Vec<_> = deltas.map(|(c, delta)| (c.to_string(), delta)).collect();
+        let amounts: Vec<_> = fields.iter().map(|(_, delta)| delta.as_str()).collect();
+        let select = format!(
+            "SELECT {key}, {number}, {amounts}{space}FROM {parent} WHERE {is_key}{condition}{lock}",
             key = self.key_of(parent),
             number = self.dialect.session_shard(SESSION_SHARDS),
             amounts = amounts.join(", "),
             is_key = self.key_is_numbered(parent, value),
             lock = self.dialect.shares_lock(),
-            or_add = self.or_add(shards, fields),
-        )
+        );
+        self.upsert(shards, &fields, &select, "")
     }
 
     /// The type of an amount that each of the fields takes as it is; a double takes no other's.
     fn delta_type(&self) -> Option<&'static str> {
         let types: Vec<_> = self.sums().map(|c| self.delta_type_of(c)).collect();
         let double = self.dialect.key_type(ColumnType::Double);
-        let numeric = self.dialect.key_type(ColumnType::Numeric);
         let first = types.first().copied()?;
         match () {
             () if types.iter().all(|t| *t == first) => Some(first),
             () if types.contains(&double) => None,
-            () => Some(numeric),
+            () => Some(self.dialect.key_type(ColumnType::Numeric)),
         }
     }
 
@@ -210,10 +190,6 @@ SELECT {key}, {number}, {amounts}{space}FROM {parent} WHERE {is_key}{condition}{
             _ => ColumnType::BigInt,
         })
     }
-}
-
-fn none_on_sqlite() -> DieselError {
-    Error::NoStoredFunctions.into()
 }
 
 #[cfg(all(

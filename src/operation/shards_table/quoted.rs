@@ -1,14 +1,14 @@
-//! Names, quoted for texts of several statements.
+//! A sharded table and its shards table in texts of several statements, where names are quoted.
 
+use std::fmt;
 use std::ops::Deref;
 
 use diesel::prelude::*;
-use diesel::query_builder::QueryBuilder;
 
 use crate::backend::{Dialect, ShardedBackend};
 use crate::error::Error;
 use crate::model::{SHARD, ShardsColumn, TableName};
-use crate::query_builder::{Names, literal};
+use crate::query_builder::{Names, literal, text_of};
 
 /// The means that remove and rename the shards of a row that is deleted or renamed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -23,7 +23,8 @@ pub(crate) enum Integrity {
 }
 
 /// The names of a sharded table and of its shards table, as the database quotes them.
-pub(crate) struct Quoted<'a> {
+#[derive(Debug)]
+pub struct Quoted<'a> {
     pub(crate) dialect: Dialect,
     pub(crate) parent: String,
     pub(crate) shards: String,
@@ -41,11 +42,17 @@ pub(crate) struct Quoted<'a> {
     pub(super) integrity: Integrity,
 }
 
-/// A column of both tables.
+/// A column of both tables. It is shown as its name, quoted.
+#[derive(Debug)]
 pub(crate) struct Column<'a> {
-    /// Its name, quoted.
-    pub(crate) name: String,
-    pub(crate) of: &'a ShardsColumn,
+    quoted: String,
+    of: &'a ShardsColumn,
+}
+
+impl fmt::Display for Column<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.quoted)
+    }
 }
 
 impl Deref for Column<'_> {
@@ -62,19 +69,13 @@ impl<'a> Quoted<'a> {
         integrity: Integrity,
         backend: &DB,
     ) -> QueryResult<Self> {
-        let dialect = backend.dialect();
+        let (dialect, shards_table) = (backend.dialect(), names.shards_table);
         let quoted = |name: &str| quoted_on(dialect, name);
-        let columns = |columns: &'a [ShardsColumn]| {
-            let name = |of: &'a ShardsColumn| Column {
-                name: quoted(&of.name),
-                of,
-            };
-            columns.iter().map(name).collect()
+        let column = |of: &'a ShardsColumn| Column {
+            quoted: quoted(&of.name),
+            of,
         };
-        let mut parent = backend.query_builder();
-        names.parent.to_sql(&mut parent, backend)?;
-        let parent = parent.finish();
-        let shards_table = names.shards_table;
+        let parent = text_of(names.parent, backend)?;
         let mut parts = identifiers(&parent);
         let bare_parent = parts.pop().unwrap_or_default();
         if parts.last().map(String::as_str) != shards_table.schema() {
@@ -94,8 +95,8 @@ impl<'a> Quoted<'a> {
             bare_parent: quoted(&bare_parent),
             bare_shards,
             shard: quoted(SHARD),
-            key: columns(names.key),
-            fields: columns(names.fields),
+            key: names.key.iter().map(column).collect(),
+            fields: names.fields.iter().map(column).collect(),
             shards_table,
             parent,
             schema,
@@ -119,6 +120,19 @@ impl<'a> Quoted<'a> {
         self.schema.clone() + &self.bare_beside(end)
     }
 
+    /// The tables as triggers name them. SQLite's end at their database.
+    pub(crate) fn in_triggers(&self) -> (&str, &str) {
+        match self.dialect {
+            Dialect::Sqlite => (&self.bare_parent, &self.bare_shards),
+            _ => (&self.parent, &self.shards),
+        }
+    }
+
+    /// A text as a literal that begins with the shards table's name.
+    pub(super) fn says(&self, text: &str) -> String {
+        literal(self.dialect, &format!("{}{text}", self.shards_table))
+    }
+
     /// The type of a column of the key.
     pub(super) fn key_type<'c>(&self, column: &'c Column) -> &'c str {
         let own = || self.dialect.key_type(column.column_type);
@@ -132,50 +146,79 @@ impl<'a> Quoted<'a> {
 
     /// `"id"`, or all columns of a composite key
     pub(crate) fn key_names(&self) -> String {
-        each(&self.key, ", ", |_, column| column.name.clone())
+        each(&self.key, ", ", |_, c| c.to_string())
     }
 
     /// `table."id"`
     pub(crate) fn key_of(&self, table: &str) -> String {
-        each(&self.key, ", ", |_, c| format!("{table}.{}", c.name))
+        each(&self.key, ", ", |_, c| format!("{table}.{c}"))
     }
 
     /// `table."id" = other."id"`
     pub(crate) fn key_is(&self, table: &str, other: &str) -> String {
-        let is = |_, c: &Column| format!("{table}.{0} = {other}.{0}", c.name);
+        let is = |_, c: &Column| format!("{table}.{c} = {other}.{c}");
         each(&self.key, " AND ", is)
     }
 
     /// `table."id" = value1`, where `value` and a number from 1 on are a value of the key
     pub(crate) fn key_is_numbered(&self, table: &str, value: &str) -> String {
-        let is = |i, c: &Column| format!("{table}.{} = {value}{i}", c.name);
+        let is = |i, c: &Column| format!("{table}.{c} = {value}{i}");
         each(&self.key, " AND ", is)
     }
 
-    /// `INSERT INTO shards ("id", "shard", "views")`, of `fields`; [`or_add`](Self::or_add) ends the statement.
-    pub(crate) fn insert_into(&self, shards: &str, fields: &str) -> String {
+    /// `"id" = NEW."id"`, which gives shards a new key
+    pub(super) fn renamed(&self) -> String {
+        each(&self.key, ", ", |_, c| format!("{c} = NEW.{c}"))
+    }
+
+    /// `INSERT INTO shards ("id", "shard", "views")`, of `fields`
+    pub(super) fn insert_into(&self, shards: &str, fields: &str) -> String {
         let (key, shard) = (self.key_names(), &self.shard);
         format!("INSERT INTO {shards} ({key}, {shard}, {fields})")
     }
 
-    /// Adds to a shard that is there already: to each of the fields what was to be inserted, written once more.
+    /// Adds amounts to fields of shards. `select` gives the key, the number of the shard and the amounts; the amounts stand once more beside
+    /// the fields, for MySQL.
     ///
-    /// `ON CONFLICT ("id", "shard") DO UPDATE SET "views" = shards."views" + excluded."views"`, or MySQL's
-    /// ``ON DUPLICATE KEY UPDATE `views` = shards.`views` + n``
-    pub(crate) fn or_add(&self, shards: &str, fields: &[(&str, String)]) -> String {
+    /// ```sql
+    /// INSERT INTO shards ("id", "shard", "views") select
+    /// ON CONFLICT ("id", "shard") DO UPDATE SET "views" = shards."views" + excluded."views"
+    /// -- MySQL: ON DUPLICATE KEY UPDATE `views` = shards.`views` + n
+    /// ```
+    pub(crate) fn upsert(
+        &self,
+        shards: &str,
+        fields: &[(String, String)],
+        select: &str,
+        indent: &str,
+    ) -> String {
         let by_target = self.dialect.names_conflict_target();
+        let names = joined(fields.iter().map(|(field, _)| field.clone()), ", ");
+        let insert = self.insert_into(shards, &names);
         let sums = fields.iter().map(|(field, n)| match by_target {
             true => format!("{field} = {shards}.{field} + excluded.{field}"),
             false => format!("{field} = {shards}.{field} + {n}"),
         });
-        let sums = sums.collect::<Vec<_>>().join(", ");
-        match by_target {
+        let sums = joined(sums, ", ");
+        let there = match by_target {
             true => format!(
-                "ON CONFLICT ({}, {}) DO UPDATE SET {sums}",
+                "CONFLICT ({}, {}) DO UPDATE SET",
                 self.key_names(),
                 self.shard
             ),
-            false => format!("ON DUPLICATE KEY UPDATE {sums}"),
+            false => "DUPLICATE KEY UPDATE".to_owned(),
+        };
+        format!("{insert}\n{indent}{select}\n{indent}ON {there} {sums}")
+    }
+
+    /// Statements as one text, which a program that goes on after an error leaves undone as a whole on SQLite.
+    pub(crate) fn in_savepoint(&self, statements: &[String]) -> String {
+        let statements = statements.join(";\n");
+        match self.dialect {
+            Dialect::Sqlite => {
+                format!("SAVEPOINT diesel_sharded;\n{statements};\nRELEASE diesel_sharded")
+            }
+            _ => statements,
         }
     }
 }
@@ -186,9 +229,12 @@ pub(crate) fn each<'c, 'a: 'c>(
     separator: &str,
     text: impl Fn(usize, &Column) -> String,
 ) -> String {
-    let texts = columns.into_iter().zip(1..);
-    let texts: Vec<_> = texts.map(|(column, i)| text(i, column)).collect();
-    texts.join(separator)
+    let columns = columns.into_iter().zip(1..);
+    joined(columns.map(|(column, i)| text(i, column)), separator)
+}
+
+pub(crate) fn joined(texts: impl Iterator<Item = String>, separator: &str) -> String {
+    texts.collect::<Vec<_>>().join(separator)
 }
 
 /// The names in a text of quoted names, as they are: `` `comments`.`id`, `comments`.`post_id` ``.
@@ -211,8 +257,8 @@ pub(crate) fn identifiers(text: &str) -> Vec<String> {
     names
 }
 
-/// `"name"`
-pub(crate) fn quoted_on(dialect: Dialect, name: &str) -> String {
+/// A name between quotes.
+pub fn quoted_on(dialect: Dialect, name: &str) -> String {
     let quote = match dialect {
         Dialect::Postgres => "\"",
         Dialect::Mysql | Dialect::Sqlite => "`",
@@ -227,7 +273,7 @@ pub(crate) fn as_one(declare: &str, statements: &str) -> String {
 }
 
 /// The body of a block or a function on PostgreSQL, between tags that do not occur in it.
-pub(crate) fn dollar_quoted(body: &str) -> String {
+pub(super) fn dollar_quoted(body: &str) -> String {
     let tags = (0..).map(|n| match n {
         0 => "$diesel_sharded$".to_owned(),
         n => format!("$diesel_sharded_{n}$"),
@@ -237,16 +283,27 @@ pub(crate) fn dollar_quoted(body: &str) -> String {
     format!("{tag}\n{body}\n{tag}")
 }
 
+/// The statements that create a function for triggers of PostgreSQL, inside a block. It runs with the privileges of its owner and on the
+/// owner's tables, as the actions of foreign keys do: no row security hides a row, or it fails.
+pub(crate) fn trigger_function(create: &str, function: &str, body: &str) -> [String; 3] {
+    let body = dollar_quoted(body);
+    [
+        format!(
+            "{create} {function}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET row_security = off AS {body}"
+        ),
+        format!("REVOKE ALL ON FUNCTION {function}() FROM PUBLIC"),
+        fix_search_path(function),
+    ]
+}
+
 /// Lets a function of PostgreSQL find the tables that are found when it is created, inside a block.
-pub(crate) fn fix_search_path(function: &str) -> String {
-    let alter = literal(
-        Dialect::Postgres,
-        &format!("ALTER FUNCTION {function} SET search_path = "),
-    );
+pub(super) fn fix_search_path(function: &str) -> String {
+    let alter = format!("ALTER FUNCTION {function} SET search_path = ");
+    let alter = literal(Dialect::Postgres, &alter);
     format!(
         "-- The tables are those that are found now, whatever the path of a session is, and no temporary ones.
 EXECUTE {alter} || COALESCE((SELECT string_agg(quote_ident(path.name), ', ' ORDER BY path.place)
-    FROM unnest(current_schemas(false)) WITH ORDINALITY AS path(name, place)) || ', ', '') || 'pg_temp';"
+    FROM unnest(current_schemas(false)) WITH ORDINALITY AS path(name, place)) || ', ', '') || 'pg_temp'"
     )
 }
 

@@ -458,8 +458,14 @@ fn constraints_on_mysql_have_names_that_fit() {
         let column = |name: &str| column(name.to_owned(), ColumnType::BigInt, None);
         let name = "s".repeat(length);
         let table = DescribedTable::new(None, "t", &name, vec![column("id")], vec![column("n")]);
-        assert!(!table.create_sql(&Pg).unwrap().contains("CONSTRAINT"));
-        (name, table.create_sql(&Mysql).unwrap())
+        assert!(
+            !table
+                .quoted(&Pg)
+                .unwrap()
+                .create_sql()
+                .contains("CONSTRAINT")
+        );
+        (name, table.quoted(&Mysql).unwrap().create_sql())
     };
     let (_, sql) = create(56);
     assert!(!sql.contains("CONSTRAINT"), "{sql}");

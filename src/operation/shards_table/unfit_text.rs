@@ -54,17 +54,19 @@ fn read(text: &str, shards_table: &str, fields: &[ShardsColumn]) -> Option<(Stri
 /// Why a base is not its earlier value plus the sum of its shards, if it is not. In place of that sum a greatest or least value has
 /// the one that the base was to become.
 fn reason(field: &ShardsColumn, base: &str, sum: &str, found: &str) -> Option<Unfit> {
+    let field_name = || field.name.to_string();
+    let differs = |expected: String| match found == base {
+        true => Unfit::NotWritten {
+            field: field_name(),
+        },
+        false => Unfit::Altered {
+            field: field_name(),
+            expected,
+            found: found.to_owned(),
+        },
+    };
     if !field.is_sum() {
-        let name = field.name.to_string();
-        return match found {
-            found if found == sum => None,
-            found if found == base => Some(Unfit::NotWritten { field: name }),
-            found => Some(Unfit::Altered {
-                field: name,
-                expected: sum.to_owned(),
-                found: found.to_owned(),
-            }),
-        };
+        return (found != sum).then(|| differs(sum.to_owned()));
     }
     if base == NULL {
         return Some(Unfit::NoBase);
@@ -85,14 +87,7 @@ fn reason(field: &ShardsColumn, base: &str, sum: &str, found: &str) -> Option<Un
     };
     Some(match &expected {
         Amount::Integer(n) if !(least..=greatest).contains(n) => Unfit::OutOfRange,
-        _ if found == base => Unfit::NotWritten {
-            field: field.name.to_string(),
-        },
-        _ => Unfit::Altered {
-            field: field.name.to_string(),
-            expected: shown(&expected),
-            found: found.to_owned(),
-        },
+        expected => differs(shown(expected)),
     })
 }
 

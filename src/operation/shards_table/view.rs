@@ -4,15 +4,14 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use diesel::prelude::*;
-use diesel::query_builder::{QueryBuilder, QueryFragment};
+use diesel::query_builder::{AstPass, QueryFragment};
 
-use super::migration::{CreatedBySql, SqlMigration};
-use super::table::{ShardsTable, install};
-use crate::backend::{BackendOf, ShardedBackend};
+use super::{CreatedBySql, ShardsTable, SqlMigration, install, quoted_on};
+use crate::backend::{BackendOf, Dialect, ShardedBackend};
 use crate::connection::{Blocking, paired};
-use crate::model::ShardedTable;
+use crate::model::{ShardedTable, TableName};
 use crate::operation::update::returning::AllWithTotals;
-use crate::query_builder::{CreateView, DropView, Names};
+use crate::query_builder::{Names, id, sql, text_of, walk};
 
 /// A view of a sharded table with totals in place of bases; made by [`ShardsTable::view`].
 ///
@@ -101,7 +100,8 @@ impl<T: ShardedTable, Run> TotalsView<T, Run> {
         DB: ShardedBackend,
         T: QueryFragment<DB>,
     {
-        drop_view_sql(Names::of::<T>(), &self.name, backend)
+        let dialect = backend.dialect();
+        Ok(drop_view_sql(T::SHARDS_TABLE, &self.name, dialect))
     }
 
     /// A migration that creates the view, and removes it when reverted. Its `version` comes after that of the
@@ -169,6 +169,13 @@ impl<T, Run> fmt::Debug for TotalsView<T, Run> {
     }
 }
 
+/// See [`TotalsView::drop_sql`].
+pub(crate) fn drop_view_sql(shards_table: TableName<'_>, view: &str, dialect: Dialect) -> String {
+    let quoted = |name: &str| quoted_on(dialect, name);
+    let schema = shards_table.schema().map(|schema| quoted(schema) + ".");
+    format!("DROP VIEW {}{}", schema.unwrap_or_default(), quoted(view))
+}
+
 /// See [`TotalsView::create_sql`]; of these columns.
 pub(crate) fn create_view_sql<DB: ShardedBackend>(
     names: Names<'_, DB>,
@@ -184,23 +191,25 @@ pub(crate) fn create_view_sql<DB: ShardedBackend>(
     text_of(&create, backend)
 }
 
-/// See [`TotalsView::drop_sql`].
-pub(crate) fn drop_view_sql<DB: ShardedBackend>(
-    names: Names<'_, DB>,
-    view: &str,
-    backend: &DB,
-) -> QueryResult<String> {
-    let schema = names.shards_table.schema();
-    text_of(&DropView { schema, view }, backend)
+/// Creates a view of these columns of the parent, with totals in place of bases.
+struct CreateView<'a, DB: ShardedBackend> {
+    names: Names<'a, DB>,
+    view: &'a str,
+    columns: &'a [&'a str],
 }
 
-fn text_of<DB: ShardedBackend>(
-    statement: &impl QueryFragment<DB>,
-    backend: &DB,
-) -> QueryResult<String> {
-    let mut builder = backend.query_builder();
-    statement.to_sql(&mut builder, backend)?;
-    Ok(builder.finish())
+impl<DB: ShardedBackend> QueryFragment<DB> for CreateView<'_, DB> {
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let table = self.names;
+        let field = |name: &str| table.fields.iter().find(|field| field.name == name);
+        sql!(out;
+            "CREATE VIEW ", if let Some(schema) = table.shards_table.schema() { id(schema), "." }, id(self.view),
+            " (", for column in (self.columns, ", ") { id(column) }, ") AS\nSELECT ",
+            for column in (self.columns, ", ") {
+                if let Some(field) = field(column) { table.total(field, None) } else { table.column(column) }
+            },
+            "\nFROM ", walk(table.parent))
+    }
 }
 
 #[cfg(all(

@@ -1,22 +1,29 @@
-//! Requests for comparisons.
+//! Requests for comparisons, and for repairs.
 
+use std::collections::HashMap;
 use std::hash::Hash;
 use std::marker::PhantomData;
 
+use diesel::associations::HasTable;
 use diesel::connection::LoadConnection;
 use diesel::prelude::*;
 use diesel::query_builder::{IntoUpdateTarget, QueryFragment, QueryId};
 use diesel::query_dsl::methods::LoadQuery;
+use diesel::result::Error as DieselError;
 
-use crate::backend::BackendOf;
-use crate::connection::{Blocking, Link, now};
-use crate::engine::KeyedTable;
+use crate::backend::{BackendOf, Isolation, ShardedBackend, Strength};
+use crate::connection::{Blocking, Io, Link, LoadIo, TransactionOptions, in_transaction, now};
+use crate::engine::{KeyedTable, LockedParents, RetryLoop, explain, in_chunks, retry_loop};
+use crate::model::{Amount, ShardedTable};
 use crate::operation::update::UpdateSource;
 use crate::policy::RetryPolicy;
+use crate::unfit::Unfit;
 
-use super::drift::Drift;
-use super::fields::VerifiedFields;
-use super::number::RecountQuery;
+use super::number::{RecountQuery, VerifiedFields};
+use super::recount::{
+    AddAmounts, Compared, Recount, beyond, by_key, by_parent, compare, refuse_cut_recounts,
+    refuse_padded_keys,
+};
 
 /// Begins to compare the totals of a field, or of a tuple of up to 4 fields, with `expected`: a query for keys and numbers, such as a
 /// recount returns. A row that the query leaves out is expected to have 0, and so is a number that is NULL. Keys of other rows in
@@ -120,11 +127,11 @@ where
 #[derive(Debug, Clone)]
 #[must_use = "nothing is compared until `.drifts(conn)` or `.repair(conn)`"]
 pub struct Verify<Rows, C, Q, Run = Blocking> {
-    pub(super) query: Rows,
-    pub(super) fields: PhantomData<fn() -> C>,
-    pub(super) expected: Q,
-    pub(super) retry: Option<RetryPolicy>,
-    pub(super) run: PhantomData<fn() -> Run>,
+    query: Rows,
+    fields: PhantomData<fn() -> C>,
+    expected: Q,
+    retry: Option<RetryPolicy>,
+    run: PhantomData<fn() -> Run>,
 }
 
 impl<R, C, Q, Run> Verify<R, C, Q, Run> {
@@ -150,6 +157,19 @@ impl<R, C, Q, Run> Verify<R, C, Q, Run> {
         self.retry = Some(policy);
         self
     }
+}
+
+/// A total that is not what it was expected to be: an `i64` (an `i128` of an `Unsigned<BigInt>`), an `f64` or a `BigDecimal`, or a
+/// tuple of them where several fields were compared at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Drift<K, N = i64> {
+    /// The row's key.
+    pub key: K,
+    /// The total that was found.
+    pub total: N,
+    /// The total that was expected.
+    pub expected: N,
 }
 
 impl<R, C, Q> Verify<R, C, Q> {
@@ -179,7 +199,8 @@ impl<R, C, Q> Verify<R, C, Q> {
         Conn: LoadConnection<Backend = DB>,
         DB: BackendOf<Conn>,
     {
-        now(self.find_drifts::<Fields, _, _, _, _, _>(&mut Link::blocking(conn)))
+        let compared = now(self.find::<Fields, _, _>(&mut Link::blocking(conn)));
+        drifts::<C, Fields, _>(compared?)
     }
 
     /// Adds the difference to every total that is not as expected, and returns the drifts that it repaired. Counts that arrive
@@ -220,6 +241,261 @@ impl<R, C, Q> Verify<R, C, Q> {
         Conn: LoadConnection<Backend = DB>,
         DB: BackendOf<Conn>,
     {
-        now(self.repair_drifts::<Fields, _, _, _, _, _>(&mut Link::blocking(conn)))
+        let compared = now(self.find_and_repair::<Fields, _, _>(&mut Link::blocking(conn)));
+        drifts::<C, Fields, _>(compared?)
     }
+}
+
+/// Comparisons on connections of `diesel_async`.
+#[cfg(feature = "async")]
+pub mod asynchronous {
+    use std::hash::Hash;
+
+    use diesel::query_builder::{IntoUpdateTarget, QueryFragment, QueryId};
+    use diesel::result::QueryResult;
+    use diesel_async::AsyncConnection;
+    use diesel_async::methods::LoadQuery;
+
+    use super::{Drift, RecountQuery, UpdateSource, VerifiedFields, Verify, drifts};
+    use crate::backend::BackendOf;
+    use crate::connection::{Async, BoxFuture, Link};
+    use crate::engine::KeyedTable;
+
+    /// Totals that are not as expected.
+    type Drifts<Key, Total> = QueryResult<Vec<Drift<Key, Total>>>;
+
+    /// Compares totals with a recount on a connection of `diesel_async`; see [`verify`](crate::verify()). The
+    /// recount is a query that borrows nothing.
+    pub fn verify<Source, Kind, C, Fields, Q>(
+        source: Source,
+        _fields: C,
+        expected: Q,
+    ) -> Verify<Source::Query, C, Q, Async>
+    where
+        Source: UpdateSource<Kind>,
+        Source::Query: IntoUpdateTarget<Table = C::Table>,
+        C: VerifiedFields<Fields>,
+    {
+        Verify::of(source, expected)
+    }
+
+    impl<R, C, Q, T, W> Verify<R, C, Q, Async>
+    where
+        R: IntoUpdateTarget<Table = T, WhereClause = W>,
+    {
+        /// The totals that are not as expected; see [`Verify::drifts`](crate::operation::Verify::drifts).
+        ///
+        /// # Errors
+        /// As there.
+        pub fn drifts<'c, Conn, DB, Fields>(
+            self,
+            conn: &'c mut Conn,
+        ) -> BoxFuture<'c, Drifts<T::Key, C::Total>>
+        where
+            R: Send + 'c,
+            C: VerifiedFields<Fields, Table = T, Total: Send> + Send + Sync + 'c,
+            Q: RecountQuery<T::Key, Row: Send>
+                + LoadQuery<'static, Conn, <Q as RecountQuery<T::Key>>::Row>
+                + Clone
+                + Send
+                + Sync
+                + 'static,
+            T: KeyedTable<DB, Key: Eq + Hash>,
+            W: QueryFragment<DB> + QueryId + Send + Sync + 'c,
+            Conn: AsyncConnection<Backend = DB>,
+            DB: BackendOf<Conn>,
+        {
+            Box::pin(async move {
+                let link = &mut Link::awaited(conn);
+                drifts::<C, Fields, _>(self.find::<Fields, _, _>(link).await?)
+            })
+        }
+
+        /// Repairs the totals that are not as expected; see [`Verify::repair`](crate::operation::Verify::repair).
+        ///
+        /// # Errors
+        /// As there.
+        pub fn repair<'c, Conn, DB, Fields>(
+            self,
+            conn: &'c mut Conn,
+        ) -> BoxFuture<'c, Drifts<T::Key, C::Total>>
+        where
+            R: Clone + Send + 'c,
+            C: VerifiedFields<Fields, Table = T, Total: Send> + Send + Sync + 'c,
+            Q: RecountQuery<T::Key, Row: Send>
+                + LoadQuery<'static, Conn, <Q as RecountQuery<T::Key>>::Row>
+                + Clone
+                + Send
+                + Sync
+                + 'static,
+            T: KeyedTable<DB, Key: Eq + Hash>,
+            W: QueryFragment<DB> + QueryId + Send + Sync + 'c,
+            Conn: AsyncConnection<Backend = DB>,
+            DB: BackendOf<Conn>,
+        {
+            Box::pin(async move {
+                let link = &mut Link::awaited(conn);
+                drifts::<C, Fields, _>(self.find_and_repair::<Fields, _, _>(link).await?)
+            })
+        }
+    }
+}
+
+/// The rows of a sharded table, by which its key can be compared with that of a recount.
+pub trait VerifiedRows<DB: ShardedBackend>:
+    IntoUpdateTarget<Table: KeyedTable<DB, Key: Eq + Hash>, WhereClause: QueryFragment<DB> + QueryId>
+{
+}
+
+impl<R, DB> VerifiedRows<DB> for R
+where
+    R: IntoUpdateTarget<
+            Table: KeyedTable<DB, Key: Eq + Hash>,
+            WhereClause: QueryFragment<DB> + QueryId,
+        >,
+    DB: ShardedBackend,
+{
+}
+
+/// The key of such a row.
+type Key<R> = <<R as HasTable>::Table as ShardedTable>::Key;
+
+impl<R, C, Q, Run> Verify<R, C, Q, Run> {
+    /// The rows whose totals are not as expected.
+    async fn find<'q, F, M, Conn>(
+        self,
+        link: &mut Link<'_, M, Conn>,
+    ) -> QueryResult<Vec<Compared<Key<R>>>>
+    where
+        R: VerifiedRows<M::Backend>,
+        C: VerifiedFields<F, Table = R::Table>,
+        Q: Clone,
+        M: LoadIo<Conn> + Recount<'q, Conn, Q, Key<R>>,
+    {
+        let filter = self.query.into_update_target().where_clause;
+        let (fields, query) = (C::fields()?, self.expected);
+        let repeated = in_a_snapshot(link, self.retry.unwrap_or_default(), false)?;
+        let differ = retry_loop!(link, repeated, {
+            refuse_padded_keys::<R::Table, _, _>(link).await?;
+            refuse_cut_recounts(link).await?;
+            let expected = by_key(M::recount(link.conn, query.clone()).await?, &fields)?;
+            let expected = by_parent::<R::Table, _, _, _>(link, &filter, expected).await?;
+            compare::<R::Table, _, _, _>(link, &fields, &filter, &expected).await
+        });
+        differ.map_err(|error| explain::<R::Table, M::Backend>(&link.backend(), error))
+    }
+
+    /// Those of them that it repaired.
+    async fn find_and_repair<'q, F, M, Conn>(
+        self,
+        link: &mut Link<'_, M, Conn>,
+    ) -> QueryResult<Vec<Compared<Key<R>>>>
+    where
+        R: VerifiedRows<M::Backend> + Clone,
+        C: VerifiedFields<F, Table = R::Table>,
+        Q: Clone,
+        M: LoadIo<Conn> + Recount<'q, Conn, Q, Key<R>>,
+    {
+        let (table, fields) = (*R::Table::TABLE, C::fields()?);
+        let query = self.expected.clone();
+        let filter = self.query.clone().into_update_target().where_clause;
+        let retry = self.retry.clone().unwrap_or_default();
+        let suspects = self.find::<F, M, Conn>(link).await?;
+        let suspects = suspects.into_iter().map(|compared| compared.key);
+        let suspects = in_chunks::<R::Table, M::Backend>(suspects.collect());
+        if suspects.is_empty() {
+            return Ok(vec![]);
+        }
+        let repeated = in_a_snapshot(link, retry, true)?;
+        let repaired = retry_loop!(link, repeated, {
+            let mut all_locked = vec![];
+            for keys in &suspects {
+                let locked = LockedParents::<R::Table, M::Backend>::lock_parents;
+                let locked = locked(table, link, keys, Strength::NoKeyUpdate).await?;
+                locked.refuse_hidden_shards(link).await?;
+                if let Some(key) = locked.not_locked(link, keys).await?.pop() {
+                    return Err(locked.unfit(&key, Unfit::NotLocked));
+                }
+                all_locked.push(locked);
+            }
+            let expected = by_key(M::recount(link.conn, query.clone()).await?, &fields)?;
+            let expected = by_parent::<R::Table, _, _, _>(link, &filter, expected).await?;
+            let mut repaired = vec![];
+            for locked in all_locked.iter().filter(|locked| !locked.is_empty()) {
+                let keys = locked.keys();
+                let differ = compare::<R::Table, _, _, _>(link, &fields, keys, &expected).await?;
+                for (amounts, keys) in by_lacks(locked.parents(), &differ)? {
+                    let add = AddAmounts::<R::Table>::new(&fields, &amounts).ok_or_else(beyond)?;
+                    let of_each = vec![&*amounts; keys.len()];
+                    let lacking = LockedParents::<R::Table, M::Backend>::locked(table, keys);
+                    lacking.add_to_bases(link, &fields, &of_each, &add).await?;
+                }
+                repaired.extend(differ);
+            }
+            Ok(repaired)
+        });
+        repaired.map_err(|error| explain::<R::Table, M::Backend>(&link.backend(), error))
+    }
+}
+
+/// What the caller learns of rows.
+fn drifts<C, Kind, K>(compared: Vec<Compared<K>>) -> QueryResult<Vec<Drift<K, C::Total>>>
+where
+    C: VerifiedFields<Kind>,
+{
+    let drifts = compared.into_iter().map(|compared| {
+        Ok(Drift {
+            total: C::from_amounts(&compared.totals)?,
+            expected: C::from_amounts(&compared.expected)?,
+            key: compared.key,
+        })
+    });
+    drifts.collect()
+}
+
+/// The amounts that totals lack, each with the parents that lack them, in the order of `parents`.
+fn by_lacks<K: Clone + Eq + Hash>(
+    parents: &[K],
+    differ: &[Compared<K>],
+) -> QueryResult<Vec<(Vec<Amount>, Vec<K>)>> {
+    let mut lacking = HashMap::new();
+    for compared in differ {
+        lacking.insert(&compared.key, compared.lacks()?);
+    }
+    let mut equal: Vec<(Vec<Amount>, Vec<K>)> = vec![];
+    for key in parents {
+        let Some(lacks) = lacking.remove(key) else {
+            continue;
+        };
+        match equal.iter_mut().find(|(amounts, _)| *amounts == lacks) {
+            Some((_, keys)) => keys.push(key.clone()),
+            None => equal.push((lacks, vec![key.clone()])),
+        }
+    }
+    Ok(equal)
+}
+
+/// A transaction that reads from one snapshot.
+///
+/// # Errors
+/// Inside another transaction, whose snapshot may be older.
+fn in_a_snapshot<M, Conn>(
+    link: &mut Link<'_, M, Conn>,
+    retry: RetryPolicy,
+    writes: bool,
+) -> QueryResult<RetryLoop>
+where
+    M: Io<Conn>,
+{
+    if in_transaction(link)? {
+        return Err(DieselError::AlreadyInTransaction);
+    }
+    let options = TransactionOptions {
+        isolation: Some(Isolation::RepeatableRead),
+        immediate: writes,
+        guarded: writes,
+        outermost: true,
+        own: false,
+    };
+    RetryLoop::transaction(link, retry, options)
 }

@@ -1,9 +1,98 @@
-//! The numbers that a recount gives.
+//! The fields that are compared, and the numbers that a recount gives.
 
+use std::marker::PhantomData;
+
+use diesel::prelude::*;
 use diesel::query_builder::AsQuery;
+use diesel::result::Error as DieselError;
 use diesel::sql_types::{self, SqlType};
 
-use crate::model::Amount;
+use crate::engine::field;
+use crate::error::Error;
+use crate::model::{Amount, FieldType, ShardedColumn, ShardedTable, ShardsColumn};
+
+/// A sharded field, or a tuple of up to 4 of one table, whose totals are compared with a recount.
+///
+/// `Kind` keeps impls apart and is inferred.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a sharded field, or a tuple of up to 4, that a recount can be compared with",
+    note = "fields of type `SmallInt`, `Integer`, `BigInt`, `Double`, `Numeric` and MySQL's `Unsigned<..>` can"
+)]
+pub trait VerifiedFields<Kind> {
+    /// The table of the fields.
+    type Table: ShardedTable;
+
+    /// A total: `i64` (`i128` of an `Unsigned<BigInt>`), `f64` or `BigDecimal`; a tuple of these for several fields.
+    type Total;
+
+    /// The fields, in their order.
+    #[doc(hidden)]
+    fn fields() -> QueryResult<Vec<&'static ShardsColumn>>;
+
+    /// The total that these amounts are, in the order of the fields.
+    #[doc(hidden)]
+    fn from_amounts(amounts: &[Amount]) -> QueryResult<Self::Total>;
+}
+
+/// Kinds of fields, for inference.
+#[derive(Debug)]
+pub struct OneField;
+/// See [`OneField`].
+#[derive(Debug)]
+pub struct SeveralFields<Kinds>(PhantomData<Kinds>);
+
+#[diagnostic::do_not_recommend]
+impl<C: ShardedColumn> VerifiedFields<OneField> for C {
+    type Table = <C as Column>::Table;
+    type Total = <C::SqlType as FieldType>::Total;
+
+    fn fields() -> QueryResult<Vec<&'static ShardsColumn>> {
+        Ok(vec![field::<C>()?])
+    }
+
+    fn from_amounts(amounts: &[Amount]) -> QueryResult<Self::Total> {
+        let total = amounts.first().and_then(C::SqlType::total);
+        total.ok_or_else(|| {
+            let message = format!("a total of {} out of any range", C::NAME);
+            let source = DieselError::SerializationError(message.into());
+            Error::Overflow { source }.into()
+        })
+    }
+}
+
+macro_rules! tuples {
+    ($($first:ident $first_kind:ident $($field:ident $kind:ident)+;)+) => {$(
+        #[diagnostic::do_not_recommend]
+        impl<T, $first, $first_kind, $($field, $kind),+> VerifiedFields<SeveralFields<($first_kind, $($kind),+)>>
+            for ($first, $($field),+)
+        where
+            T: ShardedTable,
+            $first: VerifiedFields<$first_kind, Table = T>,
+            $($field: VerifiedFields<$kind, Table = T>,)+
+        {
+            type Table = T;
+            type Total = ($first::Total, $($field::Total),+);
+
+            fn fields() -> QueryResult<Vec<&'static ShardsColumn>> {
+                Ok([$first::fields()?, $($field::fields()?),+].concat())
+            }
+
+            fn from_amounts(amounts: &[Amount]) -> QueryResult<Self::Total> {
+                let mut amounts = amounts.chunks(1);
+                Ok((
+                    $first::from_amounts(amounts.next().unwrap_or_default())?,
+                    $($field::from_amounts(amounts.next().unwrap_or_default())?),+
+                ))
+            }
+        }
+    )+};
+}
+
+tuples! {
+    A KA B KB;
+    A KA B KB C KC;
+    A KA B KB C KC D KD;
+}
 
 /// An SQL type of numbers that a recount may give.
 #[diagnostic::on_unimplemented(
@@ -21,32 +110,39 @@ pub trait NumberType {
 }
 
 macro_rules! number_types {
-    ($($(#[$cfg:meta])* $sql_type:ty => $number:ty, $amount:ident;)*) => {$(
+    ($($(#[$cfg:meta])* $sql_type:ty;)*) => {$(
         $(#[$cfg])*
         impl NumberType for $sql_type {
-            type Number = $number;
+            type Number = <Self as FieldType>::Value;
 
-            fn amount(number: $number) -> Amount {
-                Amount::$amount(number.into())
+            fn amount(number: Self::Number) -> Amount {
+                <Self as FieldType>::amount(&number)
             }
         }
     )*};
 }
 
 number_types! {
-    sql_types::SmallInt => i16, Integer;
-    sql_types::Integer => i32, Integer;
-    sql_types::BigInt => i64, Integer;
-    sql_types::Float => f32, Double;
-    sql_types::Double => f64, Double;
+    sql_types::SmallInt;
+    sql_types::Integer;
+    sql_types::BigInt;
+    sql_types::Double;
     #[cfg(feature = "numeric")]
-    sql_types::Numeric => bigdecimal::BigDecimal, Numeric;
+    sql_types::Numeric;
     #[cfg(feature = "mysql_backend")]
-    sql_types::Unsigned<sql_types::SmallInt> => u16, Integer;
+    sql_types::Unsigned<sql_types::SmallInt>;
     #[cfg(feature = "mysql_backend")]
-    sql_types::Unsigned<sql_types::Integer> => u32, Integer;
+    sql_types::Unsigned<sql_types::Integer>;
     #[cfg(feature = "mysql_backend")]
-    sql_types::Unsigned<sql_types::BigInt> => u64, Integer;
+    sql_types::Unsigned<sql_types::BigInt>;
+}
+
+impl NumberType for sql_types::Float {
+    type Number = f32;
+
+    fn amount(number: f32) -> Amount {
+        Amount::Double(number.into())
+    }
 }
 
 impl<ST: NumberType> NumberType for sql_types::Nullable<ST> {

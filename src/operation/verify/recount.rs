@@ -1,25 +1,25 @@
-//! Recounts, and totals beside them.
+//! Recounts, totals beside them, and what is added to bases that lack it.
 
-use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::future::{Ready, ready};
 use std::hash::Hash;
 use std::marker::PhantomData;
 
 use diesel::prelude::*;
-use diesel::query_builder::{QueryFragment, QueryId};
+use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 use diesel::query_dsl::methods::LoadQuery;
 use diesel::result::Error as DieselError;
+use diesel::sql_types::BigInt;
 
-use crate::backend::{BackendOf, ShardedBackend};
+use crate::backend::{BackendOf, Dialect, ShardedBackend};
 use crate::connection::{Blocking, Io, Link, LoadIo};
-use crate::engine::{KEYS_IN_A_STATEMENT, KeyedTable};
-use crate::model::{Amount, ColumnType, ShardsColumn};
-use crate::query_builder::PickKeys;
+use crate::engine::{KEYS_IN_A_STATEMENT, KeyAndText, KeyedTable};
+use crate::error::Error;
+use crate::model::{Amount, ColumnType, ShardedTable, ShardsColumn};
+use crate::operation::shards_table::{Integrity, Quoted, each, texts};
+use crate::query_builder::{Names, PickKeys, Sql, bind, id, no_query_id, on, sql, walk};
 
-use super::drift::Compared;
 use super::number::RecountQuery;
-use super::totals::{FindEach, ReadTotals};
 
 /// An [`Io`] that reads the result of an application's recount.
 pub trait Recount<'q, Conn, Q, K>: Io<Conn> {
@@ -100,16 +100,15 @@ pub(super) fn by_key<K: Eq + Hash>(
 
 /// The amounts by the parents' own keys. Where keys are texts the database compares them, since its collation may ignore case, accents or
 /// spaces at the end: the numbers of all keys that are the key of one parent are added up.
-pub(super) async fn by_parent<T, W, DB, M, Conn>(
+pub(super) async fn by_parent<T, W, M, Conn>(
     link: &mut Link<'_, M, Conn>,
     filter: &W,
     recounted: HashMap<T::Key, Vec<Amount>>,
 ) -> QueryResult<HashMap<T::Key, Vec<Amount>>>
 where
-    T: KeyedTable<DB, Key: Eq + Hash>,
-    W: QueryFragment<DB> + QueryId,
-    M: LoadIo<Conn, Backend = DB>,
-    DB: ShardedBackend,
+    T: KeyedTable<M::Backend, Key: Eq + Hash>,
+    W: QueryFragment<M::Backend> + QueryId,
+    M: LoadIo<Conn>,
 {
     let mut types = T::KEY.iter().map(|column| column.column_type);
     if !types.any(|column| column == ColumnType::Text) {
@@ -136,15 +135,12 @@ where
             let Some((_, amounts)) = other.filter(|_| parents.contains(&parent)) else {
                 continue;
             };
-            match by_parent.entry(parent) {
-                Entry::Vacant(entry) => {
-                    entry.insert(amounts.clone());
-                }
-                Entry::Occupied(mut entry) => {
-                    let sums = entry.get_mut().iter_mut().zip(amounts);
-                    sums.for_each(|(sum, amount)| *sum += amount);
-                }
-            }
+            let sums = by_parent.entry(parent);
+            let sums = sums.and_modify(|sums| {
+                let sums = sums.iter_mut().zip(amounts);
+                sums.for_each(|(sum, amount)| *sum += amount);
+            });
+            sums.or_insert_with(|| amounts.clone());
         }
     }
     Ok(by_parent)
@@ -156,17 +152,16 @@ fn misread(message: impl Into<String>) -> DieselError {
 }
 
 /// The rows that `filter` matches, with totals and recounted numbers that differ.
-pub(super) async fn compare<T, W, DB, M, Conn>(
+pub(super) async fn compare<T, W, M, Conn>(
     link: &mut Link<'_, M, Conn>,
     fields: &[&'static ShardsColumn],
     filter: &W,
     expected: &HashMap<T::Key, Vec<Amount>>,
 ) -> QueryResult<Vec<Compared<T::Key>>>
 where
-    T: KeyedTable<DB, Key: Eq + Hash>,
-    W: QueryFragment<DB> + QueryId,
-    M: LoadIo<Conn, Backend = DB>,
-    DB: ShardedBackend,
+    T: KeyedTable<M::Backend, Key: Eq + Hash>,
+    W: QueryFragment<M::Backend> + QueryId,
+    M: LoadIo<Conn>,
 {
     let read = ReadTotals::<T, W> {
         fields,
@@ -199,4 +194,326 @@ where
         }
     }
     Ok(differ)
+}
+
+/// How far a total of doubles may be from a recount, as a part of the greater of the two: each adds up in an order of its own.
+const TOLERANCE: f64 = 1e-9;
+
+/// Whether a total of this type is not as a recount expects it; of doubles it may differ a little.
+pub fn differs(dialect: Dialect, column: ColumnType, total: &Amount, expected: &Amount) -> bool {
+    total != expected && !(dialect.rounds_sums(column) && total.is_close_to(expected, TOLERANCE))
+}
+
+/// A row's totals beside the recounted numbers.
+pub(super) struct Compared<K> {
+    pub(super) key: K,
+    pub(super) totals: Vec<Amount>,
+    pub(super) expected: Vec<Amount>,
+}
+
+impl<K> Compared<K> {
+    /// Whether any total is not as expected.
+    fn differs(&self, dialect: Dialect, fields: &[&ShardsColumn]) -> bool {
+        let mut totals = self.totals.iter().zip(&self.expected).zip(fields);
+        totals
+            .any(|((total, expected), field)| differs(dialect, field.column_type, total, expected))
+    }
+
+    /// The differences that have to be added to the totals.
+    pub(super) fn lacks(&self) -> QueryResult<Vec<Amount>> {
+        let totals = self.totals.iter().zip(&self.expected);
+        let lacks = totals.map(|(total, expected)| expected.minus(total));
+        let lacks: Option<Vec<_>> = lacks.collect();
+        lacks.ok_or_else(beyond)
+    }
+}
+
+/// The error of a difference that no statement can add.
+pub(super) fn beyond() -> DieselError {
+    let source = DieselError::SerializationError("a drift beyond any integer".into());
+    Error::Overflow { source }.into()
+}
+
+/// Refuses a table whose keys PostgreSQL pads with spaces when it returns them. A recount may return them with or without the
+/// padding, and the two would be compared as different keys.
+///
+/// ```sql
+/// SELECT '1' FROM "videos" WHERE pg_typeof("videos"."slug") = 'character'::regtype LIMIT 1
+/// ```
+pub(super) async fn refuse_padded_keys<T, M, Conn>(link: &mut Link<'_, M, Conn>) -> QueryResult<()>
+where
+    T: KeyedTable<M::Backend>,
+    M: LoadIo<Conn>,
+{
+    let is_text = |column: &ShardsColumn| column.column_type == ColumnType::Text;
+    let backend = link.backend();
+    if !backend.dialect().pads_text() || !T::KEY.iter().any(is_text) {
+        return Ok(());
+    }
+    let table = Quoted::new(Names::of::<T>(), Integrity::default(), &backend)?;
+    let parent = &table.parent;
+    let texts_of_key = table.key.iter().filter(|column| is_text(column));
+    let is_padded = each(texts_of_key, " OR ", |_, c| {
+        format!("pg_typeof({parent}.{c}) = 'character'::regtype")
+    });
+    let sql = format!("SELECT '1' FROM {parent} WHERE {is_padded} LIMIT 1");
+    match texts(link, sql).await?.is_empty() {
+        true => Ok(()),
+        false => Err(Error::PaddedKey {
+            shards_table: T::SHARDS_TABLE.as_str(),
+        }
+        .into()),
+    }
+}
+
+/// Refuses a session whose `sql_select_limit` may cut the recount, which is the application's own query: rows that are cut off
+/// would be taken for 0.
+pub(super) async fn refuse_cut_recounts<M: LoadIo<Conn>, Conn>(
+    link: &mut Link<'_, M, Conn>,
+) -> QueryResult<()> {
+    let all_rows = link.dialect().all_rows();
+    if all_rows.is_empty() {
+        return Ok(());
+    }
+    let sql = format!(
+        "SELECT '1' FROM (SELECT 1) AS one WHERE @@sql_select_limit < 18446744073709551615{all_rows}"
+    );
+    match texts(link, sql).await?.is_empty() {
+        true => Ok(()),
+        false => Err(Error::RefusedBySetting {
+            setting: "sql_select_limit",
+            remedy: "it would cut the recount: `SET SESSION sql_select_limit = DEFAULT` before",
+            source: DieselError::QueryBuilderError("a recount has to give all of its rows".into()),
+        }
+        .into()),
+    }
+}
+
+/// Reads keys and totals, the totals of a parent as one text.
+///
+/// ```sql
+/// SELECT "videos"."id", CAST(total AS TEXT) || ' ' || CAST(total AS TEXT) FROM "videos" WHERE …
+/// -- MySQL, MariaDB: CONCAT(CAST(total AS CHAR), ' ', …), and LIMIT 18446744073709551615
+/// ```
+struct ReadTotals<'a, T, W> {
+    fields: &'a [&'static ShardsColumn],
+    filter: &'a W,
+    table: PhantomData<T>,
+}
+
+impl<T, W, DB> QueryFragment<DB> for ReadTotals<'_, T, W>
+where
+    DB: ShardedBackend,
+    T: ShardedTable + QueryFragment<DB>,
+    W: QueryFragment<DB>,
+{
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let table = Names::of::<T>();
+        let dialect = out.backend().dialect();
+        let [joined, between, end] = dialect.joined_texts();
+        let cast = |field: &ShardsColumn| dialect.number_as_text(field.column_type);
+        sql!(out;
+            "SELECT ", table.key(), ", ", joined,
+            for field in (self.fields, between) { cast(field).0, table.total(field, None), cast(field).1 }, end,
+            " FROM ", walk(T::TABLE), walk(self.filter), on(Dialect::all_rows))
+    }
+}
+
+impl<T: Table, W> Query for ReadTotals<'_, T, W> {
+    type SqlType = KeyAndText<T>;
+}
+
+no_query_id!([T, W] ReadTotals<'_, T, W>);
+
+/// Reads the parents' own keys for these, each with the number of the key that found it.
+///
+/// ```sql
+/// SELECT "tags"."name", '0' FROM "tags" WHERE ("tags"."name" = $1) UNION ALL SELECT "tags"."name", '1' FROM "tags" WHERE …
+/// ```
+struct FindEach<T, K> {
+    keys: Vec<K>,
+    table: PhantomData<T>,
+}
+
+impl<T, K, DB> QueryFragment<DB> for FindEach<T, K>
+where
+    DB: ShardedBackend,
+    T: ShardedTable + QueryFragment<DB>,
+    K: QueryFragment<DB>,
+{
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        out.unsafe_to_cache_prepared(); // one text for each number of keys
+        let table = Names::of::<T>();
+        sql!(out; for (number, key_is) in (self.keys.iter().enumerate(), " UNION ALL ") {
+            "SELECT ", table.key(), ", '", &*number.to_string(), "' FROM ", walk(T::TABLE), " WHERE ", walk(key_is)
+        })
+    }
+}
+
+impl<T: Table, K> Query for FindEach<T, K> {
+    type SqlType = KeyAndText<T>;
+}
+
+no_query_id!([T, K] FindEach<T, K>);
+
+/// `"views" = ("videos"."views" + $1), "score" = ("videos"."score" + 0.5)`
+///
+/// Integers are bound, if an `i64` holds them: another number is a literal of its digits, which every database takes for the type of its
+/// column.
+pub(super) struct AddAmounts<'a, T> {
+    fields: &'a [&'static ShardsColumn],
+    terms: Vec<Term>,
+    table: PhantomData<T>,
+}
+
+enum Term {
+    Bound(i64),
+    Literal(String),
+}
+
+impl Term {
+    fn sql<'b, DB: ShardedBackend>(&'b self) -> impl Sql<'b, DB> {
+        move |out: AstPass<'_, 'b, DB>| match self {
+            Term::Bound(n) => bind(BigInt, n).push(out),
+            Term::Literal(digits) => digits.as_str().push(out),
+        }
+    }
+}
+
+impl<'a, T> AddAmounts<'a, T> {
+    /// `None` if an integer is too large.
+    pub(super) fn new(fields: &'a [&'static ShardsColumn], amounts: &[Amount]) -> Option<Self> {
+        let term = |(amount, field): (&Amount, &&ShardsColumn)| match amount {
+            Amount::Integer(n) => match i64::try_from(*n) {
+                Ok(n) => Some(Term::Bound(n)),
+                Err(_) if field.column_type == ColumnType::UnsignedBigInt => {
+                    amount.literal().map(Term::Literal)
+                }
+                Err(_) => None,
+            },
+            other => other.literal().map(Term::Literal),
+        };
+        let terms = amounts.iter().zip(fields).map(term);
+        Some(AddAmounts {
+            fields,
+            terms: terms.collect::<Option<_>>()?,
+            table: PhantomData,
+        })
+    }
+}
+
+impl<T, DB> QueryFragment<DB> for AddAmounts<'_, T>
+where
+    DB: ShardedBackend,
+    T: ShardedTable + QueryFragment<DB>,
+{
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let table = Names::of::<T>();
+        sql!(out; for (field, term) in (self.fields.iter().zip(&self.terms), ", ") {
+            id(&field.name), " = (", table.column(&field.name), " + ", term.sql(), ")"
+        })
+    }
+}
+
+#[cfg(test)]
+mod drift_tests {
+    use super::*;
+
+    #[test]
+    fn only_sums_that_round_may_differ_a_little() {
+        let differs = |column, total: f64, expected: f64| {
+            let [total, expected] = [total, expected].map(Amount::Double);
+            differs(Dialect::Postgres, column, &total, &expected)
+        };
+        assert!(!differs(ColumnType::Double, 1e9, 1e9 + 0.5));
+        assert!(differs(ColumnType::Double, 1e9, 1e9 + 1.5));
+        assert!(differs(ColumnType::Numeric, 1e9, 1e9 + 0.5));
+    }
+}
+
+#[cfg(all(
+    test,
+    feature = "postgres_backend",
+    feature = "mysql_backend",
+    feature = "sqlite"
+))]
+mod tests {
+    use super::*;
+    use crate::query_builder::KeyIs;
+    use crate::test_schema::{downloads, sql, videos};
+    use diesel::mysql::Mysql;
+    use diesel::pg::Pg;
+    use diesel::sqlite::Sqlite;
+
+    #[test]
+    fn totals_of_several_fields_are_one_text() {
+        let fields: Vec<_> = videos::table::FIELDS.iter().collect();
+        let filter = KeyIs(videos::id.eq(7));
+        let read = ReadTotals::<videos::table, _> {
+            fields: &fields,
+            filter: &filter,
+            table: PhantomData,
+        };
+        let total = |field: &str| {
+            format!(
+                r#"("videos"."{field}" + (SELECT COALESCE(SUM("videos_shards"."{field}"), 0) FROM "videos_shards" WHERE "videos_shards"."id" = "videos"."id"))"#
+            )
+        };
+        let (views, likes) = (total("views"), total("likes"));
+        assert_eq!(
+            sql!(Pg, read),
+            format!(
+                r#"SELECT "videos"."id", CAST(CAST({views} AS bigint) AS TEXT) || ' ' || CAST(CAST({likes} AS integer) AS TEXT) FROM "videos" WHERE ("videos"."id" = $1)"#
+            )
+        );
+        let (views, likes) = (views.replace('"', "`"), likes.replace('"', "`"));
+        assert_eq!(
+            sql!(Mysql, read),
+            format!(
+                "SELECT `videos`.`id`, CONCAT(CAST({views} AS CHAR), ' ', CAST({likes} AS CHAR)) FROM `videos` WHERE (`videos`.`id` = ?) LIMIT 18446744073709551615"
+            )
+        );
+        let sqlite = sql!(Sqlite, read);
+        assert!(
+            sqlite.starts_with("SELECT `videos`.`id`, CAST((SELECT CASE WHEN total"),
+            "{sqlite}"
+        );
+        assert!(
+            sqlite.ends_with(")) AS TEXT) FROM `videos` WHERE (`videos`.`id` = ?)"),
+            "{sqlite}"
+        );
+    }
+
+    #[test]
+    fn the_parents_own_keys_are_found() {
+        let find = FindEach::<videos::table, _> {
+            keys: vec![videos::id.eq(7), videos::id.eq(8)],
+            table: PhantomData,
+        };
+        assert_eq!(
+            sql!(Pg, find),
+            r#"SELECT "videos"."id", '0' FROM "videos" WHERE ("videos"."id" = $1) UNION ALL SELECT "videos"."id", '1' FROM "videos" WHERE ("videos"."id" = $2)"#
+        );
+    }
+
+    #[test]
+    fn integers_are_bound_and_other_numbers_are_literals() {
+        let fields: Vec<_> = videos::table::FIELDS.iter().collect();
+        let amounts = [Amount::Integer(-3), Amount::Integer(4)];
+        let add = AddAmounts::<videos::table>::new(&fields, &amounts).unwrap();
+        assert_eq!(
+            sql!(Pg, add),
+            r#""views" = ("videos"."views" + $1), "likes" = ("videos"."likes" + $2)"#
+        );
+        let doubles: Vec<_> = downloads::table::FIELDS.iter().collect();
+        let literal = |n| {
+            let add = AddAmounts::<downloads::table>::new(&doubles, &[Amount::Double(n)]);
+            add.map(|add| sql!(Mysql, add))
+        };
+        let expected = "`number` = (`downloads`.`number` + -1.25e-7)";
+        assert_eq!(literal(-1.25e-7).as_deref(), Some(expected));
+        assert_eq!(literal(f64::NAN), None);
+        let beyond = [Amount::Integer(i128::MAX), Amount::Integer(0)];
+        assert!(AddAmounts::<videos::table>::new(&fields, &beyond).is_none());
+    }
 }
