@@ -141,8 +141,7 @@ fn coalescer(database: &Database) -> Coalescer<MysqlConnection> {
 
 #[test]
 fn a_full_shard_is_not_cut() {
-    let (database, mut conn) = database();
-    let conn = &mut conn;
+    let (database, conn) = &mut database();
     fill(conn, "");
     let before = shards(conn);
     let ten = BigDecimal::from(10);
@@ -158,7 +157,7 @@ fn a_full_shard_is_not_cut() {
         exact + ten.clone(),
         money + ten.clone()
     );
-    let coalescer = coalescer(&database);
+    let coalescer = coalescer(database);
     is_refused(coalescer.add(&RowCounter::of(meters::small, 1), 10));
     is_refused(coalescer.add(&RowCounter::of(meters::unsigned_medium, 1), 10));
     assert_eq!(shards(conn), before);
@@ -182,8 +181,7 @@ fn a_full_shard_is_not_cut() {
 
 #[test]
 fn a_bounded_counter_is_not_cut() {
-    let (_database, mut conn) = database();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database();
     conn.batch_execute("REPLACE INTO meters_shards (id, shard, small) VALUES (1, 0, 32765)")
         .unwrap();
     let meter = || RowCounter::of(meters::small, 1);

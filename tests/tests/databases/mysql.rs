@@ -34,8 +34,7 @@ servers::server_tests!(mysql);
 /// Without its strict mode MySQL cuts values that do not fit, and reports nothing.
 #[test]
 fn what_a_base_would_cut_is_not_folded() {
-    let (_database, mut conn) = servers::database();
-    let conn = &mut conn;
+    let (_database, conn) = &mut servers::database();
     edit!(videos.find(1), likes.eq(i32::MAX), conn);
     count!(videos, likes.eq(likes + 1), conn);
     conn.batch_execute("SET SESSION sql_mode = 'PIPES_AS_CONCAT'")
@@ -95,8 +94,7 @@ fn a_read_committed_transaction_reads_right_beside_a_fold() {
 #[test]
 fn a_drop_that_fails_loses_and_doubles_nothing() {
     use diesel_sharded_tests::schema::videos as table;
-    let (_database, mut conn) = servers::database();
-    let conn = &mut conn;
+    let (_database, conn) = &mut servers::database();
     count(1, 5, conn).unwrap();
     let inside = conn.transaction(|conn| ShardsTable::of(table::table).drop(conn));
     assert_eq!(inside, Err(diesel::result::Error::AlreadyInTransaction));
@@ -120,8 +118,7 @@ fn a_drop_that_fails_loses_and_doubles_nothing() {
 /// An operation that holds rows turns autocommit off, and restores it however the operation ends.
 #[test]
 fn a_guarded_transaction_leaves_autocommit_on() {
-    let (database, mut conn) = servers::database();
-    let conn = &mut conn;
+    let (database, conn) = &mut servers::database();
     let guarded = |end: &str, conn: &mut Conn, work: &dyn Fn(&mut Conn)| {
         let ((), sent) = sent(conn, work);
         let place = |sql: &str| sent.iter().position(|sent| sent.starts_with(sql));
@@ -159,7 +156,7 @@ fn a_guarded_transaction_leaves_autocommit_on() {
         assert_eq!(bounded.add(-7, conn), Ok(true))
     });
     // A conflict.
-    let mut other = Conn::connect(&database);
+    let mut other = Conn::connect(database);
     other
         .batch_execute("BEGIN; SELECT 1 FROM videos FOR UPDATE")
         .unwrap();

@@ -78,8 +78,7 @@ macro_rules! on {
             #[test]
             fn keys_compare_as_the_parents_column_does() {
                 let database = Conn::database();
-                let mut conn = Conn::connect(&database);
-                let conn = &mut conn;
+                let conn = &mut Conn::connect(&database);
                 conn.batch_execute($before).unwrap();
                 let table = ShardsTable::of(tags::table);
                 let table = table.create_sql(&<Conn as Connection>::Backend::default());
@@ -129,8 +128,7 @@ macro_rules! on {
             #[test]
             fn caches_of_every_type_are_repaired_exactly() {
                 let database = Conn::database();
-                let mut conn = Conn::connect(&database);
-                let conn = &mut conn;
+                let conn = &mut Conn::connect(&database);
                 for sql in [
                     "CREATE TABLE shops (id BIGINT PRIMARY KEY, items BIGINT NOT NULL DEFAULT 0, sales SMALLINT NOT NULL DEFAULT 0, \
                          spent DECIMAL(20, 4) NOT NULL DEFAULT 0, weight DOUBLE PRECISION NOT NULL DEFAULT 0, \
@@ -205,8 +203,7 @@ struct File {
 #[test]
 fn a_cache_of_a_large_unsigned_field() {
     let database = MysqlConnection::database();
-    let mut conn = MysqlConnection::connect(&database);
-    let conn = &mut conn;
+    let conn = &mut MysqlConnection::connect(&database);
     conn.batch_execute(
         "CREATE TABLE files (id BIGINT PRIMARY KEY, reads_of BIGINT UNSIGNED NOT NULL DEFAULT 0);
          CREATE TABLE `reads` (id BIGINT PRIMARY KEY, file_id BIGINT NOT NULL, bytes BIGINT UNSIGNED NOT NULL);

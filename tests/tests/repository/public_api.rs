@@ -78,11 +78,10 @@ impl Listed<'_> {
                     self.items(both.items);
                 }
                 Item::Macro(call)
-                    if call.attrs.iter().any(|a| a.path().is_ident("macro_export")) =>
+                    if call.attrs.iter().any(|a| a.path().is_ident("macro_export"))
+                        && is_listed(None, &call.attrs) =>
                 {
-                    if is_listed(None, &call.attrs) {
-                        self.add("macro ", &call.ident);
-                    }
+                    self.add("macro ", &call.ident)
                 }
                 Item::Impl(block) if block.trait_.is_none() => {
                     let of = format!("{} ", line(&block.self_ty));

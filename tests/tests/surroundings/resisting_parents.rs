@@ -149,8 +149,7 @@ macro_rules! postgres {
         /// A roll-up: each update of video 2 counts on a shard of video 3, which the same batch folds.
         #[test]
         fn a_trigger_counts_on_a_row_that_is_being_folded() {
-            let (_database, mut conn) = counted();
-            let conn = &mut conn;
+            let (_database, conn) = &mut counted();
             assert_eq!(count!(videos.find(3), views.eq(views + 10), conn), 1);
             conn.batch_execute(
                 "CREATE FUNCTION roll_up() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
@@ -295,8 +294,7 @@ macro_rules! sqlite {
         /// Of another field of the row that is being folded.
         #[test]
         fn a_trigger_counts_on_a_row_that_is_being_folded() {
-            let (_database, mut conn) = counted();
-            let conn = &mut conn;
+            let (_database, conn) = &mut counted();
             assert_eq!(count!(videos.find(2), likes.eq(likes + 10), conn), 1);
             let likes_too = "UPDATE videos_shards SET likes = likes + 1 WHERE id = NEW.id";
             conn.batch_execute(&format!(

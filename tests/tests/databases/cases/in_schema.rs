@@ -191,8 +191,7 @@ fn assert_outside(conn: &mut Conn) {
 
 #[test]
 fn counts_by_key_and_by_filters() {
-    let (_guard, mut conn) = in_schema();
-    let conn = &mut conn;
+    let (_guard, conn) = &mut in_schema();
     for times in 1..=3 {
         let changes = (views.eq(views + 1), likes.eq(likes - 2));
         assert_eq!(count!(videos.find(1), changes, conn), 1);
@@ -224,8 +223,7 @@ fn counts_by_key_and_by_filters() {
 
 #[test]
 fn rows_are_returned_inserted_and_read() {
-    let (_guard, mut conn) = in_schema();
-    let conn = &mut conn;
+    let (_guard, conn) = &mut in_schema();
     for n in 1..=3 {
         let count = update(videos.find(1)).set(views.eq(views + 1));
         let counted = count.returning((id, views)).get_result::<(i64, i64)>(conn);
@@ -282,8 +280,7 @@ fn rows_are_returned_inserted_and_read() {
 
 #[test]
 fn totals_are_folded_set_and_listed() {
-    let (_guard, mut conn) = in_schema();
-    let conn = &mut conn;
+    let (_guard, conn) = &mut in_schema();
     let count = |conn: &mut Conn| {
         let changes = (views.eq(views + 3), likes.eq(likes + 1));
         assert_eq!(count!(videos, changes, conn), 3);
@@ -332,8 +329,7 @@ fn totals_are_folded_set_and_listed() {
 
 #[test]
 fn rows_as_values() {
-    let (_guard, mut conn) = in_schema();
-    let conn = &mut conn;
+    let (_guard, conn) = &mut in_schema();
     for times in 1..=2 {
         let counted = count_many(views, [(1, 5), (2, -1), (9, 1), (1, 2)])
             .run(conn)
@@ -397,8 +393,7 @@ fn amounts_are_coalesced() {
 
 #[test]
 fn rows_are_counted_by_triggers() {
-    let (_guard, mut conn) = in_schema();
-    let conn = &mut conn;
+    let (_guard, conn) = &mut in_schema();
     let cache = CounterCache::of(likes)
         .counts(comments::video_id)
         .filter(comments::shown);
@@ -424,8 +419,7 @@ fn rows_are_counted_by_triggers() {
 
 #[test]
 fn views_and_the_way_back() {
-    let (_guard, mut conn) = in_schema();
-    let conn = &mut conn;
+    let (_guard, conn) = &mut in_schema();
     let view = ShardsTable::of(videos).view("videos_totals");
     view.create(conn).unwrap();
     assert_eq!(count!(videos, views.eq(views + 1), conn), 3);

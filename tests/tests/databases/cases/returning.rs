@@ -134,8 +134,7 @@ fn inside_a_transaction_too() {
 /// Whether a shard is there or missing, the rows that come back are those that are counted, with the totals that a reader finds next.
 #[test]
 fn rows_come_back_whatever_shards_are_missing() {
-    let (_database, mut conn) = database();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database();
     let mut expected = totals(conn);
     for round in 0..24 {
         if round % 3 == 1 {

@@ -38,8 +38,7 @@ macro_rules! counts {
     ($($name:ident: $update:expr => [$one:expr, $two:expr, $three:expr];)+) => {$(
         #[test]
         fn $name() {
-            let (_database, mut conn) = database();
-            let conn = &mut conn;
+            let (_database, conn) = &mut database();
             let added: [(i64, i32); 3] = [$one, $two, $three];
             let counted = added.iter().filter(|added| **added != (0, 0)).count();
             for time in 1..=2 {
@@ -103,8 +102,7 @@ counts! {
 /// A statement whose changes come and go has one type and several texts.
 #[test]
 fn optional_changes_of_one_statement() {
-    let (_database, mut conn) = database();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database();
     for n in 0..8_i64 {
         let changes = (
             (n % 2 == 0).then(|| views.eq(views + n)),
@@ -118,8 +116,7 @@ fn optional_changes_of_one_statement() {
 
 #[test]
 fn nothing_but_none_is_an_error_as_diesels() {
-    let (_database, mut conn) = database();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database();
     let mut changes = Some(views.eq(views + 1));
     assert_eq!(update(videos.find(1)).set(changes).execute(conn), Ok(1));
     changes = None;
@@ -147,8 +144,7 @@ fn nothing_but_none_is_an_error_as_diesels() {
 /// A count may move a row out of its filter; one without a shard is counted all the same.
 #[test]
 fn a_filter_on_the_counted_total_itself() {
-    let (_database, mut conn) = database();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database();
     for shard in 0..4 {
         let policy = RetryPolicy::new().with_random(move || shard);
         update(videos.find(1))

@@ -35,8 +35,7 @@ fn by_version(since: i32, conn: &mut Conn) -> Vec<(i32, Option<i64>)> {
 
 #[test]
 fn windows_are_sums_over_buckets() {
-    let (_database, mut conn) = database();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database();
     for (of, on) in [
         (1, 10),
         (1, 10),

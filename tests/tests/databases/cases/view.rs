@@ -38,8 +38,7 @@ fn shown(sql: &str, conn: &mut Conn) -> QueryResult<Vec<Shown>> {
 
 #[test]
 fn plain_sql_reads_totals() {
-    let (_database, mut conn) = database();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database();
     let view = ShardsTable::of(videos).view("videos_totals");
     view.create(conn).unwrap();
     count!(videos, (views.eq(views + 1), likes.eq(likes - 5)), conn);
@@ -75,8 +74,7 @@ fn plain_sql_reads_totals() {
 
 #[test]
 fn a_migration_creates_and_drops_it() {
-    let (_database, mut conn) = database();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database();
     let migration = || {
         ShardsTable::of(downloads::table)
             .view("downloads \"per\" day")
@@ -104,8 +102,7 @@ fn a_migration_creates_and_drops_it() {
 /// Quoted names, and a field whose column has another name than in Rust.
 #[test]
 fn names_are_those_of_the_table() {
-    let (_database, mut conn) = database();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database();
     ShardsTable::of(watchlists::table)
         .view("lists")
         .create(conn)
@@ -128,8 +125,7 @@ fn names_are_those_of_the_table() {
 /// A view keeps the columns that it was created with, and has to be dropped before one of them is.
 #[test]
 fn a_changed_table_needs_a_new_view() {
-    let (_database, mut conn) = database();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database();
     let view = ShardsTable::of(videos).view("videos_totals");
     view.create(conn).unwrap();
     conn.batch_execute("ALTER TABLE videos ADD COLUMN added INTEGER")
@@ -160,11 +156,10 @@ fn a_changed_table_needs_a_new_view() {
 
 #[test]
 fn it_is_exact_beside_8_writers_and_folds() {
-    let (database, mut conn) = database();
-    let conn = &mut conn;
+    let (database, conn) = &mut database();
     let view = ShardsTable::of(videos).view("videos_totals");
     view.create(conn).unwrap();
-    totals_rise(100, &database, |writer, conn| {
+    totals_rise(100, database, |writer, conn| {
         count(1, 1, conn).unwrap();
         let total = shown("SELECT * FROM videos_totals WHERE id = 1", conn).unwrap()[0].views;
         if writer == 0 {

@@ -77,8 +77,7 @@ fn leave_orphans(video: i64, conn: &mut Conn) {
 
 #[test]
 fn triggers_keep_shards_with_their_parent() {
-    let (_database, mut conn) = kept(by_triggers());
-    let conn = &mut conn;
+    let (_database, conn) = &mut kept(by_triggers());
     for video in 1..=3 {
         assert_eq!(view(video, conn), Ok(1));
     }
@@ -109,8 +108,7 @@ fn triggers_keep_shards_with_their_parent() {
 /// Any program may create the shard, not only this crate.
 #[test]
 fn triggers_refuse_a_shard_without_a_parent() {
-    let (_database, mut conn) = kept(by_triggers());
-    let conn = &mut conn;
+    let (_database, conn) = &mut kept(by_triggers());
     let inserted =
         conn.batch_execute("INSERT INTO videos_shards (id, shard, views) VALUES (9, 0, 1)");
     match dialect(conn) {
@@ -125,8 +123,7 @@ fn triggers_refuse_a_shard_without_a_parent() {
 
 #[test]
 fn triggers_of_a_composite_key() {
-    let (_database, mut conn) = database();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database();
     ShardsTable::of(downloads::table).drop(conn).unwrap();
     let shards_table = ShardsTable::of(downloads::table).without_foreign_key();
     shards_table.create(conn).unwrap();
@@ -159,8 +156,7 @@ fn triggers_of_a_composite_key() {
 #[test]
 fn leaving_drops_the_triggers_too() {
     for shards_table in [by_triggers(), by_application()] {
-        let (_database, mut conn) = kept(shards_table);
-        let conn = &mut conn;
+        let (_database, conn) = &mut kept(shards_table);
         view(2, conn).unwrap();
         shards_table.drop(conn).unwrap();
         assert_eq!(videos.find(2).select(views).first(conn), Ok(201_i64));
@@ -172,8 +168,7 @@ fn leaving_drops_the_triggers_too() {
 
 #[test]
 fn a_migration_has_the_same_form() {
-    let (_database, mut conn) = database();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database();
     ShardsTable::of(table::table).drop(conn).unwrap();
     for shards_table in [by_triggers(), by_application()] {
         let migration = shards_table.migration("20260101000000");
@@ -197,8 +192,7 @@ fn the_librarys_tables_without_a_foreign_key() {
         MIGRATIONS.without_foreign_key(),
         MIGRATIONS.without_triggers(),
     ] {
-        let (_database, mut conn) = database();
-        let conn = &mut conn;
+        let (_database, conn) = &mut database();
         conn.run_pending_migrations(migrations).unwrap();
         let page = Counter::named("page");
         page.increment(conn).unwrap();
@@ -214,8 +208,7 @@ fn the_librarys_tables_without_a_foreign_key() {
 #[test]
 fn orphans_are_found_and_removed() {
     for shards_table in [by_triggers(), by_application()] {
-        let (_database, mut conn) = kept(shards_table);
-        let conn = &mut conn;
+        let (_database, conn) = &mut kept(shards_table);
         assert_eq!(shards_table.remove_orphans(conn), Ok(0));
         for video in 1..=3 {
             view(video, conn).unwrap();
@@ -279,8 +272,7 @@ fn orphans_are_removed_beside_rows_that_come_back() {
 /// InnoDB takes no foreign key to a partitioned table.
 #[test]
 fn a_partitioned_parent_of_mysqls() {
-    let (_database, mut conn) = database();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database();
     if dialect(conn) != Dialect::Mysql {
         return;
     }
