@@ -297,23 +297,12 @@ diesel::table! {
     }
 }
 
-diesel::table! {
-    gauges (id) {
-        id -> BigInt,
-        large -> BigInt,
-        real -> Double,
+diesel_sharded_tests::counted_table! {
+    Gauge of gauges (id) {
+        id -> BigInt = i64,
+        #[sharded] large -> BigInt = i64,
+        #[sharded] real -> Double = f64,
     }
-}
-
-#[derive(ShardedField)]
-#[diesel(table_name = gauges)]
-#[expect(dead_code, reason = "the derive reads the fields' types")]
-struct Gauge {
-    id: i64,
-    #[sharded]
-    large: i64,
-    #[sharded]
-    real: f64,
 }
 
 /// A column that is not of the type that its `table!` says.

@@ -9,49 +9,22 @@ use diesel::prelude::*;
 use diesel::r2d2::{ConnectionManager, CustomizeConnection, Pool};
 use diesel_migrations::MigrationHarness;
 use diesel_sharded::coalescer::Coalescer;
-use diesel_sharded::prelude::*;
 use diesel_sharded::{Counter, Error, MIGRATIONS, RowCounter, ShardsTable, update};
 use diesel_sharded_tests::{Database, TestConnection, assert_matches};
 
-diesel::table! {
-    use diesel::sql_types::{BigInt, Integer, Numeric, SmallInt, Unsigned};
-
-    meters (id) {
-        id -> BigInt,
-        small -> SmallInt,
-        medium -> Integer,
-        large -> BigInt,
-        unsigned_small -> Unsigned<SmallInt>,
-        unsigned_medium -> Unsigned<Integer>,
-        unsigned_large -> Unsigned<BigInt>,
-        exact -> Numeric,
-        money -> Numeric,
+diesel_sharded_tests::counted_table! {
+    #[sharded(shards = 2)]
+    Meter of meters (id) {
+        id -> BigInt = i64,
+        #[sharded] small -> SmallInt = i16,
+        #[sharded] medium -> Integer = i32,
+        #[sharded] large -> BigInt = i64,
+        #[sharded] unsigned_small -> Unsigned<SmallInt> = u16,
+        #[sharded] unsigned_medium -> Unsigned<Integer> = u32,
+        #[sharded] unsigned_large -> Unsigned<BigInt> = u64,
+        #[sharded] exact -> Numeric = BigDecimal,
+        #[sharded] #[sharded(sql_type = "DECIMAL(10, 2)")] money -> Numeric = BigDecimal,
     }
-}
-
-#[derive(ShardedField)]
-#[diesel(table_name = meters)]
-#[sharded(shards = 2)]
-#[expect(dead_code, reason = "the derive reads the fields' types")]
-struct Meter {
-    id: i64,
-    #[sharded]
-    small: i16,
-    #[sharded]
-    medium: i32,
-    #[sharded]
-    large: i64,
-    #[sharded]
-    unsigned_small: u16,
-    #[sharded]
-    unsigned_medium: u32,
-    #[sharded]
-    unsigned_large: u64,
-    #[sharded]
-    exact: BigDecimal,
-    #[sharded]
-    #[sharded(sql_type = "DECIMAL(10, 2)")]
-    money: BigDecimal,
 }
 
 const SETUP: &str = "SET sql_mode = ''";

@@ -227,23 +227,13 @@ fn a_killed_count_leaves_no_key_and_no_transaction() {
 mod unsigned_parent {
     use super::*;
 
-    diesel::table! {
-        pages (id) {
-            id -> Unsigned<BigInt>,
-            hits -> Unsigned<BigInt>,
-            likes -> Unsigned<Integer>,
+    diesel_sharded_tests::counted_table! {
+        #[sharded(shards = 2)]
+        Page of pages (id) {
+            id -> Unsigned<BigInt> = u64,
+            #[sharded] hits -> Unsigned<BigInt> = u64,
+            #[sharded] likes -> Unsigned<Integer> = u32,
         }
-    }
-
-    #[derive(ShardedField)]
-    #[sharded(shards = 2)]
-    #[expect(dead_code, reason = "the derive reads the fields' types")]
-    struct Page {
-        id: u64,
-        #[sharded]
-        hits: u64,
-        #[sharded]
-        likes: u32,
     }
 
     /// A single shard goes below zero, where `signed - unsigned` would fail.

@@ -236,19 +236,11 @@ fn rows_of_an_attempt_that_was_taken_back_are_not_given_out() {
 mod uuid_key {
     use super::*;
 
-    diesel::table! {
-        pages (id) {
-            id -> Uuid,
-            hits -> BigInt,
+    diesel_sharded_tests::counted_table! {
+        Page of pages (id) {
+            id -> Uuid = uuid::Uuid,
+            #[sharded] hits -> BigInt = i64,
         }
-    }
-
-    #[derive(ShardedField)]
-    #[expect(dead_code, reason = "the derive reads the fields' types")]
-    struct Page {
-        id: uuid::Uuid,
-        #[sharded]
-        hits: i64,
     }
 
     #[test]

@@ -8,40 +8,20 @@ use diesel_sharded::prelude::*;
 use diesel_sharded::{Error, ShardsTable, Unfit, fold, set_total, update};
 use diesel_sharded_tests::{Database, TestConnection, count};
 
-diesel::table! {
-    goods (id) {
-        id -> BigInt,
-        name -> Text,
-        sold -> BigInt,
-        price -> Numeric,
+diesel_sharded_tests::counted_table! {
+    Good of goods (id) {
+        id -> BigInt = i64,
+        name -> Text = String,
+        #[sharded] sold -> BigInt = i64,
+        #[sharded] price -> Numeric = BigDecimal,
     }
 }
 
-#[derive(ShardedField)]
-#[diesel(table_name = goods)]
-#[expect(dead_code, reason = "the derive reads the fields' types")]
-struct Good {
-    id: i64,
-    #[sharded]
-    sold: i64,
-    #[sharded]
-    price: BigDecimal,
-}
-
-diesel::table! {
-    pages (name) {
-        name -> Text,
-        hits -> BigInt,
+diesel_sharded_tests::counted_table! {
+    Page of pages (name) {
+        name -> Text = String,
+        #[sharded] hits -> BigInt = i64,
     }
-}
-
-#[derive(ShardedField)]
-#[diesel(table_name = pages, primary_key(name))]
-#[expect(dead_code, reason = "the derive reads the fields' types")]
-struct Page {
-    name: String,
-    #[sharded]
-    hits: i64,
 }
 
 const COUNTED: &str =

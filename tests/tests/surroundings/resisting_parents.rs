@@ -193,20 +193,11 @@ macro_rules! postgres {
             use super::*;
             use diesel_sharded::ShardsTable;
 
-            diesel::table! {
-                pages (code) {
-                    code -> Text,
-                    hits -> BigInt,
+            diesel_sharded_tests::counted_table! {
+                Page of pages (code) {
+                    code -> Text = String,
+                    #[sharded] hits -> BigInt = i64,
                 }
-            }
-
-            #[derive(ShardedField)]
-            #[diesel(table_name = pages, primary_key(code))]
-            #[expect(dead_code, reason = "the derive reads the fields' types")]
-            struct Page {
-                code: String,
-                #[sharded]
-                hits: i64,
             }
 
             #[test]

@@ -57,23 +57,14 @@ fn a_missing_column_names_the_shards_table() {
 #[test]
 fn the_shards_are_those_of_the_table_itself() {
     mod schema {
-        diesel::table! {
-            bvideos (id) {
-                id -> BigInt,
-                views -> BigInt,
+        diesel_sharded_tests::counted_table! {
+            Other of bvideos (id) {
+                id -> BigInt = i64,
+                #[sharded] views -> BigInt = i64,
             }
         }
     }
     use schema::bvideos as videos;
-
-    #[derive(ShardedField)]
-    #[diesel(table_name = videos)]
-    #[expect(dead_code, reason = "the derive reads the fields' types")]
-    struct Other {
-        id: i64,
-        #[sharded]
-        views: i64,
-    }
 
     let (_database, conn) = &mut database();
     conn.batch_execute("CREATE TABLE bvideos (id BIGINT PRIMARY KEY, views BIGINT NOT NULL)")

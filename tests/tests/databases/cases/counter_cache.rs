@@ -18,11 +18,11 @@ use diesel_sharded_tests::{Database, TestConnection, assert_matches, delete, edi
 
 use super::{Conn, dialect, on_threads};
 
-diesel::table! {
-    topics (id) {
-        id -> BigInt,
-        replies_count -> BigInt,
-        words -> Integer,
+diesel_sharded_tests::counted_table! {
+    Topic of topics (id) {
+        id -> BigInt = i64,
+        #[sharded] replies_count -> BigInt = i64,
+        #[sharded] words -> Integer = i32,
     }
 }
 
@@ -40,15 +40,15 @@ diesel::table! {
     }
 }
 
-diesel::table! {
-    replies (id) {
-        id -> BigInt,
-        topic_id -> Nullable<BigInt>,
-        author_id -> Nullable<BigInt>,
-        shown -> Bool,
-        words -> Nullable<Integer>,
-        answers_count -> BigInt,
-        answer_to -> Nullable<BigInt>,
+diesel_sharded_tests::counted_table! {
+    Reply of replies (id) {
+        id -> BigInt = i64,
+        topic_id -> Nullable<BigInt> = Option<i64>,
+        author_id -> Nullable<BigInt> = Option<i64>,
+        shown -> Bool = bool,
+        words -> Nullable<Integer> = Option<i32>,
+        #[sharded] answers_count -> BigInt = i64,
+        answer_to -> Nullable<BigInt> = Option<i64>,
     }
 }
 
@@ -72,26 +72,6 @@ diesel::table! {
         #[sql_name = "shelf, \"order\""]
         place -> Nullable<Text>,
     }
-}
-
-#[derive(ShardedField)]
-#[diesel(table_name = topics)]
-#[expect(dead_code, reason = "the derive reads the fields' types")]
-struct Topic {
-    id: i64,
-    #[sharded]
-    replies_count: i64,
-    #[sharded]
-    words: i32,
-}
-
-#[derive(ShardedField)]
-#[diesel(table_name = replies)]
-#[expect(dead_code, reason = "the derive reads the fields' types")]
-struct Reply {
-    id: i64,
-    #[sharded]
-    answers_count: i64,
 }
 
 #[derive(ShardedField)]
