@@ -20,7 +20,7 @@ use diesel_sharded::prelude::*;
 use diesel_sharded::retry::{Isolation, RetryPolicy, Transaction};
 use diesel_sharded::{Counter, RowCounter, ShardsTable, Unfit, fold, set_total, update};
 use diesel_sharded_tests::schema::videos::dsl::*;
-use diesel_sharded_tests::{TestConnection, assert_matches, count, edit, insert, number, sent};
+use diesel_sharded_tests::{TestConnection, assert_matches, edit, insert, number, sent};
 
 /// The crate that the cases test.
 use diesel_sharded as api;

@@ -20,7 +20,7 @@ use diesel_sharded::shard_choice::ShardChoice;
 use diesel_sharded::{ShardsTable, Unfit, fold, update};
 use diesel_sharded_tests::schema::WholeVideo;
 use diesel_sharded_tests::schema::videos::dsl::*;
-use diesel_sharded_tests::{TestConnection, count, insert, number, pool, until};
+use diesel_sharded_tests::{TestConnection, insert, number, pool, until};
 
 /// The crate that the cases test.
 use diesel_sharded as api;

@@ -11,7 +11,7 @@ use diesel_sharded::operation::Folder;
 use diesel_sharded::{Error, Unfit, fold, update};
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::schema::videos_shards;
-use diesel_sharded_tests::{Database, TestConnection, count, edit, insert, sent, until};
+use diesel_sharded_tests::{Database, TestConnection, edit, insert, sent, until};
 
 use super::{Conn, count, count_on_any_shard, database, on_threads, totals};
 

@@ -6,7 +6,7 @@ use diesel_sharded::prelude::*;
 use diesel_sharded::{Error, ShardsTable, count_many, fold, update};
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::schema::{videos as table, videos_shards};
-use diesel_sharded_tests::{assert_matches, count, insert};
+use diesel_sharded_tests::{assert_matches, insert};
 
 use super::{count, database};
 

@@ -1,21 +1,12 @@
 //! Counters that stay within bounds.
 
-use std::sync::atomic::{AtomicI64, Ordering};
-
 use super::api::bounded::Bounded;
-use super::api::retry::{self, RetryPolicy};
-use super::api::shard_counts::ShardCount;
-use super::api::{Counter, RowCounter, counters, fold, reset, set_total};
-use diesel::prelude::*;
-use diesel::result::Error as DieselError;
+use super::api::counters;
+use super::support::*;
 use diesel_sharded::Error;
-use diesel_sharded::prelude::*;
-use diesel_sharded_tests::rolled_back;
+use diesel_sharded_tests::schema::videos as table;
 use diesel_sharded_tests::schema::videos::dsl::*;
-use diesel_sharded_tests::schema::{videos as table, videos_shards};
 use proptest::prelude::*;
-
-use super::{Conn, database, database_with_counters, for_all, on_threads, totals};
 
 /// The likes of video 1, which begin at 1, from 0 to 100.
 fn bounded() -> Bounded<table::likes> {

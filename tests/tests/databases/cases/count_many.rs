@@ -1,16 +1,9 @@
 //! Many rows of one field, each with its own amount, at once.
 
-use super::api::retry::{self, RetryPolicy};
-use super::api::shard_choice::ShardChoice;
-use super::api::{Error, count_many, fold};
-use diesel::prelude::*;
-use diesel::result::Error as DieselError;
-use diesel_sharded::prelude::*;
+use super::support::*;
 use diesel_sharded_tests::schema::videos::dsl::*;
-use diesel_sharded_tests::schema::{Day, downloads, measures, videos_shards, watchlists};
-use diesel_sharded_tests::{assert_matches, insert, rolled_back, sent};
-
-use super::{Conn, count, database, on_threads, totals};
+use diesel_sharded_tests::schema::{measures, watchlists};
+use diesel_sharded_tests::sent;
 
 #[test]
 fn each_row_gets_the_sum_of_its_amounts_and_no_other_key_a_shard() {

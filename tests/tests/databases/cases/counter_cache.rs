@@ -1,22 +1,14 @@
 //! Numbers of rows that triggers keep.
 
 use std::sync::Barrier;
-use std::sync::atomic::{AtomicI64, Ordering};
 
 use super::api::counter_cache::literal;
-use super::api::retry;
-use super::api::{CounterCache, Error, ShardsTable, fold};
-use diesel::connection::SimpleConnection;
+use super::support::*;
 use diesel::dsl::sql;
-use diesel::prelude::*;
-use diesel::result::{DatabaseErrorKind, Error as DieselError};
+use diesel::result::DatabaseErrorKind;
 use diesel::sql_types::Bool;
 use diesel_migrations::MigrationHarness;
 use diesel_sharded::backend::{BackendOf, Dialect};
-use diesel_sharded::prelude::*;
-use diesel_sharded_tests::{Database, TestConnection, assert_matches, delete, edit, rolled_back};
-
-use super::{Conn, dialect, on_threads};
 
 diesel_sharded_tests::counted_table! {
     Topic of topics (id) {

@@ -3,15 +3,10 @@
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
+use super::api::Unfit;
 use super::api::operation::Amount;
-use super::api::{Unfit, fold, update};
-use diesel::prelude::*;
-use diesel_sharded::prelude::*;
+use super::support::*;
 use diesel_sharded_tests::schema::videos::dsl::*;
-use diesel_sharded_tests::schema::{downloads, videos_shards};
-use diesel_sharded_tests::{count, edit, insert, rolled_back};
-
-use super::{Conn, count, count_on_any_shard, database};
 
 /// Adds up to 10, on several shards, to each of videos 1 to 3.
 fn counted(conn: &mut Conn) {

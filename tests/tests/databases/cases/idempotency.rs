@@ -3,20 +3,13 @@
 use std::sync::Mutex;
 use std::time::Duration;
 
-use super::api::update;
-use diesel::prelude::*;
+use super::support::*;
 use diesel_sharded::coalescer::Coalescer;
-use diesel_sharded::prelude::*;
 use diesel_sharded::retry::{self, RetryPolicy};
 use diesel_sharded::{Counter, Error, RowCounter, fold, idempotency};
+use diesel_sharded_tests::pool;
+use diesel_sharded_tests::schema::measures;
 use diesel_sharded_tests::schema::videos::dsl::*;
-use diesel_sharded_tests::schema::{Day, downloads, measures};
-use diesel_sharded_tests::{TestConnection, assert_matches, insert, pool, rolled_back};
-
-use super::{
-    Conn, database, database_with_counters, is_reused, keys, number_of_keys, on_threads, total_of,
-    totals,
-};
 
 fn count_video(video: i64, key: &str, conn: &mut Conn) -> QueryResult<usize> {
     let count = update(videos.find(video)).set(views.eq(views + 1));

@@ -1,28 +1,18 @@
 //! Tables inside a schema: one of PostgreSQL's, another database on MySQL, an attached one on SQLite. Tables of the same names are
 //! outside of it, and stay as they are.
 
-use super::api::idempotency;
-use super::api::{
-    CounterCache, Error, RowCounter, ShardsTable, count_many, fold, reset, set_total, update,
-    verify,
-};
-use diesel::connection::SimpleConnection;
-use diesel::dsl::{count_star, exists};
-use diesel::prelude::*;
-use diesel_sharded::backend::{BackendOf, Dialect};
-use diesel_sharded::cached::{Cached, MokaCache};
-use diesel_sharded::coalescer::Coalescer;
-use diesel_sharded::prelude::*;
-use diesel_sharded::top;
-use diesel_sharded_tests::schema::videos as outside;
-use diesel_sharded_tests::{
-    Database, TestConnection, assert_matches, count, delete, insert, number, pool, rolled_back,
-};
-
 use self::analytics::videos::dsl::*;
 use self::analytics::{comments, reads, videos_shards};
 use self::beside::videos as same_name;
-use super::{Conn, database_with_counters, dialect, on_threads};
+use super::api::idempotency;
+use super::support::*;
+use diesel::dsl::{count_star, exists};
+use diesel_sharded::backend::{BackendOf, Dialect};
+use diesel_sharded::cached::{Cached, MokaCache};
+use diesel_sharded::coalescer::Coalescer;
+use diesel_sharded::top;
+use diesel_sharded_tests::pool;
+use diesel_sharded_tests::schema::videos as outside;
 
 mod beside {
     diesel::table! {

@@ -2,16 +2,9 @@
 
 use std::str::FromStr;
 
-use super::api::shard_choice::ShardChoice;
-use super::api::{Error, update};
+use super::support::*;
 use bigdecimal::BigDecimal;
-use diesel::prelude::*;
-use diesel_sharded::prelude::*;
-use diesel_sharded_tests::insert;
-use diesel_sharded_tests::schema::{self, Day, measures_shards};
-use diesel_sharded_tests::{assert_matches, count};
-
-use super::{Conn, database};
+use diesel_sharded_tests::schema::{self, measures_shards};
 
 #[test]
 fn a_text_key_and_names_that_need_quotes() {

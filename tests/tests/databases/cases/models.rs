@@ -2,17 +2,11 @@
 
 use std::borrow::Cow;
 
-use super::api::{Total, top, update};
-use diesel::prelude::*;
+use super::api::{Total, top};
+use super::support::*;
 use diesel::sqlite::Sqlite;
-use diesel_sharded::prelude::*;
-use diesel_sharded_tests::count;
 use diesel_sharded_tests::schema::videos::dsl::*;
-use diesel_sharded_tests::schema::{
-    Day, Download, Video, WholeVideo, comments, downloads, videos as table,
-};
-
-use super::{Conn, database};
+use diesel_sharded_tests::schema::{Download, videos as table};
 
 /// Video 3 has 301 views and 3 likes, and two comments; the others have no shards.
 fn counted() -> (diesel_sharded_tests::Database, Conn) {

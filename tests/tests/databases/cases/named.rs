@@ -2,18 +2,12 @@
 
 use std::time::Duration;
 
-use super::api::retry::{self, RetryPolicy};
-use super::api::shard_choice::ShardChoice;
-use super::api::shard_counts::{self, ShardCount};
-use super::api::{Counter, Error, MIGRATIONS, ShardsTable, counters, fold, update, verify};
-use diesel::prelude::*;
+use super::api::shard_counts;
+use super::api::{MIGRATIONS, counters};
+use super::support::*;
 use diesel_migrations::MigrationHarness;
-use diesel_sharded::prelude::*;
 use diesel_sharded_tests::schema::videos::dsl::*;
-use diesel_sharded_tests::schema::{downloads, videos_shards};
-use diesel_sharded_tests::{TestConnection, assert_matches, insert, number, until};
-
-use super::{Conn, database, database_with_counters, on_threads};
+use diesel_sharded_tests::until;
 
 #[test]
 fn counts_up_and_down_and_is_set() {

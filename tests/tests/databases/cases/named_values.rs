@@ -1,11 +1,7 @@
 //! Named counters: new totals, bounds, and the greatest of them.
 
-use std::sync::atomic::{AtomicI64, Ordering};
-
-use super::api::{Counter, Error};
-use diesel_sharded_tests::{rolled_back, sent};
-
-use super::{Conn, database_with_counters, on_threads, totals_rise};
+use super::support::*;
+use diesel_sharded_tests::sent;
 
 fn names(conn: &mut Conn) -> Vec<(String, i64)> {
     Counter::list("").load(conn).unwrap()

@@ -3,15 +3,9 @@
 use std::sync::Mutex;
 
 use super::api::counter_cache::literal;
-use super::api::{CounterCache, Error, ShardsTable};
-use diesel::connection::SimpleConnection;
-use diesel::prelude::*;
+use super::support::*;
 use diesel_migrations::MigrationHarness;
-use diesel_sharded::prelude::*;
-use diesel_sharded_tests::assert_matches;
-use diesel_sharded_tests::schema::{comments, videos};
-
-use super::{Conn, database, on_threads};
+use diesel_sharded_tests::schema::videos;
 
 diesel::table! {
     stars (id) {

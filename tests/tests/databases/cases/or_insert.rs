@@ -1,16 +1,7 @@
 //! Counts on rows that may not exist yet.
 
-use super::api::retry::{self, RetryPolicy};
-use super::api::{Error, count_many, update};
-use diesel::connection::SimpleConnection;
-use diesel::prelude::*;
-use diesel_sharded::prelude::*;
-use diesel_sharded_tests::assert_matches;
-use diesel_sharded_tests::insert;
+use super::support::*;
 use diesel_sharded_tests::schema::videos::dsl::*;
-use diesel_sharded_tests::schema::{Day, downloads};
-
-use super::{Conn, count, database, database_with_counters, on_threads, total_of};
 
 fn download(conn: &mut Conn, version: i32, day: i32) -> QueryResult<usize> {
     update(downloads::table.find((version, Day(day))))

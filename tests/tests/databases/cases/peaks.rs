@@ -1,20 +1,13 @@
 //! Fields that keep their greatest or least value: counts, totals, folds, and what comes between.
 
 use std::str::FromStr;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
-use super::api::retry::{self, RetryPolicy};
-use super::api::{Error, ShardsTable, fold, update};
+use super::support::*;
 use bigdecimal::BigDecimal;
 use chrono::{NaiveDate, NaiveDateTime};
-use diesel::prelude::*;
-use diesel_sharded::prelude::*;
 use diesel_sharded_tests::players::levels::dsl as level;
 use diesel_sharded_tests::players::players::dsl::*;
 use diesel_sharded_tests::players::{self as tables, Level, Player, players_shards};
-use diesel_sharded_tests::{Database, TestConnection, count, insert};
-
-use super::{Conn, on_threads};
 
 fn database() -> (Database, Conn) {
     let database = Conn::database();

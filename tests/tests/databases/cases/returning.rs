@@ -1,12 +1,8 @@
 //! Counted rows come back with exact totals, also where the database has no RETURNING.
 
-use super::api::{fold, update};
-use diesel::prelude::*;
-use diesel_sharded::prelude::*;
+use super::support::*;
+use diesel_sharded_tests::schema::PlainVideo;
 use diesel_sharded_tests::schema::videos::dsl::*;
-use diesel_sharded_tests::schema::{PlainVideo, Video, WholeVideo, videos_shards};
-
-use super::{count, database, totals};
 
 #[test]
 fn without_a_selection_all_columns_come_back_with_totals() {

@@ -1,13 +1,9 @@
 //! One field of one row as a value.
 
-use super::api::{Error, RowCounter, fold};
-use diesel::prelude::*;
-use diesel::result::Error as DieselError;
+use super::support::*;
+use diesel_sharded_tests::schema::measures;
 use diesel_sharded_tests::schema::videos::dsl::*;
-use diesel_sharded_tests::schema::{measures, videos_shards};
-use diesel_sharded_tests::{assert_matches, rolled_back, sent};
-
-use super::{Conn, database, database_with_counters, totals_rise};
+use diesel_sharded_tests::sent;
 
 fn number_of_shards(conn: &mut Conn) -> i64 {
     videos_shards::table.count().get_result(conn).unwrap()

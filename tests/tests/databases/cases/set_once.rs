@@ -1,12 +1,7 @@
 //! Totals that are set, reset and deleted under an idempotency key.
 
-use super::api::{Counter, reset, set_total, update};
-use diesel::prelude::*;
-use diesel_sharded::prelude::*;
+use super::support::*;
 use diesel_sharded_tests::schema::videos::dsl::*;
-use diesel_sharded_tests::{count, rolled_back};
-
-use super::{Conn, count, database_with_counters, is_reused, number_of_keys, on_threads};
 
 fn totals(conn: &mut Conn) -> Vec<(i64, i32)> {
     let totals = videos.select((views.total(), likes.total()));

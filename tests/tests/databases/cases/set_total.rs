@@ -1,14 +1,7 @@
 //! Totals that are set.
 
-use std::sync::atomic::{AtomicI64, Ordering};
-
-use super::api::{reset, set_total, update};
-use diesel::prelude::*;
-use diesel_sharded::prelude::*;
+use super::support::*;
 use diesel_sharded_tests::schema::videos::dsl::*;
-use diesel_sharded_tests::{count, rolled_back};
-
-use super::{Conn, count, database, on_threads};
 
 fn totals(conn: &mut Conn) -> Vec<(i64, i32)> {
     let totals = videos.select((views.total(), likes.total()));

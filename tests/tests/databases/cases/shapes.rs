@@ -2,15 +2,8 @@
 
 #![allow(clippy::op_ref, reason = "references are among the shapes")]
 
-use super::api::retry::RetryPolicy;
-use super::api::shard_choice::ShardChoice;
-use super::api::update;
-use diesel::prelude::*;
-use diesel_sharded::prelude::*;
+use super::support::*;
 use diesel_sharded_tests::schema::videos::dsl::*;
-use diesel_sharded_tests::schema::{Video, comments};
-
-use super::{Conn, database};
 
 /// The bases and totals of all videos, by id.
 fn counts(conn: &mut Conn) -> Vec<(i64, i64, i32)> {

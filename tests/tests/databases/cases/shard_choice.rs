@@ -1,13 +1,8 @@
 //! Which shards each of the choices uses. The videos are these tests' own, since a process remembers things by key.
 
-use super::api::shard_choice::ShardChoice;
-use super::api::update;
-use diesel::prelude::*;
+use super::support::*;
+use diesel_sharded_tests::own_key;
 use diesel_sharded_tests::schema::videos::dsl::*;
-use diesel_sharded_tests::schema::videos_shards;
-use diesel_sharded_tests::{TestConnection, insert, own_key};
-
-use super::{Conn, database, on_threads, total_of};
 
 /// The key of a video of the test's own.
 fn inserted(conn: &mut Conn) -> i64 {

@@ -1,16 +1,10 @@
 //! The first rows by total.
 
-use super::api::{fold, top, update};
-use diesel::prelude::*;
-use diesel_sharded::prelude::*;
+use super::api::top;
+use super::support::*;
 use diesel_sharded_tests::schema::videos::dsl::*;
-use diesel_sharded_tests::schema::{
-    Day, Video, WholeVideo, comments, downloads, videos_shards, watchlists,
-};
-use diesel_sharded_tests::{count, insert};
+use diesel_sharded_tests::schema::watchlists;
 use proptest::prelude::*;
-
-use super::{Conn, count, database, for_all};
 
 /// Videos 1 to 3 have 350, 200 and 290 views; video 2 has no shard.
 fn counted(conn: &mut Conn) {

@@ -1,13 +1,9 @@
 //! `total()` anywhere in a query.
 
-use super::api::{Total, update};
-use diesel::prelude::*;
-use diesel_sharded::prelude::*;
+use super::api::Total;
+use super::support::*;
 use diesel_sharded_tests::schema::videos::dsl::*;
-use diesel_sharded_tests::schema::{self, Video, comments, videos as table};
-use diesel_sharded_tests::{count, delete, edit};
-
-use super::{Conn, count, database};
+use diesel_sharded_tests::schema::{self, videos as table};
 
 /// Videos 1 to 3 have 150, 200 and 301 views; video 2 has no shard.
 fn counted(conn: &mut Conn) {

@@ -1,20 +1,11 @@
 //! Totals beside a recount.
 
-use std::sync::atomic::{AtomicI64, Ordering};
-
 use super::api::operation::Drift;
-use super::api::retry::{self, RetryPolicy};
-use super::api::{Error, fold, update, verify};
+use super::support::*;
 use bigdecimal::{BigDecimal, ToPrimitive};
 use diesel::dsl::{count_star, sum};
-use diesel::prelude::*;
 use diesel::sql_types::Double;
-use diesel_sharded::prelude::*;
-use diesel_sharded_tests::schema::comments;
 use diesel_sharded_tests::schema::videos::dsl::*;
-use diesel_sharded_tests::{count, edit, insert};
-
-use super::{Conn, database, on_threads};
 
 macro_rules! recount {
     () => {

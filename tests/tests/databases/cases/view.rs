@@ -1,17 +1,11 @@
 //! Views with totals, read by plain SQL.
 
-use diesel::connection::SimpleConnection;
-use diesel::prelude::*;
+use self::row::Shown;
+use super::support::*;
 use diesel_migrations::MigrationHarness;
 use diesel_sharded::{ShardsTable, fold};
 use diesel_sharded_tests::schema::videos::dsl::*;
-use diesel_sharded_tests::schema::{downloads, watchlists};
-use diesel_sharded_tests::{count, insert, number};
-
-use super::api::update;
-
-use self::row::Shown;
-use super::{Conn, count, database, totals_rise};
+use diesel_sharded_tests::schema::watchlists;
 
 mod row {
     use diesel::prelude::*;

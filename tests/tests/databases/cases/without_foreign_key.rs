@@ -1,20 +1,12 @@
 //! Shards tables without a foreign key: kept by triggers, or by the application.
 
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
-
-use super::api::retry;
-use super::api::{Counter, Error, MIGRATIONS, ShardsTable, fold, update};
-use diesel::connection::SimpleConnection;
+use super::api::MIGRATIONS;
+use super::support::*;
 use diesel::migration::MigrationSource;
-use diesel::prelude::*;
 use diesel_migrations::MigrationHarness;
 use diesel_sharded::backend::Dialect;
-use diesel_sharded::prelude::*;
+use diesel_sharded_tests::schema::videos as table;
 use diesel_sharded_tests::schema::videos::dsl::*;
-use diesel_sharded_tests::schema::{Day, downloads, videos as table, videos_shards};
-use diesel_sharded_tests::{Database, TestConnection, count, delete, edit, insert};
-
-use super::{Conn, count, database, dialect, on_threads, total_of};
 
 type Videos = ShardsTable<table::table>;
 
