@@ -3,15 +3,53 @@
 //! Items of [`diesel_sharded::asynchronous`] replace the blocking ones of the same kind. Each call waits for its future, on a
 //! connection of `diesel_async` that can also be used as a blocking one: [`Awaited`].
 
+#![expect(
+    clippy::type_complexity,
+    reason = "they wrap what the library's own builder gives"
+)]
+
+use std::fmt;
 use std::future::Future;
+use std::hash::Hash;
+use std::ops::{ControlFlow, Deref};
 use std::pin::pin;
 use std::sync::{Arc, LazyLock};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 
+use diesel::associations::HasTable;
+use diesel::backend::Backend;
+use diesel::dsl::Filter;
+use diesel::expression::{AppearsOnTable, Expression, NonAggregate};
+use diesel::prelude::*;
+use diesel::query_builder::{AsChangeset, IntoUpdateTarget, QueryFragment, QueryId};
+use diesel::query_dsl::methods::FilterDsl;
+use diesel::result::Error as DieselError;
+use diesel::sql_types::BoolOrNullableBool;
+use diesel_async::AsyncConnection;
 use diesel_async::async_connection_wrapper::{AsyncConnectionWrapper, BlockOn};
+use diesel_async::methods::LoadQuery;
 pub use diesel_sharded::*;
 use tokio::runtime::Runtime;
+
+use diesel_sharded::__bounds::{
+    AllWithTotals, Assignment, BoxedRows, InsertMissing, InsertRow, KeyedTable, NoInsert,
+    NoReturning, OrInsert, OrInsertEach, ReturningTotals, SetNotCalled, ToValue, ToZero, Values,
+};
+use diesel_sharded::asynchronous::{Async, operation as waiting, operation::LoadCounted};
+use diesel_sharded::backend::BackendOf;
+use diesel_sharded::counter_cache::{
+    CacheRecount, ChildTable, EveryRow, NotCounting, RefersTo, SummedInto,
+};
+use diesel_sharded::dsl::Value;
+use diesel_sharded::idempotency::Idempotent;
+use diesel_sharded::model::{CountingUpdate, ShardedColumn, ShardedTable};
+use diesel_sharded::operation::{
+    CountedMany, CounterBackend, Drift, Folded, IntegerField, RecountQuery, SelectTotals,
+    UpdateSource, UpdateStatement, VerifiedFields,
+};
+use diesel_sharded::retry::RetryPolicy;
+use diesel_sharded::shard_choice::ShardChoice;
 
 /// A connection of `diesel_async`, for both kinds of operations.
 pub type Awaited<C> = AsyncConnectionWrapper<C, Nested>;
@@ -60,6 +98,18 @@ pub fn wait<F: Future>(future: F) -> F::Output {
     Nested.block_on(future)
 }
 
+/// An asynchronous operation, whose methods wait. What does not wait is its own.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub struct Waiting<T>(T);
+
+impl<T> Deref for Waiting<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
 /// The asynchronous methods of these names, waited for, with these bounds on the connection `Conn` and its backend `DB`. A method's `self`
 /// says whether it takes the value.
 macro_rules! waits {
@@ -83,24 +133,637 @@ macro_rules! waits {
     )+};
 }
 
-/// The builder's methods of these names.
+/// The builder's methods of these names; they give the operation itself, or another.
 macro_rules! builds {
-    ($wrapper:ident: $($name:ident($argument:ident: $type:ty);)+) => {$(
-        pub fn $name(self, $argument: $type) -> Self {
-            $wrapper(self.0.$name($argument))
+    ($($name:ident($($argument:ident: $type:ty),*) $(-> $other:ty)?;)+) => {$(
+        builds! { @method $name($($argument: $type),*) $(-> $other)? }
+    )+};
+    (@method $name:ident($($argument:ident: $type:ty),*)) => {
+        pub fn $name(self, $($argument: $type),*) -> Self {
+            Waiting(self.0.$name($($argument),*))
+        }
+    };
+    (@method $name:ident($($argument:ident: $type:ty),*) -> $other:ty) => {
+        pub fn $name(self, $($argument: $type),*) -> Waiting<$other> {
+            Waiting(self.0.$name($($argument),*))
+        }
+    };
+}
+
+/// A named counter's methods, waited for.
+macro_rules! waits_for_names {
+    ($($name:ident($($argument:ident: $type:ty),*) -> $result:ty;)+) => {
+        waits! {
+            { DB: CounterBackend<Conn> }
+            $($name(self: &Self $(, $argument: $type)*) -> $result;)+
+        }
+    };
+}
+
+/// The methods of a row's counter, waited for.
+macro_rules! waits_for_rows {
+    ($($name:ident($($argument:ident: $type:ty),*) -> $result:ty;)+) => {
+        waits! {
+            { C: IntegerField<DB> + Send + Sync }
+            $($name(self: &Self $(, $argument: $type)*) -> $result;)+
+        }
+    };
+}
+
+pub type Counter = Waiting<asynchronous::Counter>;
+
+impl Counter {
+    pub fn named(name: impl Into<String>) -> Self {
+        Waiting(asynchronous::Counter::named(name))
+    }
+
+    pub fn list(prefix: impl Into<String>) -> CounterList {
+        Waiting(asynchronous::Counter::list(prefix))
+    }
+
+    pub fn top(prefix: impl Into<String>, n: u32) -> Waiting<waiting::TopCounters> {
+        Waiting(asynchronous::Counter::top(prefix, n))
+    }
+
+    builds! {
+        never_below(least: i64) -> waiting::BoundedCounter;
+        never_above(most: i64) -> waiting::BoundedCounter;
+    }
+
+    pub fn get_many<Conn, S>(names: &[S], conn: &mut Conn) -> QueryResult<Vec<i64>>
+    where
+        S: AsRef<str> + Sync,
+        Conn: AsyncConnection,
+        Conn::Backend: CounterBackend<Conn>,
+    {
+        wait(asynchronous::Counter::get_many(names, conn))
+    }
+
+    pub fn idempotency_key(&self, key: impl AsRef<[u8]>) -> Waiting<waiting::IdempotentCounter> {
+        Waiting(self.0.idempotency_key(key))
+    }
+
+    waits_for_names! {
+        increment() -> ();
+        decrement() -> ();
+        add(n: i64) -> ();
+        add_and_get(n: i64) -> i64;
+        get() -> i64;
+        estimate() -> i64;
+        set(total: i64) -> ();
+        reset() -> ();
+        delete() -> bool;
+        fold() -> Folded<counters::table>;
+        shards() -> u16;
+        increase_shards(n: u16) -> u16;
+        resize(n: u16) -> ();
+    }
+}
+
+impl AsRef<str> for Counter {
+    fn as_ref(&self) -> &str {
+        self.0.as_ref()
+    }
+}
+
+impl fmt::Display for Counter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl Waiting<waiting::BoundedCounter> {
+    builds! {
+        never_below(least: i64);
+        never_above(most: i64);
+    }
+
+    pub fn idempotency_key(
+        &self,
+        key: impl AsRef<[u8]>,
+    ) -> Waiting<Idempotent<waiting::BoundedCounter>> {
+        Waiting(self.0.idempotency_key(key))
+    }
+
+    waits_for_names! {
+        add(n: i64) -> bool;
+        add_and_get(n: i64) -> Option<i64>;
+        get() -> i64;
+    }
+}
+
+impl Waiting<Idempotent<waiting::BoundedCounter>> {
+    waits_for_names! { add(n: i64) -> bool; }
+}
+
+impl Waiting<waiting::TopCounters> {
+    builds! { offset(counters: u32); }
+
+    waits_for_names! { load() -> Vec<(String, i64)>; }
+}
+
+pub type CounterList = Waiting<waiting::CounterList>;
+
+impl CounterList {
+    builds! {
+        after(name: impl Into<String>);
+        limit(counters: u32);
+    }
+
+    waits_for_names! { load() -> Vec<(String, i64)>; }
+}
+
+impl Waiting<waiting::IdempotentCounter> {
+    waits_for_names! {
+        increment() -> usize;
+        decrement() -> usize;
+        add(n: i64) -> usize;
+        set(total: i64) -> ();
+        reset() -> ();
+        delete() -> bool;
+    }
+}
+
+pub type RowCounter<C> = Waiting<asynchronous::RowCounter<C>>;
+
+impl<C: ShardedColumn> RowCounter<C> {
+    pub fn of(column: C, key: <C::Table as ShardedTable>::Key) -> Self {
+        Waiting(asynchronous::RowCounter::of(column, key))
+    }
+
+    waits_for_rows! {
+        add(n: i64) -> usize;
+        add_and_get(n: i64) -> Option<i64>;
+        get() -> Option<i64>;
+    }
+
+    pub fn idempotency_key(
+        &self,
+        key: impl AsRef<[u8]>,
+    ) -> Waiting<waiting::IdempotentRowCounter<C>>
+    where
+        <C::Table as ShardedTable>::Key: fmt::Debug,
+    {
+        Waiting(self.0.idempotency_key(key))
+    }
+
+    builds! {
+        never_below(least: i64) -> asynchronous::bounded::Bounded<C>;
+        never_above(most: i64) -> asynchronous::bounded::Bounded<C>;
+    }
+}
+
+impl<C: ShardedColumn> Waiting<waiting::IdempotentRowCounter<C>>
+where
+    <C::Table as ShardedTable>::Key: fmt::Debug,
+{
+    waits_for_rows! { add(n: i64) -> usize; }
+}
+
+pub type Bounded<C> = Waiting<asynchronous::bounded::Bounded<C>>;
+
+impl<C: ShardedColumn> Bounded<C> {
+    builds! {
+        never_below(least: i64);
+        never_above(most: i64);
+        retry(policy: RetryPolicy);
+    }
+
+    pub fn idempotency_key(
+        &self,
+        key: impl AsRef<[u8]>,
+    ) -> Waiting<Idempotent<asynchronous::bounded::Bounded<C>>> {
+        Waiting(self.0.idempotency_key(key))
+    }
+
+    waits_for_rows! {
+        add(n: i64) -> bool;
+        add_and_get(n: i64) -> Option<i64>;
+        get() -> Option<i64>;
+    }
+}
+
+impl<C: ShardedColumn> Waiting<Idempotent<asynchronous::bounded::Bounded<C>>>
+where
+    <C::Table as ShardedTable>::Key: fmt::Debug,
+{
+    waits_for_rows! { add(n: i64) -> bool; }
+}
+
+type Key<Q> = <<Q as HasTable>::Table as ShardedTable>::Key;
+
+pub fn fold<Source, Kind>(source: Source) -> Waiting<operation::Fold<Source::Query, Async>>
+where
+    Source: UpdateSource<Kind>,
+    Source::Query: IntoUpdateTarget<Table: ShardedTable>,
+{
+    Waiting(asynchronous::fold(source))
+}
+
+impl<Q, T, W> Waiting<operation::Fold<Q, Async>>
+where
+    Q: IntoUpdateTarget<Table = T, WhereClause = W> + Send,
+    T: ShardedTable,
+    W: Send + Sync,
+{
+    builds! {
+        batch(parents: usize);
+        at_most_per_second(parents: u32);
+        keep_shards(number: u16);
+        after(key: impl Into<Option<Key<Q>>>);
+        retry(policy: RetryPolicy);
+    }
+
+    waits! {
+        { T: KeyedTable<DB>, T::PrimaryKey: Expression, W: QueryFragment<DB> + QueryId }
+        run(self: Self) -> Folded<T>;
+    }
+
+    pub fn run_with<Conn, DB>(
+        self,
+        conn: &mut Conn,
+        progress: impl FnMut(&Folded<T>) -> ControlFlow<()> + Send,
+    ) -> QueryResult<Folded<T>>
+    where
+        T: KeyedTable<DB>,
+        T::PrimaryKey: Expression,
+        W: QueryFragment<DB> + QueryId,
+        Conn: AsyncConnection<Backend = DB>,
+        DB: BackendOf<Conn>,
+    {
+        wait(self.0.run_with(conn, progress))
+    }
+}
+
+pub fn count_many<C, I>(column: C, amounts: I) -> Waiting<operation::CountMany<C, NoInsert, Async>>
+where
+    C: ShardedColumn<Table: ShardedTable<Key: Ord>>,
+    I: IntoIterator<Item = (<C::Table as ShardedTable>::Key, i64)>,
+{
+    Waiting(asynchronous::count_many(column, amounts))
+}
+
+impl<C: ShardedColumn> Waiting<operation::CountMany<C, NoInsert, Async>> {
+    pub fn or_insert<F, I>(
+        self,
+        row_of: F,
+    ) -> Waiting<operation::CountMany<C, OrInsertEach<F, I>, Async>>
+    where
+        F: Fn(&<C::Table as ShardedTable>::Key) -> I,
+        I: Insertable<C::Table>,
+    {
+        Waiting(self.0.or_insert(row_of))
+    }
+}
+
+impl<C: ShardedColumn, Ins> Waiting<operation::CountMany<C, Ins, Async>> {
+    waits! {
+        {
+            C: IntegerField<DB> + Send + Sync,
+            C::Table: KeyedTable<DB> + ShardedTable<Key: Ord, KeyValues: QueryFragment<DB> + Send>,
+            Ins: InsertMissing<C::Table, DB, Statement: Send> + Send + Sync,
+        }
+        run(self: Self) -> CountedMany<C::Table>;
+    }
+}
+
+pub fn set_total<Source, Kind, C>(
+    source: Source,
+    column: C,
+    total: Value<C>,
+) -> Waiting<operation::SetTotal<Source::Query, ToValue<C>, Async>>
+where
+    Source: UpdateSource<Kind>,
+    Source::Query: IntoUpdateTarget<Table = C::Table>,
+    C: ShardedColumn,
+{
+    Waiting(asynchronous::set_total(source, column, total))
+}
+
+pub fn reset<Source, Kind, T>(
+    source: Source,
+) -> Waiting<operation::SetTotal<Source::Query, ToZero<T>, Async>>
+where
+    Source: UpdateSource<Kind>,
+    Source::Query: IntoUpdateTarget<Table = T>,
+    T: ShardedTable,
+{
+    Waiting(asynchronous::reset(source))
+}
+
+impl<Q, A, T, W> Waiting<operation::SetTotal<Q, A, Async>>
+where
+    Q: IntoUpdateTarget<Table = T, WhereClause = W>,
+{
+    builds! { retry(policy: RetryPolicy); }
+
+    pub fn idempotency_key(
+        self,
+        key: impl AsRef<[u8]>,
+    ) -> Waiting<Idempotent<operation::SetTotal<Q, A, Async>>> {
+        Waiting(self.0.idempotency_key(key))
+    }
+
+    waits! {
+        {
+            Q: Send,
+            A: Assignment + QueryFragment<DB> + Send + Sync,
+            T: KeyedTable<DB>,
+            T::PrimaryKey: Expression + QueryId,
+            W: QueryFragment<DB> + QueryId + Send + Sync,
+        }
+        execute(self: Self) -> usize;
+    }
+}
+
+impl<Q, A, T, W> Waiting<Idempotent<operation::SetTotal<Q, A, Async>>>
+where
+    Q: IntoUpdateTarget<Table = T, WhereClause = W>,
+{
+    waits! {
+        {
+            A: Assignment + QueryFragment<DB> + Send + Sync,
+            T: KeyedTable<DB>,
+            T::PrimaryKey: Expression + QueryId,
+            W: QueryFragment<DB> + QueryId + Send + Sync,
+        }
+        execute(self: Self) -> usize;
+    }
+}
+
+pub fn verify<Source, Kind, C, Fields, Q>(
+    source: Source,
+    column: C,
+    expected: Q,
+) -> Waiting<operation::Verify<Source::Query, C, Q, Async>>
+where
+    Source: UpdateSource<Kind>,
+    Source::Query: IntoUpdateTarget<Table = C::Table>,
+    C: VerifiedFields<Fields>,
+{
+    Waiting(asynchronous::verify(source, column, expected))
+}
+
+impl<R, C, Q, T, W> Waiting<operation::Verify<R, C, Q, Async>>
+where
+    R: IntoUpdateTarget<Table = T, WhereClause = W>,
+{
+    builds! { retry(policy: RetryPolicy); }
+
+    waits! {
+        {
+            R: Clone + Send,
+            C: VerifiedFields<Fields, Table = T, Total: Send> + Send + Sync,
+            Q: RecountQuery<T::Key, Row: Send>
+                + LoadQuery<'static, Conn, <Q as RecountQuery<T::Key>>::Row>
+                + Clone
+                + Send
+                + Sync
+                + 'static,
+            T: KeyedTable<DB, Key: Eq + Hash>,
+            W: QueryFragment<DB> + QueryId + Send + Sync,
+        }
+        drifts<Fields>(self: Self) -> Vec<Drift<T::Key, C::Total>>;
+        repair<Fields>(self: Self) -> Vec<Drift<T::Key, C::Total>>;
+    }
+}
+
+pub type ShardsTable<T> = Waiting<asynchronous::ShardsTable<T>>;
+
+impl<T: ShardedTable> ShardsTable<T> {
+    pub fn of(table: T) -> Self {
+        Waiting(asynchronous::ShardsTable::of(table))
+    }
+
+    builds! {
+        without_foreign_key();
+        without_triggers();
+    }
+
+    pub fn view(&self, name: &str) -> Waiting<waiting::TotalsView<T>> {
+        Waiting(self.0.view(name))
+    }
+
+    waits! {
+        { T: QueryFragment<DB> }
+        create(self: &Self) -> ();
+        drop(self: &Self) -> ();
+    }
+
+    waits! {
+        { T: KeyedTable<DB> }
+        remove_orphans(self: &Self) -> usize;
+    }
+}
+
+impl<T> Waiting<waiting::TotalsView<T>>
+where
+    T: ShardedTable + Table<AllColumns: AllWithTotals>,
+{
+    waits! {
+        { T: QueryFragment<DB> }
+        create(self: &Self) -> ();
+        drop(self: &Self) -> ();
+    }
+}
+
+pub type CounterCache<C, Child = NotCounting, W = EveryRow> =
+    Waiting<asynchronous::CounterCache<C, Child, W>>;
+
+impl<C: ShardedColumn> CounterCache<C> {
+    pub fn of(column: C) -> Self {
+        Waiting(asynchronous::CounterCache::of(column))
+    }
+
+    pub fn counts<By, Kind>(self, by: By) -> CounterCache<C, By::Child>
+    where
+        By: RefersTo<C::Table, Kind>,
+    {
+        Waiting(self.0.counts(by))
+    }
+}
+
+impl<C: ShardedColumn, Child: Table> CounterCache<C, Child> {
+    pub fn filter<W>(self, condition: W) -> CounterCache<C, Child, W>
+    where
+        W: Expression<SqlType: BoolOrNullableBool> + AppearsOnTable<Child> + NonAggregate,
+    {
+        Waiting(self.0.filter(condition))
+    }
+}
+
+impl<C: ShardedColumn, Child, W> CounterCache<C, Child, W> {
+    pub fn sums<A>(self, amount: A) -> Self
+    where
+        A: Column<Table = Child, SqlType: SummedInto<C::SqlType>>,
+    {
+        Waiting(self.0.sums(amount))
+    }
+
+    builds! {
+        shards(number: u16);
+    }
+
+    waits! {
+        { C::Table: QueryFragment<DB>, Child: ChildTable<DB>, W: QueryFragment<DB> + Sync }
+        create(self: &Self) -> ();
+        drop(self: &Self) -> ();
+    }
+
+    pub fn verify(
+        &self,
+    ) -> Waiting<operation::Verify<C::Table, C, CacheRecount<C, Child, W>, Async>>
+    where
+        W: Clone,
+    {
+        Waiting(self.0.verify())
+    }
+}
+
+pub fn update<Source, Kind>(
+    source: Source,
+) -> Waiting<UpdateStatement<Source::Query, SetNotCalled, NoReturning, NoInsert, Async>>
+where
+    Source: UpdateSource<Kind>,
+{
+    Waiting(asynchronous::update(source))
+}
+
+impl<Q, R, I> Waiting<UpdateStatement<Q, SetNotCalled, R, I, Async>> {
+    pub fn set<V, Columns, Operations, Kind>(
+        self,
+        values: V,
+    ) -> Waiting<UpdateStatement<Q, Values<V::Changes>, R, I, Async>>
+    where
+        Q: HasTable<Table: ShardedTable>,
+        V: CountingUpdate<Columns, Operations, Kind, Changes: AsChangeset<Target = Q::Table>>,
+    {
+        Waiting(self.0.set(values))
+    }
+}
+
+impl<Q, V, R, I> Waiting<UpdateStatement<Q, V, R, I, Async>> {
+    pub fn filter<P>(self, predicate: P) -> Waiting<UpdateStatement<Filter<Q, P>, V, R, I, Async>>
+    where
+        Q: FilterDsl<P>,
+    {
+        Waiting(self.0.filter(predicate))
+    }
+
+    pub fn into_boxed<'a, DB>(
+        self,
+    ) -> Waiting<UpdateStatement<BoxedRows<'a, Q::Table, DB>, V, R, I, Async>>
+    where
+        Q: IntoUpdateTarget<Table: IntoUpdateTarget<WhereClause: QueryId>>,
+        Q::WhereClause: QueryFragment<DB> + QueryId + Send + 'a,
+        DB: Backend,
+    {
+        Waiting(self.0.into_boxed())
+    }
+
+    builds! {
+        retry(policy: RetryPolicy);
+        shard_choice(choice: ShardChoice);
+    }
+}
+
+impl<Q, V, R> Waiting<UpdateStatement<Q, V, R, NoInsert, Async>> {
+    pub fn or_insert<I>(self, row: I) -> Waiting<UpdateStatement<Q, V, R, OrInsert<I>, Async>>
+    where
+        Q: HasTable,
+        I: Insertable<Q::Table>,
+    {
+        Waiting(self.0.or_insert(row))
+    }
+}
+
+impl<Q, V, I> Waiting<UpdateStatement<Q, Values<V>, NoReturning, I, Async>>
+where
+    Q: HasTable,
+{
+    pub fn returning<S, Kind>(
+        self,
+        selection: S,
+    ) -> Waiting<UpdateStatement<Q, Values<V>, ReturningTotals<S::Output>, I, Async>>
+    where
+        S: SelectTotals<Q::Table, Kind>,
+    {
+        Waiting(self.0.returning(selection))
+    }
+}
+
+impl<Q, V, R, I> Waiting<UpdateStatement<Q, Values<V>, R, I, Async>> {
+    pub fn idempotency_key(
+        self,
+        key: impl AsRef<[u8]>,
+    ) -> Waiting<Idempotent<UpdateStatement<Q, Values<V>, R, I, Async>>> {
+        Waiting(self.0.idempotency_key(key))
+    }
+}
+
+impl<Q, V, R, I, T, W> Waiting<UpdateStatement<Q, Values<V>, R, I, Async>>
+where
+    Q: IntoUpdateTarget<Table = T, WhereClause = W>,
+{
+    waits! {
+        {
+            V: AsChangeset<Target = T, Changeset: QueryFragment<DB> + Send> + QueryId,
+            T: ShardedTable + QueryFragment<DB> + QueryId,
+            W: QueryFragment<DB> + QueryId + Send,
+            I: InsertRow<T, DB, Statement: Send>,
+        }
+        execute(self: Self) -> usize;
+    }
+}
+
+impl<Q, V, R, I, T, W> Waiting<Idempotent<UpdateStatement<Q, Values<V>, R, I, Async>>>
+where
+    Q: IntoUpdateTarget<Table = T, WhereClause = W>,
+{
+    waits! {
+        {
+            V: AsChangeset<Target = T, Changeset: QueryFragment<DB> + Send> + QueryId,
+            T: ShardedTable + QueryFragment<DB> + QueryId,
+            W: QueryFragment<DB> + QueryId + Send,
+            I: InsertRow<T, DB, Statement: Send>,
+        }
+        execute(self: Self) -> usize;
+    }
+}
+
+/// Rows that a count gives back.
+macro_rules! gives_rows {
+    ($($counted:ty),+) => {$(
+        impl<Q, V, R, I> Waiting<$counted> {
+            pub fn load<'c, U>(
+                self,
+                conn: &'c mut impl LoadCounted<'c, $counted, U>,
+            ) -> QueryResult<Vec<U>> {
+                wait(conn.load_counted(self.0))
+            }
+
+            pub fn get_results<'c, U>(
+                self,
+                conn: &'c mut impl LoadCounted<'c, $counted, U>,
+            ) -> QueryResult<Vec<U>> {
+                self.load(conn)
+            }
+
+            pub fn get_result<'c, U>(
+                self,
+                conn: &'c mut impl LoadCounted<'c, $counted, U>,
+            ) -> QueryResult<U> {
+                let first = self.load(conn)?.into_iter().next();
+                first.ok_or(DieselError::NotFound)
+            }
         }
     )+};
 }
 
-mod operations;
-mod tables;
-mod updates;
-mod values;
-
-pub use self::operations::{count_many, fold, reset, set_total, verify};
-pub use self::tables::{CounterCache, ShardsTable};
-pub use self::updates::update;
-pub use self::values::{Bounded, Counter, CounterList, RowCounter};
+gives_rows!(
+    UpdateStatement<Q, Values<V>, R, I, Async>,
+    Idempotent<UpdateStatement<Q, Values<V>, R, I, Async>>
+);
 
 /// Counters with bounds.
 pub mod bounded {
@@ -133,17 +796,17 @@ pub mod shard_counts {
     use diesel_sharded::backend::BackendOf;
     use diesel_sharded::model::ShardedColumn;
 
-    use super::{asynchronous, wait};
+    use super::{Waiting, asynchronous, wait};
 
     pub use diesel_sharded::shard_counts::{Following, follow};
 
-    pub struct ShardCount(asynchronous::shard_counts::ShardCount);
+    pub type ShardCount = Waiting<asynchronous::shard_counts::ShardCount>;
 
     impl ShardCount {
         pub const MAX: u16 = diesel_sharded::shard_counts::ShardCount::MAX;
 
         pub fn of<C: ShardedColumn>(column: C) -> Self {
-            ShardCount(asynchronous::shard_counts::ShardCount::of(column))
+            Waiting(asynchronous::shard_counts::ShardCount::of(column))
         }
 
         waits! {{}
@@ -171,7 +834,7 @@ pub mod retry {
     use diesel_async::AsyncConnection;
     use diesel_sharded::backend::BackendOf;
 
-    use super::wait;
+    use super::{Waiting, wait};
 
     pub use diesel_sharded::retry::*;
 
@@ -186,21 +849,17 @@ pub mod retry {
         Transaction::new().retry(policy).run(conn, f)
     }
 
-    #[derive(Default)]
-    pub struct Transaction(diesel_sharded::asynchronous::retry::Transaction);
+    pub type Transaction = Waiting<diesel_sharded::asynchronous::retry::Transaction>;
 
     impl Transaction {
         pub fn new() -> Self {
             Self::default()
         }
 
-        builds! { Transaction:
+        builds! {
             retry(policy: RetryPolicy);
             isolation(isolation: Isolation);
-        }
-
-        pub fn deferred(self) -> Self {
-            Transaction(self.0.deferred())
+            deferred();
         }
 
         pub fn run<Conn, T, E, F>(self, conn: &mut Conn, mut f: F) -> Result<T, E>

@@ -392,3 +392,24 @@ macro_rules! assert_matches {
         }
     };
 }
+
+/// A table that is counted on: its columns, and the struct that names its fields, whose attributes stand at the columns.
+#[macro_export]
+macro_rules! counted_table {
+    ($(#[$sharded:meta])* $vis:vis $Model:ident of $table:ident ($($key:ident),+) {
+        $($(#[$attribute:meta])*
+        $column:ident -> $sql:ident $(<$inner:ident>)? = $($field:ident)::+ $(<$of:ident>)?,)+
+    }) => {
+        diesel::table! {
+            $table ($($key),+) { $($column -> $sql $(<$inner>)?,)+ }
+        }
+
+        #[derive(diesel_sharded::prelude::ShardedField)]
+        #[diesel(table_name = $table, primary_key($($key),+))]
+        $(#[$sharded])*
+        #[expect(dead_code, reason = "the derive reads the fields' types")]
+        $vis struct $Model {
+            $($(#[$attribute])* $column: $($field)::+ $(<$of>)?,)+
+        }
+    };
+}

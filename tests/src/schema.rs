@@ -146,17 +146,19 @@ mod day {
     }
 }
 
-diesel::table! {
-    measures (id) {
-        id -> SmallInt,
-        small -> SmallInt,
-        medium -> Integer,
-        large -> BigInt,
-        real -> Double,
-        exact -> Numeric,
-        f -> BigInt,
-        g -> BigInt,
-        h -> BigInt,
+crate::counted_table! {
+    #[derive(Debug)]
+    #[sharded(shards = 2)]
+    pub Measure of measures (id) {
+        id -> SmallInt = i16,
+        #[sharded] small -> SmallInt = i16,
+        #[sharded] medium -> Integer = i32,
+        #[sharded] large -> BigInt = i64,
+        #[sharded] real -> Double = f64,
+        #[sharded] exact -> Numeric = bigdecimal::BigDecimal,
+        #[sharded] f -> BigInt = i64,
+        #[sharded] g -> BigInt = i64,
+        #[sharded] h -> BigInt = i64,
     }
 }
 
@@ -165,30 +167,6 @@ diesel::table! {
         id -> SmallInt,
         shard -> Integer,
     }
-}
-
-#[derive(Debug, ShardedField)]
-#[diesel(table_name = measures)]
-#[sharded(shards = 2)]
-#[expect(dead_code, reason = "the derive reads the fields' types")]
-pub struct Measure {
-    id: i16,
-    #[sharded]
-    small: i16,
-    #[sharded]
-    medium: i32,
-    #[sharded]
-    large: i64,
-    #[sharded]
-    real: f64,
-    #[sharded]
-    exact: bigdecimal::BigDecimal,
-    #[sharded]
-    f: i64,
-    #[sharded]
-    g: i64,
-    #[sharded]
-    h: i64,
 }
 
 /// A connection that can create these tables.

@@ -17,7 +17,7 @@ macro_rules! on {
             #[path = "cases/idempotency.rs"]
             mod idempotency;
 
-            #[expect(dead_code, reason = "what the other cases use")]
+            #[expect(dead_code, unused_imports, reason = "what the other cases use")]
             mod support;
 
             use self::support::*;

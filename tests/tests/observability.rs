@@ -27,25 +27,16 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
 mod schema {
-    diesel::table! {
-        seats (code) {
-            code -> Text,
-            taken -> BigInt,
+    diesel_sharded_tests::counted_table! {
+        /// One shard, so that two writers are too many.
+        #[sharded(shards = 1)]
+        Seat of seats (code) {
+            code -> Text = String,
+            #[sharded] taken -> BigInt = i64,
         }
     }
 }
-use schema::seats::{self, dsl::*};
-
-/// One shard, so that two writers are too many.
-#[derive(ShardedField)]
-#[diesel(table_name = seats, primary_key(code))]
-#[sharded(shards = 1)]
-#[expect(dead_code, reason = "for what it declares")]
-struct Seat {
-    code: String,
-    #[sharded]
-    taken: i64,
-}
+use schema::seats::dsl::*;
 
 /// A key and an amount that occur nowhere else in the output.
 const MARKER: &str = "x7-marker-x7";

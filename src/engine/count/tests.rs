@@ -342,8 +342,41 @@ fn script(outcomes: Vec<QueryResult<usize>>) -> Script {
 }
 
 /// The steps of a count whose steps have these outcomes.
-fn walk(plan: Plan, retry: RetryPolicy, outcomes: Vec<QueryResult<usize>>) -> Vec<String> {
+fn walk(plan: Plan, outcomes: Vec<QueryResult<usize>>) -> Vec<String> {
+    walk_by(plan, RetryPolicy::new(), outcomes)
+}
+
+fn walk_by(plan: Plan, retry: RetryPolicy, outcomes: Vec<QueryResult<usize>>) -> Vec<String> {
     walk_in(Process::this(), plan, retry, script(outcomes)).0
+}
+
+/// The count's steps, or those from a number on, are these.
+macro_rules! walks {
+    ($plan:expr, $outcomes:expr $(, $from:literal ..)? => $names:literal) => {
+        assert_eq!(walk($plan, $outcomes.into())[$($from)? ..], these($names));
+    };
+    ($plan:expr, $retry:expr, $outcomes:expr $(, $from:literal ..)? => $names:literal) => {
+        assert_eq!(walk_by($plan, $retry, $outcomes.into())[$($from)? ..], these($names));
+    };
+}
+
+/// Steps, one behind the other.
+fn these(names: &str) -> Vec<&str> {
+    names.split(", ").collect()
+}
+
+/// The same plan with these flags.
+macro_rules! with {
+    ($($flag:ident),+; $plan:expr) => {
+        Plan { $($flag: true,)+ ..$plan }
+    };
+}
+
+fn adaptive() -> Plan {
+    Plan {
+        shard_choice: ShardChoice::Adaptive,
+        ..plan(Dialect::Postgres)
+    }
 }
 
 fn by_filter(dialect: Dialect) -> Plan {
@@ -363,17 +396,13 @@ fn missing<const N: usize>(outcomes: [QueryResult<usize>; N]) -> Vec<QueryResult
 
 #[test]
 fn a_shard_that_is_there_takes_one_statement() {
-    let steps = walk(plan(Dialect::Postgres), RetryPolicy::new(), vec![Ok(1)]);
-    assert_eq!(steps, ["Count", "1 counted"]);
+    walks!(plan(Dialect::Postgres), [Ok(1)] => "Count, 1 counted");
 }
 
 #[test]
 fn a_count_that_claims_a_key_is_one_statement_whatever_it_meets() {
-    let once = Plan {
-        once: true,
-        ..plan(Dialect::Postgres)
-    };
-    let walked = |outcomes| walk(once, RetryPolicy::new(), outcomes);
+    let once = with!(once; plan(Dialect::Postgres));
+    let walked = |outcomes| walk(once, outcomes);
     assert_eq!(walked(vec![Ok(1)]), ["CountOnce", "1 counted"]);
     assert_eq!(walked(vec![Ok(0)]), ["CountOnce", "0 counted"]);
     let retried = walked(vec![Err(deadlock()), Ok(0), Ok(0), Ok(1)]);
@@ -389,11 +418,7 @@ fn a_count_that_claims_a_key_is_one_statement_whatever_it_meets() {
 fn a_missing_shard_is_created_in_one_transaction() {
     for dialect in [Dialect::Mysql, Dialect::Sqlite] {
         let outcomes = vec![Ok(0), Ok(0), Ok(1), Ok(1), Ok(0)];
-        let steps = walk(plan(dialect), RetryPolicy::new(), outcomes);
-        assert_eq!(
-            steps,
-            ["Count", "Begin", "Create", "Count", "Commit", "1 counted"]
-        );
+        walks!(plan(dialect), outcomes => "Count, Begin, Create, Count, Commit, 1 counted");
     }
 }
 
@@ -402,7 +427,7 @@ fn a_missing_shard_is_created_in_one_transaction() {
 fn a_missing_shard_is_created_by_a_statement_that_commits_by_itself() {
     let walked = |outcomes: &[usize]| {
         let outcomes = outcomes.iter().map(|rows| Ok(*rows)).collect();
-        walk(plan(Dialect::Postgres), RetryPolicy::new(), outcomes)
+        walk(plan(Dialect::Postgres), outcomes)
     };
     assert_eq!(
         walked(&[0, 1, 1]),
@@ -431,7 +456,7 @@ fn a_shard_that_is_folded_away_before_the_count_is_created_again_and_then_held()
         outcomes.extend([1, 0, 0, 1].map(Ok)); // it is removed each time
     }
     outcomes.extend([Ok(0), Ok(1), Ok(1), Ok(0)]);
-    let steps = walk(plan(Dialect::Postgres), RetryPolicy::new(), outcomes);
+    let steps = walk(plan(Dialect::Postgres), outcomes);
     let round = ["Create", "Count", "Count", "FindParent"];
     let expected = [
         &["Count"][..],
@@ -448,7 +473,7 @@ fn a_shard_that_is_folded_away_before_the_count_is_created_again_and_then_held()
 fn a_filter_that_counted_on_too_few_is_attempted_again() {
     let retry = RetryPolicy::new().with_attempts(2);
     let outcomes = Vec::from([0, 0, 2, 1, 0, 0, 0, 0, 2, 2, 0].map(Ok));
-    let steps = walk(by_filter(Dialect::Mysql), retry, outcomes);
+    let steps = walk_by(by_filter(Dialect::Mysql), retry, outcomes);
     let attempt = ["CountOne", "Begin", "Create", "Count"];
     let expected = [
         &attempt[..],
@@ -470,24 +495,14 @@ fn a_conflict_of_a_statement_by_itself_is_looked_into_first() {
             Dialect::Sqlite => error("database is locked"),
         };
         let outside = vec![Err(conflict()), Ok(0), Ok(0), Ok(1)];
-        let steps = walk(plan(dialect), retry(), outside);
-        assert_eq!(
-            steps,
-            ["Count", "LookInside", "Sleep", "Count", "1 counted"]
-        );
+        walks!(plan(dialect), retry(), outside => "Count, LookInside, Sleep, Count, 1 counted");
         let inside = vec![Err(conflict()), Ok(1)];
-        let steps = walk(plan(dialect), retry(), inside);
-        assert_eq!(steps, ["Count", "LookInside", "Diesel"]);
+        walks!(plan(dialect), retry(), inside => "Count, LookInside, Diesel");
         let interrupted = || Err(error("interrupted"));
         let asked_again = vec![Err(conflict()), interrupted(), Ok(0), Ok(0), Ok(1)];
-        let steps = walk(plan(dialect), retry(), asked_again);
-        assert_eq!(
-            steps,
-            ["Count", "LookInside", "Sleep", "Count", "1 counted"]
-        );
+        walks!(plan(dialect), retry(), asked_again => "Count, LookInside, Sleep, Count, 1 counted");
         let cannot_be_told = vec![Err(conflict()), Err(lost())];
-        let steps = walk(plan(dialect), retry(), cannot_be_told);
-        assert_eq!(steps, ["Count", "LookInside", "Diesel"]);
+        walks!(plan(dialect), retry(), cannot_be_told => "Count, LookInside, Diesel");
     }
     let ends = |dialect, error| {
         AttemptError::<DieselError>::Commit(error).ended_transaction(dialect) == Some(true)
@@ -512,35 +527,23 @@ fn a_savepoint_in_a_transaction_that_diesel_does_not_know_is_inside_the_callers(
     };
     let by_filter = by_filter(Dialect::Postgres);
     let (steps, _) = walk_in(Process::this(), by_filter, RetryPolicy::new(), inside);
-    assert_eq!(steps[3..], ["Begin", "Create", "Rollback", "Diesel"]);
+    assert_eq!(steps[3..], these("Begin, Create, Rollback, Diesel"));
 }
 
 #[test]
 fn a_missing_parent_counts_nothing() {
     let nothing = (0..6).map(|_| Ok(0)).collect();
-    let steps = walk(plan(Dialect::Sqlite), RetryPolicy::new(), nothing);
+    let steps = walk(plan(Dialect::Sqlite), nothing);
     // The second count compares the key as the parent's table does.
     assert_eq!(
         steps,
-        [
-            "Count",
-            "Begin",
-            "Create",
-            "Count",
-            "Count",
-            "Commit",
-            "0 counted"
-        ]
+        these("Count, Begin, Create, Count, Count, Commit, 0 counted")
     );
 }
 
 #[test]
 fn what_an_attempt_counted_is_forgotten_when_it_is_taken_back() {
-    let returning = Plan {
-        returning: true,
-        loads_apart: true, // by a transaction
-        ..by_filter(Dialect::Postgres)
-    };
+    let returning = with!(returning, loads_apart; by_filter(Dialect::Postgres));
     let outcomes = vec![
         Ok(0),
         Ok(1),
@@ -553,7 +556,7 @@ fn what_an_attempt_counted_is_forgotten_when_it_is_taken_back() {
         Ok(0), // the second attempt picks no row
         Ok(0),
     ];
-    let steps = walk(returning, RetryPolicy::new(), outcomes);
+    let steps = walk(returning, outcomes);
     assert_eq!(steps[steps.len() - 2..], ["Commit", "0 counted"]);
 }
 
@@ -564,14 +567,9 @@ fn a_parent_deleted_meanwhile_is_looked_for_again() {
         DieselError::DatabaseError(kind, Box::new(String::new()))
     };
     let by_itself = vec![Ok(0), Err(violation()), Ok(0), Ok(0)];
-    let steps = walk(plan(Dialect::Postgres), RetryPolicy::new(), by_itself);
-    assert_eq!(steps, ["Count", "Create", "LookInside", "Sleep", "Count"]);
+    walks!(plan(Dialect::Postgres), by_itself => "Count, Create, LookInside, Sleep, Count");
     let in_one = || vec![Ok(0), Ok(0), Err(violation()), Ok(0), Ok(0)];
-    let steps = walk(plan(Dialect::Mysql), RetryPolicy::new(), in_one());
-    assert_eq!(
-        steps,
-        ["Count", "Begin", "Create", "Rollback", "Sleep", "Count"]
-    );
+    walks!(plan(Dialect::Mysql), in_one() => "Count, Begin, Create, Rollback, Sleep, Count");
     // The first retry needs no permission from the policy; the later ones do.
     let again = ["Sleep", "Count", "Begin", "Create", "Rollback"];
     for (attempts, times, end) in [(1, 1, "ConflictPersisted"), (3, 3, "ConflictPersisted")] {
@@ -581,7 +579,7 @@ fn a_parent_deleted_meanwhile_is_looked_for_again() {
         }
         outcomes.pop();
         let retry = RetryPolicy::new().with_attempts(attempts);
-        let steps = walk(plan(Dialect::Mysql), retry, outcomes);
+        let steps = walk_by(plan(Dialect::Mysql), retry, outcomes);
         let expected = [
             &["Count", "Begin", "Create", "Rollback"][..],
             &again.repeat(times),
@@ -589,12 +587,8 @@ fn a_parent_deleted_meanwhile_is_looked_for_again() {
         ];
         assert_eq!(steps, expected.concat());
     }
-    let inside = Plan {
-        in_transaction: true,
-        ..plan(Dialect::Postgres)
-    };
-    let steps = walk(inside, RetryPolicy::new(), vec![Ok(0), Err(violation())]);
-    assert_eq!(steps, ["Count", "Create", "Diesel"]);
+    let inside = with!(in_transaction; plan(Dialect::Postgres));
+    walks!(inside, [Ok(0), Err(violation())] => "Count, Create, Diesel");
 }
 
 /// Any other error while a shard or a parent is created is returned at once, and work inside a transaction of our own
@@ -602,22 +596,13 @@ fn a_parent_deleted_meanwhile_is_looked_for_again() {
 #[test]
 fn only_a_race_is_looked_for_again() {
     let denied = || error("permission denied");
-    let steps = walk(
-        plan(Dialect::Mysql),
-        RetryPolicy::new(),
-        vec![Ok(0), Ok(0), Err(denied()), Ok(0)],
-    );
-    assert_eq!(steps, ["Count", "Begin", "Create", "Rollback", "Diesel"]);
+    walks!(plan(Dialect::Mysql), [Ok(0), Ok(0), Err(denied()), Ok(0)]
+        => "Count, Begin, Create, Rollback, Diesel");
     let by_itself = vec![Ok(0), Err(denied())];
-    let steps = walk(plan(Dialect::Postgres), RetryPolicy::new(), by_itself);
-    assert_eq!(steps, ["Count", "Create", "Diesel"]);
+    walks!(plan(Dialect::Postgres), by_itself => "Count, Create, Diesel");
     let lost_by_itself = vec![Ok(0), Err(self::lost())];
-    let steps = walk(plan(Dialect::Postgres), RetryPolicy::new(), lost_by_itself);
-    assert_eq!(steps, ["Count", "Create", "ConnectionLost"]);
-    let inserts = Plan {
-        inserts: true,
-        ..plan(Dialect::Mysql)
-    };
+    walks!(plan(Dialect::Postgres), lost_by_itself => "Count, Create, ConnectionLost");
+    let inserts = with!(inserts; plan(Dialect::Mysql));
     let until_insert = || vec![Ok(0), Ok(0), Ok(0), Ok(0), Ok(0)];
     for other in [
         denied(),
@@ -628,43 +613,26 @@ fn only_a_race_is_looked_for_again() {
     ] {
         let mut outcomes = until_insert();
         outcomes.extend([Err(other), Ok(0)]);
-        let steps = walk(inserts, RetryPolicy::new(), outcomes);
-        assert_eq!(steps[5..], ["Insert", "Rollback", "Diesel"]);
+        walks!(inserts, outcomes, 5.. => "Insert, Rollback, Diesel");
     }
     let mut lost = vec![Ok(0), Ok(0), Ok(1)];
     lost.extend([Err(error("Server has gone away")), Ok(0)]);
-    let steps = walk(plan(Dialect::Mysql), RetryPolicy::new(), lost);
-    assert_eq!(
-        steps,
-        [
-            "Count",
-            "Begin",
-            "Create",
-            "Count",
-            "Rollback",
-            "ConnectionLost"
-        ]
-    );
+    walks!(plan(Dialect::Mysql), lost => "Count, Begin, Create, Count, Rollback, ConnectionLost");
 }
 
 /// On MySQL a count that meets no row locks the gap: a transaction looks first, and counts the rows that exist alone.
 #[test]
 fn a_shard_that_is_found_is_not_created() {
-    let inside = Plan {
-        in_transaction: true,
-        ..plan(Dialect::Mysql)
-    };
-    let steps = walk(inside, RetryPolicy::new(), vec![Ok(0), Ok(1)]);
-    assert_eq!(steps, ["FindMissing", "Count", "1 counted"]);
-    let steps = walk(inside, RetryPolicy::new(), vec![Ok(1), Ok(1), Ok(1)]);
-    assert_eq!(steps, ["FindMissing", "Create", "Count", "1 counted"]);
+    let inside = with!(in_transaction; plan(Dialect::Mysql));
+    walks!(inside, [Ok(0), Ok(1)] => "FindMissing, Count, 1 counted");
+    walks!(inside, [Ok(1), Ok(1), Ok(1)] => "FindMissing, Create, Count, 1 counted");
 }
 
 #[test]
 fn a_filter_whose_shards_are_there_takes_one_or_two_statements() {
     let counts = |plan, outcomes: &[usize]| {
         let outcomes = outcomes.iter().copied().map(Ok).collect();
-        walk(plan, RetryPolicy::new(), outcomes)
+        walk(plan, outcomes)
     };
     for dialect in Dialect::ALL {
         assert_eq!(counts(by_filter(dialect), &[1]), ["CountOne", "1 counted"]);
@@ -689,22 +657,13 @@ fn a_filter_whose_shards_are_there_takes_one_or_two_statements() {
 #[test]
 fn a_filter_that_finds_a_shard_missing_needs_a_transaction() {
     let outcomes = missing([Ok(0), Ok(2), Ok(3), Ok(0)]);
-    let steps = walk(by_filter(Dialect::Postgres), RetryPolicy::new(), outcomes);
+    let steps = walk(by_filter(Dialect::Postgres), outcomes);
     assert_eq!(steps[..3], AT_ONCE);
-    assert_eq!(
-        steps[3..],
-        ["Begin", "Create", "Count", "Commit", "3 counted"]
-    );
+    assert_eq!(steps[3..], these("Begin, Create, Count, Commit, 3 counted"));
     // Inside the caller's, MySQL would lock the gap of a shard that is missing.
     for (dialect, first) in [(Dialect::Sqlite, "CountOne"), (Dialect::Mysql, "Create")] {
-        let inside = Plan {
-            in_transaction: true,
-            ..by_filter(dialect)
-        };
-        assert_eq!(
-            walk(inside, RetryPolicy::new(), vec![Ok(1), Ok(1)])[0],
-            first
-        );
+        let inside = with!(in_transaction; by_filter(dialect));
+        assert_eq!(walk(inside, vec![Ok(1), Ok(1)])[0], first);
     }
 }
 
@@ -717,7 +676,7 @@ fn a_filter_that_matched_several_parents_is_not_taken_for_one() {
     };
     let first = |plan, outcomes: &[usize]| {
         let outcomes = outcomes.iter().copied().map(Ok).collect();
-        walk(plan, RetryPolicy::new(), outcomes).swap_remove(0)
+        walk(plan, outcomes).swap_remove(0)
     };
     assert_eq!(first(filter(Dialect::Postgres), &[0, 10]), "CountOne");
     assert_eq!(first(filter(Dialect::Mysql), &[0]), "Begin");
@@ -730,18 +689,7 @@ fn a_filter_that_matched_several_parents_is_not_taken_for_one() {
 fn a_filter_that_may_not_read_the_shards_takes_the_long_way() {
     let refused = error("You can't specify target table 'videos' for update in FROM clause");
     let outcomes = vec![Err(refused), Ok(0), Ok(1), Ok(1), Ok(0)];
-    let steps = walk(by_filter(Dialect::Mysql), RetryPolicy::new(), outcomes);
-    assert_eq!(
-        steps,
-        [
-            "CountOne",
-            "Begin",
-            "Create",
-            "Count",
-            "Commit",
-            "1 counted"
-        ]
-    );
+    walks!(by_filter(Dialect::Mysql), outcomes => "CountOne, Begin, Create, Count, Commit, 1 counted");
 }
 
 #[test]
@@ -752,68 +700,32 @@ fn wanted_rows_come_with_the_count_on_postgres() {
             returning: true,
             ..plan(Dialect::Postgres)
         };
-        let steps = walk(returning, RetryPolicy::new(), vec![Ok(2)]);
-        assert_eq!(steps, ["CountAndLoad", "2 counted"]);
-        let steps = walk(returning, RetryPolicy::new(), vec![Ok(0), Ok(0)]);
-        assert_eq!(steps, ["CountAndLoad", "FindParent", "0 counted"]);
-        let steps = walk(returning, RetryPolicy::new(), vec![Err(lost())]);
-        assert_eq!(steps, ["CountAndLoad", "OutcomeUnknown"]);
+        walks!(returning, [Ok(2)] => "CountAndLoad, 2 counted");
+        walks!(returning, [Ok(0), Ok(0)] => "CountAndLoad, FindParent, 0 counted");
+        walks!(returning, [Err(lost())] => "CountAndLoad, OutcomeUnknown");
         let unreadable = || DieselError::DeserializationError("no such colour".into());
-        let steps = walk(returning, RetryPolicy::new(), vec![Err(unreadable())]);
-        assert_eq!(steps, ["CountAndLoad", "CountedNotRead"]);
-        let inside = Plan {
-            in_transaction: true,
-            ..returning
-        };
-        let steps = walk(inside, RetryPolicy::new(), vec![Err(unreadable())]);
-        assert_eq!(steps, ["CountAndLoad", "Diesel"]);
-        let rounding = Plan {
-            loads_apart: true,
-            ..returning
-        };
-        let steps = walk(rounding, RetryPolicy::new(), vec![]);
-        assert_eq!(steps, ["Begin"]);
+        walks!(returning, [Err(unreadable())] => "CountAndLoad, CountedNotRead");
+        let inside = with!(in_transaction; returning);
+        walks!(inside, [Err(unreadable())] => "CountAndLoad, Diesel");
+        let rounding = with!(loads_apart; returning);
+        walks!(rounding, [] => "Begin");
     }
 }
 
 #[test]
 fn wanted_rows_are_read_before_the_commit() {
-    let by_key = Plan {
-        returning: true,
-        ..plan(Dialect::Mysql)
-    };
-    let steps = walk(by_key, RetryPolicy::new(), vec![Ok(0), Ok(1), Ok(1), Ok(0)]);
-    assert_eq!(steps, ["Begin", "Count", "Load", "Commit", "1 counted"]);
+    let by_key = with!(returning; plan(Dialect::Mysql));
+    walks!(by_key, [Ok(0), Ok(1), Ok(1), Ok(0)] => "Begin, Count, Load, Commit, 1 counted");
     let by_filter = Plan {
         by_key: false,
         ..by_key
     };
-    let steps = walk(
-        by_filter,
-        RetryPolicy::new(),
-        vec![Ok(0), Ok(3), Ok(0), Ok(3), Ok(3), Ok(0)],
-    );
-    assert_eq!(
-        steps,
-        [
-            "Begin",
-            "Pick",
-            "Create",
-            "Count",
-            "Load",
-            "Commit",
-            "3 counted"
-        ]
-    );
+    walks!(by_filter, [Ok(0), Ok(3), Ok(0), Ok(3), Ok(3), Ok(0)]
+        => "Begin, Pick, Create, Count, Load, Commit, 3 counted");
     // The one parent is counted on before a shard is created.
-    let one = [0, 1, 1, 1, 0].map(Ok).into();
-    let steps = walk(by_filter, RetryPolicy::new(), one);
-    assert_eq!(
-        steps,
-        ["Begin", "Pick", "Count", "Load", "Commit", "1 counted"]
-    );
-    let steps = walk(by_filter, RetryPolicy::new(), vec![Ok(0), Ok(0), Ok(0)]);
-    assert_eq!(steps, ["Begin", "Pick", "Commit", "0 counted"]);
+    let one = [0, 1, 1, 1, 0].map(Ok);
+    walks!(by_filter, one => "Begin, Pick, Count, Load, Commit, 1 counted");
+    walks!(by_filter, [Ok(0), Ok(0), Ok(0)] => "Begin, Pick, Commit, 0 counted");
 }
 
 fn unique_violation() -> DieselError {
@@ -823,34 +735,14 @@ fn unique_violation() -> DieselError {
 
 #[test]
 fn a_missing_parent_is_inserted_and_then_counted_on() {
-    let by_key = Plan {
-        inserts: true,
-        ..plan(Dialect::Postgres)
-    };
+    let by_key = with!(inserts; plan(Dialect::Postgres));
     let outcomes = [0, 0, 0, 0, 0, 1, 1, 1, 0].map(Ok);
-    let steps = walk(by_key, RetryPolicy::new(), outcomes.into());
-    assert_eq!(
-        steps,
-        [
-            "Count",
-            "Begin",
-            "Create",
-            "Count",
-            "Count",
-            "InsertUnlessThere",
-            "Create",
-            "Count",
-            "Commit",
-            "1 counted"
-        ]
-    );
+    walks!(by_key, outcomes
+        => "Count, Begin, Create, Count, Count, InsertUnlessThere, Create, Count, Commit, 1 counted");
     // A savepoint takes the place of the transaction.
-    let inside = Plan {
-        in_transaction: true,
-        ..by_key
-    };
+    let inside = with!(in_transaction; by_key);
     let outcomes = [0, 0, 0, 0, 0, 1, 1, 1, 0].map(Ok);
-    let steps = walk(inside, RetryPolicy::new(), outcomes.into());
+    let steps = walk(inside, outcomes.into());
     assert_eq!(steps[1], "Begin");
     let by_filter = Plan {
         by_key: false,
@@ -858,31 +750,13 @@ fn a_missing_parent_is_inserted_and_then_counted_on() {
         ..inside
     };
     let outcomes = [0, 0, 0, 1, 1, 0, 1, 1, 1, 0].map(Ok);
-    let steps = walk(by_filter, RetryPolicy::new(), outcomes.into());
-    assert_eq!(
-        steps,
-        [
-            "CountAndLoad",
-            "Begin",
-            "Pick",
-            "InsertUnlessThere",
-            "Pick",
-            "Count",
-            "Create",
-            "Count",
-            "Load",
-            "Commit",
-            "1 counted"
-        ]
-    );
+    walks!(by_filter, outcomes
+        => "CountAndLoad, Begin, Pick, InsertUnlessThere, Pick, Count, Create, Count, Load, Commit, 1 counted");
 }
 
 #[test]
 fn a_parent_that_another_one_inserted_is_looked_for_again() {
-    let by_key = Plan {
-        inserts: true,
-        ..plan(Dialect::Sqlite)
-    };
+    let by_key = with!(inserts; plan(Dialect::Sqlite));
     let racing = || {
         let mut outcomes: Vec<_> = [0, 0, 0, 0, 0].map(Ok).into();
         outcomes.extend([Err(unique_violation()), Ok(0)]);
@@ -890,133 +764,62 @@ fn a_parent_that_another_one_inserted_is_looked_for_again() {
     };
     let mut outcomes = racing();
     outcomes.extend([Ok(0), Ok(1)]);
-    let steps = walk(by_key, RetryPolicy::never(), outcomes);
-    assert_eq!(
-        steps[5..],
-        ["Insert", "Rollback", "Sleep", "Count", "1 counted"]
-    );
+    walks!(by_key, RetryPolicy::never(), outcomes, 5.. => "Insert, Rollback, Sleep, Count, 1 counted");
     let mut again_and_again = racing();
     for _ in 0..3 {
         again_and_again.push(Ok(0));
         again_and_again.extend(racing());
     }
-    let steps = walk(by_key, RetryPolicy::never(), again_and_again);
-    assert_eq!(steps[steps.len() - 3..], ["Insert", "Rollback", "Diesel"]);
+    let steps = walk_by(by_key, RetryPolicy::never(), again_and_again);
+    assert_eq!(steps[steps.len() - 3..], these("Insert, Rollback, Diesel"));
 }
 
 /// PostgreSQL's insert does nothing; the row exists for the next statement, or the next insert reports why not.
 #[test]
 fn a_parent_that_is_there_by_now_is_counted_on() {
-    let by_key = Plan {
-        inserts: true,
-        ..plan(Dialect::Postgres)
-    };
+    let by_key = with!(inserts; plan(Dialect::Postgres));
     let outcomes = [0, 0, 0, 0, 0, 0, 1, 1, 0].map(Ok);
-    let steps = walk(by_key, RetryPolicy::new(), outcomes.into());
-    assert_eq!(
-        steps[5..],
-        [
-            "InsertUnlessThere",
-            "Create",
-            "Count",
-            "Commit",
-            "1 counted"
-        ]
-    );
+    walks!(by_key, outcomes, 5.. => "InsertUnlessThere, Create, Count, Commit, 1 counted");
     let outcomes = [0, 0, 0, 0, 0, 0, 0, 0, 0, 1].map(Ok);
-    let steps = walk(by_key, RetryPolicy::new(), outcomes.into());
-    assert_eq!(
-        steps[5..],
-        [
-            "InsertUnlessThere",
-            "Create",
-            "Count",
-            "Count",
-            "Insert",
-            "Create"
-        ]
-    );
+    walks!(by_key, outcomes, 5.. => "InsertUnlessThere, Create, Count, Count, Insert, Create");
 }
 
 #[test]
 fn a_parent_that_the_database_keeps_out_is_not_inserted_for_ever() {
-    let by_key = Plan {
-        inserts: true,
-        ..plan(Dialect::Sqlite)
-    };
-    let steps = walk(by_key, RetryPolicy::new(), [0; 7].map(Ok).into());
-    assert_eq!(steps[5..], ["Insert", "Commit", "0 counted"]);
+    let by_key = with!(inserts; plan(Dialect::Sqlite));
+    let steps = walk(by_key, [0; 7].map(Ok).into());
+    assert_eq!(steps[5..], these("Insert, Commit, 0 counted"));
     let by_key = Plan {
         dialect: Dialect::Postgres,
         ..by_key
     };
-    let steps = walk(by_key, RetryPolicy::new(), [0; 11].map(Ok).into());
+    let steps = walk(by_key, [0; 11].map(Ok).into());
     assert_eq!(
         steps[5..],
-        [
-            "InsertUnlessThere",
-            "Create",
-            "Count",
-            "Count",
-            "Insert",
-            "Commit",
-            "0 counted"
-        ]
+        these("InsertUnlessThere, Create, Count, Count, Insert, Commit, 0 counted")
     );
 }
 
 #[test]
 fn an_inserted_row_that_is_another_is_taken_back() {
-    let by_key = Plan {
-        inserts: true,
-        ..plan(Dialect::Postgres)
-    };
+    let by_key = with!(inserts; plan(Dialect::Postgres));
     let outcomes = [0, 0, 0, 0, 0, 1, 0, 0, 0, 0].map(Ok);
-    let steps = walk(by_key, RetryPolicy::new(), outcomes.into());
-    assert_eq!(
-        steps[5..],
-        [
-            "InsertUnlessThere",
-            "Create",
-            "Count",
-            "Count",
-            "Rollback",
-            "InsertedOther"
-        ]
-    );
+    walks!(by_key, outcomes, 5.. => "InsertUnlessThere, Create, Count, Count, Rollback, InsertedOther");
 }
 
 #[test]
 fn inside_the_callers_transaction_none_is_begun_and_nothing_is_retried() {
-    let inside = |dialect| Plan {
-        in_transaction: true,
-        ..plan(dialect)
-    };
-    let steps = walk(
-        inside(Dialect::Postgres),
-        RetryPolicy::new(),
-        vec![Ok(0), Ok(1), Ok(1)],
-    );
-    assert_eq!(steps, ["Count", "Create", "Count", "1 counted"]);
-    let steps = walk(
-        inside(Dialect::Mysql),
-        RetryPolicy::new(),
-        vec![Ok(1), Ok(1), Ok(1)],
-    );
-    assert_eq!(steps, ["FindMissing", "Create", "Count", "1 counted"]);
-    let steps = walk(
-        inside(Dialect::Postgres),
-        RetryPolicy::new(),
-        vec![Err(deadlock())],
-    );
-    assert_eq!(steps, ["Count", "Diesel"]);
+    let inside = |dialect| with!(in_transaction; plan(dialect));
+    walks!(inside(Dialect::Postgres), [Ok(0), Ok(1), Ok(1)] => "Count, Create, Count, 1 counted");
+    walks!(inside(Dialect::Mysql), [Ok(1), Ok(1), Ok(1)] => "FindMissing, Create, Count, 1 counted");
+    walks!(inside(Dialect::Postgres), [Err(deadlock())] => "Count, Diesel");
 }
 
 #[test]
 fn a_conflict_is_rolled_back_slept_on_and_tried_again() {
     let mut outcomes = missing([Ok(0), Err(deadlock()), Ok(0), Ok(0)]);
     outcomes.extend(missing([Ok(0), Ok(1), Ok(1), Ok(0)]));
-    let steps = walk(by_filter(Dialect::Postgres), RetryPolicy::new(), outcomes);
+    let steps = walk(by_filter(Dialect::Postgres), outcomes);
     let conflict = ["Begin", "Create", "Rollback", "Sleep"];
     let counted = ["Begin", "Create", "Count", "Commit", "1 counted"];
     assert_eq!(
@@ -1027,22 +830,9 @@ fn a_conflict_is_rolled_back_slept_on_and_tried_again() {
 
 #[test]
 fn conflicts_end_with_the_attempts() {
-    let steps = walk(
-        plan(Dialect::Postgres),
-        RetryPolicy::new().with_attempts(2),
-        vec![Err(deadlock()), Ok(0), Ok(0), Err(deadlock()), Ok(0)],
-    );
-    assert_eq!(
-        steps,
-        [
-            "Count",
-            "LookInside",
-            "Sleep",
-            "Count",
-            "LookInside",
-            "ConflictPersisted"
-        ]
-    );
+    walks!(plan(Dialect::Postgres), RetryPolicy::new().with_attempts(2),
+        [Err(deadlock()), Ok(0), Ok(0), Err(deadlock()), Ok(0)]
+        => "Count, LookInside, Sleep, Count, LookInside, ConflictPersisted");
 }
 
 #[test]
@@ -1086,42 +876,32 @@ fn suspicious(plan: Plan) -> &'static Process {
 
 #[test]
 fn a_key_that_others_may_count_on_is_probed() {
-    let adaptive = Plan {
-        shard_choice: ShardChoice::Adaptive,
-        ..plan(Dialect::Postgres)
-    };
     let locked = || error("could not obtain lock on row in relation \"videos_shards\"");
-    let returning = Plan {
-        returning: true,
-        ..adaptive
-    };
+    let returning = with!(returning; adaptive());
     let probed =
         |plan, outcomes| walk_in(suspicious(plan), plan, RetryPolicy::new(), script(outcomes));
-    for (plan, first) in [(adaptive, "Count"), (returning, "CountAndLoad")] {
+    for (plan, first) in [(adaptive(), "Count"), (returning, "CountAndLoad")] {
         for (outcome, takes_first) in [(Ok(1), true), (Ok(0), false), (Err(locked()), false)] {
             let (steps, shards) = probed(plan, vec![outcome]);
             assert_eq!(steps, ["Probe", first]);
             assert_eq!((shards[0], shards[1] == 0), (0, takes_first));
         }
     }
-    let (steps, _) = probed(adaptive, vec![Err(lost())]);
+    let (steps, _) = probed(adaptive(), vec![Err(lost())]);
     assert_eq!(steps, ["Probe", "ConnectionLost"]);
     // The count fails by any other error too.
-    let (steps, shards) = probed(adaptive, vec![Err(error("permission denied"))]);
+    let (steps, shards) = probed(adaptive(), vec![Err(error("permission denied"))]);
     assert_eq!(steps, ["Probe", "Count"]);
     assert_eq!(shards, [0, 0]);
     for never_probed in [
-        Plan {
-            in_transaction: true,
-            ..adaptive
-        },
+        with!(in_transaction; adaptive()),
         Plan {
             by_key: false,
-            ..adaptive
+            ..adaptive()
         },
         Plan {
             shard_choice: ShardChoice::Striped,
-            ..adaptive
+            ..adaptive()
         },
     ] {
         assert_ne!(probed(never_probed, vec![]).0, ["Probe"]);
@@ -1130,12 +910,8 @@ fn a_key_that_others_may_count_on_is_probed() {
 
 #[test]
 fn a_slow_count_makes_its_key_suspect() {
-    let adaptive = Plan {
-        shard_choice: ShardChoice::Adaptive,
-        ..plan(Dialect::Postgres)
-    };
     let process = Box::leak(Box::new(Process::new(4, Instant::now())));
-    let count = |retry| walk_in(process, adaptive, retry, script(vec![Ok(1)])).0;
+    let count = |retry| walk_in(process, adaptive(), retry, script(vec![Ok(1)])).0;
     let counted = ["Count", "1 counted"];
     assert_eq!(count(RetryPolicy::new()), counted);
     assert_eq!(count(RetryPolicy::new().with_clock(slow_clock)), counted);
@@ -1144,14 +920,10 @@ fn a_slow_count_makes_its_key_suspect() {
 
 #[test]
 fn a_conflict_leads_to_another_shard() {
-    let adaptive = Plan {
-        shard_choice: ShardChoice::Adaptive,
-        ..plan(Dialect::Postgres)
-    };
     let process = Box::leak(Box::new(Process::new(4, Instant::now())));
     let conflict = || [Err(deadlock()), Ok(0), Ok(0)];
     let outcomes = std::iter::repeat_with(conflict).take(2).flatten().collect();
-    let (steps, shards) = walk_in(process, adaptive, RetryPolicy::new(), script(outcomes));
+    let (steps, shards) = walk_in(process, adaptive(), RetryPolicy::new(), script(outcomes));
     let attempt = ["Count", "LookInside", "Sleep"];
     assert_eq!(steps, [&attempt[..], &attempt, &["Count"]].concat());
     assert_eq!(shards, [0, 2, 3]); // 1 + (4 + rank - 1) % 3
@@ -1159,45 +931,19 @@ fn a_conflict_leads_to_another_shard() {
 
 #[test]
 fn a_connection_lost_is_an_unknown_outcome_only_where_the_count_may_be_committed() {
-    let steps = walk(
-        plan(Dialect::Postgres),
-        RetryPolicy::new(),
-        vec![Err(lost())],
-    );
-    assert_eq!(steps, ["Count", "OutcomeUnknown"]);
+    walks!(plan(Dialect::Postgres), [Err(lost())] => "Count, OutcomeUnknown");
     let filter = by_filter(Dialect::Postgres);
     for (outcomes, last) in [
         (vec![Err(lost())], "CountOne"),
         (vec![Ok(0), Err(lost())], "CountAll"),
     ] {
-        let steps = walk(filter, RetryPolicy::new(), outcomes);
+        let steps = walk(filter, outcomes);
         assert_eq!(steps[steps.len() - 2..], [last, "OutcomeUnknown"]);
     }
-    let steps = walk(
-        filter,
-        RetryPolicy::new(),
-        missing([Ok(0), Ok(1), Err(lost()), Err(lost())]),
-    );
-    assert_eq!(
-        steps[3..],
-        ["Begin", "Create", "Count", "Rollback", "ConnectionLost"]
-    );
-    let steps = walk(
-        filter,
-        RetryPolicy::new(),
-        missing([Ok(0), Ok(1), Ok(1), Err(lost()), Ok(0)]),
-    );
-    assert_eq!(
-        steps[3..],
-        [
-            "Begin",
-            "Create",
-            "Count",
-            "Commit",
-            "Rollback",
-            "OutcomeUnknown"
-        ]
-    );
+    walks!(filter, missing([Ok(0), Ok(1), Err(lost()), Err(lost())]), 3..
+        => "Begin, Create, Count, Rollback, ConnectionLost");
+    walks!(filter, missing([Ok(0), Ok(1), Ok(1), Err(lost()), Ok(0)]), 3..
+        => "Begin, Create, Count, Commit, Rollback, OutcomeUnknown");
 }
 
 #[test]
@@ -1209,14 +955,10 @@ fn a_node_that_refuses_has_changed_nothing_and_one_that_lost_its_majority_may_ha
         (refused as fn() -> DieselError, "NodeNotReady"),
         (lost, "OutcomeUnknown"),
     ] {
-        let steps = walk(
-            plan(Dialect::Mysql),
-            RetryPolicy::new(),
-            vec![Err(failed())],
-        );
+        let steps = walk(plan(Dialect::Mysql), vec![Err(failed())]);
         assert_eq!(steps, ["Count", at_commit]);
         let outcomes = vec![Ok(0), Ok(0), Ok(1), Ok(1), Err(failed()), Err(refused())];
-        let steps = walk(filter, RetryPolicy::new(), outcomes);
+        let steps = walk(filter, outcomes);
         assert_eq!(steps[4..], ["Commit", "Rollback", at_commit]);
     }
 }
@@ -1227,13 +969,6 @@ fn a_conflict_at_commit_is_tried_again() {
         DatabaseErrorKind::SerializationFailure,
         Box::new(String::new()),
     );
-    let steps = walk(
-        by_filter(Dialect::Postgres),
-        RetryPolicy::new(),
-        missing([Ok(0), Ok(1), Ok(1), Err(commit), Ok(0)]),
-    );
-    assert_eq!(
-        steps[3..],
-        ["Begin", "Create", "Count", "Commit", "Rollback", "Sleep"]
-    );
+    walks!(by_filter(Dialect::Postgres), missing([Ok(0), Ok(1), Ok(1), Err(commit), Ok(0)]), 3..
+        => "Begin, Create, Count, Commit, Rollback, Sleep");
 }

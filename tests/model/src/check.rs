@@ -2,7 +2,7 @@
 
 use stateright::{Checker, HasDiscoveries, Model};
 
-use crate::fix::Fix;
+use crate::rules::Fix;
 use crate::scenario::Scenario;
 
 /// Explores all states. Every property holds in each of them, and exactly these outcomes are reached.

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::isolation::Isolation;
 use crate::ledger::{Effect, Ledger};
 use crate::outcome::Failure;
 use crate::rows::{Place, Row, RowId};
+use crate::rules::Isolation;
 
 /// The connection that a transaction is on.
 pub type ConnectionId = usize;

@@ -10,8 +10,6 @@
 
 pub mod check;
 pub mod database;
-pub mod fix;
-pub mod isolation;
 pub mod ledger;
 pub mod model;
 pub mod operation;
@@ -28,8 +26,6 @@ pub mod scenario;
 pub mod session;
 pub mod turn;
 
-pub use crate::fix::Fix;
-pub use crate::isolation::Isolation;
 pub use crate::rows::Place;
-pub use crate::rules::{Rules, Surroundings};
+pub use crate::rules::{Fix, Isolation, Rules, Surroundings};
 pub use crate::scenario::Scenario;

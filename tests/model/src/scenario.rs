@@ -1,11 +1,10 @@
 //! A scenario: sessions with their operations, the rules of the code, the surroundings, and the faults that may strike.
 
 use crate::database::{ConnectionId, Database, Stop};
-use crate::fix::Fix;
 use crate::operation::Operation;
 use crate::outcome::{Failure, Outcome};
 use crate::rows::Place;
-use crate::rules::Rules;
+use crate::rules::{Fix, Rules};
 use crate::session::Session;
 use crate::turn::Turn;
 

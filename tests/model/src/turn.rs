@@ -1,12 +1,10 @@
 //! One step of one session: the statements that all operations share.
 
 use crate::database::{ConnectionId, Database, Mode, Stop};
-use crate::fix::Fix;
-use crate::isolation::Isolation;
 use crate::ledger::{Change, Effect};
 use crate::outcome::{Failure, Outcome};
 use crate::rows::{Key, Place, Row};
-use crate::rules::Rules;
+use crate::rules::{Fix, Isolation, Rules};
 use crate::session::{Session, Step};
 
 /// A session's turn.

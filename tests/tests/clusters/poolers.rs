@@ -23,38 +23,20 @@ use diesel_sharded_tests::{Database, TestConnection, number};
 mod haproxy;
 mod pgpool;
 
-diesel::table! {
-    lefts (id) {
-        id -> BigInt,
-        n -> BigInt,
+diesel_sharded_tests::counted_table! {
+    #[sharded(shards = 4)]
+    Left of lefts (id) {
+        id -> BigInt = i64,
+        #[sharded] n -> BigInt = i64,
     }
 }
 
-diesel::table! {
-    rights (id) {
-        id -> BigInt,
-        n -> BigInt,
+diesel_sharded_tests::counted_table! {
+    #[sharded(shards = 4)]
+    Right of rights (id) {
+        id -> BigInt = i64,
+        #[sharded] n -> BigInt = i64,
     }
-}
-
-#[derive(ShardedField)]
-#[diesel(table_name = lefts)]
-#[sharded(shards = 4)]
-#[expect(dead_code, reason = "the derive reads the fields' types")]
-struct Left {
-    id: i64,
-    #[sharded]
-    n: i64,
-}
-
-#[derive(ShardedField)]
-#[diesel(table_name = rights)]
-#[sharded(shards = 4)]
-#[expect(dead_code, reason = "the derive reads the fields' types")]
-struct Right {
-    id: i64,
-    #[sharded]
-    n: i64,
 }
 
 /// The acknowledged counts: lefts 1 to 3, rights 1 to 3, and the named counters "left" and "right".

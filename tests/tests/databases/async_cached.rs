@@ -33,8 +33,7 @@ async fn database() -> (Database, Conn) {
 }
 
 async fn reads_and_counts(cached: Cached<impl TotalCache + 'static>) {
-    let (_database, mut conn) = database().await;
-    let conn = &mut conn;
+    let (_database, conn) = &mut database().await;
     let (of_video_1, named) = (RowCounter::of(views, 1), Counter::named("x"));
     assert_eq!(cached.get_async(&of_video_1, conn).await, Ok(100));
     assert_eq!(cached.get_async(&named, conn).await, Ok(0));

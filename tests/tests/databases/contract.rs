@@ -166,8 +166,7 @@ fn a_counter_keeps_its_bounds() {
 
 #[test]
 fn a_counter_has_a_name() {
-    let (_database, mut conn) = database();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database();
     let counter = Counter::named("signups");
     counter.increment(conn).unwrap();
     counter.add(41, conn).unwrap();
@@ -196,8 +195,7 @@ fn counters_are_listed() {
 
 #[test]
 fn numbers_of_shards_change() {
-    let (_database, mut conn) = database();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database();
     let counter = Counter::named("resized");
     assert_eq!(counter.increase_shards(200, conn), Ok(200));
     counter.resize(2, conn).unwrap();
@@ -212,8 +210,7 @@ fn numbers_of_shards_change() {
 
 #[test]
 fn folds() {
-    let (_database, mut conn) = counted();
-    let conn = &mut conn;
+    let (_database, conn) = &mut counted();
     assert_eq!(fold(videos.find(2)).run(conn).unwrap().parents, 0);
     assert_eq!(fold(videos).run(conn).unwrap().parents, 1);
     let base = videos.find(1).select(views).first(conn);
@@ -222,8 +219,7 @@ fn folds() {
 
 #[test]
 fn sets_and_resets() {
-    let (_database, mut conn) = counted();
-    let conn = &mut conn;
+    let (_database, conn) = &mut counted();
     assert_eq!(set_total(videos.find(1), views, 7).execute(conn), Ok(1));
     assert_eq!(totals(conn), [7, 200, 300]);
     for _ in 0..2 {
@@ -257,8 +253,7 @@ fn lists_the_first_rows() {
 
 #[test]
 fn queries_read_totals() {
-    let (_database, mut conn) = counted();
-    let conn = &mut conn;
+    let (_database, conn) = &mut counted();
     let filtered = videos.filter(views.total().gt(104)).select(id);
     let filtered = filtered.order(views.total().desc()).load(conn);
     assert_eq!(filtered, Ok(vec![3_i64, 2, 1]));
@@ -272,8 +267,7 @@ fn queries_read_totals() {
 
 #[test]
 fn triggers_count_rows() {
-    let (_database, mut conn) = database();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database();
     let cache = CounterCache::of(likes).counts(comments::video_id);
     cache.create(conn).unwrap();
     assert_eq!(cache.verify().repair(conn).unwrap().len(), 3);
@@ -342,8 +336,7 @@ fn a_missing_table_is_named() {
 
 #[test]
 fn leaving_loses_nothing() {
-    let (_database, mut conn) = counted();
-    let conn = &mut conn;
+    let (_database, conn) = &mut counted();
     let shards = ShardsTable::of(videos);
     shards.drop(conn).unwrap();
     let base = videos.find(1).select(views);

@@ -49,8 +49,7 @@ fn role<'a>(database: &'a Database, conn: &mut PgConnection) -> (Role<'a>, PgCon
 /// A session may lead its own statements to other tables, but not the triggers.
 #[test]
 fn no_search_path_and_no_temporary_table_misleads_a_trigger() {
-    let (_database, mut conn) = postgres();
-    let conn = &mut conn;
+    let (_database, conn) = &mut postgres();
     conn.batch_execute(
         "CREATE SCHEMA hostile;
          CREATE TABLE hostile.videos (id BIGINT PRIMARY KEY);
@@ -126,8 +125,7 @@ fn the_function_serves_no_other_table() {
 /// A statement writes one shard of each parent once, whatever the number of its rows.
 #[test]
 fn a_statement_counts_once_for_each_parent() {
-    let (_database, mut conn) = postgres();
-    let conn = &mut conn;
+    let (_database, conn) = &mut postgres();
     conn.batch_execute("BEGIN").unwrap(); // numbers are reported between transactions
     conn.batch_execute(
         "INSERT INTO comments SELECT 100 + n, 1 + n % 2 FROM generate_series(1, 10000) AS n",
@@ -157,8 +155,7 @@ struct Number {
 /// An overflow is an error also in statements that ignore or replace what conflicts.
 #[test]
 fn no_overflow_is_ignored_on_sqlite() {
-    let (_database, mut conn) = database!(SqliteConnection);
-    let conn = &mut conn;
+    let (_database, conn) = &mut database!(SqliteConnection);
     conn.batch_execute("INSERT OR REPLACE INTO videos_shards VALUES (1, 0, 0, 2147483647)")
         .unwrap();
     for or in ["", "OR IGNORE", "OR REPLACE"] {
@@ -172,8 +169,7 @@ fn no_overflow_is_ignored_on_sqlite() {
 /// The same on MySQL, whose `IGNORE` makes warnings of errors: the row does not come either.
 #[test]
 fn no_overflow_is_ignored_on_mysql() {
-    let (_database, mut conn) = database!(MysqlConnection);
-    let conn = &mut conn;
+    let (_database, conn) = &mut database!(MysqlConnection);
     conn.batch_execute("INSERT INTO videos_shards (id, shard, likes) SELECT 1, n, 2147483647 FROM (SELECT 0 AS n UNION ALL SELECT 1 \
         UNION ALL SELECT 2 UNION ALL SELECT 3 UNION ALL SELECT 4 UNION ALL SELECT 5 UNION ALL SELECT 6 UNION ALL SELECT 7 \
         UNION ALL SELECT 8 UNION ALL SELECT 9 UNION ALL SELECT 10 UNION ALL SELECT 11 UNION ALL SELECT 12 UNION ALL SELECT 13 \
@@ -211,11 +207,10 @@ fn a_parent_that_is_committed_meanwhile_counts_on_mysql() {
     for isolation in ["READ COMMITTED", "REPEATABLE READ"] {
         for foreign_key in [FOREIGN_KEY, NO_FOREIGN_KEY] {
             for statement in STATEMENTS {
-                let (database, mut conn) = database!(MysqlConnection);
-                let conn = &mut conn;
+                let (database, conn) = &mut database!(MysqlConnection);
                 conn.batch_execute(foreign_key).unwrap();
                 conn.batch_execute("DO GET_LOCK('gate', 0)").unwrap();
-                let mut other = MysqlConnection::connect(&database);
+                let mut other = MysqlConnection::connect(database);
                 let isolation = format!("SET SESSION TRANSACTION ISOLATION LEVEL {isolation}");
                 other.batch_execute(&isolation).unwrap();
                 let running = thread::spawn(move || other.batch_execute(statement));
@@ -246,8 +241,7 @@ macro_rules! a_key_changes_beside {
             "UPDATE comments SET video_id = 3 WHERE id = 10",
             "INSERT INTO comments VALUES (11, 3)",
         ] {
-            let (database, mut conn) = database!($conn);
-            let conn = &mut conn;
+            let (database, conn) = &mut database!($conn);
             conn.batch_execute(foreign_key).unwrap();
             // The session has a shard of each: no foreign key of a new one holds their keys.
             conn.batch_execute("INSERT INTO comments VALUES (10, 1), (12, 3), (13, 2)")
@@ -303,30 +297,18 @@ diesel::table! {
     }
 }
 
-diesel::table! {
-    gauges (id) {
-        id -> BigInt,
-        large -> BigInt,
-        real -> Double,
+diesel_sharded_tests::counted_table! {
+    Gauge of gauges (id) {
+        id -> BigInt = i64,
+        #[sharded] large -> BigInt = i64,
+        #[sharded] real -> Double = f64,
     }
-}
-
-#[derive(ShardedField)]
-#[diesel(table_name = gauges)]
-#[expect(dead_code, reason = "the derive reads the fields' types")]
-struct Gauge {
-    id: i64,
-    #[sharded]
-    large: i64,
-    #[sharded]
-    real: f64,
 }
 
 /// A column that is not of the type that its `table!` says.
 macro_rules! sums_of {
     ($conn:ty) => {{
-        let (_database, mut conn) = schema::database::<$conn>();
-        let conn = &mut conn;
+        let (_database, conn) = &mut schema::database::<$conn>();
         let sum = CounterCache::of(videos::views)
             .counts(weighed::video_id)
             .sums(weighed::weight);
@@ -402,8 +384,7 @@ fn the_function_adds_in_the_fields_own_types() {
 
 #[test]
 fn named_fields_are_added_on_postgres() {
-    let (_database, mut conn) = postgres();
-    let conn = &mut conn;
+    let (_database, conn) = &mut postgres();
     let table = ShardsTable::of(videos::table);
     let function = table.add_function_sql(&diesel::pg::Pg).unwrap();
     conn.batch_execute(&function).unwrap();
@@ -418,8 +399,7 @@ macro_rules! leaves {
     ($conn:ty, $replace:expr) => {{
         const WRITERS: i64 = 4;
         const ROWS: i64 = 60;
-        let (database, mut conn) = database!($conn);
-        let conn = &mut conn;
+        let (database, conn) = &mut database!($conn);
         let shards = |conn: &mut $conn| {
             let rows = diesel::sql_query("SELECT COUNT(*) AS number FROM videos_shards");
             rows.get_result::<Number>(conn).unwrap().number

@@ -9,49 +9,22 @@ use diesel::prelude::*;
 use diesel::r2d2::{ConnectionManager, CustomizeConnection, Pool};
 use diesel_migrations::MigrationHarness;
 use diesel_sharded::coalescer::Coalescer;
-use diesel_sharded::prelude::*;
 use diesel_sharded::{Counter, Error, MIGRATIONS, RowCounter, ShardsTable, update};
 use diesel_sharded_tests::{Database, TestConnection, assert_matches};
 
-diesel::table! {
-    use diesel::sql_types::{BigInt, Integer, Numeric, SmallInt, Unsigned};
-
-    meters (id) {
-        id -> BigInt,
-        small -> SmallInt,
-        medium -> Integer,
-        large -> BigInt,
-        unsigned_small -> Unsigned<SmallInt>,
-        unsigned_medium -> Unsigned<Integer>,
-        unsigned_large -> Unsigned<BigInt>,
-        exact -> Numeric,
-        money -> Numeric,
+diesel_sharded_tests::counted_table! {
+    #[sharded(shards = 2)]
+    Meter of meters (id) {
+        id -> BigInt = i64,
+        #[sharded] small -> SmallInt = i16,
+        #[sharded] medium -> Integer = i32,
+        #[sharded] large -> BigInt = i64,
+        #[sharded] unsigned_small -> Unsigned<SmallInt> = u16,
+        #[sharded] unsigned_medium -> Unsigned<Integer> = u32,
+        #[sharded] unsigned_large -> Unsigned<BigInt> = u64,
+        #[sharded] exact -> Numeric = BigDecimal,
+        #[sharded] #[sharded(sql_type = "DECIMAL(10, 2)")] money -> Numeric = BigDecimal,
     }
-}
-
-#[derive(ShardedField)]
-#[diesel(table_name = meters)]
-#[sharded(shards = 2)]
-#[expect(dead_code, reason = "the derive reads the fields' types")]
-struct Meter {
-    id: i64,
-    #[sharded]
-    small: i16,
-    #[sharded]
-    medium: i32,
-    #[sharded]
-    large: i64,
-    #[sharded]
-    unsigned_small: u16,
-    #[sharded]
-    unsigned_medium: u32,
-    #[sharded]
-    unsigned_large: u64,
-    #[sharded]
-    exact: BigDecimal,
-    #[sharded]
-    #[sharded(sql_type = "DECIMAL(10, 2)")]
-    money: BigDecimal,
 }
 
 const SETUP: &str = "SET sql_mode = ''";
@@ -141,8 +114,7 @@ fn coalescer(database: &Database) -> Coalescer<MysqlConnection> {
 
 #[test]
 fn a_full_shard_is_not_cut() {
-    let (database, mut conn) = database();
-    let conn = &mut conn;
+    let (database, conn) = &mut database();
     fill(conn, "");
     let before = shards(conn);
     let ten = BigDecimal::from(10);
@@ -158,7 +130,7 @@ fn a_full_shard_is_not_cut() {
         exact + ten.clone(),
         money + ten.clone()
     );
-    let coalescer = coalescer(&database);
+    let coalescer = coalescer(database);
     is_refused(coalescer.add(&RowCounter::of(meters::small, 1), 10));
     is_refused(coalescer.add(&RowCounter::of(meters::unsigned_medium, 1), 10));
     assert_eq!(shards(conn), before);
@@ -182,8 +154,7 @@ fn a_full_shard_is_not_cut() {
 
 #[test]
 fn a_bounded_counter_is_not_cut() {
-    let (_database, mut conn) = database();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database();
     conn.batch_execute("REPLACE INTO meters_shards (id, shard, small) VALUES (1, 0, 32765)")
         .unwrap();
     let meter = || RowCounter::of(meters::small, 1);

@@ -20,7 +20,7 @@ use diesel_sharded::prelude::*;
 use diesel_sharded::retry::{Isolation, RetryPolicy, Transaction};
 use diesel_sharded::{Counter, RowCounter, ShardsTable, Unfit, fold, set_total, update};
 use diesel_sharded_tests::schema::videos::dsl::*;
-use diesel_sharded_tests::{TestConnection, assert_matches, count, edit, insert, number, sent};
+use diesel_sharded_tests::{TestConnection, assert_matches, edit, insert, number, sent};
 
 /// The crate that the cases test.
 use diesel_sharded as api;
@@ -34,8 +34,7 @@ servers::server_tests!(mysql);
 /// Without its strict mode MySQL cuts values that do not fit, and reports nothing.
 #[test]
 fn what_a_base_would_cut_is_not_folded() {
-    let (_database, mut conn) = servers::database();
-    let conn = &mut conn;
+    let (_database, conn) = &mut servers::database();
     edit!(videos.find(1), likes.eq(i32::MAX), conn);
     count!(videos, likes.eq(likes + 1), conn);
     conn.batch_execute("SET SESSION sql_mode = 'PIPES_AS_CONCAT'")
@@ -95,8 +94,7 @@ fn a_read_committed_transaction_reads_right_beside_a_fold() {
 #[test]
 fn a_drop_that_fails_loses_and_doubles_nothing() {
     use diesel_sharded_tests::schema::videos as table;
-    let (_database, mut conn) = servers::database();
-    let conn = &mut conn;
+    let (_database, conn) = &mut servers::database();
     count(1, 5, conn).unwrap();
     let inside = conn.transaction(|conn| ShardsTable::of(table::table).drop(conn));
     assert_eq!(inside, Err(diesel::result::Error::AlreadyInTransaction));
@@ -120,8 +118,7 @@ fn a_drop_that_fails_loses_and_doubles_nothing() {
 /// An operation that holds rows turns autocommit off, and restores it however the operation ends.
 #[test]
 fn a_guarded_transaction_leaves_autocommit_on() {
-    let (database, mut conn) = servers::database();
-    let conn = &mut conn;
+    let (database, conn) = &mut servers::database();
     let guarded = |end: &str, conn: &mut Conn, work: &dyn Fn(&mut Conn)| {
         let ((), sent) = sent(conn, work);
         let place = |sql: &str| sent.iter().position(|sent| sent.starts_with(sql));
@@ -159,7 +156,7 @@ fn a_guarded_transaction_leaves_autocommit_on() {
         assert_eq!(bounded.add(-7, conn), Ok(true))
     });
     // A conflict.
-    let mut other = Conn::connect(&database);
+    let mut other = Conn::connect(database);
     other
         .batch_execute("BEGIN; SELECT 1 FROM videos FOR UPDATE")
         .unwrap();
@@ -230,23 +227,13 @@ fn a_killed_count_leaves_no_key_and_no_transaction() {
 mod unsigned_parent {
     use super::*;
 
-    diesel::table! {
-        pages (id) {
-            id -> Unsigned<BigInt>,
-            hits -> Unsigned<BigInt>,
-            likes -> Unsigned<Integer>,
+    diesel_sharded_tests::counted_table! {
+        #[sharded(shards = 2)]
+        Page of pages (id) {
+            id -> Unsigned<BigInt> = u64,
+            #[sharded] hits -> Unsigned<BigInt> = u64,
+            #[sharded] likes -> Unsigned<Integer> = u32,
         }
-    }
-
-    #[derive(ShardedField)]
-    #[sharded(shards = 2)]
-    #[expect(dead_code, reason = "the derive reads the fields' types")]
-    struct Page {
-        id: u64,
-        #[sharded]
-        hits: u64,
-        #[sharded]
-        likes: u32,
     }
 
     /// A single shard goes below zero, where `signed - unsigned` would fail.

@@ -115,8 +115,7 @@ fn on_every_database() -> [(Database, AnyConnection); 3] {
 
 #[test]
 fn the_same_code_on_every_database() {
-    for (_database, mut conn) in on_every_database() {
-        let conn = &mut conn;
+    for (_database, conn) in &mut on_every_database() {
         schema::create(conn);
         count_and_read(conn);
         let shards_table = ShardsTable::of(table::table);

@@ -20,7 +20,7 @@ use diesel_sharded::shard_choice::ShardChoice;
 use diesel_sharded::{ShardsTable, Unfit, fold, update};
 use diesel_sharded_tests::schema::WholeVideo;
 use diesel_sharded_tests::schema::videos::dsl::*;
-use diesel_sharded_tests::{TestConnection, count, insert, number, pool, until};
+use diesel_sharded_tests::{TestConnection, insert, number, pool, until};
 
 /// The crate that the cases test.
 use diesel_sharded as api;
@@ -236,19 +236,11 @@ fn rows_of_an_attempt_that_was_taken_back_are_not_given_out() {
 mod uuid_key {
     use super::*;
 
-    diesel::table! {
-        pages (id) {
-            id -> Uuid,
-            hits -> BigInt,
+    diesel_sharded_tests::counted_table! {
+        Page of pages (id) {
+            id -> Uuid = uuid::Uuid,
+            #[sharded] hits -> BigInt = i64,
         }
-    }
-
-    #[derive(ShardedField)]
-    #[expect(dead_code, reason = "the derive reads the fields' types")]
-    struct Page {
-        id: uuid::Uuid,
-        #[sharded]
-        hits: i64,
     }
 
     #[test]

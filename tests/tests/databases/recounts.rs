@@ -8,28 +8,23 @@ use diesel_sharded::prelude::*;
 use diesel_sharded::{CounterCache, Error, ShardsTable, verify};
 use diesel_sharded_tests::TestConnection;
 
-diesel::table! { tags (name) { name -> Text, uses -> BigInt, } }
+diesel_sharded_tests::counted_table! {
+    Tag of tags (name) {
+        #[sharded(sql_type = "VARCHAR(20)")] name -> Text = String,
+        #[sharded] uses -> BigInt = i64,
+    }
+}
 diesel::table! { taggings (id) { id -> BigInt, tag -> Text, } }
 
-#[derive(ShardedField)]
-#[diesel(table_name = tags, primary_key(name))]
-#[expect(dead_code, reason = "the derive reads the fields' types")]
-struct Tag {
-    #[sharded(sql_type = "VARCHAR(20)")]
-    name: String,
-    #[sharded]
-    uses: i64,
-}
-
-diesel::table! {
-    shops (id) {
-        id -> BigInt,
-        items -> BigInt,
-        sales -> SmallInt,
-        spent -> Numeric,
-        weight -> Double,
-        sales_n -> Numeric,
-        sales_d -> Double,
+diesel_sharded_tests::counted_table! {
+    Shop of shops (id) {
+        id -> BigInt = i64,
+        #[sharded] items -> BigInt = i64,
+        #[sharded] sales -> SmallInt = i16,
+        #[sharded] spent -> Numeric = BigDecimal,
+        #[sharded] weight -> Double = f64,
+        #[sharded] sales_n -> Numeric = BigDecimal,
+        #[sharded] sales_d -> Double = f64,
     }
 }
 
@@ -41,25 +36,6 @@ diesel::table! {
         spent -> Nullable<Numeric>,
         weight -> Double,
     }
-}
-
-#[derive(ShardedField)]
-#[diesel(table_name = shops)]
-#[expect(dead_code, reason = "the derive reads the fields' types")]
-struct Shop {
-    id: i64,
-    #[sharded]
-    items: i64,
-    #[sharded]
-    sales: i16,
-    #[sharded]
-    spent: BigDecimal,
-    #[sharded]
-    weight: f64,
-    #[sharded]
-    sales_n: BigDecimal,
-    #[sharded]
-    sales_d: f64,
 }
 
 macro_rules! on {
@@ -78,8 +54,7 @@ macro_rules! on {
             #[test]
             fn keys_compare_as_the_parents_column_does() {
                 let database = Conn::database();
-                let mut conn = Conn::connect(&database);
-                let conn = &mut conn;
+                let conn = &mut Conn::connect(&database);
                 conn.batch_execute($before).unwrap();
                 let table = ShardsTable::of(tags::table);
                 let table = table.create_sql(&<Conn as Connection>::Backend::default());
@@ -129,8 +104,7 @@ macro_rules! on {
             #[test]
             fn caches_of_every_type_are_repaired_exactly() {
                 let database = Conn::database();
-                let mut conn = Conn::connect(&database);
-                let conn = &mut conn;
+                let conn = &mut Conn::connect(&database);
                 for sql in [
                     "CREATE TABLE shops (id BIGINT PRIMARY KEY, items BIGINT NOT NULL DEFAULT 0, sales SMALLINT NOT NULL DEFAULT 0, \
                          spent DECIMAL(20, 4) NOT NULL DEFAULT 0, weight DOUBLE PRECISION NOT NULL DEFAULT 0, \
@@ -189,24 +163,19 @@ on!(
     "PRAGMA user_version"
 );
 
-diesel::table! { files (id) { id -> BigInt, reads_of -> Unsigned<BigInt>, } }
-diesel::table! { reads (id) { id -> BigInt, file_id -> BigInt, bytes -> Unsigned<BigInt>, } }
-
-#[derive(ShardedField)]
-#[diesel(table_name = files)]
-#[expect(dead_code, reason = "the derive reads the fields' types")]
-struct File {
-    id: i64,
-    #[sharded]
-    reads_of: u64,
+diesel_sharded_tests::counted_table! {
+    File of files (id) {
+        id -> BigInt = i64,
+        #[sharded] reads_of -> Unsigned<BigInt> = u64,
+    }
 }
+diesel::table! { reads (id) { id -> BigInt, file_id -> BigInt, bytes -> Unsigned<BigInt>, } }
 
 /// Beyond every `i64`, as the total and as what it lacks.
 #[test]
 fn a_cache_of_a_large_unsigned_field() {
     let database = MysqlConnection::database();
-    let mut conn = MysqlConnection::connect(&database);
-    let conn = &mut conn;
+    let conn = &mut MysqlConnection::connect(&database);
     conn.batch_execute(
         "CREATE TABLE files (id BIGINT PRIMARY KEY, reads_of BIGINT UNSIGNED NOT NULL DEFAULT 0);
          CREATE TABLE `reads` (id BIGINT PRIMARY KEY, file_id BIGINT NOT NULL, bytes BIGINT UNSIGNED NOT NULL);

@@ -29,8 +29,7 @@ fn paused(policy: RetryPolicy) -> RetryPolicy {
 
 #[test]
 fn a_conflict_is_slept_on_and_tried_again_on_postgres() {
-    let (database, mut conn) = schema::database::<PgConnection>();
-    let conn = &mut conn;
+    let (database, conn) = &mut schema::database::<PgConnection>();
     runtime().block_on(async {
         let mut awaited = AsyncPgConnection::establish(database.url()).await.unwrap();
         let attempts = AtomicU32::new(0);
@@ -61,8 +60,7 @@ fn a_conflict_is_slept_on_and_tried_again_on_postgres() {
 /// A count that meets the lock of another writer.
 #[test]
 fn a_busy_database_is_waited_for_on_sqlite() {
-    let (database, mut conn) = schema::database::<SqliteConnection>();
-    let conn = &mut conn;
+    let (database, conn) = &mut schema::database::<SqliteConnection>();
     let run = |conn: &mut SqliteConnection, text: &str| {
         diesel::connection::SimpleConnection::batch_execute(conn, text).unwrap();
     };

@@ -8,40 +8,20 @@ use diesel_sharded::prelude::*;
 use diesel_sharded::{Error, ShardsTable, Unfit, fold, set_total, update};
 use diesel_sharded_tests::{Database, TestConnection, count};
 
-diesel::table! {
-    goods (id) {
-        id -> BigInt,
-        name -> Text,
-        sold -> BigInt,
-        price -> Numeric,
+diesel_sharded_tests::counted_table! {
+    Good of goods (id) {
+        id -> BigInt = i64,
+        name -> Text = String,
+        #[sharded] sold -> BigInt = i64,
+        #[sharded] price -> Numeric = BigDecimal,
     }
 }
 
-#[derive(ShardedField)]
-#[diesel(table_name = goods)]
-#[expect(dead_code, reason = "the derive reads the fields' types")]
-struct Good {
-    id: i64,
-    #[sharded]
-    sold: i64,
-    #[sharded]
-    price: BigDecimal,
-}
-
-diesel::table! {
-    pages (name) {
-        name -> Text,
-        hits -> BigInt,
+diesel_sharded_tests::counted_table! {
+    Page of pages (name) {
+        name -> Text = String,
+        #[sharded] hits -> BigInt = i64,
     }
-}
-
-#[derive(ShardedField)]
-#[diesel(table_name = pages, primary_key(name))]
-#[expect(dead_code, reason = "the derive reads the fields' types")]
-struct Page {
-    name: String,
-    #[sharded]
-    hits: i64,
 }
 
 const COUNTED: &str =
@@ -141,8 +121,7 @@ macro_rules! on {
 
             #[test]
             fn a_row_that_does_not_take_its_shards_is_named() {
-                let (_database, mut conn) = counted::<Conn>();
-                let conn = &mut conn;
+                let (_database, conn) = &mut counted::<Conn>();
                 let rounds = !conn.version().contains("SQLite");
                 conn.batch_execute(
                     "INSERT INTO goods_shards VALUES (3, 1, 0, 0); UPDATE goods_shards SET price = 0.012, sold = 0 WHERE id = 2",
@@ -159,8 +138,7 @@ macro_rules! on {
             /// A column that is nullable, against its `table!`, and has no value in a row with shards.
             #[test]
             fn a_base_without_a_value_loses_no_count() {
-                let (_database, mut conn) = counted_in::<Conn>("sold BIGINT NULL");
-                let conn = &mut conn;
+                let (_database, conn) = &mut counted_in::<Conn>("sold BIGINT NULL");
                 conn.batch_execute("UPDATE goods SET sold = NULL WHERE id = 2").unwrap();
                 assert_eq!(count!(goods::table.find(2), goods::sold.eq(goods::sold + 1), conn), 1);
                 let folded = fold(goods::table).run(conn).unwrap();
@@ -180,8 +158,7 @@ macro_rules! on {
             fn every_field_type_is_folded() {
                 use diesel_sharded_tests::schema::{self, measures as m};
                 let database = Conn::database();
-                let mut conn = Conn::connect(&database);
-                let conn = &mut conn;
+                let conn = &mut Conn::connect(&database);
                 schema::create(conn);
                 conn.batch_execute(
                     "UPDATE measures SET small = 32766, medium = -2147483647, large = 9223372036854775806, exact = 0.1, f = -1;
@@ -299,8 +276,7 @@ on! { postgres, PgConnection, {
     #[test]
     fn a_key_of_text_has_its_parents_collation() {
         let database = Conn::database();
-        let mut conn = Conn::connect(&database);
-        let conn = &mut conn;
+        let conn = &mut Conn::connect(&database);
         conn.batch_execute("CREATE TABLE pages (name VARCHAR(60) COLLATE \"POSIX\" PRIMARY KEY, hits BIGINT NOT NULL DEFAULT 0)")
             .unwrap();
         let table = ShardsTable::of(pages::table);
@@ -356,8 +332,7 @@ on! { mysql, MysqlConnection, {
 
     #[test]
     fn a_base_at_its_maximum() {
-        let (_database, mut conn) = counted::<Conn>();
-        let conn = &mut conn;
+        let (_database, conn) = &mut counted::<Conn>();
         conn.batch_execute("UPDATE goods SET sold = 9223372036854775802 WHERE id = 2").unwrap();
         let strict = diesel::dsl::sql::<diesel::sql_types::Text>("@@sql_mode");
         let strict: String = diesel::select(strict).get_result(conn).unwrap();
@@ -375,8 +350,7 @@ on! { mysql, MysqlConnection, {
     /// The session's own settings stay as they were, also those of a caller without autocommit.
     #[test]
     fn without_autocommit() {
-        let (_database, mut conn) = counted::<Conn>();
-        let conn = &mut conn;
+        let (_database, conn) = &mut counted::<Conn>();
         conn.batch_execute("SET autocommit = 0; UPDATE goods_shards SET price = 0.001 WHERE id = 2").unwrap();
         conn.batch_execute("COMMIT").unwrap();
         let autocommit = || diesel::select(diesel::dsl::sql::<diesel::sql_types::BigInt>("@@autocommit"));
@@ -433,8 +407,7 @@ on! { sqlite, SqliteConnection, {
 
     #[test]
     fn a_base_at_its_maximum() {
-        let (_database, mut conn) = counted::<Conn>();
-        let conn = &mut conn;
+        let (_database, conn) = &mut counted::<Conn>();
         conn.batch_execute("UPDATE goods SET sold = 9223372036854775802 WHERE id = 2").unwrap();
         let error = ShardsTable::of(goods::table).drop(conn).unwrap_err();
         assert_eq!(unfit(error), ("2".to_owned(), Unfit::OutOfRange));
@@ -475,8 +448,7 @@ on! { sqlite, SqliteConnection, {
                 ),
                 ("REPLACE INTO goods VALUES (9, 'c', 7, 0); INSERT INTO goods VALUES (3, 'd', 8, 0)", &[(1, 100), (2, 210), (3, 8), (9, 7)]),
             ] {
-                let (_database, mut conn) = counted::<Conn>();
-                let conn = &mut conn;
+                let (_database, conn) = &mut counted::<Conn>();
                 conn.batch_execute(foreign_keys).unwrap();
                 conn.batch_execute("INSERT INTO goods_shards VALUES (3, 0, 40, 0), (3, 5, 1, 0)").unwrap();
                 conn.batch_execute(statement).unwrap_or_else(|e| panic!("{statement}: {e}"));
@@ -487,8 +459,7 @@ on! { sqlite, SqliteConnection, {
 
     #[test]
     fn shards_without_a_row_are_not_dropped_in_silence() {
-        let (_database, mut conn) = counted::<Conn>();
-        let conn = &mut conn;
+        let (_database, conn) = &mut counted::<Conn>();
         conn.batch_execute("PRAGMA foreign_keys = OFF; REPLACE INTO goods VALUES (9, 'b', 7, 0)").unwrap();
         let error = ShardsTable::of(goods::table).drop(conn).unwrap_err();
         assert_eq!(unfit(error), ("2".to_owned(), Unfit::NoRow));
@@ -517,8 +488,7 @@ on! { sqlite, SqliteConnection, {
 
     #[test]
     fn triggers_that_a_rebuild_dropped_are_missed() {
-        let (_database, mut conn) = counted::<Conn>();
-        let conn = &mut conn;
+        let (_database, conn) = &mut counted::<Conn>();
         let triggers = "SELECT name || sql FROM sqlite_master WHERE type = 'trigger' ORDER BY name";
         #[derive(QueryableByName, Debug, PartialEq)]
         struct Trigger {
@@ -549,8 +519,7 @@ on! { sqlite, SqliteConnection, {
     fn triggers_in_an_attached_database() {
         let (database, conn) = counted::<Conn>();
         drop(conn);
-        let mut conn = Conn::establish(":memory:").unwrap();
-        let conn = &mut conn;
+        let conn = &mut Conn::establish(":memory:").unwrap();
         conn.batch_execute(&format!("ATTACH '{}' AS `an \"other\"`", database.url())).unwrap();
         assert!(fold(goods::table.find(2)).run(conn).is_ok());
         rebuild(conn, "`an \"other\"`");

@@ -15,9 +15,7 @@ use diesel::prelude::*;
 use diesel_sharded::retry::{self, RetryPolicy, Transaction};
 use diesel_sharded::{Conflict, Error, ShardsTable, update};
 use diesel_sharded_tests::schema::videos::dsl::*;
-use diesel_sharded_tests::{
-    Database, TestConnection, assert_matches, count, insert, recording, schema,
-};
+use diesel_sharded_tests::{Database, TestConnection, assert_matches, insert, recording, schema};
 
 /// The crate that the cases test.
 use diesel_sharded as api;

@@ -1,17 +1,30 @@
-//! What the cases begin with, on a connection and by an `api`.
+//! What the cases import, and what they begin with, on a connection and by an `api`.
 
 use std::fmt::Debug;
+pub use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::thread;
 
-use super::Conn;
-use super::api::update;
-use diesel::prelude::*;
-use diesel_sharded::Error;
+pub(super) use super::Conn;
+pub use super::api::retry::{self, RetryPolicy};
+pub use super::api::shard_choice::ShardChoice;
+pub use super::api::shard_counts::ShardCount;
+pub use super::api::{
+    Counter, CounterCache, Error, RowCounter, ShardsTable, count_many, fold, reset, set_total,
+    update, verify,
+};
+pub use diesel::connection::SimpleConnection;
+pub use diesel::prelude::*;
+pub use diesel::result::Error as DieselError;
 use diesel_sharded::backend::{BackendOf, Dialect, ShardedBackend};
-use diesel_sharded::prelude::*;
-use diesel_sharded::shard_choice::ShardChoice;
+pub use diesel_sharded::prelude::*;
+use diesel_sharded_tests::patient;
 use diesel_sharded_tests::schema::{self, videos};
-use diesel_sharded_tests::{Database, TestConnection, patient};
+pub use diesel_sharded_tests::schema::{
+    Day, Video, WholeVideo, comments, downloads, videos_shards,
+};
+pub use diesel_sharded_tests::{
+    Database, TestConnection, assert_matches, count, delete, edit, insert, number, rolled_back,
+};
 use proptest::prelude::Strategy;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
 

@@ -68,8 +68,7 @@ macro_rules! plan {
 
 #[test]
 fn postgres_reads_the_first_bases_by_their_index() {
-    let (_database, mut conn) = schema::database::<PgConnection>();
-    let conn = &mut conn;
+    let (_database, conn) = &mut schema::database::<PgConnection>();
     let numbers = "SELECT generate_series(1, 100000) AS n";
     fill(
         conn,
@@ -86,8 +85,7 @@ fn postgres_reads_the_first_bases_by_their_index() {
 
 #[test]
 fn mysql_reads_the_first_bases_by_their_index() {
-    let (_database, mut conn) = schema::database::<MysqlConnection>();
-    let conn = &mut conn;
+    let (_database, conn) = &mut schema::database::<MysqlConnection>();
     let numbers = "WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < 1000) \
                    SELECT a.n + 1000 * (b.n - 1) AS n FROM numbers a, numbers b WHERE b.n <= 100";
     fill(conn, numbers, "ANALYZE TABLE videos, videos_shards");
@@ -97,8 +95,7 @@ fn mysql_reads_the_first_bases_by_their_index() {
 
 #[test]
 fn sqlite_reads_the_first_bases_by_their_index() {
-    let (_database, mut conn) = schema::database::<SqliteConnection>();
-    let conn = &mut conn;
+    let (_database, conn) = &mut schema::database::<SqliteConnection>();
     let numbers = "WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < 100000) SELECT n FROM numbers";
     fill(conn, numbers, "ANALYZE");
     let plan = plan!(
@@ -115,8 +112,7 @@ fn sqlite_reads_the_first_bases_by_their_index() {
 
 #[test]
 fn no_setting_of_a_session_cuts_the_list() {
-    let (_database, mut conn) = schema::database::<MysqlConnection>();
-    let conn = &mut conn;
+    let (_database, conn) = &mut schema::database::<MysqlConnection>();
     conn.batch_execute("SET SESSION sql_select_limit = 1")
         .unwrap();
     let all = top(videos, views, 10).select(id);

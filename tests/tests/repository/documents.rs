@@ -34,7 +34,7 @@ fn pages() -> Vec<String> {
 }
 
 /// The files in a folder, and in those below it, whose names end so.
-fn below(folder: &Path, ends: &[&str], files: &mut Vec<PathBuf>) {
+pub fn below(folder: &Path, ends: &[&str], files: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).expect("a folder") {
         let path = entry.expect("an entry").path();
         let name = path.file_name().expect("a name").to_string_lossy();

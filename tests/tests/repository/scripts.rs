@@ -14,11 +14,11 @@ use diesel_sharded::prelude::*;
 use diesel_sharded::{CounterCache, ShardsTable};
 use diesel_sharded_tests::{Database, TestConnection};
 
-diesel::table! {
-    videos (id) {
-        id -> BigInt,
-        views -> BigInt,
-        price -> Numeric,
+diesel_sharded_tests::counted_table! {
+    Video of videos (id) {
+        id -> BigInt = i64,
+        #[sharded] views -> BigInt = i64,
+        #[sharded] price -> Numeric = BigDecimal,
     }
 }
 
@@ -27,17 +27,6 @@ diesel::table! {
         id -> BigInt,
         video_id -> Nullable<BigInt>,
     }
-}
-
-#[derive(ShardedField)]
-#[diesel(table_name = videos)]
-#[expect(dead_code, reason = "the derive reads the fields' types")]
-struct Video {
-    id: i64,
-    #[sharded]
-    views: i64,
-    #[sharded]
-    price: BigDecimal,
 }
 
 /// The program that runs a text.

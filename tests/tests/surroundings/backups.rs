@@ -91,8 +91,7 @@ macro_rules! on {
                 assert_eq!(left.get_result(conn), Ok(0_i64));
             }
 
-            let (from, mut conn) = schema::database::<Conn>();
-            let conn = &mut conn;
+            let (from, conn) = &mut schema::database::<Conn>();
             conn.run_pending_migrations(MIGRATIONS).unwrap();
             conn.batch_execute("DELETE FROM videos").unwrap();
             for key in 1..=20 {

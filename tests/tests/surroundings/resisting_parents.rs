@@ -149,8 +149,7 @@ macro_rules! postgres {
         /// A roll-up: each update of video 2 counts on a shard of video 3, which the same batch folds.
         #[test]
         fn a_trigger_counts_on_a_row_that_is_being_folded() {
-            let (_database, mut conn) = counted();
-            let conn = &mut conn;
+            let (_database, conn) = &mut counted();
             assert_eq!(count!(videos.find(3), views.eq(views + 10), conn), 1);
             conn.batch_execute(
                 "CREATE FUNCTION roll_up() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
@@ -194,20 +193,11 @@ macro_rules! postgres {
             use super::*;
             use diesel_sharded::ShardsTable;
 
-            diesel::table! {
-                pages (code) {
-                    code -> Text,
-                    hits -> BigInt,
+            diesel_sharded_tests::counted_table! {
+                Page of pages (code) {
+                    code -> Text = String,
+                    #[sharded] hits -> BigInt = i64,
                 }
-            }
-
-            #[derive(ShardedField)]
-            #[diesel(table_name = pages, primary_key(code))]
-            #[expect(dead_code, reason = "the derive reads the fields' types")]
-            struct Page {
-                code: String,
-                #[sharded]
-                hits: i64,
             }
 
             #[test]
@@ -295,8 +285,7 @@ macro_rules! sqlite {
         /// Of another field of the row that is being folded.
         #[test]
         fn a_trigger_counts_on_a_row_that_is_being_folded() {
-            let (_database, mut conn) = counted();
-            let conn = &mut conn;
+            let (_database, conn) = &mut counted();
             assert_eq!(count!(videos.find(2), likes.eq(likes + 10), conn), 1);
             let likes_too = "UPDATE videos_shards SET likes = likes + 1 WHERE id = NEW.id";
             conn.batch_execute(&format!(

@@ -1,10 +1,10 @@
 //! A bounded count, as in `Bounded::try_add`: by its shard, or else by an exchange of room under the parent's lock.
 
 use crate::database::{Mode, Stop};
-use crate::fix::Fix;
 use crate::ledger::Change;
 use crate::outcome::{Failure, Outcome};
 use crate::rows::{Key, Place};
+use crate::rules::Fix;
 use crate::session::{State, Step};
 use crate::turn::{Stepped, Turn};
 

@@ -1,9 +1,9 @@
 //! A coalescer's batch and its mark, as in `BatchSender::send`, `Worker::commit` and `Token::was_committed`.
 
 use crate::database::{Mode, Stop};
-use crate::fix::Fix;
 use crate::outcome::{Failure, Outcome};
 use crate::rows::{Key, Place};
+use crate::rules::Fix;
 use crate::session::{Session, Step};
 use crate::turn::{Stepped, Turn};
 

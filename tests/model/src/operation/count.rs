@@ -1,8 +1,8 @@
 //! A counting update by key, as in `engine::count`.
 
-use crate::fix::Fix;
 use crate::outcome::{Failure, Outcome};
 use crate::rows::{Key, Place};
+use crate::rules::Fix;
 use crate::session::Step;
 use crate::turn::{Stepped, Turn};
 

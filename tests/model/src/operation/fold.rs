@@ -1,9 +1,9 @@
 //! A fold, as in `Folding::fold_held` and `Locked::fold`.
 
 use crate::database::Stop;
-use crate::fix::Fix;
 use crate::outcome::{Failure, Outcome};
 use crate::rows::{Key, Place};
+use crate::rules::Fix;
 use crate::session::{State, Step};
 use crate::turn::{Stepped, Turn};
 

@@ -2,11 +2,10 @@
 
 use crate::database::Mode;
 use crate::database::Stop;
-use crate::fix::Fix;
-use crate::isolation::Isolation;
 use crate::ledger::Change;
 use crate::outcome::Failure;
 use crate::rows::{Key, Place, Row};
+use crate::rules::{Fix, Isolation};
 use crate::session::State;
 use crate::turn::{Stepped, Turn};
 

@@ -1,8 +1,8 @@
 //! A count with an idempotency key, as in `idempotency::once` and `Statement::CountOnce`.
 
-use crate::fix::Fix;
 use crate::outcome::{Failure, Outcome};
 use crate::rows::{Key, Place};
+use crate::rules::Fix;
 use crate::session::Step;
 use crate::turn::{Stepped, Turn};
 

@@ -17,9 +17,8 @@ pub use self::fold::Fold;
 pub use self::idempotent::Idempotent;
 pub use self::set_total::SetTotal;
 
-use crate::fix::Fix;
 use crate::outcome::{Failure, Outcome};
-use crate::rules::Rules;
+use crate::rules::{Fix, Rules};
 use crate::session::{Session, Step};
 use crate::turn::{Stepped, Turn};
 

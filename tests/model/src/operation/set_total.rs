@@ -1,9 +1,9 @@
 //! A set, as in `set_by_key` and `assign`.
 
-use crate::fix::Fix;
 use crate::ledger::Change;
 use crate::outcome::{Failure, Outcome};
 use crate::rows::Key;
+use crate::rules::Fix;
 use crate::session::{State, Step};
 use crate::turn::{Stepped, Turn};
 

@@ -2,6 +2,5 @@
 
 mod faults;
 mod interleavings;
-mod larger;
 mod pooler;
 mod protocols;

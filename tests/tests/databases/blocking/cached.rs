@@ -11,8 +11,7 @@ use super::{count, database_with_counters};
 
 #[test]
 fn fields_of_rows_and_named_counters() {
-    let (_database, mut conn) = database_with_counters();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database_with_counters();
     let cached = Cached::new(MokaCache::new(100));
     let of_video_1 = RowCounter::of(views, 1);
     let named = Counter::named("x");
@@ -50,8 +49,7 @@ fn fields_of_rows_and_named_counters() {
 
 #[test]
 fn a_repeat_leaves_the_cached_total_as_it_is() {
-    let (_database, mut conn) = database_with_counters();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database_with_counters();
     let cached = Cached::new(MokaCache::new(100));
     let (of_video_1, named) = (RowCounter::of(views, 1), Counter::named("x"));
     assert_eq!(cached.get(&of_video_1, conn), Ok(100));

@@ -76,8 +76,7 @@ fn hot_and_cold_keys_are_counted_together() {
 
 #[test]
 fn rows_under_composite_keys_are_counted_together() {
-    let (database, mut conn) = database_with_counters();
-    let conn = &mut conn;
+    let (database, conn) = &mut database_with_counters();
     let days = || (1..=3).flat_map(|version| (1..=5).map(move |day| (version, Day(day))));
     for (version, day) in days() {
         insert!(
@@ -86,7 +85,7 @@ fn rows_under_composite_keys_are_counted_together() {
             conn
         );
     }
-    let coalescer = coalescer(&database);
+    let coalescer = coalescer(database);
     for round in 1..=4 {
         for (version, day) in days() {
             let counter = RowCounter::of(downloads::number, (version, day));
@@ -642,9 +641,8 @@ fn a_slow_report_of_a_loss_delays_no_result() {
 
 #[test]
 fn a_transactions_counts_are_taken_when_it_has_committed() {
-    let (database, mut conn) = database_with_counters();
-    let conn = &mut conn;
-    let coalescer = coalescer(&database);
+    let (database, conn) = &mut database_with_counters();
+    let coalescer = coalescer(database);
     let renamed = |conn: &mut Conn, name: &str| {
         let renamed = diesel::update(videos.find(1)).set(title.eq(name));
         renamed.execute(conn)

@@ -11,7 +11,7 @@ use diesel_sharded::operation::Folder;
 use diesel_sharded::{Error, Unfit, fold, update};
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::schema::videos_shards;
-use diesel_sharded_tests::{Database, TestConnection, count, edit, insert, sent, until};
+use diesel_sharded_tests::{Database, TestConnection, edit, insert, sent, until};
 
 use super::{Conn, count, count_on_any_shard, database, on_threads, totals};
 
@@ -95,8 +95,7 @@ fn two_folders_beside_writers_are_exact() {
 
 #[test]
 fn a_hot_row_keeps_its_shards_until_it_is_cold() {
-    let (_database, mut conn) = database();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database();
     count_on_any_shard(60, conn);
     count(2, 1, conn).unwrap();
     assert_eq!(shards(conn), 5);
@@ -152,8 +151,7 @@ fn errors_are_reported_and_it_goes_on() {
 /// A fold reads the parents that were counted on by their keys, and no others.
 #[test]
 fn a_pass_costs_by_the_rows_that_were_counted_on() {
-    let (_database, mut conn) = database();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database();
     let mut statements = vec![];
     for _ in 0..2 {
         count_on_three(conn);

@@ -6,14 +6,13 @@ use diesel_sharded::prelude::*;
 use diesel_sharded::{Error, ShardsTable, count_many, fold, update};
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::schema::{videos as table, videos_shards};
-use diesel_sharded_tests::{assert_matches, count, insert};
+use diesel_sharded_tests::{assert_matches, insert};
 
 use super::{count, database};
 
 #[test]
 fn a_missing_shards_table_names_its_migration() {
-    let (_database, mut conn) = database();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database();
     ShardsTable::of(table::table).drop(conn).unwrap();
     macro_rules! missing {
         ($update:expr) => {
@@ -29,8 +28,7 @@ fn a_missing_shards_table_names_its_migration() {
 /// A field that was declared after the shards table was created.
 #[test]
 fn a_missing_column_names_the_shards_table() {
-    let (_database, mut conn) = database();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database();
     conn.batch_execute("DROP TABLE videos_shards").unwrap();
     let old = "CREATE TABLE videos_shards (id BIGINT NOT NULL, shard INTEGER NOT NULL, likes INTEGER NOT NULL DEFAULT 0, \
                PRIMARY KEY (id, shard))";
@@ -59,26 +57,16 @@ fn a_missing_column_names_the_shards_table() {
 #[test]
 fn the_shards_are_those_of_the_table_itself() {
     mod schema {
-        diesel::table! {
-            bvideos (id) {
-                id -> BigInt,
-                views -> BigInt,
+        diesel_sharded_tests::counted_table! {
+            Other of bvideos (id) {
+                id -> BigInt = i64,
+                #[sharded] views -> BigInt = i64,
             }
         }
     }
     use schema::bvideos as videos;
 
-    #[derive(ShardedField)]
-    #[diesel(table_name = videos)]
-    #[expect(dead_code, reason = "the derive reads the fields' types")]
-    struct Other {
-        id: i64,
-        #[sharded]
-        views: i64,
-    }
-
-    let (_database, mut conn) = database();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database();
     conn.batch_execute("CREATE TABLE bvideos (id BIGINT PRIMARY KEY, views BIGINT NOT NULL)")
         .unwrap();
     insert!(videos::table, (videos::id.eq(1), videos::views.eq(0)), conn);

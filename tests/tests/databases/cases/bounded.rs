@@ -1,21 +1,12 @@
 //! Counters that stay within bounds.
 
-use std::sync::atomic::{AtomicI64, Ordering};
-
 use super::api::bounded::Bounded;
-use super::api::retry::{self, RetryPolicy};
-use super::api::shard_counts::ShardCount;
-use super::api::{Counter, RowCounter, counters, fold, reset, set_total};
-use diesel::prelude::*;
-use diesel::result::Error as DieselError;
+use super::api::counters;
+use super::support::*;
 use diesel_sharded::Error;
-use diesel_sharded::prelude::*;
-use diesel_sharded_tests::rolled_back;
+use diesel_sharded_tests::schema::videos as table;
 use diesel_sharded_tests::schema::videos::dsl::*;
-use diesel_sharded_tests::schema::{videos as table, videos_shards};
 use proptest::prelude::*;
-
-use super::{Conn, database, database_with_counters, for_all, on_threads, totals};
 
 /// The likes of video 1, which begin at 1, from 0 to 100.
 fn bounded() -> Bounded<table::likes> {
@@ -28,8 +19,7 @@ fn total(conn: &mut Conn) -> i32 {
 
 #[test]
 fn a_count_returns_the_new_total_or_nothing() {
-    let (_database, mut conn) = database_with_counters();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database_with_counters();
     assert_eq!(bounded().add_and_get(-2, conn), Ok(None));
     assert_eq!(bounded().add_and_get(5, conn), Ok(Some(6)));
     assert_eq!(bounded().get(conn), Ok(Some(6)));
@@ -56,8 +46,7 @@ fn a_count_returns_the_new_total_or_nothing() {
 
 #[test]
 fn a_key_counts_once_within_the_bounds() {
-    let (_database, mut conn) = database_with_counters();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database_with_counters();
     let row = |key: &str| bounded().idempotency_key(key);
     assert_eq!(row("a").add(99, conn), Ok(true));
     assert_eq!(row("a").add(99, conn), Ok(true)); // again, though there is no more room
@@ -79,8 +68,7 @@ fn a_key_counts_once_within_the_bounds() {
 
 #[test]
 fn one_bound_leaves_the_other_direction_free() {
-    let (_database, mut conn) = database();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database();
     let stock = RowCounter::of(views, 1).never_below(0);
     assert_eq!(stock.add(1_000_000, conn), Ok(true));
     assert_eq!(stock.add(-1_000_100, conn), Ok(true));
@@ -96,8 +84,7 @@ fn one_bound_leaves_the_other_direction_free() {
 #[test]
 fn the_ends_of_the_columns_type_are_bounds_like_any_other() {
     use diesel_sharded_tests::schema::measures::dsl::*;
-    let (_database, mut conn) = database();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database();
     let all = || {
         RowCounter::of(small, 1)
             .never_below(i64::MIN)
@@ -118,8 +105,7 @@ fn the_ends_of_the_columns_type_are_bounds_like_any_other() {
 /// Far from the bounds a count touches one shard and no parent, which is the point of bounded counters.
 #[test]
 fn uses_shards_while_there_is_room() {
-    let (_database, mut conn) = database();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database();
     let stock = RowCounter::of(views, 3).never_below(0); // 300
     assert_eq!(stock.add(-1, conn), Ok(true)); // hands out
     let base = |conn: &mut Conn| videos.find(3).select(views).first::<i64>(conn).unwrap();
@@ -137,8 +123,7 @@ fn uses_shards_while_there_is_room() {
 
 #[test]
 fn folds_and_sets_are_welcome() {
-    let (_database, mut conn) = database();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database();
     assert_eq!(bounded().add(50, conn), Ok(true));
     let _ = fold(videos).keep_shards(0).run(conn).unwrap();
     assert_eq!(total(conn), 51);
@@ -160,8 +145,7 @@ fn folds_and_sets_are_welcome() {
 /// Additions to a total below its bound pay off the debt first, and make no room until then.
 #[test]
 fn a_debt_is_paid_first() {
-    let (_database, mut conn) = database();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database();
     let stock = RowCounter::of(views, 1).never_below(0);
     assert_eq!(stock.add(100, conn), Ok(true)); // its shards are there
     set_total(videos.find(1), views, -10).execute(conn).unwrap();

@@ -1,12 +1,7 @@
 //! Many writers: no loss, no double, no error.
 
-use super::api::retry::{self, RetryPolicy};
-use super::api::update;
-use diesel::prelude::*;
+use super::support::*;
 use diesel_sharded_tests::schema::videos::dsl::*;
-use diesel_sharded_tests::{TestConnection, assert_matches};
-
-use super::{Conn, count, database, on_threads, totals, totals_rise};
 
 #[test]
 fn sixty_four_threads_count_one_row() {

@@ -1,21 +1,13 @@
 //! Many rows of one field, each with its own amount, at once.
 
-use super::api::retry::{self, RetryPolicy};
-use super::api::shard_choice::ShardChoice;
-use super::api::{Error, count_many, fold};
-use diesel::prelude::*;
-use diesel::result::Error as DieselError;
-use diesel_sharded::prelude::*;
+use super::support::*;
 use diesel_sharded_tests::schema::videos::dsl::*;
-use diesel_sharded_tests::schema::{Day, downloads, measures, videos_shards, watchlists};
-use diesel_sharded_tests::{assert_matches, insert, rolled_back, sent};
-
-use super::{Conn, count, database, on_threads, totals};
+use diesel_sharded_tests::schema::{measures, watchlists};
+use diesel_sharded_tests::sent;
 
 #[test]
 fn each_row_gets_the_sum_of_its_amounts_and_no_other_key_a_shard() {
-    let (_database, mut conn) = database();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database();
     for times in 1..=3 {
         let amounts = [(2, 5), (99, 1), (1, 3), (-5, 7), (2, -1)];
         let counted = count_many(views, amounts).run(conn).unwrap();
@@ -50,8 +42,7 @@ fn rows_that_are_missing_are_inserted() {
 /// More than one statement takes, some of them without a row.
 #[test]
 fn hundreds_of_keys() {
-    let (_database, mut conn) = database();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database();
     for number in 10..360_i64 {
         let row = (
             id.eq(number),
@@ -89,8 +80,7 @@ fn keys_without_a_row_take_no_statement_each() {
 /// On MySQL and MariaDB, whose default collation ignores case.
 #[test]
 fn keys_that_name_one_row_count_on_it_each() {
-    let (_database, mut conn) = database();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database();
     let row = watchlists::name.eq("list");
     insert!(watchlists::table, row, conn);
     let same = watchlists::table
@@ -124,8 +114,7 @@ fn keys_that_name_one_row_count_on_it_each() {
 /// Where each of two such keys has a shard of its own.
 #[test]
 fn keys_that_name_one_row_count_on_two_of_its_shards() {
-    let (_database, mut conn) = database();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database();
     let row = watchlists::name.eq("list");
     insert!(watchlists::table, row, conn);
     ShardChoice::Random.set_global();
@@ -146,8 +135,7 @@ fn keys_that_name_one_row_count_on_two_of_its_shards() {
 
 #[test]
 fn a_row_that_cannot_take_its_amount_takes_all_back() {
-    let (_database, mut conn) = database();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database();
     let row = measures::id.eq(2_i16);
     insert!(measures::table, row, conn);
     let small = |conn: &mut Conn| {
@@ -170,8 +158,7 @@ fn a_row_that_cannot_take_its_amount_takes_all_back() {
 
 #[test]
 fn inside_a_transaction_it_goes_with_that() {
-    let (_database, mut conn) = database();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database();
     rolled_back(conn, |conn| {
         let counted = count_many(views, [(1, 1), (2, 1), (9, 1)])
             .run(conn)

@@ -1,28 +1,20 @@
 //! Numbers of rows that triggers keep.
 
 use std::sync::Barrier;
-use std::sync::atomic::{AtomicI64, Ordering};
 
 use super::api::counter_cache::literal;
-use super::api::retry;
-use super::api::{CounterCache, Error, ShardsTable, fold};
-use diesel::connection::SimpleConnection;
+use super::support::*;
 use diesel::dsl::sql;
-use diesel::prelude::*;
-use diesel::result::{DatabaseErrorKind, Error as DieselError};
+use diesel::result::DatabaseErrorKind;
 use diesel::sql_types::Bool;
 use diesel_migrations::MigrationHarness;
 use diesel_sharded::backend::{BackendOf, Dialect};
-use diesel_sharded::prelude::*;
-use diesel_sharded_tests::{Database, TestConnection, assert_matches, delete, edit, rolled_back};
 
-use super::{Conn, dialect, on_threads};
-
-diesel::table! {
-    topics (id) {
-        id -> BigInt,
-        replies_count -> BigInt,
-        words -> Integer,
+diesel_sharded_tests::counted_table! {
+    Topic of topics (id) {
+        id -> BigInt = i64,
+        #[sharded] replies_count -> BigInt = i64,
+        #[sharded] words -> Integer = i32,
     }
 }
 
@@ -40,15 +32,15 @@ diesel::table! {
     }
 }
 
-diesel::table! {
-    replies (id) {
-        id -> BigInt,
-        topic_id -> Nullable<BigInt>,
-        author_id -> Nullable<BigInt>,
-        shown -> Bool,
-        words -> Nullable<Integer>,
-        answers_count -> BigInt,
-        answer_to -> Nullable<BigInt>,
+diesel_sharded_tests::counted_table! {
+    Reply of replies (id) {
+        id -> BigInt = i64,
+        topic_id -> Nullable<BigInt> = Option<i64>,
+        author_id -> Nullable<BigInt> = Option<i64>,
+        shown -> Bool = bool,
+        words -> Nullable<Integer> = Option<i32>,
+        #[sharded] answers_count -> BigInt = i64,
+        answer_to -> Nullable<BigInt> = Option<i64>,
     }
 }
 
@@ -72,26 +64,6 @@ diesel::table! {
         #[sql_name = "shelf, \"order\""]
         place -> Nullable<Text>,
     }
-}
-
-#[derive(ShardedField)]
-#[diesel(table_name = topics)]
-#[expect(dead_code, reason = "the derive reads the fields' types")]
-struct Topic {
-    id: i64,
-    #[sharded]
-    replies_count: i64,
-    #[sharded]
-    words: i32,
-}
-
-#[derive(ShardedField)]
-#[diesel(table_name = replies)]
-#[expect(dead_code, reason = "the derive reads the fields' types")]
-struct Reply {
-    id: i64,
-    #[sharded]
-    answers_count: i64,
 }
 
 #[derive(ShardedField)]
@@ -190,8 +162,7 @@ fn shards(conn: &mut Conn) -> i64 {
 
 #[test]
 fn every_change_of_the_rows_counts() {
-    let (_database, mut conn) = database();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database();
     replies_count!().create(conn).unwrap();
     let new = (1..=6).map(|id| reply(id, 1 + id % 2)).collect();
     assert_eq!(insert(conn, new), Ok(6));
@@ -225,8 +196,7 @@ fn every_change_of_the_rows_counts() {
 
 #[test]
 fn a_condition_decides_which_rows_count() {
-    let (_database, mut conn) = database();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database();
     let long_and_shown = replies::shown
         .and(replies::words.ge(literal(10)))
         .and(replies::id.ne(literal(99_i64)));
@@ -277,8 +247,7 @@ fn a_condition_with_a_bind_is_refused() {
 
 #[test]
 fn several_caches_of_the_same_rows() {
-    let (_database, mut conn) = database();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database();
     replies_count!().create(conn).unwrap();
     words!().create(conn).unwrap();
     let new = |id: i64, topic: i64, words: Option<i64>| (reply(id, topic), words);
@@ -316,8 +285,7 @@ fn several_caches_of_the_same_rows() {
 
 #[test]
 fn what_is_rolled_back_is_not_counted() {
-    let (_database, mut conn) = database();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database();
     replies_count!().create(conn).unwrap();
     rolled_back(conn, |conn| {
         insert(conn, vec![reply(1, 1), reply(2, 2)]).unwrap();
@@ -336,8 +304,7 @@ fn what_is_rolled_back_is_not_counted() {
 
 #[test]
 fn a_sum_that_leaves_its_range_is_an_error() {
-    let (_database, mut conn) = database();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database();
     words!().shards(1).create(conn).unwrap();
     let new = |id: i64, words: i32| (reply(id, 1), Some(words.into()));
     let insert = |rows: Vec<_>, conn: &mut Conn| insert_with("words", rows, conn);
@@ -353,8 +320,7 @@ fn a_sum_that_leaves_its_range_is_an_error() {
 
 #[test]
 fn rows_go_with_their_parent_and_leave_nothing() {
-    let (_database, mut conn) = database();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database();
     replies_count!().create(conn).unwrap();
     let new = (1..=8).map(|id| reply(id, 1 + id % 4)).collect();
     insert(conn, new).unwrap();
@@ -380,8 +346,7 @@ fn rows_go_with_their_parent_and_leave_nothing() {
 fn rows_that_go_with_another_tables_row_count() {
     const BY_TRIGGER: &str = "CREATE TRIGGER authors_delete_replies BEFORE DELETE ON authors FOR EACH ROW \
         DELETE FROM replies WHERE author_id = OLD.id";
-    let (_database, mut conn) = database();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database();
     replies_count!().create(conn).unwrap();
     let by = |id: i64, author: i64| (reply(id, 1 + id % 2), Some(author));
     let rows = (1..=6).map(|id| by(id, 1 + id % 3 % 2)).collect();
@@ -408,8 +373,7 @@ fn rows_that_go_with_another_tables_row_count() {
 /// Answers are rows of the same table, and go with the row that they answer.
 #[test]
 fn a_table_counts_its_own_rows() {
-    let (_database, mut conn) = database();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database();
     ShardsTable::of(replies::table).create(conn).unwrap();
     let answers = CounterCache::of(replies::answers_count).counts(replies::answer_to);
     answers.create(conn).unwrap();
@@ -490,8 +454,7 @@ fn composite_keys_and_odd_names() {
 
 #[test]
 fn a_migration_creates_and_drops_the_triggers() {
-    let (_database, mut conn) = database();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database();
     let migration = replies_count!().migration("20260101000000");
     let run = |conn: &mut Conn| {
         conn.run_pending_migrations(migration.clone())
@@ -511,8 +474,7 @@ fn a_migration_creates_and_drops_the_triggers() {
 /// A text without shards table or child fails at once, and not at the application's next insert.
 #[test]
 fn a_missing_table_is_found_at_creation() {
-    let (_database, mut conn) = database();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database();
     ShardsTable::of(topics::table).drop(conn).unwrap();
     let error = Error::from(replies_count!().create(conn).unwrap_err());
     assert_matches!(&error, Error::MissingShardsTable { table, .. } if table == "topics_shards");
@@ -521,8 +483,7 @@ fn a_missing_table_is_found_at_creation() {
 
 #[test]
 fn inside_a_transaction() {
-    let (_database, mut conn) = database();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database();
     let created: QueryResult<()> = conn.transaction(|conn| {
         replies_count!().create(conn)?;
         insert(conn, vec![reply(1, 1)]).map(drop)
@@ -678,8 +639,7 @@ fn eight_writers_beside_new_keys_of_parents() {
 /// The triggers name no other columns than they read.
 #[test]
 fn a_column_that_is_not_read_may_be_dropped() {
-    let (_database, mut conn) = database();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database();
     let shown = replies_count!().filter(sql::<Bool>("shown AND replies.id <> 3"));
     shown.create(conn).unwrap();
     conn.batch_execute("ALTER TABLE replies DROP COLUMN words")
@@ -696,8 +656,7 @@ fn a_column_that_is_not_read_may_be_dropped() {
 /// No trigger is left that would fail at the first row: the parent's columns are none of the row's.
 #[test]
 fn a_condition_on_a_column_that_is_not_there_is_refused() {
-    let (_database, mut conn) = database();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database();
     for condition in ["hidden = 0", "replies.hidden = 0", "replies_count > 0"] {
         let cache = replies_count!().filter(sql::<Bool>(condition));
         let refused = cache.create(conn).unwrap_err().to_string();
@@ -760,8 +719,7 @@ fn backfill_while_eight_writers_write() {
 /// Triggers of the application's own call the function; SQLite's contain its statement.
 #[test]
 fn triggers_of_the_applications_own() {
-    let (_database, mut conn) = database();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database();
     let table = ShardsTable::of(topics::table);
     let backend = <Conn as Connection>::Backend::backend_of(conn);
     let on_mysql = dialect(conn) == Dialect::Mysql;

@@ -3,15 +3,10 @@
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
+use super::api::Unfit;
 use super::api::operation::Amount;
-use super::api::{Unfit, fold, update};
-use diesel::prelude::*;
-use diesel_sharded::prelude::*;
+use super::support::*;
 use diesel_sharded_tests::schema::videos::dsl::*;
-use diesel_sharded_tests::schema::{downloads, videos_shards};
-use diesel_sharded_tests::{count, edit, insert, rolled_back};
-
-use super::{Conn, count, count_on_any_shard, database};
 
 /// Adds up to 10, on several shards, to each of videos 1 to 3.
 fn counted(conn: &mut Conn) {
@@ -38,8 +33,7 @@ fn totals(conn: &mut Conn) -> Vec<(i64, i64, i32)> {
 
 #[test]
 fn one_row() {
-    let (_database, mut conn) = database();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database();
     counted(conn);
     let before = totals(conn);
     let folded = fold(videos.find(2)).run(conn).unwrap();
@@ -58,8 +52,7 @@ fn one_row() {
 
 #[test]
 fn by_a_filter_also_on_a_total() {
-    let (_database, mut conn) = database();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database();
     counted(conn);
     let folded = fold(videos.filter(views.total().ge(210)).filter(slug.ne("c")));
     assert_eq!(folded.run(conn).unwrap().parents, 1);
@@ -70,8 +63,7 @@ fn by_a_filter_also_on_a_total() {
 
 #[test]
 fn a_model_and_composite_keys() {
-    let (_database, mut conn) = database();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database();
     use diesel_sharded_tests::schema::{Day, Video};
     counted(conn);
     let video: Video = videos
@@ -114,8 +106,7 @@ fn a_model_and_composite_keys() {
 
 #[test]
 fn the_whole_table_in_batches_that_are_interrupted_and_resumed() {
-    let (_database, mut conn) = database();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database();
     for key in 4..=25_i64 {
         let new = (id.eq(key), slug.eq(key.to_string()), title.eq(""));
         insert!(videos, new, conn);
@@ -159,8 +150,7 @@ fn at_most_so_many_a_second() {
 
 #[test]
 fn shards_beyond_the_wished_number_are_removed() {
-    let (_database, mut conn) = database();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database();
     count_on_any_shard(60, conn);
     let shards = |conn: &mut Conn| {
         let numbers = videos_shards::table.filter(videos_shards::id.eq(1));
@@ -186,8 +176,7 @@ fn shards_beyond_the_wished_number_are_removed() {
 #[test]
 fn every_type_of_field() {
     use diesel_sharded_tests::schema::measures::dsl::*;
-    let (_database, mut conn) = database();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database();
     let half = "0.500001".parse::<bigdecimal::BigDecimal>().unwrap();
     for _ in 0..4 {
         let changes = (
@@ -221,8 +210,7 @@ fn every_type_of_field() {
 /// A total that does not fit its column cannot be folded, but does not stop anyone else's fold.
 #[test]
 fn a_total_that_does_not_fit_stays_on_its_shards() {
-    let (_database, mut conn) = database();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database();
     edit!(videos.find(2), likes.eq(i32::MAX), conn);
     for _ in 0..2 {
         count!(videos, (views.eq(views + 1), likes.eq(likes + 1)), conn);
@@ -248,8 +236,7 @@ fn a_total_that_does_not_fit_stays_on_its_shards() {
 
 #[test]
 fn inside_a_callers_transaction() {
-    let (_database, mut conn) = database();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database();
     counted(conn);
     let before = (bases(conn), totals(conn));
     rolled_back(conn, |conn| {

@@ -3,20 +3,13 @@
 use std::sync::Mutex;
 use std::time::Duration;
 
-use super::api::update;
-use diesel::prelude::*;
+use super::support::*;
 use diesel_sharded::coalescer::Coalescer;
-use diesel_sharded::prelude::*;
 use diesel_sharded::retry::{self, RetryPolicy};
 use diesel_sharded::{Counter, Error, RowCounter, fold, idempotency};
+use diesel_sharded_tests::pool;
+use diesel_sharded_tests::schema::measures;
 use diesel_sharded_tests::schema::videos::dsl::*;
-use diesel_sharded_tests::schema::{Day, downloads, measures};
-use diesel_sharded_tests::{TestConnection, assert_matches, insert, pool, rolled_back};
-
-use super::{
-    Conn, database, database_with_counters, is_reused, keys, number_of_keys, on_threads, total_of,
-    totals,
-};
 
 fn count_video(video: i64, key: &str, conn: &mut Conn) -> QueryResult<usize> {
     let count = update(videos.find(video)).set(views.eq(views + 1));
@@ -48,8 +41,7 @@ fn a_repeat_counts_nothing_and_is_told_what_the_first_was() {
 
 #[test]
 fn rows_are_given_back_as_they_are_by_then() {
-    let (_database, mut conn) = database_with_counters();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database_with_counters();
     let count = |conn: &mut Conn| {
         update(videos.filter(slug.eq("a")))
             .set(views.eq(views + 1))
@@ -65,8 +57,7 @@ fn rows_are_given_back_as_they_are_by_then() {
 
 #[test]
 fn what_counted_nothing_leaves_no_key() {
-    let (_database, mut conn) = database_with_counters();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database_with_counters();
     assert_eq!(count_video(9, "no such row", conn), Ok(0));
     let small = RowCounter::of(measures::small, 1_i16).idempotency_key("too much");
     let overflow = small.add(40_000, conn).map_err(Error::from);
@@ -82,8 +73,7 @@ fn what_counted_nothing_leaves_no_key() {
 
 #[test]
 fn a_key_belongs_to_one_update() {
-    let (_database, mut conn) = database_with_counters();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database_with_counters();
     assert_eq!(count_video(1, "a", conn), Ok(1));
     assert!(is_reused(count_video(2, "a", conn)));
     let more = update(videos.find(1)).set(views.eq(views + 2));
@@ -103,8 +93,7 @@ fn a_key_belongs_to_one_update() {
 
 #[test]
 fn keys_are_bytes_of_a_certain_length() {
-    let (_database, mut conn) = database_with_counters();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database_with_counters();
     for key in [vec![], vec![b'k'; 256]] {
         let count = update(videos.find(1)).set(views.eq(views + 1));
         let refused = count
@@ -184,8 +173,7 @@ fn keys_count_once_beside_folds_that_remove_shards() {
 
 #[test]
 fn what_fails_where_its_shard_is_leaves_no_key() {
-    let (_database, mut conn) = database_with_counters();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database_with_counters();
     let add = |n: i16, key: &str, conn: &mut Conn| {
         let count =
             update(measures::table.find(1_i16)).set(measures::small.eq(measures::small + n));
@@ -206,8 +194,7 @@ fn what_fails_where_its_shard_is_leaves_no_key() {
 
 #[test]
 fn inside_a_transaction_the_key_goes_with_it() {
-    let (_database, mut conn) = database_with_counters();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database_with_counters();
     rolled_back(conn, |conn| {
         assert_eq!(count_video(1, "a", conn), Ok(1));
         assert_eq!(count_video(1, "a", conn), Ok(1));
@@ -228,8 +215,7 @@ fn inside_a_transaction_the_key_goes_with_it() {
 
 #[test]
 fn counters_as_values_count_once_too() {
-    let (_database, mut conn) = database_with_counters();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database_with_counters();
     let page = Counter::named("page");
     let views_of_1 = RowCounter::of(views, 1);
     for _ in 0..2 {
@@ -244,8 +230,7 @@ fn counters_as_values_count_once_too() {
 
 #[test]
 fn old_keys_are_removed_by_the_databases_clock() {
-    let (_database, mut conn) = database_with_counters();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database_with_counters();
     const HOUR: Duration = Duration::from_secs(3600);
     for key in ["old", "new"] {
         assert_eq!(count_video(1, key, conn), Ok(1));
@@ -269,8 +254,7 @@ fn old_keys_are_removed_by_the_databases_clock() {
 
 #[test]
 fn many_old_keys_are_removed_in_steps() {
-    let (_database, mut conn) = database_with_counters();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database_with_counters();
     let filled: QueryResult<()> = conn.transaction(|conn| {
         for key in 0..2_050 {
             let row = (

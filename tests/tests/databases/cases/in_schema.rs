@@ -1,28 +1,18 @@
 //! Tables inside a schema: one of PostgreSQL's, another database on MySQL, an attached one on SQLite. Tables of the same names are
 //! outside of it, and stay as they are.
 
-use super::api::idempotency;
-use super::api::{
-    CounterCache, Error, RowCounter, ShardsTable, count_many, fold, reset, set_total, update,
-    verify,
-};
-use diesel::connection::SimpleConnection;
-use diesel::dsl::{count_star, exists};
-use diesel::prelude::*;
-use diesel_sharded::backend::{BackendOf, Dialect};
-use diesel_sharded::cached::{Cached, MokaCache};
-use diesel_sharded::coalescer::Coalescer;
-use diesel_sharded::prelude::*;
-use diesel_sharded::top;
-use diesel_sharded_tests::schema::videos as outside;
-use diesel_sharded_tests::{
-    Database, TestConnection, assert_matches, count, delete, insert, number, pool, rolled_back,
-};
-
 use self::analytics::videos::dsl::*;
 use self::analytics::{comments, reads, videos_shards};
 use self::beside::videos as same_name;
-use super::{Conn, database_with_counters, dialect, on_threads};
+use super::api::idempotency;
+use super::support::*;
+use diesel::dsl::{count_star, exists};
+use diesel_sharded::backend::{BackendOf, Dialect};
+use diesel_sharded::cached::{Cached, MokaCache};
+use diesel_sharded::coalescer::Coalescer;
+use diesel_sharded::top;
+use diesel_sharded_tests::pool;
+use diesel_sharded_tests::schema::videos as outside;
 
 mod beside {
     diesel::table! {
@@ -191,8 +181,7 @@ fn assert_outside(conn: &mut Conn) {
 
 #[test]
 fn counts_by_key_and_by_filters() {
-    let (_guard, mut conn) = in_schema();
-    let conn = &mut conn;
+    let (_guard, conn) = &mut in_schema();
     for times in 1..=3 {
         let changes = (views.eq(views + 1), likes.eq(likes - 2));
         assert_eq!(count!(videos.find(1), changes, conn), 1);
@@ -224,8 +213,7 @@ fn counts_by_key_and_by_filters() {
 
 #[test]
 fn rows_are_returned_inserted_and_read() {
-    let (_guard, mut conn) = in_schema();
-    let conn = &mut conn;
+    let (_guard, conn) = &mut in_schema();
     for n in 1..=3 {
         let count = update(videos.find(1)).set(views.eq(views + 1));
         let counted = count.returning((id, views)).get_result::<(i64, i64)>(conn);
@@ -282,8 +270,7 @@ fn rows_are_returned_inserted_and_read() {
 
 #[test]
 fn totals_are_folded_set_and_listed() {
-    let (_guard, mut conn) = in_schema();
-    let conn = &mut conn;
+    let (_guard, conn) = &mut in_schema();
     let count = |conn: &mut Conn| {
         let changes = (views.eq(views + 3), likes.eq(likes + 1));
         assert_eq!(count!(videos, changes, conn), 3);
@@ -332,8 +319,7 @@ fn totals_are_folded_set_and_listed() {
 
 #[test]
 fn rows_as_values() {
-    let (_guard, mut conn) = in_schema();
-    let conn = &mut conn;
+    let (_guard, conn) = &mut in_schema();
     for times in 1..=2 {
         let counted = count_many(views, [(1, 5), (2, -1), (9, 1), (1, 2)])
             .run(conn)
@@ -397,8 +383,7 @@ fn amounts_are_coalesced() {
 
 #[test]
 fn rows_are_counted_by_triggers() {
-    let (_guard, mut conn) = in_schema();
-    let conn = &mut conn;
+    let (_guard, conn) = &mut in_schema();
     let cache = CounterCache::of(likes)
         .counts(comments::video_id)
         .filter(comments::shown);
@@ -424,8 +409,7 @@ fn rows_are_counted_by_triggers() {
 
 #[test]
 fn views_and_the_way_back() {
-    let (_guard, mut conn) = in_schema();
-    let conn = &mut conn;
+    let (_guard, conn) = &mut in_schema();
     let view = ShardsTable::of(videos).view("videos_totals");
     view.create(conn).unwrap();
     assert_eq!(count!(videos, views.eq(views + 1), conn), 3);

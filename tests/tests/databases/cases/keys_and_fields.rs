@@ -2,22 +2,14 @@
 
 use std::str::FromStr;
 
-use super::api::shard_choice::ShardChoice;
-use super::api::{Error, update};
+use super::support::*;
 use bigdecimal::BigDecimal;
-use diesel::prelude::*;
-use diesel_sharded::prelude::*;
-use diesel_sharded_tests::insert;
-use diesel_sharded_tests::schema::{self, Day, measures_shards};
-use diesel_sharded_tests::{assert_matches, count};
-
-use super::{Conn, database};
+use diesel_sharded_tests::schema::{self, measures_shards};
 
 #[test]
 fn a_text_key_and_names_that_need_quotes() {
     use schema::watchlists::dsl::*;
-    let (_database, mut conn) = database();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database();
     for list in ["it's \"mine\"", "`b`; DROP TABLE videos --"] {
         insert!(watchlists, name.eq(list), conn);
         for _ in 0..10 {
@@ -37,8 +29,7 @@ fn a_text_key_and_names_that_need_quotes() {
 #[test]
 fn a_composite_key_with_a_type_of_the_applications_own() {
     use schema::downloads::dsl::*;
-    let (_database, mut conn) = database();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database();
     for key in [(1, Day(1)), (1, Day(2)), (2, Day(1))] {
         insert!(downloads, (version.eq(key.0), day.eq(key.1)), conn);
     }
@@ -71,8 +62,7 @@ fn a_composite_key_with_a_type_of_the_applications_own() {
 #[test]
 fn eight_fields_of_every_type_in_one_update() {
     use schema::measures::dsl::*;
-    let (_database, mut conn) = database();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database();
     let cent = BigDecimal::from_str("0.25").unwrap();
     for _ in 0..5 {
         let changes = (
@@ -111,8 +101,7 @@ fn eight_fields_of_every_type_in_one_update() {
 #[test]
 fn a_shard_out_of_range_is_a_typed_error_and_counts_nothing() {
     use schema::measures::dsl::*;
-    let (_database, mut conn) = database();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database();
     let random = diesel_sharded::retry::RetryPolicy::new().with_random(|| 0);
     macro_rules! overflow {
         ($field:ident, $amount:expr) => {

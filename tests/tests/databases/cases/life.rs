@@ -1,15 +1,7 @@
 //! The whole life of a counter at once: counts, folds, resizes, sets and reads race, and every read is judged.
 
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
-
-use super::api::retry::{self, RetryPolicy};
-use super::api::shard_choice::ShardChoice;
-use super::api::{Counter, fold, set_total, update};
-use diesel::prelude::*;
-use diesel_sharded::prelude::*;
+use super::support::*;
 use diesel_sharded_tests::schema::videos::dsl::*;
-
-use super::{Conn, database, on_threads};
 
 /// Sums of the amounts begun and of those acknowledged, up and down apart. By such sums
 /// [Jepsen's counter checker](https://jepsen-io.github.io/jepsen/jepsen.checker.html#var-counter) judges reads.

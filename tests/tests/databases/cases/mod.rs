@@ -35,7 +35,4 @@ mod verify;
 mod view;
 mod without_foreign_key;
 
-pub use support::{
-    count, count_on_any_shard, database, database_with_counters, dialect, for_all, is_reused, keys,
-    number_of_keys, on_threads, total_of, totals, totals_rise,
-};
+pub use self::support::*;

@@ -2,17 +2,11 @@
 
 use std::borrow::Cow;
 
-use super::api::{Total, top, update};
-use diesel::prelude::*;
+use super::api::{Total, top};
+use super::support::*;
 use diesel::sqlite::Sqlite;
-use diesel_sharded::prelude::*;
-use diesel_sharded_tests::count;
 use diesel_sharded_tests::schema::videos::dsl::*;
-use diesel_sharded_tests::schema::{
-    Day, Download, Video, WholeVideo, comments, downloads, videos as table,
-};
-
-use super::{Conn, database};
+use diesel_sharded_tests::schema::{Download, videos as table};
 
 /// Video 3 has 301 views and 3 likes, and two comments; the others have no shards.
 fn counted() -> (diesel_sharded_tests::Database, Conn) {
@@ -32,8 +26,7 @@ struct Long {
 
 #[test]
 fn the_short_form_and_the_long_one() {
-    let (_database, mut conn) = counted();
-    let conn = &mut conn;
+    let (_database, conn) = &mut counted();
     let short = videos.find(3).select(Video::as_select()).first(conn);
     let expected = Video {
         id: 3,
@@ -105,8 +98,7 @@ struct Nested {
 
 #[test]
 fn embedded_and_joined() {
-    let (_database, mut conn) = counted();
-    let conn = &mut conn;
+    let (_database, conn) = &mut counted();
     let joined = || comments::table.left_join(table::table).order(comments::id);
     let read = joined().select(Comment::as_select()).load(conn).unwrap();
     let read: Vec<_> = read
@@ -143,8 +135,7 @@ struct OfVideo {
 /// Comments have no counter, so the video is looked for by its comments.
 #[test]
 fn of_associations_and_boxed_queries() {
-    let (_database, mut conn) = counted();
-    let conn = &mut conn;
+    let (_database, conn) = &mut counted();
     let video = videos
         .find(3)
         .select(Video::as_select())
@@ -164,8 +155,7 @@ fn of_associations_and_boxed_queries() {
 
 #[test]
 fn returned_by_counts_and_top_lists() {
-    let (_database, mut conn) = counted();
-    let conn = &mut conn;
+    let (_database, conn) = &mut counted();
     let by_key = || update(videos.find(3)).set(views.eq(views + 1));
     let video: Video = by_key()
         .returning(Video::as_returning())
@@ -200,8 +190,7 @@ fn returned_by_counts_and_top_lists() {
 
 #[test]
 fn a_composite_key_and_a_sharded_type() {
-    let (_database, mut conn) = database();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database();
     let key = (1, Day(7));
     for _ in 0..2 {
         let count =
@@ -240,8 +229,7 @@ fn models_that_are_saved() {
         views: i64,
     }
 
-    let (_database, mut conn) = counted();
-    let conn = &mut conn;
+    let (_database, conn) = &mut counted();
     let video = videos.find(3);
     let mut page = video.select(Page::as_select()).first(conn).unwrap();
     page.title = "new".into();

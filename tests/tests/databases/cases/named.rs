@@ -2,23 +2,16 @@
 
 use std::time::Duration;
 
-use super::api::retry::{self, RetryPolicy};
-use super::api::shard_choice::ShardChoice;
-use super::api::shard_counts::{self, ShardCount};
-use super::api::{Counter, Error, MIGRATIONS, ShardsTable, counters, fold, update, verify};
-use diesel::prelude::*;
+use super::api::shard_counts;
+use super::api::{MIGRATIONS, counters};
+use super::support::*;
 use diesel_migrations::MigrationHarness;
-use diesel_sharded::prelude::*;
 use diesel_sharded_tests::schema::videos::dsl::*;
-use diesel_sharded_tests::schema::{downloads, videos_shards};
-use diesel_sharded_tests::{TestConnection, assert_matches, insert, number, until};
-
-use super::{Conn, database, database_with_counters, on_threads};
+use diesel_sharded_tests::until;
 
 #[test]
 fn counts_up_and_down_and_is_set() {
-    let (_database, mut conn) = database_with_counters();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database_with_counters();
     let signups = Counter::named("signups");
     assert_eq!(signups.get(conn), Ok(0));
     signups.increment(conn).unwrap();
@@ -73,8 +66,7 @@ const NAMES: [&str; 16] = [
 
 #[test]
 fn names_are_told_apart_by_their_bytes() {
-    let (_database, mut conn) = database_with_counters();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database_with_counters();
     for (n, name) in (1..).zip(NAMES) {
         Counter::named(name).add(n, conn).unwrap();
     }
@@ -108,8 +100,7 @@ fn names_are_told_apart_by_their_bytes() {
 
 #[test]
 fn lists_by_prefix_in_pages() {
-    let (_database, mut conn) = database_with_counters();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database_with_counters();
     let mut names: Vec<String> = (0..25).map(|n| format!("page:{n:02}")).collect();
     names.push("page:é".to_owned());
     for name in names
@@ -164,8 +155,7 @@ fn the_first_use_of_64_threads_creates_one_counter() {
 
 #[test]
 fn a_count_is_part_of_the_callers_transaction() {
-    let (_database, mut conn) = database_with_counters();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database_with_counters();
     let counter = Counter::named("x");
     for commits in [false, true] {
         let result: QueryResult<()> = conn.transaction(|conn| {
@@ -184,8 +174,7 @@ fn a_count_is_part_of_the_callers_transaction() {
 
 #[test]
 fn missing_tables_are_told_with_what_to_do() {
-    let (_database, mut conn) = database();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database();
     let counter = Counter::named("x");
     let errors = [
         counter.increment(conn).unwrap_err(),
@@ -236,8 +225,7 @@ fn the_migrations_run_beside_an_applications_and_are_reverted() {
 
 #[test]
 fn numbers_of_shards_change_at_run_time() {
-    let (_database, mut conn) = database_with_counters();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database_with_counters();
     let counter = Counter::named("resized");
     assert_eq!(counter.shards(conn), Ok(128));
     assert_eq!(counter.increase_shards(4, conn), Ok(128)); // never down
@@ -287,8 +275,7 @@ fn numbers_of_shards_change_at_run_time() {
 /// They are a sharded table like any other.
 #[test]
 fn are_verified_folded_and_read_by_their_table() {
-    let (_database, mut conn) = database_with_counters();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database_with_counters();
     for name in ["a", "b"] {
         Counter::named(name).add(5, conn).unwrap();
     }
@@ -370,8 +357,7 @@ fn a_field_follows_its_number() {
 /// A key of the application's in a column of the same name belongs to another table.
 #[test]
 fn shards_are_the_counters_own() {
-    let (_database, mut conn) = database_with_counters();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database_with_counters();
     Counter::named("videos").increment(conn).unwrap();
     let shards = videos_shards::table.count().get_result::<i64>(conn);
     assert_eq!(shards, Ok(0));

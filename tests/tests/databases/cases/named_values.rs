@@ -1,11 +1,7 @@
 //! Named counters: new totals, bounds, and the greatest of them.
 
-use std::sync::atomic::{AtomicI64, Ordering};
-
-use super::api::{Counter, Error};
-use diesel_sharded_tests::{rolled_back, sent};
-
-use super::{Conn, database_with_counters, on_threads, totals_rise};
+use super::support::*;
+use diesel_sharded_tests::sent;
 
 fn names(conn: &mut Conn) -> Vec<(String, i64)> {
     Counter::list("").load(conn).unwrap()
@@ -17,8 +13,7 @@ fn row(name: &str, total: i64) -> (String, i64) {
 
 #[test]
 fn adding_0_sends_nothing() {
-    let (_database, mut conn) = database_with_counters();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database_with_counters();
     let counter = Counter::named("x");
     let (added, statements) = sent(conn, |conn| counter.add(0, conn));
     assert_eq!((added, statements.len()), (Ok(()), 0));
@@ -39,8 +34,7 @@ fn adding_0_sends_nothing() {
 
 #[test]
 fn the_new_total_comes_back() {
-    let (_database, mut conn) = database_with_counters();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database_with_counters();
     let tickets = Counter::named("tickets");
     assert_eq!(tickets.add_and_get(1, conn), Ok(1));
     assert_eq!(tickets.add_and_get(41, conn), Ok(42));
@@ -64,8 +58,7 @@ fn new_totals_of_8_writers_rise() {
 
 #[test]
 fn stays_within_bounds_from_its_first_count_on() {
-    let (_database, mut conn) = database_with_counters();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database_with_counters();
     let seats = || Counter::named("seats").never_below(0).never_above(10);
     // A count that is refused creates nothing.
     assert_eq!(seats().add(-1, conn), Ok(false));
@@ -109,8 +102,7 @@ fn eight_writers_take_what_is_there_and_no_more() {
 
 #[test]
 fn the_greatest_by_prefix() {
-    let (_database, mut conn) = database_with_counters();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database_with_counters();
     for (name, n) in [
         ("page:a", 3),
         ("page:b", 9),

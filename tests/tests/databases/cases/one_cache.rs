@@ -3,15 +3,9 @@
 use std::sync::Mutex;
 
 use super::api::counter_cache::literal;
-use super::api::{CounterCache, Error, ShardsTable};
-use diesel::connection::SimpleConnection;
-use diesel::prelude::*;
+use super::support::*;
 use diesel_migrations::MigrationHarness;
-use diesel_sharded::prelude::*;
-use diesel_sharded_tests::assert_matches;
-use diesel_sharded_tests::schema::{comments, videos};
-
-use super::{Conn, database, on_threads};
+use diesel_sharded_tests::schema::videos;
 
 diesel::table! {
     stars (id) {
@@ -49,8 +43,7 @@ const NAME: &str = "comments_video_id_videos_likes";
 
 #[test]
 fn a_field_has_one_cache() {
-    let (_database, mut conn) = database();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database();
     conn.batch_execute(STARS).unwrap();
     comments!().create(conn).unwrap();
     comments!().verify().repair(conn).unwrap();
@@ -121,8 +114,7 @@ fn of_racing_caches_one_is_created() {
 
 #[test]
 fn the_shards_table_of_a_cache_is_not_dropped() {
-    let (_database, mut conn) = database();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database();
     comments!().create(conn).unwrap();
     comments!().verify().repair(conn).unwrap();
     let table = ShardsTable::of(videos::table);

@@ -1,16 +1,7 @@
 //! Counts on rows that may not exist yet.
 
-use super::api::retry::{self, RetryPolicy};
-use super::api::{Error, count_many, update};
-use diesel::connection::SimpleConnection;
-use diesel::prelude::*;
-use diesel_sharded::prelude::*;
-use diesel_sharded_tests::assert_matches;
-use diesel_sharded_tests::insert;
+use super::support::*;
 use diesel_sharded_tests::schema::videos::dsl::*;
-use diesel_sharded_tests::schema::{Day, downloads};
-
-use super::{Conn, count, database, database_with_counters, on_threads, total_of};
 
 fn download(conn: &mut Conn, version: i32, day: i32) -> QueryResult<usize> {
     update(downloads::table.find((version, Day(day))))
@@ -30,8 +21,7 @@ fn number(conn: &mut Conn, version: i32, day: i32) -> Option<i32> {
 
 #[test]
 fn the_row_is_inserted_once_and_counted_always() {
-    let (_database, mut conn) = database();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database();
     assert_eq!(number(conn, 1, 1), None);
     for _ in 0..3 {
         assert_eq!(download(conn, 1, 1), Ok(1));
@@ -54,8 +44,7 @@ fn the_row_is_inserted_once_and_counted_always() {
 
 #[test]
 fn by_a_filter_and_with_the_row_given_back() {
-    let (_database, mut conn) = database();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database();
     let new = (id.eq(10), slug.eq("new"), title.eq("New"));
     for total in 1..=3_i64 {
         let counted = update(videos.filter(slug.eq("new")))
@@ -86,8 +75,7 @@ fn by_a_filter_and_with_the_row_given_back() {
 /// A column that counts what its row stands for has `DEFAULT 1`: the first count is 1, and not 2.
 #[test]
 fn a_default_is_not_counted() {
-    let (_database, mut conn) = database_with_counters();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database_with_counters();
     diesel::sql_query("ALTER TABLE downloads ALTER COLUMN number SET DEFAULT 1")
         .execute(conn)
         .or_else(|_| {
@@ -142,8 +130,7 @@ fn a_default_is_not_counted() {
 
 #[test]
 fn in_the_callers_transaction() {
-    let (_database, mut conn) = database();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database();
     for commits in [false, true, true] {
         let result: QueryResult<()> = conn.transaction(|conn| {
             assert_eq!(download(conn, 1, 1), Ok(1));
@@ -160,8 +147,7 @@ fn in_the_callers_transaction() {
 
 #[test]
 fn a_row_that_is_another_is_refused_and_taken_back() {
-    let (_database, mut conn) = database();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database();
     let other = |conn: &mut Conn| {
         update(videos.find(20))
             .set(views.eq(views + 1))
@@ -185,8 +171,7 @@ fn a_row_that_is_another_is_refused_and_taken_back() {
 /// A unique key other than the parent's is violated: the error is returned as it is, and the caller's transaction goes on.
 #[test]
 fn another_unique_key_is_told() {
-    let (_database, mut conn) = database();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database();
     let taken = |conn: &mut Conn| {
         update(videos.find(20))
             .set(views.eq(views + 1))

@@ -1,20 +1,13 @@
 //! Fields that keep their greatest or least value: counts, totals, folds, and what comes between.
 
 use std::str::FromStr;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
-use super::api::retry::{self, RetryPolicy};
-use super::api::{Error, ShardsTable, fold, update};
+use super::support::*;
 use bigdecimal::BigDecimal;
 use chrono::{NaiveDate, NaiveDateTime};
-use diesel::prelude::*;
-use diesel_sharded::prelude::*;
 use diesel_sharded_tests::players::levels::dsl as level;
 use diesel_sharded_tests::players::players::dsl::*;
 use diesel_sharded_tests::players::{self as tables, Level, Player, players_shards};
-use diesel_sharded_tests::{Database, TestConnection, count, insert};
-
-use super::{Conn, on_threads};
 
 fn database() -> (Database, Conn) {
     let database = Conn::database();
@@ -51,8 +44,7 @@ fn unfolded(conn: &mut Conn) -> i64 {
 
 #[test]
 fn a_count_and_greatest_and_least_values_in_one_update() {
-    let (_database, mut conn) = database();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database();
     let nothing = Player {
         id: 1,
         games: 0,
@@ -139,8 +131,7 @@ fn a_count_and_greatest_and_least_values_in_one_update() {
 
 #[test]
 fn a_greatest_value_alone() {
-    let (_database, mut conn) = database();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database();
     let none = update(players.find(2)).set(best_score.max(1)).execute(conn);
     assert_eq!(none, Ok(0));
     for score in [5, 7, 6, 7] {
@@ -172,8 +163,7 @@ fn a_greatest_value_alone() {
 
 #[test]
 fn by_a_filter_and_with_rows_back() {
-    let (_database, mut conn) = database();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database();
     for key in [2, 3] {
         insert!(players, id.eq(key), conn);
     }
@@ -212,8 +202,7 @@ fn by_a_filter_and_with_rows_back() {
 
 #[test]
 fn a_model_of_nothing_else() {
-    let (_database, mut conn) = database();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database();
     let exact = |text| BigDecimal::from_str(text).unwrap();
     let levels = |conn: &mut Conn| {
         let model = level::levels.find(1).select(Level::as_select());
@@ -250,8 +239,7 @@ fn a_model_of_nothing_else() {
 
 #[test]
 fn leaving_takes_greatest_and_least_values_along() {
-    let (_database, mut conn) = database();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database();
     for key in [2, 3] {
         insert!(players, (id.eq(key), best_score.eq(50)), conn);
     }
@@ -275,8 +263,7 @@ fn leaving_takes_greatest_and_least_values_along() {
 
 #[test]
 fn a_parent_that_comes_back_has_no_old_value() {
-    let (_database, mut conn) = database();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database();
     count!(players.find(1), best_score.max(500), conn);
     diesel::delete(players.find(1)).execute(conn).unwrap();
     insert!(players, id.eq(1), conn);
@@ -323,8 +310,7 @@ fn a_value_is_corrected_in_one_transaction() {
 /// A fold that removes shards does so after it has folded them.
 #[test]
 fn a_fold_that_removes_shards_keeps_the_value() {
-    let (_database, mut conn) = database();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database();
     count!(players.find(1), best_score.max(5), conn);
     let folded = fold(players.filter(id.eq(1)))
         .keep_shards(0)
@@ -392,8 +378,7 @@ fn writers_and_folds_beside_each_other_keep_the_greatest() {
 /// A NaN is out of every range, also where it compares as nothing.
 #[test]
 fn no_field_keeps_a_nan() {
-    let (_database, mut conn) = database();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database();
     let refused = |conn: &mut Conn| {
         for value in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
             let kept = update(players.find(1))

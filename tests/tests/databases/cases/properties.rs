@@ -1,13 +1,8 @@
 //! Any sequence of updates has the same effect on totals as on plain columns.
 
-use super::api::{RowCounter, fold, reset, set_total, update};
-use diesel::prelude::*;
-use diesel_sharded::prelude::*;
+use super::support::*;
 use diesel_sharded_tests::schema::videos::dsl::*;
-use diesel_sharded_tests::{TestConnection, insert};
 use proptest::prelude::*;
-
-use super::{Conn, database, for_all};
 
 #[derive(Debug, Clone)]
 enum Change {

@@ -1,12 +1,8 @@
 //! Counted rows come back with exact totals, also where the database has no RETURNING.
 
-use super::api::{fold, update};
-use diesel::prelude::*;
-use diesel_sharded::prelude::*;
+use super::support::*;
+use diesel_sharded_tests::schema::PlainVideo;
 use diesel_sharded_tests::schema::videos::dsl::*;
-use diesel_sharded_tests::schema::{PlainVideo, Video, WholeVideo, videos_shards};
-
-use super::{count, database, totals};
 
 #[test]
 fn without_a_selection_all_columns_come_back_with_totals() {
@@ -134,8 +130,7 @@ fn inside_a_transaction_too() {
 /// Whether a shard is there or missing, the rows that come back are those that are counted, with the totals that a reader finds next.
 #[test]
 fn rows_come_back_whatever_shards_are_missing() {
-    let (_database, mut conn) = database();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database();
     let mut expected = totals(conn);
     for round in 0..24 {
         if round % 3 == 1 {

@@ -1,13 +1,9 @@
 //! One field of one row as a value.
 
-use super::api::{Error, RowCounter, fold};
-use diesel::prelude::*;
-use diesel::result::Error as DieselError;
+use super::support::*;
+use diesel_sharded_tests::schema::measures;
 use diesel_sharded_tests::schema::videos::dsl::*;
-use diesel_sharded_tests::schema::{measures, videos_shards};
-use diesel_sharded_tests::{assert_matches, rolled_back, sent};
-
-use super::{Conn, database, database_with_counters, totals_rise};
+use diesel_sharded_tests::sent;
 
 fn number_of_shards(conn: &mut Conn) -> i64 {
     videos_shards::table.count().get_result(conn).unwrap()
@@ -15,8 +11,7 @@ fn number_of_shards(conn: &mut Conn) -> i64 {
 
 #[test]
 fn adding_0_tells_whether_there_is_a_row_and_writes_nothing() {
-    let (_database, mut conn) = database();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database();
     let (there, statements) = sent(conn, |conn| RowCounter::of(views, 1).add(0, conn));
     assert_eq!(there, Ok(1));
     assert_eq!(statements.len(), 1, "{statements:?}");
@@ -32,8 +27,7 @@ fn adding_0_tells_whether_there_is_a_row_and_writes_nothing() {
 
 #[test]
 fn the_new_total_comes_back() {
-    let (_database, mut conn) = database();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database();
     let of_1 = RowCounter::of(views, 1);
     assert_eq!(of_1.add_and_get(5, conn), Ok(Some(105)));
     assert_eq!(of_1.add_and_get(-7, conn), Ok(Some(98)));
@@ -49,8 +43,7 @@ fn the_new_total_comes_back() {
 
 #[test]
 fn the_new_total_is_part_of_the_callers_transaction() {
-    let (_database, mut conn) = database();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database();
     let of_1 = RowCounter::of(views, 1);
     rolled_back(conn, |conn| {
         assert_eq!(of_1.add_and_get(5, conn), Ok(Some(105)));
@@ -61,8 +54,7 @@ fn the_new_total_is_part_of_the_callers_transaction() {
 
 #[test]
 fn a_key_counts_once_and_stands_for_one_addition() {
-    let (_database, mut conn) = database_with_counters();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database_with_counters();
     let of = |row, key: &str| RowCounter::of(views, row).idempotency_key(key);
     for _ in 0..2 {
         assert_eq!(of(1, "a").add(5, conn), Ok(1));

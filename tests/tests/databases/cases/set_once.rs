@@ -1,12 +1,7 @@
 //! Totals that are set, reset and deleted under an idempotency key.
 
-use super::api::{Counter, reset, set_total, update};
-use diesel::prelude::*;
-use diesel_sharded::prelude::*;
+use super::support::*;
 use diesel_sharded_tests::schema::videos::dsl::*;
-use diesel_sharded_tests::{count, rolled_back};
-
-use super::{Conn, count, database_with_counters, is_reused, number_of_keys, on_threads};
 
 fn totals(conn: &mut Conn) -> Vec<(i64, i32)> {
     let totals = videos.select((views.total(), likes.total()));
@@ -15,8 +10,7 @@ fn totals(conn: &mut Conn) -> Vec<(i64, i32)> {
 
 #[test]
 fn rows_are_set_and_reset_once() {
-    let (_database, mut conn) = database_with_counters();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database_with_counters();
     for repeat in 0..3 {
         let set = set_total(videos.filter(id.le(2)), views, 7).idempotency_key("a");
         assert_eq!(set.execute(conn), Ok(2));
@@ -37,8 +31,7 @@ fn rows_are_set_and_reset_once() {
 
 #[test]
 fn a_key_stands_for_one_set() {
-    let (_database, mut conn) = database_with_counters();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database_with_counters();
     let set = |row: i64, total: i64| set_total(videos.find(row), views, total).idempotency_key("a");
     assert_eq!(set(1, 7).execute(conn), Ok(1));
     assert!(is_reused(set(1, 8).execute(conn)));
@@ -58,8 +51,7 @@ fn a_key_stands_for_one_set() {
 
 #[test]
 fn a_set_that_fails_or_meets_no_row_leaves_no_key() {
-    let (_database, mut conn) = database_with_counters();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database_with_counters();
     let none = set_total(videos.find(9), views, 7).idempotency_key("a");
     assert_eq!(none.execute(conn), Ok(0));
     assert_eq!(
@@ -81,8 +73,7 @@ fn a_set_that_fails_or_meets_no_row_leaves_no_key() {
 
 #[test]
 fn named_counters_are_set_reset_and_deleted_once() {
-    let (_database, mut conn) = database_with_counters();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database_with_counters();
     let counter = Counter::named("x");
     for total in [7, 8] {
         counter.idempotency_key("set").set(7, conn).unwrap();
@@ -109,9 +100,8 @@ fn named_counters_are_set_reset_and_deleted_once() {
 /// Eight connections ask for the same beside counts: each set is done once, and no count that follows it is lost.
 #[test]
 fn racing_repeats_set_once() {
-    let (database, mut conn) = database_with_counters();
-    let conn = &mut conn;
-    on_threads(8, &database, |_, conn| {
+    let (database, conn) = &mut database_with_counters();
+    on_threads(8, database, |_, conn| {
         for round in 0..5 {
             let key = format!("round {round}");
             let set = set_total(videos.find(1), views, 1_000 * (round + 1));

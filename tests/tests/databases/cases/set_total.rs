@@ -1,14 +1,7 @@
 //! Totals that are set.
 
-use std::sync::atomic::{AtomicI64, Ordering};
-
-use super::api::{reset, set_total, update};
-use diesel::prelude::*;
-use diesel_sharded::prelude::*;
+use super::support::*;
 use diesel_sharded_tests::schema::videos::dsl::*;
-use diesel_sharded_tests::{count, rolled_back};
-
-use super::{Conn, count, database, on_threads};
 
 fn totals(conn: &mut Conn) -> Vec<(i64, i32)> {
     let totals = videos.select((views.total(), likes.total()));
@@ -23,8 +16,7 @@ fn counted(conn: &mut Conn) {
 
 #[test]
 fn by_key_by_a_filter_and_all() {
-    let (_database, mut conn) = database();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database();
     counted(conn);
     assert_eq!(set_total(videos.find(1), views, 7).execute(conn), Ok(1));
     assert_eq!(totals(conn), [(7, 6), (205, 7), (305, 8)]);
@@ -43,8 +35,7 @@ fn by_key_by_a_filter_and_all() {
 #[test]
 fn types_other_than_bigint() {
     use diesel_sharded_tests::schema::measures::dsl::*;
-    let (_database, mut conn) = database();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database();
     count!(measures, (small.eq(small + 1), real.eq(real + 0.5)), conn);
     set_total(measures, small, -3).execute(conn).unwrap();
     set_total(measures, real, 2.5).execute(conn).unwrap();
@@ -59,8 +50,7 @@ fn types_other_than_bigint() {
 
 #[test]
 fn inside_a_callers_transaction() {
-    let (_database, mut conn) = database();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database();
     counted(conn);
     rolled_back(conn, |conn| {
         assert_eq!(set_total(videos, views, 1).execute(conn), Ok(3));

@@ -2,15 +2,8 @@
 
 #![allow(clippy::op_ref, reason = "references are among the shapes")]
 
-use super::api::retry::RetryPolicy;
-use super::api::shard_choice::ShardChoice;
-use super::api::update;
-use diesel::prelude::*;
-use diesel_sharded::prelude::*;
+use super::support::*;
 use diesel_sharded_tests::schema::videos::dsl::*;
-use diesel_sharded_tests::schema::{Video, comments};
-
-use super::{Conn, database};
 
 /// The bases and totals of all videos, by id.
 fn counts(conn: &mut Conn) -> Vec<(i64, i64, i32)> {
@@ -38,8 +31,7 @@ macro_rules! counts {
     ($($name:ident: $update:expr => [$one:expr, $two:expr, $three:expr];)+) => {$(
         #[test]
         fn $name() {
-            let (_database, mut conn) = database();
-            let conn = &mut conn;
+            let (_database, conn) = &mut database();
             let added: [(i64, i32); 3] = [$one, $two, $three];
             let counted = added.iter().filter(|added| **added != (0, 0)).count();
             for time in 1..=2 {
@@ -103,8 +95,7 @@ counts! {
 /// A statement whose changes come and go has one type and several texts.
 #[test]
 fn optional_changes_of_one_statement() {
-    let (_database, mut conn) = database();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database();
     for n in 0..8_i64 {
         let changes = (
             (n % 2 == 0).then(|| views.eq(views + n)),
@@ -118,8 +109,7 @@ fn optional_changes_of_one_statement() {
 
 #[test]
 fn nothing_but_none_is_an_error_as_diesels() {
-    let (_database, mut conn) = database();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database();
     let mut changes = Some(views.eq(views + 1));
     assert_eq!(update(videos.find(1)).set(changes).execute(conn), Ok(1));
     changes = None;
@@ -147,8 +137,7 @@ fn nothing_but_none_is_an_error_as_diesels() {
 /// A count may move a row out of its filter; one without a shard is counted all the same.
 #[test]
 fn a_filter_on_the_counted_total_itself() {
-    let (_database, mut conn) = database();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database();
     for shard in 0..4 {
         let policy = RetryPolicy::new().with_random(move || shard);
         update(videos.find(1))

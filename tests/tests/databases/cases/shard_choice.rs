@@ -1,13 +1,8 @@
 //! Which shards each of the choices uses. The videos are these tests' own, since a process remembers things by key.
 
-use super::api::shard_choice::ShardChoice;
-use super::api::update;
-use diesel::prelude::*;
+use super::support::*;
+use diesel_sharded_tests::own_key;
 use diesel_sharded_tests::schema::videos::dsl::*;
-use diesel_sharded_tests::schema::videos_shards;
-use diesel_sharded_tests::{TestConnection, insert, own_key};
-
-use super::{Conn, database, on_threads, total_of};
 
 /// The key of a video of the test's own.
 fn inserted(conn: &mut Conn) -> i64 {
@@ -44,8 +39,7 @@ fn shards_and_total(conn: &mut Conn, key: i64) -> (i64, i64) {
 
 #[test]
 fn one_writer_uses_one_shard() {
-    let (_database, mut conn) = database();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database();
     for choice in [ShardChoice::Adaptive, ShardChoice::Striped] {
         let key = inserted(conn);
         for _ in 0..50 {
@@ -74,8 +68,7 @@ fn writers_at_once_use_several_and_the_total_is_exact() {
 
 #[test]
 fn other_kinds_of_updates_choose_too() {
-    let (_database, mut conn) = database();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database();
     let key = inserted(conn);
     for _ in 0..10 {
         let by_filter = update(videos.filter(slug.eq(key.to_string()))).set(views.eq(views + 1));

@@ -1,17 +1,10 @@
 //! Buckets of time: windows, what is trending, retention, and rate limits, as the guide's chapters on reading and on limits have them.
 
-use std::sync::atomic::{AtomicI64, Ordering};
-
-use super::api::{RowCounter, fold, update};
+use super::support::*;
 use diesel::dsl::sum;
-use diesel::prelude::*;
-use diesel::result::Error as DieselError;
-use diesel_sharded::prelude::*;
 use diesel_sharded::top;
+use diesel_sharded_tests::schema::downloads as table;
 use diesel_sharded_tests::schema::downloads::dsl::*;
-use diesel_sharded_tests::schema::{Day, downloads as table};
-
-use super::{Conn, database, on_threads};
 
 /// A download of a version, counted on its day.
 fn download(of: i32, on: i32, conn: &mut Conn) {
@@ -35,8 +28,7 @@ fn by_version(since: i32, conn: &mut Conn) -> Vec<(i32, Option<i64>)> {
 
 #[test]
 fn windows_are_sums_over_buckets() {
-    let (_database, mut conn) = database();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database();
     for (of, on) in [
         (1, 10),
         (1, 10),

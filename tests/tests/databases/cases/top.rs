@@ -1,16 +1,10 @@
 //! The first rows by total.
 
-use super::api::{fold, top, update};
-use diesel::prelude::*;
-use diesel_sharded::prelude::*;
+use super::api::top;
+use super::support::*;
 use diesel_sharded_tests::schema::videos::dsl::*;
-use diesel_sharded_tests::schema::{
-    Day, Video, WholeVideo, comments, downloads, videos_shards, watchlists,
-};
-use diesel_sharded_tests::{count, insert};
+use diesel_sharded_tests::schema::watchlists;
 use proptest::prelude::*;
-
-use super::{Conn, count, database, for_all};
 
 /// Videos 1 to 3 have 350, 200 and 290 views; video 2 has no shard.
 fn counted(conn: &mut Conn) {
@@ -21,8 +15,7 @@ fn counted(conn: &mut Conn) {
 
 #[test]
 fn rows_come_by_their_totals() {
-    let (_database, mut conn) = database();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database();
     counted(conn);
     let two = top(videos, views, 2)
         .select(Video::as_select())
@@ -46,8 +39,7 @@ fn rows_come_by_their_totals() {
 
 #[test]
 fn whole_rows_have_the_totals_of_all_fields() {
-    let (_database, mut conn) = database();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database();
     counted(conn);
     count!(videos.find(2), likes.eq(likes + 5), conn);
     let liked: WholeVideo = top(videos, likes, 10).first(conn).unwrap();
@@ -63,8 +55,7 @@ fn whole_rows_have_the_totals_of_all_fields() {
 
 #[test]
 fn filters_hold_for_rows_with_and_without_shards() {
-    let (_database, mut conn) = database();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database();
     counted(conn);
     let news = top(videos.filter(channel.eq("news")), views, 10).select((id, views));
     assert_eq!(news.load(conn), Ok(vec![(3_i64, 290_i64), (2, 200)]));
@@ -88,8 +79,7 @@ fn filters_hold_for_rows_with_and_without_shards() {
 
 #[test]
 fn folded_shards_that_stay_are_as_none() {
-    let (_database, mut conn) = database();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database();
     counted(conn);
     fold(videos).keep_shards(128).run(conn).unwrap();
     let shards = videos_shards::table.count().get_result::<i64>(conn);
@@ -103,8 +93,7 @@ fn folded_shards_that_stay_are_as_none() {
 
 #[test]
 fn composite_keys_and_names_of_any_kind() {
-    let (_database, mut conn) = database();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database();
     for (version, day, number, n) in [(1, 1, 5, 0), (1, 2, 4, 3), (2, 1, 7, -4), (2, 2, 5, 0)] {
         let row = (
             downloads::version.eq(version),
@@ -146,8 +135,7 @@ fn composite_keys_and_names_of_any_kind() {
 #[test]
 fn fields_of_every_type() {
     use diesel_sharded_tests::schema::measures::dsl::*;
-    let (_database, mut conn) = database();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database();
     for key in [2, 3] {
         insert!(measures, id.eq(key), conn);
     }

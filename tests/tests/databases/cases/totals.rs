@@ -1,13 +1,9 @@
 //! `total()` anywhere in a query.
 
-use super::api::{Total, update};
-use diesel::prelude::*;
-use diesel_sharded::prelude::*;
+use super::api::Total;
+use super::support::*;
 use diesel_sharded_tests::schema::videos::dsl::*;
-use diesel_sharded_tests::schema::{self, Video, comments, videos as table};
-use diesel_sharded_tests::{count, delete, edit};
-
-use super::{Conn, count, database};
+use diesel_sharded_tests::schema::{self, videos as table};
 
 /// Videos 1 to 3 have 150, 200 and 301 views; video 2 has no shard.
 fn counted(conn: &mut Conn) {
@@ -18,8 +14,7 @@ fn counted(conn: &mut Conn) {
 
 #[test]
 fn select_filter_and_order() {
-    let (_database, mut conn) = database();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database();
     counted(conn);
     let totals = videos
         .select((id, views.total()))
@@ -45,8 +40,7 @@ fn select_filter_and_order() {
 
 #[test]
 fn joined_rows_do_not_multiply_it() {
-    let (_database, mut conn) = database();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database();
     counted(conn);
     let joined = comments::table
         .inner_join(table::table)
@@ -82,8 +76,7 @@ fn joined_rows_do_not_multiply_it() {
 
 #[test]
 fn boxed_queries_and_subqueries() {
-    let (_database, mut conn) = database();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database();
     counted(conn);
     let mut boxed = videos.select((id, views.total())).into_boxed();
     boxed = boxed
@@ -124,8 +117,7 @@ fn measured() -> (diesel_sharded_tests::Database, Conn) {
 #[test]
 fn totals_are_numbers() {
     use schema::measures::dsl::*;
-    let (_database, mut conn) = measured();
-    let conn = &mut conn;
+    let (_database, conn) = &mut measured();
     let numbers = (
         f.total() - g.total(),
         g.total() - f.total(),
@@ -156,8 +148,7 @@ fn totals_are_numbers() {
 #[test]
 fn totals_by_group_and_their_sums() {
     use diesel::dsl::sum;
-    let (_database, mut conn) = database();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database();
     counted(conn);
     let grouped = videos.group_by(id).select((id, views.total())).order(id);
     assert_eq!(
@@ -187,8 +178,7 @@ fn totals_by_group_and_their_sums() {
 
 #[test]
 fn totals_of_aliased_tables() {
-    let (_database, mut conn) = database();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database();
     counted(conn);
     let other = diesel::alias!(table as other);
     let alone = other
@@ -228,8 +218,7 @@ fn totals_of_aliased_tables() {
 /// A total that does not fit is an error, on the way up and on the way down, and is right up to the very edge.
 #[test]
 fn a_total_out_of_range_is_an_error_when_read() {
-    let (_database, mut conn) = database();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database();
     macro_rules! edge {
         ($field:ident, $min:expr, $max:expr) => {
             for (base, towards, back) in [($max, 1, -1), ($min + 1, -2, 1)] {

@@ -1,16 +1,10 @@
 //! Inside the caller's transaction, beside other statements.
 
-use super::api::retry::{self, Isolation, RetryPolicy, Transaction};
-use super::api::shard_counts::ShardCount;
-use super::api::{Counter, Error, fold, set_total, update};
+use super::api::retry::{Isolation, Transaction};
+use super::support::*;
 use diesel::connection::TransactionManager;
-use diesel::prelude::*;
-use diesel::result::Error as DieselError;
-use diesel_sharded::prelude::*;
+use diesel_sharded_tests::conflict;
 use diesel_sharded_tests::schema::videos::dsl::*;
-use diesel_sharded_tests::{TestConnection, assert_matches, conflict, edit, rolled_back};
-
-use super::{Conn, count, database, database_with_counters, total_of};
 
 fn total(conn: &mut Conn) -> i64 {
     total_of(1, conn)

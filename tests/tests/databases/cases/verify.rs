@@ -1,20 +1,11 @@
 //! Totals beside a recount.
 
-use std::sync::atomic::{AtomicI64, Ordering};
-
 use super::api::operation::Drift;
-use super::api::retry::{self, RetryPolicy};
-use super::api::{Error, fold, update, verify};
+use super::support::*;
 use bigdecimal::{BigDecimal, ToPrimitive};
 use diesel::dsl::{count_star, sum};
-use diesel::prelude::*;
 use diesel::sql_types::Double;
-use diesel_sharded::prelude::*;
-use diesel_sharded_tests::schema::comments;
 use diesel_sharded_tests::schema::videos::dsl::*;
-use diesel_sharded_tests::{count, edit, insert};
-
-use super::{Conn, database, on_threads};
 
 macro_rules! recount {
     () => {
@@ -41,8 +32,7 @@ fn sorted(drifts: Vec<Drift<i64>>) -> Vec<(i64, i64, i64)> {
 /// Likes are 1, 2 and 3; comments are 0, 0 and 2.
 #[test]
 fn finds_and_repairs_what_has_drifted() {
-    let (_database, mut conn) = database();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database();
     for _ in 0..4 {
         count!(videos.find(2), likes.eq(likes - 1), conn);
     }
@@ -75,8 +65,7 @@ fn two_numbers_for_one_key_are_refused() {
 /// A sum of no rows is NULL, and that of a `BigInt` is a decimal.
 #[test]
 fn sums_are_taken_as_diesel_gives_them() {
-    let (_database, mut conn) = database();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database();
     let sums = || {
         videos
             .left_join(comments::table)
@@ -102,8 +91,7 @@ fn sums_are_taken_as_diesel_gives_them() {
 
 #[test]
 fn several_fields_are_compared_with_one_recount() {
-    let (_database, mut conn) = database();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database();
     let recount = || {
         comments::table.group_by(comments::video_id).select((
             comments::video_id,
@@ -136,8 +124,7 @@ fn several_fields_are_compared_with_one_recount() {
 #[test]
 fn doubles_are_compared_within_a_tolerance_and_decimals_exactly() {
     use diesel_sharded_tests::schema::measures::dsl::*;
-    let (_database, mut conn) = database();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database();
     for n in [0.1, 0.2] {
         count!(measures, real.eq(real + n), conn);
     }

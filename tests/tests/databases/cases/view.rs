@@ -1,17 +1,11 @@
 //! Views with totals, read by plain SQL.
 
-use diesel::connection::SimpleConnection;
-use diesel::prelude::*;
+use self::row::Shown;
+use super::support::*;
 use diesel_migrations::MigrationHarness;
 use diesel_sharded::{ShardsTable, fold};
 use diesel_sharded_tests::schema::videos::dsl::*;
-use diesel_sharded_tests::schema::{downloads, watchlists};
-use diesel_sharded_tests::{count, insert, number};
-
-use super::api::update;
-
-use self::row::Shown;
-use super::{Conn, count, database, totals_rise};
+use diesel_sharded_tests::schema::watchlists;
 
 mod row {
     use diesel::prelude::*;
@@ -38,8 +32,7 @@ fn shown(sql: &str, conn: &mut Conn) -> QueryResult<Vec<Shown>> {
 
 #[test]
 fn plain_sql_reads_totals() {
-    let (_database, mut conn) = database();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database();
     let view = ShardsTable::of(videos).view("videos_totals");
     view.create(conn).unwrap();
     count!(videos, (views.eq(views + 1), likes.eq(likes - 5)), conn);
@@ -75,8 +68,7 @@ fn plain_sql_reads_totals() {
 
 #[test]
 fn a_migration_creates_and_drops_it() {
-    let (_database, mut conn) = database();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database();
     let migration = || {
         ShardsTable::of(downloads::table)
             .view("downloads \"per\" day")
@@ -104,8 +96,7 @@ fn a_migration_creates_and_drops_it() {
 /// Quoted names, and a field whose column has another name than in Rust.
 #[test]
 fn names_are_those_of_the_table() {
-    let (_database, mut conn) = database();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database();
     ShardsTable::of(watchlists::table)
         .view("lists")
         .create(conn)
@@ -128,8 +119,7 @@ fn names_are_those_of_the_table() {
 /// A view keeps the columns that it was created with, and has to be dropped before one of them is.
 #[test]
 fn a_changed_table_needs_a_new_view() {
-    let (_database, mut conn) = database();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database();
     let view = ShardsTable::of(videos).view("videos_totals");
     view.create(conn).unwrap();
     conn.batch_execute("ALTER TABLE videos ADD COLUMN added INTEGER")
@@ -160,11 +150,10 @@ fn a_changed_table_needs_a_new_view() {
 
 #[test]
 fn it_is_exact_beside_8_writers_and_folds() {
-    let (database, mut conn) = database();
-    let conn = &mut conn;
+    let (database, conn) = &mut database();
     let view = ShardsTable::of(videos).view("videos_totals");
     view.create(conn).unwrap();
-    totals_rise(100, &database, |writer, conn| {
+    totals_rise(100, database, |writer, conn| {
         count(1, 1, conn).unwrap();
         let total = shown("SELECT * FROM videos_totals WHERE id = 1", conn).unwrap()[0].views;
         if writer == 0 {

@@ -1,20 +1,12 @@
 //! Shards tables without a foreign key: kept by triggers, or by the application.
 
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
-
-use super::api::retry;
-use super::api::{Counter, Error, MIGRATIONS, ShardsTable, fold, update};
-use diesel::connection::SimpleConnection;
+use super::api::MIGRATIONS;
+use super::support::*;
 use diesel::migration::MigrationSource;
-use diesel::prelude::*;
 use diesel_migrations::MigrationHarness;
 use diesel_sharded::backend::Dialect;
-use diesel_sharded::prelude::*;
+use diesel_sharded_tests::schema::videos as table;
 use diesel_sharded_tests::schema::videos::dsl::*;
-use diesel_sharded_tests::schema::{Day, downloads, videos as table, videos_shards};
-use diesel_sharded_tests::{Database, TestConnection, count, delete, edit, insert};
-
-use super::{Conn, count, database, dialect, on_threads, total_of};
 
 type Videos = ShardsTable<table::table>;
 
@@ -77,8 +69,7 @@ fn leave_orphans(video: i64, conn: &mut Conn) {
 
 #[test]
 fn triggers_keep_shards_with_their_parent() {
-    let (_database, mut conn) = kept(by_triggers());
-    let conn = &mut conn;
+    let (_database, conn) = &mut kept(by_triggers());
     for video in 1..=3 {
         assert_eq!(view(video, conn), Ok(1));
     }
@@ -109,8 +100,7 @@ fn triggers_keep_shards_with_their_parent() {
 /// Any program may create the shard, not only this crate.
 #[test]
 fn triggers_refuse_a_shard_without_a_parent() {
-    let (_database, mut conn) = kept(by_triggers());
-    let conn = &mut conn;
+    let (_database, conn) = &mut kept(by_triggers());
     let inserted =
         conn.batch_execute("INSERT INTO videos_shards (id, shard, views) VALUES (9, 0, 1)");
     match dialect(conn) {
@@ -125,8 +115,7 @@ fn triggers_refuse_a_shard_without_a_parent() {
 
 #[test]
 fn triggers_of_a_composite_key() {
-    let (_database, mut conn) = database();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database();
     ShardsTable::of(downloads::table).drop(conn).unwrap();
     let shards_table = ShardsTable::of(downloads::table).without_foreign_key();
     shards_table.create(conn).unwrap();
@@ -159,8 +148,7 @@ fn triggers_of_a_composite_key() {
 #[test]
 fn leaving_drops_the_triggers_too() {
     for shards_table in [by_triggers(), by_application()] {
-        let (_database, mut conn) = kept(shards_table);
-        let conn = &mut conn;
+        let (_database, conn) = &mut kept(shards_table);
         view(2, conn).unwrap();
         shards_table.drop(conn).unwrap();
         assert_eq!(videos.find(2).select(views).first(conn), Ok(201_i64));
@@ -172,8 +160,7 @@ fn leaving_drops_the_triggers_too() {
 
 #[test]
 fn a_migration_has_the_same_form() {
-    let (_database, mut conn) = database();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database();
     ShardsTable::of(table::table).drop(conn).unwrap();
     for shards_table in [by_triggers(), by_application()] {
         let migration = shards_table.migration("20260101000000");
@@ -197,8 +184,7 @@ fn the_librarys_tables_without_a_foreign_key() {
         MIGRATIONS.without_foreign_key(),
         MIGRATIONS.without_triggers(),
     ] {
-        let (_database, mut conn) = database();
-        let conn = &mut conn;
+        let (_database, conn) = &mut database();
         conn.run_pending_migrations(migrations).unwrap();
         let page = Counter::named("page");
         page.increment(conn).unwrap();
@@ -214,8 +200,7 @@ fn the_librarys_tables_without_a_foreign_key() {
 #[test]
 fn orphans_are_found_and_removed() {
     for shards_table in [by_triggers(), by_application()] {
-        let (_database, mut conn) = kept(shards_table);
-        let conn = &mut conn;
+        let (_database, conn) = &mut kept(shards_table);
         assert_eq!(shards_table.remove_orphans(conn), Ok(0));
         for video in 1..=3 {
             view(video, conn).unwrap();
@@ -279,8 +264,7 @@ fn orphans_are_removed_beside_rows_that_come_back() {
 /// InnoDB takes no foreign key to a partitioned table.
 #[test]
 fn a_partitioned_parent_of_mysqls() {
-    let (_database, mut conn) = database();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database();
     if dialect(conn) != Dialect::Mysql {
         return;
     }

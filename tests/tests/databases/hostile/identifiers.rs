@@ -44,8 +44,7 @@ struct Weird {
 #[test]
 fn hostile_identifiers_are_quoted_in_every_statement() {
     let database = Conn::database();
-    let mut conn = Conn::connect(&database);
-    let conn = &mut conn;
+    let conn = &mut Conn::connect(&database);
     let quote = |name: &str| match dialect(conn) {
         Dialect::Mysql => format!("`{}`", name.replace('`', "``")),
         _ => format!("\"{}\"", name.replace('"', "\"\"")),

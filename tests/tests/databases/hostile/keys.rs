@@ -7,7 +7,6 @@ use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel::result::{DatabaseErrorKind, Error as DieselError};
 use diesel_sharded::backend::Dialect;
-use diesel_sharded::prelude::*;
 use diesel_sharded::{RowCounter, ShardsTable, fold, update};
 use diesel_sharded_tests::{Database, TestConnection};
 use proptest::prelude::*;
@@ -15,10 +14,11 @@ use proptest::prelude::*;
 use super::{Conn, dialect, for_all, texts};
 
 mod schema {
-    diesel::table! {
-        words (word) {
-            word -> Text,
-            hits -> BigInt,
+    diesel_sharded_tests::counted_table! {
+        #[sharded(shards = 4)]
+        Word of words (word) {
+            word -> Text = String,
+            #[sharded] hits -> BigInt = i64,
         }
     }
     diesel::table! {
@@ -27,36 +27,16 @@ mod schema {
             shard -> Integer,
         }
     }
-    diesel::table! {
-        pairs (left, right) {
-            left -> Text,
-            right -> Binary,
-            hits -> BigInt,
+    diesel_sharded_tests::counted_table! {
+        #[sharded(shards = 4)]
+        Pair of pairs (left, right) {
+            left -> Text = String,
+            right -> Binary = Vec<u8>,
+            #[sharded] hits -> BigInt = i64,
         }
     }
 }
 use schema::{pairs, words, words_shards};
-
-#[derive(ShardedField)]
-#[diesel(table_name = words, primary_key(word))]
-#[sharded(shards = 4)]
-#[expect(dead_code, reason = "the derive reads the fields' types")]
-struct Word {
-    word: String,
-    #[sharded]
-    hits: i64,
-}
-
-#[derive(ShardedField)]
-#[diesel(table_name = pairs, primary_key(left, right))]
-#[sharded(shards = 4)]
-#[expect(dead_code, reason = "the derive reads the fields' types")]
-struct Pair {
-    left: String,
-    right: Vec<u8>,
-    #[sharded]
-    hits: i64,
-}
 
 /// Two tables whose texts are the same only if their bytes are.
 fn database() -> (Database, Conn) {

@@ -63,8 +63,7 @@ fn hostile_keys_are_known_by_their_bytes() {
 /// A number of rows that another writer stored there is returned as far as a `usize` can hold it.
 #[test]
 fn hostile_numbers_of_rows_are_told_as_far_as_they_go() {
-    let (_database, mut conn) = database();
-    let conn = &mut conn;
+    let (_database, conn) = &mut database();
     let count = |conn: &mut Conn| RowCounter::of(views, 1).idempotency_key("a").add(1, conn);
     assert_eq!(count(conn), Ok(1));
     for (written, told) in [

@@ -56,8 +56,7 @@ fn without_a_condition_a_fold_looks_like_an_edit() {
 #[test]
 fn with_a_condition_an_edit_alone_does() {
     for conditions in CONDITIONS {
-        let (_database, mut conn) = database(Some(conditions));
-        let conn = &mut conn;
+        let (_database, conn) = &mut database(Some(conditions));
         let folded = fold(videos).keep_shards(0).run(conn).unwrap();
         assert_eq!((folded.parents, folded.unfit), (3, vec![]));
         count(conn);

@@ -17,8 +17,7 @@ macro_rules! the_victim_counts_nothing {
     ($name:ident, $conn:ty) => {
         #[test]
         fn $name() {
-            let (database, mut conn) = schema::database::<$conn>();
-            let conn = &mut conn;
+            let (database, conn) = &mut schema::database::<$conn>();
             let count = |of: i64, conn: &mut $conn| {
                 let count = update(videos.find(of)).set(views.eq(views + 1));
                 let count = count.shard_choice(ShardChoice::Random);

@@ -13,8 +13,7 @@ use super::mysql::cases::{OPERATIONS, Operation, database, edit, state};
 #[test]
 fn autocommit_stays_what_it_is() {
     for autocommits in [0, 1] {
-        let (_database, mut conn) = database();
-        let conn = &mut conn;
+        let (_database, conn) = &mut database();
         conn.batch_execute(&format!("SET autocommit = {autocommits}"))
             .unwrap();
         for Operation { name, run, .. } in OPERATIONS {
