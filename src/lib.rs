@@ -86,6 +86,7 @@
 //!
 //! - [`ShardsTable`]: the table, as text and as a migration; leaving again without losing a count.
 //! - [`fold`](fold()): shards into the base. [`set_total`](set_total()), [`reset`]: totals that are set.
+//! - [`combine`]: callers of one process who meet at one row share a statement and its commit.
 //! - [`shard_choice`]: which shard an update adds to, and when more of them would help.
 //! - [`shard_counts`]: more shards, or fewer, at run time.
 //! - [`CounterCache`]: fields that hold the number of rows of another table, kept by triggers.
@@ -188,7 +189,7 @@ pub use self::operation::update::update;
 pub use self::operation::verify::verify;
 #[doc(inline)]
 pub use self::operation::{
-    bounded, cached, counter_cache, idempotency, retry, shard_choice, shard_counts,
+    bounded, cached, combine, counter_cache, idempotency, retry, shard_choice, shard_counts,
 };
 #[doc(hidden)] // the derive's
 pub use self::query_builder::TotalInRow as __TotalInRow;

@@ -77,6 +77,10 @@
 //! | `diesel_sharded_coalescer_wait_seconds` | histogram | the time that a caller waited | |
 //! | `diesel_sharded_coalescer_conflicts_total` | counter | conflicts that batches met | `backend`, `conflict` |
 //! | `diesel_sharded_coalescer_losses_total` | counter | losses of what was added without waiting | |
+//! | `diesel_sharded_combined_total` | counter | counts that were sent together with others, by another caller or for others | `backend`, `table` |
+//! | `diesel_sharded_combined_callers` | histogram | callers of a combined batch | |
+//! | `diesel_sharded_combined_wait_seconds` | histogram | the time that a caller waited for another | |
+//! | `diesel_sharded_not_combined_total` | counter | counts that could not be combined, though there is a combiner | `backend`, `table` |
 //! | `diesel_sharded_cache_reads_total` | counter | totals that were asked for by `Cached::get` | `result` |
 //! | `diesel_sharded_cache_failures_total` | counter | failures of a cache | `failure` |
 //!

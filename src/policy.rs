@@ -161,6 +161,11 @@ impl RetryPolicy {
         PROCESS_WIDE.read().clone()
     }
 
+    /// See [`with_deadline`](Self::with_deadline).
+    pub(crate) fn deadline(&self) -> Duration {
+        self.deadline
+    }
+
     fn most_attempts(&self, conflict: Conflict) -> u32 {
         self.attempts.unwrap_or(match conflict {
             Conflict::Busy => u32::MAX, // one writer at a time: without `busy_timeout`, attempts are the only way to wait

@@ -2,7 +2,7 @@
 
 use proc_macro2::TokenStream;
 use quote::{ToTokens, format_ident, quote, quote_spanned};
-use syn::{DeriveInput, GenericParam, Ident, Index, LitStr, Path, Result, parse_quote};
+use syn::{DeriveInput, GenericParam, Ident, Index, LitStr, Path, Result, Type, parse_quote};
 
 use crate::ast::{Field, Struct};
 use crate::attr::unraw;
@@ -97,7 +97,12 @@ fn expand(
         [(column, _)] => quote!(#module::#column),
         _ => quote!((#(#key_columns),*)),
     };
-    let key_filters = key_filters(&table, module, key);
+    let key_filters = key_filters(&table, module, &own_types(key));
+    let shown_filters: Vec<_> = shown_types(key)
+        .iter()
+        .flat_map(|types| self::key_filters(&table, module, types))
+        .collect();
+    let key_parts: Vec<_> = key.iter().map(|(_, field)| field.ty).collect();
     let (key_after_type, key_after) = key_after(module, key);
     let (key_values_type, key_values) = key_values(module, key);
 
@@ -169,6 +174,20 @@ fn expand(
                             == ::std::option::Option::Some(where_clause)
                     )||*
                 }
+
+                fn shows_key_filter(where_clause: ::std::any::TypeId) -> bool {
+                    Self::shows_keys()
+                        && [#(
+                            ::diesel_sharded::model::type_id::<
+                                <#shown_filters as diesel::query_builder::IntoUpdateTarget>::WhereClause,
+                            >()
+                        ),*]
+                        .contains(&where_clause)
+                }
+
+                fn shows_keys() -> bool {
+                    #(::diesel_sharded::model::shows_key::<#key_parts>())&&*
+                }
             }
 
             const _: () = ::diesel_sharded::model::assert_schema::<#table>(
@@ -214,20 +233,74 @@ fn shards_table(model: &Struct, module: &Path) -> TokenStream {
     }
 }
 
+/// The columns of a key, each with the type of the value that it is compared with.
+type KeyTypes<'a> = Vec<(&'a Ident, TokenStream)>;
+
+/// With the types of the struct.
+fn own_types<'a>(key: &'a [(Ident, &Field)]) -> KeyTypes<'a> {
+    let column = |(column, field): &'a (Ident, &Field)| (column, field.ty.to_token_stream());
+    key.iter().map(column).collect()
+}
+
+/// With each type that queries pass for one of the struct's: the same, a reference to it, and for a `String` a `&str`. None for a struct
+/// whose key is of other types than numbers, texts, bytes and UUIDs, whose `Debug` may be another value than the database gets.
+fn shown_types<'a>(key: &'a [(Ident, &Field)]) -> Vec<KeyTypes<'a>> {
+    type Form = fn(&Field) -> TokenStream;
+    let forms: [Form; 3] = [
+        |field| field.ty.to_token_stream(),
+        |field| {
+            let ty = field.ty;
+            quote!(&'static #ty)
+        },
+        |field| match last_name(field.ty) {
+            Some(name) if name == "String" => quote!(&'static str),
+            _ => field.ty.to_token_stream(),
+        },
+    ];
+    let is_shown = |(_, field): &(Ident, &Field)| {
+        last_name(field.ty).is_some_and(|name| {
+            ["i16", "i32", "i64", "String", "Vec", "Uuid"]
+                .iter()
+                .any(|shown| name == shown)
+        })
+    };
+    let has_text = key
+        .iter()
+        .any(|(_, field)| last_name(field.ty).is_some_and(|name| name == "String"));
+    let forms = if has_text { &forms[..] } else { &forms[..2] };
+    if !key.iter().all(is_shown) {
+        return vec![];
+    }
+    let with = |form: &Form| {
+        key.iter()
+            .map(|(column, field)| (column, form(field)))
+            .collect()
+    };
+    forms.iter().map(with).collect()
+}
+
+/// The last name in a path.
+fn last_name(ty: &Type) -> Option<&Ident> {
+    match ty {
+        Type::Path(path) => path.path.segments.last().map(|segment| &segment.ident),
+        _ => None,
+    }
+}
+
 /// The queries whose `WHERE` clauses name the whole key: `find`, and filters that are chained in the key's order or, for
 /// two columns, the other way round.
-fn key_filters(table: &TokenStream, module: &Path, key: &[(Ident, &Field)]) -> Vec<TokenStream> {
-    let types = key.iter().map(|(_, field)| field.ty);
+fn key_filters(
+    table: &TokenStream,
+    module: &Path,
+    key: &[(&Ident, TokenStream)],
+) -> Vec<TokenStream> {
+    let types = key.iter().map(|(_, ty)| ty);
     let mut filters = vec![match key {
-        [(_, field)] => {
-            let ty = field.ty;
-            quote!(diesel::dsl::Find<#table, #ty>)
-        }
+        [(_, ty)] => quote!(diesel::dsl::Find<#table, #ty>),
         _ => quote!(diesel::dsl::Find<#table, (#(#types),*)>),
     }];
-    let chained = |keys: &mut dyn Iterator<Item = &(Ident, &Field)>| {
-        keys.fold(table.clone(), |query, (column, field)| {
-            let ty = field.ty;
+    let chained = |keys: &mut dyn Iterator<Item = &(&Ident, TokenStream)>| {
+        keys.fold(table.clone(), |query, (column, ty)| {
             quote!(diesel::dsl::Filter<#query, diesel::dsl::Eq<#module::#column, #ty>>)
         })
     };

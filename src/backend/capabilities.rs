@@ -94,6 +94,9 @@ capabilities! {
 
     /// How it is asked whether a transaction is open that Diesel does not know.
     asks_whether_open: OpenQuestion = OpenQuestion::Batch("BEGIN; ROLLBACK"),
+    /// A statement that fails inside a transaction, and on a session whose statements do not commit by themselves; where
+    /// [`asks_whether_open`](Self::asks_whether_open) would not tell the latter.
+    asks_whether_commits: Option<&'static str> = None,
     /// A statement that fails if a transaction was open when it was ended by a deadlock.
     asks_whether_was_open: Option<&'static str> = None,
     /// Whether every statement is refused in a transaction that met an error.

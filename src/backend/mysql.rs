@@ -39,6 +39,11 @@ pub(super) const CAPABILITIES: Capabilities = Capabilities {
         "/*M!100000 SET @diesel_sharded_open = (SELECT 0 UNION SELECT @@in_transaction) */\
          /*!50720 SET @@transaction_isolation = @@session.transaction_isolation */",
     ),
+    asks_whether_commits: Some(
+        "/*M!100000 SET @diesel_sharded_open = (SELECT 0 UNION SELECT @@in_transaction OR @@autocommit = 0) */\
+         /*!50720 SET @diesel_sharded_open = (SELECT 0 UNION SELECT @@autocommit = 0), \
+         @@transaction_isolation = @@session.transaction_isolation */",
+    ),
     // MySQL, whose table of a session's status lacks these numbers, wants a privilege for the other table; without it nobody can tell.
     asks_whether_was_open: Some(
         "SET @diesel_sharded_open = (SELECT 0 UNION SELECT @@autocommit = 0 OR (\

@@ -1,6 +1,6 @@
 //! An [`Io`] over `diesel_async`.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::time::Duration;
 
@@ -12,7 +12,8 @@ use diesel::result::{Error as DieselError, QueryResult};
 use diesel_async::{AsyncConnection, TransactionManager};
 use futures_util::{StreamExt, TryFutureExt, TryStreamExt, future};
 
-use super::pause::pause;
+use super::pause::{pause, within};
+use super::wait::Waiting;
 use crate::backend::{BackendOf, Reads, ShardedBackend};
 use crate::connection::{Io, Link, LoadInto, LoadIo, told};
 use crate::policy::RetryPolicy;
@@ -93,6 +94,22 @@ where
 
     fn may_be_in_transaction(conn: &mut Conn) -> bool {
         Conn::TransactionManager::is_broken_transaction_manager(conn)
+    }
+
+    fn wait<'c, W>(mut wait: W, patience: Duration) -> BoxFuture<'c, W::Turn>
+    where
+        W: Waiting + Send + 'c,
+        W::Turn: 'c,
+    {
+        Box::pin(async move {
+            if let Some(turn) = within(patience, poll_fn(|context| wait.poll(context))).await {
+                return turn;
+            }
+            match wait.leave() {
+                Some(left) => left,
+                None => poll_fn(|context| wait.poll(context)).await,
+            }
+        })
     }
 
     fn sleep(_: &RetryPolicy, delay: Duration) -> BoxFuture<'_, ()> {

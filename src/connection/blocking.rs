@@ -14,6 +14,7 @@ use diesel::query_builder::{Query, QueryFragment, QueryId};
 use diesel::result::{Error as DieselError, QueryResult};
 
 use super::link::{Io, Link, LoadInto, LoadIo, told};
+use super::wait::Waiting;
 use crate::backend::{BackendOf, Reads, ShardedBackend};
 use crate::policy::RetryPolicy;
 use crate::query_builder::{Passing, Prepare, Prepared, PreparedQuery};
@@ -83,6 +84,14 @@ where
 
     fn may_be_in_transaction(conn: &mut Conn) -> bool {
         Conn::TransactionManager::is_broken_transaction_manager(conn)
+    }
+
+    fn wait<'c, W>(wait: W, patience: Duration) -> Ready<W::Turn>
+    where
+        W: Waiting + Send + 'c,
+        W::Turn: 'c,
+    {
+        ready(wait.block(patience))
     }
 
     fn sleep(retry: &RetryPolicy, delay: Duration) -> Ready<()> {

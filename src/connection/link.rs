@@ -17,6 +17,7 @@ use diesel::expression::QueryMetadata;
 use diesel::query_builder::{Query, QueryFragment, QueryId};
 use diesel::result::{Error as DieselError, QueryResult};
 
+use super::wait::Waiting;
 use crate::backend::{BackendOf, Dialect, Reads, ShardedBackend};
 use crate::conflict::{Conflict, Failure};
 use crate::error::Error;
@@ -69,6 +70,17 @@ pub trait Io<Conn> {
 
     /// Whether a transaction is open, or may be: its `BEGIN` or `COMMIT` was sent and not answered.
     fn may_be_in_transaction(conn: &mut Conn) -> bool;
+
+    /// Waits for another caller, and leaves after `patience`, if it may.
+    #[allow(
+        private_bounds,
+        private_interfaces,
+        reason = "only this crate implements and calls it"
+    )]
+    fn wait<'c, W>(wait: W, patience: Duration) -> Self::Future<'c, W::Turn>
+    where
+        W: Waiting + Send + 'c,
+        W::Turn: 'c;
 
     /// Waits before the next attempt.
     fn sleep(retry: &RetryPolicy, delay: Duration) -> Self::Future<'_, ()>;

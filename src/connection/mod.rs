@@ -9,6 +9,7 @@ mod paired;
 pub(crate) mod pause;
 mod raw;
 mod transaction;
+pub(crate) mod wait;
 
 #[cfg(feature = "async")]
 pub use self::asynchronous::{Async, BoxFuture};
@@ -17,7 +18,7 @@ pub(crate) use self::blocking::now;
 pub(crate) use self::link::told;
 pub use self::link::{Io, Link, LoadInto, LoadIo};
 pub(crate) use self::paired::paired;
-pub(crate) use self::raw::{in_any_transaction, met_inside};
+pub(crate) use self::raw::{commits_by_itself, in_any_transaction, met_inside};
 pub(crate) use self::transaction::{
     OpenTransaction, TransactionOptions, begin, clean_up, depth_of, in_transaction,
     other_nodes_write, set_other_nodes_write,

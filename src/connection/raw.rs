@@ -42,6 +42,24 @@ pub(crate) async fn in_any_transaction<M: Io<Conn>, Conn>(
     })
 }
 
+/// Whether the next statement commits by itself. Whoever counts for others asks, since nothing is theirs before it is committed.
+pub(crate) async fn commits_by_itself<M, Conn>(link: &mut Link<'_, M, Conn>) -> QueryResult<bool>
+where
+    M: Io<Conn>,
+{
+    let dialect = link.dialect();
+    let Some(sql) = dialect.asks_whether_commits() else {
+        return Ok(!in_any_transaction(link).await?);
+    };
+    if depth(link)? > 0 {
+        return Ok(false);
+    }
+    link.enter();
+    let refused = is_refused(dialect, link.execute(Fixed(sql)).await);
+    link.leave();
+    Ok(!refused?)
+}
+
 /// Whether a transaction is open that Diesel does not know.
 pub(super) async fn is_open<M: Io<Conn>, Conn>(link: &mut Link<'_, M, Conn>) -> QueryResult<bool> {
     let dialect = link.dialect();

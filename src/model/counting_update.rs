@@ -10,6 +10,7 @@ use diesel::query_builder::{AsChangeset, QueryId};
 
 use super::column::are_equal;
 use super::field::ShardedColumn;
+use super::shown::shows_integer;
 
 /// A counting update: `column.eq(column + n)` or `column.eq(column - n)` on a sharded field, a tuple of up to 8 such, an `Option` of one
 /// (`None` counts nothing), or a reference to one.
@@ -40,30 +41,64 @@ pub trait CountingUpdate<Columns, Operations, Kind> {
 
     /// The changes by value.
     fn into_changes(self) -> Self::Changes;
+
+    /// Notes the [`Term`]s of the changes in the order of their binds, whose first field has this number; see [`Terms`].
+    fn terms(_field: usize, _terms: &mut Vec<Term>) -> bool {
+        false
+    }
 }
+
+/// A value that is added to the field of this number in [`CountingUpdate::COLUMNS`], or subtracted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Term {
+    pub(crate) field: usize,
+    pub(crate) is_subtracted: bool,
+}
+
+/// Notes the terms of an update. Returns false if one of them is a value whose `Debug` may be another number than the database gets.
+pub(crate) type Terms = fn(&mut Vec<Term>) -> bool;
 
 /// `column.eq(column + n)` or `column.eq(column - n)`. `Operations` keeps the impls apart.
 pub trait Change<Column, Operations>: AsChangeset {
     /// The column's name.
     const COLUMN: &'static str;
+
+    /// See [`CountingUpdate::terms`].
+    fn terms(_field: usize, _terms: &mut Vec<Term>) -> bool {
+        false
+    }
 }
 
 /// A column, plus and minus values.
-pub trait Sum<Column, Operations> {}
+pub trait Sum<Column, Operations> {
+    /// See [`CountingUpdate::terms`].
+    fn terms(field: usize, terms: &mut Vec<Term>) -> bool;
+}
 
 /// A value, and nothing that the database computes.
-pub trait Operand {}
+pub trait Operand {
+    /// Whether its `Debug` is the integer that the database gets.
+    fn shows_integer() -> bool;
+}
 
-impl<ST, T> Operand for Bound<ST, T> {}
+impl<ST, T> Operand for Bound<ST, T> {
+    fn shows_integer() -> bool {
+        shows_integer::<T>()
+    }
+}
 
-impl<C: ShardedColumn> Sum<C, Itself> for C {}
+impl<C: ShardedColumn> Sum<C, Itself> for C {
+    fn terms(_: usize, _: &mut Vec<Term>) -> bool {
+        true
+    }
+}
 
 /// The column itself.
 #[derive(Debug)]
 pub struct Itself;
 
 macro_rules! operations {
-    ($($operation:ident, $expression:ident;)+) => {$(
+    ($($operation:ident, $expression:ident, $is_subtracted:literal;)+) => {$(
         #[doc = concat!("[`", stringify!($expression), "`] of `Value` after what `Before` is, by the operations in it.")]
         #[derive(Debug)]
         pub struct $operation<Before, Operations, Value>(PhantomData<(Before, Operations, Value)>);
@@ -73,6 +108,11 @@ macro_rules! operations {
             Before: Sum<C, Operations>,
             Value: Operand,
         {
+            fn terms(field: usize, terms: &mut Vec<Term>) -> bool {
+                let is_plain = Before::terms(field, terms) && Value::shows_integer();
+                terms.push(Term { field, is_subtracted: $is_subtracted });
+                is_plain
+            }
         }
 
         #[diagnostic::do_not_recommend]
@@ -85,13 +125,17 @@ macro_rules! operations {
             Self: AsChangeset,
         {
             const COLUMN: &'static str = C::NAME;
+
+            fn terms(field: usize, terms: &mut Vec<Term>) -> bool {
+                <$expression<Before, Value> as Sum<C, $operation<Before, Operations, Value>>>::terms(field, terms)
+            }
         }
     )+};
 }
 
 operations! {
-    Plus, Add;
-    Minus, Sub;
+    Plus, Add, false;
+    Minus, Sub, true;
 }
 
 /// The kind of a [`Change`].
@@ -119,6 +163,10 @@ where
 
     fn into_changes(self) -> V {
         self
+    }
+
+    fn terms(field: usize, terms: &mut Vec<Term>) -> bool {
+        V::terms(field, terms)
     }
 }
 
@@ -182,6 +230,10 @@ where
     fn into_changes(self) -> V::Changes {
         self.clone().into_changes()
     }
+
+    fn terms(field: usize, terms: &mut Vec<Term>) -> bool {
+        V::terms(field, terms)
+    }
 }
 
 /// Changes that may be missing. Their SQL depends on the value, so that no query id stands for it.
@@ -224,6 +276,11 @@ macro_rules! tuples {
             fn into_changes(self) -> Self::Changes {
                 let ($($change,)+) = self;
                 ($($change.into_changes(),)+)
+            }
+
+            fn terms(field: usize, terms: &mut Vec<Term>) -> bool {
+                let mut fields = field..;
+                $(fields.next().is_some_and(|field| $change::terms(field, terms)))&&+
             }
         }
     )+};

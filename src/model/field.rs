@@ -56,6 +56,17 @@ pub trait ShardedTable: Table + HasTable<Table = Self> + Copy + Send + Sync + 's
 
     /// Whether a `WHERE` clause with this query id compares the whole key with values and does nothing else.
     fn is_key_filter(where_clause: TypeId) -> bool;
+
+    /// Whether a `WHERE` clause of this type compares the whole key with values that are [shown as they are](super::shown), and does
+    /// nothing else.
+    fn shows_key_filter(_where_clause: TypeId) -> bool {
+        false
+    }
+
+    /// Whether keys of type [`Key`](Self::Key) are shown as they are.
+    fn shows_keys() -> bool {
+        false
+    }
 }
 
 /// A sharded field of any kind: its total can be read. Implemented by [`#[derive(ShardedField)]`](derive@crate::ShardedField).

@@ -10,6 +10,7 @@ pub(crate) mod field;
 pub mod reads_totals;
 #[doc(hidden)]
 pub mod saves_totals;
+mod shown;
 mod table_name;
 
 pub(crate) use self::amount::Amount;
@@ -17,7 +18,7 @@ pub use self::column::ColumnType;
 pub(crate) use self::column::{MAX_SHARDS, Merge, SHARD};
 #[doc(inline)]
 pub use self::counting_update::CountingUpdate;
-pub(crate) use self::counting_update::are_distinct;
+pub(crate) use self::counting_update::{Term, Terms, are_distinct};
 pub use self::field::{
     FieldType, KeyType, MaxColumn, MinColumn, PeakType, PeakValue, ShardedColumn, ShardedTable,
     ShardsColumn, TotalColumn,
@@ -27,6 +28,8 @@ pub(crate) use self::field::{Value, has_sums};
 pub use self::field::{ValueOf, Whole, assert_value};
 #[doc(inline)]
 pub use self::reads_totals::{FromTotal, ReadsTotals, TotalOf};
+#[doc(hidden)]
+pub use self::shown::{shows_key, type_id};
 pub use self::table_name::TableName;
 #[doc(hidden)]
 pub use self::table_name::{SUFFIX, TableForm, assert_schema, own_name, with_suffix};

@@ -61,6 +61,26 @@ pub(crate) fn flushed(time: Duration) {
     measure!(FLUSH_TIME, time.as_secs_f64());
 }
 
+/// A batch of so many callers is sent by one of them.
+#[inline]
+pub(crate) fn combined(dialect: Dialect, table: &'static str, callers: usize) {
+    let backend = dialect.name();
+    count!(COMBINED += callers, backend = backend, table = table);
+    measure!(COMBINED_CALLERS, callers as f64);
+}
+
+/// A caller has waited for another since it `began`.
+#[inline]
+pub(crate) fn combined_wait(began: Instant) {
+    measure!(COMBINED_WAIT, began.elapsed().as_secs_f64());
+}
+
+/// A count was not combined, though there is a combiner.
+#[inline]
+pub(crate) fn not_combined(dialect: Dialect, table: &'static str) {
+    count!(NOT_COMBINED += 1, backend = dialect.name(), table = table);
+}
+
 /// A caller has waited for a coalescer since it `began`.
 #[inline]
 pub(crate) fn waited(began: Instant) {

@@ -14,8 +14,8 @@ mod names;
 mod operation;
 
 pub(crate) use self::events::{
-    CacheRead, cache_read, cache_unavailable, crowded, fold, folded, folder_passed,
-    more_shards_would_help, not_a_total,
+    CacheRead, cache_read, cache_unavailable, combined, combined_wait, crowded, fold, folded,
+    folder_passed, more_shards_would_help, not_a_total, not_combined,
 };
 #[cfg(feature = "r2d2")]
 pub(crate) use self::events::{flush, flush_conflict, flushed, lost, waited};

@@ -116,6 +116,13 @@ names! {
             "conflicts that batches met";
         LOSSES: Counter, "diesel_sharded_coalescer_losses_total",
             "losses of what was added without waiting";
+        COMBINED: Counter, "diesel_sharded_combined_total",
+            "counts that were sent together with others, by another caller or for others";
+        COMBINED_CALLERS: Sizes, "diesel_sharded_combined_callers", "callers of a combined batch";
+        COMBINED_WAIT: Seconds, "diesel_sharded_combined_wait_seconds",
+            "the time that a caller waited for another";
+        NOT_COMBINED: Counter, "diesel_sharded_not_combined_total",
+            "counts that could not be combined, though there is a combiner";
         CACHE_READS: Counter, "diesel_sharded_cache_reads_total",
             "totals that were asked for by Cached::get";
         CACHE_FAILURES: Counter, "diesel_sharded_cache_failures_total", "failures of a cache";

@@ -9,6 +9,8 @@ pub mod cached;
 #[cfg(feature = "r2d2")]
 #[doc(hidden)]
 pub mod coalescer;
+#[doc(hidden)]
+pub mod combine;
 pub(crate) mod count_many;
 #[doc(hidden)]
 pub mod counter_cache;

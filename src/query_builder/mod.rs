@@ -1,5 +1,6 @@
 //! The SQL that is generated, and nothing else.
 
+mod add_sums;
 mod count;
 mod count_each;
 mod create_shards;
@@ -15,6 +16,7 @@ mod top;
 mod total;
 mod under_alias;
 
+pub(crate) use self::add_sums::{AddSums, shown_binds};
 pub(crate) use self::count::{
     CountAll, CountAllAndLoad, CountAllAndLoadId, CountBeforeLoad, CountBeforeLoadId, CountByKey,
     CountOne, CountPicked, FindMissing, FindParent, FirstCount, FirstCountId, Identified, Parts,

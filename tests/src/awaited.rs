@@ -38,6 +38,7 @@ use diesel_sharded::__bounds::{
 };
 use diesel_sharded::asynchronous::{Async, operation as waiting, operation::LoadCounted};
 use diesel_sharded::backend::BackendOf;
+use diesel_sharded::combine::Combiner;
 use diesel_sharded::counter_cache::{
     CacheRecount, ChildTable, EveryRow, NotCounting, RefersTo, SummedInto,
 };
@@ -664,6 +665,11 @@ impl<Q, V, R, I> Waiting<UpdateStatement<Q, V, R, I, Async>> {
     builds! {
         retry(policy: RetryPolicy);
         shard_choice(choice: ShardChoice);
+        combine(combiner: &Combiner);
+    }
+
+    pub fn alone(self) -> Self {
+        Waiting(self.0.alone())
     }
 }
 

@@ -199,6 +199,14 @@ impl<DB: ShardedBackend + BackendOf<Connection>> Io<Connection> for Scripted<DB>
         false
     }
 
+    fn wait<'c, W>(wait: W, patience: Duration) -> Local<'c, W::Turn>
+    where
+        W: crate::connection::wait::Waiting + Send + 'c,
+        W::Turn: 'c,
+    {
+        Box::pin(async move { wait.block(patience) })
+    }
+
     fn sleep(_: &RetryPolicy, _: Duration) -> Local<'_, ()> {
         let shared = RUNNING.with_borrow(Shared::clone);
         shared.take("Sleep");

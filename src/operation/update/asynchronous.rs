@@ -1,5 +1,7 @@
 //! Counting updates that are awaited.
 
+use std::ops::DerefMut;
+
 use diesel::deserialize::FromSqlRow;
 use diesel::dsl::SqlTypeOf;
 use diesel::expression::QueryMetadata;
@@ -14,8 +16,9 @@ use super::source::UpdateSource;
 use super::statement::{InsertRow, NoInsert, SetNotCalled, UpdateStatement, Values};
 use crate::backend::BackendOf;
 use crate::connection::{Async, BoxFuture, Link};
-use crate::engine::{KeyedTable, SendStep};
+use crate::engine::KeyedTable;
 use crate::model::ShardedTable;
+use crate::operation::combine::{Combined, Role};
 use crate::query_builder::Names;
 
 /// Begins a counting update on a connection of `diesel_async`; see [`update`](crate::update()).
@@ -93,8 +96,52 @@ where
         Box::pin(async move {
             let link = &mut Link::awaited(conn);
             let (plan, retry) = (ready.plan(link)?, ready.retry());
-            let sender: &mut (dyn SendStep<Async, Conn> + Send) = &mut ready;
-            count(link, plan, retry, sender, Names::of::<T>()).await
+            let combinable = ready.combinable(plan.in_transaction, &link.backend());
+            let role = Role::of::<Async, Conn>(combinable, &retry).await;
+            let sender: &mut (dyn Combined<Async, Conn> + Send) = &mut ready;
+            count(link, plan, retry, sender, role, Names::of::<T>()).await
+        })
+    }
+
+    /// Counts like [`execute`](Self::execute), but acquires a connection only if it needs one: nobody does whose amount another caller counts.
+    /// So tasks that outnumber a pool's connections [combine](crate::combine) too. Returns the number of rows counted.
+    ///
+    /// ```text
+    /// let count = update(videos.find(7)).set(views.eq(views + 1)).combine(&combiner);
+    /// count.execute_with(|| pool.get()).await?;
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`update`](crate::update()), and of `acquire`.
+    pub fn execute_with<'c, Conn, DB, E, C, F>(
+        self,
+        acquire: impl FnOnce() -> F + Send + 'c,
+    ) -> BoxFuture<'c, Result<usize, E>>
+    where
+        V: AsChangeset<Target = T, Changeset: QueryFragment<DB> + Send + 'c> + QueryId + 'c,
+        T: ShardedTable + QueryFragment<DB> + QueryId,
+        W: QueryFragment<DB> + QueryId + Send + 'c,
+        Ins: InsertRow<T, DB, Statement: Send + 'c>,
+        Conn: AsyncConnection<Backend = DB> + 'c,
+        DB: BackendOf<Conn>,
+        E: From<DieselError> + 'c,
+        C: DerefMut<Target = Conn> + Send + 'c,
+        F: Future<Output = Result<C, E>> + Send + 'c,
+    {
+        let mut ready = self.ready::<DB>();
+        Box::pin(async move {
+            let retry = ready.retry();
+            let combinable = ready.combinable(false, &DB::default());
+            let role = Role::of::<Async, Conn>(combinable, &retry).await;
+            if let Role::Counted(counted) = role {
+                return Ok(counted?);
+            }
+            let mut conn = acquire().await?;
+            let link = &mut Link::awaited(&mut *conn);
+            let plan = ready.plan(link)?;
+            let sender: &mut (dyn Combined<Async, Conn> + Send) = &mut ready;
+            let counted = count(link, plan, retry, sender, role, Names::of::<T>()).await;
+            Ok(counted?)
         })
     }
 

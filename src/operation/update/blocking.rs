@@ -1,5 +1,7 @@
 //! Counting updates on Diesel's own connections, by the methods of Diesel's `RunQueryDsl`.
 
+use std::ops::DerefMut;
+
 use diesel::connection::LoadConnection;
 use diesel::deserialize::FromSqlRow;
 use diesel::dsl::SqlTypeOf;
@@ -7,14 +9,16 @@ use diesel::expression::QueryMetadata;
 use diesel::prelude::*;
 use diesel::query_builder::{AsChangeset, IntoUpdateTarget, QueryFragment, QueryId};
 use diesel::query_dsl::methods::{ExecuteDsl, LoadQuery};
+use diesel::result::Error as DieselError;
 
 use super::ready::count;
 use super::returning::{ReadAs, Returning};
 use super::statement::{InsertRow, UpdateStatement, Values};
 use crate::backend::BackendOf;
 use crate::connection::{Blocking, Link, now};
-use crate::engine::{KeyedTable, SendStep};
+use crate::engine::KeyedTable;
 use crate::model::ShardedTable;
+use crate::operation::combine::{Combined, Role};
 use crate::query_builder::Names;
 
 impl<Query, Values, Ret, Ins, Conn> RunQueryDsl<Conn> for UpdateStatement<Query, Values, Ret, Ins> {}
@@ -33,8 +37,70 @@ where
     fn execute(update: Self, conn: &mut Conn) -> QueryResult<usize> {
         let (mut ready, link) = (update.ready::<DB>(), &mut Link::blocking(conn));
         let (plan, retry) = (ready.plan(link)?, ready.retry());
-        let sender: &mut dyn SendStep<Blocking, Conn> = &mut ready;
-        now(count(link, plan, retry, sender, Names::of::<T>()))
+        let combinable = ready.combinable(plan.in_transaction, &link.backend());
+        let sender: &mut dyn Combined<Blocking, Conn> = &mut ready;
+        now(async {
+            let role = Role::of::<Blocking, Conn>(combinable, &retry).await;
+            count(link, plan, retry, sender, role, Names::of::<T>()).await
+        })
+    }
+}
+
+impl<Q, V, Ret, Ins, T, W> UpdateStatement<Q, Values<V>, Ret, Ins>
+where
+    Q: IntoUpdateTarget<Table = T, WhereClause = W>,
+{
+    /// Counts like `execute`, but acquires a connection only if it needs one: nobody does whose amount another caller counts. So threads that
+    /// outnumber a pool's connections [combine](crate::combine) too. Returns the number of rows counted.
+    ///
+    /// ```no_run
+    /// # mod schema { diesel::table! { videos (id) { id -> BigInt, views -> BigInt, } } }
+    /// # use schema::videos::{self, dsl::*};
+    /// # use diesel::prelude::*;
+    /// # use diesel::r2d2::{ConnectionManager, Pool};
+    /// # use diesel_sharded::combine::Combiner;
+    /// # use diesel_sharded::update;
+    /// # #[derive(diesel_sharded::ShardedField)]
+    /// # #[diesel(table_name = videos)]
+    /// # struct Video { id: i64, #[sharded] views: i64 }
+    /// # type Error = Box<dyn std::error::Error>;
+    /// # type SqlitePool = Pool<ConnectionManager<SqliteConnection>>;
+    /// # fn watch(pool: &SqlitePool, combiner: &Combiner) -> Result<(), Error> {
+    /// let count = update(videos.find(7)).set(views.eq(views + 1)).combine(combiner);
+    /// count.execute_with(|| Ok::<_, Error>(pool.get()?))?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`update`](crate::update()), and of `acquire`.
+    pub fn execute_with<Conn, DB, E, C>(
+        self,
+        acquire: impl FnOnce() -> Result<C, E>,
+    ) -> Result<usize, E>
+    where
+        V: AsChangeset<Target = T, Changeset: QueryFragment<DB>> + QueryId,
+        T: ShardedTable + QueryFragment<DB> + QueryId,
+        W: QueryFragment<DB> + QueryId,
+        Ins: InsertRow<T, DB>,
+        Conn: Connection<Backend = DB>,
+        DB: BackendOf<Conn>,
+        E: From<DieselError>,
+        C: DerefMut<Target = Conn>,
+    {
+        let mut ready = self.ready::<DB>();
+        let retry = ready.retry();
+        let combinable = ready.combinable(false, &DB::default());
+        let role = now(Role::of::<Blocking, Conn>(combinable, &retry));
+        if let Role::Counted(counted) = role {
+            return Ok(counted?);
+        }
+        let conn = &mut *acquire()?;
+        let link = &mut Link::blocking(conn);
+        let plan = ready.plan(link)?;
+        let sender: &mut dyn Combined<Blocking, Conn> = &mut ready;
+        let counted = now(count(link, plan, retry, sender, role, Names::of::<T>()));
+        Ok(counted?)
     }
 }
 

@@ -11,17 +11,18 @@ use super::returning::Returning;
 use super::statement::{InsertRow, Settings, UpdateStatement, Values};
 use crate::backend::{Dialect, ShardedBackend};
 use crate::connection::{Io, Link, in_transaction};
-use crate::engine::{Plan, SendStep, Statement, Steps, explain_of};
-use crate::model::ShardedTable;
+use crate::engine::{Plan, SendStep, Statement, explain_of};
+use crate::model::{ShardedTable, Term, Terms, type_id};
+use crate::operation::combine::{Combinable, Combined, Combiner, Role};
 use crate::operation::shard_counts;
 use crate::placement::ShardChoice;
 use crate::policy::RetryPolicy;
 use crate::query_builder::{
-    CountAll, CountBeforeLoad, CountBeforeLoadId, CountByKey, CountOne, CountPicked, CreateShards,
-    FindMissing, FindParent, FirstCount, FirstCountId, Identified, InsertParent, KeyIs, Names,
-    Parts, ProbeShard,
+    AddSums, CountAll, CountBeforeLoad, CountBeforeLoadId, CountByKey, CountOne, CountPicked,
+    CreateShards, FindMissing, FindParent, FirstCount, FirstCountId, Identified, InsertParent,
+    KeyIs, Names, Parts, ProbeShard,
 };
-use crate::{engine, observe, placement};
+use crate::{observe, placement};
 
 impl<Q, V, Ret, Ins, Run, T, W> UpdateStatement<Q, Values<V>, Ret, Ins, Run>
 where
@@ -44,6 +45,7 @@ where
         Ins: InsertRow<T, DB>,
         DB: Backend,
     {
+        let insert = self.insert.statement();
         Ready {
             changes: self.values.changes.as_changeset(),
             table: PhantomData,
@@ -51,7 +53,13 @@ where
             is_nothing: self.values.is_nothing,
             by_key: W::query_id().is_some_and(T::is_key_filter),
             filter: self.query.into_update_target().where_clause,
-            insert: self.insert.statement(),
+            shows_key: match insert {
+                Some(_) => || false, // each caller has a row of its own
+                None => || T::shows_key_filter(type_id::<W>()),
+            },
+            terms: self.values.terms,
+            insert,
+            sums: None,
             settings: self.settings,
             alone: false,
         }
@@ -69,7 +77,12 @@ pub(crate) struct Ready<T, V: AsChangeset, W, I> {
     /// The filter names the key and nothing else.
     by_key: bool,
     pub(crate) filter: W,
+    /// Whether the filter names a key whose value is known; see [`ShardedTable::shows_key_filter`].
+    shows_key: fn() -> bool,
+    terms: Terms,
     insert: Option<I>,
+    /// The sums that are added in the place of `changes`, for several callers.
+    sums: Option<AddSums<T>>,
     settings: Settings,
     /// See [`Plan::alone`].
     pub(crate) alone: bool,
@@ -77,7 +90,10 @@ pub(crate) struct Ready<T, V: AsChangeset, W, I> {
 
 impl<T, V: AsChangeset, P> Ready<T, V, KeyIs<P>, ()> {
     /// Counts `changes`, which are of the fields named, on the one parent that `key` names.
-    pub(crate) fn by_key(key: KeyIs<P>, changes: V, fields: &'static [&'static str]) -> Self {
+    pub(crate) fn by_key(key: KeyIs<P>, changes: V, fields: &'static [&'static str]) -> Self
+    where
+        T: ShardedTable,
+    {
         Ready {
             changes: changes.as_changeset(),
             table: PhantomData,
@@ -85,7 +101,10 @@ impl<T, V: AsChangeset, P> Ready<T, V, KeyIs<P>, ()> {
             is_nothing: false,
             by_key: true,
             filter: key,
+            shows_key: T::shows_keys,
+            terms: plus_one,
             insert: None,
+            sums: None,
             settings: Settings::default(),
             alone: false,
         }
@@ -100,7 +119,10 @@ impl<T, V: AsChangeset, P> Ready<T, V, KeyIs<P>, ()> {
             is_nothing: self.is_nothing,
             by_key: self.by_key,
             filter: self.filter,
+            shows_key: self.shows_key,
+            terms: self.terms,
             insert: Some(insert),
+            sums: None,
             settings: Settings {
                 shards: Some(shards),
                 ..self.settings
@@ -194,6 +216,35 @@ where
         }
     }
 
+    /// The count as others on the same counter may share it, if the caller asked for that.
+    pub(crate) fn combinable<DB>(&self, in_transaction: bool, backend: &DB) -> Option<Combinable>
+    where
+        T: QueryFragment<DB>,
+        V::Changeset: QueryFragment<DB>,
+        W: QueryFragment<DB>,
+        DB: ShardedBackend,
+    {
+        let combiner = self.settings.combiner.clone();
+        let combiner = combiner.unwrap_or_else(Combiner::global)?;
+        let table = T::SHARDS_TABLE.as_str();
+        let may_be = !in_transaction && self.by_key && (self.shows_key)();
+        let combinable = may_be.then(|| {
+            let statement = (&self.filter as _, &self.changes as _);
+            Combinable::of(
+                combiner,
+                (table, self.fields),
+                statement,
+                self.terms,
+                backend,
+            )
+        });
+        let combinable = combinable.flatten();
+        if combinable.is_none() {
+            observe::not_combined(backend.dialect(), table);
+        }
+        combinable
+    }
+
     /// Counts by key in a transaction that reads the parents later.
     pub(crate) fn count_before_load<'c, DB, M, Conn>(
         &'c self,
@@ -225,7 +276,10 @@ where
         DB: ShardedBackend,
     {
         let plan = self.plan(link)?;
-        count(link, plan, self.retry(), self, Names::of::<T>()).await
+        let combinable = self.combinable(plan.in_transaction, &link.backend());
+        let retry = self.retry();
+        let role = Role::of::<M, Conn>(combinable, &retry).await;
+        count(link, plan, retry, self, role, Names::of::<T>()).await
     }
 }
 
@@ -235,13 +289,14 @@ pub(super) async fn count<M, Conn, S>(
     plan: Plan,
     retry: RetryPolicy,
     sender: &mut S,
+    role: Role,
     names: Names<'_, M::Backend>,
 ) -> QueryResult<usize>
 where
     M: Io<Conn>,
-    S: SendStep<M, Conn> + ?Sized,
+    S: Combined<M, Conn> + ?Sized,
 {
-    let counted = engine::count(link, plan, retry, &mut Steps(sender)).await;
+    let counted = role.carry_out(link, plan, retry, sender).await;
     counted.map_err(|error| explain_of(names, &link.backend(), error))
 }
 
@@ -260,9 +315,12 @@ where
         statement: Statement,
         shard: i32,
     ) -> M::Future<'s, QueryResult<usize>> {
-        let parts = self.parts(shard);
+        let mut parts = self.parts(shard);
+        if let Some(sums) = &self.sums {
+            parts.changes = sums;
+        }
         match statement {
-            Statement::CountByKey | Statement::CountOne => {
+            Statement::CountByKey | Statement::CountOne if self.sums.is_none() => {
                 let count = match self.by_key {
                     true => FirstCount::ByKey(CountByKey(parts)),
                     false => FirstCount::One(CountOne(parts)),
@@ -275,6 +333,26 @@ where
             }
         }
     }
+}
+
+impl<M, Conn, DB, T, V, W, I> Combined<M, Conn> for Ready<T, V, W, I>
+where
+    Self: SendStep<M, Conn>,
+    M: Io<Conn, Backend = DB>,
+    V: AsChangeset,
+{
+    fn add(&mut self, sums: Option<Vec<i64>>) {
+        self.sums = sums.map(|sums| AddSums::new(self.fields, sums));
+    }
+}
+
+/// The terms of a change that adds one amount to one field.
+fn plus_one(terms: &mut Vec<Term>) -> bool {
+    terms.push(Term {
+        field: 0,
+        is_subtracted: false,
+    });
+    true
 }
 
 /// Sends a statement about the parents that the filter of `parts` matches. `Probe`, `FindMissing` and `CountByKey` take only one by key.
@@ -328,5 +406,144 @@ where
             | Statement::Load,
             _,
         ) => M::nothing(link.conn),
+    }
+}
+
+#[cfg(all(test, feature = "postgres_backend"))]
+mod tests {
+    use super::*;
+    use crate::test_schema::videos::dsl::*;
+    use crate::test_schema::{downloads, pages};
+    use crate::update;
+    use diesel::pg::Pg;
+
+    /// The text of the key and the amounts by which an update is combined.
+    macro_rules! combined {
+        ($update:expr) => {{
+            let ready = $update.combine(&Combiner::new()).ready::<Pg>();
+            let combinable = ready.combinable(false, &Pg);
+            assert!(ready.combinable(true, &Pg).is_none());
+            combinable.map(|count| count.shown())
+        }};
+    }
+
+    fn shown(key: &str, amounts: &[i64]) -> Option<(String, Vec<i64>)> {
+        Some((key.to_owned(), amounts.to_vec()))
+    }
+
+    #[test]
+    fn keys_and_amounts_are_known_as_values() {
+        let add = || views.eq(views + 1);
+        assert_eq!(
+            combined!(update(videos.find(7)).set(add())),
+            shown("[7]", &[1])
+        );
+        assert_eq!(
+            combined!(update(videos.find(&7)).set(add())),
+            shown("[7]", &[1])
+        );
+        let by_filter = update(videos.filter(id.eq(-7))).set(add());
+        assert_eq!(combined!(by_filter), shown("[-7]", &[1]));
+        let bonus = 5;
+        let several = (views.eq(views + 10 - &bonus + 1), likes.eq(likes - 3));
+        assert_eq!(
+            combined!(update(videos.find(7)).set(several)),
+            shown("[7]", &[6, -3])
+        );
+        let by_text = |name: &'static str| update(pages::table.find(name));
+        let hit = || pages::hits.eq(pages::hits + 1);
+        assert_eq!(
+            combined!(by_text("a, \"b").set(hit())),
+            shown(r#"["a, \"b"]"#, &[1])
+        );
+        let owned = update(pages::table.find("a".to_owned())).set(hit());
+        assert_eq!(combined!(owned), shown(r#"["a"]"#, &[1]));
+    }
+
+    #[test]
+    fn what_is_not_known_for_certain_counts_alone() {
+        let add = || views.eq(views + 1);
+        assert_eq!(combined!(update(videos).set(add())), None);
+        assert_eq!(
+            combined!(update(videos.filter(slug.eq("a"))).set(add())),
+            None
+        );
+        assert_eq!(
+            combined!(update(videos.find(7).filter(slug.eq("a"))).set(add())),
+            None
+        );
+        assert_eq!(combined!(update(videos.find(7)).set(Some(add()))), None);
+        let huge = views.eq(views + i64::MAX + 1);
+        assert_eq!(combined!(update(videos.find(7)).set(huge)), None);
+        let row = (id.eq(7), slug.eq("a"), views.eq(0), likes.eq(0));
+        assert_eq!(
+            combined!(update(videos.find(7)).set(add()).or_insert(row)),
+            None
+        );
+        // Doubles are added in the order in which they come.
+        let rounds = downloads::number.eq(downloads::number + 1.0);
+        assert_eq!(
+            combined!(update(downloads::table.find((1, "x"))).set(rounds)),
+            None
+        );
+    }
+
+    /// A key that shows itself as another value would be counted on a wrong row.
+    #[test]
+    fn a_key_of_the_applications_own_type_counts_alone() {
+        diesel::table! {
+            secrets (id) {
+                id -> BigInt,
+                reads -> BigInt,
+            }
+        }
+
+        #[derive(Clone, Copy, diesel::expression::AsExpression)]
+        #[diesel(sql_type = diesel::sql_types::BigInt)]
+        struct Redacted(i64);
+
+        impl std::fmt::Debug for Redacted {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("7")
+            }
+        }
+
+        impl diesel::serialize::ToSql<diesel::sql_types::BigInt, Pg> for Redacted {
+            fn to_sql<'b>(
+                &'b self,
+                out: &mut diesel::serialize::Output<'b, '_, Pg>,
+            ) -> diesel::serialize::Result {
+                <i64 as diesel::serialize::ToSql<diesel::sql_types::BigInt, Pg>>::to_sql(
+                    &self.0, out,
+                )
+            }
+        }
+
+        #[derive(crate::ShardedField)]
+        #[diesel(table_name = secrets)]
+        #[expect(dead_code, reason = "the derive reads the fields' types")]
+        struct Secret {
+            id: Redacted,
+            #[sharded]
+            reads: i64,
+        }
+
+        let read = || secrets::reads.eq(secrets::reads + 1);
+        assert_eq!(
+            combined!(update(secrets::table.find(Redacted(1))).set(read())),
+            None
+        );
+        // The amount shows itself as 7, and is 1.
+        let amount = secrets::reads.eq(secrets::reads + Redacted(1));
+        assert_eq!(
+            combined!(update(secrets::table.find(Redacted(1))).set(amount)),
+            None
+        );
+        let amount = views.eq(views + Redacted(1));
+        assert_eq!(combined!(update(videos.find(7)).set(amount)), None);
+        assert_eq!(
+            combined!(update(videos.find(Redacted(7))).set(views.eq(views + 1))),
+            None
+        );
     }
 }

@@ -16,7 +16,8 @@ use super::source::{BoxedRows, UpdateSource};
 use crate::connection::Blocking;
 #[cfg(doc)]
 use crate::error::Error;
-use crate::model::{CountingUpdate, are_distinct};
+use crate::model::{CountingUpdate, Terms, are_distinct};
+use crate::operation::combine::Combiner;
 use crate::placement::ShardChoice;
 use crate::policy::RetryPolicy;
 
@@ -220,6 +221,7 @@ pub struct Values<V> {
     pub(super) fields: &'static [&'static str],
     /// Whether all changes are `None`.
     pub(super) is_nothing: bool,
+    pub(super) terms: Terms,
 }
 
 impl<Query, Run> UpdateStatement<Query, SetNotCalled, NoReturning, NoInsert, Run> {
@@ -310,6 +312,7 @@ impl<Query, Ret, Ins, Run> UpdateStatement<Query, SetNotCalled, Ret, Ins, Run> {
             is_nothing: values.is_nothing(),
             changes: values.into_changes(),
             fields: V::COLUMNS,
+            terms: |terms| V::terms(0, terms),
         };
         self.with(|query, _, returning, insert| (query, values, returning, insert))
     }
@@ -375,6 +378,20 @@ impl<Query, Values, Ret, Ins, Run> UpdateStatement<Query, Values, Ret, Ins, Run>
     /// ```
     pub fn shard_choice(mut self, choice: ShardChoice) -> Self {
         self.settings.shard_choice = Some(choice);
+        self
+    }
+
+    /// Shares a statement and its commit with others who count on the same row through the same `combiner` at the moment; see
+    /// [`combine`](crate::combine), which says what is combined and what connections may share a combiner.
+    pub fn combine(mut self, combiner: &Combiner) -> Self {
+        self.settings.combiner = Some(Some(combiner.clone()));
+        self
+    }
+
+    /// Counts by itself, also where there is a [global combiner](Combiner::set_global): inside a transaction that was begun by SQL text, of which
+    /// nobody knows.
+    pub fn alone(mut self) -> Self {
+        self.settings.combiner = Some(None);
         self
     }
 
@@ -466,6 +483,8 @@ where
 pub(super) struct Settings {
     pub(super) retry: Option<RetryPolicy>,
     pub(super) shard_choice: Option<ShardChoice>,
+    /// `None` is the global one; `Some(None)` is none.
+    pub(super) combiner: Option<Option<Combiner>>,
     /// Replaces the number of shards that the table's writers choose from.
     pub(super) shards: Option<u16>,
 }

@@ -4,7 +4,7 @@
 //! the code, on a [`Database`](database::Database) of rows, locks and transactions. Connections may be killed before COMMIT, and cut
 //! while it is in flight. The [`properties`] hold in every state. Each [`Fix`] can be left out, to see the fault that it prevents.
 //!
-//! Beside it, [`pooler`] is a model of kept statements behind a pooler, and [`ranks`] runs the library's own claims.
+//! Beside it, [`pooler`] is a model of kept statements behind a pooler, [`ranks`] runs the library's own claims, and [`slots`] its slots.
 
 #![deny(missing_docs)]
 
@@ -24,6 +24,8 @@ pub mod rows;
 pub mod rules;
 pub mod scenario;
 pub mod session;
+#[cfg(not(test))]
+pub mod slots;
 pub mod turn;
 
 pub use crate::rows::Place;

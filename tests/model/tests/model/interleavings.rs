@@ -28,7 +28,7 @@ use self::sync::{Arc, Condvar, Mutex};
 type Numbers = Queue<Vec<u32>, Option<usize>>;
 
 /// Tries every interleaving that interrupts threads at most twice, apart from where they wait: more would take hours.
-fn model(run: impl Fn() + Send + Sync + 'static) {
+pub(super) fn model(run: impl Fn() + Send + Sync + 'static) {
     let mut checker = loom::model::Builder::new();
     checker.preemption_bound = Some(2);
     checker.check(run);

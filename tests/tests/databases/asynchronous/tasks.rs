@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use diesel::connection::SimpleConnection;
+use diesel::result::Error::NotFound;
 use diesel::{ConnectionResult, ExpressionMethods, QueryDsl, QueryResult};
 use diesel_async::pooled_connection::{
     AsyncDieselConnectionManager, ManagerConfig, RecyclingMethod, bb8, deadpool, mobc,
@@ -14,6 +15,7 @@ use diesel_async::pooled_connection::{
 use diesel_async::{AsyncConnection, SimpleAsyncConnection, TransactionManager};
 use diesel_sharded::asynchronous::{Counter, fold, retry, set_total, update};
 use diesel_sharded::coalescer::{Coalescer, CoalescerBuilder};
+use diesel_sharded::combine::Combiner;
 use diesel_sharded::prelude::*;
 use diesel_sharded::retry::{Isolation, RetryPolicy};
 use diesel_sharded::{Error, RowCounter};
@@ -478,6 +480,60 @@ async fn no_room_until_the_deadline() {
     drop(coalescer);
     let counted = total(&mut conn) - 101;
     assert!(counted <= unknown, "{counted} of {unknown}");
+}
+
+/// Those who wait for a task that is dropped are counted all the same, and whoever is dropped while it waits is not.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dropped_task_takes_no_combined_count_with_it() {
+    let (database, mut conn) = database();
+    let combiner = Combiner::new();
+    let add = async |n: i64| {
+        let mut conn = connect(database.url()).await.unwrap();
+        let count = update(videos.find(1)).set(views.eq(views + n));
+        count.combine(&combiner).execute(&mut conn).await
+    };
+    assert_eq!(add(1).await, Ok(1)); // creates the shard that is locked
+    conn.batch_execute(LOCK).unwrap();
+    let mut tasks: Vec<_> = [10, 100, 1_000, 10_000]
+        .map(|n| Box::pin(add(n)))
+        .into_iter()
+        .collect();
+    // The first one leads, and the others join it: each is polled until it waits for something other than its own connection.
+    for task in &mut tasks {
+        let waits = tokio::time::timeout(Duration::from_millis(500), task);
+        assert!(waits.await.is_err());
+    }
+    drop(tasks.remove(2));
+    drop(tasks.remove(0));
+    conn.batch_execute("ROLLBACK").unwrap();
+    for task in tasks {
+        assert_eq!(task.await, Ok(1));
+    }
+    let total = total(&mut conn) - 101;
+    assert!([10_100, 10_110].contains(&total), "{total}");
+}
+
+/// Tasks that outnumber the connections share them: who is counted by another needs none.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_thousand_tasks_combine_on_a_pool_of_two() {
+    let (database, mut conn) = database();
+    let pool = deadpool::Pool::builder(manager(&database)).max_size(2);
+    let (pool, combiner) = (pool.build().unwrap(), Combiner::new());
+    let tasks: Vec<_> = (0..1_000)
+        .map(|_| {
+            let (pool, combiner) = (pool.clone(), combiner.clone());
+            tokio::spawn(async move {
+                let count = update(videos.find(1)).set(views.eq(views + 1));
+                let count = count.retry(patient()).combine(&combiner);
+                let acquire = || async { pool.get().await.map_err(|_| NotFound) };
+                count.execute_with(acquire).await
+            })
+        })
+        .collect();
+    for task in tasks {
+        assert_eq!(task.await.unwrap(), Ok(1));
+    }
+    assert_eq!(total(&mut conn), 1_100);
 }
 
 /// The clock of pauses is tokio's.

@@ -4,6 +4,7 @@ use super::Conn;
 use super::api;
 
 mod bounded;
+mod combine;
 mod concurrency;
 mod count_many;
 mod counter_cache;

@@ -1,0 +1,200 @@
+//! Combining: callers of one process that meet at one counter share a statement and its commit.
+//!
+//! A count on a row commits, and the next one waits for nothing but the disk. So a hot row takes as many counts a second as commits fit into
+//! it. Where callers combine, the first one counts on its own connection, and whoever comes meanwhile adds its amount to the batch that waits
+//! for that connection. No thread and no connection stand by, and a row that is not hot is counted as ever: nobody waits for company.
+//!
+//! It has to be asked for, by a [`Combiner`]: for one update,
+//!
+//! ```
+//! # mod schema { diesel::table! { videos (id) { id -> BigInt, views -> BigInt, } } }
+//! # use schema::videos::{self, dsl::*};
+//! # use diesel::prelude::*;
+//! # #[derive(diesel_sharded::ShardedField)]
+//! # #[diesel(table_name = videos)]
+//! # struct Video { id: i64, #[sharded] views: i64 }
+//! # fn main() -> QueryResult<()> {
+//! # let conn = &mut SqliteConnection::establish(":memory:").unwrap();
+//! # diesel::sql_query("CREATE TABLE videos (id INTEGER PRIMARY KEY, views BIGINT NOT NULL)").execute(conn)?;
+//! # diesel::insert_into(videos).values((id.eq(7), views.eq(100))).execute(conn)?;
+//! # diesel_sharded::ShardsTable::of(videos::table).create(conn)?;
+//! use diesel_sharded::combine::Combiner;
+//! use diesel_sharded::update;
+//!
+//! let combiner = Combiner::new(); // one, beside the pool of connections
+//! let counted = update(videos.find(7))
+//!     .set(views.eq(views + 1))
+//!     .combine(&combiner)
+//!     .execute(conn)?;
+//! assert_eq!(counted, 1);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! or for all counts of an application that has one pool, by a line in `main`: `Combiner::new().set_global()`.
+//!
+//! `execute_with(|| pool.get())` in the place of `execute(conn)` acquires a connection only for a caller who has to count.
+//!
+//! # What is combined
+//! Counts by key, of integers, outside a transaction, on [`update`](crate::update()), [`RowCounter`](crate::RowCounter) and
+//! [`Counter`](crate::Counter), blocking and asynchronous. A key is compared by what Diesel shows of it, so its type has to be a number, a text,
+//! bytes or a UUID, and no type of the application's, which may show two keys alike. Everything else is counted as without a combiner: filters,
+//! rows that come back, `or_insert`, idempotency keys, `Double` and `Numeric`, bounded counters. Counts of the same fields share a batch.
+//!
+//! # What a caller gets
+//! `Ok` after the commit that holds its amount, and `Ok(0)` where there is no such row. If a batch fails and changed nothing, as by an overflow or
+//! a conflict that persists, each of its callers counts alone, and has an error of its own. If its outcome is unknown, all of them have
+//! [`OutcomeUnknown`](crate::Error::OutcomeUnknown): the connection was lost in the commit, or the task that counted for others was dropped
+//! meanwhile. A caller whose [policy's](crate::retry::RetryPolicy) deadline passes before its batch is sent leaves it, and makes one attempt alone;
+//! one that is dropped takes its amount back, unless that was sent.
+//!
+//! # One database, one role, one session
+//! A caller's amount is counted on another caller's connection. **All callers who share a combiner must mean the same rows**: the same database
+//! and schema (`search_path`), a role with the same rights and row security, and session settings that triggers do not tell apart. The library
+//! sees none of that. An application with several databases or tenants has a combiner for each.
+//!
+//! A count inside one of Diesel's transactions is never combined. A transaction that was begun by SQL text, or a MySQL session without
+//! autocommit, is nothing that Diesel knows. Nobody counts for others inside one, but a count inside it may be counted by another caller, and then
+//! it is committed whatever becomes of the transaction: write [`.alone()`](crate::operation::UpdateStatement::alone) there.
+//!
+//! A process that is forked has slots of its own, and waits for nobody of its parent's.
+
+mod lead;
+mod slots;
+// The model checker compiles `slots.rs` over locks of its own.
+mod sync {
+    pub(super) use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+}
+use crate::connection::wait;
+
+use std::fmt::{self, Debug, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, RwLock};
+
+use diesel::query_builder::QueryFragment;
+
+use self::slots::Slots;
+use crate::backend::ShardedBackend;
+use crate::model::Terms;
+use crate::per_process::{PerProcess, inherited};
+use crate::query_builder::shown_binds;
+
+pub(crate) use self::lead::{Combined, Role};
+
+/// Stands for connections of one database, one role and one session, whose callers count for each other; see [`combine`](crate::combine).
+///
+/// Clones are the same combiner.
+#[derive(Clone)]
+#[must_use = "a combiner does nothing until it is given to `.combine(..)` or `set_global`"]
+pub struct Combiner {
+    slots: Arc<PerProcess<Arc<Slots<CounterKey>>>>,
+}
+
+static GLOBAL: PerProcess<RwLock<Option<Combiner>>> =
+    PerProcess::new(|parents| RwLock::new(inherited(parents).flatten()));
+
+/// Whether there may be a global combiner, so that nobody looks where none was ever set.
+static HAS_GLOBAL: AtomicBool = AtomicBool::new(false);
+
+impl Combiner {
+    /// A combiner of its own, with nobody who counts.
+    pub fn new() -> Self {
+        Combiner {
+            slots: Arc::new(PerProcess::new(|_| Arc::new(Slots::new()))),
+        }
+    }
+
+    /// Makes this the combiner of every count in this process that has none of its own: for an application with one pool of connections. The
+    /// last call wins.
+    pub fn set_global(self) {
+        HAS_GLOBAL.store(true, Ordering::Relaxed);
+        let before = GLOBAL.write().replace(self);
+        drop(before);
+    }
+
+    /// The combiner of counts that have none of their own, if there is one.
+    pub(crate) fn global() -> Option<Self> {
+        match HAS_GLOBAL.load(Ordering::Relaxed) {
+            true => GLOBAL.read().clone(),
+            false => None,
+        }
+    }
+}
+
+impl Default for Combiner {
+    fn default() -> Self {
+        Combiner::new()
+    }
+}
+
+impl Debug for Combiner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Combiner").finish_non_exhaustive()
+    }
+}
+
+/// The name of a counter, or of several fields of a row that are counted together.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct CounterKey {
+    backend: &'static str,
+    table: &'static str,
+    fields: &'static [&'static str],
+    /// The values of the key, as they are shown.
+    key: Box<str>,
+}
+
+/// A count that may be combined with others.
+pub(crate) struct Combinable {
+    combiner: Combiner,
+    key: CounterKey,
+    amounts: Box<[i64]>,
+}
+
+impl Combinable {
+    /// The text of the key, and the amounts.
+    #[cfg(test)]
+    pub(crate) fn shown(self) -> (String, Vec<i64>) {
+        (self.key.key.into(), self.amounts.into())
+    }
+
+    /// The count of `changes` on the row that `filter` names; `None` if its key or an amount is not known for certain.
+    pub(crate) fn of<DB: ShardedBackend>(
+        combiner: Combiner,
+        (table, fields): (&'static str, &'static [&'static str]),
+        (filter, changes): (&dyn QueryFragment<DB>, &dyn QueryFragment<DB>),
+        terms: Terms,
+        backend: &DB,
+    ) -> Option<Self> {
+        let mut of = vec![];
+        if !terms(&mut of) {
+            return None;
+        }
+        let values = shown_binds(changes, backend)?;
+        if values.len() != of.len() {
+            return None;
+        }
+        let mut amounts = vec![0_i64; fields.len()].into_boxed_slice();
+        let mut text = String::new();
+        for (term, value) in of.iter().zip(values) {
+            text.clear();
+            write!(text, "{value:?}").ok()?;
+            let n: i64 = text.parse().ok()?;
+            let amount = amounts.get_mut(term.field)?;
+            *amount = match term.is_subtracted {
+                true => amount.checked_sub(n)?,
+                false => amount.checked_add(n)?,
+            };
+        }
+        let key = format!("{:?}", shown_binds(filter, backend)?);
+        Some(Combinable {
+            combiner,
+            key: CounterKey {
+                backend: backend.dialect().name(),
+                table,
+                fields,
+                key: key.into(),
+            },
+            amounts,
+        })
+    }
+}

@@ -1,0 +1,683 @@
+//! Who counts for whom: the part of combining that knows no database.
+//!
+//! A slot stands for one counter, and exists while somebody leads it. A caller who finds no slot leads: it counts its own amount, and then,
+//! round by round, whatever others added meanwhile. A caller who finds a slot adds its amount to the slot's open batch and waits. After a few
+//! rounds the leader offers the batch to those who wait for it, and one of them leads on.
+//!
+//! | a batch is | its callers | it becomes |
+//! |---|---|---|
+//! | open | join, and may leave | taken by the leader, or offered |
+//! | offered | may leave; the first who comes leads | taken |
+//! | taken | wait for the outcome | ended |
+//! | ended | read the outcome | |
+//!
+//! After [flat combining](https://doi.org/10.1145/1810479.1810540) (Hendler, Incze, Shavit, Tzafrir, 2010). There the combiner works on a
+//! structure in memory; here its work is a statement, on its own connection.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use super::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use super::wait::Waiting;
+
+/// Slots are spread over so many maps, so that callers of different counters seldom meet.
+const MAPS: usize = 16;
+
+/// How many batches a leader counts before it offers the next one to those who wait.
+const ROUNDS: u8 = 4;
+
+/// The slots of one process, by the counter.
+pub(crate) struct Slots<K> {
+    maps: [Mutex<Map<K>>; MAPS],
+}
+
+/// The open batch of each slot, once somebody waits there.
+type Map<K> = HashMap<K, Option<Arc<Batch>>, Hasher>;
+
+/// The same in each run: the model checker repeats what it has seen.
+type Hasher = BuildHasherDefault<DefaultHasher>;
+
+/// The role of a caller who came to a slot.
+pub(crate) enum Entered<K: Key> {
+    Leads(Lead<K>),
+    Waits(Wait<K>),
+}
+
+/// How a wait ended.
+pub(crate) enum Turn<K: Key> {
+    /// The batch was counted, or was not.
+    Ended(Outcome),
+    /// The caller leads, and begins with the batch that holds its own amount.
+    Leads(Lead<K>),
+    /// The deadline has passed. The amount was taken back.
+    Left,
+}
+
+/// The outcome of a batch, for each of its callers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// So many rows were counted on.
+    Counted(usize),
+    /// Nothing was counted, for certain: each caller counts alone.
+    Nothing,
+    /// Nobody knows whether the batch was counted, for this reason.
+    Unknown(Arc<str>),
+}
+
+/// The name of a counter.
+pub(crate) trait Key: Hash + Eq + Clone + Send {}
+
+impl<K: Hash + Eq + Clone + Send> Key for K {}
+
+impl<K: Key> Slots<K> {
+    pub(crate) fn new() -> Self {
+        Slots {
+            maps: std::array::from_fn(|_| Mutex::new(Map::default())),
+        }
+    }
+
+    /// Comes to the counter's slot with an amount for each of its fields.
+    pub(crate) fn enter(slots: &Arc<Self>, key: K, amounts: &[i64]) -> Entered<K> {
+        let mut map = slots.map(&key);
+        let open = match map.entry(key) {
+            Entry::Vacant(slot) => {
+                let key = slot.key().clone();
+                slot.insert(None);
+                return Entered::Leads(Lead {
+                    slots: Arc::clone(slots),
+                    key,
+                    batch: None,
+                    own: None,
+                    rounds: 0,
+                    is_sent: false,
+                    leads: true,
+                });
+            }
+            Entry::Occupied(slot) => {
+                let key = slot.key().clone();
+                (key, Arc::clone(slot.into_mut().get_or_insert_default()))
+            }
+        };
+        let (key, batch) = open;
+        let number = batch.lock().join(amounts);
+        drop(map);
+        Entered::Waits(Wait {
+            slots: Arc::clone(slots),
+            key,
+            batch,
+            number,
+            amounts: amounts.into(),
+            waits: true,
+        })
+    }
+
+    fn map(&self, key: &K) -> MutexGuard<'_, Map<K>> {
+        let hash = Hasher::default().hash_one(key);
+        lock(&self.maps[hash as usize % MAPS])
+    }
+
+    /// The leader of the slot leaves it to one of those who wait; without any, the slot ends.
+    fn pass_on(&self, key: &K) {
+        let mut map = self.map(key);
+        match map.get_mut(key).and_then(Option::take) {
+            Some(batch) => batch.offer(),
+            None => {
+                map.remove(key);
+            }
+        }
+    }
+
+    /// How many slots there are.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.maps.iter().map(|map| lock(map).len()).sum()
+    }
+}
+
+/// The amounts of callers who wait together.
+#[derive(Default)]
+pub(crate) struct Batch {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    phase: Phase,
+    /// The sum for each field.
+    sums: Vec<i128>,
+    /// How many callers the sums are of.
+    callers: usize,
+    /// The number of the next caller.
+    next: u64,
+    /// The tasks that wait, by their numbers.
+    tasks: Vec<(u64, Waker)>,
+}
+
+#[derive(Default)]
+enum Phase {
+    #[default]
+    Open,
+    Offered,
+    Taken,
+    Ended(Outcome),
+}
+
+impl Batch {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
+    }
+
+    /// Offers the lead to those who wait; the batch has one at least.
+    fn offer(&self) {
+        let mut state = self.lock();
+        state.phase = Phase::Offered;
+        let task = state.tasks.pop();
+        drop(state);
+        self.changed.notify_one();
+        if let Some((_, task)) = task {
+            task.wake();
+        }
+    }
+
+    fn end(&self, outcome: Outcome) {
+        let mut state = self.lock();
+        state.phase = Phase::Ended(outcome);
+        let tasks = std::mem::take(&mut state.tasks);
+        drop(state);
+        self.changed.notify_all();
+        tasks.into_iter().for_each(|(_, task)| task.wake());
+    }
+}
+
+impl State {
+    fn join(&mut self, amounts: &[i64]) -> u64 {
+        self.sums.resize(amounts.len(), 0);
+        for (sum, n) in self.sums.iter_mut().zip(amounts) {
+            *sum += i128::from(*n);
+        }
+        self.callers += 1;
+        self.next += 1;
+        self.next
+    }
+
+    fn leave(&mut self, amounts: &[i64]) {
+        for (sum, n) in self.sums.iter_mut().zip(amounts) {
+            *sum -= i128::from(*n);
+        }
+        self.callers -= 1;
+    }
+}
+
+/// A caller who waits for the batch that it has joined. If it is dropped, it takes its amount back, unless that was taken.
+pub(crate) struct Wait<K: Key> {
+    slots: Arc<Slots<K>>,
+    key: K,
+    batch: Arc<Batch>,
+    number: u64,
+    amounts: Box<[i64]>,
+    waits: bool,
+}
+
+impl<K: Key> Waiting for Wait<K> {
+    type Turn = Turn<K>;
+
+    fn block(mut self, patience: Duration) -> Turn<K> {
+        let deadline = Instant::now().checked_add(patience);
+        let batch = Arc::clone(&self.batch);
+        let mut state = batch.lock();
+        loop {
+            if let Some(turn) = self.turn(&mut state) {
+                return turn;
+            }
+            let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
+            let may_leave = matches!(state.phase, Phase::Open);
+            state = match left.filter(|_| may_leave) {
+                None => batch
+                    .changed
+                    .wait(state)
+                    .unwrap_or_else(PoisonError::into_inner),
+                Some(left) if left.is_zero() => {
+                    drop(state); // the map's lock comes first
+                    if let Some(left) = self.leave() {
+                        return left;
+                    }
+                    batch.lock()
+                }
+                Some(left) => {
+                    let waited = batch.changed.wait_timeout(state, left);
+                    waited.unwrap_or_else(PoisonError::into_inner).0
+                }
+            };
+        }
+    }
+
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Turn<K>> {
+        let batch = Arc::clone(&self.batch);
+        let mut state = batch.lock();
+        if let Some(turn) = self.turn(&mut state) {
+            return Poll::Ready(turn);
+        }
+        state.tasks.retain(|(number, _)| *number != self.number);
+        state.tasks.push((self.number, context.waker().clone()));
+        Poll::Pending
+    }
+
+    fn leave(&mut self) -> Option<Turn<K>> {
+        self.take_back().then_some(Turn::Left)
+    }
+}
+
+impl<K: Key> Wait<K> {
+    fn turn(&mut self, state: &mut State) -> Option<Turn<K>> {
+        match &state.phase {
+            Phase::Open | Phase::Taken => None,
+            Phase::Ended(outcome) => {
+                self.waits = false;
+                Some(Turn::Ended(outcome.clone()))
+            }
+            Phase::Offered => {
+                state.phase = Phase::Taken;
+                self.waits = false;
+                Some(Turn::Leads(Lead {
+                    slots: Arc::clone(&self.slots),
+                    key: self.key.clone(),
+                    batch: Some(Arc::clone(&self.batch)),
+                    own: Some(std::mem::take(&mut self.amounts)),
+                    rounds: 0,
+                    is_sent: false,
+                    leads: true,
+                }))
+            }
+        }
+    }
+
+    /// Takes the amount back. False if it was taken before.
+    fn take_back(&mut self) -> bool {
+        let mut map = self.slots.map(&self.key);
+        let mut state = self.batch.lock();
+        state.tasks.retain(|(number, _)| *number != self.number);
+        let offered = match state.phase {
+            Phase::Open => false,
+            Phase::Offered => true,
+            Phase::Taken | Phase::Ended(_) => return false,
+        };
+        state.leave(&self.amounts);
+        self.waits = false;
+        let is_empty = state.callers == 0;
+        drop(state);
+        match (is_empty, offered) {
+            (true, false) => {
+                // The leader is there, and the next caller opens another batch.
+                if let Some(open) = map.get_mut(&self.key) {
+                    *open = None;
+                }
+            }
+            (true, true) => {
+                drop(map);
+                self.slots.pass_on(&self.key);
+            }
+            // The offer may have woken this very caller.
+            (false, true) => self.batch.offer(),
+            (false, false) => {}
+        }
+        true
+    }
+}
+
+impl<K: Key> Drop for Wait<K> {
+    fn drop(&mut self) {
+        if self.waits {
+            self.take_back();
+        }
+    }
+}
+
+/// The lead of a slot. If it is dropped, somebody else leads on; what was not sent is theirs to count, and what was has an unknown outcome. The
+/// caller's own amounts are its own to count then.
+pub(crate) struct Lead<K: Key> {
+    slots: Arc<Slots<K>>,
+    key: K,
+    /// The batch that is being counted.
+    batch: Option<Arc<Batch>>,
+    /// The caller's own amounts, if they are in the batch.
+    own: Option<Box<[i64]>>,
+    rounds: u8,
+    is_sent: bool,
+    leads: bool,
+}
+
+impl<K: Key> Lead<K> {
+    /// The sums of the batch that is to be counted, and the number of its callers. `None` if nobody waits, or if others have to lead on; the
+    /// lead ends then.
+    pub(crate) fn next(&mut self) -> Option<(Vec<i128>, usize)> {
+        if self.batch.is_none() {
+            self.take();
+        }
+        let batch = self.batch.as_ref()?;
+        let state = batch.lock();
+        Some((state.sums.clone(), state.callers))
+    }
+
+    fn take(&mut self) {
+        if self.rounds >= ROUNDS {
+            return self.pass_on();
+        }
+        self.rounds += 1;
+        let mut map = self.slots.map(&self.key);
+        let Some(batch) = map.get_mut(&self.key).and_then(Option::take) else {
+            map.remove(&self.key);
+            self.leads = false;
+            return;
+        };
+        batch.lock().phase = Phase::Taken;
+        self.batch = Some(batch);
+    }
+
+    /// The batch is being sent: from now on its outcome is unknown until it [ends](Self::end).
+    pub(crate) fn send(&mut self) {
+        self.is_sent = true;
+    }
+
+    /// Hands the outcome of the batch to its callers.
+    pub(crate) fn end(&mut self, outcome: Outcome) {
+        self.is_sent = false;
+        self.own = None;
+        if let Some(batch) = self.batch.take() {
+            batch.end(outcome);
+        }
+    }
+
+    /// Leaves the slot to others, with a batch that was not sent. The caller's own amounts in it are the caller's again.
+    fn give_back(&mut self) {
+        let Some(batch) = self.batch.take() else {
+            return self.pass_on();
+        };
+        let callers = {
+            let mut state = batch.lock();
+            if let Some(own) = self.own.take() {
+                state.leave(&own);
+            }
+            state.callers
+        };
+        match callers {
+            0 => self.pass_on(),
+            _ => {
+                self.leads = false;
+                batch.offer();
+            }
+        }
+    }
+
+    fn pass_on(&mut self) {
+        self.leads = false;
+        self.slots.pass_on(&self.key);
+    }
+}
+
+impl<K: Key> Drop for Lead<K> {
+    fn drop(&mut self) {
+        if self.is_sent {
+            self.end(Outcome::Unknown(
+                "the caller who counted for others was cancelled".into(),
+            ));
+        }
+        if self.leads {
+            self.give_back();
+        }
+    }
+}
+
+/// Ignores poison: no caller's code runs under a lock, but for a key's `Hash`, `Eq` and `Clone`.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+    use std::thread;
+
+    const PATIENT: Duration = Duration::from_secs(300);
+
+    fn slots() -> Arc<Slots<u8>> {
+        Arc::new(Slots::new())
+    }
+
+    fn lead(slots: &Arc<Slots<u8>>) -> Lead<u8> {
+        match Slots::enter(slots, 7, &[1]) {
+            Entered::Leads(lead) => lead,
+            Entered::Waits(_) => panic!("somebody leads"),
+        }
+    }
+
+    fn wait(slots: &Arc<Slots<u8>>, n: i64) -> Wait<u8> {
+        match Slots::enter(slots, 7, &[n]) {
+            Entered::Waits(wait) => wait,
+            Entered::Leads(_) => panic!("nobody leads"),
+        }
+    }
+
+    fn outcome(wait: Wait<u8>) -> Outcome {
+        match wait.block(PATIENT) {
+            Turn::Ended(outcome) => outcome,
+            Turn::Leads(_) => panic!("it leads"),
+            Turn::Left => panic!("it left"),
+        }
+    }
+
+    fn leads(wait: Wait<u8>) -> Lead<u8> {
+        match wait.block(PATIENT) {
+            Turn::Leads(lead) => lead,
+            Turn::Ended(outcome) => panic!("{outcome:?}"),
+            Turn::Left => panic!("it left"),
+        }
+    }
+
+    #[test]
+    fn whoever_comes_while_another_counts_is_counted_together() {
+        let slots = slots();
+        let mut lead = lead(&slots);
+        let waits = [wait(&slots, 2), wait(&slots, -5)];
+        assert_eq!(lead.next(), Some((vec![-3], 2)));
+        let late = wait(&slots, 1);
+        lead.end(Outcome::Counted(1));
+        assert_eq!(
+            waits.map(outcome),
+            [Outcome::Counted(1), Outcome::Counted(1)]
+        );
+        assert_eq!(lead.next(), Some((vec![1], 1)));
+        lead.end(Outcome::Nothing);
+        assert_eq!(outcome(late), Outcome::Nothing);
+        assert_eq!((lead.next(), slots.len()), (None, 0));
+    }
+
+    #[test]
+    fn counters_do_not_meet() {
+        let slots = slots();
+        let _seven = lead(&slots);
+        assert!(matches!(Slots::enter(&slots, 8, &[1]), Entered::Leads(_)));
+    }
+
+    #[test]
+    fn a_leader_counts_a_few_rounds_and_then_somebody_else_leads() {
+        let slots = slots();
+        let mut first = lead(&slots);
+        for _ in 0..ROUNDS {
+            let wait = wait(&slots, 1);
+            assert!(first.next().is_some());
+            first.end(Outcome::Counted(1));
+            outcome(wait);
+        }
+        let next = wait(&slots, 3);
+        assert_eq!(first.next(), None);
+        drop(first);
+        let mut second = leads(next);
+        let late = wait(&slots, 1);
+        assert_eq!(second.next(), Some((vec![3], 1)));
+        second.end(Outcome::Counted(1));
+        assert!(second.next().is_some());
+        second.end(Outcome::Counted(1));
+        outcome(late);
+        assert_eq!((second.next(), slots.len()), (None, 0));
+    }
+
+    #[test]
+    fn who_leaves_takes_the_amount_back() {
+        let slots = slots();
+        let mut leader = lead(&slots);
+        let (stays, leaves) = (wait(&slots, 2), wait(&slots, 40));
+        assert!(matches!(leaves.block(Duration::ZERO), Turn::Left));
+        drop(wait(&slots, 500));
+        assert_eq!(leader.next(), Some((vec![2], 1)));
+        // Too late: the amount was taken.
+        drop(wait(&slots, 0));
+        leader.end(Outcome::Counted(1));
+        assert_eq!(outcome(stays), Outcome::Counted(1));
+        assert_eq!((leader.next(), slots.len()), (None, 0));
+    }
+
+    #[test]
+    fn who_was_taken_waits_beyond_the_deadline() {
+        let slots = slots();
+        let mut lead = lead(&slots);
+        let waits = wait(&slots, 2);
+        assert!(lead.next().is_some());
+        thread::scope(|scope| {
+            let waits = scope.spawn(|| matches!(waits.block(Duration::ZERO), Turn::Ended(_)));
+            thread::sleep(Duration::from_millis(20));
+            lead.end(Outcome::Counted(1));
+            assert!(waits.join().unwrap());
+        });
+    }
+
+    #[test]
+    fn the_lead_passes_on_when_it_is_dropped() {
+        let slots = slots();
+        // Before it has taken a batch, and after that, but before it has sent it.
+        for takes in [false, true] {
+            let mut first = lead(&slots);
+            let (one, other) = (wait(&slots, 2), wait(&slots, 3));
+            assert!(!takes || first.next().is_some());
+            drop(first);
+            let mut second = leads(one);
+            assert_eq!(second.next(), Some((vec![5], 2)));
+            second.end(Outcome::Counted(1));
+            assert_eq!(outcome(other), Outcome::Counted(1));
+            assert_eq!((second.next(), slots.len()), (None, 0));
+        }
+    }
+
+    #[test]
+    fn what_a_dropped_lead_had_sent_is_unknown_and_the_rest_is_not() {
+        let slots = slots();
+        let mut first = lead(&slots);
+        let sent = wait(&slots, 2);
+        assert!(first.next().is_some());
+        first.send();
+        let open = wait(&slots, 3);
+        drop(first);
+        assert!(matches!(outcome(sent), Outcome::Unknown(_)));
+        assert_eq!(leads(open).next(), Some((vec![3], 1)));
+        assert_eq!(slots.len(), 0);
+    }
+
+    #[test]
+    fn an_offer_is_passed_on_by_who_does_not_take_it() {
+        let slots = slots();
+        let first = lead(&slots);
+        let waits = [wait(&slots, 2), wait(&slots, 3)];
+        drop(first); // offers
+        let [gone, stays] = waits;
+        drop(gone);
+        assert_eq!(leads(stays).next(), Some((vec![3], 1)));
+        let first = lead(&slots);
+        let last = wait(&slots, 2);
+        drop(first);
+        drop(last);
+        assert_eq!(slots.len(), 0);
+    }
+
+    #[test]
+    fn a_promoted_leader_that_may_not_count_for_others_leaves() {
+        let slots = slots();
+        let first = lead(&slots);
+        let (one, other) = (wait(&slots, 2), wait(&slots, 3));
+        drop(first);
+        drop(leads(one));
+        let mut lead = leads(other);
+        assert_eq!(lead.next(), Some((vec![3], 1)));
+        drop(lead);
+        assert_eq!(slots.len(), 0);
+    }
+
+    /// Some callers are impatient, some give up, some leads are dropped: what was acknowledged was counted, and nothing else.
+    #[test]
+    fn many_threads_count_each_amount_once() {
+        let slots = slots();
+        let (counted, acknowledged) = (AtomicI64::new(0), AtomicI64::new(0));
+        let batches = AtomicUsize::new(0);
+        let count_for_others = |mut lead: Lead<u8>, drops: bool| {
+            while let Some((sums, _)) = lead.next() {
+                if drops {
+                    return;
+                }
+                lead.send();
+                thread::yield_now();
+                counted.fetch_add(sums[0] as i64, Ordering::Relaxed);
+                batches.fetch_add(1, Ordering::Relaxed);
+                lead.end(Outcome::Counted(1));
+            }
+        };
+        thread::scope(|scope| {
+            for number in 0..16 {
+                let (slots, count_for_others) = (&slots, &count_for_others);
+                let (counted, acknowledged) = (&counted, &acknowledged);
+                scope.spawn(move || {
+                    for round in 0..2_000 {
+                        let n = number + round;
+                        let drops = n % 7 == 0;
+                        let patience = match n % 5 {
+                            0 => Duration::ZERO,
+                            _ => PATIENT,
+                        };
+                        let alone = || {
+                            counted.fetch_add(n, Ordering::Relaxed);
+                        };
+                        match Slots::enter(slots, 7, &[n]) {
+                            Entered::Leads(lead) => {
+                                alone();
+                                count_for_others(lead, drops);
+                            }
+                            Entered::Waits(wait) if n % 11 == 0 => {
+                                let mut wait = wait;
+                                match wait.leave() {
+                                    Some(_) => alone(),
+                                    None => match wait.block(PATIENT) {
+                                        Turn::Leads(lead) => {
+                                            count_for_others(lead, false);
+                                        }
+                                        Turn::Ended(_) | Turn::Left => {}
+                                    },
+                                }
+                            }
+                            Entered::Waits(wait) => match wait.block(patience) {
+                                Turn::Ended(_) => {}
+                                Turn::Left => alone(),
+                                Turn::Leads(lead) => count_for_others(lead, false),
+                            },
+                        }
+                        acknowledged.fetch_add(n, Ordering::Relaxed);
+                    }
+                });
+            }
+        });
+        assert_eq!(counted.into_inner(), acknowledged.into_inner());
+        assert_eq!(slots.len(), 0);
+        assert!(batches.into_inner() > 0);
+    }
+}

@@ -1,0 +1,85 @@
+//! The changes of several callers who count together.
+
+use std::fmt::Debug;
+use std::marker::PhantomData;
+
+use diesel::internal::derives::multiconnection::AstPassHelper;
+use diesel::prelude::*;
+use diesel::query_builder::{AstPass, QueryFragment};
+use diesel::sql_types::BigInt;
+
+use crate::backend::ShardedBackend;
+use crate::model::ShardedTable;
+use crate::query_builder::{Names, bind, id, no_query_id, sql};
+
+/// `"views" = ("videos"."views" + $1), "likes" = ("videos"."likes" + $2)`
+///
+/// A sum is bound as a `BigInt` for every type of column, because it may be negative even if the column is unsigned.
+#[derive(Debug, Clone)]
+pub(crate) struct AddSums<T> {
+    sums: Vec<(&'static str, i64)>,
+    table: PhantomData<T>,
+}
+
+impl<T> AddSums<T> {
+    pub(crate) fn new(fields: &'static [&'static str], sums: Vec<i64>) -> Self {
+        AddSums {
+            sums: fields.iter().copied().zip(sums).collect(),
+            table: PhantomData,
+        }
+    }
+}
+
+impl<T, DB> QueryFragment<DB> for AddSums<T>
+where
+    T: ShardedTable + QueryFragment<DB>,
+    DB: ShardedBackend,
+{
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let table = Names::<DB>::of::<T>();
+        sql!(out; for sum in (&self.sums, ", ") {
+            id(sum.0), " = (", table.column(sum.0), " + ", bind(BigInt, &sum.1), ")"
+        })
+    }
+}
+
+no_query_id!([T] AddSums<T>);
+
+/// The values that a fragment binds, as they are shown; `None` if it cannot be written.
+pub(crate) fn shown_binds<'b, DB: ShardedBackend>(
+    fragment: &'b dyn QueryFragment<DB>,
+    backend: &'b DB,
+) -> Option<Vec<Box<dyn Debug + 'b>>> {
+    let mut binds = vec![];
+    let pass = <AstPass<'_, 'b, DB> as AstPassHelper<'_, 'b, DB>>::collect_debug_binds_pass(
+        &mut binds, backend,
+    );
+    fragment.walk_ast(pass).ok()?;
+    Some(binds)
+}
+
+#[cfg(all(test, feature = "postgres_backend", feature = "mysql_backend"))]
+mod tests {
+    use super::*;
+    use crate::test_schema::{sql, videos};
+    use diesel::mysql::Mysql;
+    use diesel::pg::Pg;
+
+    #[test]
+    fn each_sum_is_added_to_its_field() {
+        let sums = || AddSums::<videos::table>::new(&["views", "likes"], vec![64, -3]);
+        assert_eq!(
+            sql!(Pg, sums()),
+            r#""views" = ("videos"."views" + $1), "likes" = ("videos"."likes" + $2)"#
+        );
+        assert_eq!(
+            sql!(Mysql, sums()),
+            "`views` = (`videos`.`views` + ?), `likes` = (`videos`.`likes` + ?)"
+        );
+        let (sums, backend) = (sums(), Pg);
+        assert_eq!(
+            format!("{:?}", shown_binds(&sums, &backend).unwrap()),
+            "[64, -3]"
+        );
+    }
+}
