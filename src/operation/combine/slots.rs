@@ -64,7 +64,7 @@ pub(crate) enum Outcome {
     /// Nothing was counted, for certain: each caller counts alone.
     Nothing,
     /// Nobody knows whether the batch was counted, for this reason.
-    Unknown(Arc<str>),
+    Unknown(Box<str>),
 }
 
 /// The name of a counter.

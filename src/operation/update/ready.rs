@@ -411,11 +411,16 @@ where
 
 #[cfg(all(test, feature = "postgres_backend"))]
 mod tests {
+    use std::fmt;
+
     use super::*;
     use crate::test_schema::videos::dsl::*;
     use crate::test_schema::{downloads, pages};
     use crate::update;
+    use diesel::expression::AsExpression;
     use diesel::pg::Pg;
+    use diesel::serialize::{self, Output, ToSql};
+    use diesel::sql_types::BigInt;
 
     /// The text of the key and the amounts by which an update is combined.
     macro_rules! combined {
@@ -444,8 +449,8 @@ mod tests {
         );
         let by_filter = update(videos.filter(id.eq(-7))).set(add());
         assert_eq!(combined!(by_filter), shown("[-7]", &[1]));
-        let bonus = 5;
-        let several = (views.eq(views + 10 - &bonus + 1), likes.eq(likes - 3));
+        let bonus = &5;
+        let several = (views.eq(views + 10 - bonus + 1), likes.eq(likes - 3));
         assert_eq!(
             combined!(update(videos.find(7)).set(several)),
             shown("[7]", &[6, -3])
@@ -488,62 +493,48 @@ mod tests {
         );
     }
 
-    /// A key that shows itself as another value would be counted on a wrong row.
+    diesel::table! {
+        secrets (id) {
+            id -> BigInt,
+            reads -> BigInt,
+        }
+    }
+
+    /// A type of an application's own, which shows every value as 7.
+    #[derive(Clone, Copy, AsExpression)]
+    #[diesel(sql_type = BigInt)]
+    pub struct Redacted(i64);
+
+    impl fmt::Debug for Redacted {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("7")
+        }
+    }
+
+    impl ToSql<BigInt, Pg> for Redacted {
+        fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, Pg>) -> serialize::Result {
+            <i64 as ToSql<BigInt, Pg>>::to_sql(&self.0, out)
+        }
+    }
+
+    #[derive(crate::ShardedField)]
+    #[diesel(table_name = secrets)]
+    #[expect(dead_code, reason = "the derive reads the fields' types")]
+    struct Secret {
+        id: Redacted,
+        #[sharded]
+        reads: i64,
+    }
+
+    /// It would be counted on a wrong row, or by a wrong amount.
     #[test]
-    fn a_key_of_the_applications_own_type_counts_alone() {
-        diesel::table! {
-            secrets (id) {
-                id -> BigInt,
-                reads -> BigInt,
-            }
-        }
-
-        #[derive(Clone, Copy, diesel::expression::AsExpression)]
-        #[diesel(sql_type = diesel::sql_types::BigInt)]
-        struct Redacted(i64);
-
-        impl std::fmt::Debug for Redacted {
-            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str("7")
-            }
-        }
-
-        impl diesel::serialize::ToSql<diesel::sql_types::BigInt, Pg> for Redacted {
-            fn to_sql<'b>(
-                &'b self,
-                out: &mut diesel::serialize::Output<'b, '_, Pg>,
-            ) -> diesel::serialize::Result {
-                <i64 as diesel::serialize::ToSql<diesel::sql_types::BigInt, Pg>>::to_sql(
-                    &self.0, out,
-                )
-            }
-        }
-
-        #[derive(crate::ShardedField)]
-        #[diesel(table_name = secrets)]
-        #[expect(dead_code, reason = "the derive reads the fields' types")]
-        struct Secret {
-            id: Redacted,
-            #[sharded]
-            reads: i64,
-        }
-
+    fn what_shows_itself_as_another_value_counts_alone() {
         let read = || secrets::reads.eq(secrets::reads + 1);
-        assert_eq!(
-            combined!(update(secrets::table.find(Redacted(1))).set(read())),
-            None
-        );
-        // The amount shows itself as 7, and is 1.
-        let amount = secrets::reads.eq(secrets::reads + Redacted(1));
-        assert_eq!(
-            combined!(update(secrets::table.find(Redacted(1))).set(amount)),
-            None
-        );
-        let amount = views.eq(views + Redacted(1));
-        assert_eq!(combined!(update(videos.find(7)).set(amount)), None);
-        assert_eq!(
-            combined!(update(videos.find(Redacted(7))).set(views.eq(views + 1))),
-            None
-        );
+        let by_key = update(secrets::table.find(Redacted(1))).set(read());
+        assert_eq!(combined!(by_key), None);
+        let by_key = update(videos.find(Redacted(1))).set(views.eq(views + 1));
+        assert_eq!(combined!(by_key), None);
+        let amount = update(videos.find(7)).set(views.eq(views + Redacted(1)));
+        assert_eq!(combined!(amount), None);
     }
 }

@@ -11,13 +11,14 @@ mod sync {
     pub(super) use std::sync::PoisonError;
 }
 
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use loom::sync::Arc;
 use loom::sync::atomic::{AtomicI64, Ordering};
+use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
 
-use self::of_library::{Entered, Lead, Outcome, Slots, Turn};
+use self::of_library::{Entered, Lead, Outcome, Slots, Turn, Wait};
 use self::wait::Waiting;
 
 const PATIENT: Duration = Duration::from_secs(3600);
@@ -29,6 +30,10 @@ pub enum Caller {
     Counts,
     /// It counts its own amount, and may count for nobody else.
     CountsAlone,
+    /// It counts nothing of a batch: each of the batch's callers counts alone.
+    Fails,
+    /// It is a task, which waits until it is woken.
+    Awaits,
     /// It gives up as soon as it has to wait.
     GivesUp,
     /// It does not wait for its turn, but counts alone.
@@ -55,28 +60,70 @@ impl Counter {
                     Caller::Impatient => Duration::ZERO,
                     _ => PATIENT,
                 };
-                match wait.block(patience) {
-                    Turn::Ended(outcome) => assert_eq!(outcome, Outcome::Counted(1)),
-                    Turn::Leads(lead) if caller != Caller::CountsAlone => {
-                        self.count_for_others(caller, lead);
-                    }
-                    Turn::Leads(_) | Turn::Left => {
-                        self.counted.fetch_add(n, Ordering::SeqCst);
-                    }
+                let turn = match caller {
+                    Caller::Awaits => awaited(wait),
+                    _ => wait.block(patience),
+                };
+                let outcome = match turn {
+                    Turn::Ended(outcome) => outcome,
+                    Turn::Leads(lead) => self.count_for_others(caller, lead),
+                    Turn::Left => Outcome::Nothing,
+                };
+                if outcome == Outcome::Nothing {
+                    self.counted.fetch_add(n, Ordering::SeqCst);
                 }
             }
         }
         self.told.fetch_add(n, Ordering::SeqCst);
     }
 
-    fn count_for_others(&self, caller: Caller, mut lead: Lead<u8>) {
+    /// The outcome of the first batch.
+    fn count_for_others(&self, caller: Caller, mut lead: Lead<u8>) -> Outcome {
+        let outcome = match caller {
+            Caller::Fails | Caller::CountsAlone => Outcome::Nothing,
+            _ => Outcome::Counted(1),
+        };
         while let Some((sums, _)) = lead.next() {
             if caller == Caller::CountsAlone {
-                return; // the lead is dropped before anything was sent
+                break; // the lead is dropped before anything was sent
             }
             lead.send();
-            self.counted.fetch_add(sums[0] as i64, Ordering::SeqCst);
-            lead.end(Outcome::Counted(1));
+            if outcome != Outcome::Nothing {
+                self.counted.fetch_add(sums[0] as i64, Ordering::SeqCst);
+            }
+            lead.end(outcome.clone());
+        }
+        outcome
+    }
+}
+
+/// A task, as far as it sleeps until it is woken.
+struct Task {
+    woken: Mutex<bool>,
+    wakes: Condvar,
+}
+
+impl Wake for Task {
+    fn wake(self: std::sync::Arc<Self>) {
+        *self.woken.lock().expect("no poison") = true;
+        self.wakes.notify_one();
+    }
+}
+
+/// Polls until the turn has come, and sleeps in between.
+fn awaited(mut wait: Wait<u8>) -> Turn<u8> {
+    let task = std::sync::Arc::new(Task {
+        woken: Mutex::new(false),
+        wakes: Condvar::new(),
+    });
+    let waker = Waker::from(std::sync::Arc::clone(&task));
+    loop {
+        if let Poll::Ready(turn) = wait.poll(&mut Context::from_waker(&waker)) {
+            return turn;
+        }
+        let mut woken = task.woken.lock().expect("no poison");
+        while !std::mem::take(&mut *woken) {
+            woken = task.wakes.wait(woken).expect("no poison");
         }
     }
 }

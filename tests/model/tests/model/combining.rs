@@ -1,6 +1,8 @@
 //! The slots where callers combine: the interleavings of a few threads, by a model checker.
 
-use diesel_sharded_model::slots::Caller::{self, Counts, CountsAlone, GivesUp, Impatient};
+use diesel_sharded_model::slots::Caller::{
+    self, Awaits, Counts, CountsAlone, Fails, GivesUp, Impatient,
+};
 use diesel_sharded_model::slots::each_amount_is_counted_once;
 
 use super::interleavings::model;
@@ -12,6 +14,16 @@ fn callers(callers: &'static [Caller]) {
 #[test]
 fn three_callers_combine() {
     callers(&[Counts, Counts, Counts]);
+}
+
+#[test]
+fn tasks_combine_with_a_thread() {
+    callers(&[Awaits, Counts, Awaits]);
+}
+
+#[test]
+fn a_batch_is_counted_by_each_alone() {
+    callers(&[Fails, Awaits, Fails]);
 }
 
 #[test]
