@@ -40,7 +40,8 @@ impl Role {
         let Some(count) = combinable else {
             return alone(false);
         };
-        let wait = match Slots::enter(count.combiner.slots.own(), count.key, &count.amounts) {
+        let slots = count.combiner.slots.own();
+        let wait = match Slots::enter(slots, count.slot, count.key, &count.amounts) {
             Entered::Leads(lead) => return Role::Leads(lead),
             Entered::Waits(wait) => wait,
         };

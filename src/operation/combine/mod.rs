@@ -74,7 +74,7 @@ use std::sync::{Arc, RwLock};
 use diesel::query_builder::QueryFragment;
 
 use self::slots::Slots;
-use crate::backend::ShardedBackend;
+use crate::backend::{Dialect, ShardedBackend};
 use crate::model::Terms;
 use crate::per_process::{PerProcess, inherited};
 use crate::query_builder::shown_binds;
@@ -143,9 +143,26 @@ pub(crate) struct CounterKey {
     key: Box<str>,
 }
 
+impl CounterKey {
+    /// The slot in which it is counted: one for all counters of a database that has one writer at a time. They would wait there otherwise, and
+    /// not in turn.
+    fn slot(&self, dialect: Dialect) -> Self {
+        match dialect.has_row_locks() {
+            true => self.clone(),
+            false => CounterKey {
+                backend: self.backend,
+                table: "",
+                fields: &[],
+                key: Box::default(),
+            },
+        }
+    }
+}
+
 /// A count that may be combined with others.
 pub(crate) struct Combinable {
     combiner: Combiner,
+    slot: CounterKey,
     key: CounterKey,
     amounts: Box<[i64]>,
 }
@@ -186,14 +203,16 @@ impl Combinable {
             };
         }
         let key = format!("{:?}", shown_binds(filter, backend)?);
+        let key = CounterKey {
+            backend: backend.dialect().name(),
+            table,
+            fields,
+            key: key.into(),
+        };
         Some(Combinable {
             combiner,
-            key: CounterKey {
-                backend: backend.dialect().name(),
-                table,
-                fields,
-                key: key.into(),
-            },
+            slot: key.slot(backend.dialect()),
+            key,
             amounts,
         })
     }

@@ -1,8 +1,9 @@
 //! Who counts for whom: the part of combining that knows no database.
 //!
-//! A slot stands for one counter, and exists while somebody leads it. A caller who finds no slot leads: it counts its own amount, and then,
-//! round by round, whatever others added meanwhile. A caller who finds a slot adds its amount to the slot's open batch and waits. After a few
-//! rounds the leader offers the batch to those who wait for it, and one of them leads on.
+//! A slot stands for one counter, or for all counters of a database that has one writer at a time, and exists while somebody leads it. A caller
+//! who finds no slot leads: it counts its own amount, and then, round by round, whatever others added to the same counter meanwhile. A caller
+//! who finds a slot adds its amount to the open batch of its counter and waits. After a few rounds, or if only other counters are left, the
+//! leader offers the oldest batch to those who wait for it, and one of them leads on.
 //!
 //! | a batch is | its callers | it becomes |
 //! |---|---|---|
@@ -14,8 +15,8 @@
 //! After [flat combining](https://doi.org/10.1145/1810479.1810540) (Hendler, Incze, Shavit, Tzafrir, 2010). There the combiner works on a
 //! structure in memory; here its work is a statement, on its own connection.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
@@ -34,8 +35,8 @@ pub(crate) struct Slots<K> {
     maps: [Mutex<Map<K>>; MAPS],
 }
 
-/// The open batch of each slot, once somebody waits there.
-type Map<K> = HashMap<K, Option<Arc<Batch>>, Hasher>;
+/// The open batches of each slot, from the oldest on; in a slot of one counter there is one at most.
+type Map<K> = HashMap<K, VecDeque<(K, Arc<Batch>)>, Hasher>;
 
 /// The same in each run: the model checker repeats what it has seen.
 type Hasher = BuildHasherDefault<DefaultHasher>;
@@ -79,15 +80,16 @@ impl<K: Key> Slots<K> {
         }
     }
 
-    /// Comes to the counter's slot with an amount for each of its fields.
-    pub(crate) fn enter(slots: &Arc<Self>, key: K, amounts: &[i64]) -> Entered<K> {
-        let mut map = slots.map(&key);
-        let open = match map.entry(key) {
-            Entry::Vacant(slot) => {
-                let key = slot.key().clone();
-                slot.insert(None);
+    /// Comes to the slot with an amount for each field of the counter `key`.
+    pub(crate) fn enter(slots: &Arc<Self>, slot: K, key: K, amounts: &[i64]) -> Entered<K> {
+        let mut map = slots.map(&slot);
+        let (slot, batch) = match map.entry(slot) {
+            Entry::Vacant(vacant) => {
+                let slot = vacant.key().clone();
+                vacant.insert(VecDeque::new());
                 return Entered::Leads(Lead {
                     slots: Arc::clone(slots),
+                    slot,
                     key,
                     batch: None,
                     own: None,
@@ -96,16 +98,25 @@ impl<K: Key> Slots<K> {
                     leads: true,
                 });
             }
-            Entry::Occupied(slot) => {
-                let key = slot.key().clone();
-                (key, Arc::clone(slot.into_mut().get_or_insert_default()))
+            Entry::Occupied(led) => {
+                let slot = led.key().clone();
+                let open = led.into_mut();
+                let batch = match open.iter().find(|(of, _)| *of == key) {
+                    Some((_, batch)) => Arc::clone(batch),
+                    None => {
+                        let batch = Arc::new(Batch::default());
+                        open.push_back((key.clone(), Arc::clone(&batch)));
+                        batch
+                    }
+                };
+                (slot, batch)
             }
         };
-        let (key, batch) = open;
         let number = batch.lock().join(amounts);
         drop(map);
         Entered::Waits(Wait {
             slots: Arc::clone(slots),
+            slot,
             key,
             batch,
             number,
@@ -120,12 +131,12 @@ impl<K: Key> Slots<K> {
     }
 
     /// The leader of the slot leaves it to one of those who wait; without any, the slot ends.
-    fn pass_on(&self, key: &K) {
-        let mut map = self.map(key);
-        match map.get_mut(key).and_then(Option::take) {
-            Some(batch) => batch.offer(),
+    fn pass_on(&self, slot: &K) {
+        let mut map = self.map(slot);
+        match map.get_mut(slot).and_then(VecDeque::pop_front) {
+            Some((_, oldest)) => oldest.offer(),
             None => {
-                map.remove(key);
+                map.remove(slot);
             }
         }
     }
@@ -215,6 +226,7 @@ impl State {
 /// A caller who waits for the batch that it has joined. If it is dropped, it takes its amount back, unless that was taken.
 pub(crate) struct Wait<K: Key> {
     slots: Arc<Slots<K>>,
+    slot: K,
     key: K,
     batch: Arc<Batch>,
     number: u64,
@@ -284,6 +296,7 @@ impl<K: Key> Wait<K> {
                 self.waits = false;
                 Some(Turn::Leads(Lead {
                     slots: Arc::clone(&self.slots),
+                    slot: self.slot.clone(),
                     key: self.key.clone(),
                     batch: Some(Arc::clone(&self.batch)),
                     own: Some(std::mem::take(&mut self.amounts)),
@@ -297,7 +310,7 @@ impl<K: Key> Wait<K> {
 
     /// Takes the amount back. False if it was taken before.
     fn take_back(&mut self) -> bool {
-        let mut map = self.slots.map(&self.key);
+        let mut map = self.slots.map(&self.slot);
         let mut state = self.batch.lock();
         state.tasks.retain(|(number, _)| *number != self.number);
         let offered = match state.phase {
@@ -312,13 +325,13 @@ impl<K: Key> Wait<K> {
         match (is_empty, offered) {
             (true, false) => {
                 // The leader is there, and the next caller opens another batch.
-                if let Some(open) = map.get_mut(&self.key) {
-                    *open = None;
+                if let Some(open) = map.get_mut(&self.slot) {
+                    open.retain(|(_, batch)| !Arc::ptr_eq(batch, &self.batch));
                 }
             }
             (true, true) => {
                 drop(map);
-                self.slots.pass_on(&self.key);
+                self.slots.pass_on(&self.slot);
             }
             // The offer may have woken this very caller.
             (false, true) => self.batch.offer(),
@@ -340,6 +353,8 @@ impl<K: Key> Drop for Wait<K> {
 /// caller's own amounts are its own to count then.
 pub(crate) struct Lead<K: Key> {
     slots: Arc<Slots<K>>,
+    slot: K,
+    /// The counter that it counts on.
     key: K,
     /// The batch that is being counted.
     batch: Option<Arc<Batch>>,
@@ -367,14 +382,21 @@ impl<K: Key> Lead<K> {
             return self.pass_on();
         }
         self.rounds += 1;
-        let mut map = self.slots.map(&self.key);
-        let Some(batch) = map.get_mut(&self.key).and_then(Option::take) else {
-            map.remove(&self.key);
-            self.leads = false;
-            return;
-        };
-        batch.lock().phase = Phase::Taken;
-        self.batch = Some(batch);
+        let mut map = self.slots.map(&self.slot);
+        let own = map.get_mut(&self.slot).and_then(|open| {
+            let number = open.iter().position(|(of, _)| *of == self.key)?;
+            open.remove(number)
+        });
+        match own {
+            Some((_, batch)) => {
+                batch.lock().phase = Phase::Taken;
+                self.batch = Some(batch);
+            }
+            None => {
+                drop(map);
+                self.pass_on();
+            }
+        }
     }
 
     /// The batch is being sent: from now on its outcome is unknown until it [ends](Self::end).
@@ -414,7 +436,7 @@ impl<K: Key> Lead<K> {
 
     fn pass_on(&mut self) {
         self.leads = false;
-        self.slots.pass_on(&self.key);
+        self.slots.pass_on(&self.slot);
     }
 }
 
@@ -449,14 +471,14 @@ mod tests {
     }
 
     fn lead(slots: &Arc<Slots<u8>>) -> Lead<u8> {
-        match Slots::enter(slots, 7, &[1]) {
+        match Slots::enter(slots, 7, 7, &[1]) {
             Entered::Leads(lead) => lead,
             Entered::Waits(_) => panic!("somebody leads"),
         }
     }
 
     fn wait(slots: &Arc<Slots<u8>>, n: i64) -> Wait<u8> {
-        match Slots::enter(slots, 7, &[n]) {
+        match Slots::enter(slots, 7, 7, &[n]) {
             Entered::Waits(wait) => wait,
             Entered::Leads(_) => panic!("nobody leads"),
         }
@@ -500,7 +522,36 @@ mod tests {
     fn counters_do_not_meet() {
         let slots = slots();
         let _seven = lead(&slots);
-        assert!(matches!(Slots::enter(&slots, 8, &[1]), Entered::Leads(_)));
+        assert!(matches!(
+            Slots::enter(&slots, 8, 8, &[1]),
+            Entered::Leads(_)
+        ));
+    }
+
+    /// Where a database has one writer at a time, whoever counts on another counter waits for its turn, in the order in which they came.
+    #[test]
+    fn counters_of_one_slot_take_turns() {
+        let slots = slots();
+        let mut first = lead(&slots);
+        let other = |key| match Slots::enter(&slots, 7, key, &[1]) {
+            Entered::Waits(wait) => wait,
+            Entered::Leads(_) => panic!("nobody leads"),
+        };
+        let (eight, nine, again) = (other(8), other(9), other(8));
+        let own = wait(&slots, 2);
+        assert_eq!(first.next(), Some((vec![2], 1)));
+        first.end(Outcome::Counted(1));
+        outcome(own);
+        assert_eq!(first.next(), None);
+        let mut second = leads(eight);
+        assert_eq!(second.next(), Some((vec![2], 2)));
+        second.end(Outcome::Counted(1));
+        outcome(again);
+        assert_eq!(second.next(), None);
+        let mut third = leads(nine);
+        assert_eq!(third.next(), Some((vec![1], 1)));
+        third.end(Outcome::Counted(1));
+        assert_eq!((third.next(), slots.len()), (None, 0));
     }
 
     #[test]
@@ -648,7 +699,7 @@ mod tests {
                         let alone = || {
                             counted.fetch_add(n, Ordering::Relaxed);
                         };
-                        match Slots::enter(slots, 7, &[n]) {
+                        match Slots::enter(slots, 7, 7, &[n]) {
                             Entered::Leads(lead) => {
                                 alone();
                                 count_for_others(lead, drops);

@@ -32,6 +32,8 @@ pub enum Caller {
     CountsAlone,
     /// It counts nothing of a batch: each of the batch's callers counts alone.
     Fails,
+    /// It counts on another counter of the same slot.
+    CountsOther,
     /// It is a task, which waits until it is woken.
     Awaits,
     /// It gives up as soon as it has to wait.
@@ -49,7 +51,8 @@ struct Counter {
 
 impl Counter {
     fn count(&self, caller: Caller, n: i64) {
-        match Slots::enter(&self.slots, 7, &[n]) {
+        let key = if caller == Caller::CountsOther { 8 } else { 7 };
+        match Slots::enter(&self.slots, 7, key, &[n]) {
             Entered::Leads(lead) => {
                 self.counted.fetch_add(n, Ordering::SeqCst);
                 self.count_for_others(caller, lead);
@@ -154,7 +157,7 @@ pub fn each_amount_is_counted_once(callers: &'static [Caller]) {
         .sum();
     assert!(too_much & !given_up == 0 && too_much >= 0, "{too_much}");
     assert!(matches!(
-        Slots::enter(&counter.slots, 7, &[1]),
+        Slots::enter(&counter.slots, 7, 7, &[1]),
         Entered::Leads(_)
     ));
 }

@@ -1,7 +1,7 @@
 //! The slots where callers combine: the interleavings of a few threads, by a model checker.
 
 use diesel_sharded_model::slots::Caller::{
-    self, Awaits, Counts, CountsAlone, Fails, GivesUp, Impatient,
+    self, Awaits, Counts, CountsAlone, CountsOther, Fails, GivesUp, Impatient,
 };
 use diesel_sharded_model::slots::each_amount_is_counted_once;
 
@@ -14,6 +14,11 @@ fn callers(callers: &'static [Caller]) {
 #[test]
 fn three_callers_combine() {
     callers(&[Counts, Counts, Counts]);
+}
+
+#[test]
+fn two_counters_take_turns() {
+    callers(&[Counts, CountsOther, Counts]);
 }
 
 #[test]
