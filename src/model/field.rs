@@ -226,7 +226,7 @@ pub trait FieldType: SqlType + Sealed {
 
     /// The number that an amount is.
     #[doc(hidden)]
-    fn total(amount: &Amount) -> Option<Self::Total>;
+    fn of_amount(amount: &Amount) -> Option<Self::Total>;
 }
 
 /// The class of whole numbers.
@@ -335,7 +335,7 @@ macro_rules! column_types {
                 Amount::$amount(value.clone().into())
             }
 
-            fn total(amount: &Amount) -> Option<$total> {
+            fn of_amount(amount: &Amount) -> Option<$total> {
                 match amount {
                     Amount::$amount(n) => <$total>::try_from(n.clone()).ok(),
                     _ => None,

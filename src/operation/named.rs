@@ -27,6 +27,7 @@ use crate::engine::{
 use crate::error::Error;
 use crate::model::ShardedTable;
 use crate::operation::bounded::Within;
+use crate::operation::combine::{Combiner, Combining};
 use crate::operation::fold::{Batches, Folded, Folding};
 use crate::operation::idempotency::{Idempotent, Request, Requested, once};
 use crate::operation::row_counter::{
@@ -318,6 +319,35 @@ paired! {
         }
     }
 
+    impl<> Combining<Counter<Run>>
+    where
+        DB: CounterBackend<Conn>,
+    {
+        /// Adds 1; see [`add`](Self::add).
+        ///
+        /// # Errors
+        /// See [`Counter`](Counter#errors).
+        pub fn increment(&self, link: Link) -> QueryResult<()> {
+            self.of.count_through(Some(&self.combiner), 1, link).await.map(drop)
+        }
+
+        /// Subtracts 1, also below zero; see [`add`](Self::add).
+        ///
+        /// # Errors
+        /// See [`Counter`](Counter#errors).
+        pub fn decrement(&self, link: Link) -> QueryResult<()> {
+            self.of.count_through(Some(&self.combiner), -1, link).await.map(drop)
+        }
+
+        /// Adds `n`, which may be negative, by a statement that others may share.
+        ///
+        /// # Errors
+        /// See [`Counter`](Counter#errors).
+        pub fn add(&self, link: Link, n: i64) -> QueryResult<()> {
+            self.of.count_through(Some(&self.combiner), n, link).await.map(drop)
+        }
+    }
+
     impl<> Idempotent<Counter<Run>>
     where
         DB: CounterBackend<Conn>,
@@ -415,6 +445,11 @@ impl<Run> Counter<Run> {
     /// The counters whose names begin with `prefix`, in the order of their bytes, page by page; see [`CounterList`].
     pub fn list(prefix: impl Into<String>) -> CounterList<Run> {
         CounterList::new(prefix.into())
+    }
+
+    /// The same counter, whose counts may share a commit with others' through the same combiner; see [`combine`](crate::combine).
+    pub fn combine(&self, combiner: &Combiner) -> Combining<Self> {
+        Combining::new(Self::named(self.name.as_str()), combiner)
     }
 
     /// The same counter, which is changed only once by all requests with this key of 1 to 255 bytes: added to, set, reset or

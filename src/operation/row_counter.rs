@@ -17,6 +17,7 @@ use crate::engine::{self, KeyedTable, Plan, SendStep, Sender, Statement, explain
 #[cfg(doc)]
 use crate::error::Error;
 use crate::model::{ShardedColumn, ShardedTable, Value};
+use crate::operation::combine::{Combiner, Combining};
 use crate::operation::idempotency::{Idempotent, Request, Requested, once};
 use crate::operation::shard_counts;
 use crate::operation::update::Ready;
@@ -122,6 +123,21 @@ paired! {
         }
     }
 
+    impl<C: ShardedColumn> Combining<RowCounter<C, Run>>
+    where
+        C: IntegerField<DB>,
+        DB: BackendOf<Conn>,
+    {
+        /// Adds `n`, which may be negative, by a statement that others may share. Returns the number of rows counted, 0 if there is no such
+        /// row.
+        ///
+        /// # Errors
+        /// As [`update`](crate::update())'s.
+        pub fn add(&self, link: Link, n: i64) -> QueryResult<usize> {
+            self.of.count_through(Some(&self.combiner), n, link).await
+        }
+    }
+
     impl<C: ShardedColumn> Idempotent<RowCounter<C, Run>>
     where
         C: IntegerField<DB>,
@@ -164,6 +180,11 @@ impl<C: ShardedColumn, Run> RowCounter<C, Run> {
             key,
             run: PhantomData,
         }
+    }
+
+    /// The same counter, whose counts may share a commit with others' through the same combiner; see [`combine`](crate::combine).
+    pub fn combine(&self, combiner: &Combiner) -> Combining<Self> {
+        Combining::new(Self::of(self.column, self.key.clone()), combiner)
     }
 
     /// The same counter, which counts only once for all additions with this key of 1 to 255 bytes. See
@@ -235,11 +256,22 @@ pub(crate) trait OneCounter<M: LoadIo<Conn>, Conn> {
 
     /// Adds `n`, and returns the number of rows counted.
     async fn count(&self, n: i64, link: &mut Link<'_, M, Conn>) -> QueryResult<usize> {
+        self.count_through(None, n, link).await
+    }
+
+    /// The same through this combiner, or else the global one.
+    async fn count_through(
+        &self,
+        combiner: Option<&Combiner>,
+        n: i64,
+        link: &mut Link<'_, M, Conn>,
+    ) -> QueryResult<usize> {
         if n == 0 {
             return Ok(self.is_there(link).await?.into());
         }
         self.begin(link).await?;
         let mut count = self.ready(n)?;
+        count.combine(combiner);
         count.count(link).await
     }
 

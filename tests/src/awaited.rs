@@ -38,7 +38,7 @@ use diesel_sharded::__bounds::{
 };
 use diesel_sharded::asynchronous::{Async, operation as waiting, operation::LoadCounted};
 use diesel_sharded::backend::BackendOf;
-use diesel_sharded::combine::Combiner;
+use diesel_sharded::combine::{Combiner, Combining};
 use diesel_sharded::counter_cache::{
     CacheRecount, ChildTable, EveryRow, NotCounting, RefersTo, SummedInto,
 };
@@ -204,6 +204,10 @@ impl Counter {
         Waiting(self.0.idempotency_key(key))
     }
 
+    pub fn combine(&self, combiner: &Combiner) -> Waiting<Combining<asynchronous::Counter>> {
+        Waiting(self.0.combine(combiner))
+    }
+
     waits_for_names! {
         increment() -> ();
         decrement() -> ();
@@ -218,6 +222,14 @@ impl Counter {
         shards() -> u16;
         increase_shards(n: u16) -> u16;
         resize(n: u16) -> ();
+    }
+}
+
+impl Waiting<Combining<asynchronous::Counter>> {
+    waits_for_names! {
+        increment() -> ();
+        decrement() -> ();
+        add(n: i64) -> ();
     }
 }
 
@@ -308,10 +320,18 @@ impl<C: ShardedColumn> RowCounter<C> {
         Waiting(self.0.idempotency_key(key))
     }
 
+    pub fn combine(&self, combiner: &Combiner) -> Waiting<Combining<asynchronous::RowCounter<C>>> {
+        Waiting(self.0.combine(combiner))
+    }
+
     builds! {
         never_below(least: i64) -> asynchronous::bounded::Bounded<C>;
         never_above(most: i64) -> asynchronous::bounded::Bounded<C>;
     }
+}
+
+impl<C: ShardedColumn> Waiting<Combining<asynchronous::RowCounter<C>>> {
+    waits_for_rows! { add(n: i64) -> usize; }
 }
 
 impl<C: ShardedColumn> Waiting<waiting::IdempotentRowCounter<C>>

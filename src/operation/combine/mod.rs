@@ -133,6 +133,22 @@ impl Debug for Combiner {
     }
 }
 
+/// A counter whose counts may share a commit with others'; made by [`RowCounter::combine`](crate::RowCounter::combine) and
+/// [`Counter::combine`](crate::Counter::combine).
+#[derive(Debug, Clone)]
+#[must_use = "a counter does nothing by itself"]
+pub struct Combining<Of> {
+    pub(crate) of: Of,
+    pub(crate) combiner: Combiner,
+}
+
+impl<Of> Combining<Of> {
+    pub(crate) fn new(of: Of, combiner: &Combiner) -> Self {
+        let combiner = combiner.clone();
+        Combining { of, combiner }
+    }
+}
+
 /// The name of a counter, or of several fields of a row that are counted together.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct CounterKey {

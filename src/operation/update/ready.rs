@@ -216,6 +216,11 @@ where
         }
     }
 
+    /// Counts through this combiner, or else the global one.
+    pub(crate) fn combine(&mut self, combiner: Option<&Combiner>) {
+        self.settings.combiner = combiner.map(|combiner| Some(combiner.clone()));
+    }
+
     /// The count as others on the same counter may share it, if the caller asked for that.
     pub(crate) fn combinable<DB>(&self, in_transaction: bool, backend: &DB) -> Option<Combinable>
     where

@@ -51,7 +51,7 @@ impl<C: ShardedColumn> VerifiedFields<OneField> for C {
     }
 
     fn from_amounts(amounts: &[Amount]) -> QueryResult<Self::Total> {
-        let total = amounts.first().and_then(C::SqlType::total);
+        let total = amounts.first().and_then(C::SqlType::of_amount);
         total.ok_or_else(|| {
             let message = format!("a total of {} out of any range", C::NAME);
             let source = DieselError::SerializationError(message.into());

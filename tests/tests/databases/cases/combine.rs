@@ -2,16 +2,12 @@
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use super::api::update;
+use super::support::*;
 use diesel::connection::SimpleConnection;
-use diesel::prelude::*;
 use diesel_sharded::combine::Combiner;
-use diesel_sharded::prelude::*;
 use diesel_sharded_tests::number;
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::schema::{Day, Video, downloads, measures, watchlists};
-
-use super::{Conn, database, on_threads, total_of, totals};
 
 #[test]
 fn sixty_four_threads_combine_on_one_row() {
@@ -116,6 +112,24 @@ fn text_keys_and_an_applications_own_key_are_counted_apart() {
     assert_eq!(entries.load(conn), Ok(vec![80; 4]));
     let numbers = downloads::table.select(downloads::number.total());
     assert_eq!(numbers.load(conn), Ok(vec![160; 2]));
+}
+
+#[test]
+fn counters_combine_and_are_created_once() {
+    let (database, mut conn) = database_with_counters();
+    let combiner = Combiner::new();
+    on_threads(16, &database, |_, conn| {
+        let (of_1, of_9) = (RowCounter::of(views, 1), RowCounter::of(views, 9));
+        let visits = Counter::named("visits");
+        for _ in 0..40 {
+            assert_eq!(of_1.combine(&combiner).add(3, conn), Ok(1));
+            assert_eq!(of_9.combine(&combiner).add(3, conn), Ok(0));
+            assert_eq!(visits.combine(&combiner).add(2, conn), Ok(()));
+            assert_eq!(visits.combine(&combiner).decrement(conn), Ok(()));
+        }
+    });
+    assert_eq!(total_of(1, &mut conn), 100 + 3 * 16 * 40);
+    assert_eq!(Counter::named("visits").get(&mut conn), Ok(16 * 40));
 }
 
 /// Together the amounts do not fit: each caller then has its own result.
