@@ -12,6 +12,7 @@ pub const WRITE_BEHIND_LOGGED: &str = "Redis INCR with appendfsync everysec, wri
 pub const RANDOM: &str = "sharded, 128 at random";
 pub const STRIPED: &str = "sharded, striped";
 pub const DEFAULT: &str = "sharded, default";
+pub const COMBINED: &str = "sharded, combined";
 pub const COALESCED: &str = "coalesced, acknowledged";
 pub const BUFFERED: &str = "coalesced, buffered";
 

@@ -6,6 +6,7 @@ use diesel::dsl::DuplicatedKeys;
 use diesel::prelude::*;
 use diesel::r2d2::Pool;
 use diesel_sharded::coalescer::Coalescer;
+use diesel_sharded::combine::Combiner;
 use diesel_sharded::shard_choice::ShardChoice;
 use diesel_sharded::{RowCounter, update};
 use diesel_sharded_benches::names::*;
@@ -16,7 +17,7 @@ use crate::prepared::{
     InsertEvent, Prepared, UpdateRow, UpdateSlot, UpsertSlot, UpsertSlotOnMysql,
 };
 use crate::schema::{
-    SLOTS, adaptive, buffered, coalesced, events, one_row, random_128, slots, striped,
+    SLOTS, adaptive, buffered, coalesced, combined, events, one_row, random_128, slots, striped,
     written_behind, written_behind_logged,
 };
 use crate::write_behind::{Redis, write_behind};
@@ -205,6 +206,15 @@ macro_rules! contenders {
                     sharded!(RANDOM, random_128, ShardChoice::Random),
                     sharded!(STRIPED, striped, ShardChoice::Striped),
                     sharded!(DEFAULT, adaptive, ShardChoice::Adaptive),
+                    {
+                        let (combiner, total) = (Combiner::new(), total_of_shards("combined"));
+                        Contender::new(COMBINED, total, move |conn: &mut Conn, key| {
+                            Ok(update(combined::table.find(key))
+                                .set(combined::views.eq(combined::views + 1))
+                                .combine(&combiner)
+                                .execute(conn)?)
+                        })
+                    },
                 ]
             }
         }

@@ -41,14 +41,22 @@ use crate::write_behind::Redis;
 const SECTIONS: [&str; 9] = [HOT, DISKS, TASKS, SHAPES, KEYS, READS, TOP, SNAPSHOT, LONG];
 
 /// The contenders on SQLite where commits wait for the disk. Its waiting writers sleep so long that a slice takes seconds to end.
-const ON_SYNCED_SQLITE: [&str; 5] = [ONE_ROW, PREPARED, APPEND_ONLY_PREPARED, DEFAULT, COALESCED];
+const ON_SYNCED_SQLITE: [&str; 6] = [
+    ONE_ROW,
+    PREPARED,
+    APPEND_ONLY_PREPARED,
+    DEFAULT,
+    COMBINED,
+    COALESCED,
+];
 
 /// The contenders of the long run.
-const FOR_LONG: [&str; 5] = [
+const FOR_LONG: [&str; 6] = [
     PREPARED,
     SLOTTED_PREPARED,
     APPEND_ONLY_PREPARED,
     DEFAULT,
+    COMBINED,
     COALESCED,
 ];
 

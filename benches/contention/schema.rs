@@ -63,6 +63,7 @@ sharded! {
     random_128, random_128_shards, 128;
     striped, striped_shards, 128;
     adaptive, adaptive_shards, 128;
+    combined, combined_shards, 128;
     coalesced, coalesced_shards, 16;
     buffered, buffered_shards, 16;
 }

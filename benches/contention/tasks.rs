@@ -14,7 +14,8 @@ use diesel_async::{AsyncConnection, AsyncMysqlConnection, AsyncPgConnection, Run
 use diesel_sharded::RowCounter;
 use diesel_sharded::asynchronous::{BoxFuture, update};
 use diesel_sharded::coalescer::Coalescer;
-use diesel_sharded_benches::names::{COALESCED, DEFAULT, ONE_ROW, TASKS};
+use diesel_sharded::combine::Combiner;
+use diesel_sharded_benches::names::{COALESCED, COMBINED, DEFAULT, ONE_ROW, TASKS};
 use diesel_sharded_benches::report::Cell;
 use indicatif::ProgressBar;
 use tokio::runtime::Runtime;
@@ -23,7 +24,7 @@ use tokio::task::JoinSet;
 use crate::arena::{Arena, Stage};
 use crate::contenders::{Outcome, total_of, total_of_shards};
 use crate::load::{self, Scene, Slice, percentiles};
-use crate::schema::{adaptive, coalesced, one_row};
+use crate::schema::{adaptive, coalesced, combined, one_row};
 
 /// The connections of the pool.
 const CONNECTIONS: usize = 16;
@@ -159,7 +160,8 @@ macro_rules! tasks {
                 let manager = AsyncDieselConnectionManager::new_with_config(stage.url(), config);
                 let pool = Pool::builder(manager).max_size(CONNECTIONS);
                 let pool = pool.build().expect("a pool");
-                let same_pool = pool.clone();
+                let (same_pool, lent_pool) = (pool.clone(), pool.clone());
+                let combiner = Combiner::new();
                 let own_pool = r2d2::Pool::builder().max_size(2).build(stage.clone());
                 let coalescer = Coalescer::new(own_pool.expect("a connection"));
                 let coalescer = coalescer.expect("a coalescer");
@@ -187,6 +189,20 @@ macro_rules! tasks {
                         DEFAULT,
                         total_of_shards("adaptive"),
                         on_the_pool!(same_pool, update, adaptive),
+                    ),
+                    way(
+                        COMBINED,
+                        total_of_shards("combined"),
+                        Arc::new(move || {
+                            let (pool, combiner) = (lent_pool.clone(), combiner.clone());
+                            Box::pin(async move {
+                                let count = update(combined::table.find(1))
+                                    .set(combined::views.eq(combined::views + 1))
+                                    .combine(&combiner);
+                                let acquire = || async { Ok(pool.get().await?) };
+                                count.execute_with(acquire).await
+                            })
+                        }),
                     ),
                     way(
                         COALESCED,
