@@ -97,10 +97,15 @@ fn expand(
         [(column, _)] => quote!(#module::#column),
         _ => quote!((#(#key_columns),*)),
     };
-    let key_filters = key_filters(&table, module, &own_types(key));
+    let own_types = own_types(key);
+    let mut key_filters = ordered_filters(&table, module, &own_types);
+    if key.len() == 2 {
+        key_filters.push(chained(&table, module, own_types.iter().rev()));
+    }
+    // The values of a key that is named the other way round are shown like those of another one.
     let shown_filters: Vec<_> = shown_types(key)
         .iter()
-        .flat_map(|types| self::key_filters(&table, module, types))
+        .flat_map(|types| ordered_filters(&table, module, types))
         .collect();
     let key_parts: Vec<_> = key.iter().map(|(_, field)| field.ty).collect();
     let (key_after_type, key_after) = key_after(module, key);
@@ -287,9 +292,8 @@ fn last_name(ty: &Type) -> Option<&Ident> {
     }
 }
 
-/// The queries whose `WHERE` clauses name the whole key: `find`, and filters that are chained in the key's order or, for
-/// two columns, the other way round.
-fn key_filters(
+/// The queries whose `WHERE` clauses name the whole key in its order: `find`, and filters that are chained where that is another type.
+fn ordered_filters(
     table: &TokenStream,
     module: &Path,
     key: &[(&Ident, TokenStream)],
@@ -299,18 +303,21 @@ fn key_filters(
         [(_, ty)] => quote!(diesel::dsl::Find<#table, #ty>),
         _ => quote!(diesel::dsl::Find<#table, (#(#types),*)>),
     }];
-    let chained = |keys: &mut dyn Iterator<Item = &(&Ident, TokenStream)>| {
-        keys.fold(table.clone(), |query, (column, ty)| {
-            quote!(diesel::dsl::Filter<#query, diesel::dsl::Eq<#module::#column, #ty>>)
-        })
-    };
     if key.len() > 2 {
-        filters.push(chained(&mut key.iter()));
-    }
-    if key.len() == 2 {
-        filters.push(chained(&mut key.iter().rev()));
+        filters.push(chained(table, module, key.iter()));
     }
     filters
+}
+
+/// The query with a filter for each column of the key, one after the other.
+fn chained<'a>(
+    table: &TokenStream,
+    module: &Path,
+    key: impl Iterator<Item = &'a (&'a Ident, TokenStream)>,
+) -> TokenStream {
+    key.fold(table.clone(), |query, (column, ty)| {
+        quote!(diesel::dsl::Filter<#query, diesel::dsl::Eq<#module::#column, #ty>>)
+    })
 }
 
 /// The value of the key's column of this number, where `key` holds the key.

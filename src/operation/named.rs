@@ -328,7 +328,7 @@ paired! {
         /// # Errors
         /// See [`Counter`](Counter#errors).
         pub fn increment(&self, link: Link) -> QueryResult<()> {
-            self.of.count_through(Some(&self.combiner), 1, link).await.map(drop)
+            self.of.count_through(Some(self.combiner.clone()), 1, link).await.map(drop)
         }
 
         /// Subtracts 1, also below zero; see [`add`](Self::add).
@@ -336,7 +336,7 @@ paired! {
         /// # Errors
         /// See [`Counter`](Counter#errors).
         pub fn decrement(&self, link: Link) -> QueryResult<()> {
-            self.of.count_through(Some(&self.combiner), -1, link).await.map(drop)
+            self.of.count_through(Some(self.combiner.clone()), -1, link).await.map(drop)
         }
 
         /// Adds `n`, which may be negative, by a statement that others may share.
@@ -344,7 +344,7 @@ paired! {
         /// # Errors
         /// See [`Counter`](Counter#errors).
         pub fn add(&self, link: Link, n: i64) -> QueryResult<()> {
-            self.of.count_through(Some(&self.combiner), n, link).await.map(drop)
+            self.of.count_through(Some(self.combiner.clone()), n, link).await.map(drop)
         }
     }
 
@@ -449,7 +449,18 @@ impl<Run> Counter<Run> {
 
     /// The same counter, whose counts may share a commit with others' through the same combiner; see [`combine`](crate::combine).
     pub fn combine(&self, combiner: &Combiner) -> Combining<Self> {
-        Combining::new(Self::named(self.name.as_str()), combiner)
+        Combining {
+            of: Self::named(self.name.as_str()),
+            combiner: Some(combiner.clone()),
+        }
+    }
+
+    /// The same counter, which counts by itself, also where there is a [global combiner](Combiner::set_global).
+    pub fn alone(&self) -> Combining<Self> {
+        Combining {
+            of: Self::named(self.name.as_str()),
+            combiner: None,
+        }
     }
 
     /// The same counter, which is changed only once by all requests with this key of 1 to 255 bytes: added to, set, reset or

@@ -134,7 +134,7 @@ paired! {
         /// # Errors
         /// As [`update`](crate::update())'s.
         pub fn add(&self, link: Link, n: i64) -> QueryResult<usize> {
-            self.of.count_through(Some(&self.combiner), n, link).await
+            self.of.count_through(Some(self.combiner.clone()), n, link).await
         }
     }
 
@@ -184,7 +184,18 @@ impl<C: ShardedColumn, Run> RowCounter<C, Run> {
 
     /// The same counter, whose counts may share a commit with others' through the same combiner; see [`combine`](crate::combine).
     pub fn combine(&self, combiner: &Combiner) -> Combining<Self> {
-        Combining::new(Self::of(self.column, self.key.clone()), combiner)
+        Combining {
+            of: Self::of(self.column, self.key.clone()),
+            combiner: Some(combiner.clone()),
+        }
+    }
+
+    /// The same counter, which counts by itself, also where there is a [global combiner](Combiner::set_global).
+    pub fn alone(&self) -> Combining<Self> {
+        Combining {
+            of: Self::of(self.column, self.key.clone()),
+            combiner: None,
+        }
     }
 
     /// The same counter, which counts only once for all additions with this key of 1 to 255 bytes. See
@@ -259,10 +270,10 @@ pub(crate) trait OneCounter<M: LoadIo<Conn>, Conn> {
         self.count_through(None, n, link).await
     }
 
-    /// The same through this combiner, or else the global one.
+    /// The same through this combiner or none, or else through the global one.
     async fn count_through(
         &self,
-        combiner: Option<&Combiner>,
+        combiner: Option<Option<Combiner>>,
         n: i64,
         link: &mut Link<'_, M, Conn>,
     ) -> QueryResult<usize> {

@@ -117,16 +117,22 @@ where
     S: Combined<M, Conn> + ?Sized,
 {
     let mut first = None;
-    while let Some((sums, callers)) = lead.next() {
+    while lead.next() {
         // The connection is this caller's alone until it returns: what holds now holds for all rounds.
         if first.is_none() && !matches!(commits_by_itself(link).await, Ok(true)) {
             break;
         }
-        lead.send();
+        let Some((sums, callers)) = lead.send() else {
+            continue; // all have left
+        };
         observe::combined(plan.dialect, plan.table, callers);
         let outcome = count_sums(link, plan, retry, sender, sums).await;
         first.get_or_insert_with(|| outcome.clone());
-        lead.end(outcome);
+        lead.end(outcome.clone());
+        // A connection on which this one failed is no place for the next; somebody else leads on.
+        if !matches!(outcome, Outcome::Counted(_)) {
+            break;
+        }
     }
     first
 }

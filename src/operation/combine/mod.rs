@@ -33,29 +33,32 @@
 //!
 //! or for all counts of an application that has one pool, by a line in `main`: `Combiner::new().set_global()`.
 //!
-//! `execute_with(|| pool.get())` in the place of `execute(conn)` acquires a connection only for a caller who has to count.
+//! `execute_with(|| pool.get())` in the place of `execute(conn)` acquires a connection only for a caller who has to count. Use one of the two with
+//! a pool: who waits in `execute` holds a connection, for which a caller in `execute_with` may wait, up to their deadlines.
 //!
 //! # What is combined
 //! Counts by key, of integers, outside a transaction, on [`update`](crate::update()), [`RowCounter`](crate::RowCounter) and
-//! [`Counter`](crate::Counter), blocking and asynchronous. A key is compared by what Diesel shows of it, so its type has to be a number, a text,
-//! bytes or a UUID, and no type of the application's, which may show two keys alike. Everything else is counted as without a combiner: filters,
-//! rows that come back, `or_insert`, idempotency keys, `Double` and `Numeric`, bounded counters. Counts of the same fields share a batch.
+//! [`Counter`](crate::Counter), blocking and asynchronous. A key is compared by what Diesel shows of it, so its type in the model has to be `i16`,
+//! `i32`, `i64`, `String`, `Vec<u8>` or `Uuid`, and no type of the application's, which may show two keys alike. Everything else is counted as
+//! without a combiner: filters, rows that come back, `update`'s `or_insert`, idempotency keys, `Double` and `Numeric`, bounded counters, and what
+//! the library counts itself, as in `count_many`. Counts of the same fields in the same order share a batch.
 //!
 //! # What a caller gets
 //! `Ok` after the commit that holds its amount, and `Ok(0)` where there is no such row. If a batch fails and changed nothing, as by an overflow or
 //! a conflict that persists, each of its callers counts alone, and has an error of its own. If its outcome is unknown, all of them have
-//! [`OutcomeUnknown`](crate::Error::OutcomeUnknown): the connection was lost in the commit, or the task that counted for others was dropped
-//! meanwhile. A caller whose [policy's](crate::retry::RetryPolicy) deadline passes before its batch is sent leaves it, and makes one attempt alone;
-//! one that is dropped takes its amount back, unless that was sent.
+//! [`OutcomeUnknown`](crate::Error::OutcomeUnknown): the connection was lost in the commit, or the task that counted for others was dropped or
+//! panicked meanwhile. A caller whose [policy's](crate::retry::RetryPolicy) deadline passes before its batch is sent leaves it, and makes one
+//! attempt alone; one that is dropped takes its amount back, unless that was sent. A batch that was sent is waited for.
 //!
 //! # One database, one role, one session
 //! A caller's amount is counted on another caller's connection. **All callers who share a combiner must mean the same rows**: the same database
-//! and schema (`search_path`), a role with the same rights and row security, and session settings that triggers do not tell apart. The library
-//! sees none of that. An application with several databases or tenants has a combiner for each.
+//! and schema (`search_path`), a role with the same rights and row security, and the same settings (`synchronous_commit`, timeouts, `sql_mode`,
+//! the retry policy). The library sees none of that. An application with several databases or tenants has a combiner for each.
 //!
 //! A count inside one of Diesel's transactions is never combined. A transaction that was begun by SQL text, or a MySQL session without
-//! autocommit, is nothing that Diesel knows. Nobody counts for others inside one, but a count inside it may be counted by another caller, and then
-//! it is committed whatever becomes of the transaction: write [`.alone()`](crate::operation::UpdateStatement::alone) there.
+//! autocommit, is nothing that Diesel knows. Nobody counts for others inside one, but a count inside it may be counted by another caller. Then it
+//! is committed whatever becomes of the transaction, or waits for a lock that the transaction holds: write
+//! [`.alone()`](crate::operation::UpdateStatement::alone) there. A callback of the retry policy must not count through the same combiner either.
 //!
 //! A process that is forked has slots of its own, and waits for nobody of its parent's.
 
@@ -133,20 +136,14 @@ impl Debug for Combiner {
     }
 }
 
-/// A counter whose counts may share a commit with others'; made by [`RowCounter::combine`](crate::RowCounter::combine) and
-/// [`Counter::combine`](crate::Counter::combine).
+/// A counter whose counts may share a commit with others', or whose counts do not; made by `combine` and `alone` of
+/// [`RowCounter`](crate::RowCounter) and [`Counter`](crate::Counter).
 #[derive(Debug, Clone)]
 #[must_use = "a counter does nothing by itself"]
 pub struct Combining<Of> {
     pub(crate) of: Of,
-    pub(crate) combiner: Combiner,
-}
-
-impl<Of> Combining<Of> {
-    pub(crate) fn new(of: Of, combiner: &Combiner) -> Self {
-        let combiner = combiner.clone();
-        Combining { of, combiner }
-    }
+    /// None for a counter that counts alone.
+    pub(crate) combiner: Option<Combiner>,
 }
 
 /// The name of a counter, or of several fields of a row that are counted together.

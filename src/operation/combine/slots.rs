@@ -9,14 +9,15 @@
 //! |---|---|---|
 //! | open | join, and may leave | taken by the leader, or offered |
 //! | offered | may leave; the first who comes leads | taken |
-//! | taken | wait for the outcome | ended |
+//! | taken | may leave | sent, or offered if the lead is dropped |
+//! | sent | wait for the outcome | ended |
 //! | ended | read the outcome | |
 //!
 //! After [flat combining](https://doi.org/10.1145/1810479.1810540) (Hendler, Incze, Shavit, Tzafrir, 2010). There the combiner works on a
 //! structure in memory; here its work is a statement, on its own connection.
 
 use std::collections::hash_map::Entry;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
@@ -133,11 +134,26 @@ impl<K: Key> Slots<K> {
     /// The leader of the slot leaves it to one of those who wait; without any, the slot ends.
     fn pass_on(&self, slot: &K) {
         let mut map = self.map(slot);
-        match map.get_mut(slot).and_then(VecDeque::pop_front) {
+        let offered = match map.get_mut(slot).and_then(VecDeque::pop_front) {
             Some((_, oldest)) => oldest.offer(),
             None => {
                 map.remove(slot);
+                None
             }
+        };
+        drop(map); // whoever is woken may come to the slot at once
+        wake(offered);
+    }
+
+    /// Offers a batch that was taken and not sent; without anybody who waits for it, another one.
+    fn offer(&self, slot: &K, batch: &Batch) {
+        let map = self.map(slot); // nobody leaves meanwhile
+        let is_empty = batch.lock().callers == 0;
+        let offered = if is_empty { None } else { batch.offer() };
+        drop(map);
+        wake(offered);
+        if is_empty {
+            self.pass_on(slot);
         }
     }
 
@@ -165,7 +181,7 @@ struct State {
     /// The number of the next caller.
     next: u64,
     /// The tasks that wait, by their numbers.
-    tasks: Vec<(u64, Waker)>,
+    tasks: BTreeMap<u64, Waker>,
 }
 
 #[derive(Default)]
@@ -174,6 +190,7 @@ enum Phase {
     Open,
     Offered,
     Taken,
+    Sent,
     Ended(Outcome),
 }
 
@@ -182,16 +199,14 @@ impl Batch {
         lock(&self.state)
     }
 
-    /// Offers the lead to those who wait; the batch has one at least.
-    fn offer(&self) {
+    /// Offers the lead to those who wait; the batch has one at least. Returns a task that is to be woken when no lock is held.
+    fn offer(&self) -> Option<Waker> {
         let mut state = self.lock();
         state.phase = Phase::Offered;
-        let task = state.tasks.pop();
+        let task = state.tasks.pop_first();
         drop(state);
         self.changed.notify_one();
-        if let Some((_, task)) = task {
-            task.wake();
-        }
+        task.map(|(_, task)| task)
     }
 
     fn end(&self, outcome: Outcome) {
@@ -200,7 +215,7 @@ impl Batch {
         let tasks = std::mem::take(&mut state.tasks);
         drop(state);
         self.changed.notify_all();
-        tasks.into_iter().for_each(|(_, task)| task.wake());
+        tasks.into_values().for_each(Waker::wake);
     }
 }
 
@@ -246,7 +261,7 @@ impl<K: Key> Waiting for Wait<K> {
                 return turn;
             }
             let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
-            let may_leave = matches!(state.phase, Phase::Open);
+            let may_leave = !matches!(state.phase, Phase::Sent);
             state = match left.filter(|_| may_leave) {
                 None => batch
                     .changed
@@ -268,14 +283,16 @@ impl<K: Key> Waiting for Wait<K> {
     }
 
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Turn<K>> {
-        let batch = Arc::clone(&self.batch);
+        let (batch, task) = (Arc::clone(&self.batch), context.waker().clone());
         let mut state = batch.lock();
-        if let Some(turn) = self.turn(&mut state) {
-            return Poll::Ready(turn);
-        }
-        state.tasks.retain(|(number, _)| *number != self.number);
-        state.tasks.push((self.number, context.waker().clone()));
-        Poll::Pending
+        let turn = self.turn(&mut state);
+        let before = match turn {
+            Some(_) => state.tasks.remove(&self.number),
+            None => state.tasks.insert(self.number, task),
+        };
+        drop(state);
+        drop(before); // not under the lock: it may be the last of its task
+        turn.map_or(Poll::Pending, Poll::Ready)
     }
 
     fn leave(&mut self) -> Option<Turn<K>> {
@@ -286,7 +303,7 @@ impl<K: Key> Waiting for Wait<K> {
 impl<K: Key> Wait<K> {
     fn turn(&mut self, state: &mut State) -> Option<Turn<K>> {
         match &state.phase {
-            Phase::Open | Phase::Taken => None,
+            Phase::Open | Phase::Taken | Phase::Sent => None,
             Phase::Ended(outcome) => {
                 self.waits = false;
                 Some(Turn::Ended(outcome.clone()))
@@ -308,34 +325,41 @@ impl<K: Key> Wait<K> {
         }
     }
 
-    /// Takes the amount back. False if it was taken before.
+    /// Takes the amount back. False if it was sent before.
     fn take_back(&mut self) -> bool {
         let mut map = self.slots.map(&self.slot);
         let mut state = self.batch.lock();
-        state.tasks.retain(|(number, _)| *number != self.number);
-        let offered = match state.phase {
-            Phase::Open => false,
+        let task = state.tasks.remove(&self.number);
+        let is_offered = match state.phase {
+            Phase::Open | Phase::Taken => false,
             Phase::Offered => true,
-            Phase::Taken | Phase::Ended(_) => return false,
+            Phase::Sent | Phase::Ended(_) => {
+                drop((state, map));
+                drop(task);
+                return false;
+            }
         };
         state.leave(&self.amounts);
         self.waits = false;
         let is_empty = state.callers == 0;
         drop(state);
-        match (is_empty, offered) {
+        let offered = match (is_empty, is_offered) {
             (true, false) => {
                 // The leader is there, and the next caller opens another batch.
                 if let Some(open) = map.get_mut(&self.slot) {
                     open.retain(|(_, batch)| !Arc::ptr_eq(batch, &self.batch));
                 }
-            }
-            (true, true) => {
-                drop(map);
-                self.slots.pass_on(&self.slot);
+                None
             }
             // The offer may have woken this very caller.
             (false, true) => self.batch.offer(),
-            (false, false) => {}
+            _ => None,
+        };
+        drop(map);
+        drop(task);
+        wake(offered);
+        if is_empty && is_offered {
+            self.slots.pass_on(&self.slot);
         }
         true
     }
@@ -366,15 +390,12 @@ pub(crate) struct Lead<K: Key> {
 }
 
 impl<K: Key> Lead<K> {
-    /// The sums of the batch that is to be counted, and the number of its callers. `None` if nobody waits, or if others have to lead on; the
-    /// lead ends then.
-    pub(crate) fn next(&mut self) -> Option<(Vec<i128>, usize)> {
-        if self.batch.is_none() {
+    /// Whether there is a batch to be counted. If nobody waits, or others have to lead on, the lead ends.
+    pub(crate) fn next(&mut self) -> bool {
+        if self.batch.is_none() && self.leads {
             self.take();
         }
-        let batch = self.batch.as_ref()?;
-        let state = batch.lock();
-        Some((state.sums.clone(), state.callers))
+        self.batch.is_some()
     }
 
     fn take(&mut self) {
@@ -399,9 +420,19 @@ impl<K: Key> Lead<K> {
         }
     }
 
-    /// The batch is being sent: from now on its outcome is unknown until it [ends](Self::end).
-    pub(crate) fn send(&mut self) {
+    /// The sums of the batch, and the number of its callers, of whom nobody may leave any more: the outcome is unknown until it
+    /// [ends](Self::end). `None` if all have left.
+    pub(crate) fn send(&mut self) -> Option<(Vec<i128>, usize)> {
+        let batch = self.batch.as_ref()?;
+        let mut state = batch.lock();
+        if state.callers == 0 {
+            drop(state);
+            self.batch = None;
+            return None;
+        }
+        state.phase = Phase::Sent;
         self.is_sent = true;
+        Some((state.sums.clone(), state.callers))
     }
 
     /// Hands the outcome of the batch to its callers.
@@ -418,20 +449,11 @@ impl<K: Key> Lead<K> {
         let Some(batch) = self.batch.take() else {
             return self.pass_on();
         };
-        let callers = {
-            let mut state = batch.lock();
-            if let Some(own) = self.own.take() {
-                state.leave(&own);
-            }
-            state.callers
-        };
-        match callers {
-            0 => self.pass_on(),
-            _ => {
-                self.leads = false;
-                batch.offer();
-            }
+        if let Some(own) = self.own.take() {
+            batch.lock().leave(&own);
         }
+        self.leads = false;
+        self.slots.offer(&self.slot, &batch);
     }
 
     fn pass_on(&mut self) {
@@ -450,6 +472,12 @@ impl<K: Key> Drop for Lead<K> {
         if self.leads {
             self.give_back();
         }
+    }
+}
+
+fn wake(task: Option<Waker>) {
+    if let Some(task) = task {
+        task.wake();
     }
 }
 
@@ -484,6 +512,16 @@ mod tests {
         }
     }
 
+    /// The sums of the next batch, and its callers, as it is sent.
+    fn sent(lead: &mut Lead<u8>) -> Option<(Vec<i128>, usize)> {
+        while lead.next() {
+            if let Some(sent) = lead.send() {
+                return Some(sent);
+            }
+        }
+        None
+    }
+
     fn outcome(wait: Wait<u8>) -> Outcome {
         match wait.block(PATIENT) {
             Turn::Ended(outcome) => outcome,
@@ -505,17 +543,17 @@ mod tests {
         let slots = slots();
         let mut lead = lead(&slots);
         let waits = [wait(&slots, 2), wait(&slots, -5)];
-        assert_eq!(lead.next(), Some((vec![-3], 2)));
+        assert_eq!(sent(&mut lead), Some((vec![-3], 2)));
         let late = wait(&slots, 1);
         lead.end(Outcome::Counted(1));
         assert_eq!(
             waits.map(outcome),
             [Outcome::Counted(1), Outcome::Counted(1)]
         );
-        assert_eq!(lead.next(), Some((vec![1], 1)));
+        assert_eq!(sent(&mut lead), Some((vec![1], 1)));
         lead.end(Outcome::Nothing);
         assert_eq!(outcome(late), Outcome::Nothing);
-        assert_eq!((lead.next(), slots.len()), (None, 0));
+        assert_eq!((sent(&mut lead), slots.len()), (None, 0));
     }
 
     #[test]
@@ -539,19 +577,19 @@ mod tests {
         };
         let (eight, nine, again) = (other(8), other(9), other(8));
         let own = wait(&slots, 2);
-        assert_eq!(first.next(), Some((vec![2], 1)));
+        assert_eq!(sent(&mut first), Some((vec![2], 1)));
         first.end(Outcome::Counted(1));
         outcome(own);
-        assert_eq!(first.next(), None);
+        assert_eq!(sent(&mut first), None);
         let mut second = leads(eight);
-        assert_eq!(second.next(), Some((vec![2], 2)));
+        assert_eq!(sent(&mut second), Some((vec![2], 2)));
         second.end(Outcome::Counted(1));
         outcome(again);
-        assert_eq!(second.next(), None);
+        assert_eq!(sent(&mut second), None);
         let mut third = leads(nine);
-        assert_eq!(third.next(), Some((vec![1], 1)));
+        assert_eq!(sent(&mut third), Some((vec![1], 1)));
         third.end(Outcome::Counted(1));
-        assert_eq!((third.next(), slots.len()), (None, 0));
+        assert_eq!((sent(&mut third), slots.len()), (None, 0));
     }
 
     #[test]
@@ -560,21 +598,21 @@ mod tests {
         let mut first = lead(&slots);
         for _ in 0..ROUNDS {
             let wait = wait(&slots, 1);
-            assert!(first.next().is_some());
+            assert!(sent(&mut first).is_some());
             first.end(Outcome::Counted(1));
             outcome(wait);
         }
         let next = wait(&slots, 3);
-        assert_eq!(first.next(), None);
+        assert_eq!(sent(&mut first), None);
         drop(first);
         let mut second = leads(next);
         let late = wait(&slots, 1);
-        assert_eq!(second.next(), Some((vec![3], 1)));
+        assert_eq!(sent(&mut second), Some((vec![3], 1)));
         second.end(Outcome::Counted(1));
-        assert!(second.next().is_some());
+        assert!(sent(&mut second).is_some());
         second.end(Outcome::Counted(1));
         outcome(late);
-        assert_eq!((second.next(), slots.len()), (None, 0));
+        assert_eq!((sent(&mut second), slots.len()), (None, 0));
     }
 
     #[test]
@@ -582,22 +620,38 @@ mod tests {
         let slots = slots();
         let mut leader = lead(&slots);
         let (stays, leaves) = (wait(&slots, 2), wait(&slots, 40));
+        let leaves_late = wait(&slots, 6_000);
         assert!(matches!(leaves.block(Duration::ZERO), Turn::Left));
         drop(wait(&slots, 500));
-        assert_eq!(leader.next(), Some((vec![2], 1)));
-        // Too late: the amount was taken.
-        drop(wait(&slots, 0));
+        assert!(leader.next());
+        // Taken, but not sent.
+        drop(leaves_late);
+        assert_eq!(leader.send(), Some((vec![2], 1)));
         leader.end(Outcome::Counted(1));
         assert_eq!(outcome(stays), Outcome::Counted(1));
-        assert_eq!((leader.next(), slots.len()), (None, 0));
+        assert_eq!((sent(&mut leader), slots.len()), (None, 0));
     }
 
     #[test]
-    fn who_was_taken_waits_beyond_the_deadline() {
+    fn a_batch_that_all_have_left_is_not_sent() {
+        let slots = slots();
+        let mut lead = lead(&slots);
+        let leaves = wait(&slots, 2);
+        assert!(lead.next());
+        drop(leaves);
+        let stays = wait(&slots, 3);
+        assert_eq!(sent(&mut lead), Some((vec![3], 1)));
+        lead.end(Outcome::Counted(1));
+        outcome(stays);
+        assert_eq!((sent(&mut lead), slots.len()), (None, 0));
+    }
+
+    #[test]
+    fn who_was_sent_waits_beyond_the_deadline() {
         let slots = slots();
         let mut lead = lead(&slots);
         let waits = wait(&slots, 2);
-        assert!(lead.next().is_some());
+        assert!(sent(&mut lead).is_some());
         thread::scope(|scope| {
             let waits = scope.spawn(|| matches!(waits.block(Duration::ZERO), Turn::Ended(_)));
             thread::sleep(Duration::from_millis(20));
@@ -613,13 +667,13 @@ mod tests {
         for takes in [false, true] {
             let mut first = lead(&slots);
             let (one, other) = (wait(&slots, 2), wait(&slots, 3));
-            assert!(!takes || first.next().is_some());
+            assert!(!takes || first.next());
             drop(first);
             let mut second = leads(one);
-            assert_eq!(second.next(), Some((vec![5], 2)));
+            assert_eq!(sent(&mut second), Some((vec![5], 2)));
             second.end(Outcome::Counted(1));
             assert_eq!(outcome(other), Outcome::Counted(1));
-            assert_eq!((second.next(), slots.len()), (None, 0));
+            assert_eq!((sent(&mut second), slots.len()), (None, 0));
         }
     }
 
@@ -627,13 +681,12 @@ mod tests {
     fn what_a_dropped_lead_had_sent_is_unknown_and_the_rest_is_not() {
         let slots = slots();
         let mut first = lead(&slots);
-        let sent = wait(&slots, 2);
-        assert!(first.next().is_some());
-        first.send();
+        let lost = wait(&slots, 2);
+        assert!(sent(&mut first).is_some());
         let open = wait(&slots, 3);
         drop(first);
-        assert!(matches!(outcome(sent), Outcome::Unknown(_)));
-        assert_eq!(leads(open).next(), Some((vec![3], 1)));
+        assert!(matches!(outcome(lost), Outcome::Unknown(_)));
+        assert_eq!(sent(&mut leads(open)), Some((vec![3], 1)));
         assert_eq!(slots.len(), 0);
     }
 
@@ -645,7 +698,7 @@ mod tests {
         drop(first); // offers
         let [gone, stays] = waits;
         drop(gone);
-        assert_eq!(leads(stays).next(), Some((vec![3], 1)));
+        assert_eq!(sent(&mut leads(stays)), Some((vec![3], 1)));
         let first = lead(&slots);
         let last = wait(&slots, 2);
         drop(first);
@@ -661,7 +714,7 @@ mod tests {
         drop(first);
         drop(leads(one));
         let mut lead = leads(other);
-        assert_eq!(lead.next(), Some((vec![3], 1)));
+        assert_eq!(sent(&mut lead), Some((vec![3], 1)));
         drop(lead);
         assert_eq!(slots.len(), 0);
     }
@@ -673,11 +726,13 @@ mod tests {
         let (counted, acknowledged) = (AtomicI64::new(0), AtomicI64::new(0));
         let batches = AtomicUsize::new(0);
         let count_for_others = |mut lead: Lead<u8>, drops: bool| {
-            while let Some((sums, _)) = lead.next() {
+            while lead.next() {
                 if drops {
                     return;
                 }
-                lead.send();
+                let Some((sums, _)) = lead.send() else {
+                    continue;
+                };
                 thread::yield_now();
                 counted.fetch_add(sums[0] as i64, Ordering::Relaxed);
                 batches.fetch_add(1, Ordering::Relaxed);

@@ -86,11 +86,13 @@ impl Counter {
             Caller::Fails | Caller::CountsAlone => Outcome::Nothing,
             _ => Outcome::Counted(1),
         };
-        while let Some((sums, _)) = lead.next() {
+        while lead.next() {
             if caller == Caller::CountsAlone {
                 break; // the lead is dropped before anything was sent
             }
-            lead.send();
+            let Some((sums, _)) = lead.send() else {
+                continue;
+            };
             if outcome != Outcome::Nothing {
                 self.counted.fetch_add(sums[0] as i64, Ordering::SeqCst);
             }
