@@ -79,9 +79,3 @@ fn no_figure_is_written_by_hand() {
         );
     }
 }
-
-#[test]
-fn a_report_that_is_published_is_as_it_was_read() {
-    let published = fs::read_to_string(folder().join("report.json")).unwrap();
-    assert!(Report::read().to_json() == published);
-}
