@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread;
 use std::time::Duration;
 
 use diesel::connection::SimpleConnection;
@@ -12,6 +13,7 @@ use diesel::prelude::*;
 use diesel_migrations::MigrationHarness;
 use diesel_sharded::cached::{Cached, MokaCache};
 use diesel_sharded::coalescer::Coalescer;
+use diesel_sharded::combine::Combiner;
 use diesel_sharded::observability::describe_metrics;
 use diesel_sharded::retry::{self, RetryPolicy};
 use diesel_sharded::{MIGRATIONS, RowCounter, fold, update};
@@ -215,6 +217,19 @@ fn a_prometheus_answers_all_queries() {
     schema::create(conn);
     conn.run_pending_migrations(MIGRATIONS).unwrap();
     use_it(&database, conn, other);
+    let combiner = Combiner::new();
+    until("callers have combined", || {
+        thread::scope(|scope| {
+            for conn in [&mut *conn, &mut *other] {
+                let count = update(videos.find(1)).set(views.eq(views + 1));
+                let count = count.combine(&combiner);
+                scope.spawn(move || assert_eq!(count.execute(conn), Ok(1)));
+            }
+        });
+        metrics.render().contains("diesel_sharded_combined_total")
+    });
+    let by_slug = update(videos.filter(slug.eq("a"))).set(views.eq(views + 1));
+    assert_eq!(by_slug.combine(&combiner).execute(conn), Ok(1));
 
     let rendered = metrics.clone();
     let render = move || {
