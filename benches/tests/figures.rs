@@ -5,7 +5,7 @@ use std::fs;
 
 use diesel_sharded_benches::figures::{blocks, documents};
 use diesel_sharded_benches::pictures::{one_hot_row, path};
-use diesel_sharded_benches::report::{Report, folder};
+use diesel_sharded_benches::report::Report;
 
 const UPDATE: &str = "UPDATE_FIGURES=1 cargo test -p diesel_sharded_benches --test figures";
 
