@@ -42,7 +42,8 @@ pub trait CountingUpdate<Columns, Operations, Kind> {
     /// The changes by value.
     fn into_changes(self) -> Self::Changes;
 
-    /// Notes the [`Term`]s of the changes in the order of their binds, whose first field has this number; see [`Terms`].
+    /// Notes the [`Term`]s of the changes in the order of their binds, whose first field has this number. Returns false if one of them is a
+    /// value whose `Debug` may be another number than the database gets.
     fn terms(_field: usize, _terms: &mut Vec<Term>) -> bool {
         false
     }
@@ -55,7 +56,7 @@ pub struct Term {
     pub(crate) is_subtracted: bool,
 }
 
-/// Notes the terms of an update. Returns false if one of them is a value whose `Debug` may be another number than the database gets.
+/// See [`CountingUpdate::terms`].
 pub(crate) type Terms = fn(&mut Vec<Term>) -> bool;
 
 /// `column.eq(column + n)` or `column.eq(column - n)`. `Operations` keeps the impls apart.

@@ -57,7 +57,7 @@ pub trait ShardedTable: Table + HasTable<Table = Self> + Copy + Send + Sync + 's
     /// Whether a `WHERE` clause with this query id compares the whole key with values and does nothing else.
     fn is_key_filter(where_clause: TypeId) -> bool;
 
-    /// Whether a `WHERE` clause of this type compares the whole key with values that are [shown as they are](super::shown), and does
+    /// Whether a `WHERE` clause of this type compares the whole key with values whose `Debug` is what the database gets, and does
     /// nothing else.
     fn shows_key_filter(_where_clause: TypeId) -> bool {
         false
