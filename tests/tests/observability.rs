@@ -13,6 +13,7 @@ use diesel::prelude::*;
 use diesel_migrations::MigrationHarness;
 use diesel_sharded::cached::{CacheError, Cached, CachedCounter, MokaCache, TotalCache};
 use diesel_sharded::coalescer::Coalescer;
+use diesel_sharded::combine::Combiner;
 use diesel_sharded::prelude::*;
 use diesel_sharded::retry::{self, RetryPolicy};
 use diesel_sharded::shard_choice::ShardChoice;
@@ -559,6 +560,7 @@ fn everything() {
     fold(seats).keep_shards(0).run(&mut conn).unwrap();
     fold_without_a_connection();
     coalesce(&url, &mut other);
+    combine(&url, &mut other);
     cache(&mut conn);
 }
 
@@ -589,6 +591,27 @@ fn coalesce(url: &str, other: &mut PgConnection) {
     });
     coalescer.add_later(&seat, i64::MAX).unwrap();
     assert!(coalescer.close().is_err());
+}
+
+fn combine(url: &str, other: &mut PgConnection) {
+    let combiner = Combiner::new();
+    let lock = "BEGIN; SELECT 1 FROM seats_shards FOR UPDATE";
+    other.batch_execute(lock).unwrap();
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let mut conn = PgConnection::establish(url).unwrap();
+                let seat = RowCounter::of(taken, MARKER.to_owned()).combine(&combiner);
+                for _ in 0..50 {
+                    assert_eq!(seat.add(1, &mut conn), Ok(1));
+                }
+            });
+        }
+        thread::sleep(Duration::from_millis(200));
+        other.batch_execute("COMMIT").unwrap();
+    });
+    let all = update(seats).set(taken.eq(taken + 1)).combine(&combiner);
+    assert!(all.execute(other).is_ok_and(|rows| rows > 0));
 }
 
 /// A seat that is read slowly.
