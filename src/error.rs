@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use diesel::result::Error as DieselError;
+use diesel::result::{DatabaseErrorKind, Error as DieselError};
 
 use crate::conflict::Conflict;
 use crate::unfit::Unfit;
@@ -394,6 +394,15 @@ fn where_it_comes_from(table: &str) -> &'static str {
     } else {
         "run its migration, which `ShardsTable::of(…::table)` returns as a Diesel migration (`.migration(version)`) or as \
          text (`.create_sql(…)`)"
+    }
+}
+
+impl Error {
+    /// That of a caller whose amount another one was counting, for this reason.
+    pub(crate) fn outcome_unknown(why: &str) -> Self {
+        let why = Box::new(why.to_owned());
+        let source = DieselError::DatabaseError(DatabaseErrorKind::Unknown, why);
+        Error::OutcomeUnknown { source }
     }
 }
 

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use diesel::connection::LoadConnection;
-use diesel::result::{DatabaseErrorKind, Error as DieselError};
 
 use crate::error::Error;
 use crate::operation::idempotency::Request;
@@ -92,7 +91,11 @@ impl Landed {
     /// Takes the result of the caller of this number.
     pub(super) fn of(&mut self, number: u32) -> Result<usize, Error> {
         let result = match self {
-            Landed::Lost => return Err(outcome_unknown("the worker stopped while it was in hand")),
+            Landed::Lost => {
+                return Err(Error::outcome_unknown(
+                    "the worker stopped while it was in hand",
+                ));
+            }
             Landed::AllCounted => return Ok(1),
             Landed::Each(results) => results.get_mut(number as usize),
         };
@@ -102,14 +105,7 @@ impl Landed {
                 Ok(error) => error,
                 Err(source) => Error::InBatch { source },
             }),
-            None => Err(outcome_unknown("its result is missing")),
+            None => Err(Error::outcome_unknown("its result is missing")),
         }
-    }
-}
-
-/// The error of an unknown outcome.
-pub(super) fn outcome_unknown(why: &str) -> Error {
-    Error::OutcomeUnknown {
-        source: DieselError::DatabaseError(DatabaseErrorKind::Unknown, Box::new(why.to_owned())),
     }
 }

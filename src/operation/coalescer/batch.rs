@@ -9,7 +9,7 @@ use diesel::connection::LoadConnection;
 use crate::error::Error;
 use crate::operation::idempotency::{Claimed, Request};
 
-use super::added::{Added, Caller, CallerResult, Landed, outcome_unknown};
+use super::added::{Added, Caller, CallerResult, Landed};
 use super::chunk::{Chunk, EntrySum, entries_of};
 use super::handoff::QueueFlight;
 use super::lane::{EntryId, Lanes};
@@ -304,7 +304,7 @@ impl<Conn: LoadConnection + 'static> Batch<Conn> {
         let mut results = self.callers.into_iter().map(|caller| match caller.state {
             CallerState::Settled(result) => result,
             CallerState::Withdrawn | CallerState::Open => {
-                Err(Arc::new(outcome_unknown("it was given up")))
+                Err(Arc::new(Error::outcome_unknown("it was given up")))
             }
         });
         let ends = self.begins.iter().skip(1).copied().map(Some).chain([None]);

@@ -21,7 +21,7 @@ use crate::connection::pause::{pause, within};
 use crate::error::Error;
 use crate::observe;
 
-use super::added::{Added, Caller, Landed, outcome_unknown};
+use super::added::{Added, Caller, Landed};
 use super::coalesced::Coalesced;
 use super::handoff::{Ticket, TimedOut, Urgency};
 use super::owner::Owner;
@@ -226,7 +226,7 @@ where
 
     fn timed_out(&self, timed_out: TimedOut, began: Instant) -> Error {
         match timed_out {
-            TimedOut::InFlight => outcome_unknown("its batch was in flight at the deadline"),
+            TimedOut::InFlight => Error::outcome_unknown("its batch was in flight at the deadline"),
             TimedOut::Withdrawn => self.shared().deadline_passed(began),
         }
     }

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use diesel::result::{DatabaseErrorKind, Error as DieselError, QueryResult};
+use diesel::result::{Error as DieselError, QueryResult};
 
 use super::slots::{Entered, Lead, Outcome, Slots, Turn};
 use super::{Combinable, CounterKey};
@@ -59,11 +59,7 @@ impl Role {
         match outcome {
             Outcome::Counted(rows) => Role::Counted(Ok(rows)),
             Outcome::Nothing => Role::Alone { one_attempt: false },
-            Outcome::Unknown(reason) => {
-                let text = Box::new(String::from(&*reason));
-                let source = DieselError::DatabaseError(DatabaseErrorKind::Unknown, text);
-                Role::Counted(Err(Error::OutcomeUnknown { source }.into()))
-            }
+            Outcome::Unknown(reason) => Role::Counted(Err(Error::outcome_unknown(&reason).into())),
         }
     }
 

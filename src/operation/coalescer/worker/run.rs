@@ -14,7 +14,6 @@ use crate::conflict::{Conflict, Failure};
 use crate::engine::KEYS_IN_A_STATEMENT;
 use crate::error::Error;
 use crate::observe;
-use crate::operation::coalescer::added::outcome_unknown;
 use crate::operation::coalescer::batch::Batch;
 use crate::operation::coalescer::chunk::{Chunk, EntrySum};
 use crate::operation::coalescer::hot_keys::HotKeys;
@@ -183,7 +182,7 @@ where
             let reason = match outcome {
                 BatchOutcome::Committed(losses) => return losses,
                 BatchOutcome::Unknown(reason) => {
-                    let error = Arc::new(outcome_unknown(&reason));
+                    let error = Arc::new(Error::outcome_unknown(&reason));
                     return self.give_up(batch, part, &error);
                 }
                 BatchOutcome::Again => {
