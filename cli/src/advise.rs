@@ -98,7 +98,7 @@ fn look(args: &AdviseArgs, conn: &mut AnyConnection) -> Result<Report, Error> {
         }
     };
     let mut report = Report {
-        assumption: Some(assumption(dialect)),
+        assumption: Some(ASSUMPTION),
         ..Report::default()
     };
     output::note(&format!(
@@ -338,19 +338,8 @@ fn show(report: &Report) -> Result<(), Error> {
     output::line(&format!("\n{assumption}"))
 }
 
-/// How many times the counts of one row 32 threads make by `update`, as the reference page on benchmarks says.
-fn assumption(dialect: Dialect) -> &'static str {
-    match dialect {
-        Dialect::Postgres => {
-            "Assumed: the writers wait for one row, as the 32 threads of the library's benchmark (documentation, page benchmarks). There \
-             shards made 5.1 times the counts of one row on PostgreSQL, and 14.5 times where a commit took 1 ms."
-        }
-        _ => {
-            "Assumed: the writers wait for one row, as the 32 threads of the library's benchmark (documentation, page benchmarks). There \
-             shards made 2.4 times the counts of one row on MariaDB."
-        }
-    }
-}
+const ASSUMPTION: &str = "Assumed: the writers wait for one row, as in the library's benchmark. The page benchmarks of its documentation says how \
+many times the counts of one row its shards take on each database.";
 
 /// The database's own statistics about the statements that it ran, at one moment.
 struct Statistics {

@@ -114,7 +114,7 @@ fn advise_names_the_hot_column() {
     conn.script(
         "DROP TABLE `My Posts`; TRUNCATE performance_schema.events_statements_summary_by_digest",
     );
-    servers::advise::names_the_hot_column(&shop, "DO 0", "times on MariaDB");
+    servers::advise::names_the_hot_column(&shop, "DO 0");
 }
 
 #[test]

@@ -83,8 +83,7 @@ fn doctor_sees_a_pooler_by_its_session() {
 fn advise_names_the_hot_column() {
     let (database, _conn) = cases::empty_database();
     let create = "CREATE EXTENSION pg_stat_statements";
-    let ratio = "times the counts of one row on PostgreSQL";
-    servers::advise::names_the_hot_column(database.url(), create, ratio);
+    servers::advise::names_the_hot_column(database.url(), create);
 }
 
 #[test]
