@@ -50,7 +50,7 @@
 //!
 //! An operation that begins with a function or a constructor has the same name and place here as in the crate: [`update`],
 //! [`Counter`], [`retry::transaction`], [`shard_counts::refresh`](shard_counts::refresh()). A value that threads and tasks share,
-//! [`Cached`](crate::cached::Cached) or `Coalescer`, has a method that ends in `_async` beside each blocking one.
+//! as [`Cached`](crate::cached::Cached), has a method that ends in `_async` beside each blocking one.
 //!
 //! # Differences
 //!
@@ -64,7 +64,7 @@
 //! - [`Cached::transaction`](crate::cached::Cached::transaction) and [`shard_counts::follow`](crate::shard_counts::follow) have
 //!   no awaited form.
 //! - A coalescer serves both kinds of callers. It takes the crate's own [`RowCounter`](crate::RowCounter) and
-//!   [`Counter`](crate::Counter).
+//!   [`Counter`](crate::Counter), and its `flush` and `close` block.
 //! - Migrations run on an ordinary connection, or by `diesel_async`'s `AsyncMigrationHarness`.
 //!
 //! # Cancellation
@@ -80,9 +80,6 @@
 //!
 //! Two limits of `diesel_async` 0.9.2: its mobc pool keeps the connections that deadpool and bb8 drop, so do not drop
 //! futures there. A future that is dropped on a `SyncConnectionWrapper` is waited for, which panics on a runtime of one thread.
-//!
-//! A count that was handed to a coalescer ([`Coalescer::add_async`](crate::coalescer::Coalescer::add_async), with feature `r2d2`)
-//! is counted even if nobody waits for it any more.
 
 pub use crate::connection::{Async, BoxFuture};
 use crate::counter_cache::{EveryRow, NotCounting};

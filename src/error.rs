@@ -1,6 +1,5 @@
 //! The errors of the crate.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use diesel::result::{DatabaseErrorKind, Error as DieselError};
@@ -261,14 +260,14 @@ pub enum Error {
         /// The number of stripes.
         of: u16,
     },
-    /// A [`Coalescer`](crate::coalescer::Coalescer) could not commit a count before its caller's deadline, and dropped it.
+    /// A [`Coalescer`](crate::coalescer::Coalescer) had no room for a count until the deadline, or could not commit it before it gave up.
     /// Nothing was changed.
     #[error(
         "nothing was counted: no batch could be committed within {waited:?} ({reason}); check the database, or allow a \
          later deadline"
     )]
     DeadlinePassed {
-        /// How long the caller waited.
+        /// How long it waited.
         waited: Duration,
         /// The reason, as far as it is known.
         reason: String,
@@ -286,9 +285,9 @@ pub enum Error {
         /// What was made.
         what: &'static str,
     },
-    /// A [`Coalescer`](crate::coalescer::Coalescer) was closed before it could commit all additions that nobody waits for.
+    /// A [`Coalescer`](crate::coalescer::Coalescer) was closed before it could commit everything that was added.
     #[error(
-        "{lost} of what was added to the coalescer without waiting could not be committed ({reason})"
+        "{lost} counters lost what was added to the coalescer, which could not be committed ({reason})"
     )]
     NotFlushed {
         /// How many counters lost additions.
@@ -307,12 +306,6 @@ pub enum Error {
         waited: Duration,
         /// The reason, as far as it is known.
         reason: String,
-    },
-    /// A whole batch of a [`Coalescer`](crate::coalescer::Coalescer) failed. Each of its callers gets the same error.
-    #[error("the batch failed: {source}")]
-    InBatch {
-        /// The one error that all of them got.
-        source: Arc<Error>,
     },
     /// The condition of a [`CounterCache`](crate::CounterCache) holds a bound value, for which there is no place in a trigger.
     #[error(

@@ -22,7 +22,7 @@
 //!
 //! More:
 //!
-//! 8. [Many shards](hot_rows): how many a row has, and coalescing for the hottest rows
+//! 8. [Many shards](hot_rows): how many a row has, and what the hottest rows need
 //! 9. [Named counters and limits](named_counters): counters without a table of yours; seats, stock, rate limits
 //! 10. [Counter caches](counter_caches): the number of another table's rows, kept by triggers or by hand
 //! 11. [Async and pools](asynchronous): `diesel_async`, several databases, poolers, servers that fork

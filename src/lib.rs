@@ -80,7 +80,7 @@
 //! - [`Counter`]: counters that need no table of the application's own.
 //! - [`RowCounter`]: one field of one row as a value, and [`bounded`]: seats and stock, which never fall below zero.
 //! - [`cached`]: totals from a cache, in the process or in a server.
-//! - [`coalescer`] (feature `r2d2`): the counts of many threads in one commit, for rows that are too hot even for shards.
+//! - [`coalescer`] (feature `r2d2`): counts that are gathered in memory and committed later; a crash loses them.
 //!
 //! The life of a counter; all of this works while the application counts:
 //!
@@ -116,7 +116,7 @@
 //! | conflict | a transient failure that a new attempt can cure; [`Conflict`], [`retry`] |
 //! | fold | move shard values into the base without changing any total; [`fold`](fold()) |
 //! | named counter | a counter that is known by its name alone; [`Counter`] |
-//! | coalesce | merge many counts of one process into one committed batch; [`coalescer`] |
+//! | coalesce | gather many counts of one process in memory, and write them later in batches; [`coalescer`] |
 //!
 //! # Features
 //!

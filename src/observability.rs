@@ -14,21 +14,20 @@
 //! | `attempt` | DEBUG | an attempt at one of these | `attempt`, `shard`, `conflict` |
 //! | `statement` | DEBUG | a statement of a counting update | `kind`, `table`, `shard`, `rows` |
 //! | `fold` | INFO | a batch of a fold | `backend`, `table`, `parents` |
-//! | `flush` | INFO | a batch of a coalescer | `counters`, `callers` |
+//! | `flush` | INFO | a flush of a coalescer | `counters` |
 //!
 //! Events, by their messages:
 //!
 //! | event | level | what | fields |
 //! |---|---|---|---|
 //! | `conflict` | DEBUG | an attempt met a conflict | `attempt`, `conflict`, `delay_ms` |
-//! | `conflict of a batch` | DEBUG | a coalescer's transaction met a conflict | `backend`, `conflict` |
 //! | `failed` | DEBUG | a statement of a counting update failed | `error` |
 //! | `folded` | INFO | a fold moved something | `parents`, `shards`, `removed` |
 //! | `a pass of a folder failed: see 'on_error'` | WARN | each time | `table` |
 //! | `more shards would help: all of one key were being counted on at once` | WARN | at most once a minute for each table | `table`, `shards` |
 //! | `the cache could not be used and is left out for a while` | WARN | at most once in [`with_pause`](crate::cached::Cached::with_pause) | |
 //! | `the cache failed` | DEBUG | each time | `error` |
-//! | `what was added without waiting could not be counted: see 'on_loss'` | ERROR | a coalescer lost something | |
+//! | `what was added to a coalescer could not be counted: see 'on_loss'` | ERROR | a coalescer lost something | |
 //!
 //! Where no subscriber listens, the warning that more shards would help goes to the crate [`log`], with the feature and without.
 //!
@@ -71,12 +70,9 @@
 //! | `diesel_sharded_shards_removed_total` | counter | empty shards that a fold removed | `backend`, `table` |
 //! | `diesel_sharded_folder_passes_total` | counter | passes of folders | `table`, `outcome` |
 //! | `diesel_sharded_folder_pass_seconds` | histogram | the time that a pass took | `table` |
-//! | `diesel_sharded_coalescer_batch_counters` | histogram | counters in a batch | |
-//! | `diesel_sharded_coalescer_batch_callers` | histogram | callers who waited for a batch | |
-//! | `diesel_sharded_coalescer_flush_seconds` | histogram | the time that a batch took | |
-//! | `diesel_sharded_coalescer_wait_seconds` | histogram | the time that a caller waited | |
-//! | `diesel_sharded_coalescer_conflicts_total` | counter | conflicts that batches met | `backend`, `conflict` |
-//! | `diesel_sharded_coalescer_losses_total` | counter | losses of what was added without waiting | |
+//! | `diesel_sharded_coalescer_flush_counters` | histogram | counters in a flush | |
+//! | `diesel_sharded_coalescer_flush_seconds` | histogram | the time that a flush took | |
+//! | `diesel_sharded_coalescer_losses_total` | counter | counters that lost what was added | |
 //! | `diesel_sharded_combined_total` | counter | counts that were sent together with others, by another caller or for others | `backend`, `table` |
 //! | `diesel_sharded_combined_callers` | histogram | callers of a combined batch | |
 //! | `diesel_sharded_combined_wait_seconds` | histogram | the time that a caller waited for another | |

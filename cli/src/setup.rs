@@ -261,8 +261,7 @@ impl<'t> LibraryMigration<'t> {
             State::Complete => return None,
             State::Pending => {
                 let needed = match self.text.tables.first() {
-                    Some(&"diesel_sharded_batches") => "coalescers need it",
-                    Some(&"diesel_sharded_idempotency_keys") => "idempotency keys need it",
+                    Some(&"diesel_sharded_idempotency_keys") => "idempotency keys and coalescers need it",
                     _ => "named counters and `resize` need them",
                 };
                 Note::new(format!("{all}: not there; {needed}"), setup)

@@ -157,10 +157,6 @@ capabilities! {
     /// `ORDER BY` without a limit. It also merges a derived table without a limit into the update around it, and then refuses
     /// to read the shards table, as a filter on a total does.
     keeps_order: Option<&'static str> = None,
-    /// Ends a `DELETE` whose condition no index serves. MySQL under `sql_safe_updates` accepts such a statement only with a
-    /// limit.
-    #[cfg(feature = "r2d2")]
-    deletes_all: &'static str = "",
     /// Whether `DELETE` needs the alias before `FROM shards AS parent`. MySQL takes an alias in a single table's `DELETE` only in
     /// late versions.
     deletes_by_alias: bool = false,
@@ -179,13 +175,6 @@ capabilities! {
     /// The form in which one statement claims an idempotency key and counts, or does neither; `None` if there is none. SQLite has no
     /// round trips to save.
     counts_once_by: Option<OnceForm> = None,
-    /// The form in which one statement commits a batch that counts on so many rows of one table, together with its mark; `None` if
-    /// there is none.
-    ///
-    /// PostgreSQL: by data-modifying `WITH` clauses. MySQL: by an update of two tables, which meets both rows or none; with
-    /// several shards it could meet some of them. SQLite has no round trips to save.
-    #[cfg(feature = "r2d2")]
-    commits_at_once(rows: usize): Option<AtOnce> = |_| None,
     /// How totals are added up, of all parents or of those that a filter matches.
     sums_form(is_filtered: bool): SumsForm = |is_filtered| match is_filtered {
         true => SumsForm::Correlated,
@@ -372,16 +361,6 @@ pub(crate) enum KeepsAndLocks {
     ConflictIgnored,
     /// `ON DUPLICATE KEY UPDATE shard = shards.shard`
     DuplicateKeyLocks,
-}
-
-/// See `Dialect::commits_at_once`.
-#[cfg(feature = "r2d2")]
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AtOnce {
-    /// Data-modifying `WITH` clauses.
-    With,
-    /// An update of two tables.
-    Join,
 }
 
 /// See [`Dialect::counts_once_by`].

@@ -14,8 +14,6 @@ mod postgres;
 mod sharded_backend;
 mod sqlite;
 
-#[cfg(feature = "r2d2")]
-pub(crate) use self::capabilities::AtOnce;
 pub(crate) use self::capabilities::{
     Guard, KeepsAndLocks, OnceForm, OpenQuestion, SESSION_SHARDS, Strength, SumsForm,
     SurvivalCheck, TotalForm,

@@ -2,8 +2,6 @@
 
 use diesel::result::DatabaseErrorKind;
 
-#[cfg(feature = "r2d2")]
-use super::capabilities::AtOnce;
 use super::capabilities::{
     Capabilities, Guard, KeepsAndLocks, OnceForm, OpenQuestion, RowLocks, SumsForm, SurvivalCheck,
 };
@@ -72,14 +70,10 @@ pub(super) const CAPABILITIES: Capabilities = Capabilities {
     joins_end_early: true,
     joins_to_few: "STRAIGHT_JOIN",
     keeps_order: Some(" LIMIT 18446744073709551615"),
-    #[cfg(feature = "r2d2")]
-    deletes_all: " LIMIT 1000000",
     deletes_by_alias: true,
     counts_inserted_alone: false,
     names_conflict_target: false,
     counts_once_by: Some(OnceForm::Compound),
-    #[cfg(feature = "r2d2")]
-    commits_at_once: |rows| (rows == 1).then_some(AtOnce::Join),
     sums_form: |is_filtered| SumsForm::GroupJoined {
         straight: !is_filtered,
     },

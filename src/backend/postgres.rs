@@ -5,8 +5,6 @@
 
 use diesel::result::DatabaseErrorKind;
 
-#[cfg(feature = "r2d2")]
-use super::capabilities::AtOnce;
 use super::capabilities::{
     Capabilities, KeepsAndLocks, OnceForm, OpenQuestion, RowLocks, SurvivalCheck, TotalForm,
 };
@@ -51,8 +49,6 @@ pub(super) const CAPABILITIES: Capabilities = Capabilities {
     tells_rows_of_queries: true,
     counts_all_or_none: true,
     counts_once_by: Some(OnceForm::With),
-    #[cfg(feature = "r2d2")]
-    commits_at_once: |_| Some(AtOnce::With),
     seconds_since_1970: "EXTRACT(EPOCH FROM statement_timestamp())::BIGINT",
     keeps_statements: false,
     numbers_binds: true,

@@ -19,6 +19,4 @@ pub(crate) use self::locking::{
 };
 pub(crate) use self::plan::Plan;
 pub(crate) use self::retry_loop::{RetryLoop, retry_loop};
-#[cfg(feature = "r2d2")]
-pub(crate) use self::retry_loop::{own_statement, own_transaction};
 pub(crate) use self::statement::{SendStep, Sender, Statement, Steps};

@@ -3,17 +3,11 @@
 use std::error::Error as StdError;
 use std::time::Duration;
 
-#[cfg(feature = "r2d2")]
-use diesel::Connection;
 use diesel::result::{Error as DieselError, QueryResult};
 
 use super::failure::{self, AttemptError};
-#[cfg(feature = "r2d2")]
-use crate::backend::BackendOf;
 use crate::backend::{Dialect, SurvivalCheck};
 use crate::conflict::{Conflict, Failure};
-#[cfg(feature = "r2d2")]
-use crate::connection::now;
 use crate::connection::{
     Io, Link, OpenTransaction, TransactionOptions, begin, in_transaction, met_inside,
 };
@@ -382,43 +376,4 @@ impl<O: Observer> RetryLoop<O> {
         M::sleep(self.attempts.retry(), delay).await;
         Ok(())
     }
-}
-
-/// Runs one of the crate's own operations: in a transaction that is tried again, or in a savepoint of the caller's, where
-/// the options are the caller's too.
-#[cfg(feature = "r2d2")]
-pub(crate) fn own_transaction<Conn, T>(
-    conn: &mut Conn,
-    retry: RetryPolicy,
-    options: TransactionOptions,
-    mut f: impl FnMut(&mut Conn) -> QueryResult<T>,
-) -> QueryResult<T>
-where
-    Conn: Connection,
-    Conn::Backend: BackendOf<Conn>,
-{
-    let link = &mut Link::blocking(conn);
-    now(async {
-        let retrying = RetryLoop::transaction(link, retry, options)?;
-        retry_loop!(link, retrying, f(link.conn))
-    })
-}
-
-/// Runs one statement of the crate's own that commits by itself, and again after a conflict; inside a caller's transaction
-/// once.
-#[cfg(feature = "r2d2")]
-pub(crate) fn own_statement<Conn, T>(
-    conn: &mut Conn,
-    retry: RetryPolicy,
-    mut f: impl FnMut(&mut Conn) -> QueryResult<T>,
-) -> QueryResult<T>
-where
-    Conn: Connection,
-    Conn::Backend: BackendOf<Conn>,
-{
-    let link = &mut Link::blocking(conn);
-    now(async {
-        let retrying = RetryLoop::statement(link, retry)?;
-        retry_loop!(link, retrying, f(link.conn))
-    })
 }

@@ -4,10 +4,9 @@ use std::fmt::Display;
 use std::time::{Duration, Instant};
 
 use super::names::MORE_SHARDS;
-use super::operation::{conflict_of, outcome_of};
+use super::operation::outcome_of;
 use super::sinks::{self, Scope};
 use crate::backend::Dialect;
-use crate::conflict::Conflict;
 
 /// A batch of a fold: so many parents are looked at.
 #[inline]
@@ -47,12 +46,11 @@ pub(crate) fn folder_passed(table: &'static str, time: Duration, succeeded: bool
     }
 }
 
-/// A flush of a coalescer: so many counters, for so many callers who wait.
+/// A flush of a coalescer: so many counters.
 #[inline]
-pub(crate) fn flush(counters: usize, callers: usize) -> Scope {
-    measure!(BATCH_COUNTERS, counters as f64);
-    measure!(BATCH_CALLERS, callers as f64);
-    Scope(span!(FLUSH, counters = counters, callers = callers))
+pub(crate) fn flush(counters: usize) -> Scope {
+    measure!(FLUSH_COUNTERS, counters as f64);
+    Scope(span!(FLUSH, counters = counters))
 }
 
 /// The flush took so long.
@@ -81,21 +79,7 @@ pub(crate) fn not_combined(dialect: Dialect, table: &'static str) {
     count!(NOT_COMBINED += 1, backend = dialect.name(), table = table);
 }
 
-/// A caller has waited for a coalescer since it `began`.
-#[inline]
-pub(crate) fn waited(began: Instant) {
-    measure!(WAIT_TIME, began.elapsed().as_secs_f64());
-}
-
-/// A coalescer's transaction met a conflict.
-#[inline]
-pub(crate) fn flush_conflict(dialect: Dialect, conflict: Conflict) {
-    let (backend, conflict) = (dialect.name(), conflict_of(conflict));
-    count!(BATCH_CONFLICTS += 1, backend = backend, conflict = conflict);
-    event!(CONFLICT_OF_BATCH, backend = backend, conflict = conflict);
-}
-
-/// A coalescer lost something that nobody waited for.
+/// A coalescer lost what was added to a counter.
 #[inline]
 pub(crate) fn lost() {
     count!(LOSSES += 1);

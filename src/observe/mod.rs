@@ -18,7 +18,7 @@ pub(crate) use self::events::{
     folder_passed, more_shards_would_help, not_a_total, not_combined,
 };
 #[cfg(feature = "r2d2")]
-pub(crate) use self::events::{flush, flush_conflict, flushed, lost, waited};
+pub(crate) use self::events::{flush, flushed, lost};
 #[cfg(feature = "metrics")]
 pub use self::names::describe_metrics;
 pub(crate) use self::operation::{CountObserver, Keys, Observer, Transaction, Update, Work};

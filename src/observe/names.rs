@@ -74,14 +74,13 @@ names! {
     }
     events {
         CONFLICT: DEBUG, "conflict";
-        CONFLICT_OF_BATCH: DEBUG, "conflict of a batch";
         FAILED: DEBUG, "failed";
         FOLDED: INFO, "folded";
         FOLDER_FAILED: WARN, "a pass of a folder failed: see 'on_error'";
         MORE_SHARDS_WOULD_HELP: WARN, MORE_SHARDS;
         CACHE_LEFT_OUT: WARN, "the cache could not be used and is left out for a while";
         CACHE_FAILED: DEBUG, "the cache failed";
-        LOST: ERROR, "what was added without waiting could not be counted: see 'on_loss'";
+        LOST: ERROR, "what was added to a coalescer could not be counted: see 'on_loss'";
     }
     metrics {
         UPDATES: Counter, "diesel_sharded_updates_total", "counting updates";
@@ -105,17 +104,11 @@ names! {
             "empty shards that a fold removed";
         PASSES: Counter, "diesel_sharded_folder_passes_total", "passes of folders";
         PASS_TIME: Seconds, "diesel_sharded_folder_pass_seconds", "the time that a pass took";
-        BATCH_COUNTERS: Sizes, "diesel_sharded_coalescer_batch_counters", "counters in a batch";
-        BATCH_CALLERS: Sizes, "diesel_sharded_coalescer_batch_callers",
-            "callers who waited for a batch";
+        FLUSH_COUNTERS: Sizes, "diesel_sharded_coalescer_flush_counters", "counters in a flush";
         FLUSH_TIME: Seconds, "diesel_sharded_coalescer_flush_seconds",
-            "the time that a batch took";
-        WAIT_TIME: Seconds, "diesel_sharded_coalescer_wait_seconds",
-            "the time that a caller waited";
-        BATCH_CONFLICTS: Counter, "diesel_sharded_coalescer_conflicts_total",
-            "conflicts that batches met";
+            "the time that a flush took";
         LOSSES: Counter, "diesel_sharded_coalescer_losses_total",
-            "losses of what was added without waiting";
+            "counters that lost what was added";
         COMBINED: Counter, "diesel_sharded_combined_total",
             "counts that were sent together with others, by another caller or for others";
         COMBINED_CALLERS: Sizes, "diesel_sharded_combined_callers", "callers of a combined batch";

@@ -103,6 +103,8 @@ pub struct CountMany<C: ShardedColumn, Ins = NoInsert, Run = Blocking> {
     amounts: Vec<(<C::Table as ShardedTable>::Key, i128)>,
     insert: Ins,
     retry: Option<RetryPolicy>,
+    /// See [`Plan::alone`](crate::engine::Plan::alone).
+    alone: bool,
     run: PhantomData<fn() -> Run>,
 }
 
@@ -117,10 +119,16 @@ impl<C: ShardedColumn, Run> CountMany<C, NoInsert, Run> {
         for (key, n) in amounts {
             *sums.entry(key).or_insert(0) += i128::from(n);
         }
+        Self::of_sums(sums.into_iter().collect())
+    }
+
+    /// In the order of the keys, each of which is there once.
+    pub(crate) fn of_sums(amounts: Vec<(<C::Table as ShardedTable>::Key, i128)>) -> Self {
         CountMany {
-            amounts: sums.into_iter().collect(),
+            amounts,
             insert: NoInsert,
             retry: None,
+            alone: false,
             run: PhantomData,
         }
     }
@@ -135,10 +143,15 @@ impl<C: ShardedColumn, Run> CountMany<C, NoInsert, Run> {
         F: Fn(&<C::Table as ShardedTable>::Key) -> I,
         I: Insertable<C::Table>,
     {
+        self.inserting(OrInsertEach::new(row_of))
+    }
+
+    pub(crate) fn inserting<Ins>(self, insert: Ins) -> CountMany<C, Ins, Run> {
         CountMany {
             amounts: self.amounts,
-            insert: OrInsertEach::new(row_of),
+            insert,
             retry: self.retry,
+            alone: self.alone,
             run: PhantomData,
         }
     }
@@ -148,6 +161,13 @@ impl<C: ShardedColumn, Ins, Run> CountMany<C, Ins, Run> {
     /// Retries by `policy` instead of the [process-wide](RetryPolicy::global) one.
     pub fn retry(mut self, policy: RetryPolicy) -> Self {
         self.retry = Some(policy);
+        self
+    }
+
+    /// The transaction in which it counts is of this crate's own, and counts on nothing else.
+    #[cfg(feature = "r2d2")]
+    pub(crate) fn alone(mut self) -> Self {
+        self.alone = true;
         self
     }
 }
@@ -305,7 +325,7 @@ where
 }
 
 impl<C: ShardedColumn, Ins, Run> CountMany<C, Ins, Run> {
-    async fn count<DB, M, Conn>(
+    pub(crate) async fn count<DB, M, Conn>(
         self,
         link: &mut Link<'_, M, Conn>,
     ) -> QueryResult<CountedMany<C::Table>>
@@ -328,9 +348,11 @@ impl<C: ShardedColumn, Ins, Run> CountMany<C, Ins, Run> {
         let attempts = Attempts::start(retry.clone());
         let mut choices = vec![];
         for (key, n) in &amounts {
+            let mut count = ready_to_add::<C, DB>(key.clone(), *n);
+            count.alone = self.alone;
             let subject = Subject {
                 timed: false, // a wait may have been for any of the keys
-                ..ready_to_add::<C, DB>(key.clone(), *n).plan(link)?.subject()
+                ..count.plan(link)?.subject()
             };
             choices.push(Choice::new(subject, Process::this(), &attempts));
         }
@@ -449,24 +471,18 @@ impl<C: ShardedColumn, Ins> Counting<C, Ins> {
 }
 
 /// An amount for the row of a key, and the shard on which it is counted.
-#[doc(hidden)]
 #[derive(Debug)]
-pub struct Addition<Key> {
-    pub(crate) key: Key,
-    pub(crate) n: i64,
-    pub(crate) shard: i32,
+struct Addition<Key> {
+    key: Key,
+    n: i64,
+    shard: i32,
 }
 
 /// How many keys are counted on. Each rung costs more than the one before, and follows it where that cannot count.
-#[doc(hidden)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Rung {
+enum Rung {
     /// In one statement; all shards exist.
     Together,
-    /// In one statement that creates the missing shards, where a coalescer's batch commits at once; else as
-    /// [`Creating`](Rung::Creating).
-    #[cfg(feature = "r2d2")]
-    Upserting,
     /// In one statement, after another one that creates the missing shards.
     Creating,
     /// Key by key, since some of them are one to the database, or some row cannot take its amount.
@@ -474,9 +490,7 @@ pub enum Rung {
 }
 
 /// What became of many keys in one attempt.
-#[doc(hidden)]
-#[derive(Debug)]
-pub enum Climbed {
+enum Climbed {
     /// All were counted but these, by their numbers in the list: they have no row.
     Counted { missing: Vec<usize> },
     /// The transaction has to be undone, and to begin again on this rung.
@@ -488,7 +502,7 @@ impl Climbed {
 }
 
 /// Counts on many rows by one statement, in an open transaction; on every rung but the last one.
-pub(crate) async fn count_together<C, DB, M, Conn>(
+async fn count_together<C, DB, M, Conn>(
     link: &mut Link<'_, M, Conn>,
     rung: Rung,
     additions: &[Addition<<C::Table as ShardedTable>::Key>],
@@ -546,7 +560,7 @@ where
 }
 
 /// The statement that adds to one shard of each row.
-pub(crate) fn count_each<C, DB>(
+fn count_each<C, DB>(
     additions: &[Addition<<C::Table as ShardedTable>::Key>],
 ) -> CountEachRow<C, C::Table, DB>
 where

@@ -65,7 +65,7 @@
 //! part of the caller's, in a savepoint. (Where Diesel does not know of the transaction, PostgreSQL may be sent the one statement. If that
 //! fails, as by an overflow, the caller's transaction is aborted, as by any count.) The cost is that of a larger statement, or of a
 //! transaction with three statements in its place (see the benchmark `cost`), and a row of a few dozen bytes for each key until it is
-//! [removed](remove_older_than). Through a [`Coalescer`](crate::coalescer::Coalescer), a batch inserts all its keys by one statement.
+//! [removed](remove_older_than).
 //!
 //! # Answers to repeats
 //!
@@ -117,15 +117,14 @@ use crate::operation::row_counter::{CachedAs, OneCounter};
 use crate::per_process::random;
 use crate::policy::RetryPolicy;
 
-use self::keys::{DeleteKeys, FindKeys, FindOld, InsertKeys, NoteCounted, explained};
+use self::keys::{DeleteKeys, FindKey, FindOld, InsertKey, NoteCounted, explained};
 
 /// A counting update, or a counter, with an idempotency key; see the [module](self).
 ///
 /// Made by [`UpdateStatement::idempotency_key`](crate::operation::UpdateStatement::idempotency_key),
 /// [`Counter::idempotency_key`](crate::Counter::idempotency_key) and
 /// [`RowCounter::idempotency_key`](crate::RowCounter::idempotency_key). It takes the place of an update before `.execute(conn)`,
-/// `.get_result(conn)` and `.get_results(conn)`, and of a counter in [`Coalescer::add`](crate::coalescer::Coalescer::add) and
-/// [`Cached::add`](crate::cached::Cached::add).
+/// `.get_result(conn)` and `.get_results(conn)`, and of a counter in [`Cached::add`](crate::cached::Cached::add).
 #[derive(Debug, Clone)]
 #[must_use = "nothing is counted until it is executed or added to"]
 pub struct Idempotent<Of> {
@@ -139,15 +138,6 @@ impl<Of> Idempotent<Of> {
             of,
             key: key.as_ref().to_vec(),
         }
-    }
-
-    /// The request to add `n`, the same on every way to the database.
-    #[cfg(feature = "r2d2")]
-    pub(crate) fn request<Conn>(&self, n: i64) -> Result<Request, Error>
-    where
-        Of: CachedCounter<Conn>,
-    {
-        Request::to_add(&self.key, &self.of.cache_key(), n)
     }
 }
 
@@ -230,7 +220,7 @@ impl Fingerprint {
 
 /// The state of a request once its key is claimed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Claimed {
+enum Claimed {
     /// It is the first.
     First,
     /// It was counted before, on this number of rows.
@@ -259,17 +249,17 @@ where
     let options = work.transaction(link.dialect());
     let repeated = RetryLoop::transaction(link, retry, options)?;
     retry_loop!(link, repeated, {
-        match claim(link, &[request]).await?.first() {
-            Some(Claimed::First) | None => {}
-            Some(Claimed::Repeated(counted)) => {
+        match claim(link, request).await? {
+            Claimed::First => {}
+            Claimed::Repeated(counted) => {
                 work.repeat(link).await?;
-                return Ok((*counted, false));
+                return Ok((counted, false));
             }
-            Some(Claimed::Reused) => return Err(Error::IdempotencyKeyReused.into()),
+            Claimed::Reused => return Err(Error::IdempotencyKeyReused.into()),
         }
         let counted = work.carry_out(link).await?;
         match counted {
-            0 => release(link, vec![&request.key]).await?,
+            0 => release(link, &request.key).await?,
             1 => {} // as it was claimed
             _ => {
                 let note = NoteCounted {
@@ -315,59 +305,50 @@ pub(crate) trait Requested<M: Io<Conn>, Conn> {
     }
 }
 
-/// Claims different keys for the open transaction. Returns what is known of each, in their order. Waits for other transactions
-/// that claim the same ones.
-pub(crate) async fn claim<M: LoadIo<Conn>, Conn>(
+/// Claims a key for the open transaction. Waits for another transaction that claims the same one.
+async fn claim<M: LoadIo<Conn>, Conn>(
     link: &mut Link<'_, M, Conn>,
-    requests: &[&Request],
-) -> QueryResult<Vec<Claimed>> {
-    // In the order of the keys, so that two batches do not wait for each other.
-    let mut keys: Vec<(&[u8], i64)> = requests
-        .iter()
-        .map(|request| (request.key.as_slice(), request.fingerprint))
-        .collect();
-    keys.sort_unstable();
-    let insert = InsertKeys {
+    request: &Request,
+) -> QueryResult<Claimed> {
+    let insert = InsertKey {
+        key: &request.key,
+        fingerprint: request.fingerprint,
         claim: i64::from_ne_bytes(random()?),
-        keys,
     };
-    let (dialect, mut inserted) = (link.dialect(), 0);
+    let (dialect, mut inserted) = (link.dialect(), false);
     // A key that is there at first may have been removed for its age before it is read.
     for _ in 0..3 {
         let met = link.execute_prepared(&insert).await;
-        inserted += met.map_err(|error| explained(link, error))?;
-        if dialect.counts_inserted_alone() && inserted == requests.len() {
-            return Ok(vec![Claimed::First; requests.len()]);
+        inserted |= met.map_err(|error| explained(link, error))? > 0;
+        if dialect.counts_inserted_alone() && inserted {
+            return Ok(Claimed::First);
         }
-        let keys = insert.keys.iter().map(|(key, _)| *key).collect();
-        let rows = link.load(FindKeys(keys)).await?;
-        let known = |request: &&Request| {
-            let row = rows.iter().find(|(key, ..)| *key == request.key);
-            row.map(|(_, fingerprint, claim, counted)| match () {
-                // The claim tells which of them were inserted; where none was, the database's own word is enough.
-                () if inserted > 0 && *claim == insert.claim => Claimed::First,
+        let rows = link.load(FindKey([&request.key])).await?;
+        if let Some((_, fingerprint, claim, counted)) = rows.first() {
+            return Ok(match () {
+                // The claim tells whether it was inserted; where it was not, the database's own word is enough.
+                () if inserted && *claim == insert.claim => Claimed::First,
                 () if *fingerprint == request.fingerprint => {
                     Claimed::Repeated(usize::try_from(*counted).unwrap_or(usize::MAX))
                 }
                 () => Claimed::Reused,
-            })
-        };
-        if let Some(claimed) = requests.iter().map(known).collect() {
-            return Ok(claimed);
+            });
         }
     }
     Err(DieselError::NotFound)
 }
 
-/// Releases keys that were claimed in the open transaction, for requests that counted nothing.
+/// Releases a key, for a request that counted nothing or is not repeated.
 pub(crate) async fn release<M: LoadIo<Conn>, Conn>(
     link: &mut Link<'_, M, Conn>,
-    keys: Vec<&[u8]>,
+    key: &[u8],
 ) -> QueryResult<()> {
-    let older_than = None;
-    link.execute(DeleteKeys { keys, older_than })
-        .await
-        .map(drop)
+    let delete = DeleteKeys {
+        keys: vec![key],
+        older_than: None,
+    };
+    let released = link.execute(delete).await;
+    released.map(drop).map_err(|error| explained(link, error))
 }
 
 /// Removes the keys that are older than `age`, by the database's clock, in whole seconds, and returns their number. If their

@@ -136,8 +136,8 @@ where
     }
 }
 
-/// The migrations of the library's own tables: named counters, numbers of shards that change at run time, the marks of
-/// coalesced batches, and idempotency keys. An application without these needs none of it.
+/// The migrations of the library's own tables: named counters, numbers of shards that change at run time, and
+/// idempotency keys. An application without these needs none of it.
 ///
 /// ```
 /// # use diesel::prelude::*;
@@ -208,10 +208,10 @@ impl Migrations {
         Migrations { integrity }
     }
 
-    fn own(self) -> [Own; 3] {
+    fn own(self) -> [Own; 2] {
         let mut counters = COUNTERS;
         counters.integrity = self.integrity;
-        [counters, BATCHES, IDEMPOTENCY_KEYS]
+        [counters, IDEMPOTENCY_KEYS]
     }
 }
 
@@ -346,14 +346,9 @@ const COUNTERS: Own = migration!(
     "diesel_sharded_counter_shards",
     "diesel_sharded_shard_numbers"
 );
-const BATCHES: Own = migration!(
-    "00000000000000-diesel-sharded-02_batches",
-    "00000000000000dieselsharded02",
-    "diesel_sharded_batches"
-);
 const IDEMPOTENCY_KEYS: Own = migration!(
-    "00000000000000-diesel-sharded-03_idempotency_keys",
-    "00000000000000dieselsharded03",
+    "00000000000000-diesel-sharded-02_idempotency_keys",
+    "00000000000000dieselsharded02",
     "diesel_sharded_idempotency_keys"
 );
 

@@ -40,6 +40,9 @@ use crate::query_builder::KeyIs;
 
 use self::sql::{DeleteCounter, InsertCounter, SelectedRows, explain_counters, select};
 
+#[cfg(feature = "r2d2")]
+pub(crate) use self::sql::InsertCounters;
+
 pub use self::list::{CounterList, TopCounters};
 
 diesel::table! {

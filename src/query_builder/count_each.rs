@@ -112,16 +112,6 @@ impl<C: ShardedColumn, P, V> CountEach<C, P, V> {
         }
     }
 
-    /// `SELECT COUNT(*) FROM shards AS parent, "sharded_batch" WHERE …`: how many shards are there.
-    #[cfg(feature = "r2d2")]
-    pub(crate) fn are_there<'b, DB: ShardedBackend>(&'b self) -> impl Sql<'b, DB>
-    where
-        C::Table: QueryFragment<DB>,
-    {
-        let table = Names::of::<C::Table>();
-        sql! { "SELECT COUNT(*) FROM ", table.shards_as_parent(), ", ", id(BATCH), " WHERE ", is_in_batch(table) }
-    }
-
     /// `field = (parent.field + …)`
     pub(crate) fn change<'b, DB: ShardedBackend>(&'b self) -> impl Sql<'b, DB>
     where
@@ -166,35 +156,6 @@ impl<C: ShardedColumn, P, V> CountEach<C, P, V> {
                 if are_several { ")" }),
             },
         )
-    }
-
-    /// Writes the statement that counts on missing shards too, in PostgreSQL's dialect, for the parents for which `condition`
-    /// holds. Two keys may name one parent, and no row can be inserted twice: the statement then counts for one of them.
-    ///
-    /// ```sql
-    /// INSERT INTO "videos_shards" ("id", "shard", "views")
-    /// SELECT DISTINCT ON ("videos"."id") "videos"."id", "sharded_batch"."shard", "sharded_batch"."views"
-    /// FROM "videos", "sharded_batch"
-    /// WHERE "videos"."id" = "sharded_batch"."id" AND "sharded_batch"."shard" >= 0 AND condition ORDER BY "videos"."id"
-    /// ON CONFLICT ("id", "shard") DO UPDATE SET "views" = ("videos_shards"."views" + excluded."views")
-    /// ```
-    #[cfg(feature = "r2d2")]
-    pub(crate) fn upsert<'b, DB: ShardedBackend>(
-        &'b self,
-        condition: impl Sql<'b, DB>,
-    ) -> impl Sql<'b, DB>
-    where
-        C::Table: QueryFragment<DB>,
-    {
-        let table = Names::<DB>::of::<C::Table>();
-        sql! {
-            "INSERT INTO ", table.shards_table, " ", columns::<C, DB>(),
-            " SELECT DISTINCT ON (", table.key(), ") ", table.key(), ", ", of_batch(SHARD), ", ", of_batch(C::NAME),
-            " FROM ", walk(table.parent), ", ", id(BATCH), " WHERE ", key_is_in_batch(table.key, |name| table.column(name)),
-            " AND ", of_batch(SHARD), " >= 0 AND ", condition, " ORDER BY ", table.key(),
-            " ON CONFLICT ", table.unique_key(),
-            " DO UPDATE SET ", id(C::NAME), " = (", table.shards_column(C::NAME), " + excluded.", id(C::NAME), ")"
-        }
     }
 }
 

@@ -559,7 +559,7 @@ fn everything() {
     .unwrap();
     fold(seats).keep_shards(0).run(&mut conn).unwrap();
     fold_without_a_connection();
-    coalesce(&url, &mut other);
+    coalesce(&url);
     combine(&url, &mut other);
     cache(&mut conn);
 }
@@ -574,21 +574,11 @@ fn fold_without_a_connection() {
     }
 }
 
-fn coalesce(url: &str, other: &mut PgConnection) {
+fn coalesce(url: &str) {
     let coalescer = Coalescer::new(pool::<PgConnection>(url)).unwrap();
     let seat = RowCounter::of(taken, MARKER.to_owned());
-    assert_eq!(coalescer.add(&seat, 1).unwrap(), 1);
-    other
-        .batch_execute("BEGIN; SELECT 1 FROM seats_shards FOR UPDATE")
-        .unwrap();
-    thread::scope(|scope| {
-        let add = scope.spawn(|| coalescer.add(&seat, 1));
-        while coalescer.stats().conflicts == 0 {
-            thread::sleep(Duration::from_millis(5));
-        }
-        other.batch_execute("COMMIT").unwrap();
-        assert_eq!(add.join().unwrap().unwrap(), 1);
-    });
+    coalescer.add_later(&seat, 2).unwrap();
+    coalescer.flush().unwrap();
     coalescer.add_later(&seat, i64::MAX).unwrap();
     assert!(coalescer.close().is_err());
 }

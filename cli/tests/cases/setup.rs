@@ -86,7 +86,7 @@ fn setup_runs_what_is_pending() {
     conn.run_migration(&all[0]).unwrap();
     let ran = run(&database, "setup", 0);
     assert!(
-        !ran.contains("01_counters") && ran.contains("02_batches"),
+        !ran.contains("01_counters") && ran.contains("02_idempotency_keys"),
         "{ran}"
     );
     assert!(!conn.has_pending_migration(MIGRATIONS).unwrap());
@@ -111,7 +111,7 @@ fn written_migrations_are_those_that_setup_runs() {
         let write = format!("--write --dir m {form}");
         let written = setup_in(folder.path(), &database, &write, 0);
         let written = written.matches("Creating m/00000000000000-diesel-sharded-");
-        assert_eq!(written.count(), 6);
+        assert_eq!(written.count(), 4);
         let again = setup_in(folder.path(), &database, &write, 0);
         assert_says(&again, "nothing to do");
 
@@ -124,10 +124,10 @@ fn written_migrations_are_those_that_setup_runs() {
 
         let changed = folder
             .path()
-            .join("m/00000000000000-diesel-sharded-02_batches/up.sql");
+            .join("m/00000000000000-diesel-sharded-02_idempotency_keys/up.sql");
         fs::write(changed, "-- nothing").unwrap();
         let says = setup_in(folder.path(), &database, &write, 3);
-        assert_says(&says, "02_batches/up.sql is not what would be written now");
+        assert_says(&says, "02_idempotency_keys/up.sql is not what would be written now");
     }
 }
 
@@ -135,10 +135,10 @@ fn written_migrations_are_those_that_setup_runs() {
 #[test]
 fn tables_without_a_record_are_named() {
     let (database, mut conn) = empty_database();
-    conn.script("CREATE TABLE diesel_sharded_batches (coalescer INTEGER)");
+    conn.script("CREATE TABLE diesel_sharded_idempotency_keys (coalescer INTEGER)");
     let (ran, says) = run_noting(&database, "setup", 1);
     assert_eq!(ran, "");
-    assert_says(&says, "`diesel_sharded_batches` already");
+    assert_says(&says, "`diesel_sharded_idempotency_keys` already");
     assert_nothing_ran(&mut conn);
     let (_, record) = says.trim_end().split_once("record it: ").unwrap();
     conn.script(record);
@@ -165,9 +165,9 @@ fn the_record_makes_its_own_table() {
 fn recorded_tables_that_were_dropped_are_noticed() {
     let (database, mut conn) = empty_database();
     run(&database, "setup", 0);
-    conn.script("DROP TABLE diesel_sharded_batches");
+    conn.script("DROP TABLE diesel_sharded_idempotency_keys");
     let (_, says) = run_noting(&database, "setup", 1);
-    assert_says(&says, "diesel_sharded_batches: not there");
+    assert_says(&says, "diesel_sharded_idempotency_keys: not there");
     let remedy = findings(&database, "library tables", 3).remove(1).2;
     let (forget, command) = remedy.split_once('\n').unwrap();
     assert!(says.contains(forget), "{says}");

@@ -12,26 +12,26 @@ use crate::query_builder::{Prepare, Sql, TextGuard, bind, id, no_query_id, on, s
 
 const TABLE: &str = "diesel_sharded_idempotency_keys";
 
-/// Creates a row for each key that has none, as if each had counted one row.
+/// Creates a row for a key that has none, as if it had counted one row.
 ///
 /// ```sql
 /// INSERT INTO "diesel_sharded_idempotency_keys" ("key", "fingerprint", "claim", "counted", "created")
-/// VALUES ($1, $2, $3, 1, now), …
+/// VALUES ($1, $2, $3, 1, now)
 /// ON CONFLICT ("key") DO NOTHING                                              -- MySQL: ON DUPLICATE KEY UPDATE `key` = `…`.`key`
 /// ```
-pub(super) struct InsertKeys<'a> {
-    /// With their fingerprints.
-    pub(super) keys: Vec<(&'a [u8], i64)>,
+pub(super) struct InsertKey<'a> {
+    pub(super) key: &'a [u8],
+    pub(super) fingerprint: i64,
     pub(super) claim: i64,
 }
 
-impl<DB: ShardedBackend> QueryFragment<DB> for InsertKeys<'_> {
+impl<DB: ShardedBackend> QueryFragment<DB> for InsertKey<'_> {
     fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         self.walk(None, out)
     }
 }
 
-impl<DB: ShardedBackend> Prepare<DB> for InsertKeys<'_> {
+impl<DB: ShardedBackend> Prepare<DB> for InsertKey<'_> {
     fn walk_guarded<'b>(
         &'b self,
         guard: &'b TextGuard,
@@ -41,19 +41,15 @@ impl<DB: ShardedBackend> Prepare<DB> for InsertKeys<'_> {
     }
 }
 
-impl InsertKeys<'_> {
-    /// The guard stands around the first row's claim.
+impl InsertKey<'_> {
+    /// The guard stands around the claim.
     fn walk<'b, DB: ShardedBackend>(
         &'b self,
         guard: Option<&'b TextGuard>,
         mut out: AstPass<'_, 'b, DB>,
     ) -> QueryResult<()> {
-        cache_if_single(self.keys.len(), out.reborrow());
-        sql!(out.reborrow();
-        insert_into(), " VALUES (",
-        for (i, (key, fingerprint)) in (self.keys.iter().enumerate(), "), (") {
-            values((key, fingerprint, &self.claim), guard.filter(|_| i == 0))
-        })?;
+        let row = (self.key, &self.fingerprint, &self.claim);
+        sql!(out.reborrow(); insert_into(), " VALUES (", values(row, guard))?;
         match out.backend().dialect().keeps_and_locks() {
             KeepsAndLocks::ConflictLocks | KeepsAndLocks::ConflictIgnored => {
                 sql!(out; ") ON CONFLICT (", id("key"), ") DO NOTHING")
@@ -65,23 +61,22 @@ impl InsertKeys<'_> {
     }
 }
 
-/// Reads the rows of these keys, including those that others created.
+/// Reads the row of this key, also one that another created.
 ///
 /// ```sql
-/// SELECT "key", "fingerprint", "claim", "counted" FROM "diesel_sharded_idempotency_keys" WHERE "key" IN ($1, …)
+/// SELECT "key", "fingerprint", "claim", "counted" FROM "diesel_sharded_idempotency_keys" WHERE "key" IN ($1)
 /// -- PostgreSQL: FOR KEY SHARE, so that the answer waits for a synchronous standby
 /// -- MySQL: LIMIT 18446744073709551615 FOR UPDATE, or a transaction would not see what was committed since it began
 /// ```
-pub(super) struct FindKeys<'a>(pub(super) Vec<&'a [u8]>);
+pub(super) struct FindKey<'a>(pub(super) [&'a [u8]; 1]);
 
-impl<DB: ShardedBackend> QueryFragment<DB> for FindKeys<'_> {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        cache_if_single(self.0.len(), out.reborrow());
+impl<DB: ShardedBackend> QueryFragment<DB> for FindKey<'_> {
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         sql!(out; select(), is_one_of(&self.0), on(Dialect::all_rows), on(Dialect::reads_what_is_safe))
     }
 }
 
-impl Query for FindKeys<'_> {
+impl Query for FindKey<'_> {
     type SqlType = (Binary, BigInt, BigInt, BigInt);
 }
 
@@ -113,7 +108,9 @@ pub(super) struct DeleteKeys<'a> {
 
 impl<DB: ShardedBackend> QueryFragment<DB> for DeleteKeys<'_> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        cache_if_single(self.keys.len(), out.reborrow());
+        if self.keys.len() != 1 {
+            out.unsafe_to_cache_prepared(); // one text for each number of keys
+        }
         sql!(out;
             "DELETE FROM ", id(TABLE), is_one_of(&self.keys), if let Some(seconds) = &self.older_than { " AND ", is_older(seconds) })
     }
@@ -177,16 +174,9 @@ fn is_older<'b, DB: ShardedBackend>(seconds: &'b i64) -> impl Sql<'b, DB> {
     sql! { id("created"), " < ", on(Dialect::seconds_since_1970), " - ", bind(BigInt, seconds) }
 }
 
-/// There are as many texts as numbers of keys; that for one key is sent again and again.
-fn cache_if_single<DB: ShardedBackend>(keys: usize, mut out: AstPass<'_, '_, DB>) {
-    if keys != 1 {
-        out.unsafe_to_cache_prepared();
-    }
-}
-
 no_query_id!(
-    [] InsertKeys<'_>,
-    [] FindKeys<'_>,
+    [] InsertKey<'_>,
+    [] FindKey<'_>,
     [] NoteCounted<'_>,
     [] DeleteKeys<'_>,
     [] FindOld,
@@ -214,36 +204,36 @@ mod tests {
     use diesel::sqlite::Sqlite;
 
     #[test]
-    fn insert_keys() {
-        let insert = InsertKeys {
-            keys: vec![(b"a", 1), (b"b", 2)],
-            claim: 3,
+    fn insert_key() {
+        let insert = InsertKey {
+            key: b"a",
+            fingerprint: 1,
+            claim: 2,
         };
         assert_eq!(
             sql!(Pg, insert),
-            r#"INSERT INTO "diesel_sharded_idempotency_keys" ("key", "fingerprint", "claim", "counted", "created") VALUES ($1, $2, $3, 1, EXTRACT(EPOCH FROM statement_timestamp())::BIGINT), ($4, $5, $6, 1, EXTRACT(EPOCH FROM statement_timestamp())::BIGINT) ON CONFLICT ("key") DO NOTHING"#
+            r#"INSERT INTO "diesel_sharded_idempotency_keys" ("key", "fingerprint", "claim", "counted", "created") VALUES ($1, $2, $3, 1, EXTRACT(EPOCH FROM statement_timestamp())::BIGINT) ON CONFLICT ("key") DO NOTHING"#
         );
         assert_eq!(
             sql!(Mysql, insert),
-            "INSERT INTO `diesel_sharded_idempotency_keys` (`key`, `fingerprint`, `claim`, `counted`, `created`) VALUES (?, ?, ?, 1, CAST(UNIX_TIMESTAMP() AS SIGNED)), (?, ?, ?, 1, CAST(UNIX_TIMESTAMP() AS SIGNED)) ON DUPLICATE KEY UPDATE `key` = `diesel_sharded_idempotency_keys`.`key`"
+            "INSERT INTO `diesel_sharded_idempotency_keys` (`key`, `fingerprint`, `claim`, `counted`, `created`) VALUES (?, ?, ?, 1, CAST(UNIX_TIMESTAMP() AS SIGNED)) ON DUPLICATE KEY UPDATE `key` = `diesel_sharded_idempotency_keys`.`key`"
         );
         assert_eq!(
             sql!(Sqlite, insert),
-            "INSERT INTO `diesel_sharded_idempotency_keys` (`key`, `fingerprint`, `claim`, `counted`, `created`) VALUES (?, ?, ?, 1, CAST(strftime('%s', 'now') AS INTEGER)), (?, ?, ?, 1, CAST(strftime('%s', 'now') AS INTEGER)) ON CONFLICT (`key`) DO NOTHING"
+            "INSERT INTO `diesel_sharded_idempotency_keys` (`key`, `fingerprint`, `claim`, `counted`, `created`) VALUES (?, ?, ?, 1, CAST(strftime('%s', 'now') AS INTEGER)) ON CONFLICT (`key`) DO NOTHING"
         );
     }
 
     #[test]
-    fn find_keys() {
-        let find = FindKeys(vec![b"a", b"b"]);
+    fn find_key() {
+        let find = FindKey([b"a"]);
         assert_eq!(
             sql!(Pg, find),
-            r#"SELECT "key", "fingerprint", "claim", "counted" FROM "diesel_sharded_idempotency_keys" WHERE "key" IN ($1, $2) FOR KEY SHARE"#
+            r#"SELECT "key", "fingerprint", "claim", "counted" FROM "diesel_sharded_idempotency_keys" WHERE "key" IN ($1) FOR KEY SHARE"#
         );
-        assert!(sql!(Sqlite, find).ends_with("WHERE `key` IN (?, ?)"));
+        assert!(sql!(Sqlite, find).ends_with("WHERE `key` IN (?)"));
         assert!(
-            sql!(Mysql, find)
-                .ends_with("WHERE `key` IN (?, ?) LIMIT 18446744073709551615 FOR UPDATE")
+            sql!(Mysql, find).ends_with("WHERE `key` IN (?) LIMIT 18446744073709551615 FOR UPDATE")
         );
     }
 

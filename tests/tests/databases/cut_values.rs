@@ -131,8 +131,16 @@ fn a_full_shard_is_not_cut() {
         money + ten.clone()
     );
     let coalescer = coalescer(database);
-    is_refused(coalescer.add(&RowCounter::of(meters::small, 1), 10));
-    is_refused(coalescer.add(&RowCounter::of(meters::unsigned_medium, 1), 10));
+    let (small_1, medium_1) = (
+        RowCounter::of(meters::small, 1),
+        RowCounter::of(meters::medium, 1),
+    );
+    coalescer.add_later(&small_1, 10).unwrap();
+    coalescer
+        .add_later(&RowCounter::of(meters::unsigned_medium, 1), 10)
+        .unwrap();
+    coalescer.flush().unwrap();
+    assert_eq!(coalescer.stats().losses, 2);
     assert_eq!(shards(conn), before);
     fill(conn, "-");
     let before = shards(conn);
@@ -148,7 +156,8 @@ fn a_full_shard_is_not_cut() {
         exact - ten.clone(),
         money - ten.clone()
     );
-    is_refused(coalescer.add(&RowCounter::of(meters::medium, 1), -10));
+    coalescer.add_later(&medium_1, -10).unwrap();
+    assert_matches!(coalescer.close(), Err(Error::NotFlushed { lost: 1, .. }));
     assert_eq!(shards(conn), before);
 }
 
@@ -177,7 +186,9 @@ fn a_named_counter_is_not_cut() {
     )
     .unwrap();
     is_refused(counter.add(100, conn));
-    is_refused(coalescer(&database).add(&counter, 100));
+    let coalescer = coalescer(&database);
+    coalescer.add_later(&counter, 100).unwrap();
+    assert_matches!(coalescer.close(), Err(Error::NotFlushed { lost: 1, .. }));
     let rows = diesel::sql_query(
         "SELECT DISTINCT CONCAT(value) AS `text` FROM diesel_sharded_counter_shards",
     );

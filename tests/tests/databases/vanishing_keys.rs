@@ -44,7 +44,8 @@ macro_rules! on {
             #[test]
             fn no_error_escapes_from_counts() {
                 let (database, _) = database();
-                let coalescer = Coalescer::new(pool::<Conn>(database.url())).unwrap();
+                let coalescer = Coalescer::builder(pool::<Conn>(database.url()));
+                let coalescer = coalescer.deadline(Duration::from_secs(600)).build().unwrap();
                 let (stop, changes) = (&AtomicBool::new(false), &AtomicU64::new(0));
                 let (database, coalescer) = (&database, &coalescer);
                 thread::scope(|scope| {
@@ -84,6 +85,7 @@ macro_rules! on {
                     stop.store(true, Ordering::Relaxed);
                     let escaped: Vec<_> = counted.iter().filter_map(|(e, _)| e.as_ref()).collect();
                     assert!(escaped.is_empty(), "{escaped:#?}");
+                    assert_eq!(coalescer.stats().losses, 0, "{:?}", coalescer.stats());
                     assert!(counted.iter().all(|(_, counts)| *counts > 0));
                 });
                 assert!(changes.load(Ordering::Relaxed) > 0);
@@ -128,7 +130,8 @@ macro_rules! on {
                 }),
                 ("coalesced", |_, coalescer, number| {
                     let of = if number % 2 == 0 { 1 } else { 20 };
-                    coalescer.add(&RowCounter::of(views, of), 1).map(drop)
+                    coalescer.add_later(&RowCounter::of(views, of), 1)?;
+                    coalescer.flush()
                 }),
             ];
 

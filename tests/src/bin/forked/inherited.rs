@@ -52,7 +52,6 @@ pub fn inherit(url: &str) {
                 "{error:?}"
             );
         };
-        refused(coalescer.add(&views_of_1, 1).map(drop));
         refused(coalescer.add_later(&views_of_1, 1));
         refused(coalescer.flush());
         let mut conn = Conn::establish(database_of_child(url)).expect("a connection");

@@ -71,12 +71,6 @@ const OPERATIONS: &[Operation] = &[
             .idempotency_key(key)
             .add(1, &mut child.conn)
     }),
-    ("coalescer", ONCE, |child, n, key| {
-        let coalescer = child.coalescer();
-        coalescer
-            .add(&RowCounter::of(views, n).idempotency_key(key), 1)
-            .map_err(Into::into)
-    }),
     ("set_total", SET, |child, n, key| {
         set_total(videos.find(n), views, 7)
             .idempotency_key(key)
@@ -120,11 +114,11 @@ const OPERATIONS: &[Operation] = &[
     ("count_many", EACH, |child, n, _| {
         Ok(count_many(views, [(n, 1)]).run(&mut child.conn)?.rows)
     }),
-    ("coalescer without a key", EACH, |child, n, _| {
-        child
-            .coalescer()
-            .add(&RowCounter::of(views, n), 1)
-            .map_err(Into::into)
+    ("coalescer", EACH, |child, n, _| {
+        let coalescer = child.coalescer();
+        let added = coalescer.add_later(&RowCounter::of(views, n), 1);
+        added.and_then(|()| coalescer.flush())?;
+        Ok(1)
     }),
 ];
 

@@ -2,8 +2,7 @@
 
 use std::future::Future;
 use std::ops::DerefMut;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use diesel::connection::SimpleConnection;
@@ -14,15 +13,13 @@ use diesel_async::pooled_connection::{
 };
 use diesel_async::{AsyncConnection, SimpleAsyncConnection, TransactionManager};
 use diesel_sharded::asynchronous::{Counter, fold, retry, set_total, update};
-use diesel_sharded::coalescer::{Coalescer, CoalescerBuilder};
 use diesel_sharded::combine::Combiner;
 use diesel_sharded::prelude::*;
 use diesel_sharded::retry::{Isolation, RetryPolicy};
-use diesel_sharded::{Error, RowCounter};
+use diesel_sharded::Error;
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::schema::{self, Video};
-use diesel_sharded_tests::{Database, conflict, pool};
-use tokio::task::JoinHandle;
+use diesel_sharded_tests::{Database, conflict};
 
 use super::super::{Dropped, polled, until};
 use super::{Backend, Blocking, Conn, LOCK, SETUP, others};
@@ -316,174 +313,6 @@ async fn a_dropped_future_with_a_key_is_asked_again() {
 /// Retries for as long as a test may hold a lock.
 fn patient() -> RetryPolicy {
     diesel_sharded_tests::patient().with_attempts(u32::MAX)
-}
-
-fn views_of(video: i64) -> RowCounter<views> {
-    RowCounter::of(views, video)
-}
-
-/// One whose deadline a starved machine does not reach.
-fn coalescer(database: &Database) -> CoalescerBuilder<Blocking> {
-    let builder = Coalescer::builder(pool::<Blocking>(database.url())).retry(patient());
-    builder.deadline(Duration::from_secs(600))
-}
-
-/// Locks the shard of video 1, which is made for it, until `conn` ends its transaction; on SQLite everything.
-async fn held_up(builder: CoalescerBuilder<Blocking>, conn: &mut Blocking) -> Coalescer<Blocking> {
-    let coalescer = builder.build().unwrap();
-    coalescer.add_async(&views_of(1), 1).await.unwrap();
-    conn.batch_execute(LOCK).unwrap();
-    coalescer
-}
-
-/// Tasks that each add 1 to video 1.
-fn adding(tasks: usize, coalescer: &Coalescer<Blocking>) -> Vec<JoinHandle<Result<usize, Error>>> {
-    let add = |_| {
-        let coalescer = coalescer.clone();
-        tokio::spawn(async move { coalescer.add_async(&views_of(1), 1).await })
-    };
-    (0..tasks).map(add).collect()
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_thousand_tasks_await_their_own_outcome() {
-    let (database, mut conn) = database();
-    let coalescer = Coalescer::new(pool::<Blocking>(database.url())).unwrap();
-    let tasks: Vec<_> = (0..2_000)
-        .map(|task| {
-            let coalescer = coalescer.clone();
-            tokio::spawn(async move {
-                let video = task % 4 + 1; // there is no video 4
-                let counted = coalescer.add_async(&views_of(video), 1).await;
-                assert_eq!(counted.unwrap(), usize::from(video < 4));
-            })
-        })
-        .collect();
-    for task in tasks {
-        task.await.unwrap();
-    }
-    assert_eq!(total(&mut conn), 100 + 500);
-    let stats = coalescer.stats();
-    assert_eq!((stats.losses, stats.flushed_callers), (0, 2_000));
-    assert!(stats.flushes < 1_000, "{stats:?}");
-}
-
-/// Tasks that are aborted while they wait had queued their counts; nobody else notices.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_an_aborted_task_had_queued_is_counted_once() {
-    let (database, mut conn) = database();
-    count(&mut connect(database.url()).await.unwrap(), 0)
-        .await
-        .unwrap();
-    let coalescer = held_up(coalescer(&database), &mut conn).await;
-    let waiting = Arc::new(AtomicUsize::new(0));
-    let tasks: Vec<_> = (0..400)
-        .map(|_| {
-            let (coalescer, waiting) = (coalescer.clone(), Arc::clone(&waiting));
-            tokio::spawn(async move {
-                let (counter, mut waits) = (views_of(1), false);
-                let mut adding = std::pin::pin!(coalescer.add_async(&counter, 1));
-                std::future::poll_fn(|context| {
-                    let polled = adding.as_mut().poll(context);
-                    if polled.is_pending() && !std::mem::replace(&mut waits, true) {
-                        waiting.fetch_add(1, Ordering::SeqCst);
-                    }
-                    polled
-                })
-                .await
-            })
-        })
-        .collect();
-    until("all wait", || {
-        AtomicUsize::load(&waiting, Ordering::SeqCst) == 400
-    })
-    .await;
-    for aborted in tasks.iter().step_by(2) {
-        aborted.abort();
-    }
-    conn.batch_execute("ROLLBACK").unwrap();
-    let (mut told, mut cancelled) = (0, 0);
-    for task in tasks {
-        match task.await {
-            Ok(counted) => told += counted.unwrap(),
-            Err(error) => cancelled += usize::from(error.is_cancelled()),
-        }
-    }
-    assert_eq!((told, cancelled), (200, 200));
-    coalescer.flush_async().await.unwrap();
-    assert_eq!(total(&mut conn), 102 + 400);
-}
-
-/// Tasks on one thread wait for room in the queue, and the others go on.
-#[tokio::test]
-async fn a_full_queue_blocks_no_runtime() {
-    let (database, mut conn) = database();
-    let coalescer = held_up(coalescer(&database).max_queued(8), &mut conn).await;
-    let tasks = adding(50, &coalescer);
-    let begun = Instant::now();
-    for _ in 0..20 {
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    let elapsed = begun.elapsed();
-    assert!(elapsed < Duration::from_secs(60), "{elapsed:?}");
-    assert!(tasks.iter().all(|task| !task.is_finished()));
-    let queued = coalescer.stats().queued_callers;
-    assert!(queued <= 8, "{queued}");
-    conn.batch_execute("ROLLBACK").unwrap();
-    for task in tasks {
-        assert_eq!(task.await.unwrap().unwrap(), 1);
-    }
-    assert_eq!(total(&mut conn), 151);
-}
-
-/// Every caller that flushes gets an answer, even beside others that flush, or were dropped while they did.
-#[tokio::test]
-async fn tasks_flush_at_the_same_time() {
-    let (database, mut conn) = database();
-    let coalescer = held_up(coalescer(&database), &mut conn).await;
-    for _ in 0..100 {
-        coalescer.add_later(&views_of(1), 1).unwrap();
-    }
-    let flush = || {
-        let coalescer = coalescer.clone();
-        tokio::spawn(async move { coalescer.flush_async().await })
-    };
-    let tasks = [flush(), flush(), flush()];
-    tokio::time::sleep(Duration::from_millis(50)).await;
-    assert!(tasks.iter().all(|task| !task.is_finished()));
-    let [first, second, third] = tasks;
-    second.abort();
-    conn.batch_execute("ROLLBACK").unwrap();
-    let begun = Instant::now();
-    for task in [first, third] {
-        task.await.unwrap().unwrap();
-    }
-    let elapsed = begun.elapsed();
-    assert!(elapsed < Duration::from_secs(300), "{elapsed:?}");
-    assert_eq!(total(&mut conn), 201);
-}
-
-/// Nobody waits beyond the deadline for room in the queue; a caller who gives up there was not counted.
-#[tokio::test]
-async fn no_room_until_the_deadline() {
-    let (database, mut conn) = database();
-    let builder = coalescer(&database).max_queued(8);
-    let builder = builder.deadline(Duration::from_millis(300));
-    let coalescer = held_up(builder, &mut conn).await;
-    let tasks = adding(20, &coalescer);
-    let (mut not_counted, mut unknown) = (0, 0);
-    for task in tasks {
-        match task.await.unwrap() {
-            Err(Error::DeadlinePassed { .. }) => not_counted += 1,
-            Err(Error::OutcomeUnknown { .. }) => unknown += 1,
-            other => panic!("{other:?}"),
-        }
-    }
-    assert!(not_counted > 0);
-    conn.batch_execute("ROLLBACK").unwrap();
-    drop(coalescer);
-    let counted = total(&mut conn) - 101;
-    assert!(counted <= unknown, "{counted} of {unknown}");
 }
 
 /// Those who wait for a task that is dropped are counted all the same, and whoever is dropped while it waits is not.

@@ -1,13 +1,10 @@
 //! Updates that are requested more than once and count once.
 
-use std::sync::Mutex;
 use std::time::Duration;
 
 use super::support::*;
-use diesel_sharded::coalescer::Coalescer;
 use diesel_sharded::retry::{self, RetryPolicy};
 use diesel_sharded::{Counter, Error, RowCounter, fold, idempotency};
-use diesel_sharded_tests::pool;
 use diesel_sharded_tests::schema::measures;
 use diesel_sharded_tests::schema::videos::dsl::*;
 
@@ -283,95 +280,4 @@ fn missing_tables_are_named() {
         let missing = Error::from(missing.unwrap_err());
         assert_matches!(&missing, Error::MissingShardsTable { table, .. } if table.ends_with("_keys"));
     }
-}
-
-#[test]
-fn a_coalescer_counts_repeats_once() {
-    let (database, mut conn) = database_with_counters();
-    let coalescer = Coalescer::new(pool::<Conn>(database.url())).unwrap();
-    let views_of = |video| RowCounter::of(views, video);
-    // Through a batch and without one it is the same request.
-    let both = views_of(1).idempotency_key("both");
-    assert_eq!(both.add(2, &mut conn), Ok(1));
-    assert_eq!(coalescer.add(&both, 2).unwrap(), 1);
-    on_threads(16, &database, |thread, _| {
-        for round in 0..10 {
-            let key = format!("{}/{round}", thread % 4); // four at once ask for the same
-            let video = round % 4 + 1; // there is no video 4
-            let rows = coalescer.add(&views_of(video).idempotency_key(&key), 1);
-            assert_eq!(rows.unwrap(), usize::from(video < 4));
-            let page = Counter::named("page").idempotency_key(format!("page/{key}"));
-            assert_eq!(coalescer.add(&page, 10).unwrap(), 1);
-            assert_eq!(coalescer.add(&Counter::named("plain"), 1).unwrap(), 1);
-        }
-    });
-    let counted: i64 = totals(&mut conn).iter().sum();
-    assert_eq!(counted, 600 + 2 + 4 * 8); // two of ten rounds are of video 4
-    let totals = Counter::get_many(&["page", "plain"], &mut conn);
-    assert_eq!(totals, Ok(vec![400, 160]));
-    assert_eq!(number_of_keys(&mut conn), 1 + 4 * 8 + 40);
-    let reused = coalescer.add(&both, 3).unwrap_err();
-    assert_matches!(reused, Error::IdempotencyKeyReused);
-    let empty = coalescer
-        .add(&views_of(1).idempotency_key(""), 3)
-        .unwrap_err();
-    assert_matches!(empty, Error::InvalidIdempotencyKey { bytes: 0 });
-}
-
-#[test]
-fn a_coalescer_lets_go_of_the_keys_of_what_it_could_not_count() {
-    let (database, mut conn) = database_with_counters();
-    let coalescer = Coalescer::new(pool::<Conn>(database.url())).unwrap();
-    let small = || RowCounter::of(measures::small, 1_i16).idempotency_key("small");
-    let overflow = coalescer.add(&small(), 40_000).unwrap_err();
-    assert_matches!(overflow, Error::Overflow { .. });
-    assert_eq!(number_of_keys(&mut conn), 0);
-    for _ in 0..2 {
-        assert_eq!(coalescer.add(&small(), 4).unwrap(), 1);
-    }
-    assert_eq!(
-        RowCounter::of(measures::small, 1_i16).get(&mut conn),
-        Ok(Some(4))
-    );
-}
-
-#[test]
-fn what_nobody_waits_for_counts_once_too() {
-    let (database, mut conn) = database_with_counters();
-    let losses = std::sync::Arc::new(Mutex::new(vec![]));
-    let heard = std::sync::Arc::clone(&losses);
-    let coalescer = Coalescer::builder(pool::<Conn>(database.url()))
-        .max_delay(Duration::from_secs(3600))
-        .on_loss(move |loss| {
-            heard
-                .lock()
-                .unwrap()
-                .push((loss.amount, loss.error.to_string()))
-        })
-        .build()
-        .unwrap();
-    let page = |key: &str| Counter::named("page").idempotency_key(key);
-    for _ in 0..2 {
-        for _ in 0..3 {
-            coalescer.add_later(&page("a"), 2).unwrap();
-            coalescer.add_later(&page("b"), 5).unwrap();
-            coalescer.add_later(&Counter::named("page"), 100).unwrap();
-        }
-        coalescer.flush().unwrap();
-    }
-    assert_eq!(Counter::named("page").get(&mut conn), Ok(607));
-    assert!(losses.lock().unwrap().is_empty());
-    // Losses are reported.
-    let small = RowCounter::of(measures::small, 1_i16).idempotency_key("small");
-    coalescer.add_later(&page("a"), 3).unwrap();
-    coalescer.add_later(&small, 40_000).unwrap();
-    let closed = coalescer.close().unwrap_err();
-    assert_matches!(closed, Error::NotFlushed { lost: 2, .. });
-    let mut losses = losses.lock().unwrap().clone();
-    losses.sort();
-    let amounts: Vec<i128> = losses.iter().map(|(amount, _)| *amount).collect();
-    assert_eq!(amounts, [3, 40_000], "{losses:?}");
-    assert!(losses[0].1.contains("another update"), "{losses:?}");
-    assert_eq!(Counter::named("page").get(&mut conn), Ok(607));
-    assert_eq!(number_of_keys(&mut conn), 2);
 }

@@ -259,8 +259,9 @@ fn the_coalescer() {
     needs(&sections, nothing, |conn, url| {
         let coalescer = Coalescer::new(pool::<Conn>(url))?;
         for _ in 0..3 {
-            assert_eq!(coalescer.add(&RowCounter::of(views, 1), 1)?, 1);
-            coalescer.add(&Counter::named("page:/"), 1)?;
+            coalescer.add_later(&RowCounter::of(views, 1), 1)?;
+            coalescer.add_later(&Counter::named("page:/"), 1)?;
+            coalescer.flush()?;
         }
         coalescer.close()?;
         assert_eq!(total_of(1, conn)?, 103);

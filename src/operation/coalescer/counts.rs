@@ -18,13 +18,12 @@ use crate::operation::retry::Transaction;
 #[cfg(feature = "async")]
 use crate::operation::retry::asynchronous::AsyncAttempt;
 
-use super::added::Added;
-use super::coalesced::Coalesced;
-use super::handle::Coalescer;
+use super::sums::Fields;
+use super::{Coalesced, Coalescer};
 
 /// Counts that wait for the commit of a transaction; made by [`Coalescer::transaction`].
 #[must_use = "they count when the transaction has committed"]
-pub struct Counts<Conn>(Added<Conn>);
+pub struct Counts<Conn>(Fields<Conn>);
 
 impl<Conn> Counts<Conn>
 where
@@ -32,17 +31,18 @@ where
     Conn::Backend: BackendOf<Conn>,
 {
     fn none() -> Self {
-        Counts(Added::default())
+        Counts(Fields::default())
     }
 
     /// Adds `n`, which may be negative, once the transaction has committed.
     ///
     /// # Errors
-    /// [`InvalidCounterName`](Error::InvalidCounterName) and [`InvalidIdempotencyKey`](Error::InvalidIdempotencyKey) for an invalid
-    /// name or key.
+    /// [`InvalidCounterName`](Error::InvalidCounterName) for an invalid name.
     pub fn add<K: Coalesced<Conn>>(&mut self, counter: &K, n: i64) -> QueryResult<()> {
-        let (field, key, request) = (counter.field(), counter.key()?, counter.request(n)?);
-        self.0.add_unheard(field, key, n, request);
+        let key = counter.key()?;
+        if n != 0 {
+            self.0.add::<K::Field>(key, n.into());
+        }
         Ok(())
     }
 }
@@ -50,7 +50,7 @@ where
 impl<Conn: LoadConnection + 'static> fmt::Debug for Counts<Conn> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Counts")
-            .field("counters", &self.0.lanes.entries())
+            .field("counters", &self.0.len())
             .finish_non_exhaustive()
     }
 }
@@ -112,13 +112,16 @@ where
         F: FnMut(&mut C, &mut Counts<Conn>) -> Result<T, E>,
         E: From<DieselError> + StdError + 'static,
     {
-        self.checked().map_err(DieselError::from)?;
+        self.owner.checked().map_err(DieselError::from)?;
         let mut counts = Counts::none();
         let value = Transaction::new().outermost().run(conn, |conn| {
             counts = Counts::none();
             f(conn, &mut counts)
         })?;
-        self.take(counts.0).map_err(DieselError::from)?;
+        self.owner
+            .buffer
+            .absorb(counts.0)
+            .map_err(DieselError::from)?;
         Ok(value)
     }
 
@@ -141,7 +144,7 @@ where
         E: From<DieselError> + StdError + Send + 'static,
     {
         Box::pin(async move {
-            self.checked().map_err(DieselError::from)?;
+            self.owner.checked().map_err(DieselError::from)?;
             let mut counts = Counts::none();
             let link = &mut Link::awaited(conn);
             let mut retry = Transaction::new().outermost().retry_loop(link)?;
@@ -153,7 +156,10 @@ where
             });
             link.leave();
             let value = done?;
-            self.take(counts.0).map_err(DieselError::from)?;
+            self.owner
+                .buffer
+                .absorb(counts.0)
+                .map_err(DieselError::from)?;
             Ok(value)
         })
     }

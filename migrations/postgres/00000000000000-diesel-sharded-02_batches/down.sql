@@ -1,1 +1,0 @@
-DROP TABLE "diesel_sharded_batches";

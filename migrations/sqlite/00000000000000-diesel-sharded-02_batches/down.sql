@@ -1,3 +1,0 @@
-SAVEPOINT diesel_sharded;
-DROP TABLE `diesel_sharded_batches`;
-RELEASE diesel_sharded;

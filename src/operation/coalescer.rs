@@ -1,0 +1,206 @@
+//! Counts that a process gathers in memory and writes later: **a crash loses what was added since the last flush**, at most what
+//! [`max_delay`](CoalescerBuilder::max_delay) (100 ms) and one flush take.
+//!
+//! A [`Coalescer`] is for counts that are frequent and cheap, as views and impressions: [`add_later`](Coalescer::add_later) adds to a number in
+//! memory and returns, and a thread commits the sums, by key, many keys in one transaction, as [`count_many`](crate::count_many()) does. A count
+//! that must be right when it is acknowledged is no count for a coalescer: [combine](crate::combine) it, which is as fast.
+//!
+//! # Exactly once
+//!
+//! Each batch claims an [idempotency key](crate::idempotency) of its own in its transaction (in a table of the library's: run
+//! [`MIGRATIONS`](crate::MIGRATIONS)). If the connection is lost while COMMIT is in flight, the batch is sent again with the same key, and
+//! the database knows whether it was committed. No count is lost or doubled while the process lives. The next batch deletes the key; that of a
+//! process that crashed goes with [`remove_older_than`](crate::idempotency::remove_older_than).
+//!
+//! # Failures
+//!
+//! - A batch that meets a conflict is retried like any operation. While the database is away, it waits, and additions gather.
+//! - A row that cannot take its sum (an overflow, a check) is [lost](CoalescerBuilder::on_loss) alone: the batch is halved until it stands by
+//!   itself, and the other rows are committed. What is added to a row that is not there counts nothing.
+//! - When the coalescer is full, [`add_later`](Coalescer::add_later) waits for room, at most until its
+//!   [`deadline`](CoalescerBuilder::deadline). Memory is bounded.
+
+mod buffer;
+mod counts;
+mod settings;
+mod sums;
+mod writer;
+
+use std::fmt;
+use std::sync::Arc;
+
+use diesel::connection::LoadConnection;
+
+use crate::background::Background;
+use crate::error::Error;
+
+use self::buffer::Buffer;
+use self::writer::LONGEST_LEAVE;
+
+pub use self::buffer::{Loss, Stats};
+pub use self::counts::Counts;
+pub use self::settings::CoalescerBuilder;
+pub use self::sums::Coalesced;
+
+/// Adds up the counts of many threads in memory, and commits the sums later; see [`coalescer`](crate::coalescer).
+///
+/// A coalescer has a thread, which holds one connection of the pool while it writes. Clones share both. Dropping the last clone
+/// closes the coalescer.
+///
+/// ```
+/// # mod schema { diesel::table! { videos (id) { id -> BigInt, views -> BigInt, } } }
+/// # use schema::videos::{self, dsl::{id, videos as all, views}};
+/// # use diesel_migrations::MigrationHarness;
+/// # #[derive(diesel_sharded::ShardedField)]
+/// # #[diesel(table_name = videos)]
+/// # struct Video { id: i64, #[sharded] views: i64 }
+/// # fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+/// # let file = std::env::temp_dir().join(format!("sharded_coalescer_{}.db", std::process::id()));
+/// # let url = file.display().to_string();
+/// # let conn = &mut SqliteConnection::establish(&url)?;
+/// # diesel::sql_query("CREATE TABLE videos (id INTEGER PRIMARY KEY, views BIGINT NOT NULL)").execute(conn)?;
+/// # diesel::insert_into(all).values((id.eq(7), views.eq(100))).execute(conn)?;
+/// # diesel_sharded::ShardsTable::of(videos::table).create(conn)?;
+/// use diesel::prelude::*;
+/// use diesel::r2d2::{ConnectionManager, Pool};
+/// use diesel_sharded::coalescer::Coalescer;
+/// use diesel_sharded::{Counter, RowCounter};
+///
+/// conn.run_pending_migrations(diesel_sharded::MIGRATIONS)?; // once
+/// let pool = Pool::new(ConnectionManager::<SqliteConnection>::new(&url))?;
+/// let coalescer = Coalescer::new(pool)?; // once, for the whole process
+///
+/// // From any thread or task. Both are committed within 100 ms.
+/// coalescer.add_later(&RowCounter::of(views, 7), 1)?;
+/// coalescer.add_later(&Counter::named("page:/"), 1)?;
+///
+/// coalescer.close()?; // commits the rest
+/// # assert_eq!(RowCounter::of(views, 7).get(conn)?, Some(101));
+/// # assert_eq!(Counter::named("page:/").get(conn)?, 1);
+/// # std::fs::remove_file(file)?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// The sums of each field are a batch of their own:
+///
+/// ```sql
+/// BEGIN;                                                     -- READ COMMITTED; SQLite: BEGIN IMMEDIATE
+/// INSERT INTO "diesel_sharded_idempotency_keys" … ON CONFLICT ("key") DO NOTHING;
+/// DELETE FROM "diesel_sharded_idempotency_keys" WHERE "key" IN ($1);       -- the last batch's
+/// …                                                          -- as count_many
+/// COMMIT
+/// ```
+pub struct Coalescer<Conn: LoadConnection + 'static> {
+    owner: Arc<Owner<Conn>>,
+}
+
+/// Closes the buffer with the last clone.
+struct Owner<Conn: LoadConnection + 'static> {
+    buffer: Arc<Buffer<Conn>>,
+    writer: Background,
+}
+
+impl<Conn: LoadConnection + 'static> Owner<Conn> {
+    /// The buffer, in the process that made it: its writer is there.
+    fn checked(&self) -> Result<&Buffer<Conn>, Error> {
+        self.writer.check("coalescer")?;
+        Ok(&self.buffer)
+    }
+
+    fn close(&self) -> Result<(), Error> {
+        let buffer = self.checked()?; // the parent's is not to be closed, nor waited for
+        let (losses, patience) = buffer.close();
+        if !self.writer.ends_within(patience + LONGEST_LEAVE) {
+            return Err(buffer.flush_pending(patience + LONGEST_LEAVE));
+        }
+        let Stats {
+            losses: all,
+            last_error,
+            ..
+        } = buffer.stats();
+        match all - losses {
+            0 => Ok(()),
+            lost => Err(Error::NotFlushed {
+                lost,
+                reason: last_error.unwrap_or_default(),
+            }),
+        }
+    }
+}
+
+impl<Conn: LoadConnection + 'static> Drop for Owner<Conn> {
+    fn drop(&mut self) {
+        if self.checked().is_ok_and(|buffer| !buffer.is_closed()) {
+            let _ = self.close(); // the losses went to `on_loss`
+        }
+    }
+}
+
+impl<Conn: LoadConnection + 'static> Coalescer<Conn> {
+    /// Adds `n`, which may be negative, and returns at once. It is committed within [`max_delay`](CoalescerBuilder::max_delay) and a
+    /// flush, unless the process crashes before. If there is no such row, it counts nothing. A named counter is created if it is
+    /// missing. Adding 0 does nothing.
+    ///
+    /// # Errors
+    /// [`DeadlinePassed`](Error::DeadlinePassed) if there is no room until the deadline.
+    /// [`CoalescerClosed`](Error::CoalescerClosed). [`MadeBeforeFork`](Error::MadeBeforeFork) in a child of the process that made it.
+    /// [`InvalidCounterName`](Error::InvalidCounterName) for an invalid name. Nothing was added then.
+    pub fn add_later<K: Coalesced<Conn>>(&self, counter: &K, n: i64) -> Result<(), Error> {
+        let (buffer, key) = (self.owner.checked()?, counter.key()?);
+        match n {
+            0 => Ok(()),
+            n => buffer.add::<K::Field>(key, n.into()),
+        }
+    }
+
+    /// Waits until everything that was added before is committed, or was [lost](CoalescerBuilder::on_loss) and reported.
+    ///
+    /// It blocks: a task calls it by `tokio::task::spawn_blocking`.
+    ///
+    /// # Errors
+    /// [`FlushPending`](Error::FlushPending) if that takes longer than the deadline. The writer continues with the rest.
+    /// [`MadeBeforeFork`](Error::MadeBeforeFork).
+    pub fn flush(&self) -> Result<(), Error> {
+        self.owner.checked()?.flush()
+    }
+
+    /// Refuses further additions, commits the rest, and ends the writer. Dropping the last clone does the same, but reports
+    /// what could not be committed only to [`on_loss`](CoalescerBuilder::on_loss). It blocks, as [`flush`](Self::flush) does.
+    ///
+    /// # Errors
+    /// [`NotFlushed`](Error::NotFlushed) if additions could not be committed until the deadline.
+    /// [`FlushPending`](Error::FlushPending) if a statement still waits inside the database 3 s later. The writer continues once
+    /// the database answers, and then tries to commit the rest. [`MadeBeforeFork`](Error::MadeBeforeFork), and the parent's stays open.
+    pub fn close(self) -> Result<(), Error> {
+        self.owner.close()
+    }
+
+    /// What is in memory, and the work so far. In a child of the process that made it, nothing but
+    /// [`MadeBeforeFork`](Error::MadeBeforeFork) as the last error.
+    pub fn stats(&self) -> Stats {
+        match self.owner.checked() {
+            Ok(buffer) => buffer.stats(),
+            Err(error) => Stats {
+                last_error: Some(error.to_string()),
+                ..Stats::default()
+            },
+        }
+    }
+}
+
+impl<Conn: LoadConnection + 'static> Clone for Coalescer<Conn> {
+    fn clone(&self) -> Self {
+        Coalescer {
+            owner: Arc::clone(&self.owner),
+        }
+    }
+}
+
+impl<Conn: LoadConnection + 'static> fmt::Debug for Coalescer<Conn> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Coalescer")
+            .field("stats", &self.stats())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,261 @@
+//! What was added and is not committed yet.
+
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::error::Error;
+use crate::observe;
+
+use super::settings::Settings;
+use super::sums::{Field, Fields};
+
+/// What a [`Coalescer`](super::Coalescer) has in memory, and its work since it was built.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Stats {
+    /// Counters that wait to be flushed.
+    pub queued_counters: usize,
+    /// Flushes that have ended.
+    pub flushes: u64,
+    /// Counters in all these flushes, each once a flush.
+    pub flushed_counters: u64,
+    /// The time that all flushes took.
+    pub flush_time: Duration,
+    /// Counters that lost additions; see [`on_loss`](super::CoalescerBuilder::on_loss).
+    pub losses: u64,
+    /// Panics of a key's own code or of `on_loss`, after which the writer continued.
+    pub panics: u64,
+    /// Why the last failed attempt failed.
+    pub last_error: Option<String>,
+}
+
+/// An addition that will not be counted; see [`on_loss`](super::CoalescerBuilder::on_loss).
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Loss {
+    /// The field and the key of the row, or the counter's name.
+    pub counter: String,
+    /// The amount that is lost, or may be lost if the outcome is unknown: the sum of all additions.
+    pub amount: i128,
+    /// Why.
+    pub error: Arc<Error>,
+}
+
+/// The sums that wait for the writer.
+pub(super) struct Buffer<Conn> {
+    pub(super) settings: Settings,
+    state: Mutex<State<Conn>>,
+    /// Rung at the first addition, when a flush is wanted, begins or ends, and at the close.
+    changed: Condvar,
+}
+
+struct State<Conn> {
+    fields: Fields<Conn>,
+    /// When the first of them was added.
+    since: Option<Instant>,
+    flush_wanted: bool,
+    /// The flushes that have begun.
+    begun: u64,
+    /// When the writer gives up, once it is closed.
+    gives_up_at: Option<Instant>,
+    stats: Stats,
+}
+
+impl<Conn: 'static> Buffer<Conn> {
+    pub(super) fn new(settings: Settings) -> Self {
+        Buffer {
+            settings,
+            state: Mutex::new(State {
+                fields: Fields::default(),
+                since: None,
+                flush_wanted: false,
+                begun: 0,
+                gives_up_at: None,
+                stats: Stats::default(),
+            }),
+            changed: Condvar::new(),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State<Conn>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for a change, at most until then.
+    fn wait<'a>(
+        &self,
+        state: MutexGuard<'a, State<Conn>>,
+        until: Option<Instant>,
+    ) -> MutexGuard<'a, State<Conn>> {
+        let Some(until) = until else {
+            let changed = self.changed.wait(state);
+            return changed.unwrap_or_else(PoisonError::into_inner);
+        };
+        let patience = until.saturating_duration_since(Instant::now());
+        let changed = self.changed.wait_timeout(state, patience);
+        changed.unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    /// Adds `n` as soon as there is room.
+    pub(super) fn add<F: Field<Conn>>(&self, key: &F::Key, n: i128) -> Result<(), Error> {
+        let began = Instant::now();
+        let mut state = self.state();
+        while state.gives_up_at.is_none() && state.fields.len() >= self.settings.max_queued {
+            if began.elapsed() >= self.settings.deadline {
+                return Err(Error::DeadlinePassed {
+                    waited: began.elapsed(),
+                    reason: state.obstacle(),
+                });
+            }
+            state.flush_wanted = true;
+            self.changed.notify_all();
+            state = self.wait(state, Some(began + self.settings.deadline));
+        }
+        self.fill(state, |fields| fields.add::<F>(key, n))
+            .ok_or(Error::CoalescerClosed)
+    }
+
+    /// Takes the counts of a transaction that has committed, also into a full buffer.
+    pub(super) fn absorb(&self, counts: Fields<Conn>) -> Result<(), Error> {
+        if counts.is_empty() {
+            return Ok(());
+        }
+        self.fill(self.state(), |fields| fields.absorb(counts))
+            .ok_or(Error::CommittedNotCounted)
+    }
+
+    /// `None` if it is closed.
+    fn fill(
+        &self,
+        mut state: MutexGuard<'_, State<Conn>>,
+        fill: impl FnOnce(&mut Fields<Conn>),
+    ) -> Option<()> {
+        if state.gives_up_at.is_some() {
+            return None;
+        }
+        fill(&mut state.fields);
+        if state.since.is_none() {
+            state.since = Some(Instant::now());
+            self.changed.notify_all();
+        }
+        Some(())
+    }
+
+    /// Waits until there is something to flush, and takes it; `None` if nothing more will come.
+    pub(super) fn take(&self) -> Option<Fields<Conn>> {
+        let mut state = self.state();
+        loop {
+            let is_closed = state.gives_up_at.is_some();
+            let due = state
+                .since
+                .and_then(|since| since.checked_add(self.settings.max_delay));
+            let is_due =
+                state.flush_wanted || is_closed || due.is_some_and(|due| due <= Instant::now());
+            match state.since {
+                Some(_) if is_due => break,
+                None if is_closed => return None,
+                _ => state = self.wait(state, due),
+            }
+        }
+        (state.since, state.flush_wanted) = (None, false);
+        state.begun += 1;
+        self.changed.notify_all();
+        Some(std::mem::take(&mut state.fields))
+    }
+
+    /// A flush has ended.
+    pub(super) fn flushed(&self, counters: usize, time: Duration, losses: &[Loss]) {
+        losses.iter().for_each(|_| observe::lost());
+        let report = || {
+            let on_loss = self.settings.on_loss.iter();
+            on_loss.for_each(|on_loss| losses.iter().for_each(on_loss));
+        };
+        let reported = panic::catch_unwind(AssertUnwindSafe(report));
+        let mut state = self.state();
+        let stats = &mut state.stats;
+        stats.flushes += 1;
+        stats.flushed_counters += counters as u64;
+        stats.flush_time += time;
+        stats.losses += losses.len() as u64;
+        stats.panics += u64::from(reported.is_err());
+        if let Some(loss) = losses.last() {
+            stats.last_error = Some(loss.error.to_string());
+        }
+        self.changed.notify_all();
+    }
+
+    /// The writer panicked.
+    pub(super) fn panicked(&self) {
+        self.state().stats.panics += 1;
+    }
+
+    /// An attempt failed, and there will be another one.
+    pub(super) fn blocked_by(&self, reason: &str) {
+        self.state().stats.last_error = Some(reason.to_owned());
+    }
+
+    /// Waits until everything that was added before has been flushed.
+    pub(super) fn flush(&self) -> Result<(), Error> {
+        let began = Instant::now();
+        let mut state = self.state();
+        let mut awaited = state.begun;
+        if state.since.is_some() {
+            awaited += 1;
+            state.flush_wanted = true;
+            self.changed.notify_all();
+        }
+        while state.stats.flushes < awaited {
+            if began.elapsed() >= self.settings.deadline {
+                drop(state);
+                return Err(self.flush_pending(began.elapsed()));
+            }
+            state = self.wait(state, Some(began + self.settings.deadline));
+        }
+        Ok(())
+    }
+
+    /// Refuses what comes, and returns how many losses there were, and when the writer gives up at the latest.
+    pub(super) fn close(&self) -> (u64, Duration) {
+        let mut state = self.state();
+        let now = Instant::now();
+        let gives_up_at = *state
+            .gives_up_at
+            .get_or_insert(now + self.settings.deadline);
+        self.changed.notify_all();
+        (
+            state.stats.losses,
+            gives_up_at.saturating_duration_since(now),
+        )
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.state().gives_up_at.is_some()
+    }
+
+    /// Whether it is closed, and its time is over.
+    pub(super) fn gives_up(&self) -> bool {
+        let at = self.state().gives_up_at;
+        at.is_some_and(|at| at <= Instant::now())
+    }
+
+    pub(super) fn flush_pending(&self, waited: Duration) -> Error {
+        let reason = self.state().obstacle();
+        Error::FlushPending { waited, reason }
+    }
+
+    pub(super) fn stats(&self) -> Stats {
+        let state = self.state();
+        Stats {
+            queued_counters: state.fields.len(),
+            ..state.stats.clone()
+        }
+    }
+}
+
+impl<Conn> State<Conn> {
+    fn obstacle(&self) -> String {
+        let reason = self.stats.last_error.clone();
+        reason.unwrap_or_else(|| "the database is slower than what is added".into())
+    }
+}
