@@ -1,7 +1,6 @@
 //! The databases and their connection types, with all statements of the clients and of the checker.
 
 use std::fmt;
-use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use clap::ValueEnum;
@@ -9,6 +8,7 @@ use diesel::connection::{LoadConnection, SimpleConnection};
 use diesel::dsl::sql;
 use diesel::prelude::*;
 use diesel::r2d2::R2D2Connection;
+use diesel::result::{DatabaseErrorKind, Error as DieselError};
 use diesel::sql_types::BigInt;
 use diesel_async::AsyncPgConnection;
 use diesel_migrations::MigrationHarness;
@@ -16,11 +16,12 @@ use diesel_sharded::backend::BackendOf;
 use diesel_sharded::coalescer::Coalescer;
 use diesel_sharded::prelude::*;
 use diesel_sharded::retry::Isolation;
-use diesel_sharded::{Error, MIGRATIONS, RowCounter, ShardsTable};
+use diesel_sharded::{Error, MIGRATIONS, counters};
 use diesel_sharded_tests::awaited::{self, Awaited};
 use serde::{Deserialize, Serialize};
 
-use crate::operation::{Begin, Counter, Operation, Totals};
+use crate::operation::{Answer, Begin, By, Count, Counter, Folded, On, Operation, Totals};
+use crate::patiently;
 use crate::schema::chaos_rows::dsl::*;
 use crate::schema::{chaos_rows, chaos_tokens, idempotency_keys};
 
@@ -71,116 +72,82 @@ macro_rules! with_connection {
     };
 }
 
-/// Declares a trait with its methods, and implements it for each connection type: nothing can call the library's operations on a type
-/// parameter without a page of bounds.
-#[macro_export]
-macro_rules! on_each_connection {
-    (
-        $(#[$doc:meta])*
-        $visible:vis trait $Trait:ident {
-            $($(#[$about:meta])* fn $method:ident($($argument:tt)*) $(-> $Returned:ty)? $body:block)+
-        }
-    ) => {
-        $(#[$doc])*
-        $visible trait $Trait: $crate::backend::ChaosConnection {
-            $($(#[$about])* fn $method($($argument)*) $(-> $Returned)?;)+
-        }
-        $crate::on_each_connection!(@ $Trait [PgConnection MysqlConnection SqliteConnection] {
-            $(fn $method($($argument)*) $(-> $Returned)? $body)+
-        });
-    };
-    (@ $Trait:ident [$($Conn:ident)+] $methods:tt) => {
-        $(impl $Trait for ::diesel::$Conn $methods)+
-    };
+/// How statements wait for locks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Locks {
+    Waited,
+    /// As usual, but on SQLite the library retries: SQLite's own wait for its one lock would grow longer and longer.
+    Retried,
+    /// For a few milliseconds at most.
+    Impatient,
 }
 
-/// The SQL in which databases differ.
-#[derive(Debug)]
-pub struct Sql {
-    /// `None` if there is no server.
-    pub sessions: Option<Sessions>,
-    /// Makes statements wait for locks for a few milliseconds at most.
-    pub impatient: &'static str,
-    /// Settings for more throughput, where commits need not wait for the disk.
-    pub hurry: &'static str,
+/// How a connection is set up.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub struct Settings {
+    /// The deadline of each call.
+    pub deadline: Duration,
+    pub locks: Locks,
 }
 
-/// How a server lists its connections.
+/// How a server lists its connections, in SQL.
 #[derive(Debug)]
 pub struct Sessions {
-    table: &'static str,
+    /// The connections to this database but this one: a table and a condition.
+    others: &'static str,
     /// The column with the number of a connection.
     number: &'static str,
-    /// The condition on the connections of clients to this database.
-    here: &'static str,
     /// The number of this connection.
     own: &'static str,
     random: &'static str,
     /// The beginning and the end of the statement that ends a connection.
     end: [&'static str; 2],
+    /// Sets [`Locks::Impatient`].
+    impatient: &'static str,
 }
 
-const ON_POSTGRES: Sql = Sql {
-    sessions: Some(Sessions {
-        table: "pg_stat_activity",
-        number: "pid::BIGINT",
-        here: "datname = current_database() AND backend_type = 'client backend'",
-        own: "pg_backend_pid()::BIGINT",
-        random: "random()",
-        end: ["SELECT pg_terminate_backend(", ")"],
-    }),
+const ON_POSTGRES: Sessions = Sessions {
+    others: "pg_stat_activity WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid()",
+    number: "pid::BIGINT",
+    own: "pg_backend_pid()::BIGINT",
+    random: "random()",
+    end: ["SELECT pg_terminate_backend(", ")"],
     impatient: "SET lock_timeout = '3ms'",
-    hurry: "SET synchronous_commit = off",
 };
 
-const ON_MARIADB: Sql = Sql {
-    sessions: Some(Sessions {
-        table: "information_schema.processlist",
-        number: "id",
-        here: "db = DATABASE()",
-        own: "CONNECTION_ID()",
-        random: "RAND()",
-        end: ["KILL ", ""],
-    }),
+const ON_MARIADB: Sessions = Sessions {
+    others: "information_schema.processlist WHERE db = DATABASE() AND id <> CONNECTION_ID()",
+    number: "id",
+    own: "CONNECTION_ID()",
+    random: "RAND()",
+    end: ["KILL ", ""],
     impatient: "SET innodb_lock_wait_timeout = 0",
-    hurry: "SET GLOBAL innodb_flush_log_at_trx_commit = 0",
-};
-
-const ON_SQLITE: Sql = Sql {
-    sessions: None,
-    impatient: "PRAGMA busy_timeout = 1",
-    // SQLite's own wait for its one lock would grow longer and longer, so the library retries instead.
-    hurry: "PRAGMA synchronous = OFF; PRAGMA busy_timeout = 0",
 };
 
 /// A connection of a client, or of the checker.
 pub trait ChaosConnection:
     LoadConnection<Backend: BackendOf<Self>> + R2D2Connection + Send + Sized + 'static
 {
-    const SQL: Sql;
+    /// `None` if there is no server.
+    const SESSIONS: Option<Sessions>;
 
     /// Runs one operation of the library on this connection.
     ///
     /// # Errors
     /// The library's errors, unchanged.
-    fn run(&mut self, operation: &Operation) -> Result<Done, Error>;
+    fn run(&mut self, operation: &Operation) -> Result<Answer, Error>;
 
-    /// Counts through the coalescer, with an idempotency key if `request` is set.
-    ///
-    /// # Errors
-    /// The library's errors, unchanged.
-    fn coalesce(
-        coalescer: &Coalescer<Self>,
-        row: i64,
-        n: i64,
-        request: Option<&str>,
-    ) -> Result<usize, Error>;
+    /// Counts, and returns the number of rows.
+    fn count(&mut self, count: &Count) -> Result<Answer, Error>;
 
-    /// Sets the number of shards, in the database and for this process.
-    fn resize(&mut self, shards: u16) -> QueryResult<()>;
+    /// Counts through the coalescer.
+    fn coalesce(coalescer: &Coalescer<Self>, count: &Count) -> Result<Answer, Error>;
 
     /// Creates the clients' tables and the library's own.
     fn create_tables(&mut self);
+
+    /// Creates the shards table if it is missing.
+    fn create_shards(&mut self);
 
     /// Inserts rows, with the team of each.
     fn insert_rows(&mut self, rows: &[(i64, Option<i64>)], base: i64) -> QueryResult<()>;
@@ -188,170 +155,233 @@ pub trait ChaosConnection:
     /// Evaluates an SQL expression.
     fn number(&mut self, expression: &str) -> QueryResult<i64>;
 
-    /// Reads the total of `views` of a row.
-    fn total(&mut self, row: i64) -> QueryResult<i64>;
-
     /// Reads the tokens and the idempotency keys that begin with `prefix`.
     fn tokens(&mut self, prefix: &str) -> QueryResult<Vec<String>>;
 
+    /// Reads the total of `views` of a row; `None` if there is none.
+    ///
+    /// # Panics
+    /// If it cannot be read.
+    fn total(&mut self, row: i64) -> Option<i64> {
+        let read = Operation::ReadRows {
+            first: row,
+            last: row,
+        };
+        match self.run(&read) {
+            Ok(Answer::Totals(totals)) => totals.first().map(|(_, total)| *total),
+            answer => panic!("the total of row {row}: {answer:?}"),
+        }
+    }
+
     /// Returns the number of other connections to this database; 0 if there is no server.
     fn others(&mut self) -> QueryResult<i64> {
-        let Some(Sessions {
-            table,
-            number,
-            here,
-            own,
-            ..
-        }) = Self::SQL.sessions
-        else {
-            return Ok(0);
-        };
-        self.number(&format!(
-            "(SELECT COUNT(*) FROM {table} WHERE {here} AND {number} <> {own})"
-        ))
+        self.number(
+            &Self::SESSIONS.map_or("0".into(), |Sessions { others, .. }| {
+                format!("(SELECT COUNT(*) FROM {others})")
+            }),
+        )
     }
 
     /// Returns the server's number for this connection; 0 if there is no server.
     fn own_number(&mut self) -> QueryResult<i64> {
-        self.number(Self::SQL.sessions.map_or("0", |sessions| sessions.own))
+        self.number(Self::SESSIONS.map_or("0", |sessions| sessions.own))
     }
 
-    /// Whether the server has a connection of this number. SQLite's locks end with the process.
+    /// Whether another connection has this number. SQLite's locks end with the process.
     fn is_there(&mut self, connection: i64) -> QueryResult<bool> {
-        let Some(Sessions { table, number, .. }) = Self::SQL.sessions else {
+        let Some(Sessions { others, number, .. }) = Self::SESSIONS else {
             return Ok(false);
         };
-        let there = format!("(SELECT COUNT(*) FROM {table} WHERE {number} = {connection})");
+        let there = format!("(SELECT COUNT(*) FROM {others} AND {number} = {connection})");
         Ok(self.number(&there)? > 0)
     }
 
     /// Makes the server end one other connection. Returns whether there was one.
     fn terminate_another(&mut self) -> QueryResult<bool> {
-        let Some(Sessions {
-            table,
-            number,
-            here,
-            own,
-            random,
-            end: [end, at],
-        }) = Self::SQL.sessions
-        else {
+        let Some(sessions) = Self::SESSIONS else {
             return Ok(false);
         };
+        let Sessions {
+            others,
+            number,
+            random,
+            end: [end, at],
+            ..
+        } = sessions;
         let another = self.number(&format!(
-            "COALESCE((SELECT {number} FROM {table} WHERE {here} AND {number} <> {own} ORDER BY {random} LIMIT 1), 0)"
+            "COALESCE((SELECT {number} FROM {others} ORDER BY {random} LIMIT 1), 0)"
         ))?;
         // The connection may have been closed meanwhile.
         Ok(another > 0 && self.batch_execute(&format!("{end}{another}{at}")).is_ok())
     }
 
-    /// Configures a new connection whose calls have this deadline. It does not interrupt a statement that waits for SQLite's lock, so
-    /// each statement waits for a small part of it only.
-    fn set_up(&mut self, deadline: Duration) -> QueryResult<()> {
-        if Self::SQL.sessions.is_some() {
-            return Ok(());
+    /// Configures a new connection. A deadline does not interrupt a statement that waits for SQLite's lock, so each statement waits for a
+    /// small part of it only.
+    fn set_up(&mut self, Settings { deadline, locks }: Settings) -> QueryResult<()> {
+        let wait = match locks {
+            Locks::Waited => deadline.as_millis() / 20,
+            Locks::Retried => 0,
+            Locks::Impatient => 1,
+        };
+        match (Self::SESSIONS, locks) {
+            (None, _) => self.batch_execute(&format!(
+                "PRAGMA busy_timeout = {wait}; PRAGMA synchronous = FULL"
+            )),
+            (Some(sessions), Locks::Impatient) => self.batch_execute(sessions.impatient),
+            (Some(_), Locks::Waited | Locks::Retried) => Ok(()),
         }
-        let wait = deadline.as_millis() / 20;
-        self.batch_execute(&format!(
-            "PRAGMA busy_timeout = {wait}; PRAGMA synchronous = FULL"
-        ))
     }
 }
 
-/// The result of an operation.
-#[derive(Debug)]
-pub enum Done {
-    Read(Totals),
-    /// The number of rows that were counted, and the number of rows that are there.
-    Rows(usize, usize),
-    Nothing,
+/// Returns the result of a write, or `taken` if the id was taken.
+fn unless_taken<T>(written: QueryResult<T>, taken: T) -> Result<T, Error> {
+    match written {
+        Err(DieselError::DatabaseError(DatabaseErrorKind::UniqueViolation, _)) => Ok(taken),
+        written => Ok(written?),
+    }
 }
 
-/// Bounds that no client's counts reach.
-const BOUNDS: RangeInclusive<i64> = -1_000_000..=1_000_000;
+/// Locks a row and its shards until the open transaction ends. Meanwhile no count on the row commits. On SQLite, a transaction that
+/// may write holds the database's one lock from its beginning on.
+///
+/// It uses no prepared statement: MariaDB's client waits forever if such a statement's last result ends in an error, as it does when
+/// taking a lock ends in a deadlock.
+fn hold<Conn: ChaosConnection>(conn: &mut Conn, row: i64) -> QueryResult<()> {
+    if Conn::SESSIONS.is_none() {
+        return Ok(());
+    }
+    conn.batch_execute(&format!(
+        "SELECT 1 FROM chaos_rows WHERE id = {row} FOR UPDATE; \
+         SELECT 1 FROM chaos_rows_shards WHERE id = {row} ORDER BY shard FOR UPDATE"
+    ))
+}
 
-/// The connection's type, its SQL, and the module of the operations on it: the library's own, or those that wait for its futures.
+/// A row as it is read: its id, its life, and its totals.
+type Read = (i64, Option<i64>, i64, i32);
+
+fn totals(read: Vec<Read>) -> Totals {
+    let totals = read
+        .into_iter()
+        .flat_map(|(row, number, of_views, of_likes)| {
+            let plain = [
+                (Counter::Views(row), of_views),
+                (Counter::Likes(row), i64::from(of_likes)),
+            ];
+            match number {
+                Some(number) => vec![(Counter::Life { number, row }, of_views)],
+                None => plain.to_vec(),
+            }
+        });
+    totals.collect()
+}
+
+/// The connection's type, its sessions, and the module of the operations on it: the library's own, or those that wait for its futures.
 macro_rules! chaos_connection {
-    ($Conn:ty, $sql:expr, $library:ident) => {
+    ($Conn:ty, $sessions:expr, $library:ident) => {
         impl ChaosConnection for $Conn {
-            const SQL: Sql = $sql;
+            const SESSIONS: Option<Sessions> = $sessions;
 
             fn coalesce(
                 coalescer: &Coalescer<Self>,
-                row: i64,
-                n: i64,
-                request: Option<&str>,
-            ) -> Result<usize, Error> {
-                let counter = RowCounter::of(views, row);
-                match request {
-                    None => coalescer.add(&counter, n),
-                    Some(request) => coalescer.add(&counter.idempotency_key(request), n),
+                Count { on, n, request, .. }: &Count,
+            ) -> Result<Answer, Error> {
+                macro_rules! add {
+                    ($counter:expr) => {
+                        match request {
+                            None => coalescer.add(&$counter, *n),
+                            Some(key) => coalescer.add(&$counter.idempotency_key(key), *n),
+                        }
+                    };
                 }
+                let counted = match on {
+                    On::Row(row) => add!(diesel_sharded::RowCounter::of(views, *row)),
+                    On::Named(name) => add!(diesel_sharded::Counter::named(name)),
+                    On::Team { .. } => unreachable!("a coalescer takes counters"),
+                };
+                counted.map(Answer::Rows)
             }
 
-            fn run(&mut self, operation: &Operation) -> Result<Done, Error> {
-                use $library::retry::Transaction;
-                use $library::{Counter as NamedCounter, fold, set_total, update};
+            fn count(&mut self, count: &Count) -> Result<Answer, Error> {
+                use $library::{Counter as NamedCounter, RowCounter, update};
                 let conn = self;
-                match operation {
-                    Operation::Count {
-                        row,
-                        views: n,
-                        likes: None,
-                    } => {
-                        let counted = update(chaos_rows.find(*row)).set(views.eq(views + n));
-                        Ok(Done::Rows(counted.execute(conn)?, 1))
-                    }
-                    Operation::Count {
-                        row,
-                        views: n,
-                        likes: Some(m),
-                    } => {
-                        let counted = update(chaos_rows.find(*row))
-                            .set((views.eq(views + n), likes.eq(likes + m)));
-                        Ok(Done::Rows(counted.execute(conn)?, 1))
-                    }
-                    Operation::CountTeam { team: of, rows, n } => {
-                        let counted =
-                            update(chaos_rows.filter(team.eq(*of))).set(views.eq(views + n));
-                        Ok(Done::Rows(counted.execute(conn)?, rows.len()))
-                    }
-                    Operation::CountOrInsert { row, n } => {
-                        let counted = update(chaos_rows.find(*row))
-                            .set(views.eq(views + n))
-                            .or_insert((chaos_rows::id.eq(*row), views.eq(0), likes.eq(0)));
-                        Ok(Done::Rows(counted.execute(conn)?, 1))
-                    }
-                    Operation::CountNamed { name, n } => {
-                        let counter = NamedCounter::named(name);
-                        match n {
-                            1 => counter.increment(conn)?,
-                            -1 => counter.decrement(conn)?,
-                            _ => counter.add(*n, conn)?,
+                let Count { n, request, .. } = count;
+                macro_rules! send {
+                    ($count:expr, $send:ident) => {
+                        match request {
+                            None => $count.$send(conn)?,
+                            Some(key) => $count.idempotency_key(key).$send(conn)?,
                         }
-                        Ok(Done::Nothing)
+                    };
+                }
+                let on_row = |row| update(chaos_rows.find(row)).set(views.eq(views + n));
+                let counted = match (&count.on, count.by) {
+                    (On::Row(row), By::Update) => match count.likes {
+                        None => send!(on_row(*row), execute),
+                        Some(m) => {
+                            let both = (views.eq(views + n), likes.eq(likes + m));
+                            send!(update(chaos_rows.find(*row)).set(both), execute)
+                        }
+                    },
+                    (On::Row(row), By::OrInsert) => {
+                        let inserted = (chaos_rows::id.eq(*row), views.eq(0), likes.eq(0));
+                        send!(on_row(*row).or_insert(inserted), execute)
                     }
-                    Operation::CountCoalesced { .. }
-                    | Operation::CountOnce {
-                        coalesced: true, ..
-                    } => {
-                        unreachable!("the coalescer runs it on a connection of its own")
+                    (On::Row(row), By::Returning) => {
+                        let count = on_row(*row).returning((id, views.total()));
+                        let (_, _): (i64, i64) = send!(count, get_result);
+                        1
                     }
-                    Operation::CountOnce {
-                        request,
-                        row,
-                        n,
-                        coalesced: false,
-                    } => {
-                        let counter = RowCounter::of(views, *row).idempotency_key(request);
-                        Ok(Done::Rows(counter.add(*n, conn)?, 1))
+                    (On::Row(row), By::Bounded(lowest, highest)) => {
+                        let bounded = RowCounter::of(views, *row)
+                            .never_below(lowest)
+                            .never_above(highest);
+                        match bounded.add(*n, conn) {
+                            Ok(true) => 1,
+                            Ok(false) => return Ok(Answer::Unchanged),
+                            Err(DieselError::NotFound) => 0,
+                            Err(error) => return Err(error.into()),
+                        }
                     }
-                    Operation::CountBounded { row, n } => {
-                        let bounded = $library::RowCounter::of(views, *row)
-                            .never_below(*BOUNDS.start())
-                            .never_above(*BOUNDS.end());
-                        Ok(Done::Rows(usize::from(bounded.add(*n, conn)?), 1))
+                    (On::Row(row), By::Counter) => {
+                        let counter = RowCounter::of(views, *row);
+                        match request {
+                            None => counter.add(*n, conn)?,
+                            Some(key) => counter.idempotency_key(key).add(*n, conn)?,
+                        }
                     }
+                    (On::Team { team: of, .. }, _) => {
+                        let rows = update(chaos_rows.filter(team.eq(*of)));
+                        send!(rows.set(views.eq(views + n)), execute)
+                    }
+                    (On::Named(name), _) => {
+                        let counter = NamedCounter::named(name);
+                        match (request, n) {
+                            (Some(key), _) => {
+                                counter.idempotency_key(key).add(*n, conn).map(drop)?
+                            }
+                            (None, 1) => counter.increment(conn)?,
+                            (None, -1) => counter.decrement(conn)?,
+                            (None, _) => counter.add(*n, conn)?,
+                        }
+                        1
+                    }
+                    (_, By::Coalescer) => {
+                        unreachable!("the coalescer counts on a connection of its own")
+                    }
+                };
+                Ok(Answer::Rows(counted))
+            }
+
+            fn run(&mut self, operation: &Operation) -> Result<Answer, Error> {
+                use $library::retry::Transaction;
+                use $library::shard_counts::ShardCount;
+                use $library::{Counter as NamedCounter, fold, set_total, update, verify};
+                let conn = self;
+                let columns = (id, life, views.total(), likes.total());
+                // Each statement reads all that is committed before it.
+                let transaction = || Transaction::new().isolation(Isolation::ReadCommitted);
+                let rows = match operation {
+                    Operation::Count(count) => return conn.count(count),
                     Operation::Transaction {
                         token,
                         counts,
@@ -366,7 +396,7 @@ macro_rules! chaos_connection {
                             if *reads_first {
                                 let of = counts.iter().filter_map(|(counter, _)| match counter {
                                     Counter::Views(row) => Some(*row),
-                                    Counter::Likes(_) | Counter::Named(_) => None,
+                                    _ => None,
                                 });
                                 let read = chaos_rows.filter(id.eq_any(of.collect::<Vec<i64>>()));
                                 read.select(views.total()).load::<i64>(conn)?;
@@ -377,9 +407,11 @@ macro_rules! chaos_connection {
                             let mut counted = 0;
                             for (counter, n) in counts {
                                 counted += match counter {
-                                    Counter::Views(row) => update(chaos_rows.find(*row))
-                                        .set(views.eq(views + n))
-                                        .execute(conn)?,
+                                    Counter::Views(row) | Counter::Life { row, .. } => {
+                                        update(chaos_rows.find(*row))
+                                            .set(views.eq(views + n))
+                                            .execute(conn)?
+                                    }
                                     Counter::Likes(row) => {
                                         let n = i32::try_from(*n).expect("a small amount");
                                         update(chaos_rows.find(*row))
@@ -394,64 +426,119 @@ macro_rules! chaos_connection {
                             }
                             Ok(counted)
                         });
-                        Ok(Done::Rows(counted?, counts.len()))
+                        counted?
                     }
-                    Operation::SetTotal { row, total } => Ok(Done::Rows(
-                        set_total(chaos_rows.find(*row), views, *total).execute(conn)?,
-                        1,
-                    )),
-                    Operation::Fold { first, last, keep } => {
-                        fold(chaos_rows.filter(id.between(*first, *last)))
-                            .keep_shards(*keep)
-                            .run(conn)?;
-                        Ok(Done::Nothing)
+                    Operation::SetTotal { row, total } => {
+                        set_total(chaos_rows.find(*row), views, *total).execute(conn)?
+                    }
+                    Operation::Repair { row, total } => {
+                        let row = chaos_rows.find(*row);
+                        let recount = row.select((id, (*total).into_sql::<BigInt>()));
+                        match verify(row, views, recount).repair(conn)?.len() {
+                            0 => return Ok(Answer::Unchanged),
+                            rows => rows,
+                        }
+                    }
+                    Operation::Fold { what, keep } => {
+                        macro_rules! parents {
+                            ($fold:expr) => {
+                                $fold.keep_shards(*keep).run(conn)?.parents
+                            };
+                        }
+                        let between = |first, last| chaos_rows.filter(id.between(first, last));
+                        let parents = match what {
+                            Folded::Row(row) => parents!(fold(chaos_rows.find(*row))),
+                            Folded::Rows(first, last) => parents!(fold(between(*first, *last))),
+                            Folded::Team(of) => parents!(fold(chaos_rows.filter(team.eq(*of)))),
+                            Folded::Table => parents!(fold(chaos_rows).batch(5)),
+                            Folded::Named(name) => NamedCounter::named(name).fold(conn)?.parents,
+                            Folded::AllNamed => parents!(fold(counters::table)),
+                        };
+                        parents as usize
                     }
                     Operation::Resize { shards } => {
-                        conn.resize(*shards)?;
-                        Ok(Done::Nothing)
+                        ShardCount::of(views).resize(*shards, conn)?;
+                        1
+                    }
+                    Operation::Increase { shards } => {
+                        ShardCount::of(views).increase(*shards, conn)?;
+                        1
+                    }
+                    Operation::DropShards => {
+                        let shards = $library::ShardsTable::of(chaos_rows);
+                        patiently(|| shards.drop(conn));
+                        1
                     }
                     Operation::ReadRows { first, last } => {
                         // MariaDB misses removed shards now and then in a read outside a transaction; see decision 0003.
-                        let read: QueryResult<Vec<(i64, i64, i32)>> = conn.transaction(|conn| {
-                            chaos_rows
-                                .filter(id.between(*first, *last))
-                                .select((id, views.total(), likes.total()))
-                                .load(conn)
+                        let read: QueryResult<Vec<Read>> = conn.transaction(|conn| {
+                            let rows = chaos_rows.filter(id.between(*first, *last));
+                            rows.select(columns).load(conn)
                         });
-                        let read = read?;
-                        let totals = read.into_iter().flat_map(|(row, of_views, of_likes)| {
-                            [
-                                (Counter::Views(row), of_views),
-                                (Counter::Likes(row), i64::from(of_likes)),
-                            ]
-                        });
-                        Ok(Done::Read(totals.collect()))
+                        return Ok(Answer::Totals(totals(read?)));
                     }
                     Operation::ReadNamed { name } => {
                         let total = NamedCounter::named(name).get(conn)?;
-                        Ok(Done::Read(vec![(Counter::Named(name.clone()), total)]))
+                        return Ok(Answer::Totals(vec![(Counter::Named(name.clone()), total)]));
                     }
-                }
-            }
-
-            fn resize(&mut self, shards: u16) -> QueryResult<()> {
-                $library::shard_counts::ShardCount::of(views).resize(shards, self)
+                    Operation::Insert {
+                        row,
+                        life: number,
+                        total,
+                    } => {
+                        let inserted = transaction().run(conn, |conn| {
+                            let row = (id.eq(row), life.eq(number), views.eq(total), likes.eq(0));
+                            diesel::insert_into(chaos_rows).values(row).execute(conn)
+                        });
+                        unless_taken(inserted, 0)?
+                    }
+                    Operation::Delete { row: at } | Operation::Rename { from: at, .. } => {
+                        let row = chaos_rows.find(*at);
+                        let changed: QueryResult<Vec<Read>> = transaction().run(conn, |conn| {
+                            hold(conn, *at)?;
+                            let there = row.select(columns).load(conn)?;
+                            match operation {
+                                Operation::Rename { to, .. } => {
+                                    diesel::update(row).set(id.eq(to)).execute(conn)?
+                                }
+                                _ => diesel::delete(row).execute(conn)?,
+                            };
+                            Ok(there)
+                        });
+                        let mut changed = unless_taken(changed, vec![])?;
+                        if let Operation::Rename { to, .. } = operation {
+                            changed.iter_mut().for_each(|(at, ..)| *at = *to);
+                        }
+                        return Ok(Answer::Totals(totals(changed)));
+                    }
+                    Operation::DeleteNamed { name } => {
+                        usize::from(NamedCounter::named(name).delete(conn)?)
+                    }
+                };
+                Ok(Answer::Rows(rows))
             }
 
             fn create_tables(&mut self) {
                 for statement in [
-                    "CREATE TABLE chaos_rows (id BIGINT PRIMARY KEY, team BIGINT, \
+                    "CREATE TABLE chaos_rows (id BIGINT PRIMARY KEY, team BIGINT, life BIGINT, \
                      views BIGINT NOT NULL, likes INTEGER NOT NULL)",
                     "CREATE TABLE chaos_tokens (token VARCHAR(100) PRIMARY KEY)",
                 ] {
                     self.batch_execute(statement)
                         .unwrap_or_else(|error| panic!("{statement}: {error}"));
                 }
-                ShardsTable::of(chaos_rows)
-                    .create(self)
-                    .expect("a shards table");
+                self.create_shards();
                 self.run_pending_migrations(MIGRATIONS)
                     .expect("the library's own tables");
+            }
+
+            fn create_shards(&mut self) {
+                // A read shows whether the table is there.
+                patiently(|| {
+                    let read = chaos_rows.select(views.total()).limit(1).load::<i64>(self);
+                    let shards = $library::ShardsTable::of(chaos_rows);
+                    read.map(drop).or_else(|_| shards.create(self))
+                });
             }
 
             fn insert_rows(&mut self, rows: &[(i64, Option<i64>)], base: i64) -> QueryResult<()> {
@@ -467,10 +554,6 @@ macro_rules! chaos_connection {
 
             fn number(&mut self, expression: &str) -> QueryResult<i64> {
                 diesel::select(sql::<BigInt>(expression)).get_result(self)
-            }
-
-            fn total(&mut self, row: i64) -> QueryResult<i64> {
-                chaos_rows.find(row).select(views.total()).first(self)
             }
 
             fn tokens(&mut self, prefix: &str) -> QueryResult<Vec<String>> {
@@ -492,7 +575,7 @@ macro_rules! chaos_connection {
 /// A connection of tokio-postgres, on which each call waits for the library's future.
 pub type AwaitedPg = Awaited<AsyncPgConnection>;
 
-chaos_connection!(PgConnection, ON_POSTGRES, diesel_sharded);
-chaos_connection!(AwaitedPg, ON_POSTGRES, awaited);
-chaos_connection!(MysqlConnection, ON_MARIADB, diesel_sharded);
-chaos_connection!(SqliteConnection, ON_SQLITE, diesel_sharded);
+chaos_connection!(PgConnection, Some(ON_POSTGRES), diesel_sharded);
+chaos_connection!(AwaitedPg, Some(ON_POSTGRES), awaited);
+chaos_connection!(MysqlConnection, Some(ON_MARIADB), diesel_sharded);
+chaos_connection!(SqliteConnection, None, diesel_sharded);

@@ -23,20 +23,36 @@
 //! - *No way back.* A total that is only ever incremented does not fall between two reads.
 //! - *Errors.* The library's own operations report only the kinds of errors that a fault explains. A bare error of Diesel's would not tell
 //!   the outcome, and no client reuses a key for another count or lets a counter overflow.
+//! - *Refusals.* Bounds refuse a count only if it might have left them, and a repair changes a total only if it was wrong.
+//!
+//! Where rows are inserted, deleted and renamed, nothing is killed or cut, so every operation tells its outcome. Only one thing can be
+//! unknown: the life on which a count fell, if the count overlapped the end of one life and the beginning of another; [`lives`] tells
+//! where each life is.
+//!
+//! - *Counts.* An acknowledged count fell on a life that may have been at its id meanwhile. If there is only one such life, the count is in
+//!   that life's total from then on, whatever its id. If there are several, it may be in any of them. If there is none, the
+//!   acknowledgement was wrong. Sets and repairs begin eras by the same rule. A life ends with the total that its delete returned.
+//! - *The sum.* Where nothing is set, all lives together have grown by the acknowledged amounts: each count fell on exactly one life. So
+//!   no count is lost or doubled between two lives.
+//! - *Not there.* An operation reports a missing row only if the row was missing at some moment meanwhile. A read returns every life that
+//!   is certainly there, and none that cannot be there. A row without a life is always there.
+//! - *Bounds* hold in every read of a life.
 
 mod eras;
+mod lives;
 #[cfg(test)]
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::ops::RangeInclusive;
 
 use serde::Serialize;
 
-pub(crate) use self::eras::{Add, Changes, Eras, Set};
-use crate::history::{Done, History, Moment, Outcome};
-use crate::operation::{Counter, Operation, Totals};
-use crate::store::NO_CONNECTION;
+use self::eras::{Add, Changes, Eras, Set};
+use self::lives::{Lives, is_there, not_elsewhere};
+use crate::history::{Done, History, Moment, Outcome, Span};
+use crate::operation::{Answer, By, Count, Counter, NO_CONNECTION, On, Operation, Totals};
 
 /// A rule that a history may violate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,7 +97,7 @@ impl fmt::Display for Finding {
 }
 
 /// Adds a violation.
-pub(crate) fn find(findings: &mut Vec<Finding>, rule: Rule, text: String) {
+fn find(findings: &mut Vec<Finding>, rule: Rule, text: String) {
     findings.push(Finding { rule, text });
 }
 
@@ -98,7 +114,7 @@ pub struct Judgement {
 
 impl Judgement {
     /// Counts the operations of a history, with no findings yet.
-    pub(crate) fn of<O, A>(history: &History<O, A>) -> Self {
+    fn of(history: &History) -> Self {
         let mut judgement = Judgement {
             findings: vec![],
             ok: 0,
@@ -117,15 +133,13 @@ impl Judgement {
     }
 }
 
-pub(crate) const UNCLASSIFIED: &str =
-    "an error that does not tell the outcome, or that nothing explains";
-
 /// The kinds of errors that the library's own operations may report under faults. Each tells the outcome, or that it is unknown.
-pub(crate) const TOLD: [&str; 7] = [
+const TOLD: [&str; 8] = [
     "ConflictPersisted",
     "ConnectionLost",
     "DeadlinePassed",
     "DiskFull",
+    "MissingShardsTable",
     "NodeNotReady",
     "OutcomeUnknown",
     NO_CONNECTION,
@@ -138,11 +152,20 @@ pub struct Rules {
     pub base: BTreeMap<Counter, i64>,
     /// The groups of counters that are always counted together, by the same amount.
     pub teams: Vec<Vec<Counter>>,
+    /// The ids whose rows are inserted, deleted and renamed, if there are any. Then each operation has to tell its outcome.
+    pub lives: Option<RangeInclusive<i64>>,
+    /// The bounds of all counts on these rows.
+    pub bounds: Option<RangeInclusive<i64>>,
 }
 
 impl Rules {
     fn base(&self, counter: &Counter) -> i64 {
         self.base.get(counter).copied().unwrap_or(0)
+    }
+
+    fn is_of_lives(&self, row: i64) -> bool {
+        let lives = self.lives.as_ref();
+        lives.is_some_and(|rows| rows.contains(&row))
     }
 }
 
@@ -156,59 +179,26 @@ pub struct Aftermath {
 /// Judges a history, with the state at its end.
 pub fn judge(rules: &Rules, history: &History, aftermath: &Aftermath) -> Judgement {
     let mut judgement = Judgement::of(history);
-    let tokens = judge_tokens(history, aftermath, &mut judgement.findings);
-    judge_errors(history, &mut judgement.findings);
-    let counters = counters_of(history, aftermath, &tokens);
-    let reads = reads_of(history, &counters);
-    judgement.reads = reads.len();
-    for read in &reads {
-        judge_teams(
-            rules,
-            &read.done.at(),
-            &read.totals,
-            &mut judgement.findings,
-        );
+    let findings = &mut judgement.findings;
+    let tokens = judge_tokens(history, aftermath, findings);
+    judge_errors(rules, history, findings);
+    let mut courses = Courses {
+        rules,
+        plain: BTreeMap::new(),
+        lives: Lives::of(history, findings),
+    };
+    let counted = courses.change(history, aftermath, &tokens, findings);
+    judge_absences(rules, history, &courses.lives, findings);
+    judgement.reads = courses.read(history, aftermath, findings);
+    for (counter, course) in &courses.plain {
+        course.judge(counter, None, findings);
     }
-    let end = aftermath.totals.iter();
-    let end = end.map(|(counter, value)| (counter, *value)).collect();
-    judge_teams(rules, "at the end", &end, &mut judgement.findings);
-    for (counter, changes) in &counters {
-        let base = rules.base(counter);
-        judge_reads(counter, base, changes, &reads, &mut judgement.findings);
-        let value = aftermath.totals.iter().find(|(other, _)| other == counter);
-        let value = value.map_or(0, |(_, value)| *value);
-        changes.judge_end(counter, base, value, &mut judgement.findings);
+    for life in &courses.lives.0 {
+        let name = format!("life {}", life.number);
+        life.course.judge(&name, rules.bounds.as_ref(), findings);
     }
+    judge_sum(&courses.lives, counted, findings);
     judgement
-}
-
-/// A read that returned totals, with zeros for rows that were not there yet.
-struct Read<'a> {
-    done: &'a Done,
-    totals: BTreeMap<&'a Counter, i64>,
-}
-
-fn reads_of<'a>(history: &'a History, counters: &'a BTreeMap<Counter, Changes>) -> Vec<Read<'a>> {
-    let reads = history.operations.iter().filter_map(|done| {
-        let Outcome::Ok(totals) = &done.outcome else {
-            return None;
-        };
-        let mut read: BTreeMap<_, _> = match done.operation {
-            Operation::ReadRows { first, last } => counters
-                .keys()
-                .filter(|counter| match counter {
-                    Counter::Views(row) | Counter::Likes(row) => (first..=last).contains(row),
-                    Counter::Named(_) => false,
-                })
-                .map(|counter| (counter, 0))
-                .collect(),
-            Operation::ReadNamed { .. } => BTreeMap::new(),
-            _ => return None,
-        };
-        read.extend(totals.iter().map(|(counter, value)| (counter, *value)));
-        Some(Read { done, totals: read })
-    });
-    reads.collect()
 }
 
 /// Returns the tokens at the end. Reports tokens that must not be there, and those that are missing.
@@ -263,80 +253,364 @@ fn judge_tokens<'a>(
     tokens
 }
 
-fn judge_errors(history: &History, findings: &mut Vec<Finding>) {
+fn judge_errors(rules: &Rules, history: &History, findings: &mut Vec<Finding>) {
+    let has_to_tell = rules.lives.is_some();
     for done in &history.operations {
-        let (Outcome::Failed(refused) | Outcome::Unknown(Some(refused))) = &done.outcome else {
-            continue;
+        let (is_told, error) = match &done.outcome {
+            Outcome::Unknown(None) if has_to_tell => (false, "it did not end".to_owned()),
+            Outcome::Ok(_) | Outcome::Unknown(None) => continue,
+            Outcome::Failed(refused) | Outcome::Unknown(Some(refused)) => {
+                let is_told = TOLD.contains(&refused.kind.as_str());
+                let is_told = is_told && !(has_to_tell && refused.unknown);
+                (is_told, refused.to_string())
+            }
         };
         // Reads are Diesel's own queries. In a caller's transaction, statements report Diesel's errors.
         let is_in_transaction = matches!(done.operation, Operation::Transaction { .. });
         let any_is_right = is_in_transaction || done.operation.is_read();
-        if !TOLD.contains(&refused.kind.as_str()) && !any_is_right {
-            find(
-                findings,
-                Rule::Errors,
-                format!("{}: {UNCLASSIFIED}: {refused}", done.at()),
-            );
+        if !is_told && !any_is_right {
+            let at = done.at();
+            let what = "an error that does not tell the outcome, or that nothing explains";
+            find(findings, Rule::Errors, format!("{at}: {what}: {error}"));
         }
     }
 }
 
-/// Collects the changes of every counter of the history and of its end.
-fn counters_of(
+/// Reports operations that wrongly found no row.
+fn judge_absences(
+    rules: &Rules,
     history: &History,
-    aftermath: &Aftermath,
-    tokens: &BTreeSet<&str>,
-) -> BTreeMap<Counter, Changes> {
-    let mut counters: BTreeMap<Counter, Changes> = BTreeMap::new();
-    for (counter, _) in &aftermath.totals {
-        counters.entry(counter.clone()).or_default();
-    }
-    // The moment by which a request that was made more than once had certainly happened.
-    let mut acknowledged: BTreeMap<&str, Moment> = BTreeMap::new();
-    for done in history.operations.iter().filter(|done| done.is_ok()) {
-        if let Some(token) = done.operation.token() {
-            let first = acknowledged.entry(token).or_insert(done.ended);
-            *first = done.ended.min(*first);
+    lives: &Lives<'_>,
+    findings: &mut Vec<Finding>,
+) {
+    for done in &history.operations {
+        let Outcome::Ok(answer) = &done.outcome else {
+            continue;
+        };
+        let row = match (&done.operation, answer) {
+            (Operation::Delete { row }, Answer::Totals(seen)) if seen.is_empty() => *row,
+            (Operation::Rename { from, to }, Answer::Totals(seen)) if seen.is_empty() => {
+                if lives.may_be_at(*to, done.span) {
+                    continue; // the new id may be taken
+                }
+                *from
+            }
+            (operation, Answer::Rows(met)) if operation.rows().is_some_and(|all| all != *met) => {
+                let mut changed = operation.adds().into_iter().chain(operation.sets());
+                match changed.next() {
+                    Some((Counter::Views(row), _)) if rules.is_of_lives(row) => row,
+                    _ => {
+                        let text = format!("{}: it met {met} rows, and more are there", done.at());
+                        find(findings, Rule::There, text);
+                        continue;
+                    }
+                }
+            }
+            _ => continue,
+        };
+        if lives.is_at(row, done.span) {
+            is_there(findings, &done.at(), row);
         }
     }
-    let mut begun = BTreeSet::new();
-    for done in &history.operations {
-        // A token proves that the operation happened once, whatever the client was told. The first request counts as the operation.
-        let happened = match done.operation.token() {
-            Some(token) => tokens.contains(token) && begun.insert(token),
-            None => done.may_have_happened(),
-        };
-        let ended = match done.operation.token() {
-            Some(token) => acknowledged.get(token).copied(),
-            None => done.is_ok().then_some(done.ended),
-        };
-        for (counter, amount) in done.operation.adds() {
-            let changes = counters.entry(counter).or_default();
-            if happened {
-                changes.adds.push(Add {
-                    amount,
-                    began: done.began,
-                    ended,
-                    happened: ended.is_some() || done.operation.token().is_some(),
+}
+
+/// Checks that every count fell on exactly one life.
+fn judge_sum(lives: &Lives<'_>, acknowledged: i64, findings: &mut Vec<Finding>) {
+    let courses = || lives.0.iter().map(|life| &life.course);
+    if courses().any(|course| !course.changes.sets.is_empty()) {
+        return;
+    }
+    let grown = courses().map(|course| Some(course.end? - course.base));
+    // Another check reports a life without an end.
+    if let Some(grown) = grown.sum::<Option<i64>>()
+        && grown != acknowledged
+    {
+        let acknowledged = format!("where {acknowledged} was acknowledged");
+        let text = format!("all lives together have grown by {grown}, {acknowledged}");
+        find(findings, Rule::RightSum, text);
+    }
+}
+
+/// The course of one counter: of one that is there all the time, or of one life of a row.
+struct Course<'h> {
+    base: i64,
+    changes: Changes,
+    /// The totals that were read, and by what.
+    reads: Vec<(&'h Done, i64)>,
+    /// The counts that bounds refused, and the totals at which they would have been within the bounds.
+    refusals: Vec<(&'h Done, RangeInclusive<i64>)>,
+    /// Its last total, if it is known.
+    end: Option<i64>,
+}
+
+impl Course<'_> {
+    fn of(base: i64) -> Self {
+        Course {
+            base,
+            changes: Changes::default(),
+            reads: vec![],
+            refusals: vec![],
+            end: None,
+        }
+    }
+
+    fn judge(
+        &self,
+        counter: &dyn fmt::Display,
+        bounds: Option<&RangeInclusive<i64>>,
+        findings: &mut Vec<Finding>,
+    ) {
+        let eras = Eras::of(self.base, &self.changes);
+        for (done, value) in &self.reads {
+            if !eras.explain(done.span, *value) {
+                let (at, bounds) = (done.at(), eras.bounds(done.span));
+                let text = format!("{at}: {counter} is {value}, outside of {bounds:?}");
+                find(findings, Rule::InBounds, text);
+            }
+        }
+        for (done, within) in &self.refusals {
+            let mut totals = eras.bounds(done.span).into_iter();
+            let is_within = |total: &i64| within.contains(total);
+            if totals.all(|totals| is_within(totals.start()) && is_within(totals.end())) {
+                let text = format!("{}: {counter} would stay within the bounds", done.at());
+                find(findings, Rule::Bounds, text);
+            }
+        }
+        self.judge_growth(counter, findings);
+        if let Some(end) = self.end {
+            self.changes.judge_end(counter, self.base, end, findings);
+        }
+        let values = self.reads.iter().map(|(_, value)| *value).chain(self.end);
+        let is_beyond = |value: &i64| bounds.is_some_and(|bounds| !bounds.contains(value));
+        for value in values.filter(is_beyond) {
+            let text = format!("{counter} is {value}, outside the bounds of all counts");
+            find(findings, Rule::Bounds, text);
+        }
+    }
+
+    /// Checks that a total that is only incremented does not fall.
+    fn judge_growth(&self, counter: &dyn fmt::Display, findings: &mut Vec<Finding>) {
+        let Changes { adds, sets } = &self.changes;
+        if !sets.is_empty() || adds.iter().any(|add| add.amount < 0) {
+            return;
+        }
+        // The largest value of all reads that had ended by each moment.
+        let ends = self
+            .reads
+            .iter()
+            .map(|(done, value)| (done.span.ended, *value));
+        let mut largest: Vec<(Moment, i64)> = ends.collect();
+        largest.sort_unstable();
+        for n in 1..largest.len() {
+            largest[n].1 = largest[n].1.max(largest[n - 1].1);
+        }
+        for (done, value) in &self.reads {
+            let earlier = largest.partition_point(|(ended, _)| *ended < done.span.began);
+            if let Some((_, before)) = largest[..earlier].last()
+                && value < before
+            {
+                let text = format!(
+                    "{}: {counter} is {value} and was {before} before",
+                    done.at()
+                );
+                find(findings, Rule::NoWayBack, text);
+            }
+        }
+    }
+}
+
+/// The courses of all counters of a history and of its end.
+struct Courses<'h> {
+    rules: &'h Rules,
+    plain: BTreeMap<Counter, Course<'h>>,
+    lives: Lives<'h>,
+}
+
+impl<'h> Courses<'h> {
+    /// The course of a counter; of a row that is inserted and deleted, those of all lives that may have been there meanwhile.
+    fn of(&mut self, counter: &Counter, meanwhile: Span) -> Vec<&mut Course<'h>> {
+        match counter {
+            Counter::Life { number, row } => {
+                let life = self.lives.find(*number, *row, meanwhile);
+                life.map(|life| &mut life.course).into_iter().collect()
+            }
+            Counter::Views(row) if self.rules.is_of_lives(*row) => self.lives.at(*row, meanwhile),
+            _ => {
+                let course = || Course::of(self.rules.base(counter));
+                vec![self.plain.entry(counter.clone()).or_insert_with(course)]
+            }
+        }
+    }
+
+    /// Adds all changes. Returns the sum of the amounts that were certainly added to lives.
+    fn change(
+        &mut self,
+        history: &History,
+        aftermath: &Aftermath,
+        tokens: &BTreeSet<&str>,
+        findings: &mut Vec<Finding>,
+    ) -> i64 {
+        let rules = self.rules;
+        for (counter, _) in &aftermath.totals {
+            self.of(counter, Span::END);
+        }
+        // The moment by which a request that was made more than once had certainly happened.
+        let mut acknowledged: BTreeMap<&str, Moment> = BTreeMap::new();
+        for done in history.operations.iter().filter(|done| done.is_ok()) {
+            if let Some(token) = done.operation.token() {
+                let first = acknowledged.entry(token).or_insert(done.span.ended);
+                *first = done.span.ended.min(*first);
+            }
+        }
+        let mut begun = BTreeSet::new();
+        let mut counted = 0;
+        for done in &history.operations {
+            let (operation, token) = (&done.operation, done.operation.token());
+            let met_nothing = matches!(
+                done.outcome,
+                Outcome::Ok(Answer::Rows(0) | Answer::Unchanged)
+            );
+            // A token proves that the operation happened once, whatever the client was told. The first request counts as the operation.
+            let happened = match token {
+                Some(token) => tokens.contains(token) && begun.insert(token),
+                None => done.may_have_happened() && !met_nothing,
+            };
+            let ended = match token {
+                Some(token) => acknowledged.get(token).copied(),
+                None => done.is_ok().then_some(done.span.ended),
+            };
+            let began = done.span.began;
+            let mut change =
+                |counter: &Counter, change: &dyn Fn(&mut Changes, Option<Moment>, bool)| {
+                    let courses = self.of(counter, done.span);
+                    if courses.is_empty() && happened && done.is_ok() {
+                        not_elsewhere(findings, &done.at(), counter);
+                    }
+                    let is_one = courses.len() == 1;
+                    for course in courses.into_iter().filter(|_| happened) {
+                        change(&mut course.changes, ended.filter(|_| is_one), is_one);
+                    }
+                };
+            for (counter, amount) in operation.adds() {
+                change(&counter, &|changes, ended, is_one| {
+                    changes.adds.push(Add {
+                        amount,
+                        began,
+                        ended,
+                        happened: ended.is_some() || is_one && token.is_some(),
+                    });
+                });
+                let is_of_lives = matches!(counter, Counter::Views(row) if rules.is_of_lives(row));
+                counted += if happened && is_of_lives { amount } else { 0 };
+            }
+            if let Some((counter, value)) = operation.sets() {
+                change(&counter, &|changes, ended, _| {
+                    changes.sets.push(Set {
+                        value,
+                        began,
+                        ended,
+                    });
                 });
             }
         }
-        if let (Some((counter, value)), true) = (done.operation.sets(), happened) {
-            let changes = counters.entry(counter).or_default();
-            changes.sets.push(Set {
-                value,
-                began: done.began,
-                ended,
-            });
+        counted
+    }
+
+    /// Adds all reads, and returns their number.
+    fn read(
+        &mut self,
+        history: &'h History,
+        aftermath: &Aftermath,
+        findings: &mut Vec<Finding>,
+    ) -> usize {
+        let mut reads = 0;
+        for done in &history.operations {
+            match (&done.outcome, &done.operation) {
+                (Outcome::Ok(Answer::Totals(totals)), operation) => {
+                    let rows = match operation {
+                        Operation::ReadRows { first, last } => Some(*first..=*last),
+                        _ => None,
+                    };
+                    self.look(Some(done), totals, rows, findings);
+                    reads += 1;
+                }
+                (Outcome::Ok(Answer::Unchanged), Operation::Count(count)) => {
+                    if let Count {
+                        on: On::Row(row),
+                        by: By::Bounded(lowest, highest),
+                        n,
+                        ..
+                    } = count
+                        && let [course] = &mut self.of(&Counter::Views(*row), done.span)[..]
+                    {
+                        course.refusals.push((done, lowest - n..=highest - n));
+                    }
+                }
+                (Outcome::Ok(Answer::Unchanged), Operation::Repair { row, total }) => {
+                    if self.rules.is_of_lives(*row) && !self.lives.is_at(*row, done.span) {
+                        continue; // it may have been missing
+                    }
+                    if let [course] = &mut self.of(&Counter::Views(*row), done.span)[..] {
+                        course.reads.push((done, *total)); // it was right already
+                    }
+                }
+                _ => {}
+            }
+        }
+        let everywhere = Some(i64::MIN..=i64::MAX);
+        self.look(None, &aftermath.totals, everywhere, findings);
+        for course in self.plain.values_mut() {
+            course.end.get_or_insert(0);
+        }
+        reads
+    }
+
+    /// Adds the totals that an operation returned, or those at the end; `rows` are the ids of all rows that were read.
+    fn look(
+        &mut self,
+        done: Option<&'h Done>,
+        totals: &Totals,
+        rows: Option<RangeInclusive<i64>>,
+        findings: &mut Vec<Finding>,
+    ) {
+        let at = done.map_or_else(|| "at the end".to_owned(), Done::at);
+        let meanwhile = done.map_or(Span::END, |done| done.span);
+        let is_read = |row: &i64| rows.as_ref().is_some_and(|rows| rows.contains(row));
+        // A row that is not there yet counts as 0.
+        let absent = self.plain.keys().filter(|counter| match counter {
+            Counter::Views(row) | Counter::Likes(row) => done.is_some() && is_read(row),
+            Counter::Named(_) | Counter::Life { .. } => false,
+        });
+        let mut seen: BTreeMap<Counter, i64> = absent.map(|absent| (absent.clone(), 0)).collect();
+        seen.extend(totals.iter().cloned());
+        judge_teams(self.rules, &at, &seen, findings);
+        for (counter, value) in &seen {
+            let courses = self.of(counter, meanwhile);
+            if courses.is_empty() {
+                not_elsewhere(findings, &at, counter);
+            }
+            for course in courses {
+                match done {
+                    Some(done) => course.reads.push((done, *value)),
+                    None => course.end = course.end.or(Some(*value)),
+                }
+            }
+        }
+        for life in &self.lives.0 {
+            let is_shown = |counter: &Counter| matches!(counter, Counter::Life { number, .. } if *number == life.number);
+            if let Some(row) = life.is_alive(meanwhile).filter(|row| is_read(row))
+                && !seen.keys().any(is_shown)
+            {
+                is_there(findings, &at, row);
+            }
         }
     }
-    counters
 }
 
 fn judge_teams(
     rules: &Rules,
     at: &str,
-    totals: &BTreeMap<&Counter, i64>,
+    totals: &BTreeMap<Counter, i64>,
     findings: &mut Vec<Finding>,
 ) {
     for team in &rules.teams {
@@ -351,39 +625,6 @@ fn judge_teams(
             let totals: Vec<_> = totals.collect();
             let text = format!("{at}: rows that are always counted together differ: {totals:?}");
             find(findings, Rule::Teams, text);
-        }
-    }
-}
-
-fn judge_reads(
-    counter: &Counter,
-    base: i64,
-    changes: &Changes,
-    reads: &[Read<'_>],
-    findings: &mut Vec<Finding>,
-) {
-    let eras = Eras::of(base, changes);
-    let only_grows = changes.sets.is_empty() && changes.adds.iter().all(|add| add.amount >= 0);
-    let values: Vec<_> = reads
-        .iter()
-        .filter_map(|read| Some((read.done, *read.totals.get(counter)?)))
-        .collect();
-    // The largest value of all reads that had ended by each moment.
-    let mut largest: Vec<(Moment, i64)> =
-        values.iter().map(|(d, value)| (d.ended, *value)).collect();
-    largest.sort_unstable();
-    for n in 1..largest.len() {
-        largest[n].1 = largest[n].1.max(largest[n - 1].1);
-    }
-    for (done, value) in values {
-        let at = || done.at();
-        eras.judge(at, counter, (done.began, done.ended), value, findings);
-        let earlier = largest.partition_point(|(ended, _)| *ended < done.began);
-        if let (true, Some((_, before))) = (only_grows, largest[..earlier].last())
-            && value < *before
-        {
-            let text = format!("{}: {counter} is {value} and was {before} before", at());
-            find(findings, Rule::NoWayBack, text);
         }
     }
 }

@@ -17,8 +17,10 @@ use diesel_sharded::retry::RetryPolicy;
 use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 
-use crate::backend::{AwaitedPg, Backend, ChaosConnection};
+use crate::backend::{AwaitedPg, Backend, ChaosConnection, Locks};
+use crate::faults::clocks;
 use crate::history::Log;
+use crate::operation::Operation;
 use crate::round::Crew;
 use crate::sql_store::{SqlStore, coalescer};
 use crate::with_connection;
@@ -44,19 +46,25 @@ pub struct Orders {
 pub fn run(orders: &str) -> io::Result<()> {
     let orders: Orders = serde_json::from_str(orders)?;
     let stop = AtomicBool::new(false);
+    let crew = &orders.crew;
     let met = Arc::new(Mutex::new(Conflicts::new()));
     let notes = Arc::clone(&met);
-    let policy = match orders.crew.attempts {
-        Some(attempts) => RetryPolicy::new().with_attempts(attempts),
-        None => RetryPolicy::new(),
+    let note = move |what: &str| {
+        let mut notes = notes.lock().expect("no panic while it is held");
+        *notes.entry(what.to_owned()).or_default() += 1;
     };
-    policy
-        .with_deadline(orders.crew.deadline)
-        .with_notify(move |attempted| {
-            let mut notes = notes.lock().expect("no panic while it is held");
-            *notes.entry(attempted.conflict.to_string()).or_default() += 1;
-        })
-        .set_global();
+    let mut policy = RetryPolicy::new().with_deadline(crew.settings.deadline);
+    if let Some(attempts) = crew.attempts {
+        policy = policy.with_attempts(attempts);
+    }
+    if crew.settings.locks == Locks::Retried {
+        policy = policy.with_max_delay(Duration::from_millis(5));
+    }
+    if crew.clock_jumps {
+        policy = clocks::jumping(policy, note.clone());
+    }
+    let policy = policy.with_notify(move |attempted| note(&attempted.conflict.to_string()));
+    policy.set_global();
     // In every other process the threads combine: all of them have the same database and role.
     if orders.seed.wrapping_add(orders.process as u64) % 2 == 1 {
         Combiner::new().set_global();
@@ -67,7 +75,10 @@ pub fn run(orders: &str) -> io::Result<()> {
             let _ = io::stdin().read_to_end(&mut vec![]);
             stop.store(true, Ordering::SeqCst);
         });
-        if orders.crew.processes[orders.process].awaited {
+        if crew.clock_jumps {
+            scope.spawn(|| clocks::jump_until(&stop));
+        }
+        if crew.processes[orders.process].awaited {
             return work::<AwaitedPg>(&orders, &stop);
         }
         with_connection!(orders.backend, Conn => work::<Conn>(&orders, &stop))
@@ -88,10 +99,7 @@ pub fn conflicts(logs: &Path) -> io::Result<Conflicts> {
     let mut all = Conflicts::new();
     for entry in fs::read_dir(logs)? {
         let path = entry?.path();
-        if path
-            .extension()
-            .is_some_and(|extension| extension == CONFLICTS)
-        {
+        if path.extension() == Some(CONFLICTS.as_ref()) {
             let met: Conflicts = serde_json::from_slice(&fs::read(path)?)?;
             for (conflict, times) in met {
                 *all.entry(conflict).or_default() += times;
@@ -107,13 +115,13 @@ fn work<Conn: ChaosConnection>(orders: &Orders, stop: &AtomicBool) -> io::Result
     let is_coalesced = |kind: &_| matches!(kind, Kind::CountCoalesced | Kind::CountOnce);
     let coalesces = mix.iter().any(|(kind, _)| is_coalesced(kind));
     let coalescer = coalesces
-        .then(|| persist(stop, || coalescer::<Conn>(&orders.url, crew.deadline)))
+        .then(|| persist(stop, || coalescer::<Conn>(&orders.url, crew.settings)))
         .transpose()?;
     if let Some(shards) = crew.shards {
         persist(stop, || {
             let mut conn = Conn::establish(&orders.url)?;
-            conn.set_up(crew.deadline)?;
-            Ok(conn.resize(shards)?)
+            conn.set_up(crew.settings)?;
+            Ok(conn.run(&Operation::Resize { shards })?)
         })?;
     }
     thread::scope(|scope| {
@@ -126,7 +134,7 @@ fn work<Conn: ChaosConnection>(orders: &Orders, stop: &AtomicBool) -> io::Result
                     let mut log = Log::create(&log)?;
                     let seed = orders.seed.wrapping_add(u64::from(client));
                     let mut workload = Workload::new(orders.round, client, mix.clone(), seed);
-                    let mut store = SqlStore::<Conn>::new(&orders.url, crew.deadline, coalescer);
+                    let mut store = SqlStore::<Conn>::new(&orders.url, crew.settings, coalescer);
                     workload.run(&mut store, &mut log, stop)
                 })
             })

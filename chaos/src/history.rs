@@ -7,17 +7,15 @@
 //! call and after it. So if the log says that one operation ended before another began, it did.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::operation::{Operation, Refused, Totals, kind};
+use crate::operation::{Answer, Operation, Refused};
 
 /// Nanoseconds of the system's monotonic clock.
 pub type Moment = u64;
@@ -28,21 +26,41 @@ pub fn now() -> Moment {
     Moment::try_from(nanoseconds).expect("the clock began at zero")
 }
 
+/// The time between the beginning of an operation and its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Span {
+    pub began: Moment,
+    pub ended: Moment,
+}
+
+impl Span {
+    /// After everything.
+    pub const END: Span = Span {
+        began: Moment::MAX,
+        ended: Moment::MAX,
+    };
+
+    /// Whether it was over before another one began.
+    pub fn is_before(self, other: Span) -> bool {
+        self.ended < other.began
+    }
+}
+
 /// A line of a log.
 #[derive(Debug, Serialize, Deserialize)]
-struct Event<O, A> {
+struct Event {
     at: Moment,
     /// The number of the operation within its client.
     number: u64,
     /// The nanoseconds that the call took, without the logging; 0 in the line before the call.
     took: u64,
-    what: What<O, A>,
+    what: What,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-enum What<O, A> {
-    Invoke(O),
-    Ok(A),
+enum What {
+    Invoke(Operation),
+    Ok(Answer),
     Refused(Refused),
 }
 
@@ -63,30 +81,23 @@ impl Log {
     }
 
     /// Runs `operation` by `call`, and writes a line before it and after it.
-    pub fn record<O: Serialize, A: Serialize>(
+    pub fn record(
         &mut self,
-        operation: &O,
-        call: impl FnOnce(&O) -> Result<A, Refused>,
-    ) -> io::Result<Result<A, Refused>> {
+        operation: &Operation,
+        call: impl FnOnce(&Operation) -> Result<Answer, Refused>,
+    ) -> io::Result<Result<Answer, Refused>> {
         self.number += 1;
-        self.write(What::<&O, &A>::Invoke(operation), Duration::ZERO)?;
+        self.write(What::Invoke(operation.clone()), Duration::ZERO)?;
         let began = Instant::now();
         let result = call(operation);
         let took = began.elapsed();
-        let what = match &result {
-            Ok(answer) => What::<&O, &A>::Ok(answer),
-            Err(refused) => What::Refused(refused.clone()),
-        };
+        let what = result.clone().map_or_else(What::Refused, What::Ok);
         self.write(what, took)?;
         Ok(result)
     }
 
     /// Writes a line by a single `write`, which a kill does not interrupt.
-    fn write<O: Serialize, A: Serialize>(
-        &mut self,
-        what: What<O, A>,
-        took: Duration,
-    ) -> io::Result<()> {
+    fn write(&mut self, what: What, took: Duration) -> io::Result<()> {
         let event = Event {
             at: now(),
             number: self.number,
@@ -101,9 +112,9 @@ impl Log {
 
 /// The outcome of an operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Outcome<A = Totals> {
+pub enum Outcome {
     /// It happened, and this is its answer.
-    Ok(A),
+    Ok(Answer),
     /// It did not happen.
     Failed(Refused),
     /// It may have happened, or may still happen. There is no error if its client was killed.
@@ -112,21 +123,20 @@ pub enum Outcome<A = Totals> {
 
 /// One operation of a history.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Done<O = Operation, A = Totals> {
+pub struct Done {
     /// The client's name: the stem of its log's name.
     pub client: String,
     /// The number of the operation within its client.
     pub number: u64,
-    pub operation: O,
-    pub began: Moment,
-    /// `Moment::MAX` if it never ended.
-    pub ended: Moment,
+    pub operation: Operation,
+    /// It ended at `Moment::MAX` if it never did.
+    pub span: Span,
     /// The time of the call without the logging; zero if it never ended.
     pub took: Duration,
-    pub outcome: Outcome<A>,
+    pub outcome: Outcome,
 }
 
-impl<O, A> Done<O, A> {
+impl Done {
     pub fn is_ok(&self) -> bool {
         matches!(self.outcome, Outcome::Ok(_))
     }
@@ -134,59 +144,53 @@ impl<O, A> Done<O, A> {
     pub fn may_have_happened(&self) -> bool {
         !matches!(self.outcome, Outcome::Failed(_))
     }
-}
 
-impl<O: fmt::Debug, A> Done<O, A> {
     /// Names it by its place in the logs, and by its kind.
     pub fn at(&self) -> String {
         let (number, client) = (self.number, &self.client);
-        let kind = kind(&self.operation);
+        let kind = self.operation.kind();
         format!("operation {number} of client {client}, {kind}")
     }
 }
 
 /// The operations of all clients, in the order in which they began.
 #[derive(Debug, Clone)]
-pub struct History<O = Operation, A = Totals> {
-    pub operations: Vec<Done<O, A>>,
+pub struct History {
+    pub operations: Vec<Done>,
 }
 
-impl<O: DeserializeOwned, A: DeserializeOwned> History<O, A> {
+impl History {
     /// Reads all logs in `folder`.
     pub fn read(folder: &Path) -> io::Result<Self> {
         let mut operations = vec![];
         for entry in fs::read_dir(folder)? {
             let path = entry?.path();
-            if path
-                .extension()
-                .is_some_and(|extension| extension == "jsonl")
-            {
+            if path.extension() == Some("jsonl".as_ref()) {
                 let client = path.file_stem().unwrap_or_default().to_string_lossy();
                 operations.extend(read_client(&client, &fs::read_to_string(&path)?)?);
             }
         }
-        operations.sort_by_key(|done: &Done<O, A>| done.began);
+        operations.sort_by_key(|done: &Done| done.span.began);
         Ok(History { operations })
     }
 }
 
-fn read_client<O: DeserializeOwned, A: DeserializeOwned>(
-    client: &str,
-    text: &str,
-) -> io::Result<Vec<Done<O, A>>> {
-    let mut operations = BTreeMap::new();
+fn read_client(client: &str, text: &str) -> io::Result<Vec<Done>> {
+    let mut operations: BTreeMap<u64, Done> = BTreeMap::new();
     // A kill may have cut the last line off: then its call was not made, or its end is not known.
     let complete = text.rfind('\n').map_or("", |end| &text[..end]);
     for line in complete.lines() {
-        let event: Event<O, A> = serde_json::from_str(line)?;
+        let event: Event = serde_json::from_str(line)?;
         let outcome = match event.what {
             What::Invoke(operation) => {
                 let done = Done {
                     client: client.to_owned(),
                     number: event.number,
                     operation,
-                    began: event.at,
-                    ended: Moment::MAX,
+                    span: Span {
+                        began: event.at,
+                        ended: Moment::MAX,
+                    },
                     took: Duration::ZERO,
                     outcome: Outcome::Unknown(None),
                 };
@@ -199,8 +203,8 @@ fn read_client<O: DeserializeOwned, A: DeserializeOwned>(
         };
         let begun = operations.get_mut(&event.number);
         let never = || io::Error::other(format!("{} ends and never began", event.number));
-        let begun: &mut Done<O, A> = begun.ok_or_else(never)?;
-        begun.ended = event.at;
+        let begun = begun.ok_or_else(never)?;
+        begun.span.ended = event.at;
         begun.took = Duration::from_nanos(event.took);
         begun.outcome = outcome;
     }
@@ -210,14 +214,11 @@ fn read_client<O: DeserializeOwned, A: DeserializeOwned>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::operation::{By, On};
     use tempfile::TempDir;
 
     fn count(n: i64) -> Operation {
-        Operation::Count {
-            row: 1,
-            views: n,
-            likes: None,
-        }
+        Operation::count(On::Row(1), By::Update, n)
     }
 
     #[test]
@@ -229,27 +230,22 @@ mod tests {
             kind: "Lost".into(),
             text: "gone".into(),
         };
-        for result in [Ok(vec![]), Err(refused(false)), Err(refused(true))] {
-            let result: Result<Totals, _> = result;
+        for result in [Ok(Answer::Rows(1)), Err(refused(false)), Err(refused(true))] {
             let given = log.record(&count(7), |_| result.clone()).unwrap();
             assert_eq!(given, result);
         }
-        let history = History::<Operation, Totals>::read(folder.path()).unwrap();
-        let outcomes: Vec<_> = history
-            .operations
-            .iter()
-            .map(|done| &done.outcome)
-            .collect();
+        let history = History::read(folder.path()).unwrap();
+        let outcomes = history.operations.iter().map(|done| &done.outcome);
         assert_eq!(
-            outcomes,
+            outcomes.collect::<Vec<_>>(),
             [
-                &Outcome::Ok(vec![]),
+                &Outcome::Ok(Answer::Rows(1)),
                 &Outcome::Failed(refused(false)),
                 &Outcome::Unknown(Some(refused(true)))
             ]
         );
         for done in &history.operations {
-            assert!(done.began <= done.ended && done.ended < Moment::MAX);
+            assert!(done.span.began <= done.span.ended && done.span.ended < Moment::MAX);
             assert_eq!(done.operation, count(7));
         }
     }
@@ -261,14 +257,14 @@ mod tests {
         let path = folder.path().join("a.jsonl");
         let mut log = Log::create(&path).unwrap();
         for n in [1, 2] {
-            let done = log.record(&count(n), |_| Ok(Totals::new()));
+            let done = log.record(&count(n), |_| Ok(Answer::Rows(1)));
             done.unwrap().unwrap();
         }
         let whole = fs::read_to_string(&path).unwrap();
         let ends: Vec<_> = whole.match_indices('\n').map(|(end, _)| end + 1).collect();
         for length in 0..=whole.len() {
             fs::write(&path, &whole[..length]).unwrap();
-            let history = History::<Operation, Totals>::read(folder.path()).unwrap();
+            let history = History::read(folder.path()).unwrap();
             let lines = ends.iter().filter(|end| **end <= length).count();
             assert_eq!(history.operations.len(), lines.div_ceil(2), "{length}");
             let ended = history.operations.iter().filter(|done| done.is_ok());

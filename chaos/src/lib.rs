@@ -5,18 +5,18 @@ pub mod checker;
 pub mod client;
 pub mod faults;
 pub mod history;
-pub mod lives;
 pub mod operation;
 pub mod place;
 pub mod report;
 pub mod round;
 pub mod schema;
 pub mod sql_store;
-pub mod store;
 pub mod workload;
 
 use std::thread;
 use std::time::{Duration, Instant};
+
+use diesel::QueryResult;
 
 /// Waits until it is so.
 ///
@@ -27,5 +27,17 @@ pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     while !is_so() {
         assert!(Instant::now() < patience, "never: {what}");
         thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Retries a statement until it succeeds: on SQLite any statement may meet a conflict.
+pub(crate) fn patiently<T>(mut statement: impl FnMut() -> QueryResult<T>) -> T {
+    let patience = Instant::now() + Duration::from_secs(30);
+    loop {
+        match statement() {
+            Ok(done) => return done,
+            Err(_) if Instant::now() < patience => thread::sleep(Duration::from_millis(1)),
+            Err(error) => panic!("{error}"),
+        }
     }
 }

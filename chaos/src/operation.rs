@@ -13,6 +13,8 @@ pub enum Counter {
     Likes(i64),
     /// The named counter of this name.
     Named(String),
+    /// `views` of the row that carries this life's number, where it is read. See [`Operation::Insert`].
+    Life { number: i64, row: i64 },
 }
 
 impl fmt::Display for Counter {
@@ -21,6 +23,7 @@ impl fmt::Display for Counter {
             Counter::Views(row) => write!(f, "views of row {row}"),
             Counter::Likes(row) => write!(f, "likes of row {row}"),
             Counter::Named(name) => write!(f, "counter {name:?}"),
+            Counter::Life { number, row } => write!(f, "life {number} in row {row}"),
         }
     }
 }
@@ -34,33 +37,67 @@ pub enum Begin {
     Serializable,
 }
 
+/// The rows or the name that a count is on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum On {
+    Row(i64),
+    /// Every row of a team, by a filter. `rows` are their ids.
+    Team {
+        team: i64,
+        rows: Vec<i64>,
+    },
+    Named(String),
+}
+
+/// The way in which a count is sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum By {
+    /// `update(..).set(..)`
+    Update,
+    /// `update(..).set(..).or_insert(..)`
+    OrInsert,
+    /// `update(..).set(..).returning(..).get_result(..)`
+    Returning,
+    /// `RowCounter::add` or `Counter::add`
+    Counter,
+    /// `RowCounter::of(..).never_below(..).never_above(..).add(..)`
+    Bounded(i64, i64),
+    /// `Coalescer::add`
+    Coalescer,
+}
+
+/// A count of one amount.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Count {
+    pub on: On,
+    pub by: By,
+    pub n: i64,
+    /// What it adds to `likes`, besides.
+    pub likes: Option<i32>,
+    /// The idempotency key. Several clients may make the same request, and it counts once.
+    pub request: Option<String>,
+}
+
+/// The rows or counters that a fold is of.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Folded {
+    Row(i64),
+    /// The rows between two ids.
+    Rows(i64, i64),
+    Team(i64),
+    /// All rows, a few at a time.
+    Table,
+    Named(String),
+    AllNamed,
+}
+
 /// One call of the library by a client.
+///
+/// A row from its insert to its delete is a *life*, a counter of its own. It carries a unique number and keeps it when its id changes.
+/// Rows that are there at the beginning have no such number.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Operation {
-    /// `update(rows.find(row)).set(..)`, of one field, or of both.
-    Count {
-        row: i64,
-        views: i64,
-        likes: Option<i32>,
-    },
-    /// `update(rows.filter(team.eq(team))).set(..)`: every row of a team. `rows` are their ids.
-    CountTeam { team: i64, rows: Vec<i64>, n: i64 },
-    /// `update(rows.find(row)).set(..).or_insert(..)`.
-    CountOrInsert { row: i64, n: i64 },
-    /// `Counter::named(name).add(n)`.
-    CountNamed { name: String, n: i64 },
-    /// `coalescer.add(row, n)`.
-    CountCoalesced { row: i64, n: i64 },
-    /// A count with an idempotency key, through the coalescer or directly. Several clients make the same request, and it counts
-    /// once.
-    CountOnce {
-        request: String,
-        row: i64,
-        n: i64,
-        coalesced: bool,
-    },
-    /// `RowCounter::of(views, row).never_below(..).never_above(..).add(n)`, within bounds that nothing reaches.
-    CountBounded { row: i64, n: i64 },
+    Count(Count),
     /// `retry::transaction`: inserts a token row, then adds to each counter in this order.
     Transaction {
         token: String,
@@ -70,43 +107,112 @@ pub enum Operation {
         reads_first: bool,
     },
     /// `set_total(rows.find(row), views, total)`.
-    SetTotal { row: i64, total: i64 },
-    /// `fold(rows)` of the rows between two ids, with `keep_shards(keep)`.
-    Fold { first: i64, last: i64, keep: u16 },
+    SetTotal {
+        row: i64,
+        total: i64,
+    },
+    /// `verify(rows.find(row), views, recount).repair(..)` with a recount that returns `total`.
+    Repair {
+        row: i64,
+        total: i64,
+    },
+    /// `fold(..)` with `keep_shards(keep)`.
+    Fold {
+        what: Folded,
+        keep: u16,
+    },
     /// `ShardCount::of(views).resize(shards)`.
-    Resize { shards: u16 },
+    Resize {
+        shards: u16,
+    },
+    /// `ShardCount::of(views).increase(shards)`.
+    Increase {
+        shards: u16,
+    },
+    /// `ShardsTable::of(rows).drop(..)`.
+    DropShards,
     /// Reads the totals of the rows between two ids in one query.
-    ReadRows { first: i64, last: i64 },
+    ReadRows {
+        first: i64,
+        last: i64,
+    },
     /// `Counter::named(name).get`.
-    ReadNamed { name: String },
+    ReadNamed {
+        name: String,
+    },
+    /// Begins a life, or does nothing if there is such a row.
+    Insert {
+        row: i64,
+        life: i64,
+        total: i64,
+    },
+    /// Ends the life of a row, and returns it.
+    Delete {
+        row: i64,
+    },
+    /// `UPDATE … SET id = to WHERE id = from`. Returns the life, or none if there is none at `from` or if `to` is taken.
+    Rename {
+        from: i64,
+        to: i64,
+    },
+    /// `Counter::named(name).delete(..)`
+    DeleteNamed {
+        name: String,
+    },
 }
 
 impl Operation {
+    /// A count of `n`.
+    pub fn count(on: On, by: By, n: i64) -> Self {
+        Operation::Count(Count {
+            on,
+            by,
+            n,
+            likes: None,
+            request: None,
+        })
+    }
+
     /// The amounts that it adds if it happens.
     pub fn adds(&self) -> Vec<(Counter, i64)> {
         match self {
-            Operation::Count { row, views, likes } => {
-                let likes = likes.map(|n| (Counter::Likes(*row), i64::from(n)));
-                std::iter::once((Counter::Views(*row), *views))
-                    .chain(likes)
-                    .collect()
-            }
-            Operation::CountTeam { rows, n, .. } => {
-                rows.iter().map(|row| (Counter::Views(*row), *n)).collect()
-            }
-            Operation::CountOrInsert { row, n }
-            | Operation::CountCoalesced { row, n }
-            | Operation::CountBounded { row, n }
-            | Operation::CountOnce { row, n, .. } => {
-                vec![(Counter::Views(*row), *n)]
-            }
-            Operation::CountNamed { name, n } => vec![(Counter::Named(name.clone()), *n)],
+            Operation::Count(Count { on, n, likes, .. }) => match on {
+                On::Row(row) => {
+                    let likes = likes.map(|n| (Counter::Likes(*row), i64::from(n)));
+                    let views = (Counter::Views(*row), *n);
+                    std::iter::once(views).chain(likes).collect()
+                }
+                On::Team { rows, .. } => {
+                    rows.iter().map(|row| (Counter::Views(*row), *n)).collect()
+                }
+                On::Named(name) => vec![(Counter::Named(name.clone()), *n)],
+            },
             Operation::Transaction { counts, .. } => counts.clone(),
-            Operation::SetTotal { .. }
-            | Operation::Fold { .. }
-            | Operation::Resize { .. }
-            | Operation::ReadRows { .. }
-            | Operation::ReadNamed { .. } => vec![],
+            _ => vec![],
+        }
+    }
+
+    /// The total that it sets, if it happens.
+    pub fn sets(&self) -> Option<(Counter, i64)> {
+        match self {
+            Operation::SetTotal { row, total } | Operation::Repair { row, total } => {
+                Some((Counter::Views(*row), *total))
+            }
+            Operation::DeleteNamed { name } => Some((Counter::Named(name.clone()), 0)),
+            _ => None,
+        }
+    }
+
+    /// The number of rows that it has to find, if that is known.
+    pub fn rows(&self) -> Option<usize> {
+        match self {
+            Operation::Count(Count { on, .. }) => match on {
+                On::Row(_) | On::Named(_) => Some(1),
+                On::Team { rows, .. } => Some(rows.len()),
+            },
+            Operation::Transaction { counts, .. } => Some(counts.len()),
+            Operation::SetTotal { .. } | Operation::Repair { .. } => Some(1),
+            _ => None,
         }
     }
 
@@ -116,27 +222,46 @@ impl Operation {
         is_named || matches!(self, Operation::ReadRows { .. })
     }
 
-    /// The total that it sets, if it happens.
-    pub fn sets(&self) -> Option<(Counter, i64)> {
-        match self {
-            Operation::SetTotal { row, total } => Some((Counter::Views(*row), *total)),
-            _ => None,
-        }
+    pub fn is_coalesced(&self) -> bool {
+        matches!(self, Operation::Count(count) if count.by == By::Coalescer)
     }
 
     /// The token that it leaves behind, if any. Operations with the same token are one request, made more than once.
     pub fn token(&self) -> Option<&str> {
         match self {
-            Operation::Transaction { token, .. } | Operation::CountOnce { request: token, .. } => {
-                Some(token)
-            }
+            Operation::Transaction { token, .. } => Some(token),
+            Operation::Count(Count { request, .. }) => request.as_deref(),
             _ => None,
+        }
+    }
+
+    /// Its name, for reports.
+    pub fn kind(&self) -> String {
+        match self {
+            Operation::Count(Count {
+                on, by, request, ..
+            }) => {
+                let once = if request.is_some() { "Once" } else { "" };
+                format!("Count{}By{}{once}", kind(on), kind(by))
+            }
+            other => kind(other),
         }
     }
 }
 
-/// The totals that a read returned.
+/// The totals that an operation returned.
 pub type Totals = Vec<(Counter, i64)>;
+
+/// The answer of an operation.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Answer {
+    /// The number of rows that were met.
+    Rows(usize),
+    /// Nothing was written: a bound refused the count, or there was nothing to repair.
+    Unchanged,
+    /// The totals of rows that were read, deleted or renamed.
+    Totals(Totals),
+}
 
 /// The error of an operation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -155,9 +280,24 @@ impl fmt::Display for Refused {
     }
 }
 
+/// The kind of error when the database could not be reached, so that nothing was sent.
+pub const NO_CONNECTION: &str = "NoConnection";
+
 /// The name of a value's variant, for reports.
 pub fn kind(value: &impl fmt::Debug) -> String {
     let text = format!("{value:?}");
     let kind = text.split(|c: char| !c.is_alphanumeric()).next();
     kind.unwrap_or_default().to_owned()
+}
+
+/// A store of counters, on which a client runs its operations: a database through the library, or a test's replacement.
+pub trait Store {
+    /// Prepares for the next operation. This work belongs to no operation.
+    fn prepare(&mut self) {}
+
+    /// Runs one operation, and returns its answer.
+    ///
+    /// # Errors
+    /// If it did not happen, or may not have happened.
+    fn run(&mut self, operation: &Operation) -> Result<Answer, Refused>;
 }

@@ -10,15 +10,18 @@ use diesel_sharded_tests::Server;
 use diesel_sharded_tests::own_server::OwnServer;
 use tempfile::TempDir;
 
-use crate::backend::{Backend, ChaosConnection};
+use crate::backend::{Backend, ChaosConnection, Locks, Settings};
 use crate::checker::Aftermath;
+use crate::operation::{Answer, Store};
 use crate::sql_store::SqlStore;
-use crate::store::Store;
 use crate::workload::{BASE, Round};
 use crate::{until, with_connection};
 
-/// The patience for locks of the connections that prepare and judge rounds.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// The settings of the connections that prepare and judge rounds.
+pub(crate) const PATIENT: Settings = Settings {
+    deadline: Duration::from_secs(60),
+    locks: Locks::Waited,
+};
 
 /// A database with the clients' tables. Its commits wait for the disk.
 #[derive(Debug)]
@@ -37,12 +40,12 @@ impl Place {
     /// If the server is not installed.
     pub fn new(backend: Backend) -> Self {
         let folder = TempDir::new().expect("a temporary folder");
-        let start = |server| OwnServer::start(server).unwrap_or_else(|missing| panic!("{missing}"));
         let server = match backend {
-            Backend::Postgres => Some(start(Server::SyncedPostgres)),
-            Backend::Mariadb => Some(start(Server::Mysql)),
+            Backend::Postgres => Some(OwnServer::start(Server::SyncedPostgres)),
+            Backend::Mariadb => Some(OwnServer::mysql_with_binary_log()),
             Backend::Sqlite => None,
         };
+        let server = server.map(|server| server.unwrap_or_else(|missing| panic!("{missing}")));
         let url = match &server {
             Some(server) => format!("{}/chaos", server.address()),
             None => folder.path().join("chaos.db").display().to_string(),
@@ -83,7 +86,7 @@ impl Place {
     pub fn connect<Conn: ChaosConnection>(&self) -> Conn {
         let mut conn = Conn::establish(&self.url)
             .unwrap_or_else(|error| panic!("no connection to {}: {error}", self.url));
-        conn.set_up(PATIENCE).expect("settings");
+        conn.set_up(PATIENT).expect("settings");
         conn
     }
 
@@ -137,10 +140,11 @@ impl Place {
             until("connections of killed clients are closed", || conn.others().expect("the server answers") == 0);
             conn.ping().expect("the server answers");
             let tokens = conn.tokens(&round.tokens_prefix()).expect("the tokens");
-            let mut store = SqlStore::<Conn>::new(&self.url, PATIENCE, None);
+            let mut store = SqlStore::<Conn>::new(&self.url, PATIENT, None);
             store.prepare();
-            let totals = round.reads().into_iter().flat_map(|read| {
-                store.run(&read).unwrap_or_else(|error| panic!("{read:?}: {error:?}"))
+            let totals = round.reads().into_iter().flat_map(|read| match store.run(&read) {
+                Ok(Answer::Totals(totals)) => totals,
+                answer => panic!("{read:?}: {answer:?}"),
             });
             Aftermath {
                 totals: totals.collect(),

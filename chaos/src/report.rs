@@ -82,7 +82,7 @@ impl Line {
     }
 
     /// Adds a round.
-    pub fn add<O, A>(&mut self, history: &History<O, A>, judgement: &Judgement) {
+    pub fn add(&mut self, history: &History, judgement: &Judgement) {
         for done in &history.operations {
             let error = match &done.outcome {
                 Outcome::Ok(_) | Outcome::Unknown(None) => continue,

@@ -1,30 +1,35 @@
 //! A round: client processes count, a fault strikes, and the checker judges the history.
 
 use std::fs;
+use std::io;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::backend::{Locks, Settings};
 use crate::checker::{Aftermath, Judgement, judge};
 use crate::client::{self, Client, Conflicts, Orders, Progress};
 use crate::history::History;
 use crate::place::Place;
 use crate::report::Line;
 use crate::until;
-use crate::workload::{Mix, Round, everything};
+use crate::workload::{Mix, Round, Scene, everything};
 
 /// The client processes of a round, and their settings.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Crew {
     pub processes: Vec<Process>,
-    /// The deadline of every call.
-    pub deadline: Duration,
+    pub settings: Settings,
     /// The attempts of every call, if not the library's default.
     pub attempts: Option<u32>,
     /// The number of shards, if not the derive's.
     pub shards: Option<u16>,
+    /// How rows are deleted, inserted and renamed, if they are.
+    pub scene: Option<Scene>,
+    /// Whether the clocks of the processes jump.
+    pub clock_jumps: bool,
 }
 
 /// One process of a crew.
@@ -57,10 +62,21 @@ impl Crew {
     pub fn of(processes: Vec<Process>) -> Self {
         Crew {
             processes,
-            deadline: Duration::from_secs(10),
+            settings: Settings {
+                deadline: Duration::from_secs(10),
+                locks: Locks::Waited,
+            },
             attempts: None,
             shards: None,
+            scene: None,
+            clock_jumps: false,
         }
+    }
+
+    /// With another deadline of every call.
+    pub fn with_deadline(mut self, deadline: Duration) -> Self {
+        self.settings.deadline = deadline;
+        self
     }
 
     /// The numbers of the clients of a process.
@@ -82,20 +98,39 @@ pub struct Played {
 }
 
 impl Played {
-    /// Adds the round to `line`, with what the checker found.
+    /// Adds the round to `line`, with what the checker found, and deletes its logs if it found nothing.
     pub fn add_to(&self, line: &mut Line) {
         line.add(&self.history, &self.judgement);
-        if self.judgement.findings.is_empty() {
-            fs::remove_dir_all(&self.logs).expect("a folder for logs");
-        } else {
-            keep_logs(line, self.round.number, &self.logs, &self.aftermath);
+        if !self.judgement.findings.is_empty() {
+            self.keep_logs(line).expect("a folder for the logs");
         }
+        fs::remove_dir_all(&self.logs).expect("a folder for logs");
+    }
+
+    /// Copies the logs out of the database's folder, which is deleted at the end, and adds the state at the round's end.
+    fn keep_logs(&self, line: &Line) -> io::Result<()> {
+        let (fault, backend, round) = (line.fault, line.backend, self.round.number);
+        let process = std::process::id();
+        let kept = format!("diesel-sharded-chaos-{fault}-{backend}-{process}-{round}");
+        let kept = std::env::temp_dir().join(kept);
+        fs::create_dir_all(&kept)?;
+        for entry in fs::read_dir(&self.logs)? {
+            let entry = entry?;
+            fs::copy(entry.path(), kept.join(entry.file_name()))?;
+        }
+        let aftermath = serde_json::to_vec_pretty(&self.aftermath)?;
+        fs::write(kept.join("aftermath.json"), aftermath)?;
+        eprintln!("the logs of this round are kept in {}", kept.display());
+        Ok(())
     }
 }
 
 /// A round that is being played.
 pub struct Playing {
     pub clients: Vec<Client>,
+    pub round: Round,
+    /// The folder of the logs.
+    pub logs: PathBuf,
     progress: Progress,
 }
 
@@ -122,6 +157,11 @@ impl Playing {
     /// Returns the number of operations that are acknowledged by now.
     pub fn acknowledged(&mut self) -> usize {
         self.progress.acknowledged().expect("the logs")
+    }
+
+    /// Returns what the logs hold by now.
+    pub fn history(&self) -> History {
+        History::read(&self.logs).expect("the logs")
     }
 
     /// Kills a client process.
@@ -162,6 +202,7 @@ pub fn judged(
     let round = Round {
         number: i64::from(line.rounds) + 1,
         clients: crew.processes.iter().map(|process| process.clients).sum(),
+        scene: crew.scene,
     };
     place.prepare(round);
     let logs = place.folder().join(format!("round-{}", round.number));
@@ -180,6 +221,8 @@ pub fn judged(
     });
     let mut playing = Playing {
         clients: clients.collect(),
+        round,
+        logs: logs.clone(),
         progress: Progress::of(&logs),
     };
     playing.wait_until(|playing| {
@@ -203,27 +246,4 @@ pub fn judged(
         aftermath,
         logs,
     }
-}
-
-/// Copies the logs of a round out of the database's folder, which is deleted at the end, and adds the state at the round's end.
-pub(crate) fn keep_logs(line: &Line, round: i64, logs: &Path, aftermath: &impl Serialize) {
-    let kept = std::env::temp_dir().join(format!(
-        "diesel-sharded-chaos-{}-{}-{}-{round}",
-        line.fault,
-        line.backend,
-        std::process::id(),
-    ));
-    copy(logs, &kept).expect("a folder for the logs");
-    let aftermath = serde_json::to_vec_pretty(aftermath).expect("plain values");
-    fs::write(kept.join("aftermath.json"), aftermath).expect("a folder");
-    eprintln!("the logs of this round are kept in {}", kept.display());
-}
-
-fn copy(from: &Path, to: &Path) -> std::io::Result<()> {
-    fs::create_dir_all(to)?;
-    for entry in fs::read_dir(from)? {
-        let entry = entry?;
-        fs::copy(entry.path(), to.join(entry.file_name()))?;
-    }
-    Ok(())
 }

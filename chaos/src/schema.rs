@@ -1,4 +1,4 @@
-//! The tables on which the clients count, and those whose rows are deleted, inserted again and renamed.
+//! The tables of the clients.
 
 use diesel::prelude::*;
 use diesel_sharded::ShardedField;
@@ -7,6 +7,8 @@ diesel::table! {
     chaos_rows (id) {
         id -> BigInt,
         team -> Nullable<BigInt>,
+        /// The unique number of the row's life, if it is to be deleted or renamed.
+        life -> Nullable<BigInt>,
         views -> BigInt,
         likes -> Integer,
     }
@@ -37,23 +39,4 @@ struct Row {
     views: i64,
     #[sharded]
     likes: i32,
-}
-
-diesel::table! {
-    chaos_lives (id) {
-        id -> BigInt,
-        /// The unique number of the row's life.
-        life -> BigInt,
-        views -> BigInt,
-    }
-}
-
-#[derive(Identifiable, ShardedField)]
-#[diesel(table_name = chaos_lives)]
-#[sharded(shards = 4)]
-#[expect(dead_code, reason = "the derive reads the fields' types")]
-struct LivesRow {
-    id: i64,
-    #[sharded]
-    views: i64,
 }

@@ -1,21 +1,17 @@
 //! A client's access to a database through the library.
 
-use std::time::Duration;
-
 use diesel::connection::TransactionManager;
 use diesel::r2d2::{ConnectionManager, CustomizeConnection, Pool};
 use diesel_sharded::Error;
 use diesel_sharded::coalescer::Coalescer;
 
-use crate::backend::{ChaosConnection, Done};
-use crate::operation::{Operation, Refused, Totals, kind};
-use crate::store::{NO_CONNECTION, NOT_THERE, Store};
+use crate::backend::{ChaosConnection, Settings};
+use crate::operation::{Answer, By, NO_CONNECTION, Operation, Refused, Store, kind};
 
 /// A connection, which is replaced when it is lost, and the coalescer of the process.
 pub struct SqlStore<Conn: ChaosConnection> {
     url: String,
-    /// The deadline for [`set_up`](ChaosConnection::set_up).
-    patience: Duration,
+    settings: Settings,
     conn: Result<Conn, String>,
     /// Whether the last operation failed, so that the connection may be lost.
     failed: bool,
@@ -25,33 +21,31 @@ pub struct SqlStore<Conn: ChaosConnection> {
 impl<Conn: ChaosConnection> SqlStore<Conn> {
     pub fn new(
         url: impl Into<String>,
-        patience: Duration,
+        settings: Settings,
         coalescer: Option<Coalescer<Conn>>,
     ) -> Self {
         SqlStore {
             url: url.into(),
-            patience,
+            settings,
             conn: Err("there was none yet".into()),
             failed: false,
             coalescer,
         }
     }
 
+    /// The connection, if there is one.
+    pub fn connection(&mut self) -> Option<&mut Conn> {
+        self.conn.as_mut().ok()
+    }
+
     fn connect(&self) -> Result<Conn, String> {
         let mut conn = Conn::establish(&self.url).map_err(|error| error.to_string())?;
-        conn.set_up(self.patience)
+        conn.set_up(self.settings)
             .map_err(|error| error.to_string())?;
         Ok(conn)
     }
 
-    fn coalesce(&self, row: i64, n: i64, request: Option<&str>) -> Result<Done, Refused> {
-        let coalescer = self.coalescer.as_ref().expect("the process has one");
-        let counted = Conn::coalesce(coalescer, row, n, request);
-        let counted = counted.map_err(|error| refused(&error))?;
-        Ok(Done::Rows(counted, 1))
-    }
-
-    fn run_on_connection(&mut self, operation: &Operation) -> Result<Done, Refused> {
+    fn run_on_connection(&mut self, operation: &Operation) -> Result<Answer, Refused> {
         let conn = self.conn.as_mut().map_err(|error| Refused {
             unknown: false,
             kind: NO_CONNECTION.into(),
@@ -80,32 +74,19 @@ impl<Conn: ChaosConnection> Store for SqlStore<Conn> {
         self.failed = false;
     }
 
-    fn run(&mut self, operation: &Operation) -> Result<Totals, Refused> {
-        let done = match operation {
-            Operation::CountCoalesced { row, n } => self.coalesce(*row, *n, None)?,
-            Operation::CountOnce {
-                request,
-                row,
-                n,
-                coalesced: true,
-            } => self.coalesce(*row, *n, Some(request))?,
-            _ => self.run_on_connection(operation)?,
-        };
-        match done {
-            Done::Read(totals) => Ok(totals),
-            Done::Nothing => Ok(vec![]),
-            Done::Rows(counted, there) if counted == there => Ok(vec![]),
-            Done::Rows(counted, there) => Err(Refused {
-                unknown: true,
-                kind: NOT_THERE.into(),
-                text: format!("{counted} of {there} rows were counted"),
-            }),
+    fn run(&mut self, operation: &Operation) -> Result<Answer, Refused> {
+        match operation {
+            Operation::Count(count) if count.by == By::Coalescer => {
+                let coalescer = self.coalescer.as_ref().expect("the process has one");
+                Conn::coalesce(coalescer, count).map_err(|error| refused(&error))
+            }
+            _ => self.run_on_connection(operation),
         }
     }
 }
 
 /// Converts an error to the form that clients log.
-pub(crate) fn refused(error: &Error) -> Refused {
+fn refused(error: &Error) -> Refused {
     let text = error.to_string();
     let error = match error {
         Error::InBatch { source } => source,
@@ -125,19 +106,19 @@ pub(crate) fn refused(error: &Error) -> Refused {
 /// Creates a coalescer with a pool of its own.
 pub fn coalescer<Conn: ChaosConnection>(
     url: &str,
-    deadline: Duration,
+    settings: Settings,
 ) -> Result<Coalescer<Conn>, Box<dyn std::error::Error + Send + Sync>> {
     let pool = Pool::builder()
         .max_size(2)
         .min_idle(Some(0))
-        .connection_timeout(deadline)
-        .connection_customizer(Box::new(SetUp(deadline)))
+        .connection_timeout(settings.deadline)
+        .connection_customizer(Box::new(SetUp(settings)))
         .build(ConnectionManager::<Conn>::new(url))?;
-    Coalescer::builder(pool).deadline(deadline).build()
+    Coalescer::builder(pool).deadline(settings.deadline).build()
 }
 
 #[derive(Debug)]
-struct SetUp(Duration);
+struct SetUp(Settings);
 
 impl<Conn: ChaosConnection> CustomizeConnection<Conn, diesel::r2d2::Error> for SetUp {
     fn on_acquire(&self, conn: &mut Conn) -> Result<(), diesel::r2d2::Error> {

@@ -1,18 +1,19 @@
 //! A client's workload: random operations on the counters of its round.
 
+use std::collections::VecDeque;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use clap::ValueEnum;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use serde::{Deserialize, Serialize};
 
 use crate::checker::Rules;
 use crate::history::Log;
-use crate::operation::{Begin, Counter, Operation};
-use crate::store::{NO_CONNECTION, Store};
+use crate::operation::{Begin, By, Count, Counter, Folded, NO_CONNECTION, On, Operation, Store};
 
 /// The counters of one round. Each round has its own, so that counts with an unknown outcome affect no other round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,7 +21,29 @@ pub struct Round {
     pub number: i64,
     /// The number of clients in all processes.
     pub clients: u16,
+    /// How rows are deleted, inserted and renamed, if they are. Then clients count on these rows alone.
+    pub scene: Option<Scene>,
 }
+
+/// The ways in which lives begin and end in a round, and the operations besides counts and folds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+pub enum Scene {
+    /// Two rows are deleted and inserted again.
+    Replaced,
+    /// A row is renamed from one id to another and back.
+    Renamed,
+    /// Two rows are deleted and inserted again, and totals are set and repaired.
+    Set,
+    /// A row is deleted, inserted again and renamed, and counted on within bounds.
+    Bounded,
+    /// Named counters are deleted, and the next count creates them again.
+    Named,
+}
+
+/// The upper bound of rows that have bounds; the lower one is 0.
+pub const MOST: i64 = 20;
+/// Bounds that no client's counts reach.
+const FAR: By = By::Bounded(-1_000_000, 1_000_000);
 
 /// The number of ids of each round.
 const IDS: i64 = 1000;
@@ -36,9 +59,12 @@ const COALESCED: i64 = 8;
 const REQUESTED: i64 = 9;
 /// The row that is counted on within bounds.
 const BOUNDED: i64 = 10;
+/// The first of the two rows that are deleted, inserted and renamed.
+const LIFE: i64 = 100;
 
 impl Round {
-    fn row(self, n: i64) -> i64 {
+    /// The id of a row of the round, from 1 to 999. The clients count on the first ones.
+    pub fn row(self, n: i64) -> i64 {
         self.number * IDS + n
     }
 
@@ -57,20 +83,21 @@ impl Round {
         self.row(11 + i64::from(client))
     }
 
-    fn last(self) -> i64 {
-        self.own(self.clients)
+    fn named_life(self, n: usize) -> String {
+        format!("life {n} in round {}", self.number)
     }
 
     /// The rows that are there at the beginning, each with its team if it has one.
     pub fn rows(self) -> Vec<(i64, Option<i64>)> {
         let team = self.team();
-        (self.row(1)..=self.last())
+        (self.row(1)..=self.own(self.clients))
             .filter(|row| *row != self.row(INSERTED))
             .map(|row| (row, team.contains(&row).then_some(self.number)))
             .collect()
     }
 
-    fn named(self) -> String {
+    /// The named counter that single counts are on.
+    pub fn named(self) -> String {
         format!("round {}", self.number)
     }
 
@@ -80,16 +107,18 @@ impl Round {
 
     /// The reads that return all counters.
     pub fn reads(self) -> [Operation; 3] {
-        [
-            Operation::ReadRows {
-                first: self.row(1),
-                last: self.last(),
-            },
-            Operation::ReadNamed { name: self.named() },
-            Operation::ReadNamed {
-                name: self.named_of_tokens(),
-            },
-        ]
+        let (first, last, names) = match self.scene {
+            None => {
+                let names = [self.named(), self.named_of_tokens()];
+                (self.row(1), self.row(IDS - 1), names)
+            }
+            Some(_) => {
+                let names = [0, 1].map(|n| self.named_life(n));
+                (self.row(LIFE), self.row(LIFE) + 1, names)
+            }
+        };
+        let [name, other] = names.map(|name| Operation::ReadNamed { name });
+        [Operation::ReadRows { first, last }, name, other]
     }
 
     /// The prefix of all tokens of this round.
@@ -103,6 +132,8 @@ impl Round {
         Rules {
             base: rows.map(|(row, _)| (Counter::Views(row), BASE)).collect(),
             teams: vec![self.team().into_iter().map(Counter::Views).collect()],
+            lives: self.scene.map(|_| self.row(LIFE)..=self.row(LIFE) + 1),
+            bounds: (self.scene == Some(Scene::Bounded)).then_some(0..=MOST),
         }
     }
 }
@@ -128,6 +159,12 @@ pub enum Kind {
     Resize,
     ReadRows,
     ReadNamed,
+    /// The operations that end lives and begin them, counts in between, and reads. A scene has one such client, but of named counters
+    /// two: each with a counter that nobody else counts on.
+    Keep(usize),
+    /// Counts on the rows of a scene, whichever life is there.
+    CountLives,
+    FoldLives,
 }
 
 /// The weight of each kind.
@@ -163,6 +200,9 @@ pub struct Workload {
     random: SmallRng,
     transactions: u64,
     requests: u64,
+    lives: i64,
+    /// The operations that come next.
+    planned: VecDeque<Operation>,
     /// A set whose outcome is unknown. The client repeats it, which does no harm.
     unfinished: Option<Operation>,
 }
@@ -176,6 +216,8 @@ impl Workload {
             random: SmallRng::seed_from_u64(seed),
             transactions: 0,
             requests: 0,
+            lives: 0,
+            planned: VecDeque::new(),
             unfinished: None,
         }
     }
@@ -183,7 +225,7 @@ impl Workload {
     /// Runs and logs one operation. Returns whether it succeeded.
     pub fn step(&mut self, store: &mut impl Store, log: &mut Log) -> io::Result<bool> {
         store.prepare();
-        let operation = self.unfinished.take().unwrap_or_else(|| self.next());
+        let operation = self.unfinished.take().unwrap_or_else(|| self.draw());
         let result = log.record(&operation, |operation| store.run(operation))?;
         let Err(refused) = result else {
             return Ok(true);
@@ -211,7 +253,10 @@ impl Workload {
     }
 
     /// Draws the next operation.
-    fn next(&mut self) -> Operation {
+    pub fn draw(&mut self) -> Operation {
+        if let Some(planned) = self.planned.pop_front() {
+            return planned;
+        }
         let all: u32 = self.mix.iter().map(|(_, weight)| weight).sum();
         let mut drawn = self.random.random_range(0..all);
         let mut kinds = self.mix.iter();
@@ -227,71 +272,154 @@ impl Workload {
 
     fn of_kind(&mut self, kind: Kind) -> Operation {
         let round = self.round;
+        let row = |n| On::Row(round.row(n));
+        let (on, by) = match kind {
+            Kind::Count | Kind::CountBoth => (row(PLAIN), By::Update),
+            Kind::CountTeam => {
+                let (team, rows) = (round.number, round.team());
+                (On::Team { team, rows }, By::Update)
+            }
+            Kind::CountOrInsert => (row(INSERTED), By::OrInsert),
+            Kind::CountNamed => (On::Named(round.named()), By::Counter),
+            Kind::CountCoalesced => (row(COALESCED), By::Coalescer),
+            Kind::CountBounded => (row(BOUNDED), FAR),
+            Kind::CountOwn => (On::Row(round.own(self.client)), By::Update),
+            other => return self.other_than_counts(other),
+        };
+        let n = match kind {
+            Kind::CountTeam | Kind::CountOrInsert => self.random.random_range(1..=5), // so that the total only grows
+            _ => self.amount(),
+        };
+        let likes = (kind == Kind::CountBoth).then(|| self.random.random_range(-3..=5));
+        let request = None;
+        Operation::Count(Count {
+            on,
+            by,
+            n,
+            likes,
+            request,
+        })
+    }
+
+    fn other_than_counts(&mut self, kind: Kind) -> Operation {
+        let round = self.round;
+        let [rows, named, of_tokens] = round.reads();
         match kind {
-            Kind::Count => Operation::Count {
-                row: round.row(PLAIN),
-                views: self.amount(),
-                likes: None,
-            },
-            Kind::CountBoth => Operation::Count {
-                row: round.row(PLAIN),
-                views: self.amount(),
-                likes: Some(self.random.random_range(-3..=5)),
-            },
-            Kind::CountTeam => Operation::CountTeam {
-                team: round.number,
-                rows: round.team(),
-                n: self.random.random_range(1..=5),
-            },
-            Kind::CountOrInsert => Operation::CountOrInsert {
-                row: round.row(INSERTED),
-                n: self.random.random_range(1..=5),
-            },
-            Kind::CountNamed => Operation::CountNamed {
-                name: round.named(),
-                n: self.amount(),
-            },
-            Kind::CountCoalesced => Operation::CountCoalesced {
-                row: round.row(COALESCED),
-                n: self.amount(),
-            },
             Kind::CountOnce => self.request(),
-            Kind::CountBounded => Operation::CountBounded {
-                row: round.row(BOUNDED),
-                n: self.amount(),
-            },
             Kind::Transaction => self.transaction(),
             Kind::Crossing(begin) => self.crossing(begin),
-            Kind::CountOwn => Operation::Count {
-                row: round.own(self.client),
-                views: self.amount(),
-                likes: None,
-            },
             Kind::SetOwn => Operation::SetTotal {
                 row: round.own(self.client),
                 total: self.random.random_range(0..1000),
             },
             Kind::Fold => Operation::Fold {
-                first: round.row(1),
-                last: round.last(),
+                what: Folded::Rows(round.row(1), round.row(IDS - 1)),
                 keep: if self.random.random() { 0 } else { 16 },
             },
             Kind::Resize => Operation::Resize {
                 shards: self.random.random_range(1..=32),
             },
-            Kind::ReadRows => {
-                let [rows, _, _] = round.reads();
-                rows
+            Kind::ReadRows => rows,
+            Kind::ReadNamed if self.random.random() => named,
+            Kind::ReadNamed => of_tokens,
+            Kind::Keep(n) => {
+                self.planned = match self.scene() {
+                    Scene::Named => self.keep_name(n).into(),
+                    scene => self.keep_rows(scene).into(),
+                };
+                self.draw()
             }
-            Kind::ReadNamed => {
-                let [_, named, of_tokens] = round.reads();
-                if self.random.random() {
-                    named
-                } else {
-                    of_tokens
+            Kind::CountLives => {
+                let row = round.row(LIFE) + self.random.random_range(0..=1);
+                match (self.random.random_range(0..10), self.scene()) {
+                    (0, _) => rows,
+                    (1, Scene::Set) => self.set(row),
+                    (2, Scene::Set) => self.repair(row),
+                    (_, scene) => self.count_on_life(scene, row),
                 }
             }
+            Kind::FoldLives => Operation::Fold {
+                what: match self.scene() {
+                    Scene::Named => Folded::AllNamed,
+                    _ => Folded::Table,
+                },
+                keep: if self.random.random() { 0 } else { 4 },
+            },
+            counts => unreachable!("{counts:?} is a count"),
         }
+    }
+
+    fn scene(&self) -> Scene {
+        self.round.scene.expect("a round with a scene")
+    }
+
+    /// Plans to end a life, to begin another, and to count on it and read it.
+    fn keep_rows(&mut self, scene: Scene) -> Vec<Operation> {
+        let [read, ..] = self.round.reads();
+        let (first, second) = (self.round.row(LIFE), self.round.row(LIFE) + 1);
+        let replaced = match scene {
+            Scene::Renamed | Scene::Bounded => first,
+            _ => self.random.random_range(first..=second),
+        };
+        let mut plan = vec![];
+        if scene != Scene::Renamed || self.lives == 0 || self.random.random_ratio(1, 8) {
+            self.lives += 1;
+            plan.push(Operation::Delete { row: replaced });
+            plan.push(Operation::Insert {
+                row: replaced,
+                life: 1_000_000 * self.round.number + self.lives,
+                total: self.random.random_range(0..=MOST),
+            });
+        }
+        let counts =
+            |workload: &mut Self, row| [(); 3].map(|()| workload.count_on_life(scene, row));
+        plan.extend(counts(self, replaced));
+        match scene {
+            Scene::Replaced | Scene::Named => {}
+            Scene::Renamed | Scene::Bounded => {
+                for (from, to) in [(first, second), (second, first)] {
+                    plan.push(Operation::Rename { from, to });
+                    plan.extend(counts(self, to));
+                }
+            }
+            Scene::Set => {
+                // A set hides earlier errors, so there is a read before it.
+                plan.extend([read.clone(), self.set(replaced)]);
+                plan.extend(counts(self, replaced));
+                plan.extend([read.clone(), self.repair(replaced)]);
+                plan.extend(counts(self, replaced));
+            }
+        }
+        plan.push(read);
+        plan
+    }
+
+    /// Plans counts on a named counter, a read and a delete.
+    fn keep_name(&mut self, n: usize) -> Vec<Operation> {
+        let name = self.round.named_life(n);
+        let count = Operation::count(On::Named(name.clone()), By::Counter, 1);
+        let read = Operation::ReadNamed { name: name.clone() };
+        let mut plan = vec![count; 4];
+        plan.extend([read, Operation::DeleteNamed { name }]);
+        plan
+    }
+
+    fn count_on_life(&mut self, scene: Scene, row: i64) -> Operation {
+        let by = match scene {
+            Scene::Bounded => By::Bounded(0, MOST),
+            _ => By::Update,
+        };
+        Operation::count(On::Row(row), by, self.amount())
+    }
+
+    fn set(&mut self, row: i64) -> Operation {
+        let total = self.random.random_range(0..1000);
+        Operation::SetTotal { row, total }
+    }
+
+    fn repair(&mut self, row: i64) -> Operation {
+        let total = self.random.random_range(1000..2000);
+        Operation::Repair { row, total }
     }
 
     fn transaction(&mut self) -> Operation {
@@ -333,12 +461,14 @@ impl Workload {
         self.requests += 1;
         let number = self.requests / 2 + self.random.random_range(0..4);
         let amounts = [1, 3, -2, 5];
-        Operation::CountOnce {
-            request: format!("{}request-{number}", self.round.tokens_prefix()),
-            row: self.round.row(REQUESTED),
+        let by = [By::Counter, By::Coalescer][usize::from(self.random.random::<bool>())];
+        Operation::Count(Count {
+            on: On::Row(self.round.row(REQUESTED)),
+            by,
             n: amounts[number as usize % amounts.len()],
-            coalesced: self.random.random(),
-        }
+            likes: None,
+            request: Some(format!("{}request-{number}", self.round.tokens_prefix())),
+        })
     }
 
     fn token(&mut self) -> String {
@@ -359,30 +489,74 @@ impl Workload {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::operation::kind;
     use std::collections::BTreeSet;
 
-    #[test]
-    fn every_kind_is_drawn_every_token_is_new_and_requests_are_repeated() {
+    fn drawn(scene: Option<Scene>, mix: Mix, operations: usize) -> Vec<Operation> {
         let round = Round {
             number: 3,
             clients: 2,
+            scene,
         };
+        let mut workload = Workload::new(round, 1, mix, 7);
+        (0..operations).map(|_| workload.draw()).collect()
+    }
+
+    fn kinds<'o>(operations: impl IntoIterator<Item = &'o Operation>) -> BTreeSet<String> {
+        operations.into_iter().map(Operation::kind).collect()
+    }
+
+    #[test]
+    fn every_kind_is_drawn_every_token_is_new_and_requests_are_repeated() {
         let mut mix = everything();
         mix.push((Kind::CountBounded, 8));
-        let mut workload = Workload::new(round, 1, mix, 7);
-        let operations: Vec<_> = (0..10_000).map(|_| workload.next()).collect();
-        let names: BTreeSet<_> = operations.iter().map(kind).collect();
-        assert_eq!(names.len(), 13, "{names:?}");
-        let is_request = |operation: &&Operation| matches!(operation, Operation::CountOnce { .. });
+        let operations = drawn(None, mix, 10_000);
+        let names = kinds(&operations);
+        assert_eq!(names.len(), 14, "{names:?}");
+        let is_request = |operation: &&Operation| matches!(operation, Operation::Count(_));
         let (requests, others): (Vec<_>, Vec<_>) = operations.iter().partition(is_request);
         let tokens: Vec<_> = others.into_iter().filter_map(Operation::token).collect();
         let different: BTreeSet<_> = tokens.iter().collect();
         assert_eq!(tokens.len(), different.len());
         let asked = requests.iter().filter_map(|request| request.token());
-        let different: BTreeSet<_> = asked.collect();
-        assert!(requests.len() > different.len() && different.len() > 100);
-        let prefix = round.tokens_prefix();
-        assert!(tokens.iter().all(|token| token.starts_with(&prefix)));
+        let asked: Vec<_> = asked.collect();
+        let different: BTreeSet<_> = asked.iter().collect();
+        assert!(asked.len() > different.len() && different.len() > 100);
+        assert!(tokens.iter().all(|token| token.starts_with("3-")));
+    }
+
+    fn of_lives(scene: Scene) -> Vec<Operation> {
+        let kinds = [Kind::Keep(0), Kind::CountLives, Kind::FoldLives];
+        let drawn = kinds.map(|kind| drawn(Some(scene), vec![(kind, 1)], 1000));
+        match scene {
+            Scene::Named => [&drawn[0][..], &drawn[2]].concat(),
+            _ => drawn.concat(),
+        }
+    }
+
+    #[test]
+    fn every_operation_on_lives_is_drawn_and_every_life_is_new() {
+        let all: Vec<_> = Scene::value_variants()
+            .iter()
+            .map(|scene| of_lives(*scene))
+            .collect();
+        let names = kinds(all.iter().flatten());
+        assert_eq!(names.len(), 12, "{names:?}");
+        for operations in all {
+            let lives = operations.iter().filter_map(|operation| match operation {
+                Operation::Insert { life, .. } => Some(*life),
+                _ => None,
+            });
+            let lives: Vec<_> = lives.collect();
+            let different: BTreeSet<_> = lives.iter().collect();
+            assert_eq!(lives.len(), different.len());
+        }
+    }
+
+    /// Plain counts and repairs ignore bounds.
+    #[test]
+    fn rows_within_bounds_are_counted_on_by_nothing_else() {
+        let names = kinds(&of_lives(Scene::Bounded));
+        let boundless = ["CountRowByUpdate", "Repair", "SetTotal"];
+        assert!(boundless.iter().all(|kind| !names.contains(*kind)));
     }
 }

@@ -18,16 +18,25 @@ impl OwnServer {
     pub fn start(server: Server) -> Result<Self, String> {
         let installed = match server {
             Server::Postgres | Server::SyncedPostgres => postgres("fsync=on", Messages::English)?,
-            Server::Mysql => mysql("--innodb-flush-log-at-trx-commit=1")?,
+            Server::Mysql => mysql(&["--innodb-flush-log-at-trx-commit=1"])?,
         };
         Ok(OwnServer::of(installed))
+    }
+
+    /// Starts MariaDB or MySQL as production runs it, with a binary log that waits for the disk too, or says what is not installed.
+    pub fn mysql_with_binary_log() -> Result<Self, String> {
+        Ok(OwnServer::of(mysql(&[
+            "--innodb-flush-log-at-trx-commit=1",
+            "--log-bin=binlog",
+            "--sync-binlog=1",
+        ])?))
     }
 
     /// Starts one with one more setting, as its command takes it, or says what is not installed.
     pub fn start_with(server: Server, setting: &str) -> Result<Self, String> {
         let installed = match server {
             Server::Postgres | Server::SyncedPostgres => postgres(setting, Messages::English)?,
-            Server::Mysql => mysql(setting)?,
+            Server::Mysql => mysql(&[setting])?,
         };
         Ok(OwnServer::of(installed))
     }

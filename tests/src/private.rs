@@ -20,7 +20,7 @@ pub fn start(server: Server) -> Result<String, String> {
     let installed = match server {
         Server::Postgres => postgres("fsync=off", Messages::Two)?,
         Server::SyncedPostgres => postgres("fsync=on", Messages::Two)?,
-        Server::Mysql => mysql("--innodb-flush-log-at-trx-commit=0")?,
+        Server::Mysql => mysql(&["--innodb-flush-log-at-trx-commit=0"])?,
     };
     keep_on(done(installed.keeper()));
     wait_until_it_answers(&installed);

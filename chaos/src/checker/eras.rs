@@ -1,9 +1,10 @@
 //! The values that a counter may have, by the changes that happened and those that may have.
 
 use std::fmt::Display;
+use std::ops::RangeInclusive;
 
 use super::{Finding, Rule, find};
-use crate::history::Moment;
+use crate::history::{Moment, Span};
 
 /// An amount that was added, or may have been.
 pub(crate) struct Add {
@@ -51,7 +52,7 @@ impl Changes {
     fn may_end_with(&self, base: i64, value: i64) -> bool {
         if !self.sets.is_empty() {
             let eras = Eras::of(base, self);
-            return eras.explain(Moment::MAX, Moment::MAX, value).is_ok();
+            return eras.explain(Span::END, value);
         }
         let acknowledged = self.acknowledged(base);
         let unknown = self.adds.iter().filter(|add| !add.happened);
@@ -82,34 +83,16 @@ impl Eras {
         Eras(eras.collect())
     }
 
-    /// Checks a read between two moments.
-    pub(crate) fn judge(
-        &self,
-        at: impl FnOnce() -> String,
-        counter: &dyn Display,
-        (began, ended): (Moment, Moment),
-        value: i64,
-        findings: &mut Vec<Finding>,
-    ) {
-        if let Err((lowest, highest)) = self.explain(began, ended, value) {
-            let bounds = format!("{lowest} to {highest}");
-            let text = format!("{}: {counter} is {value}, outside of {bounds}", at());
-            find(findings, Rule::InBounds, text);
-        }
+    /// The lowest and the highest value that a read meanwhile may return, in each era that may hold then.
+    pub(crate) fn bounds(&self, meanwhile: Span) -> Vec<RangeInclusive<i64>> {
+        let eras = self.0.iter();
+        eras.filter_map(|era| era.bounds(meanwhile)).collect()
     }
 
-    /// Whether a read between two moments may return this value. If not, returns the bounds of the last era that may hold then.
-    fn explain(&self, began: Moment, ended: Moment, value: i64) -> Result<(), (i64, i64)> {
-        let intervals = self.0.iter();
-        let intervals = intervals.filter_map(|era| era.bounds(began, ended));
-        let intervals: Vec<_> = intervals.collect();
-        let explained = intervals
-            .iter()
-            .any(|(lowest, highest)| (*lowest..=*highest).contains(&value));
-        match explained {
-            true => Ok(()),
-            false => Err(intervals.last().copied().unwrap_or_default()),
-        }
+    /// Whether a read meanwhile may return this value.
+    pub(crate) fn explain(&self, meanwhile: Span, value: i64) -> bool {
+        let mut bounds = self.bounds(meanwhile).into_iter();
+        bounds.any(|bounds| bounds.contains(&value))
     }
 }
 
@@ -147,18 +130,17 @@ impl Era {
         }
     }
 
-    /// The lowest and the highest value that a read between two moments may return in this era; `None` if the era cannot hold then.
-    fn bounds(&self, began: Moment, ended: Moment) -> Option<(i64, i64)> {
+    /// The lowest and the highest value that a read meanwhile may return in this era; `None` if the era cannot hold then.
+    fn bounds(&self, Span { began, ended }: Span) -> Option<RangeInclusive<i64>> {
         let over = self.over.is_some_and(|over| over < began);
         if over || self.began > ended {
             return None;
         }
         let definite = self.definite.before(began);
         let possible = self.possible.before(ended);
-        Some((
-            self.value + definite.sum + (possible.down - definite.down),
-            self.value + definite.sum + (possible.up - definite.up),
-        ))
+        let value = self.value + definite.sum;
+        let lowest = value + (possible.down - definite.down);
+        Some(lowest..=value + (possible.up - definite.up))
     }
 }
 

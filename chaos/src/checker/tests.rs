@@ -3,37 +3,43 @@
 use std::time::Duration;
 
 use super::{Aftermath, Finding, Rule, Rules, judge};
-use crate::history::{Done, History, Moment, Outcome};
-use crate::operation::{Counter, Operation, Refused};
+use crate::history::{Done, History, Moment, Outcome, Span};
+use crate::operation::{Answer, Begin, By, Count, Counter, On, Operation, Refused, Totals};
 
 const ROW: Counter = Counter::Views(1);
+/// The first of two rows that are inserted, deleted and renamed.
+const LIFE: i64 = 11;
 
 fn done(operation: Operation, began: Moment, ended: Moment, outcome: Outcome) -> Done {
     Done {
         client: "0".into(),
         number: began,
         operation,
-        began,
-        ended,
+        span: Span { began, ended },
         took: Duration::ZERO,
         outcome,
     }
 }
 
+fn answered(operation: Operation, began: Moment, ended: Moment, answer: Answer) -> Done {
+    done(operation, began, ended, Outcome::Ok(answer))
+}
+
+fn count_on(row: i64, n: i64) -> Operation {
+    Operation::count(On::Row(row), By::Update, n)
+}
+
 fn count(n: i64) -> Operation {
-    Operation::Count {
-        row: 1,
-        views: n,
-        likes: None,
-    }
+    count_on(1, n)
 }
 
 fn set(total: i64) -> Operation {
     Operation::SetTotal { row: 1, total }
 }
 
+/// An operation that met one row.
 fn ok(operation: Operation, began: Moment, ended: Moment) -> Done {
-    done(operation, began, ended, Outcome::Ok(vec![]))
+    answered(operation, began, ended, Answer::Rows(1))
 }
 
 fn unknown(operation: Operation, began: Moment) -> Done {
@@ -53,28 +59,37 @@ fn transaction(token: &str, n: i64) -> Operation {
     Operation::Transaction {
         token: token.into(),
         counts: vec![(ROW, n)],
-        begin: crate::operation::Begin::Plainly,
+        begin: Begin::Plainly,
         reads_first: false,
     }
 }
 
-fn findings(mut operations: Vec<Done>, total: i64, tokens: &[&str]) -> Vec<Finding> {
-    operations.sort_by_key(|done| done.began);
+fn findings_at(mut operations: Vec<Done>, aftermath: &Aftermath) -> Vec<Finding> {
+    operations.sort_by_key(|done| done.span.began);
+    let is_life = |done: &Done| matches!(done.operation, Operation::Insert { .. });
     let rules = Rules {
         base: [(ROW, 100)].into(),
-        teams: vec![],
+        lives: operations.iter().any(is_life).then_some(LIFE..=LIFE + 1),
+        ..Rules::default()
     };
+    judge(&rules, &History { operations }, aftermath).findings
+}
+
+fn findings(operations: Vec<Done>, total: i64, tokens: &[&str]) -> Vec<Finding> {
     let aftermath = Aftermath {
         totals: vec![(ROW, total)],
         tokens: tokens.iter().map(|token| (*token).to_owned()).collect(),
     };
-    judge(&rules, &History { operations }, &aftermath).findings
+    findings_at(operations, &aftermath)
+}
+
+fn rules_of(findings: Vec<Finding>) -> Vec<Rule> {
+    findings.into_iter().map(|finding| finding.rule).collect()
 }
 
 /// The rules that are violated.
 fn broken(operations: Vec<Done>, total: i64, tokens: &[&str]) -> Vec<Rule> {
-    let found = findings(operations, total, tokens).into_iter();
-    found.map(|finding| finding.rule).collect()
+    rules_of(findings(operations, total, tokens))
 }
 
 /// The values from 0 to 199 that a read at that time may show after `operations`.
@@ -85,7 +100,7 @@ fn readable(operations: &[Done], began: Moment, ended: Moment) -> Vec<i64> {
 fn readable_with(operations: &[Done], tokens: &[&str], began: Moment, ended: Moment) -> Vec<i64> {
     let is_explained = |value: &i64| {
         let read = Operation::ReadRows { first: 1, last: 1 };
-        let read = done(read, began, ended, Outcome::Ok(vec![(ROW, *value)]));
+        let read = answered(read, began, ended, Answer::Totals(vec![(ROW, *value)]));
         let all = operations.iter().cloned().chain([read]).collect();
         !broken(all, 100, tokens).contains(&Rule::InBounds)
     };
@@ -216,12 +231,13 @@ fn tokens_tell_what_became_of_the_unknown() {
 }
 
 fn request(n: i64) -> Operation {
-    Operation::CountOnce {
-        request: "r".into(),
-        row: 1,
+    Operation::Count(Count {
+        on: On::Row(1),
+        by: By::Counter,
         n,
-        coalesced: false,
-    }
+        likes: None,
+        request: Some("r".into()),
+    })
 }
 
 #[test]
@@ -246,34 +262,10 @@ fn what_is_asked_for_more_than_once_happens_once() {
 }
 
 #[test]
-fn rows_of_a_team_show_the_same_everywhere() {
-    let rules = Rules {
-        base: [(ROW, 100)].into(),
-        teams: vec![vec![ROW, Counter::Views(2)]],
-    };
-    let torn = |first, second| {
-        let totals = vec![(ROW, first), (Counter::Views(2), second)];
-        let team = Operation::CountTeam {
-            team: 1,
-            rows: vec![1, 2],
-            n: 1,
-        };
-        let read = Operation::ReadRows { first: 1, last: 2 };
-        let read = done(read, 10, 20, Outcome::Ok(totals));
-        let history = History {
-            operations: vec![unknown(team, 1), read],
-        };
-        let found = judge(&rules, &history, &Aftermath::default()).findings;
-        found.iter().any(|finding| finding.rule == Rule::Teams)
-    };
-    assert!(!torn(100, 0) && !torn(101, 1) && torn(101, 0));
-}
-
-#[test]
 fn a_total_that_grows_does_not_fall() {
     let read = |began, ended, value| {
         let read = Operation::ReadRows { first: 1, last: 1 };
-        done(read, began, ended, Outcome::Ok(vec![(ROW, value)]))
+        answered(read, began, ended, Answer::Totals(vec![(ROW, value)]))
     };
     // The count is open all the time: each read may include it or not.
     let fell = |n, reads: [Done; 2]| {
@@ -290,7 +282,6 @@ fn a_total_that_grows_does_not_fall() {
 fn only_an_error_of_the_librarys_own_tells_an_outcome() {
     for (operation, kind, is_wrong) in [
         (count(1), "Diesel", true),
-        (count(1), crate::store::NOT_THERE, true),
         (count(1), "Overflow", true),
         (count(1), "ConnectionLost", false),
         (transaction("a", 1), "Diesel", false),
@@ -301,5 +292,184 @@ fn only_an_error_of_the_librarys_own_tells_an_outcome() {
             is_wrong,
             "{operation:?}, {kind}"
         );
+    }
+}
+
+/// A row that is there all the time is met by each operation on it.
+#[test]
+fn a_row_without_a_life_is_never_missing() {
+    let missed = answered(count(5), 10, 20, Answer::Rows(0));
+    assert_eq!(broken(vec![missed], 100, &[]), [Rule::There]);
+}
+
+#[test]
+fn only_a_total_near_a_bound_refuses_a_count() {
+    let bounded = |n| Operation::count(On::Row(1), By::Bounded(0, 105), n);
+    let refused = |n, began| answered(bounded(n), began, began + 5, Answer::Unchanged);
+    let operations = |n, began| vec![ok(count(5), 10, 20), refused(n, began)];
+    for (n, began, is_wrong) in [
+        (6, 5, false),
+        (5, 1, true),
+        (1, 30, false),
+        (-105, 30, true),
+    ] {
+        let found = broken(operations(n, began), 105, &[]);
+        assert_eq!(found.contains(&Rule::Bounds), is_wrong, "{n} at {began}");
+    }
+}
+
+fn insert(row: i64, number: i64, began: Moment, ended: Moment) -> Done {
+    let (life, total) = (number, 100 * number);
+    ok(Operation::Insert { row, life, total }, began, ended)
+}
+
+/// A life that was read.
+fn seen(row: i64, number: i64, total: i64) -> Totals {
+    vec![(Counter::Life { number, row }, total)]
+}
+
+fn delete(life: i64, total: i64, began: Moment, ended: Moment) -> Done {
+    let totals = Answer::Totals(seen(LIFE, life, total));
+    answered(Operation::Delete { row: LIFE }, began, ended, totals)
+}
+
+fn read(totals: Totals, began: Moment, ended: Moment) -> Done {
+    let (first, last) = (LIFE, LIFE + 1);
+    let read = Operation::ReadRows { first, last };
+    answered(read, began, ended, Answer::Totals(totals))
+}
+
+/// The rules that are violated if these totals are read at the end.
+fn broken_at(operations: Vec<Done>, totals: Totals) -> Vec<Rule> {
+    let tokens = vec![];
+    rules_of(findings_at(operations, &Aftermath { totals, tokens }))
+}
+
+#[test]
+fn a_count_falls_on_the_one_life_that_is_there() {
+    let operations = |first| {
+        vec![
+            insert(LIFE, 1, 10, 20),
+            ok(count_on(LIFE, 5), 30, 40),
+            delete(1, first, 50, 60),
+            insert(LIFE, 2, 70, 80),
+            ok(count_on(LIFE, 7), 90, 95),
+        ]
+    };
+    assert_eq!(broken_at(operations(105), seen(LIFE, 2, 207)), []);
+    // The sum is right, and neither total is.
+    let wrong = broken_at(operations(100), seen(LIFE, 2, 212));
+    assert!(
+        !wrong.is_empty() && !wrong.contains(&Rule::RightSum),
+        "{wrong:?}"
+    );
+    for total in [200, 214] {
+        let wrong = broken_at(operations(105), seen(LIFE, 2, total));
+        assert!(wrong.contains(&Rule::RightSum), "{wrong:?}");
+    }
+}
+
+#[test]
+fn a_count_beside_a_delete_and_an_insert_falls_on_one_of_both() {
+    let operations = |first| {
+        vec![
+            insert(LIFE, 1, 10, 20),
+            ok(count_on(LIFE, 5), 45, 85),
+            delete(1, first, 50, 60),
+            insert(LIFE, 2, 70, 80),
+        ]
+    };
+    for (first, second, wrong) in [
+        (105, 200, &[][..]),
+        (100, 205, &[]),
+        (100, 200, &[Rule::RightSum]),
+        (105, 205, &[Rule::RightSum]),
+    ] {
+        assert_eq!(broken_at(operations(first), seen(LIFE, 2, second)), wrong);
+    }
+    assert!(broken_at(operations(103), seen(LIFE, 2, 202)).len() > 1); // no part of it
+}
+
+#[test]
+fn a_renamed_row_keeps_its_counts() {
+    let to = LIFE + 1;
+    let operations = |at_rename, at_read| {
+        let rename = Operation::Rename { from: LIFE, to };
+        vec![
+            insert(LIFE, 1, 10, 20),
+            ok(count_on(LIFE, 5), 30, 40),
+            answered(rename, 50, 60, Answer::Totals(seen(to, 1, at_rename))),
+            ok(count_on(to, 7), 70, 80),
+            read(seen(to, 1, at_read), 90, 95),
+        ]
+    };
+    assert_eq!(broken_at(operations(105, 112), seen(to, 1, 112)), []);
+    assert!(!broken_at(operations(100, 107), seen(to, 1, 107)).is_empty());
+    assert!(!broken_at(operations(105, 107), seen(to, 1, 112)).is_empty());
+    // It is not at its old id any more.
+    let mut late = operations(105, 112);
+    late.push(ok(count_on(LIFE, 1), 85, 88));
+    assert!(broken_at(late, seen(to, 1, 112)).contains(&Rule::NotElsewhere));
+}
+
+#[test]
+fn a_repair_that_changes_nothing_met_a_right_total() {
+    let repair = |total| {
+        let repair = Operation::Repair { row: LIFE, total };
+        let operations = vec![
+            insert(LIFE, 1, 10, 20),
+            answered(repair, 30, 40, Answer::Unchanged),
+        ];
+        broken_at(operations, seen(LIFE, 1, 100))
+    };
+    assert_eq!(repair(100), []);
+    assert_eq!(repair(101), [Rule::InBounds]);
+}
+
+#[test]
+fn only_what_was_not_there_at_some_time_may_be_said_not_to_be() {
+    let none = |began, ended| answered(count_on(LIFE, 5), began, ended, Answer::Rows(0));
+    let operations = |absent| {
+        vec![
+            insert(LIFE, 1, 10, 20),
+            delete(1, 100, 50, 60),
+            insert(LIFE, 2, 70, 80),
+            absent,
+        ]
+    };
+    let at_the_end = || seen(LIFE, 2, 200);
+    for (began, ended, wrong) in [
+        (5, 8, &[][..]),
+        (15, 30, &[]),
+        (40, 55, &[]),
+        (61, 69, &[]),
+        (75, 78, &[]),
+        (21, 49, &[Rule::There]),
+        (81, 90, &[Rule::There]),
+    ] {
+        for absent in [none(began, ended), read(vec![], began, ended)] {
+            let found = broken_at(operations(absent), at_the_end());
+            assert_eq!(found, wrong, "{began} to {ended}");
+        }
+    }
+    let dead = operations(read(seen(LIFE, 1, 100), 90, 95));
+    assert!(!broken_at(dead, at_the_end()).is_empty());
+    assert!(!broken_at(operations(none(5, 8)), vec![]).is_empty());
+}
+
+/// Where rows are inserted and deleted.
+#[test]
+fn an_outcome_has_to_be_told() {
+    for (kind, unknown, is_wrong) in [
+        ("ConflictPersisted", false, false),
+        ("OutcomeUnknown", true, true),
+        ("Diesel", false, true),
+    ] {
+        let mut refused = failed(count_on(LIFE, 5), 30, kind);
+        if let (true, Outcome::Failed(error)) = (unknown, &refused.outcome) {
+            refused.outcome = Outcome::Unknown(Some(error.clone()));
+        }
+        let found = broken_at(vec![insert(LIFE, 1, 10, 20), refused], seen(LIFE, 1, 100));
+        assert_eq!(!found.is_empty(), is_wrong, "{kind}: {found:?}");
     }
 }

@@ -1,7 +1,7 @@
 //! A Redis server that caches totals is flushed, killed and stopped, while clients count and read through it.
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use diesel_sharded::{Counter, RowCounter};
 use diesel_sharded_redis_cache::RedisCache;
 use diesel_sharded_tests::redis::RedisServer;
 
-use super::{Fault, Findings};
+use super::Fault;
 use crate::backend::{Backend, ChaosConnection};
 use crate::place::Place;
 use crate::report::Line;
@@ -62,7 +62,8 @@ where
             past: Mutex::default(),
             counts: AtomicU64::new(0),
             reads: AtomicU64::new(0),
-            findings: Findings::default(),
+            findings: Mutex::default(),
+            slowest: Mutex::default(),
             stop: AtomicBool::new(false),
         };
         thread::scope(|scope| {
@@ -78,7 +79,7 @@ where
         line.ok += round.counts.into_inner() as usize;
         line.reads += round.reads.into_inner() as usize;
         failures += round.cached.failures();
-        slowest = slowest.max(round.findings.slowest());
+        slowest = slowest.max(round.slowest.into_inner().expect("no panic"));
     }
     line.remark(format!(
         "the slowest call took {} ms; Redis failed {failures} times",
@@ -99,7 +100,9 @@ struct Round {
     past: Mutex<Vec<(Instant, i64)>>,
     counts: AtomicU64,
     reads: AtomicU64,
-    findings: Findings,
+    findings: Mutex<Vec<String>>,
+    /// The time of the slowest call.
+    slowest: Mutex<Duration>,
     stop: AtomicBool,
 }
 
@@ -111,7 +114,7 @@ impl Round {
         RowCounter<views>: CachedCounter<Conn>,
         Counter: CachedCounter<Conn>,
     {
-        let counting = if Conn::SQL.sessions.is_some() { 2 } else { 1 };
+        let counting = if Conn::SESSIONS.is_some() { 2 } else { 1 };
         while !self.stop.load(Ordering::SeqCst) {
             if client < counting {
                 self.begun.fetch_add(2, Ordering::SeqCst);
@@ -149,16 +152,31 @@ impl Round {
         drop(past);
         if !(lowest..=highest).contains(&total) {
             let bounds = format!("{lowest} to {highest}");
-            self.findings
-                .find(format!("{what} returned {total}, outside of {bounds}"));
+            self.find(format!("{what} returned {total}, outside of {bounds}"));
         }
     }
 
     /// Makes a call, and checks that it succeeds in time.
     fn time<T>(&self, what: &str, call: impl FnOnce() -> QueryResult<T>) -> Option<T> {
-        let told = self.findings.time(what, LONGEST, call);
-        let failed = |error: &_| self.findings.find(format!("{what} failed: {error}"));
+        let began = Instant::now();
+        let told = call();
+        let took = began.elapsed();
+        if took > LONGEST {
+            self.find(format!("{what} took {took:?}"));
+        }
+        let mut slowest = self.slowest.lock().expect("no panic while it is held");
+        *slowest = took.max(*slowest);
+        drop(slowest);
+        let failed = |error: &_| self.find(format!("{what} failed: {error}"));
         told.inspect_err(failed).ok()
+    }
+
+    fn find(&self, finding: String) {
+        self.found().push(finding);
+    }
+
+    fn found(&self) -> MutexGuard<'_, Vec<String>> {
+        self.findings.lock().expect("no panic while it is held")
     }
 
     /// Waits until the clients have made `more` further counts and reads.
@@ -168,7 +186,7 @@ impl Round {
             counts.min(self.reads.load(Ordering::SeqCst))
         };
         let enough = done() + more;
-        let is_enough = || done() >= enough || !self.findings.is_empty();
+        let is_enough = || done() >= enough || !self.found().is_empty();
         until("the clients make progress", is_enough);
     }
 
@@ -198,7 +216,9 @@ impl Round {
         RowCounter<views>: CachedCounter<Conn>,
         Counter: CachedCounter<Conn>,
     {
-        self.findings.tell(line);
+        self.found()
+            .drain(..)
+            .for_each(|finding| line.find(finding));
         thread::sleep(TTL + Duration::from_millis(300)); // longer than the pause after the last failure
         let added = self.added.load(Ordering::SeqCst);
         let counters: [(&dyn CachedCounter<Conn>, i64); 2] =

@@ -5,16 +5,13 @@
 //! connection, where a request of its own prepares each statement, and on a connection that made the same call before. So the cuts
 //! hit BEGIN, every statement and COMMIT, each before and after it is sent.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
-use diesel::prelude::*;
+use diesel_sharded::Error;
 use diesel_sharded::coalescer::Coalescer;
-use diesel_sharded::prelude::*;
-use diesel_sharded::retry::{self, RetryPolicy};
-use diesel_sharded::{Counter, Error, RowCounter, fold, set_total, update};
 use diesel_sharded_tests::proxy::{Cut, Proxy};
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
@@ -22,12 +19,11 @@ use rand::seq::SliceRandom;
 
 use super::Fault;
 use crate::backend::{Backend, ChaosConnection};
-use crate::place::Place;
+use crate::operation::{Answer, Begin, By, Count, Counter, Folded, On, Operation};
+use crate::place::{PATIENT, Place};
 use crate::report::Line;
-use crate::schema::chaos_rows::dsl::*;
-use crate::schema::{chaos_rows, chaos_tokens};
 use crate::sql_store::coalescer;
-use crate::{on_each_connection, until, with_connection};
+use crate::{until, with_connection};
 
 pub const FAULT: Fault = Fault {
     name: "connection-cut",
@@ -76,7 +72,7 @@ impl Way {
     }
 }
 
-fn run_on<Conn: Cuttable>(line: &mut Line) {
+fn run_on<Conn: ChaosConnection>(line: &mut Line) {
     let place = Place::new(line.backend);
     let (proxy, url) = Proxy::before(&place.url);
     let mut judge = Judge::<Conn> {
@@ -129,7 +125,7 @@ fn is_housekeeping(request: &[u8]) -> bool {
         || mysql.is_some_and(|command| [COM_STMT_CLOSE, COM_SET_OPTION].contains(command))
 }
 
-struct Judge<Conn: Cuttable> {
+struct Judge<Conn: ChaosConnection> {
     /// A connection that bypasses the proxy.
     conn: Conn,
     proxy: Proxy,
@@ -142,18 +138,26 @@ struct Judge<Conn: Cuttable> {
     told: Vec<(Way, Target, State)>,
 }
 
-impl<Conn: Cuttable> Judge<Conn> {
+impl<Conn: ChaosConnection> Judge<Conn> {
     fn target(&mut self, call: Call) -> Target {
         self.targets += 1;
         let target = Target(self.targets);
-        self.conn.prepare(call, target);
+        if call != Call::OrInsert {
+            let rows = [target.row(), target.other_row()].map(|row| (row, Some(target.0)));
+            self.conn.insert_rows(&rows, BASE).expect("rows of a call");
+        }
+        if call == Call::Fold {
+            let count = Operation::count(On::Row(target.row()), By::Update, 3);
+            assert_eq!(self.conn.run(&count).ok(), Some(Answer::Rows(1)));
+        }
         target
     }
 
     /// Makes one call and cuts it at this request. Returns whether the call got that far.
     fn play(&mut self, way: Way, request: u32, line: &mut Line) -> bool {
         let target = self.target(way.call);
-        let before = self.conn.state(way.call, target);
+        let before = State::of(&mut self.conn, way.call, target);
+        let operations = way.call.on(target, way.keyed);
         let cuts = self.proxy.cuts();
         let mut told = match way.call.is_coalesced() {
             true => self.coalesce(way, target, request),
@@ -189,29 +193,29 @@ impl<Conn: Cuttable> Judge<Conn> {
             while let Err(Error::OutcomeUnknown { .. } | Error::ConnectionLost { .. }) = told {
                 let is_patient = Instant::now() < patience;
                 assert!(is_patient, "{way:?} never reports its outcome");
-                told = self.connect().call(way.call, target, true);
+                told = call(&mut self.connect(), &operations);
             }
             if told.is_ok() {
-                told = self.connect().call(way.call, target, true);
+                told = call(&mut self.connect(), &operations);
             }
         }
         if !way.call.is_coalesced() {
             self.wait_for_the_server();
         }
-        let after = before.after(way.call);
-        let is = self.conn.state(way.call, target);
+        let after = before.clone().after(way.call, target, way.keyed);
+        let is = State::of(&mut self.conn, way.call, target);
         line.reads += 1;
-        let allowed: &[State] = match (&told, way.call) {
-            (Ok(()), _) => &[after],
+        let allowed: &[&State] = match (&told, way.call) {
+            (Ok(()), _) => &[&after],
             (Err(_), Call::Coalesced | Call::CoalescedTogether) => &[],
             (Err(_), _) if way.keyed => &[],
-            (Err(Error::OutcomeUnknown { .. }), _) => &[before, after],
-            (Err(Error::ConnectionLost { .. }), _) => &[before],
+            (Err(Error::OutcomeUnknown { .. }), _) => &[&before, &after],
+            (Err(Error::ConnectionLost { .. }), _) => &[&before],
             // Statements in a caller's closure report Diesel's errors.
-            (Err(Error::Diesel(_)), Call::Transaction) => &[before],
+            (Err(Error::Diesel(_)), Call::Transaction) => &[&before],
             (Err(_), _) => &[],
         };
-        if !allowed.contains(&is) {
+        if !allowed.contains(&&is) {
             let states = format!("the state was {before:?} and is {is:?}");
             line.find(format!("{at} ({was_cut}): {told:?}; {states}"));
         }
@@ -227,23 +231,23 @@ impl<Conn: Cuttable> Judge<Conn> {
         let mut conn = self.connect();
         if way.warm {
             let other = self.target(way.call);
-            conn.call(way.call, other, way.keyed)?;
+            call(&mut conn, &way.call.on(other, way.keyed))?;
         }
         self.proxy.cut_after(request, way.cut());
-        let told = conn.call(way.call, target, way.keyed);
+        let told = call(&mut conn, &way.call.on(target, way.keyed));
         self.proxy.cut_no_more(); // closing the connection is not part of the call
         told
     }
 
     fn coalesce(&mut self, way: Way, target: Target, request: u32) -> Result<(), Error> {
         let coalescer = self.coalescer.take().unwrap_or_else(|| {
-            coalescer(&self.url, Duration::from_secs(60)).expect("a coalescer through the proxy")
+            coalescer(&self.url, PATIENT).expect("a coalescer through the proxy")
         });
         let coalescer = self.coalescer.insert(coalescer).clone();
         let other = self.target(way.call);
-        Conn::call_coalesced(&coalescer, way.call, other, way.keyed)?;
+        call_coalesced(&coalescer, &way.call.on(other, way.keyed))?;
         self.proxy.cut_after(request, way.cut());
-        let told = Conn::call_coalesced(&coalescer, way.call, target, way.keyed);
+        let told = call_coalesced(&coalescer, &way.call.on(target, way.keyed));
         self.proxy.cut_no_more();
         told
     }
@@ -260,7 +264,7 @@ impl<Conn: Cuttable> Judge<Conn> {
     fn look_again(&mut self, line: &mut Line) {
         self.wait_for_the_server();
         for (way, target, was) in std::mem::take(&mut self.told) {
-            let is = self.conn.state(way.call, target);
+            let is = State::of(&mut self.conn, way.call, target);
             if is != was {
                 line.find(format!(
                     "{way:?}: the state was {was:?} at its end and is {is:?} later"
@@ -315,6 +319,59 @@ impl Call {
     fn takes_a_key(self) -> bool {
         !matches!(self, Call::Transaction | Call::SetTotal | Call::Fold)
     }
+
+    /// Its operations: one, or several at once.
+    fn on(self, target: Target, keyed: bool) -> Vec<Operation> {
+        let row = || On::Row(target.row());
+        let counts = match self {
+            Call::CountByKey => vec![(row(), By::Update)],
+            Call::CountByFilter => {
+                let rows = vec![target.row(), target.other_row()];
+                let team = target.0;
+                vec![(On::Team { team, rows }, By::Update)]
+            }
+            Call::OrInsert => vec![(row(), By::OrInsert)],
+            Call::Named => vec![(On::Named(target.name()), By::Counter)],
+            Call::GetResult => vec![(row(), By::Returning)],
+            Call::Coalesced => vec![(row(), By::Coalescer)],
+            Call::CoalescedTogether => {
+                let other = On::Row(target.other_row());
+                let on = [row(), other, On::Named(target.name())];
+                on.map(|on| (on, By::Coalescer)).to_vec()
+            }
+            Call::Transaction => {
+                let counters = [
+                    Counter::Views(target.row()),
+                    Counter::Named(target.name()),
+                    Counter::Views(target.other_row()),
+                ];
+                return vec![Operation::Transaction {
+                    token: target.key(0),
+                    counts: counters.map(|counter| (counter, ADDED)).to_vec(),
+                    begin: Begin::Plainly,
+                    reads_first: false,
+                }];
+            }
+            Call::SetTotal => {
+                let row = target.row();
+                return vec![Operation::SetTotal { row, total: SET }];
+            }
+            Call::Fold => {
+                let what = Folded::Row(target.row());
+                return vec![Operation::Fold { what, keep: 16 }];
+            }
+        };
+        let counts = counts.into_iter().enumerate().map(|(n, (on, by))| {
+            Operation::Count(Count {
+                on,
+                by,
+                n: ADDED,
+                likes: None,
+                request: keyed.then(|| target.key(n)),
+            })
+        });
+        counts.collect()
+    }
 }
 
 /// The two rows and the name that one call uses.
@@ -334,175 +391,99 @@ impl Target {
         format!("cut {}", self.0)
     }
 
-    /// The idempotency key or the token of a count.
+    /// The beginning of its keys and tokens.
+    fn prefix(self) -> String {
+        format!("cut {}, ", self.0)
+    }
+
     fn key(self, n: usize) -> String {
-        format!("cut {}, {n}", self.0)
+        format!("{}{n}", self.prefix())
     }
 }
 
 /// The values that a call may change.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct State {
-    row: Option<i64>,
-    other_row: Option<i64>,
-    named: i64,
-    tokens: i64,
+    totals: BTreeMap<Counter, i64>,
+    tokens: BTreeSet<String>,
     /// The plain column of the row that is folded.
     base: Option<i64>,
 }
 
 impl State {
-    fn after(mut self, call: Call) -> State {
-        let add = |total: &mut Option<i64>| *total = Some(total.unwrap_or(0) + ADDED);
-        match call {
-            Call::CountByKey | Call::OrInsert | Call::GetResult | Call::Coalesced => {
-                add(&mut self.row);
+    fn of<Conn: ChaosConnection>(conn: &mut Conn, call: Call, target: Target) -> Self {
+        let rows = Operation::ReadRows {
+            first: target.row(),
+            last: target.other_row(),
+        };
+        let name = target.name();
+        let totals = [rows, Operation::ReadNamed { name }].map(|read| match conn.run(&read) {
+            Ok(Answer::Totals(totals)) => totals,
+            answer => panic!("{read:?}: {answer:?}"),
+        });
+        let is_counted = |(counter, _): &(Counter, i64)| !matches!(counter, Counter::Likes(_));
+        let base = format!("(SELECT views FROM chaos_rows WHERE id = {})", target.row());
+        State {
+            totals: totals.concat().into_iter().filter(is_counted).collect(),
+            tokens: conn
+                .tokens(&target.prefix())
+                .expect("tokens")
+                .into_iter()
+                .collect(),
+            base: (call == Call::Fold).then(|| conn.number(&base).expect("a number")),
+        }
+    }
+
+    fn after(mut self, call: Call, target: Target, keyed: bool) -> Self {
+        for operation in call.on(target, keyed) {
+            for (counter, n) in operation.adds() {
+                *self.totals.entry(counter).or_default() += n;
             }
-            Call::CountByFilter => {
-                add(&mut self.row);
-                add(&mut self.other_row);
-            }
-            Call::Named => self.named += ADDED,
-            Call::Transaction | Call::CoalescedTogether => {
-                add(&mut self.row);
-                add(&mut self.other_row);
-                self.named += ADDED;
-                self.tokens += i64::from(call == Call::Transaction);
-            }
-            Call::SetTotal => self.row = Some(SET),
-            Call::Fold => self.base = self.row,
+            self.totals.extend(operation.sets());
+            self.tokens.extend(operation.token().map(str::to_owned));
+        }
+        if call == Call::Fold {
+            self.base = self.totals.get(&Counter::Views(target.row())).copied();
         }
         self
     }
 }
 
-/// Fails unless so many rows were counted.
-fn exactly(there: usize, counted: usize) -> Result<(), Error> {
-    let text = format!("{counted} rows counted of {there}");
-    let error = diesel::result::Error::QueryBuilderError(text.into());
-    (counted == there).then_some(()).ok_or(Error::Diesel(error))
+/// Fails unless the operation met all its rows.
+fn all_met(operation: &Operation, answer: Answer) -> Result<(), Error> {
+    let all = operation.rows().map(Answer::Rows);
+    if all.is_none_or(|all| all == answer) {
+        return Ok(());
+    }
+    let text = format!("{operation:?}: {answer:?}");
+    Err(Error::Diesel(diesel::result::Error::QueryBuilderError(
+        text.into(),
+    )))
 }
 
-on_each_connection! {
-    /// A connection with the calls of this fault.
-    trait Cuttable {
-        /// Makes the call, with an idempotency key or without one.
-        fn call(&mut self, call: Call, target: Target, keyed: bool) -> Result<(), Error> {
-            let conn = self;
-            let key = target.key(0);
-            let by_key = || update(chaos_rows.find(target.row())).set(views.eq(views + ADDED));
-            macro_rules! send {
-                ($count:expr, $send:ident) => {
-                    match keyed {
-                        false => $count.$send(conn)?,
-                        true => $count.idempotency_key(key).$send(conn)?,
-                    }
-                };
-            }
-            match (call, keyed) {
-                (Call::CountByKey, _) => exactly(1, send!(by_key(), execute)),
-                (Call::CountByFilter, _) => {
-                    let rows = chaos_rows.filter(team.eq(target.0));
-                    exactly(2, send!(update(rows).set(views.eq(views + ADDED)), execute))
-                }
-                (Call::OrInsert, _) => {
-                    let row = (chaos_rows::id.eq(target.row()), views.eq(0), likes.eq(0));
-                    exactly(1, send!(by_key().or_insert(row), execute))
-                }
-                (Call::Named, false) => {
-                    Counter::named(target.name()).add(ADDED, conn)?;
-                    Ok(())
-                }
-                (Call::Named, true) => {
-                    let counter = Counter::named(target.name());
-                    exactly(1, counter.idempotency_key(key).add(ADDED, conn)?)
-                }
-                (Call::GetResult, _) => {
-                    let count = by_key().returning((id, views.total()));
-                    let (_, total): (i64, i64) = send!(count, get_result);
-                    exactly((BASE + ADDED) as usize, total as usize)
-                }
-                (Call::Transaction, _) => {
-                    let counted: QueryResult<usize> = retry::transaction(conn, RetryPolicy::default(), |conn| {
-                        diesel::insert_into(chaos_tokens::table)
-                            .values(chaos_tokens::token.eq(&key))
-                            .execute(conn)?;
-                        let counted = by_key().execute(conn)?;
-                        Counter::named(target.name()).add(ADDED, conn)?;
-                        let other = update(chaos_rows.find(target.other_row()));
-                        Ok(counted + other.set(views.eq(views + ADDED)).execute(conn)?)
-                    });
-                    exactly(2, counted?)
-                }
-                (Call::SetTotal, _) => {
-                    exactly(1, set_total(chaos_rows.find(target.row()), views, SET).execute(conn)?)
-                }
-                (Call::Fold, _) => {
-                    fold(chaos_rows.find(target.row())).run(conn)?;
-                    Ok(())
-                }
-                (Call::Coalesced | Call::CoalescedTogether, _) => {
-                    unreachable!("the coalescer makes these calls")
-                }
-            }
-        }
+/// Makes a call on a connection.
+fn call<Conn: ChaosConnection>(conn: &mut Conn, operations: &[Operation]) -> Result<(), Error> {
+    let mut operations = operations.iter();
+    operations.try_for_each(|operation| all_met(operation, conn.run(operation)?))
+}
 
-        /// Makes the call through a coalescer.
-        fn call_coalesced(
-            coalescer: &Coalescer<Self>,
-            call: Call,
-            target: Target,
-            keyed: bool,
-        ) -> Result<(), Error> {
-            let row = RowCounter::of(views, target.row());
-            let other_row = RowCounter::of(views, target.other_row());
-            let named = Counter::named(target.name());
-            let add = |n: usize| match (n, keyed) {
-                (0, false) => coalescer.add(&row, ADDED),
-                (0, true) => coalescer.add(&row.idempotency_key(target.key(n)), ADDED),
-                (1, false) => coalescer.add(&other_row, ADDED),
-                (1, true) => coalescer.add(&other_row.idempotency_key(target.key(n)), ADDED),
-                (_, false) => coalescer.add(&named, ADDED),
-                (_, true) => coalescer.add(&named.idempotency_key(target.key(n)), ADDED),
-            };
-            if call == Call::Coalesced {
-                return exactly(1, add(0)?);
-            }
-            thread::scope(|scope| {
-                let added: Vec<_> = (0..3).map(|n| scope.spawn(move || exactly(1, add(n)?))).collect();
-                let told: Vec<_> = added.into_iter().map(|added| added.join().expect("no panic")).collect();
-                told.into_iter().collect()
-            })
-        }
-
-        /// Inserts the rows that the call needs.
-        fn prepare(&mut self, call: Call, target: Target) {
-            if call == Call::OrInsert {
-                return;
-            }
-            let rows = [(target.row(), Some(target.0)), (target.other_row(), Some(target.0))];
-            self.insert_rows(&rows, BASE).expect("rows of a call");
-            if call == Call::Fold {
-                let counted = update(chaos_rows.find(target.row())).set(views.eq(views + 3));
-                assert_eq!(counted.execute(self), Ok(1));
-            }
-        }
-
-        fn state(&mut self, call: Call, target: Target) -> State {
-            let mut total = |row: i64| {
-                let read = chaos_rows.find(row).select((views.total(), views));
-                read.first::<(i64, i64)>(self).optional().expect("a total")
-            };
-            let row = total(target.row());
-            let other_row = total(target.other_row());
-            let tokens = chaos_tokens::table.filter(chaos_tokens::token.eq(target.key(0)));
-            State {
-                row: row.map(|(total, _)| total),
-                other_row: other_row.map(|(total, _)| total),
-                named: Counter::named(target.name()).get(self).expect("a total"),
-                tokens: tokens.count().get_result(self).expect("a number"),
-                base: row.map(|(_, base)| base).filter(|_| call == Call::Fold),
-            }
-        }
-    }
+/// Makes a call through a coalescer, all its counts at once.
+fn call_coalesced<Conn: ChaosConnection>(
+    coalescer: &Coalescer<Conn>,
+    operations: &[Operation],
+) -> Result<(), Error> {
+    thread::scope(|scope| {
+        let counts = operations.iter().filter_map(|operation| match operation {
+            Operation::Count(count) => Some((operation, count)),
+            _ => None,
+        });
+        let added = counts.map(|(operation, count)| {
+            scope.spawn(move || all_met(operation, Conn::coalesce(coalescer, count)?))
+        });
+        let added: Vec<_> = added.collect();
+        let told = added
+            .into_iter()
+            .map(|added| added.join().expect("no panic"));
+        told.collect::<Vec<_>>().into_iter().collect()
+    })
 }

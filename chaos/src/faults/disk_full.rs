@@ -18,7 +18,7 @@ use diesel_sharded::Error;
 use super::Fault;
 use crate::backend::{Backend, ChaosConnection};
 use crate::history::Outcome;
-use crate::operation::{Operation, kind};
+use crate::operation::{By, On, Operation};
 use crate::place::Place;
 use crate::report::Line;
 use crate::round::{Crew, play};
@@ -131,10 +131,7 @@ fn give_to_the_owner_of(other: &Path, folder: &Path) -> io::Result<()> {
 fn run_on<Conn: ChaosConnection>(line: &mut Line) {
     let mut place = Place::new(line.backend);
     let disk = put_on_a_small_disk(&mut place).unwrap_or_else(|missing| panic!("{missing}"));
-    let crew = Crew {
-        deadline: Duration::from_secs(5),
-        ..Crew::of_all_trades(1)
-    };
+    let crew = Crew::of_all_trades(1).with_deadline(Duration::from_secs(5));
     let pause = Duration::from_millis(line.choose(2_000, 500));
     let mut kinds = BTreeMap::new();
     while line.goes_on() {
@@ -148,8 +145,9 @@ fn run_on<Conn: ChaosConnection>(line: &mut Line) {
             // Inserting new rows soon needs space, even if some pages have room left.
             let patience = Instant::now() + Duration::from_secs(60);
             let mut row = 1000 * number + 500_000_000;
+            let insert = |row| Operation::count(On::Row(row), By::OrInsert, 1);
             let told = loop {
-                match conn.run(&Operation::CountOrInsert { row, n: 1 }) {
+                match conn.run(&insert(row)) {
                     Ok(_) => row += 1,
                     // On SQLite others are writing.
                     Err(Error::ConflictPersisted { .. }) => {}
@@ -161,7 +159,7 @@ fn run_on<Conn: ChaosConnection>(line: &mut Line) {
             disk.free().expect("a file on the disk");
             playing.wait_for(50);
             // The call that failed succeeds on the same connection.
-            let again = conn.run(&Operation::CountOrInsert { row, n: 1 });
+            let again = conn.run(&insert(row));
             if !matches!(told, Error::DiskFull { .. }) || again.is_err() {
                 findings.push(format!("without space {told:?}, and with space {again:?}"));
             }
@@ -173,7 +171,7 @@ fn run_on<Conn: ChaosConnection>(line: &mut Line) {
         for done in &played.history.operations {
             if let Outcome::Failed(refused) | Outcome::Unknown(Some(refused)) = &done.outcome {
                 let (error, text) = (&refused.kind, &refused.text);
-                let text = format!("{error} of {}: {text}", kind(&done.operation));
+                let text = format!("{error} of {}: {text}", done.operation.kind());
                 *kinds.entry(without_numbers(&text)).or_insert(0) += 1;
             }
         }

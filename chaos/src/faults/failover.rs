@@ -15,7 +15,6 @@ use super::Fault;
 use crate::backend::Backend;
 use crate::checker::{Finding, Rule};
 use crate::history::{Moment, now};
-use crate::operation::Operation;
 use crate::place::Place;
 use crate::report::Line;
 use crate::round::{Crew, Played, Playing, Process, judged, play};
@@ -148,11 +147,7 @@ fn strike(pair: &mut Pair, blow: Blow, playing: &mut Playing, operations: usize)
 /// The coalescer finds its batch on the new primary by the batch's mark, so its callers see no unknown outcome.
 fn judge_coalesced(played: &Played, line: &mut Line) {
     for done in &played.history.operations {
-        let is_coalesced = match done.operation {
-            Operation::CountOnce { coalesced, .. } => coalesced,
-            _ => matches!(done.operation, Operation::CountCoalesced { .. }),
-        };
-        if is_coalesced && !done.is_ok() {
+        if done.operation.is_coalesced() && !done.is_ok() {
             let (round, at, outcome) = (line.rounds, done.at(), &done.outcome);
             line.find(format!("round {round}: {at} was not resolved: {outcome:?}"));
         }
@@ -168,8 +163,8 @@ impl Pauses {
     fn measure(&mut self, blow: Blow, struck: Moment, played: &Played) {
         let counts = played.history.operations.iter();
         let mut ends: Vec<_> = counts
-            .filter(|done| done.is_ok() && !done.operation.is_read() && done.ended >= struck)
-            .map(|done| done.ended)
+            .filter(|done| done.is_ok() && !done.operation.is_read() && done.span.ended >= struck)
+            .map(|done| done.span.ended)
             .collect();
         ends.push(struck);
         ends.sort_unstable();

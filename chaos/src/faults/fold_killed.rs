@@ -3,55 +3,85 @@
 //!
 //! The steps are the events of Diesel's instrumentation: before each statement is sent, after it is answered, and at each begin, commit
 //! and rollback of a transaction. The process kills itself (SIGKILL) at one step, one step later each time, until it completes. In every
-//! second round another thread kills it a moment later, while the statement is on its way.
+//! second round another thread kills it a moment later, while the statement is on its way. Its operation is in the history, like that of
+//! any client.
 
 use std::io::{self, BufRead, BufReader};
+use std::path::PathBuf;
 use std::process::Stdio;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use clap::ValueEnum;
 use diesel::connection::InstrumentationEvent;
-use diesel::prelude::*;
-use diesel::sql_types::BigInt;
-use diesel_sharded::prelude::*;
 use diesel_sharded::retry::RetryPolicy;
-use diesel_sharded::shard_counts::ShardCount;
-use diesel_sharded::{Counter, Error, RowCounter, ShardsTable, fold, set_total, update, verify};
 use rustix::process::{Signal, getpid, kill_process};
 use serde::{Deserialize, Serialize};
 
-use super::{Fault, patiently};
-use crate::backend::Backend;
+use super::Fault;
+use crate::backend::{Backend, ChaosConnection, Locks, Settings};
 use crate::client::this_program;
+use crate::history::Log;
+use crate::operation::{By, Folded, On, Operation, Store};
 use crate::place::Place;
 use crate::report::Line;
-use crate::round::{Crew, Process, play};
-use crate::schema::chaos_rows::dsl::*;
-use crate::workload::{Kind, everything};
-use crate::{on_each_connection, until, with_connection};
+use crate::round::{Crew, Playing, Process, play};
+use crate::sql_store::SqlStore;
+use crate::workload::{Kind, Round, everything};
+use crate::{patiently, until, with_connection};
 
 pub const FAULT: Fault = Fault {
     name: "fold-killed",
     about: "a process that folds, sets, resizes, repairs or drops is killed at every step, while others count and read",
     backends: &Backend::ALL,
-    rounds: (6, 1),
+    rounds: (12, 2), // half of them drop
     run: |line| with_connection!(line.backend, Conn => run_on::<Conn>(line)),
 };
 
-/// Kills an action at one step after the other until it completes or fails. Returns the number of kills.
-fn sweep(stride: u32, mut play: impl FnMut(u32) -> Ended) -> u32 {
-    let mut kills = 0;
-    let mut at = rand::random_range(1..=stride.min(2)); // the shortest actions have few steps
-    while play(at) == Ended::Killed {
-        kills += 1;
-        at += stride;
-    }
-    kills
+/// An action that is killed, with its name: the operation in a round at a step, and on a row that nothing else changes.
+type Action = (&'static str, fn(Round, i64, i64) -> Operation);
+
+fn fold(what: Folded, keep: u16) -> Operation {
+    Operation::Fold { what, keep }
 }
 
-fn run_on<Conn: Stepping>(line: &mut Line) {
+/// The actions beside the counts and reads of clients. The row of an action has a total of 3, all of it in shards.
+const ACTIONS: [Action; 9] = [
+    ("fold of a row", |round, _, _| {
+        fold(Folded::Row(round.team()[0]), 16)
+    }),
+    ("fold by a filter", |round, _, _| {
+        fold(Folded::Team(round.number), 2)
+    }),
+    ("fold of a table", |_, _, _| fold(Folded::Table, 16)),
+    ("fold of a name", |round, _, _| {
+        fold(Folded::Named(round.named()), 16)
+    }),
+    ("resize", |_, _, step| Operation::Resize {
+        shards: 1 + step as u16 % 8,
+    }),
+    ("increase", |_, _, step| Operation::Increase {
+        shards: 20 + step as u16,
+    }),
+    ("set", |_, row, step| Operation::SetTotal {
+        row,
+        total: 2000 + step,
+    }),
+    ("repair", |_, row, _| Operation::Repair { row, total: 5000 }),
+    ("count within bounds", |_, row, step| {
+        let n = if step % 2 == 0 { 3 } else { -3 };
+        Operation::count(On::Row(row), By::Bounded(0, 10), n)
+    }),
+];
+
+/// The action beside nothing but counts, since reads fail too while the table is gone.
+const DROP: Action = ("drop", |_, _, _| Operation::DropShards);
+
+const SETTINGS: Settings = Settings {
+    deadline: Duration::from_secs(30),
+    locks: Locks::Retried,
+};
+
+fn run_on<Conn: ChaosConnection>(line: &mut Line) {
     let mut place = Place::new(line.backend);
     let is_of_clients =
         |(kind, _): &(Kind, u32)| !matches!(kind, Kind::Fold | Kind::Resize | Kind::SetOwn);
@@ -63,248 +93,170 @@ fn run_on<Conn: Stepping>(line: &mut Line) {
     } else {
         2
     };
-    let crew = Crew {
-        deadline: PATIENCE,
-        ..Crew::of(vec![process; processes])
-    };
+    let crew = Crew::of(vec![process; processes]).with_deadline(SETTINGS.deadline);
+    let counting = Crew::of(vec![Process::new(1, vec![(Kind::Count, 1)])]);
     let stride = line.choose(1, 12);
-    let actions = Action::value_variants();
-    let mut kills = vec![0; actions.len()];
+    let mut kills = vec![0; ACTIONS.len() + 1];
     while line.goes_on() {
-        let round = i64::from(line.rounds) + 1;
-        let later = later(line.rounds);
-        let mut findings = vec![];
-        let mut find = |finding: String| findings.push(finding);
-        // Before the clients hold locks.
-        let mut conn = place.connect::<Conn>();
-        set_up(&mut conn);
-        play(&mut place, &crew, line, |place, playing| {
-            let mut conn = conn; // dropped before the round is judged, which waits for all connections to close
-            playing.wait_for(50);
-            for (n, &action) in actions
+        let later = (line.rounds / 2 % 2 == 1)
+            .then(|| Duration::from_micros(rand::random_range(20..2_000)));
+        let mut failures = vec![];
+        let mut sweep = |place: &Place, playing: &mut Playing, actions: &[Action]| {
+            let mut victims = Victims::<Conn>::new(place, playing, later);
+            actions
                 .iter()
-                .enumerate()
-                .filter(|(_, action)| **action != Action::Drop)
-            {
-                let row = 1000 * round + 900 + n as i64;
-                patiently(|| conn.insert_rows(&[(row, None)], BASE));
-                let mut own = Own {
-                    place,
-                    conn: &mut conn,
-                    action,
-                    round,
-                    row,
-                    later,
-                };
-                kills[n] += sweep(stride, |step| own.play(step, &mut find));
-            }
+                .map(|action| {
+                    let mut killed = 0;
+                    let mut step = rand::random_range(1..=stride.min(2)); // the shortest actions have few steps
+                    loop {
+                        match victims.play(*action, step) {
+                            Ended::Killed => killed += 1,
+                            Ended::Through => return killed,
+                            Ended::Failed(orders) => {
+                                failures.push(format!("{orders:?} failed"));
+                                return killed;
+                            }
+                        }
+                        step += stride;
+                    }
+                })
+                .collect::<Vec<u32>>()
+        };
+        let mut killed = vec![];
+        play(&mut place, &crew, line, |place, playing| {
+            playing.wait_for(50);
+            killed.extend(sweep(place, playing, &ACTIONS));
             playing.wait_for(20);
         });
-        let mut conn = place.connect::<Conn>();
-        set_up(&mut conn);
-        let row = 1000 * round + 950;
-        patiently(|| conn.insert_rows(&[(row, None)], BASE));
-        kills[Action::Drop as usize] +=
-            drop_under_counts(stride, &place, &mut conn, row, later, &mut find);
-        findings.into_iter().for_each(|finding| line.find(finding));
+        play(&mut place, &counting, line, |place, playing| {
+            killed.extend(sweep(place, playing, &[DROP]));
+        });
+        kills
+            .iter_mut()
+            .zip(killed)
+            .for_each(|(all, more)| *all += more);
+        failures.into_iter().for_each(|failure| line.find(failure));
     }
-    let told = actions.iter().zip(&kills);
-    let told = told.map(|(action, kills)| format!("{kills} of {action:?}"));
+    let names = ACTIONS.iter().chain([&DROP]).map(|(name, _)| name);
+    let told = names
+        .zip(&kills)
+        .map(|(name, kills)| format!("{kills} of {name}"));
     line.remark(format!("kills: {}", told.collect::<Vec<_>>().join(", ")));
     if kills.contains(&0) {
         line.find("some action was never killed".into());
     }
 }
 
-/// The delay of the kills: none in the first round and every second one after it.
-fn later(round: u32) -> Option<Duration> {
-    (!round.is_multiple_of(2)).then(|| Duration::from_micros(rand::random_range(20..2_000)))
-}
-
-/// An action, and the row that only it changes.
-struct Own<'a, Conn> {
+/// The processes that are killed in a round.
+struct Victims<'a, Conn: ChaosConnection> {
     place: &'a Place,
-    conn: &'a mut Conn,
-    action: Action,
-    round: i64,
-    row: i64,
+    playing: &'a mut Playing,
     later: Option<Duration>,
+    /// The connection and the log of what is done before and after the actions.
+    store: SqlStore<Conn>,
+    log: Log,
+    /// The number of processes so far.
+    number: i64,
 }
 
-impl<Conn: Stepping> Own<'_, Conn> {
-    /// Plays the action, and checks that it happened completely or not at all.
-    fn play(&mut self, step: u32, find: &mut impl FnMut(String)) -> Ended {
-        if self.action == Action::Repair {
-            let drifted = self.conn.count(self.row, 3);
-            drifted.expect("no other client counts on this row");
+impl<'a, Conn: ChaosConnection> Victims<'a, Conn> {
+    fn new(place: &'a Place, playing: &'a mut Playing, later: Option<Duration>) -> Self {
+        Victims {
+            place,
+            later,
+            store: connected(&place.url),
+            log: Log::create(&playing.logs.join("beside.jsonl")).expect("a log"),
+            playing,
+            number: 0,
         }
-        let before = patiently(|| self.conn.total(self.row));
-        let (n, after) = match self.action {
-            Action::SetTotal => (2000 + i64::from(step), 2000 + i64::from(step)),
-            Action::Repair => (RECOUNT, RECOUNT),
-            Action::Bounded if before >= 3 => (-3, before - 3),
-            Action::Bounded => (3, before + 3),
-            Action::Resize => (1 + i64::from(step % 8), before),
-            _ => (0, before),
-        };
+    }
+
+    /// Starts a process and waits for its end. It has a row of its own, since the outcome of a killed process is never known.
+    fn play(&mut self, (name, action): Action, step: u32) -> Ended {
+        self.number += 1;
+        let round = self.playing.round;
+        let row = round.row(100 + self.number);
+        if name == DROP.0 {
+            self.playing.wait_for(3);
+        } else {
+            let conn = self.store.connection().expect("a connection");
+            patiently(|| conn.insert_rows(&[(row, None)], 0));
+            self.run(&Operation::count(On::Row(row), By::Update, 3));
+        }
+        let log = self
+            .playing
+            .logs
+            .join(format!("killed-{}.jsonl", self.number));
         let orders = Orders {
             backend: self.place.backend,
             url: self.place.url.clone(),
-            action: self.action,
-            round: self.round,
-            row: self.row,
-            n,
+            operation: action(round, row, i64::from(step)),
+            log,
             step,
             later: self.later,
         };
-        let ended = orders.play(self.conn);
-        let is = patiently(|| self.conn.total(self.row));
-        let right = match ended {
-            Ended::Killed => is == before || is == after,
-            Ended::Through => is == after,
-            Ended::Failed => false,
-        };
-        if !right {
-            find(format!(
-                "{orders:?}: {ended:?}, the total was {before} and is {is}"
-            ));
-        }
+        let conn = self.store.connection().expect("a connection");
+        let ended = orders.play(conn);
+        conn.create_shards();
+        self.run(&Operation::ReadRows {
+            first: row,
+            last: row,
+        });
         ended
     }
+
+    /// Runs an operation until it succeeds: on SQLite any may meet a conflict.
+    fn run(&mut self, operation: &Operation) {
+        let Victims { store, log, .. } = self;
+        until("an operation succeeds", || {
+            store.prepare();
+            let done = log.record(operation, |operation| store.run(operation));
+            done.expect("a log").is_ok()
+        });
+    }
 }
 
-/// Drops the shards table and creates it again, while a client counts.
-fn drop_under_counts<Conn: Stepping>(
-    stride: u32,
-    place: &Place,
-    conn: &mut Conn,
-    row: i64,
-    later: Option<Duration>,
-    find: &mut impl FnMut(String),
-) -> u32 {
-    let (stop, told) = (AtomicBool::new(false), AtomicI64::new(0));
-    let (kills, strange) = thread::scope(|scope| {
-        let counting = scope.spawn(|| count_until::<Conn>(place, row, &stop, &told));
-        let play = |step| {
-            let more = told.load(Ordering::SeqCst) + 3;
-            until("the counts make progress", || {
-                told.load(Ordering::SeqCst) >= more || counting.is_finished()
-            });
-            let orders = Orders {
-                backend: place.backend,
-                url: place.url.clone(),
-                action: Action::Drop,
-                round: 0,
-                row,
-                n: 0,
-                step,
-                later,
-            };
-            let ended = orders.play(conn);
-            conn.create_again();
-            if ended == Ended::Failed {
-                find(format!("{orders:?} failed"));
-            }
-            ended
-        };
-        let kills = sweep(stride, play);
-        stop.store(true, Ordering::SeqCst);
-        (kills, counting.join().expect("no panic"))
+/// A store whose connection is established.
+fn connected<Conn: ChaosConnection>(url: &str) -> SqlStore<Conn> {
+    let mut store = SqlStore::new(url, SETTINGS, None);
+    until("there is a connection", || {
+        store.prepare();
+        store.connection().is_some()
     });
-    strange.into_iter().for_each(&mut *find);
-    let (is, told) = (patiently(|| conn.total(row)), told.into_inner());
-    if is != BASE + told {
-        let told = BASE + told;
-        find(format!(
-            "dropped and created: the total is {is}, and {told} was acknowledged"
-        ));
-    }
-    kills
-}
-
-/// Counts until `stop` is set, and returns the unexpected errors.
-fn count_until<Conn: Stepping>(
-    place: &Place,
-    row: i64,
-    stop: &AtomicBool,
-    told: &AtomicI64,
-) -> Vec<String> {
-    let mut conn = place.connect::<Conn>();
-    let mut strange = vec![];
-    while !stop.load(Ordering::SeqCst) && strange.len() < 10 {
-        match conn.count(row, 1) {
-            Ok(1) => {
-                told.fetch_add(1, Ordering::SeqCst);
-            }
-            Err(Error::MissingShardsTable { .. } | Error::ConflictPersisted { .. }) => {
-                thread::sleep(Duration::from_millis(1));
-            }
-            other => strange.push(format!("a count while the table was dropped: {other:?}")),
-        }
-    }
-    strange
+    store
 }
 
 /// The subcommand that makes this program the process that is killed.
 pub const SUBCOMMAND: &str = "step";
 
-/// An action that is killed: all but the last beside the counts and reads of clients.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
-enum Action {
-    FoldRow,
-    FoldByFilter,
-    FoldTable,
-    FoldNamed,
-    Resize,
-    SetTotal,
-    Repair,
-    Bounded,
-    Drop,
-}
-
-/// The action of the process, and the step at which it kills itself.
+/// The operation of the process, and the step at which it kills itself.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Orders {
     backend: Backend,
     url: String,
-    action: Action,
-    /// The number of the round that is played.
-    round: i64,
-    /// The row that only this process changes.
-    row: i64,
-    /// The total that it sets, or the amount that it adds.
-    n: i64,
+    operation: Operation,
+    log: PathBuf,
     /// The step at which it is killed; the first is 1.
     step: u32,
     /// The delay of the kill after that step; `None` kills at once.
     later: Option<Duration>,
 }
 
-const PATIENCE: Duration = Duration::from_secs(30);
-/// `views` at the beginning, the result of a recount, and the upper bound.
-const BASE: i64 = 5;
-const RECOUNT: i64 = 5000;
-const MOST: i64 = 10;
-
-/// Follows the orders. Returns only if the action ends before the step.
+/// Follows the orders. Returns only if the operation ends before the step.
 pub fn step(orders: &str) -> io::Result<()> {
     let orders: Orders = serde_json::from_str(orders)?;
-    patient().set_global();
-    with_connection!(orders.backend, Conn => step_on::<Conn>(&orders)).map_err(io::Error::other)
-}
-
-fn patient() -> RetryPolicy {
     RetryPolicy::new()
         .with_attempts(u32::MAX)
-        .with_deadline(PATIENCE)
+        .with_deadline(SETTINGS.deadline)
         .with_max_delay(Duration::from_millis(2))
+        .set_global();
+    with_connection!(orders.backend, Conn => step_on::<Conn>(&orders))
 }
 
-fn step_on<Conn: Stepping>(orders: &Orders) -> Result<(), Error> {
-    let mut conn = Conn::establish(&orders.url)
-        .map_err(|error| Error::Diesel(diesel::result::Error::QueryBuilderError(error.into())))?;
-    set_up(&mut conn);
-    println!("{}", conn.own_number()?);
+fn step_on<Conn: ChaosConnection>(orders: &Orders) -> io::Result<()> {
+    let mut store = connected::<Conn>(&orders.url);
+    let conn = store.connection().expect("a connection");
+    println!("{}", conn.own_number().map_err(io::Error::other)?);
     let (last, later) = (orders.step, orders.later);
     let mut steps = 0;
     conn.set_instrumentation(move |_: InstrumentationEvent<'_>| {
@@ -320,85 +272,26 @@ fn step_on<Conn: Stepping>(orders: &Orders) -> Result<(), Error> {
             _ => {}
         }
     });
-    conn.act(orders)?;
-    Ok(())
-}
-
-/// Configures a connection. SQLite's own wait for its one lock would grow longer and longer beside clients that never pause, so it is
-/// switched off.
-fn set_up<Conn: Stepping>(conn: &mut Conn) {
-    patiently(|| conn.set_up(PATIENCE));
-    if Conn::SQL.sessions.is_none() {
-        patiently(|| conn.batch_execute("PRAGMA busy_timeout = 0"));
-    }
+    let mut log = Log::create(&orders.log)?;
+    let done = log.record(&orders.operation, |operation| store.run(operation))?;
+    done.map(drop)
+        .map_err(|refused| io::Error::other(refused.to_string()))
 }
 
 fn end() {
     kill_process(getpid(), Signal::KILL).expect("a process may kill itself");
 }
 
-on_each_connection! {
-    /// A connection with the actions of this fault.
-    trait Stepping {
-        fn act(&mut self, orders: &Orders) -> Result<(), Error> {
-            let conn = self;
-            let Orders { action, round, row, n, .. } = *orders;
-            match action {
-                Action::FoldRow => drop(fold(chaos_rows.find(1000 * round + 4)).run(conn)?),
-                Action::FoldByFilter => {
-                    drop(fold(chaos_rows.filter(team.eq(round))).keep_shards(2).run(conn)?);
-                }
-                Action::FoldTable => drop(fold(chaos_rows).batch(5).run(conn)?),
-                Action::FoldNamed => drop(Counter::named(format!("round {round}")).fold(conn)?),
-                Action::Resize => {
-                    ShardCount::of(views).resize(u16::try_from(n).unwrap_or(1), conn)?;
-                    ShardCount::of(views).increase(20, conn)?;
-                }
-                Action::SetTotal => {
-                    set_total(chaos_rows.find(row), views, n).execute(conn)?;
-                }
-                Action::Repair => {
-                    let recount = chaos_rows.filter(id.eq(row)).select((id, n.into_sql::<BigInt>()));
-                    verify(chaos_rows.filter(id.eq(row)), views, recount).repair(conn)?;
-                }
-                Action::Bounded => {
-                    let bounded = RowCounter::of(views, row).never_below(0).never_above(MOST);
-                    if !bounded.add(n, conn)? {
-                        return Err(Error::Diesel(diesel::result::Error::NotFound));
-                    }
-                }
-                Action::Drop => patiently(|| ShardsTable::of(chaos_rows).drop(conn)),
-            }
-            Ok(())
-        }
-
-        fn count(&mut self, row: i64, n: i64) -> Result<usize, Error> {
-            let count = update(chaos_rows.find(row)).set(views.eq(views + n));
-            Ok(count.retry(patient()).execute(self)?)
-        }
-
-        /// Creates the shards table if it is missing.
-        fn create_again(&mut self) {
-            // A read shows whether the table is there.
-            patiently(|| {
-                let read = chaos_rows.select(views.total()).limit(1).load::<i64>(self);
-                read.map(drop).or_else(|_| ShardsTable::of(chaos_rows).create(self))
-            });
-        }
-    }
-}
-
 /// The end of a process.
-#[derive(Debug, PartialEq, Eq)]
 enum Ended {
     Killed,
     Through,
-    Failed,
+    Failed(Orders),
 }
 
 impl Orders {
     /// Starts a process with these orders, and waits until the server has closed its connection.
-    fn play<Conn: Stepping>(&self, conn: &mut Conn) -> Ended {
+    fn play<Conn: ChaosConnection>(&self, conn: &mut Conn) -> Ended {
         let mut this = this_program(SUBCOMMAND, self).expect("this program");
         let process = this.stdout(Stdio::piped()).spawn();
         let mut process = process.expect("this program again");
@@ -414,7 +307,7 @@ impl Orders {
         match (status.success(), status.code()) {
             (true, _) => Ended::Through,
             (false, None) => Ended::Killed,
-            (false, Some(_)) => Ended::Failed,
+            (false, Some(_)) => Ended::Failed(self.clone()),
         }
     }
 }

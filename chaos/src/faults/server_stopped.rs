@@ -11,7 +11,6 @@ use diesel::prelude::*;
 use super::Fault;
 use crate::backend::Backend;
 use crate::history::Done;
-use crate::operation::{Operation, kind};
 use crate::place::Place;
 use crate::report::Line;
 use crate::round::{Crew, Playing, Process, play};
@@ -42,11 +41,9 @@ fn run(line: &mut Line) {
     if backend == Backend::Sqlite {
         processes.insert(0, others); // without a server, the first process is the one that is stopped
     }
-    let crew = Crew {
-        deadline: line.choose(Duration::from_secs(2), Duration::from_secs(1)),
-        ..Crew::of(processes)
-    };
-    let bound = crew.deadline.mul_f64(1.1);
+    let deadline = line.choose(Duration::from_secs(2), Duration::from_secs(1));
+    let crew = Crew::of(processes).with_deadline(deadline);
+    let bound = deadline.mul_f64(1.1);
     let mut longest: BTreeMap<String, Duration> = BTreeMap::new();
     let mut longest_stop = Duration::ZERO;
     let mut latest = Duration::ZERO;
@@ -71,7 +68,7 @@ fn run(line: &mut Line) {
             };
             let took = done.took;
             if has_a_deadline && took > bound + late {
-                let (round, at, deadline) = (line.rounds, done.at(), crew.deadline);
+                let (round, at) = (line.rounds, done.at());
                 let late =
                     format!("a deadline of {deadline:.2?}, where sleepers were late by {late:.0?}");
                 line.find(format!(
@@ -88,8 +85,7 @@ fn run(line: &mut Line) {
         .map(|(who, took)| format!("{who} {took:.2?}"));
     let longest = longest.collect::<Vec<_>>().join(", ");
     line.remark(format!(
-        "deadline {:.1?}, longest stop {longest_stop:.1?}, a sleeper woken up to {latest:.0?} late; longest calls: {longest}",
-        crew.deadline
+        "deadline {deadline:.1?}, longest stop {longest_stop:.1?}, a sleeper woken up to {latest:.0?} late; longest calls: {longest}"
     ));
 }
 
@@ -163,7 +159,7 @@ fn caller(backend: Backend, done: &Done) -> Option<(String, bool)> {
     if backend == Backend::Sqlite && client < CLIENTS {
         return None;
     }
-    let is_coalesced = matches!(done.operation, Operation::CountCoalesced { .. });
+    let is_coalesced = done.operation.is_coalesced() && done.operation.token().is_none();
     let has_a_deadline = backend == Backend::Sqlite || is_coalesced;
-    Some((kind(&done.operation), has_a_deadline))
+    Some((done.operation.kind(), has_a_deadline))
 }

@@ -6,11 +6,10 @@ use std::time::Duration;
 use super::Fault;
 use crate::backend::Backend;
 use crate::history::Outcome;
-use crate::operation::Begin;
+use crate::operation::{Begin, NO_CONNECTION};
 use crate::place::Place;
 use crate::report::{Line, tally};
 use crate::round::{Crew, Process, play};
-use crate::store::NO_CONNECTION;
 use crate::workload::Kind;
 
 pub const DEADLOCKS: Fault = Fault {
@@ -41,11 +40,11 @@ fn run(begin: Begin, line: &mut Line) {
     }
     let process = Process::new(4, vec![(Kind::Crossing(begin), 40), (Kind::ReadRows, 1)]);
     let crew = Crew {
-        processes: vec![process; 2],
-        deadline: Duration::from_secs(line.choose(10, 30)), // CI's machines are slow
         attempts: Some(u32::MAX),
         shards: Some(1), // with more, few transactions would meet
+        ..Crew::of(vec![process; 2])
     };
+    let crew = crew.with_deadline(Duration::from_secs(line.choose(10, 30))); // CI's machines are slow
     let operations = line.choose(1000, 100);
     let (mut begun, mut succeeded) = (0, 0);
     let mut conflicts: BTreeMap<String, u64> = BTreeMap::new();
@@ -59,7 +58,7 @@ fn run(begin: Begin, line: &mut Line) {
                 !matches!(&done.outcome, Outcome::Failed(refused) if refused.kind == NO_CONNECTION);
             if done.operation.token().is_some() && was_sent {
                 begun += 1;
-                let in_time = done.is_ok() && done.took <= crew.deadline;
+                let in_time = done.is_ok() && done.took <= crew.settings.deadline;
                 succeeded += usize::from(in_time);
                 longest = longest.max(done.took);
             }
@@ -82,7 +81,7 @@ fn run(begin: Begin, line: &mut Line) {
     line.remark(format!(
         "{succeeded} of {begun} transactions succeeded ({:.3} %), the longest in {longest:.2?} of {:.0?}; retries: {}",
         100.0 * succeeded as f64 / begun as f64,
-        crew.deadline,
+        crew.settings.deadline,
         tally(&conflicts)
     ));
 }

@@ -45,7 +45,7 @@ fn mariadb() -> Result<PrivateServer> {
     use diesel::{Connection, MysqlConnection};
     use diesel_sharded_servers::{Running, ask_until_it_answers, mysql};
 
-    let running = Running::start(mysql("--innodb-flush-log-at-trx-commit=1")?)?;
+    let running = Running::start(mysql(&["--innodb-flush-log-at-trx-commit=1"])?)?;
     let address = &running.installed.address;
     let its_own = format!("{address}/mysql");
     ask_until_it_answers(&running.installed.folder, || {

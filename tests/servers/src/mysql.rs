@@ -11,8 +11,8 @@ use crate::machine::{
 /// Where MariaDB puts its temporary tables. A server in another namespace may have the same process id, and so the same names.
 const TMPDIR: &str = "TMPDIR";
 
-/// MariaDB or MySQL, with one more setting.
-pub fn mysql(setting: &str) -> Result<Installed, String> {
+/// MariaDB or MySQL, with these settings besides; by default its binary log, if it has one, does not wait for the disk.
+pub fn mysql(settings: &[&str]) -> Result<Installed, String> {
     let missing = "no MariaDB or MySQL server is installed: apt-get install mariadb-server";
     let server = find("mariadbd").or_else(|| find("mysqld")).ok_or(missing)?;
     let folder = folder()?;
@@ -32,12 +32,12 @@ pub fn mysql(setting: &str) -> Result<Installed, String> {
     for setting in [
         "--bind-address=127.0.0.1",
         "--max-connections=300",
-        setting,
         "--sync-binlog=0",
         "--skip-name-resolve",
     ] {
         mysql.push(setting.into());
     }
+    mysql.extend(settings.iter().map(Into::into));
     Ok(Installed {
         command: mysql,
         owner,
