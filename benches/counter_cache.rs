@@ -11,7 +11,7 @@ use diesel::prelude::*;
 use diesel_sharded::prelude::*;
 use diesel_sharded::{CounterCache, ShardsTable};
 use diesel_sharded_benches::measured::Measured;
-use diesel_sharded_benches::median;
+use diesel_sharded_benches::{in_turns, median};
 use diesel_sharded_tests::TestConnection;
 
 diesel::table! {
@@ -73,17 +73,17 @@ macro_rules! measure {
         };
         let compare = |label: &str, rows: usize, work: &dyn Fn(&str), after: &dyn Fn(&str)| {
             let tables = ["counted", "plain"];
-            let mut times = [vec![], vec![]];
-            for round in 0..11 {
-                for turn in 0..2 {
-                    let which = (round + turn) % 2; // a disturbance of the machine hits both
-                    let started = Instant::now();
-                    work(tables[which]);
-                    times[which].push(started.elapsed().as_secs_f64());
-                    after(tables[which]);
-                }
-            }
-            let [counted, plain] = times.map(|times| median(times).expect("rounds") * 1e6 / rows as f64);
+            let times = in_turns(11, 2, |_, which| {
+                let started = Instant::now();
+                work(tables[which]);
+                let time = started.elapsed().as_secs_f64();
+                after(tables[which]);
+                time
+            });
+            let times = times.into_iter().map(|times| median(times).expect("rounds") * 1e6 / rows as f64);
+            let [counted, plain] = times.collect::<Vec<_>>()[..] else {
+                unreachable!("two tables")
+            };
             println!(
                 "{:<11}{label:<30}{counted:>8.2} µs a row, {plain:>8.2} without the cache: {:.2}",
                 <$connection>::NAME,

@@ -14,27 +14,39 @@ use std::cmp::Ordering;
 use std::time::{Duration, Instant};
 
 /// Runs `works` in turn for `rounds` rounds and returns the median time of each. A disturbance of the machine hits all of them.
-pub fn side_by_side<const N: usize>(
-    rounds: usize,
-    mut works: [&mut dyn FnMut(); N],
-) -> [Duration; N] {
-    let times = all_side_by_side(rounds, &mut works);
-    times.try_into().expect("as many times as works")
-}
-
-/// Does the same for any number of works.
-pub fn all_side_by_side(rounds: usize, works: &mut [impl FnMut()]) -> Vec<Duration> {
-    let mut times = vec![vec![]; works.len()];
-    for round in 0..rounds {
-        for turn in 0..works.len() {
-            let work = (round + turn) % works.len();
-            let start = Instant::now();
-            works[work]();
-            times[work].push(start.elapsed());
-        }
-    }
+pub fn side_by_side(rounds: usize, works: &mut [impl FnMut()]) -> Vec<Duration> {
+    let times = in_turns(rounds, works.len(), |_, work| {
+        let start = Instant::now();
+        works[work]();
+        start.elapsed()
+    });
     let medians = times.into_iter().map(median);
     medians.map(|time| time.expect("a round")).collect()
+}
+
+/// Runs so many works in turn for `rounds` rounds, in an order that rotates. Returns the results of each work.
+pub fn in_turns<T>(
+    rounds: usize,
+    works: usize,
+    mut run: impl FnMut(usize, usize) -> T,
+) -> Vec<Vec<T>> {
+    let mut results: Vec<Vec<T>> = (0..works).map(|_| vec![]).collect();
+    for round in 0..rounds {
+        for turn in 0..works {
+            let work = (round + turn) % works;
+            results[work].push(run(round, work));
+        }
+    }
+    results
+}
+
+/// The times of which half, 95 and 99 of a hundred latencies were no longer; none if there is no latency.
+pub fn percentiles(mut latencies: Vec<Duration>) -> [Option<Duration>; 3] {
+    latencies.sort_unstable();
+    [0.50, 0.95, 0.99].map(|percentile| {
+        let last = latencies.len().checked_sub(1)?;
+        Some(latencies[(last as f64 * percentile) as usize])
+    })
 }
 
 /// Returns the median of comparable values, of an even number the greater one in the middle; `None` if there is no value.

@@ -1,10 +1,11 @@
 //! The machine, the servers and the programs that are measured.
 
 use std::fs;
-use std::process::Command;
+use std::process::{Command, ExitCode};
 use std::thread;
 
 use diesel_sharded_tests::TestConnection;
+use diesel_sharded_tests::own_server::OwnServer;
 
 use crate::report::Machine;
 
@@ -41,20 +42,39 @@ fn redis() -> String {
     version.map_or(line.clone(), |version| format!("Redis {version}"))
 }
 
-/// The name and the number, without how it was compiled.
+/// Runs this program again with a MariaDB or MySQL of its own that has a binary log, as in production.
+pub fn again_with_binary_log() -> ExitCode {
+    let server = OwnServer::mysql_with_binary_log().unwrap_or_else(|missing| panic!("{missing}"));
+    let arguments = std::env::args().skip(1);
+    let again = Command::new(std::env::current_exe().expect("this program"))
+        .args(arguments.filter(|argument| argument != "--binary-log"))
+        .env("MYSQL_DATABASE_URL", format!("{}/mysql", server.address()))
+        .status();
+    match again.expect("this program again").success() {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
+    }
+}
+
+/// The name and the number, without how it was compiled. MariaDB says that it has a binary log by `-log`.
 fn version_of<Conn: TestConnection>() -> String {
     let text = Conn::connect(&Conn::database()).version();
     let words: Vec<_> = text.split([' ', ',', '-']).take(2).collect();
     match words[..] {
         [number, name] if number.starts_with(|c: char| c.is_ascii_digit()) => {
-            format!("{name} {number}") // MariaDB's order
+            let log = if text.ends_with("-log") {
+                ", binary log"
+            } else {
+                ""
+            };
+            format!("{name} {number}{log}") // MariaDB's order
         }
         _ => words.join(" "),
     }
 }
 
 /// The first line that a program prints about its version, if it is installed.
-pub fn version(program: &str) -> Option<String> {
+fn version(program: &str) -> Option<String> {
     let output = Command::new(program).arg("--version").output().ok()?;
     let text = String::from_utf8_lossy(&output.stdout);
     Some(text.lines().next()?.to_owned())

@@ -40,7 +40,7 @@ impl Measured for MysqlConnection {
 
     fn synced_database() -> Database {
         let database = Self::database();
-        let synced = "SET GLOBAL innodb_flush_log_at_trx_commit = 1";
+        let synced = "SET GLOBAL innodb_flush_log_at_trx_commit = 1, GLOBAL sync_binlog = 1";
         let mut conn = MysqlConnection::connect(&database);
         conn.batch_execute(synced).expect("a setting");
         database

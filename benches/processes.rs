@@ -1,73 +1,212 @@
-//! Counts on one row from several processes, by each choice of shards. Commits wait for the disk.
+//! Counts on one row from several processes: by each choice of shards on one server, and on a cluster of three nodes that all take writes.
 //!
-//!     cargo bench -p diesel_sharded_benches --bench processes [-- --publish]
+//!     cargo bench -p diesel_sharded_benches --bench processes [-- --publish]      # PostgreSQL, then MariaDB
+//!     cargo bench -p diesel_sharded_benches --bench processes -- --cluster galera # MariaDB Galera
+//!     cargo bench -p diesel_sharded_benches --bench processes -- --cluster group  # MySQL Group Replication, in containers
 //!
-//! 8 processes of 8 threads each begin at the same time, and end after each slice. A process does not know the counts of the others.
+//! On one server 8 processes of 8 threads each begin at the same time, and commits wait for the disk. On a cluster each node has one such
+//! process, all share one machine, and no commit waits for a disk. New processes make each slice, so none knows anything of others.
 //! `--publish` replaces this section in `docs/benchmarks/report.json`. The run fails if a count is lost or doubled.
 
-use std::io::Read;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use clap::Parser;
+use diesel::connection::{LoadConnection, SimpleConnection};
 use diesel::prelude::*;
+use diesel::r2d2::{ConnectionManager, Pool};
+use diesel_migrations::MigrationHarness;
+use diesel_sharded::coalescer::Coalescer;
 use diesel_sharded::prelude::*;
-use diesel_sharded::shard_choice::ShardChoice;
-use diesel_sharded::{ShardsTable, update};
-use diesel_sharded_benches::machine;
+use diesel_sharded::retry::{self, RetryPolicy};
+use diesel_sharded::shard_choice::{ShardChoice, Stripe};
+use diesel_sharded::{MIGRATIONS, RowCounter, ShardsTable, update};
 use diesel_sharded_benches::measured::Measured;
 use diesel_sharded_benches::names::{
-    DEFAULT, LOCAL_DISK, ONE_ROW, POSTGRESQL, PROCESSES, RANDOM, STRIPED,
+    DEFAULT, LOCAL_DISK, MARIADB, ONE_ROW, PROCESSES, RANDOM, STRIPED,
 };
 use diesel_sharded_benches::program::{Process, READY};
 use diesel_sharded_benches::report::{Cell, Pace, Part, Report};
-use diesel_sharded_benches::videos::dsl::views;
-use diesel_sharded_benches::videos::table as table_of_videos;
+use diesel_sharded_benches::videos::dsl::*;
+use diesel_sharded_benches::{in_turns, machine, median};
+use diesel_sharded_tests::cluster::{Cluster, NODES};
+use diesel_sharded_tests::galera::Galera;
+use diesel_sharded_tests::group_replication::GroupReplication;
 
 const PROCESSES_OF_A_RUN: usize = 8;
 const THREADS: usize = 8;
-const ROUNDS: usize = 5;
 const WARM_UP: Duration = Duration::from_millis(500);
-const SLICE: Duration = Duration::from_millis(2000);
-const VIDEO: i64 = 1;
 
-/// The first argument of a process that counts.
-const COUNT: &str = "count";
-const WAYS: [&str; 4] = [ONE_ROW, RANDOM, STRIPED, DEFAULT];
+/// How a thread counts.
+#[derive(Clone, Copy)]
+enum Way {
+    /// On the row itself, tried again at once after a conflict.
+    OneRow,
+    /// On the row itself in `retry::transaction`, with its pauses.
+    InTransaction,
+    Sharded(ShardChoice),
+    /// Through one coalescer for the threads of a process.
+    Coalesced,
+    /// On a row of the thread's own: the most that can be committed, if each count is a commit.
+    OwnRow,
+}
+
+struct Contender {
+    name: &'static str,
+    way: Way,
+    /// Whether each process keeps to a stripe.
+    is_striped: bool,
+}
+
+const fn contender(name: &'static str, way: Way) -> Contender {
+    let is_striped = false;
+    Contender {
+        name,
+        way,
+        is_striped,
+    }
+}
+
+const fn striped(name: &'static str, way: Way) -> Contender {
+    let is_striped = true;
+    Contender {
+        name,
+        way,
+        is_striped,
+    }
+}
+
+/// The contenders on one server.
+const ON_A_SERVER: [Contender; 4] = [
+    contender(ONE_ROW, Way::OneRow),
+    contender(RANDOM, Way::Sharded(ShardChoice::Random)),
+    contender(STRIPED, Way::Sharded(ShardChoice::Striped)),
+    contender(DEFAULT, Way::Sharded(ShardChoice::Adaptive)),
+];
+
+/// The contenders on a cluster. The first counts on one row.
+const ON_A_CLUSTER: [Contender; 8] = [
+    contender(
+        "one row, `diesel::update`, tried again at once",
+        Way::OneRow,
+    ),
+    contender(
+        "one row, `diesel::update` in `retry::transaction`, with its pauses",
+        Way::InTransaction,
+    ),
+    contender(
+        "`diesel_sharded::update`",
+        Way::Sharded(ShardChoice::Adaptive),
+    ),
+    striped(
+        "`diesel_sharded::update`, a stripe for each process",
+        Way::Sharded(ShardChoice::Adaptive),
+    ),
+    // Does not learn which shards other writers use.
+    contender("`ShardChoice::Random`", Way::Sharded(ShardChoice::Random)),
+    striped(
+        "`ShardChoice::Random`, a stripe for each process",
+        Way::Sharded(ShardChoice::Random),
+    ),
+    striped(
+        "`Coalescer::add`, a stripe for each process",
+        Way::Coalesced,
+    ),
+    contender(
+        "no hot row: `diesel::update` of a row of each writer's own",
+        Way::OwnRow,
+    ),
+];
+
+/// The first row that is a single thread's.
+const OWN_ROWS: i64 = 1_000;
+
+/// The conflicts that the threads of this process met.
+static CONFLICTS: AtomicU64 = AtomicU64::new(0);
+
+/// The default policy with a long deadline and no limit of attempts: one row may need more than the defaults allow.
+fn patient() -> RetryPolicy {
+    RetryPolicy::new()
+        .with_attempts(u32::MAX)
+        .with_deadline(Duration::from_secs(600))
+        .with_notify(|_| {
+            CONFLICTS.fetch_add(1, Ordering::Relaxed);
+        })
+}
+
+/// 1213 of Galera and of a node by itself; 3101 of Group Replication, and 1180 with InnoDB's 149.
+fn is_conflict(error: &diesel::result::Error) -> bool {
+    let text = error.to_string();
+    let texts = ["Deadlock found", "Plugin instructed", "Got error 149 "];
+    texts.iter().any(|begin| text.starts_with(begin))
+}
 
 /// A connection type that counts.
-trait Counts: Measured {
-    fn create_shards(&mut self);
+trait Counts: Measured + LoadConnection + Send + 'static {
+    fn coalescer(url: &str) -> Coalescer<Self>;
 
-    fn count(&mut self, way: &str) -> QueryResult<usize>;
+    fn count(&mut self, way: Way, row: i64, coalescer: &Coalescer<Self>) -> QueryResult<usize>;
 
-    fn total(&mut self) -> QueryResult<i64>;
+    /// Creates the tables with these rows.
+    fn create(&mut self, rows: &[i64], has_foreign_keys: bool);
+
+    /// The sum of all totals.
+    fn total(&mut self) -> i64;
 }
 
 macro_rules! counts {
     ($($connection:ty)+) => {$(
         impl Counts for $connection {
-            fn create_shards(&mut self) {
-                ShardsTable::of(table_of_videos).create(self).expect("a table of shards");
+            fn coalescer(url: &str) -> Coalescer<Self> {
+                let pool = Pool::builder().max_size(1).min_idle(Some(0));
+                let pool = pool.build(ConnectionManager::new(url)).expect("a pool");
+                let coalescer = Coalescer::builder(pool).retry(patient()).build();
+                coalescer.expect("the library's own tables")
             }
 
-            fn count(&mut self, way: &str) -> QueryResult<usize> {
-                let choice = match way {
-                    ONE_ROW => {
-                        let one_row = diesel::update(table_of_videos.find(VIDEO));
-                        return one_row.set(views.eq(views + 1)).execute(self);
-                    }
-                    RANDOM => ShardChoice::Random,
-                    STRIPED => ShardChoice::Striped,
-                    _ => ShardChoice::Adaptive,
+            fn count(&mut self, way: Way, row: i64, coalescer: &Coalescer<Self>) -> QueryResult<usize> {
+                let on_one_row = |conn: &mut Self| {
+                    diesel::update(videos.find(row)).set(views.eq(views + 1)).execute(conn)
                 };
-                update(table_of_videos.find(VIDEO))
-                    .set(views.eq(views + 1))
-                    .shard_choice(choice)
-                    .execute(self)
+                match way {
+                    Way::OneRow | Way::OwnRow => loop {
+                        match on_one_row(self) {
+                            Err(error) if is_conflict(&error) => {
+                                CONFLICTS.fetch_add(1, Ordering::Relaxed);
+                            }
+                            other => return other,
+                        }
+                    },
+                    Way::InTransaction => retry::transaction(self, patient(), on_one_row),
+                    Way::Sharded(choice) => {
+                        let count = update(videos.find(row)).set(views.eq(views + 1));
+                        count.shard_choice(choice).execute(self)
+                    }
+                    Way::Coalesced => Ok(coalescer.add(&RowCounter::of(views, row), 1)?),
+                }
             }
 
-            fn total(&mut self) -> QueryResult<i64> {
-                table_of_videos.find(VIDEO).select(views.total()).first(self)
+            fn create(&mut self, rows: &[i64], has_foreign_keys: bool) {
+                self.batch_execute("CREATE TABLE videos (id BIGINT PRIMARY KEY, views BIGINT NOT NULL)")
+                    .expect("a table");
+                let rows: Vec<_> = rows.iter().map(|row| (id.eq(*row), views.eq(0))).collect();
+                diesel::insert_into(videos).values(rows).execute(self).expect("rows");
+                let shards = ShardsTable::of(videos);
+                let created = match has_foreign_keys {
+                    true => (self.run_pending_migrations(MIGRATIONS).map(drop), shards.create(self)),
+                    false => (
+                        self.run_pending_migrations(MIGRATIONS.without_foreign_key()).map(drop),
+                        shards.without_foreign_key().create(self),
+                    ),
+                };
+                created.0.expect("the library's own tables");
+                created.1.expect("a table of shards");
+            }
+
+            fn total(&mut self) -> i64 {
+                let totals: Vec<i64> = videos.select(views.total()).load(self).expect("totals");
+                totals.iter().sum()
             }
         }
     )+};
@@ -75,22 +214,125 @@ macro_rules! counts {
 
 counts!(PgConnection MysqlConnection);
 
-/// Counts in this process until the time is over, once the parent says so, and prints how often: in the slice, and in all.
-fn count<Conn: Counts>(url: &str, way: &str) {
-    let mut conns: Vec<Conn> = (0..THREADS)
-        .map(|_| Conn::establish(url).expect("a connection"))
+/// The servers of a measurement, and its extent.
+struct Place<'p, Conn> {
+    contenders: &'static [Contender],
+    /// The address at which each process counts.
+    urls: Vec<String>,
+    rounds: usize,
+    slice: Duration,
+    /// Connects to a node that has all commits of the others.
+    up_to_date: Box<dyn Fn(usize) -> Conn + 'p>,
+    nodes: usize,
+    /// The transactions that the nodes have aborted.
+    aborted: Box<dyn Fn() -> u64 + 'p>,
+}
+
+/// One slice of one contender.
+#[derive(Clone, Copy)]
+struct Slice {
+    per_second: f64,
+    /// The share of transactions that the nodes aborted.
+    aborted: f64,
+    /// The share of counts that met a conflict.
+    conflicts: f64,
+}
+
+/// The rows of the contenders, and those of the threads' own.
+fn rows(processes: usize) -> Vec<i64> {
+    let own_rows = OWN_ROWS..OWN_ROWS + (processes * THREADS) as i64;
+    (0..ON_A_CLUSTER.len() as i64).chain(own_rows).collect()
+}
+
+impl<Conn: Counts> Place<'_, Conn> {
+    /// Measures all contenders in turn; the order rotates.
+    fn measure(&self) -> Vec<Vec<Slice>> {
+        let all = self.contenders.len();
+        in_turns(self.rounds, all, |_, number| self.slice_of(number))
+    }
+
+    fn slice_of(&self, number: usize) -> Slice {
+        let contender = &self.contenders[number];
+        let totals = || (0..self.nodes).map(|node| (self.up_to_date)(node).total());
+        let (before, aborted) = (totals().next(), (self.aborted)());
+        let arguments = self.urls.iter().enumerate().map(|(process, url)| {
+            let (slice, all) = (self.slice.as_millis(), self.urls.len());
+            let numbers = format!("{} {number} {process} {all} {slice}", self.contenders.len());
+            vec![COUNT.into(), Conn::NAME.into(), url.clone(), numbers]
+        });
+        let mut processes = Process::start(arguments);
+        processes
+            .iter_mut()
+            .for_each(|process| process.tell("begin"));
+        let mut sums = [0; 3];
+        for mut process in processes {
+            let numbers = process.numbers();
+            sums.iter_mut()
+                .zip(numbers)
+                .for_each(|(sum, more)| *sum += more);
+            process.end();
+        }
+        let [in_slice, all, conflicts] = sums;
+        for total in totals() {
+            let rose_by = total - before.expect("a node");
+            assert_eq!(
+                rose_by, all as i64,
+                "{}: lost or doubled counts",
+                contender.name
+            );
+        }
+        let share = |failed: u64| failed as f64 / (failed + all).max(1) as f64;
+        Slice {
+            per_second: in_slice as f64 / self.slice.as_secs_f64(),
+            aborted: share((self.aborted)() - aborted),
+            conflicts: share(conflicts),
+        }
+    }
+}
+
+/// The first argument of a process that counts.
+const COUNT: &str = "count";
+
+/// Counts in this process, once the parent says so, until the time is over. Prints how often: in the slice, and in all; and the conflicts.
+fn count<Conn: Counts>(url: &str, numbers: &str) {
+    let numbers: Vec<usize> = numbers
+        .split(' ')
+        .map(|n| n.parse().expect("a number"))
         .collect();
+    let [contenders, number, process, processes, slice] = numbers[..] else {
+        panic!("five numbers");
+    };
+    let all = [&ON_A_SERVER[..], &ON_A_CLUSTER];
+    let all = all.into_iter().find(|all| all.len() == contenders);
+    let Contender {
+        way, is_striped, ..
+    } = all.expect("contenders")[number];
+    patient().set_global();
+    if is_striped {
+        let stripe = Stripe::new(process as u16, processes as u16);
+        stripe.expect("one of the processes").set_global();
+    }
+    let coalescer = Conn::coalescer(url);
+    let connect = |_| Conn::establish(url).expect("a connection");
+    let mut conns: Vec<Conn> = (0..THREADS).map(connect).collect();
     println!("{READY}");
-    let _ = std::io::stdin()
-        .read(&mut [0])
+    let mut signal = String::new();
+    std::io::stdin()
+        .read_line(&mut signal)
         .expect("the signal to begin");
     let begin = Instant::now() + WARM_UP;
+    let slice = Duration::from_millis(slice as u64);
     let counts: Vec<(u64, u64)> = thread::scope(|scope| {
-        let threads = conns.iter_mut().map(|conn| {
+        let threads = conns.iter_mut().enumerate().map(|(thread, conn)| {
+            let coalescer = &coalescer;
+            let row = match way {
+                Way::OwnRow => OWN_ROWS + (process * THREADS + thread) as i64,
+                _ => number as i64,
+            };
             scope.spawn(move || {
                 let (mut in_slice, mut all) = (0, 0);
-                while begin.elapsed() < SLICE {
-                    assert_eq!(conn.count(way), Ok(1));
+                while begin.elapsed() < slice {
+                    assert_eq!(conn.count(way, row, coalescer), Ok(1));
                     all += 1;
                     in_slice += u64::from(Instant::now() > begin);
                 }
@@ -102,73 +344,118 @@ fn count<Conn: Counts>(url: &str, way: &str) {
         ended.map(|counts| counts.expect("no panic")).collect()
     });
     let sum = |of: fn(&(u64, u64)) -> u64| counts.iter().map(of).sum::<u64>();
-    println!(
-        "{} {}",
-        sum(|(in_slice, _)| *in_slice),
-        sum(|(_, all)| *all)
-    );
+    let (in_slice, all) = (sum(|(in_slice, _)| *in_slice), sum(|(_, all)| *all));
+    println!("{in_slice} {all} {}", CONFLICTS.load(Ordering::Relaxed));
 }
 
-/// Returns the counts a second of one way.
-fn slice<Conn: Counts>(conn: &mut Conn, url: &str, way: &str) -> f64 {
-    let before = conn.total().expect("a total");
-    let arguments = [COUNT, Conn::NAME, url, way].map(str::to_owned);
-    let mut processes = Process::start(vec![arguments.to_vec(); PROCESSES_OF_A_RUN]);
-    for process in &mut processes {
-        process.tell("begin");
-    }
-    let (mut in_slice, mut all) = (0, 0);
-    for mut process in processes {
-        let (some, whole) = process.numbers();
-        in_slice += some;
-        all += whole;
-        process.end();
-    }
-    let total = conn.total().expect("a total");
-    assert_eq!(total, before + all as i64, "{way}: lost or doubled counts");
-    in_slice as f64 / SLICE.as_secs_f64()
-}
-
-fn measure<Conn: Counts>() -> Part {
-    let database = Conn::NAME;
+/// Measures on one server.
+fn on_a_server<Conn: Counts>() -> Part {
     let server = Conn::synced_database();
-    let conn = &mut Conn::connect(&server);
-    let table = "CREATE TABLE videos (id BIGINT PRIMARY KEY, views BIGINT NOT NULL)";
-    conn.batch_execute(table).expect("a table");
-    let row = format!("INSERT INTO videos (id, views) VALUES ({VIDEO}, 0)");
-    conn.batch_execute(&row).expect("a row");
-    conn.create_shards();
-    let mut rates = WAYS.map(|_| vec![]);
-    for _ in 0..ROUNDS {
-        for (way, rates) in WAYS.iter().zip(&mut rates) {
-            rates.push(slice(conn, server.url(), way));
-        }
-    }
-    let cells = WAYS.iter().zip(rates).map(|(way, rates)| {
-        println!("{database}, {way}: {rates:?}");
-        Cell::hot(LOCAL_DISK, PROCESSES_OF_A_RUN * THREADS, way, rates)
+    Conn::connect(&server).create(&rows(PROCESSES_OF_A_RUN), true);
+    let place = Place {
+        contenders: &ON_A_SERVER,
+        urls: vec![server.url().to_owned(); PROCESSES_OF_A_RUN],
+        rounds: 5,
+        slice: Duration::from_millis(2000),
+        up_to_date: Box::new(|_| Conn::connect(&server)),
+        nodes: 1,
+        aborted: Box::new(|| 0),
+    };
+    let cells = place.contenders.iter().zip(place.measure());
+    let cells = cells.map(|(Contender { name, .. }, slices)| {
+        let rates: Vec<_> = slices.iter().map(|slice| slice.per_second).collect();
+        println!("{}, {name}: {rates:?}", Conn::NAME);
+        Cell::hot(LOCAL_DISK, PROCESSES_OF_A_RUN * THREADS, name, rates)
     });
     let pace = Pace {
         quick: false,
-        rounds: ROUNDS,
-        slice_ms: SLICE.as_millis() as u64,
+        rounds: place.rounds,
+        slice_ms: place.slice.as_millis() as u64,
     };
     Part {
         cells: cells.collect(),
-        ..Part::new(PROCESSES, database, machine::with::<Conn>(), pace)
+        ..Part::new(PROCESSES, Conn::NAME, machine::with::<Conn>(), pace)
     }
 }
 
-fn main() {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    match arguments[..] {
-        [COUNT, POSTGRESQL, url, way] => return count::<PgConnection>(url, way),
-        [COUNT, _, url, way] => return count::<MysqlConnection>(url, way),
-        _ => {}
+/// Measures on a cluster, and prints a table.
+fn on_a_cluster<C: Cluster>(cluster: &C) {
+    cluster.connect(0).create(&rows(NODES), C::HAS_FOREIGN_KEYS);
+    for node in 1..NODES {
+        let conn = &mut cluster.up_to_date(node);
+        // A query looks for its tables before it waits for the commits of other nodes.
+        while conn.batch_execute("SELECT 1 FROM videos_shards").is_err() {
+            thread::sleep(Duration::from_millis(50));
+        }
     }
-    let parts = [measure::<PgConnection>(), measure::<MysqlConnection>()];
-    if arguments.contains(&"--publish") {
+    let place = Place {
+        contenders: &ON_A_CLUSTER,
+        urls: (0..NODES).map(|node| cluster.url(node)).collect(),
+        rounds: 7,
+        slice: Duration::from_millis(1500),
+        up_to_date: Box::new(|node| cluster.up_to_date(node)),
+        nodes: NODES,
+        aborted: Box::new(|| cluster.conflicts()),
+    };
+    let slices = place.measure();
+    println!(
+        "\n{NODES} nodes × {THREADS} writers on one hot row, medians of {} interleaved slices of {:?}\n",
+        place.rounds, place.slice
+    );
+    println!(
+        "| | counts per second | to one row | aborted by the nodes | conflicts that writers met |\n|---|---|---|---|---|"
+    );
+    let median_of = |slices: &[Slice], value: fn(&Slice) -> f64| {
+        median(slices.iter().map(value).collect()).expect("a round")
+    };
+    let one_row = median_of(&slices[0], |slice| slice.per_second);
+    for (contender, slices) in place.contenders.iter().zip(&slices) {
+        let rate = median_of(slices, |slice| slice.per_second);
+        println!(
+            "| {} | {rate:.0} | {:.1} | {:.1} % | {:.1} % |",
+            contender.name,
+            rate / one_row,
+            100.0 * median_of(slices, |slice| slice.aborted),
+            100.0 * median_of(slices, |slice| slice.conflicts),
+        );
+    }
+}
+
+/// Measures counts on one row from several processes.
+#[derive(Parser)]
+struct Options {
+    /// A cluster instead of single servers
+    #[arg(long, value_parser = ["galera", "group"])]
+    cluster: Option<String>,
+    /// Replaces this section in the report that is published
+    #[arg(long)]
+    publish: bool,
+    /// Cargo adds it.
+    #[arg(long, hide = true)]
+    bench: bool,
+}
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().collect();
+    if let [_, count_it, database, url, numbers] = &arguments[..]
+        && count_it == COUNT
+    {
+        return match database.as_str() {
+            MARIADB => count::<MysqlConnection>(url, numbers),
+            _ => count::<PgConnection>(url, numbers),
+        };
+    }
+    let options = Options::parse();
+    match options.cluster.as_deref() {
+        Some("galera") => return on_a_cluster(&Galera::start()),
+        Some(_) => return on_a_cluster(&GroupReplication::start()),
+        None => {}
+    }
+    let parts = [
+        on_a_server::<PgConnection>(),
+        on_a_server::<MysqlConnection>(),
+    ];
+    if options.publish {
         Report::publish(parts);
     }
 }

@@ -7,7 +7,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 /// The line with which a process says that it has connected.
 pub const READY: &str = "ready";
 
-/// A process of this program. It begins what a line of its input asks for, and answers each by a line of two numbers.
+/// A process of this program. It begins what a line of its input asks for, and answers each by a line of numbers.
 pub struct Process {
     child: Child,
     input: ChildStdin,
@@ -44,12 +44,13 @@ impl Process {
         writeln!(self.input, "{line}").expect("the process reads its input");
     }
 
-    /// Waits for its next line.
-    pub fn numbers(&mut self) -> (u64, u64) {
+    /// Waits for its line of numbers.
+    pub fn numbers(&mut self) -> Vec<u64> {
         let line = self.line();
-        let (first, second) = line.split_once(' ').expect("two numbers");
-        let number = |text: &str| text.parse().expect("a number");
-        (number(first), number(second))
+        let numbers = line
+            .split(' ')
+            .map(|number| number.parse().expect("a number"));
+        numbers.collect()
     }
 
     /// Ends its input, and waits for its end.

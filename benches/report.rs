@@ -3,7 +3,6 @@
 //! It has a part for each section on each database. A run replaces the parts that it measured and no others, so each part
 //! tells when, on which machine and at which pace it was measured.
 
-use std::fmt::{self, Display};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -19,7 +18,7 @@ pub struct Report {
 }
 
 /// One section on one database.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Part {
     pub section: String,
     pub database: String,
@@ -39,7 +38,7 @@ pub struct Part {
     pub soak: Option<Soak>,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
     pub cpu: String,
     pub cores: usize,
@@ -50,7 +49,7 @@ pub struct Machine {
     pub redis: String,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Pace {
     /// Whether the extent was reduced, so that the figures are rough.
     pub quick: bool,
@@ -59,7 +58,7 @@ pub struct Pace {
 }
 
 /// The results of one contender under one set of conditions, as medians of the rounds.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Cell {
     pub disk: String,
     pub keys: String,
@@ -224,15 +223,11 @@ impl Cell {
         Cell {
             disk: disk.to_owned(),
             keys: "one hot key".to_owned(),
-            shape: None,
             threads,
             entrant: entrant.to_owned(),
             per_second: median(rates.clone()).map_or(f64::NAN, tenths),
             per_second_of_rounds: rates.into_iter().map(tenths).collect(),
-            p50_us: None,
-            p95_us: None,
-            p99_us: None,
-            failed: 0,
+            ..Cell::default()
         }
     }
 
@@ -253,11 +248,7 @@ impl Part {
             date: Utc::now().date_naive().to_string(),
             machine,
             pace,
-            cells: vec![],
-            readings: vec![],
-            courses: vec![],
-            upkeep: None,
-            soak: None,
+            ..Part::default()
         }
     }
 
@@ -286,31 +277,6 @@ impl Part {
     fn lacks(&self, what: &str) -> Missing {
         let (section, database) = (&self.section, &self.database);
         Missing(format!("{what} in section {section} on {database}"))
-    }
-}
-
-/// The results, a line each.
-impl Display for Part {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{} on {}", self.section, self.database)?;
-        for cell in &self.cells {
-            let what = cell.shape.as_ref().unwrap_or(&cell.keys);
-            let (disk, threads, entrant) = (&cell.disk, cell.threads, &cell.entrant);
-            write!(
-                f,
-                "  {what}, {disk}, {threads} threads, {entrant}: {} a second",
-                cell.per_second
-            )?;
-            let [p50, p99] = [cell.p50_us, cell.p99_us].map(Option::unwrap_or_default);
-            writeln!(f, ", {p50} / {p99} µs, {} failed", cell.failed)?;
-        }
-        for Reading { read, form, us } in &self.readings {
-            writeln!(f, "  {read}, {form}: {us} µs")?;
-        }
-        for course in &self.courses {
-            writeln!(f, "  {course:?}")?;
-        }
-        Ok(())
     }
 }
 

@@ -13,7 +13,6 @@ mod tests;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-use crate::median;
 use crate::names::*;
 use crate::report::{Cell, Missing, Report};
 
@@ -44,18 +43,18 @@ pub struct Load {
 }
 
 impl Load {
+    pub const fn new(processes: usize, writers: usize, shards: usize, choice: Choice) -> Self {
+        Load {
+            processes,
+            writers,
+            shards,
+            choice,
+        }
+    }
+
     /// All writers.
     pub fn all_writers(&self) -> usize {
         self.processes * self.writers
-    }
-
-    /// The shard of a rank in a process that begins at `offset`. Rank 0 is the same shard in each process, and comes last.
-    fn shard_of_rank(&self, rank: usize, offset: usize) -> usize {
-        let others = self.shards - 1;
-        match rank < others {
-            true => 1 + (offset + rank) % others,
-            false => 0,
-        }
     }
 }
 
@@ -152,17 +151,6 @@ impl Checked {
     }
 }
 
-/// The median of the errors' sizes.
-pub fn error_at_median(checked: &[&Checked]) -> Option<f64> {
-    median(checked.iter().map(|one| one.error().abs()).collect())
-}
-
-/// The greatest of the errors' sizes.
-pub fn greatest_error(checked: &[Checked]) -> f64 {
-    let errors = checked.iter().map(|one| one.error().abs());
-    errors.fold(0.0, f64::max)
-}
-
 const SHARDS: usize = 128;
 const COUNTS: usize = 4_000;
 const PLACES: [(&str, &str); 3] = [
@@ -204,12 +192,7 @@ pub fn check(report: &Report) -> Result<Vec<Checked>, Missing> {
                 if section == DISKS && is_source(cell, *choice) {
                     continue;
                 }
-                let load = Load {
-                    processes,
-                    writers: cell.threads / processes,
-                    shards: SHARDS,
-                    choice: *choice,
-                };
+                let load = Load::new(processes, cell.threads / processes, SHARDS, *choice);
                 all.push(Checked {
                     load,
                     measured: cell.per_second,
@@ -221,26 +204,10 @@ pub fn check(report: &Report) -> Result<Vec<Checked>, Missing> {
     Ok(all)
 }
 
-/// The resource that counts wait for the longest.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Bottleneck {
-    /// The cores are busy.
-    Cores,
-    /// The locks of shards.
-    Locks,
-    /// The flushes of the log.
-    Flushes,
-}
-
-impl Bottleneck {
-    pub fn name(self) -> &'static str {
-        match self {
-            Bottleneck::Cores => "cores",
-            Bottleneck::Locks => "row locks",
-            Bottleneck::Flushes => "flushes",
-        }
-    }
-}
+/// The resource that counts wait for the longest: the cores are busy, or the locks of shards or the flushes of the log are waited for.
+pub const CORES: &str = "cores";
+pub const LOCKS: &str = "row locks";
+pub const FLUSHES: &str = "flushes";
 
 /// The counts that ended after the warm-up.
 #[derive(Debug, Clone, PartialEq)]
@@ -248,7 +215,7 @@ pub struct Outcome {
     pub per_second: f64,
     /// The time of all but one of a hundred counts, in microseconds.
     pub p99_us: f64,
-    pub bottleneck: Bottleneck,
+    pub bottleneck: &'static str,
 }
 
 /// Sums that grow while a simulation runs.
@@ -275,9 +242,9 @@ impl Tally {
             per_second: counts as f64 / (elapsed as f64 / 1e9),
             p99_us: self.times.get(p99).map_or(0.0, |ns| *ns as f64 / 1e3),
             bottleneck: match () {
-                () if cores_busy >= BUSY => Bottleneck::Cores,
-                () if self.locks > self.flushes => Bottleneck::Locks,
-                () => Bottleneck::Flushes,
+                () if cores_busy >= BUSY => CORES,
+                () if self.locks > self.flushes => LOCKS,
+                () => FLUSHES,
             },
         }
     }
@@ -492,7 +459,12 @@ impl<'a> Engine<'a> {
                 let rank = free.expect("as many ranks as writers");
                 ranks[rank] = true;
                 self.actors[actor].rank = Some(rank);
-                load.shard_of_rank(rank % load.shards, offset)
+                // Rank 0 is the same shard in each process, and comes last.
+                let others = load.shards - 1;
+                match rank % load.shards {
+                    rank if rank < others => 1 + (offset + rank) % others,
+                    _ => 0,
+                }
             }
         };
     }

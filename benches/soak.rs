@@ -12,12 +12,13 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use clap::{Parser, value_parser};
+use diesel::dsl::{select, sql};
 use diesel::prelude::*;
 use diesel::sql_types::{BigInt, Nullable};
-use diesel_sharded_benches::machine;
 use diesel_sharded_benches::measured::Measured;
 use diesel_sharded_benches::names::SOAK;
 use diesel_sharded_benches::report::{Pace, Part, Report, Sample, Soak, tenths};
+use diesel_sharded_benches::{machine, percentiles};
 use diesel_sharded_web::{Config, Site, Source};
 use rand::RngExt;
 use reqwest::{Client, StatusCode};
@@ -70,12 +71,6 @@ struct Table {
     dead_versions: Option<i64>,
 }
 
-#[derive(QueryableByName)]
-struct Views {
-    #[diesel(sql_type = BigInt)]
-    views: i64,
-}
-
 /// A connection type whose server is soaked.
 trait Soaked: Measured {
     fn table(&mut self) -> Table;
@@ -93,13 +88,9 @@ macro_rules! soaked {
             }
 
             fn views(&mut self) -> i64 {
-                let sum = concat!(
-                    "SELECT CAST((SELECT SUM(views) FROM videos) + COALESCE((SELECT SUM(views) FROM videos_shards), 0) AS ",
-                    $integer,
-                    ") AS views"
-                );
-                let sum: Views = diesel::sql_query(sum).get_result(self).expect("a sum");
-                sum.views
+                let sum = "(SELECT SUM(views) FROM videos) + COALESCE((SELECT SUM(views) FROM videos_shards), 0)";
+                let sum = sql::<BigInt>(&format!("CAST({sum} AS {})", $integer));
+                select(sum).get_result(self).expect("a sum")
             }
         }
     };
@@ -209,24 +200,21 @@ async fn serve(client: &Client, url: String) -> reqwest::Result<StatusCode> {
 fn sample(
     at: Duration,
     time: Duration,
-    mut latencies: Vec<Duration>,
+    latencies: Vec<Duration>,
     then: &Table,
     now: &Table,
 ) -> Sample {
-    latencies.sort_unstable();
-    let percentile = |share: f64| {
-        let last = latencies.len().saturating_sub(1);
-        let latency = latencies.get((last as f64 * share) as usize);
-        tenths(latency.map_or(0.0, |latency| latency.as_nanos() as f64 / 1000.0))
-    };
+    let per_second = tenths(latencies.len() as f64 / time.as_secs_f64());
+    let [p50, _, p99] = percentiles(latencies)
+        .map(|latency| tenths(latency.map_or(0.0, |latency| latency.as_nanos() as f64 / 1000.0)));
     let rose = |of: fn(&Table) -> Option<i64>| Some((of(now)? - of(then)?) as f64);
     let updates = rose(|table| table.updates).zip(rose(|table| table.hot_updates));
     let hot = updates.filter(|(all, _)| *all > 0.0);
     Sample {
         at: tenths(at.as_secs_f64()),
-        per_second: tenths(latencies.len() as f64 / time.as_secs_f64()),
-        p50_us: percentile(0.50),
-        p99_us: percentile(0.99),
+        per_second,
+        p50_us: p50,
+        p99_us: p99,
         shards: now.shards,
         table_bytes: now.bytes,
         hot: hot.map(|(all, hot)| (hot / all * 10_000.0).round() / 10_000.0),

@@ -245,7 +245,9 @@ arena!(MysqlConnection {
 
     fn wait_for(&mut self, disk: Disk) {
         let flush = u8::from(disk == Disk::Local);
-        self.run(&format!("SET GLOBAL innodb_flush_log_at_trx_commit = {flush}"));
+        self.run(&format!(
+            "SET GLOBAL innodb_flush_log_at_trx_commit = {flush}, GLOBAL sync_binlog = {flush}"
+        ));
     }
 });
 

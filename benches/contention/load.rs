@@ -4,8 +4,8 @@ use std::sync::{Barrier, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use diesel_sharded_benches::median;
 use diesel_sharded_benches::report::{Cell, tenths};
+use diesel_sharded_benches::{median, percentiles};
 use indicatif::ProgressBar;
 use rand::RngExt;
 
@@ -65,8 +65,6 @@ impl Scene {
         }
     }
 }
-
-pub const PERCENTILES: [f64; 3] = [0.50, 0.95, 0.99];
 
 /// The results of one slice.
 #[derive(Debug, Default)]
@@ -217,14 +215,6 @@ impl Slice {
             ..self
         }
     }
-}
-
-pub fn percentiles(mut latencies: Vec<Duration>) -> [Option<Duration>; 3] {
-    latencies.sort_unstable();
-    PERCENTILES.map(|percentile| {
-        let last = latencies.len().checked_sub(1)?;
-        Some(latencies[(last as f64 * percentile) as usize])
-    })
 }
 
 /// The medians of one entrant's slices.

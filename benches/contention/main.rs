@@ -18,6 +18,7 @@ mod tasks;
 mod top;
 mod write_behind;
 
+use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
@@ -81,6 +82,9 @@ struct Options {
     /// The time of the section `long` on all its databases
     #[arg(long, default_value_t = 30)]
     minutes: u64,
+    /// MariaDB or MySQL with a binary log, as in production; the report names it
+    #[arg(long)]
+    binary_log: bool,
     /// Replaces the sections that are measured in the report that is published
     #[arg(long)]
     publish: bool,
@@ -147,9 +151,7 @@ impl Run {
         self.section::<Conn>(HOT, pace, Run::hot::<Conn>);
         self.section::<Conn>(DISKS, pace, Run::disks::<Conn>);
         self.section::<Conn>(TASKS, pace, |run, part| {
-            let stage = Stage::<Conn>::new(Disk::Local);
-            let extent = tasks::Extent::of(run.options.quick, pace.rounds);
-            part.cells = tasks::measure(&stage, extent, &run.bar);
+            part.cells = tasks::measure::<Conn>(run.options.quick, pace.rounds, &run.bar);
         });
         self.section::<Conn>(SHAPES, pace, Run::shapes::<Conn>);
         self.section::<Conn>(KEYS, pace, Run::keys::<Conn>);
@@ -185,9 +187,10 @@ impl Run {
         };
         let mut part = Part::new(name, Conn::NAME, machine::with::<Conn>(), published);
         measure(self, &mut part);
-        self.bar.suspend(|| println!("{part}"));
+        let report = Report { parts: vec![part] };
+        self.bar.suspend(|| println!("{}", report.to_json()));
         if self.options.publish {
-            Report::publish([part]);
+            Report::publish(report.parts);
         }
         self.bar.inc(1);
     }
@@ -289,8 +292,11 @@ impl Run {
     }
 }
 
-fn main() {
+fn main() -> ExitCode {
     let options = Options::parse();
+    if options.binary_log {
+        return machine::again_with_binary_log();
+    }
     let report_panic = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         report_panic(panic);
@@ -309,4 +315,5 @@ fn main() {
     run.all::<MysqlConnection>("mysql");
     run.all::<SqliteConnection>("sqlite");
     run.bar.finish_and_clear();
+    ExitCode::SUCCESS
 }

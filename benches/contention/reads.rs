@@ -5,9 +5,9 @@ use std::time::Duration;
 use diesel::prelude::*;
 use diesel_sharded::RowCounter;
 use diesel_sharded::prelude::*;
-use diesel_sharded_benches::all_side_by_side;
 use diesel_sharded_benches::names::{FOLDED, ONE_TOTAL, PAGE, PLAIN, TOTAL};
 use diesel_sharded_benches::report::{Reading, tenths};
+use diesel_sharded_benches::side_by_side;
 use indicatif::ProgressBar;
 
 use crate::arena::{Arena, Disk, Stage};
@@ -115,7 +115,7 @@ fn compare<Conn: Reads>(
             let (keys, mut conn) = (&keys, stage.connect());
             move || keys.iter().for_each(|first| read(&mut conn, *first))
         });
-        let times = all_side_by_side(extent.rounds, &mut Vec::from(works));
+        let times = side_by_side(extent.rounds, &mut Vec::from(works));
         let times = [PLAIN, TOTAL].into_iter().zip(times);
         readings.extend(times.map(|(form, time)| reading(&read, form, time / repeats)));
     }
@@ -149,7 +149,7 @@ fn growth<Conn: Reads>(conn: &mut Conn, extent: Extent) -> Vec<Reading> {
     let conn = &std::cell::RefCell::new(conn);
     let works =
         rows().map(|(id, _)| move || (0..REPEATS).for_each(|_| conn.borrow_mut().total(id)));
-    let times = all_side_by_side(extent.rounds, &mut works.collect::<Vec<_>>());
+    let times = side_by_side(extent.rounds, &mut works.collect::<Vec<_>>());
     let times = SHARDS.iter().zip(times);
     let named = times.map(|(shards, time)| {
         reading(

@@ -17,40 +17,18 @@ use diesel_sharded::coalescer::Coalescer;
 use diesel_sharded::combine::Combiner;
 use diesel_sharded_benches::names::{COALESCED, COMBINED, DEFAULT, ONE_ROW, TASKS};
 use diesel_sharded_benches::report::Cell;
+use diesel_sharded_benches::{in_turns, percentiles};
 use indicatif::ProgressBar;
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 
-use crate::arena::{Arena, Stage};
+use crate::arena::{Arena, Disk, Stage};
 use crate::contenders::{Outcome, total_of, total_of_shards};
-use crate::load::{self, Scene, Slice, percentiles};
+use crate::load::{self, Scene, Slice};
 use crate::schema::{adaptive, coalesced, combined, one_row};
 
 /// The connections of the pool.
 const CONNECTIONS: usize = 16;
-
-/// The extent of the measurement.
-#[derive(Debug, Clone, Copy)]
-pub struct Extent {
-    pub tasks: usize,
-    pub rounds: usize,
-    /// The shortest time of a slice. It lasts longer if two counts of every task take longer.
-    pub slice: Duration,
-}
-
-impl Extent {
-    pub fn of(quick: bool, rounds: usize) -> Self {
-        let (tasks, slice) = match quick {
-            true => (1_000, Duration::from_millis(100)),
-            false => (10_000, Duration::from_secs(1)),
-        };
-        Extent {
-            tasks,
-            rounds,
-            slice,
-        }
-    }
-}
 
 /// One way to count the hot row.
 pub struct Way {
@@ -63,7 +41,7 @@ pub struct Way {
 type Count = dyn Fn() -> BoxFuture<'static, Outcome<usize>> + Send + Sync;
 
 impl Way {
-    /// Each task counts at least `counts` times, and goes on until the time is over.
+    /// Each task counts at least `counts` times, and goes on until the time is over; that is later if all tasks take longer.
     ///
     /// All tasks start at once and the pool serves them in turn, so the latency of a task's first count only shows its place in
     /// the queue. Each later count waits behind all other tasks.
@@ -106,39 +84,38 @@ impl Way {
 ///
 /// # Panics
 /// If a count is lost or doubled: the measurement would be worth nothing.
-pub fn measure<Conn: Tasks>(stage: &Stage<Conn>, extent: Extent, bar: &ProgressBar) -> Vec<Cell> {
-    let scene = Scene::hot(extent.tasks);
+pub fn measure<Conn: Tasks>(quick: bool, rounds: usize, bar: &ProgressBar) -> Vec<Cell> {
+    let (tasks, duration) = match quick {
+        true => (1_000, Duration::from_millis(100)),
+        false => (10_000, Duration::from_secs(1)),
+    };
+    let stage = Stage::<Conn>::new(Disk::Local);
+    let scene = Scene::hot(tasks);
     let runtime = Runtime::new().expect("a runtime");
     let conn = &mut stage.connect();
-    let ways = Conn::ways(stage);
-    let mut slices: Vec<Vec<Slice>> = ways.iter().map(|_| vec![]).collect();
-    for round in 0..=extent.rounds {
-        for turn in 0..ways.len() {
-            let number = (round + turn) % ways.len();
-            let way = &ways[number];
-            bar.set_message(format!("{TASKS}, {}: {}", Conn::NAME, way.name));
-            let before = conn.integer(&way.total);
-            let slice = runtime.block_on(async {
-                match round {
-                    0 => way.slice(extent.tasks, 1, Duration::ZERO).await, // only warms up
-                    _ => way.slice(extent.tasks, 2, extent.slice).await,
-                }
-            });
-            assert_eq!(
-                conn.integer(&way.total) - before,
-                slice.succeeded as i64,
-                "lost or doubled counts: {}, {}, {scene:?}",
-                way.name,
-                Conn::NAME
-            );
-            if round > 0 {
-                slices[number].push(slice);
+    let ways = Conn::ways(&stage);
+    let slices = in_turns(rounds + 1, ways.len(), |round, number| {
+        let way = &ways[number];
+        bar.set_message(format!("{TASKS}, {}: {}", Conn::NAME, way.name));
+        let before = conn.integer(&way.total);
+        let slice = runtime.block_on(async {
+            match round {
+                0 => way.slice(tasks, 1, Duration::ZERO).await, // only warms up
+                _ => way.slice(tasks, 2, duration).await,
             }
-        }
-    }
+        });
+        assert_eq!(
+            conn.integer(&way.total) - before,
+            slice.succeeded as i64,
+            "lost or doubled counts: {}, {}, {scene:?}",
+            way.name,
+            Conn::NAME
+        );
+        slice
+    });
     let cells = ways.iter().zip(slices);
     cells
-        .map(|(way, slices)| load::cell(scene, stage, way.name, &slices))
+        .map(|(way, slices)| load::cell(scene, &stage, way.name, &slices[1..]))
         .collect()
 }
 

@@ -5,11 +5,11 @@ use std::cell::RefCell;
 use diesel::prelude::*;
 use diesel_sharded::prelude::*;
 use diesel_sharded::{ShardsTable, top};
-use diesel_sharded_benches::all_side_by_side;
 use diesel_sharded_benches::names::{
     ALL_ROWS, FEW_HOT, FOLDED_KEEPING, INDEXED, NO_SHARDS, SIXTEEN_SHARDS, SORT, TOP, TOP_LIST,
 };
 use diesel_sharded_benches::report::Reading;
+use diesel_sharded_benches::side_by_side;
 use indicatif::ProgressBar;
 
 use crate::arena::{Arena, Disk, Stage};
@@ -113,7 +113,7 @@ pub fn measure<Conn: TopLists>(extent: Extent, bar: &ProgressBar) -> Vec<Reading
         assert_eq!(sorted, listed, "{mix}, {}", Conn::NAME);
         let (names, mut reads): (Vec<_>, Vec<_>) = forms.into_iter().unzip();
         let mut works: Vec<_> = reads.iter_mut().map(|read| || drop(read())).collect();
-        let times = all_side_by_side(extent.rounds, &mut works);
+        let times = side_by_side(extent.rounds, &mut works);
         let forms = names.into_iter().zip(times);
         readings
             .extend(forms.map(|(form, time)| reading(format!("{mix}, {ALL_ROWS}"), form, time)));

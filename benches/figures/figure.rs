@@ -4,9 +4,7 @@ use super::numbers::{grouped, rate, ratio, time, times};
 use crate::median;
 use crate::names::*;
 use crate::report::{Cell, Missing, Part, Report, Sample};
-use crate::simulated::{
-    Checked, Choice, Load, Server, check, error_at_median, greatest_error, simulate,
-};
+use crate::simulated::{Checked, Choice, Load, Server, check, simulate};
 
 type Figure = fn(&Report, &[&str]) -> Result<String, Missing>;
 
@@ -174,12 +172,8 @@ const FIGURES: [(&str, Figure); 25] = [
         let server = server(report, of)?;
         in_cells(LOADS, |load| {
             let outcome = simulate(&server, &load, 4_000.max(4 * load.all_writers()));
-            let bottleneck = outcome.bottleneck.name();
-            Ok(format!(
-                "{}, {}<br>{bottleneck}",
-                rate(outcome.per_second),
-                time(outcome.p99_us)
-            ))
+            let (rate, p99) = (rate(outcome.per_second), time(outcome.p99_us));
+            Ok(format!("{rate}, {p99}<br>{}", outcome.bottleneck))
         })
     }),
     ("enough", |report, of| enough(&server(report, of)?)),
@@ -306,20 +300,11 @@ fn a_million_a_second(cell: &Cell) -> Result<String, Missing> {
 
 /// The loads that are simulated, in the order of the columns.
 const LOADS: [Load; 4] = [
-    load(8, 8, 128, Choice::OneRow),
-    load(8, 8, 128, Choice::Adaptive),
-    load(32, 8, 128, Choice::Adaptive),
-    load(32, 256, 128, Choice::Coalesced),
+    Load::new(8, 8, 128, Choice::OneRow),
+    Load::new(8, 8, 128, Choice::Adaptive),
+    Load::new(32, 8, 128, Choice::Adaptive),
+    Load::new(32, 256, 128, Choice::Coalesced),
 ];
-
-const fn load(processes: usize, writers: usize, shards: usize, choice: Choice) -> Load {
-    Load {
-        processes,
-        writers,
-        shards,
-        choice,
-    }
-}
 
 fn server(report: &Report, of: &[&str]) -> Result<Server, Missing> {
     let (place, cores) = of.split_at(of.len().min(2));
@@ -335,7 +320,8 @@ fn server(report: &Report, of: &[&str]) -> Result<Server, Missing> {
 /// The shards with which the default counts nearly as fast as with twice as many, in processes that cannot see each other.
 fn enough(server: &Server) -> Result<String, Missing> {
     const NEARLY: f64 = 0.95;
-    let rate = |shards| simulate(server, &load(8, 32, shards, Choice::Adaptive), 4_000).per_second;
+    let rate =
+        |shards| simulate(server, &Load::new(8, 32, shards, Choice::Adaptive), 4_000).per_second;
     let mut shards = (0..12).map(|power| 1 << power);
     let enough = shards.find(|&shards| rate(shards) > NEARLY * rate(2 * shards));
     let enough = enough.map(|shards: usize| shards.to_string());
@@ -346,12 +332,9 @@ fn simulation_errors(report: &Report) -> Result<String, Missing> {
     let checked = check(report)?;
     let is_coalesced = |one: &&Checked| one.load.choice == Choice::Coalesced;
     let (coalesced, direct): (Vec<_>, Vec<_>) = checked.iter().partition(is_coalesced);
+    let sizes = |of: &[&Checked]| of.iter().map(|one| one.error().abs() * 100.0).collect();
     let missing = || Missing("measurements to check the simulation by".into());
-    let median = |of: &[_]| {
-        error_at_median(of)
-            .map(|error| error * 100.0)
-            .ok_or_else(missing)
-    };
+    let at_median = |of: &[_]| median(sizes(of)).ok_or_else(missing);
     let all: Vec<_> = checked.iter().collect();
     let too_slow = coalesced.iter().filter(|one| one.error() < 0.0).count();
     Ok(format!(
@@ -359,10 +342,10 @@ fn simulation_errors(report: &Report) -> Result<String, Missing> {
          median it is {:.0} % off for counts that writers send themselves, and {:.0} % for those that coalescers send, {too_slow} of {} of \
          them too slow.",
         checked.len(),
-        median(&all)?,
-        greatest_error(&checked) * 100.0,
-        median(&direct)?,
-        median(&coalesced)?,
+        at_median(&all)?,
+        sizes(&all).into_iter().fold(0.0, f64::max),
+        at_median(&direct)?,
+        at_median(&coalesced)?,
         coalesced.len(),
     ))
 }

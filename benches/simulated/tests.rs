@@ -12,15 +12,6 @@ const SERVER: Server = Server {
     addition: 1_000,
 };
 
-fn load(processes: usize, writers: usize, shards: usize, choice: Choice) -> Load {
-    Load {
-        processes,
-        writers,
-        shards,
-        choice,
-    }
-}
-
 fn is_near(value: f64, expected: f64) -> bool {
     (value / expected - 1.0).abs() < 0.03
 }
@@ -28,13 +19,13 @@ fn is_near(value: f64, expected: f64) -> bool {
 #[test]
 fn one_writer_waits_for_nobody() {
     for choice in [Choice::OneRow, Choice::Random, Choice::Adaptive] {
-        let outcome = simulate(&SERVER, &load(1, 1, 8, choice), 10_000);
+        let outcome = simulate(&SERVER, &Load::new(1, 1, 8, choice), 10_000);
         let time = (SERVER.count + SERVER.flush) as f64 / 1e3;
         assert!(
             is_near(outcome.per_second, 1e6 / time),
             "{choice:?}: {outcome:?}"
         );
-        assert_eq!(outcome.bottleneck, Bottleneck::Flushes);
+        assert_eq!(outcome.bottleneck, FLUSHES);
     }
 }
 
@@ -54,27 +45,27 @@ fn one_shard_is_the_queue_of_one_row() {
             Choice::Striped,
             Choice::Adaptive,
         ] {
-            let outcome = simulate(&server, &load(4, 16, 1, choice), 20_000);
+            let outcome = simulate(&server, &Load::new(4, 16, 1, choice), 20_000);
             assert!(is_near(outcome.per_second, 1.0 / time), "{outcome:?}");
-            assert_eq!(outcome.bottleneck, Bottleneck::Locks);
+            assert_eq!(outcome.bottleneck, LOCKS);
         }
     }
 }
 
 #[test]
 fn many_shards_and_writers_use_all_cores() {
-    let outcome = simulate(&SERVER, &load(1, 256, 512, Choice::Adaptive), 20_000);
+    let outcome = simulate(&SERVER, &Load::new(1, 256, 512, Choice::Adaptive), 20_000);
     let most = SERVER.cores as f64 * 1e9 / SERVER.count as f64;
     assert!(
         (0.9 * most..1.01 * most).contains(&outcome.per_second),
         "{outcome:?}"
     );
-    assert_eq!(outcome.bottleneck, Bottleneck::Cores);
+    assert_eq!(outcome.bottleneck, CORES);
 }
 
 #[test]
 fn the_writers_of_one_process_never_wait_for_each_other_s_shards() {
-    let of = |choice| simulate(&SERVER, &load(1, 16, 16, choice), 10_000);
+    let of = |choice| simulate(&SERVER, &Load::new(1, 16, 16, choice), 10_000);
     let (adaptive, random) = (of(Choice::Adaptive), of(Choice::Random));
     assert!(adaptive.per_second > 1.3 * random.per_second);
     assert_eq!(of(Choice::Striped).bottleneck, adaptive.bottleneck);
@@ -95,7 +86,7 @@ fn the_sources_of_the_times_are_met() {
         ];
         for (writers, entrant, choice) in sources {
             let measured = part.cell(disk, writers, entrant).unwrap().per_second;
-            let outcome = simulate(&server, &load(1, writers, 128, choice), 10_000);
+            let outcome = simulate(&server, &Load::new(1, writers, 128, choice), 10_000);
             assert!(
                 is_near(outcome.per_second, measured),
                 "{entrant}: {outcome:?}"
