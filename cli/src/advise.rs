@@ -89,18 +89,15 @@ writers wait there (SQLITE_BUSY, or seconds in busy_timeout), commit many counts
 column is counted, count its statements in the application, as the library's feature `metrics` does.";
 
 fn look(args: &AdviseArgs, conn: &mut AnyConnection) -> Result<Report, Error> {
-    let dialect = conn.dialect();
     // The findings about the statements that count on the same columns. All of these are one write.
     let mut statements = BTreeMap::<Counting, Seen>::new();
+    let dialect = conn.dialect();
     let mut add = |text: &str, seen: Seen| {
         if let Some(counting) = Counting::read(text, dialect) {
             statements.entry(counting).or_default().add(seen);
         }
     };
-    let mut report = Report {
-        assumption: Some(ASSUMPTION),
-        ..Report::default()
-    };
+    let mut notes = vec![];
     output::note(&format!(
         "Looking for {} s at the statements of this database…",
         args.seconds
@@ -110,68 +107,54 @@ fn look(args: &AdviseArgs, conn: &mut AnyConnection) -> Result<Report, Error> {
     let end = start + Duration::from_secs(args.seconds.into());
     let mut looks = 0_u32;
     while Instant::now() < end && !interrupt::came() {
-        let due = Instant::now() + PAUSE;
+        let mut due = Instant::now() + PAUSE;
         match or_note(running(conn))? {
             Ok(running) => {
                 looks += 1;
-                for (text, waiting) in running {
-                    let (running, waiting) = (1, u64::from(waiting));
-                    add(
-                        &text,
-                        Seen {
-                            running,
-                            waiting,
-                            ..Seen::default()
-                        },
-                    );
-                }
+                running.iter().for_each(|(text, seen)| add(text, *seen));
             }
             Err(note) => {
-                report.notes.push(note);
-                interrupt::sleep_until(end);
+                notes.push(note);
+                due = end;
             }
         }
         interrupt::sleep_until(due.min(end));
     }
     let looks = f64::from(looks.max(1));
-    report.seconds = start.elapsed().as_secs_f64();
-    let after = or_note(Statistics::read(conn))?;
-    if let (Ok(before), Ok(after)) = (&before, &after) {
-        for (text, (calls, total_ms)) in &after.digests {
-            let (earlier_calls, earlier_ms) = before.digests.get(text).copied().unwrap_or_default();
-            add(
-                text,
-                Seen {
-                    counts: *calls,
-                    // Statistics that were reset meanwhile begin again.
-                    new_counts: calls.saturating_sub(earlier_calls),
-                    new_ms: (total_ms - earlier_ms).max(0.0),
-                    ..Seen::default()
-                },
-            );
-        }
-    }
-    let mut places = Places::read(conn)?;
-    let mut columns = by_column(statements, &mut places, conn)?;
-    match (before, after) {
+    let seconds = start.elapsed().as_secs_f64();
+    let statistics = match (before, or_note(Statistics::read(conn))?) {
         (Ok(before), Ok(after)) => {
-            let time = report.seconds * 1000.0 / looks;
-            if add_row_updates(&before, &after, time, &mut columns) {
-                report.notes.push(BY_TABLE.to_owned());
+            for (text, digest) in &after.digests {
+                add(text, digest.since(before.digests.get(text)));
             }
+            Some((before, after))
         }
-        (Err(off), _) | (_, Err(off)) => report.notes.push(off),
+        (Err(off), _) | (_, Err(off)) => {
+            notes.push(off);
+            None
+        }
+    };
+    let mut columns = by_column(statements, conn)?;
+    if let Some((before, after)) = statistics
+        && add_row_updates(&before, &after, seconds * 1000.0 / looks, &mut columns)
+    {
+        notes.push(BY_TABLE.to_owned());
     }
-    let advices = columns.into_iter();
-    let advices = advices.map(|columns| columns.advice(dialect, report.seconds, looks));
-    report.columns = advices.collect();
-    report.notes.append(&mut places.notes);
+    let columns = columns.iter();
+    let mut columns: Vec<_> = columns
+        .map(|columns| columns.advice(dialect, seconds, looks))
+        .collect();
     let rate = |advice: &Advice| advice.counts_per_second.unwrap_or(0.0);
-    report.columns.sort_by(|a, b| {
+    columns.sort_by(|a, b| {
         let by_waits = b.waiting_sessions.total_cmp(&a.waiting_sessions);
         by_waits.then(rate(b).total_cmp(&rate(a)))
     });
-    Ok(report)
+    Ok(Report {
+        seconds,
+        notes,
+        columns,
+        assumption: Some(ASSUMPTION),
+    })
 }
 
 /// What was read, or the remedy where the database refused it.
@@ -183,6 +166,16 @@ fn or_note<T>(read: Result<T, Error>) -> Result<Result<T, String>, Error> {
 }
 
 impl Seen {
+    /// What came since an earlier look. Statistics that were reset meanwhile begin again.
+    fn since(self, earlier: Option<&Seen>) -> Self {
+        let earlier = earlier.copied().unwrap_or_default();
+        Seen {
+            new_counts: self.counts.saturating_sub(earlier.counts),
+            new_ms: (self.new_ms - earlier.new_ms).max(0.0),
+            ..self
+        }
+    }
+
     fn add(&mut self, other: Seen) {
         self.counts += other.counts;
         self.new_counts += other.new_counts;
@@ -195,16 +188,26 @@ impl Seen {
 /// The columns to which the statements' names lead.
 fn by_column(
     statements: BTreeMap<Counting, Seen>,
-    places: &mut Places,
     conn: &mut AnyConnection,
 ) -> QueryResult<Vec<Columns>> {
     let dialect = conn.dialect();
+    let plain = Arc::new(LiveTables::read(conn)?);
+    let mut places = BTreeMap::from([(None, plain)]);
     let mut columns = BTreeMap::<(String, Vec<String>), Columns>::new();
     for (counting, seen) in statements {
-        let Some((live, name)) = places.find(&counting, conn)? else {
+        let Some(live) = place(&counting, &mut places, conn)? else {
             continue;
         };
-        let table = &live.tables[&name];
+        let mut names = live.tables.keys();
+        let by_name = names.find(|name| is_one(name, &counting.table, dialect));
+        // There may be names that differ by case alone.
+        let by_name = live
+            .tables
+            .get_key_value(&counting.table)
+            .map_or(by_name, |(name, _)| Some(name));
+        let Some(table) = by_name.map(|name| &live.tables[name]) else {
+            continue;
+        };
         let counted = table.columns.iter().filter(|column| {
             let mut counted = counting.columns.iter();
             let is_counted = counted.any(|name| is_one(name, &column.name, dialect));
@@ -216,16 +219,38 @@ fn by_column(
         if counted.is_empty() || is_shards {
             continue;
         }
-        let key = (live.full(&name), counted.clone());
+        let key = (live.full(&table.name), counted.clone());
         let of_columns = columns.entry(key).or_insert_with(|| Columns {
-            live,
-            table: name,
+            live: Arc::clone(&live),
+            table: table.name.clone(),
             columns: counted,
             seen: Seen::default(),
         });
         of_columns.seen.add(seen);
     }
     Ok(columns.into_values().collect())
+}
+
+/// The tables among which the one is that a statement counts on: those of this session's plain names, or of the schema that it names.
+fn place(
+    counting: &Counting,
+    places: &mut BTreeMap<Option<String>, Arc<LiveTables>>,
+    conn: &mut AnyConnection,
+) -> QueryResult<Option<Arc<LiveTables>>> {
+    let mut named = counting.schema.clone();
+    if let Some(schema) = &named {
+        let plain = catalog!(server conn.dialect(), "schema_of_plain");
+        if conn.texts(plain, &[&counting.table])?.contains(schema) {
+            named = None;
+        } else if !is_schema(schema, conn)? {
+            return Ok(None);
+        }
+    }
+    if let (Some(schema), false) = (&named, places.contains_key(&named)) {
+        let live = places[&None].in_schema(schema, conn)?;
+        places.insert(named.clone(), live);
+    }
+    Ok(places.get(&named).cloned())
 }
 
 /// Where no digest has a column whose statements were seen running, the updates of its table are counted, and `time` in milliseconds
@@ -243,10 +268,11 @@ fn add_row_updates(
     {
         // Those of this database alone are known.
         let is_left_out = seen.new_counts == 0 && seen.running > 0 && live.schema().is_none();
-        let updates = |statistics: &Statistics| statistics.row_updates.get(table.as_str()).copied();
-        if let Some(updates_after) = updates(after).filter(|_| is_left_out) {
-            seen.counts = updates_after;
-            seen.new_counts = updates_after.saturating_sub(updates(before).unwrap_or(0));
+        let updates = after.row_updates.get(table.as_str());
+        if let Some(updates) = updates.filter(|_| is_left_out) {
+            let before = before.row_updates.get(table.as_str());
+            seen.counts = *updates;
+            seen.new_counts = updates.saturating_sub(before.copied().unwrap_or(0));
             seen.new_ms = seen.running as f64 * time;
             added = true;
         }
@@ -344,7 +370,7 @@ many times the counts of one row its shards take on each database.";
 /// The database's own statistics about the statements that it ran, at one moment.
 struct Statistics {
     /// Of each kind of statements how many there were since the statistics began, and their milliseconds.
-    digests: BTreeMap<String, (u64, f64)>,
+    digests: BTreeMap<String, Seen>,
     /// How many rows of each table were updated: MariaDB's digests leave out statements that a client prepared.
     row_updates: BTreeMap<String, u64>,
 }
@@ -391,20 +417,23 @@ impl Statistics {
                 "The statements of other roles are hidden from this one: GRANT pg_read_all_stats to it.",
             ));
         }
-        let digests = rows.iter();
-        let digests =
-            digests.map(|row| Ok((row.text(0)?.to_owned(), (row.parse(1)?, row.parse(2)?))));
-        let digests = digests.collect::<QueryResult<_>>()?;
+        let digests = rows.iter().map(|row| {
+            let seen = Seen {
+                counts: row.parse(1)?,
+                new_ms: row.parse(2)?,
+                ..Seen::default()
+            };
+            Ok((row.text(0)?.to_owned(), seen))
+        });
         let updates = match dialect {
             Dialect::Mysql => conn.rows(catalog!("mysql/", "row_updates"), &[])?,
             _ => vec![],
         };
-        let updates = updates.iter();
-        let updates = updates.map(|row| Ok((row.text(0)?.to_owned(), row.parse(1)?)));
-        let row_updates = updates.collect::<QueryResult<_>>()?;
+        let row_updates = updates.iter();
+        let row_updates = row_updates.map(|row| Ok((row.text(0)?.to_owned(), row.parse(1)?)));
         Ok(Statistics {
-            digests,
-            row_updates,
+            digests: digests.collect::<QueryResult<_>>()?,
+            row_updates: row_updates.collect::<QueryResult<_>>()?,
         })
     }
 }
@@ -420,102 +449,19 @@ fn refused(error: DieselError, says: &str, remedy: &str) -> Error {
 }
 
 /// The updates that run in other sessions of this database, and whether they wait for a lock; refused where they are not seen.
-fn running(conn: &mut AnyConnection) -> Result<Vec<(String, bool)>, Error> {
+fn running(conn: &mut AnyConnection) -> Result<Vec<(String, Seen)>, Error> {
     let rows = conn.rows(catalog!(server conn.dialect(), "running"), &[IS_UPDATE]);
     let rows =
         rows.map_err(|error| refused(error, "Waits are not seen", "GRANT PROCESS to this role."))?;
-    let running = rows.iter();
-    let running = running.map(|row| Ok((row.text(0)?.to_owned(), row.get(1) == Some("1"))));
+    let running = rows.iter().map(|row| {
+        let seen = Seen {
+            running: 1,
+            waiting: u64::from(row.get(1) == Some("1")),
+            ..Seen::default()
+        };
+        Ok((row.text(0)?.to_owned(), seen))
+    });
     running.collect()
-}
-
-/// The tables of this session, and those of schemas that statements lead to.
-struct Places {
-    plain: Arc<LiveTables>,
-    schemas: BTreeMap<String, Arc<LiveTables>>,
-    /// Names that may mean one of several tables.
-    notes: Vec<String>,
-}
-
-impl Places {
-    fn read(conn: &mut AnyConnection) -> QueryResult<Self> {
-        Ok(Places {
-            plain: Arc::new(LiveTables::read(conn)?),
-            schemas: BTreeMap::new(),
-            notes: vec![],
-        })
-    }
-
-    /// The table that a statement counts on, among others, if there is one that this role may see.
-    fn find(
-        &mut self,
-        counting: &Counting,
-        conn: &mut AnyConnection,
-    ) -> QueryResult<Option<(Arc<LiveTables>, String)>> {
-        let table = &counting.table;
-        let schema = match &counting.schema {
-            Some(schema) if is_plain(schema, table, conn)? => None,
-            Some(schema) if is_schema(schema, conn)? => Some(schema.clone()),
-            Some(_) => return Ok(None),
-            None => self.elsewhere(table, conn)?,
-        };
-        let live = match schema {
-            None => Arc::clone(&self.plain),
-            Some(schema) => match self.schemas.get(&schema) {
-                Some(live) => Arc::clone(live),
-                None => {
-                    let live = self.plain.in_schema(&schema, conn)?;
-                    self.schemas.insert(schema, Arc::clone(&live));
-                    live
-                }
-            },
-        };
-        let name = match live.tables.contains_key(table) {
-            true => Some(table.clone()),
-            false => in_another_case(&live, table, conn.dialect()),
-        };
-        Ok(name.map(|name| (live, name)))
-    }
-
-    /// The schema of a table that is not this session's: that of another role, whose names lead elsewhere.
-    fn elsewhere(&mut self, table: &str, conn: &mut AnyConnection) -> QueryResult<Option<String>> {
-        if conn.dialect() != Dialect::Postgres || self.plain.tables.contains_key(table) {
-            return Ok(None);
-        }
-        let mut schemas = conn.texts(catalog!("postgres/", "schemas_of_table"), &[table])?;
-        if schemas.len() > 1 {
-            self.notes.push(format!(
-                "Statements count on {table}, of which there is one in each of {}, and name no schema: give this role the \
-                 application's search_path.",
-                schemas.join(", ")
-            ));
-            return Ok(None);
-        }
-        Ok(schemas.pop())
-    }
-}
-
-/// The only table whose name differs by case alone, which MySQL takes on some systems.
-fn in_another_case(live: &LiveTables, name: &str, dialect: Dialect) -> Option<String> {
-    if dialect != Dialect::Mysql {
-        return None;
-    }
-    let name = name.to_lowercase();
-    let names = live.tables.keys();
-    let like: Vec<_> = names.filter(|other| other.to_lowercase() == name).collect();
-    match like[..] {
-        [only] => Some(only.clone()),
-        _ => None,
-    }
-}
-
-/// Whether the plain name leads to the table of this schema.
-fn is_plain(schema: &str, table: &str, conn: &mut AnyConnection) -> QueryResult<bool> {
-    let plain = catalog!(server conn.dialect(), "schema_of_plain");
-    Ok(conn
-        .texts(plain, &[table])?
-        .iter()
-        .any(|plain| plain == schema))
 }
 
 /// The table and the columns that a statement `UPDATE t SET c = c + n` counts on, by the names that the database reads there.

@@ -112,13 +112,7 @@ pub struct SetupArgs {
     #[arg(long)]
     pub write: bool,
     /// The folder of migrations [default: that of `diesel.toml`, or the nearest `migrations`, here or above].
-    #[arg(
-        long,
-        alias = "dir",
-        value_name = "FOLDER",
-        env = "MIGRATION_DIRECTORY",
-        hide_env_values = true
-    )]
+    #[arg(long, value_name = "FOLDER", env = "MIGRATION_DIRECTORY")]
     pub migration_dir: Option<PathBuf>,
     /// Without the foreign key of the named counters' shards: triggers take its place.
     #[arg(long)]
@@ -142,27 +136,6 @@ pub struct StatusArgs {
     /// Reads every row and every shard.
     #[arg(long)]
     pub exact: bool,
-    /// Shows it again in this interval until Ctrl-C; in place on a terminal [default: 2].
-    #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true, default_missing_value = "2",
-        value_parser = clap::value_parser!(u32).range(1..=86_400))]
-    pub watch: Option<u32>,
-}
-
-/// How a command tells its results.
-#[derive(Debug, Clone, Copy, Default, ClapArgs)]
-pub struct Form {
-    /// Prints JSON instead of text.
-    #[arg(long)]
-    pub json: bool,
-    /// Prints no results and shows no progress; errors, and work that is left, go to the standard error.
-    #[arg(long, conflicts_with = "json")]
-    pub quiet: bool,
-}
-
-impl Form {
-    pub fn is_text(self) -> bool {
-        !self.json && !self.quiet
-    }
 }
 
 #[derive(Debug, ClapArgs)]
@@ -186,20 +159,28 @@ pub struct AdviseArgs {
     pub json: bool,
 }
 
+/// What commands that go through rows in batches have in common.
+#[derive(Debug, ClapArgs)]
+pub struct RowsArgs {
+    /// Goes on after this key; once for each column of a composite key.
+    #[arg(long, value_name = "KEY", allow_hyphen_values = true)]
+    pub after: Vec<String>,
+    /// Takes no more rows than this in any second, with smaller batches if it has to [default: no limit].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub at_most_per_second: Option<u32>,
+    /// Prints JSON instead of text.
+    #[arg(long)]
+    pub json: bool,
+}
+
 #[derive(Debug, ClapArgs)]
 #[command(after_help = include_str!("../help/fold.txt").trim_end())]
 pub struct FoldArgs {
     /// These tables [default: all, and the named counters].
     pub tables: Vec<String>,
-    /// Goes on after this key; once for each column of a composite key.
-    #[arg(long, value_name = "KEY", allow_hyphen_values = true)]
-    pub after: Vec<String>,
     /// How many rows are folded in one transaction, 1 to 100.
-    #[arg(long, value_name = "N", default_value_t = 100, value_parser = batch)]
-    pub batch: usize,
-    /// Folds no more rows than this in any second, with smaller batches if it has to [default: no limit].
-    #[arg(long, value_name = "N", value_parser = rows_per_second)]
-    pub at_most_per_second: Option<u32>,
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub batch: u32,
     /// Removes empty shards numbered from N on [default: the number that `resize` has set for every field; else none is removed].
     #[arg(long, value_name = "N")]
     pub keep_shards: Option<u16>,
@@ -207,7 +188,7 @@ pub struct FoldArgs {
     #[arg(long)]
     pub dry_run: bool,
     #[command(flatten)]
-    pub form: Form,
+    pub rows: RowsArgs,
 }
 
 #[derive(Debug, ClapArgs)]
@@ -239,20 +220,14 @@ pub struct RecountArgs {
     /// runs the tool is; it looks in a transaction that is read only. A row that it leaves out is expected to have 0.
     #[arg(long, value_name = "SQL")]
     pub recount: String,
-    /// Goes on after this key; once for each column of a composite key.
-    #[arg(long, value_name = "KEY", allow_hyphen_values = true)]
-    pub after: Vec<String>,
     /// How many rows are compared in one statement.
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub batch: u32,
-    /// Compares no more rows than this in any second, with smaller batches if it has to [default: no limit].
-    #[arg(long, value_name = "N", value_parser = rows_per_second)]
-    pub at_most_per_second: Option<u32>,
     /// How many drifts are printed.
     #[arg(long, value_name = "N", default_value_t = 20)]
     pub show: usize,
     #[command(flatten)]
-    pub form: Form,
+    pub rows: RowsArgs,
 }
 
 #[derive(Debug, ClapArgs)]
@@ -265,23 +240,7 @@ pub struct BackfillArgs {
     pub dry_run: bool,
 }
 
-fn rows_per_second(text: &str) -> Result<u32, String> {
-    match text.parse() {
-        Ok(rows @ 1..) => Ok(rows),
-        _ => {
-            Err("give a number of rows from 1 on; without the option there is no limit".to_owned())
-        }
-    }
-}
-
-fn batch(text: &str) -> Result<usize, String> {
-    match text.parse() {
-        Ok(batch @ 1..=100) => Ok(batch),
-        _ => Err("give a number from 1 to 100".to_owned()),
-    }
-}
-
-/// ` --batch=10 --quiet`: the options of this run that the subcommand of this name takes, and not the keys after which the run began.
+/// ` --batch=10 --json`: the options of this run that the subcommand of this name takes, and not the keys after which the run began.
 /// Values from the environment are there in the next run too.
 pub fn again(command: &ClapCommand, matches: &ArgMatches, name: &str) -> String {
     let Some((_, matches)) = matches.subcommand() else {
@@ -346,7 +305,7 @@ mod tests {
         ];
         assert_eq!(
             again(&words, "fold"),
-            " --batch=10 --at-most-per-second=5 --keep-shards=3 --json \
+            " --batch=10 --keep-shards=3 --at-most-per-second=5 --json \
              --database-url='postgres://app:***@localhost/shop'"
         );
         let recount = ["backfill", "videos", "likes", "--recount", "SELECT 1, 2"];

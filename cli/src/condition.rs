@@ -1,20 +1,82 @@
 //! The condition of a sharded table, on which its counts depend: what keeps shards together with their rows, counter caches, the other
-//! watchers of the rows, indexes of bases, and totals that their columns do not hold.
+//! watchers of the rows, and indexes of bases.
 
 use diesel::prelude::*;
 use diesel_sharded::backend::Dialect;
 use diesel_sharded::described::{fitting_name, found_caches};
-use diesel_sharded::model::{ShardsColumn, TableName};
 use serde::Serialize;
 
 use crate::connection::AnyConnection;
-use crate::key::{Key, KeyValues};
+use crate::finding::{Finding, Level};
 use crate::live::LiveTable;
-use crate::output::{Note, joined};
-use crate::sharded::{Sharded, names};
+use crate::output::joined;
+use crate::sharded::{COUNTERS, Sharded, names};
 use crate::shell;
-use crate::statement::{Token, quoted, sql, tokens};
-use crate::sums::{Number, Total, fits, range};
+use crate::statement::{Token, quoted, tokens};
+
+/// What the catalogs say about a sharded table.
+#[derive(Debug, Serialize)]
+pub struct Condition {
+    #[serde(flatten)]
+    beside: Beside,
+    #[serde(flatten)]
+    pub integrity: Integrity,
+    pub counter_caches: Vec<Cache>,
+    /// The fields with whose bases an index begins.
+    #[serde(skip)]
+    pub indexed: Vec<String>,
+    #[serde(skip)]
+    pub findings: Vec<Finding>,
+}
+
+impl Condition {
+    pub fn read(sharded: &Sharded, conn: &mut AnyConnection) -> QueryResult<Self> {
+        let integrity = Integrity::read(sharded, conn)?;
+        let counter_caches = Cache::read(sharded, None, conn)?;
+        let (beside, of_beside) = Beside::of(sharded, conn)?;
+        // By such an index a top list needs to read only its first rows.
+        let indexed = sharded.within(conn, |conn| {
+            let sorted = catalog!(sharded.dialect, "sorted_columns");
+            conn.texts(sorted, &[sharded.table().name()])
+        })?;
+        let mut findings = vec![integrity.finding(sharded)];
+        findings.extend(counter_caches.iter().map(Cache::finding));
+        findings.extend(of_beside);
+        if sharded.table().as_str() != COUNTERS {
+            let fields = names(sharded.fields()).into_iter();
+            findings.extend(fields.map(|field| index(sharded, field, &indexed)));
+        }
+        Ok(Condition {
+            beside,
+            integrity,
+            counter_caches,
+            indexed,
+            findings,
+        })
+    }
+}
+
+/// Whether an index begins with the base of a field, and the statement that creates one.
+fn index(sharded: &Sharded, field: &str, indexed: &[String]) -> Finding {
+    let table = sharded.table();
+    if indexed.iter().any(|column| column == field) {
+        return Finding::ok(
+            "index",
+            format!("one begins with {table}.{field}, for `top`"),
+        );
+    }
+    let quoted = |name: &str| quoted(sharded.dialect, name);
+    let index = fitting_name(sharded.dialect, format!("{}_{field}", table.name()));
+    let (index, parent, column) = (quoted(&index), sharded.parent(), quoted(field));
+    Finding::warning(
+        "index",
+        format!(
+            "No index begins with {table}.{field}: the library's `top` reads all bases of the table for a list by this field. \
+             Create one if you read such lists:"
+        ),
+        format!("CREATE INDEX {index} ON {parent} ({column});"),
+    )
+}
 
 /// The means that delete and rename the shards of a row with it.
 #[derive(Debug, Serialize)]
@@ -36,7 +98,7 @@ pub enum KeptBy {
 }
 
 impl Integrity {
-    pub fn read(sharded: &Sharded, conn: &mut AnyConnection) -> QueryResult<Self> {
+    fn read(sharded: &Sharded, conn: &mut AnyConnection) -> QueryResult<Self> {
         let mut integrity = Integrity {
             kept_by: KeptBy::ForeignKey,
             missing_triggers: None,
@@ -48,11 +110,9 @@ impl Integrity {
         let triggers = catalog!(sharded.dialect, "triggers");
         let tables = [sharded.table().name(), sharded.shards_table().name()];
         let found = sharded.within(conn, |conn| conn.texts(triggers, &tables))?;
+        let quoted = sharded.quoted(&conn.backend())?;
         integrity.kept_by = KeptBy::Triggers;
-        if let Some(missing) = sharded
-            .quoted(&conn.backend())?
-            .missing_triggers(None, &found)
-        {
+        if let Some(missing) = quoted.missing_triggers(None, &found) {
             if missing.all {
                 integrity.kept_by = KeptBy::Application;
             }
@@ -62,32 +122,45 @@ impl Integrity {
         Ok(integrity)
     }
 
-    /// Whether triggers are missing among others that are there.
-    pub fn is_broken(&self) -> bool {
-        self.kept_by == KeptBy::Triggers && self.missing_triggers.is_some()
-    }
-
-    /// The damage that comes of it, and the statements that repair it.
-    pub fn note(&self, sharded: &Sharded) -> Option<Note> {
-        let sql = self.missing_triggers.as_deref()?;
+    /// The damage that comes of missing triggers, and the statements that repair it.
+    fn finding(&self, sharded: &Sharded) -> Finding {
         let (table, shards_table) = (sharded.table(), sharded.shards_table());
-        let note = match (self.kept_by, self.missing_names.is_empty()) {
-            (KeptBy::Application, _) => format!(
-                "{shards_table} has neither a foreign key nor triggers that this role may see. The application has to delete the shards \
-                 of a row with it; `{}` removes those that it left. If triggers were to do that, create them again:",
-                shell::command(["remove-orphans", table.as_str()])
+        let Some(sql) = &self.missing_triggers else {
+            let kept_by = match self.kept_by {
+                KeptBy::ForeignKey => "a foreign key keeps",
+                _ => "triggers keep",
+            };
+            return Finding::ok(
+                "integrity",
+                format!("{kept_by} {shards_table} with its rows"),
+            );
+        };
+        let (level, says) = match (self.kept_by, self.missing_names.is_empty()) {
+            (KeptBy::Application, _) => (
+                Level::Warning,
+                format!(
+                    "{shards_table} has neither a foreign key nor triggers that this role may see. The application has to delete the shards \
+                     of a row with it; `{}` removes those that it left. If triggers were to do that, create them again:",
+                    shell::command(["remove-orphans", table.as_str()])
+                ),
             ),
-            (_, true) => format!(
-                "Triggers of {shards_table} are missing, as after a rebuild of {table}: a new row may inherit the shards of one that \
-                 was deleted. Create them again:"
+            (_, true) => (
+                Level::Problem,
+                format!(
+                    "Triggers of {shards_table} are missing, as after a rebuild of {table}: a new row may inherit the shards of one that \
+                     was deleted. Create them again:"
+                ),
             ),
-            (_, false) => format!(
-                "Triggers of {shards_table}, which has no foreign key, are missing: {}. Shards may be left behind, or be created for a \
-                 row that is gone. Create them again:",
-                self.missing_names.join(", ")
+            (_, false) => (
+                Level::Problem,
+                format!(
+                    "Triggers of {shards_table}, which has no foreign key, are missing: {}. Shards may be left behind, or be created for a \
+                     row that is gone. Create them again:",
+                    self.missing_names.join(", ")
+                ),
             ),
         };
-        Some(Note::new(note, sql))
+        Finding::warning("integrity", says, sql).at(level)
     }
 }
 
@@ -96,7 +169,7 @@ pub struct Cache {
     /// Those of its triggers begin with it.
     pub name: String,
     /// The triggers that are not there, or are off.
-    pub missing_triggers: Vec<String>,
+    missing_triggers: Vec<String>,
 }
 
 impl Cache {
@@ -116,14 +189,19 @@ impl Cache {
         Ok(caches.collect())
     }
 
-    /// What is wrong with it, and what to do.
-    pub fn note(&self) -> Option<Note> {
-        let (name, lacks) = (&self.name, self.missing_triggers.join(", "));
-        let says = format!(
-            "the counter cache {name} lacks {lacks}: some changes of its rows are not counted"
-        );
-        let remedy = "Drop the rest of it and create it again, by its migration's down.sql and up.sql, and run `backfill`";
-        (!lacks.is_empty()).then(|| Note::new(says, remedy))
+    fn finding(&self) -> Finding {
+        let (check, name) = ("counter caches", &self.name);
+        if self.missing_triggers.is_empty() {
+            return Finding::ok(check, format!("{name} has all of its triggers"));
+        }
+        let lacks = self.missing_triggers.join(", ");
+        Finding::problem(
+            check,
+            format!(
+                "the counter cache {name} lacks {lacks}: some changes of its rows are not counted"
+            ),
+            "Drop the rest of it and create it again, by its migration's down.sql and up.sql, and run `backfill`",
+        )
     }
 }
 
@@ -131,14 +209,14 @@ impl Cache {
 #[derive(Debug, Default, Serialize)]
 pub struct Beside {
     /// Triggers that fire when a fold updates a base; on MySQL also columns that any update sets to the time.
-    pub update_triggers: Vec<String>,
+    update_triggers: Vec<String>,
     /// `CHECK`s that mention a counted column.
     pub checks: Vec<String>,
 }
 
 impl Beside {
     /// Those of a counted table, with why they matter and what to do.
-    pub fn of(sharded: &Sharded, conn: &mut AnyConnection) -> QueryResult<(Self, Vec<Note>)> {
+    pub fn of(sharded: &Sharded, conn: &mut AnyConnection) -> QueryResult<(Self, Vec<Finding>)> {
         let Some(table) = sharded.live.tables.get(sharded.table().name()) else {
             return Ok((Beside::default(), vec![]));
         };
@@ -147,8 +225,8 @@ impl Beside {
         let beside = sharded.within(conn, |conn| {
             Beside::read(conn, table, &fields, shards_table)
         })?;
-        let notes = beside.notes(sharded.dialect, table, &fields);
-        Ok((beside, notes))
+        let findings = beside.findings(sharded.dialect, table, &fields);
+        Ok((beside, findings))
     }
 
     /// Those that concern these columns of any table; the library's own triggers are left out.
@@ -164,27 +242,26 @@ impl Beside {
         }
     }
 
-    fn notes(&self, dialect: Dialect, table: &LiveTable, fields: &[&str]) -> Vec<Note> {
-        let name = &table.name;
-        let mut notes = vec![];
-        if !self.update_triggers.is_empty() {
-            let says = format!(
-                "An UPDATE of {name} fires: {}",
-                self.update_triggers.join(", ")
-            );
+    fn findings(&self, dialect: Dialect, table: &LiveTable, fields: &[&str]) -> Vec<Finding> {
+        let (check, name) = ("triggers and checks", &table.name);
+        let (triggers, checks) = (self.update_triggers.join(", "), self.checks.join(", "));
+        let mut findings = vec![];
+        if !triggers.is_empty() {
             let mut remedy = "A fold updates the base, so that they see it as an edit.".to_owned();
             if let Some(condition) = unless_folded(dialect, table, fields) {
                 remedy += &format!(" To leave folds out, let them act only {condition}");
             }
-            notes.push(Note::new(says, remedy));
+            let says = format!("An UPDATE of {name} fires: {triggers}.");
+            findings.push(Finding::warning(check, says, remedy));
         }
-        if !self.checks.is_empty() {
-            notes.push(Note::new(
-                format!("CHECKs on counted columns of {name}: {}", self.checks.join(", ")),
+        if !checks.is_empty() {
+            findings.push(Finding::warning(
+                check,
+                format!("CHECKs on counted columns of {name}: {checks}."),
                 "They hold for the base alone; a count on a shard passes them, and a fold leaves a row that would violate one on its shards.",
             ));
         }
-        notes
+        findings
     }
 }
 
@@ -275,127 +352,6 @@ fn checks(tokens: &[Token], fields: &[&str]) -> Vec<String> {
     checks.collect()
 }
 
-/// The columns of a table with which an index begins that can sort all rows by them: by it a top list needs to read only its first rows.
-pub fn sorted_columns(conn: &mut AnyConnection, table: &str) -> QueryResult<Vec<String>> {
-    conn.texts(catalog!(conn.dialect(), "sorted_columns"), &[table])
-}
-
-/// The cost of a missing index, and the statement that creates it.
-pub fn missing_index(sharded: &Sharded, field: &str) -> Note {
-    let table = sharded.table();
-    let quoted = |name: &str| quoted(sharded.dialect, name);
-    let index = fitting_name(sharded.dialect, format!("{}_{field}", table.name()));
-    let (index, parent, column) = (quoted(&index), sharded.parent(), quoted(field));
-    Note::new(
-        format!(
-            "No index begins with {table}.{field}: the library's `top` reads all bases of the table for a list by this field. \
-             Create one if you read such lists:"
-        ),
-        format!("CREATE INDEX {index} ON {parent} ({column});"),
-    )
-}
-
-/// So many rows of a field that are out of range are named.
-const NAMED: usize = 20;
-
-/// The sums of a field's shards by key, under an alias that no table has.
-const SUMS: &str = "diesel_sharded_sums";
-
-/// The sum beside the key there, which may have any name.
-const ADDED: &str = "diesel_sharded_added";
-
-/// A row whose total its column does not hold, and the field: base and shards together leave the range, or the base is no number.
-#[derive(Debug, PartialEq, Eq, Serialize)]
-pub struct OutOfRange {
-    key: KeyValues,
-    field: String,
-    /// Null for a base that is no number.
-    total: Option<Number>,
-}
-
-impl OutOfRange {
-    /// The total of a field, if its column does not hold it.
-    pub fn of(sharded: &Sharded, key: &Key, field: &ShardsColumn, total: &Total) -> Option<Self> {
-        let total = total.sum();
-        let fits = total
-            .as_ref()
-            .is_some_and(|total| fits(sharded.dialect, field, total));
-        (!fits).then(|| OutOfRange {
-            key: key.values(sharded),
-            field: field.name().to_owned(),
-            total: total.map(Number),
-        })
-    }
-
-    /// The first of each field, in key order. It reads every shard, and the rows that have some: a base alone is in its range.
-    ///
-    /// ```sql
-    /// SELECT … FROM "videos" JOIN (SELECT "videos_shards"."id", SUM("videos_shards"."likes") AS added FROM "videos_shards"
-    ///     GROUP BY "videos_shards"."id") AS "sums" ON "sums"."id" = "videos"."id"
-    /// WHERE "videos"."likes" IS NULL OR "videos"."likes" + "sums"."added" NOT BETWEEN -2147483648 AND 2147483647
-    /// ORDER BY "videos"."id" LIMIT 20
-    /// ```
-    pub fn read(sharded: &Sharded, conn: &mut AnyConnection) -> QueryResult<Vec<Self>> {
-        let mut found = vec![];
-        let columns = sharded.key().len();
-        for field in sharded.fields() {
-            let mut of_field = vec![];
-            for row in sql!(find(sharded, field)).rows(conn)? {
-                let key = Key::read(columns, &row)?;
-                let total = Total::read(&row, columns)?;
-                of_field.extend(OutOfRange::of(sharded, &key, field, &total));
-            }
-            found.extend(of_field.into_iter().take(NAMED));
-        }
-        Ok(found)
-    }
-
-    fn text(&self, table: TableName<'_>) -> String {
-        let total = self.total.as_ref().map(Number::to_string);
-        let total = total.unwrap_or_else(|| "no number".to_owned());
-        format!("{table}.{} of the row {}: {total}", self.field, self.key)
-    }
-
-    /// All of a table, and the remedy.
-    pub fn note(found: &[Self], table: TableName<'_>) -> Option<Note> {
-        let says = format!(
-            "totals that their columns do not hold, so that no fold moves them, and reads of integers fail: {}",
-            joined("; ", found.iter().map(|found| found.text(table)))
-        );
-        let remedy = "Widen the column, or correct the total by `diesel-sharded backfill` or the library's `set_total`. Where the base is \
-             NULL, fill it, and make it NOT NULL";
-        (!found.is_empty()).then(|| Note::new(says, remedy))
-    }
-}
-
-fn find(sharded: &Sharded, field: &ShardsColumn) -> String {
-    let (parent, shards) = (sharded.parent(), sharded.shards());
-    let base = sharded.column(&parent, field.name());
-    let added = sharded.column(&shards, field.name());
-    let (sum, near, limit) = match sharded.sums_overflow(field) {
-        // As doubles: all that are near the ends of the range, of which [`OutOfRange::of`] leaves those that fit.
-        true => ("TOTAL", " * 0.99", String::new()),
-        false => ("SUM", "", format!(" LIMIT {NAMED}")),
-    };
-    let is_beyond = match range(sharded.dialect, field) {
-        None if sharded.dialect == Dialect::Postgres => format!(" OR {base} = 'NaN'"),
-        None => String::new(),
-        Some((least, greatest)) => {
-            let (least, greatest) = (Number(least), Number(greatest));
-            format!(" OR {base} + {SUMS}.{ADDED} NOT BETWEEN {least}{near} AND {greatest}{near}")
-        }
-    };
-    format!(
-        "SELECT {}, {} FROM {parent} JOIN (SELECT {key}, {sum}({added}) AS {ADDED} FROM {shards} GROUP BY {key}) AS {SUMS} ON {} \
-         WHERE {base} IS NULL{is_beyond} ORDER BY {}{limit}",
-        sharded.key_as_texts(&parent),
-        sharded.total(field),
-        sharded.same_key(SUMS, &parent),
-        sharded.key_of(&parent),
-        key = sharded.key_of(&shards),
-    )
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
@@ -450,7 +406,7 @@ mod tests {
                 live: Arc::default(),
                 dialect,
             };
-            missing_index(&sharded, "n").remedy
+            index(&sharded, "n", &[]).remedy.unwrap()
         };
         let sql = r#"CREATE INDEX "a`""b_n" ON "a`""b" ("n");"#;
         assert_eq!(created(Dialect::Postgres), sql);

@@ -104,25 +104,17 @@ pub fn within<T>(
     conn: &mut AnyConnection,
     work: impl FnOnce(&mut AnyConnection) -> QueryResult<T>,
 ) -> QueryResult<T> {
-    let (Some(schema), false) = (schema, conn.dialect() == Dialect::Sqlite) else {
+    let (Some(schema), dialect) = (schema, conn.dialect()) else {
         return work(conn);
     };
-    let dialect = conn.dialect();
-    let (asked, lead) = match dialect {
-        Dialect::Postgres => ("SELECT current_setting('search_path')", "SET search_path ="),
-        _ => ("SELECT CAST(DATABASE() AS CHAR)", "USE"),
+    let (lead, back) = match dialect {
+        Dialect::Postgres => ("SET search_path =", "RESET search_path".to_owned()),
+        Dialect::Mysql => ("USE", format!("USE {}", quoted(dialect, &conn.database()?))),
+        _ => return work(conn),
     };
-    let before = conn.text(asked, &[])?.map(|before| match dialect {
-        Dialect::Mysql => quoted(dialect, &before),
-        _ if before.is_empty() => "''".to_owned(),
-        _ => before,
-    });
     conn.batch_execute(&format!("{lead} {}", quoted(dialect, schema)))?;
     let done = work(conn);
-    // To MySQL without a database no statement leads back.
-    if let Some(before) = before {
-        conn.batch_execute(&format!("{lead} {before}"))?;
-    }
+    conn.batch_execute(&back)?;
     done
 }
 
@@ -148,11 +140,9 @@ pub fn read_only<T, E: From<DieselError>>(
             conn.transaction(look)
         }
         _ => {
-            let asked = "SELECT CAST(query_only AS TEXT) FROM pragma_query_only";
-            let before = conn.text(asked, &[])?.unwrap_or_default();
             conn.batch_execute("PRAGMA query_only = ON")?;
             let looked = look(conn);
-            conn.batch_execute(&format!("PRAGMA query_only = {before}"))?;
+            conn.batch_execute("PRAGMA query_only = OFF")?;
             looked
         }
     }
@@ -216,18 +206,14 @@ impl<'a> Address<'a> {
         ))
     }
 
-    /// The error that this address leads to no database.
+    /// The error that this address leads to no database. One with an `@` may hold a password.
     fn refused(self, why: impl fmt::Display) -> Error {
-        let shown = without_password(self.text);
-        let shown = match (shown.split_once(':'), shown.split_once('@')) {
-            // Without `//` it may hold a password all the same.
-            (Some((scheme, rest)), Some((_, host))) if !rest.starts_with("//") => {
-                format!("{scheme}:***@{host}")
-            }
-            _ => shown,
+        let shown = match self.text.contains('@') {
+            true => "the address".to_owned(),
+            false => format!("`{}`", self.text),
         };
         Error::Refused(format!(
-            "`{shown}`, from {}, leads to no database: {why}. These forms work: {}",
+            "{shown}, from {}, leads to no database: {why}. These forms work: {}",
             self.origin,
             FORMS.join(", ")
         ))

@@ -2,7 +2,6 @@
 //! settings of the server and of the role's sessions, and signs of a pooler.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::mem;
 
 use diesel::prelude::*;
@@ -10,47 +9,40 @@ use diesel::result::Error as DieselError;
 use diesel_sharded::MIGRATIONS;
 use diesel_sharded::backend::Dialect;
 use diesel_sharded::described::{declared_type, fitting_name, migration_texts};
-use diesel_sharded::model::{ColumnType, ShardsColumn, TableName};
-use serde::Serialize;
+use diesel_sharded::model::{ColumnType, TableName};
 
 use crate::args::DoctorArgs;
-use crate::condition::{
-    Beside, Cache, Integrity, KeptBy, OutOfRange, missing_index, sorted_columns,
-};
+use crate::condition::{Beside, Condition};
 use crate::connection::AnyConnection;
 use crate::error::{Ended, Error};
+use crate::finding::{Finding, Level};
 use crate::live::{Kind, LiveTable, LiveTables};
-use crate::output::{self, Note, joined};
+use crate::output;
 use crate::privilege::{Need, current_role, denied, enabled_roles, lacked};
 use crate::resize::needs_of_counts;
-use crate::setup::{LibraryMigration, RECORDS, State, recorded};
-use crate::sharded::{self, COUNTERS, Sharded, names};
+use crate::setup::{LibraryMigration, RECORDS, recorded};
+use crate::sharded::{self, Sharded, names};
 use crate::shell;
 use crate::statement::quoted;
-use crate::sums::{Sizes, range};
+use crate::sums::Sizes;
 
 /// Adds the findings whose conditions hold: level, check, condition, what it says, and the remedy where all is not well.
 macro_rules! find {
     ($all:expr; $($level:ident $check:literal $(if $holds:expr)? => $says:expr $(, $remedy:expr)?;)*) => {
         $($(if $holds)? {
-            $all.push(Finding {
-                level: Level::$level,
-                check: $check,
-                says: $says.into(),
-                remedy: None$(.or(Some($remedy.into())))?,
-            });
+            $all.push(Finding::$level($check, $says $(, $remedy)?));
         })*
     };
 }
 
-pub fn run(args: &DoctorArgs, url: Option<&str>, conn: &mut AnyConnection) -> Result<Ended, Error> {
+pub fn run(args: &DoctorArgs, conn: &mut AnyConnection) -> Result<Ended, Error> {
     let mut doctor = Doctor { conn, all: vec![] };
-    doctor.pooler(url)?; // first: the session is still as it came
+    doctor.pooler()?; // first: the session is still as it came
     let pooler = mem::take(&mut doctor.all);
     let named = sharded::named(&args.tables, doctor.conn)?;
     doctor.library_tables()?;
     find!(doctor.all;
-        Warning "tables" if named.tables.is_empty() =>
+        warning "tables" if named.tables.is_empty() =>
             "there is no sharded table that this role may see",
             "diesel-sharded generate TABLE COLUMN";
     );
@@ -61,12 +53,16 @@ pub fn run(args: &DoctorArgs, url: Option<&str>, conn: &mut AnyConnection) -> Re
     let mut all = doctor.all;
     all.extend(pooler);
     named.note_left_out();
-    match args.json {
-        true => output::json(&all)?,
-        false => show(&all)?,
+    let number = |level| all.iter().filter(|found| found.level == level).count();
+    let [ok, warnings, problems] = [Level::Ok, Level::Warning, Level::Problem].map(number);
+    if args.json {
+        output::json(&all)?;
+    } else {
+        let sums = format!("\n{ok} ok, {warnings} to be looked at, {problems} wrong");
+        let mut lines = all.iter().map(Finding::to_string).chain([sums]);
+        lines.try_for_each(|line| output::line(&line))?;
     }
-    let is_wrong = all.iter().any(|f| f.level == Level::Problem);
-    Ok(Ended::left_over_if(is_wrong))
+    Ok(Ended::left_over_if(problems > 0))
 }
 
 /// What has been found so far, at this connection.
@@ -75,71 +71,11 @@ struct Doctor<'c> {
     all: Vec<Finding>,
 }
 
-fn show(findings: &[Finding]) -> Result<(), Error> {
-    for finding in findings {
-        output::line(&finding.to_string())?;
-    }
-    let number = |level| findings.iter().filter(|f| f.level == level).count();
-    let [ok, warnings, problems] = [Level::Ok, Level::Warning, Level::Problem].map(number);
-    output::line(&format!(
-        "\n{ok} ok, {warnings} to be looked at, {problems} wrong"
-    ))
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-enum Level {
-    Ok,
-    /// It may be meant so.
-    Warning,
-    Problem,
-}
-
-/// The outcome of one check.
-#[derive(Debug, Serialize)]
-struct Finding {
-    level: Level,
-    check: &'static str,
-    says: String,
-    /// A command, a statement or a sentence.
-    remedy: Option<String>,
-}
-
-impl fmt::Display for Finding {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let level = match self.level {
-            Level::Ok => "ok",
-            Level::Warning => "warning",
-            Level::Problem => "problem",
-        };
-        write!(f, "{level:<8} {}: {}", self.check, self.says)?;
-        let remedy = self.remedy.iter().flat_map(|remedy| remedy.lines());
-        for line in remedy {
-            write!(f, "\n         {line}")?;
-        }
-        Ok(())
-    }
-}
-
 impl Doctor<'_> {
-    /// What a note says, or that all is well.
-    fn note(&mut self, level: Level, check: &'static str, note: Option<Note>, well: String) {
-        let (level, says, remedy) = match note {
-            Some(note) => (level, note.says, Some(note.remedy)),
-            None => (Level::Ok, well, None),
-        };
-        self.all.push(Finding {
-            level,
-            check,
-            says,
-            remedy,
-        });
-    }
-
     /// That all is well, where a check has found nothing since there were so many findings.
     fn or_ok(&mut self, before: usize, check: &'static str, says: impl Into<String>) {
         if self.all.len() == before {
-            self.note(Level::Ok, check, None, says.into());
+            self.all.push(Finding::ok(check, says));
         }
     }
 
@@ -150,7 +86,7 @@ impl Doctor<'_> {
             Err(DieselError::DatabaseError(_, refused)) => {
                 let says = refused.message();
                 find!(self.all;
-                    Warning "library tables" =>
+                    warning "library tables" =>
                         format!("the record of migrations cannot be read: {says}"),
                         format!("Run this as the role that migrates, or GRANT SELECT ON {RECORDS}");
                 );
@@ -160,46 +96,28 @@ impl Doctor<'_> {
         };
         for text in &migration_texts(MIGRATIONS, &self.conn.backend())? {
             let migration = LibraryMigration::new(text, &live, recorded.as_deref());
-            let level = match migration.state {
-                State::Lost | State::Interrupted => Level::Problem,
-                _ => Level::Warning,
-            };
-            let well = text.tables.join(", ");
-            self.note(level, "library tables", migration.note(), well);
+            self.all.push(migration.finding());
         }
         Ok(())
     }
 
     /// The checks of one sharded table.
     fn table(&mut self, sharded: &Sharded) -> QueryResult<()> {
-        let table = sharded.table();
-        self.integrity(sharded)?;
-        for cache in Cache::read(sharded, None, self.conn)? {
-            let well = format!("{} has all of its triggers", cache.name);
-            self.note(Level::Problem, "counter caches", cache.note(), well);
-        }
+        let condition = Condition::read(sharded, self.conn)?;
+        self.all.extend(condition.findings);
         let live = |name: TableName<'_>| sharded.live.tables.get(name.name());
-        if let (Some(parent), Some(shards)) = (live(table), live(sharded.shards_table())) {
-            if let Kind::Engine(engine) = &parent.kind {
-                find!(self.all;
-                    Problem "engine" =>
-                        format!("{table} uses {engine}, which takes no change back: a fold that fails would lose counts"),
-                        format!("ALTER TABLE {} ENGINE = InnoDB;", sharded.parent());
-                );
-            }
+        if let (Some(parent), Some(shards)) = (live(sharded.table()), live(sharded.shards_table()))
+        {
             self.columns(sharded, parent, shards);
             self.rules(sharded, shards)?;
-            for note in Beside::of(sharded, self.conn)?.1 {
-                find!(self.all; Warning "triggers and checks" => note.says, note.remedy;);
-            }
         }
-        self.index(sharded)?;
+        self.other_indexes(sharded)?;
         self.row_rules(sharded)?;
         self.privileges(sharded)?;
-        match self.totals(sharded) {
+        match self.unfolded(sharded) {
             Err(DieselError::DatabaseError(_, refused)) => find!(self.all;
-                Warning "fold" =>
-                    format!("the shards of {table} cannot be added up: {}", refused.message()),
+                warning "fold" =>
+                    format!("the shards of {} cannot be added up: {}", sharded.table(), refused.message()),
                     "Run this as a role that may read both tables";
             ),
             done => done?,
@@ -207,74 +125,48 @@ impl Doctor<'_> {
         Ok(())
     }
 
-    /// As far as few rows tell.
-    fn totals(&mut self, sharded: &Sharded) -> QueryResult<()> {
+    /// How much is on shards, as far as few rows tell.
+    fn unfolded(&mut self, sharded: &Sharded) -> QueryResult<()> {
         let table = sharded.table();
         let sizes = Sizes::read(sharded, false, self.conn)?;
-        let fields = sharded.fields().iter();
-        let ranged = fields.filter(|field| range(sharded.dialect, field).is_some());
-        let is_exact = sizes.shards.is_exact();
-        let well = match (is_exact, &*joined(", ", ranged.map(ShardsColumn::name))) {
-            (false, _) => too_many(sharded, &sizes, "look at each total"),
-            (true, "") => format!("every base of {table} is a number"),
-            (true, ranged) => format!("every total of {table} is in the range of {ranged}"),
-        };
-        let out_of_range = match is_exact {
-            true => OutOfRange::read(sharded, self.conn)?,
-            false => vec![],
-        };
-        self.unfolded(sharded, &sizes);
-        let note = OutOfRange::note(&out_of_range, table);
-        self.note(Level::Problem, "range", note, well);
-        Ok(())
-    }
-
-    fn unfolded(&mut self, sharded: &Sharded, sizes: &Sizes) {
-        let table = sharded.table();
-        let (mut most, mut texts) = (0.0, vec![]);
+        let (mut most, mut shares) = (0.0, vec![]);
         for (field, sums) in sharded.fields().iter().zip(&sizes.sums) {
             if let Some(share) = sums.share() {
                 most = f64::max(most, share);
-                texts.push(format!("{:.1}% of {}", share * 100.0, field.name()));
+                shares.push(format!("{:.1}% of {}", share * 100.0, field.name()));
             }
         }
-        let on_shards = match texts.is_empty() {
-            true => too_many(sharded, sizes, "add them up"),
-            false => {
+        let on_shards = match (shares.is_empty(), sizes.shards.is_exact()) {
+            (false, _) => {
                 let shards = sizes.shards.of("shard");
-                format!("{table} has {} on {shards}", texts.join(", "))
+                format!("{table} has {} on {shards}", shares.join(", "))
+            }
+            (true, is_exact) => {
+                let number = match is_exact {
+                    true => sizes.rows.of("row"),
+                    false => sizes.shards.of("shard"),
+                };
+                let status = shell::command(["status", table.as_str(), "--exact"]);
+                format!("{table} has {number}, too many to add them up here: `{status}`")
             }
         };
         let fold = shell::command(["fold", table.as_str()]);
-        let remedy = format!("{fold}\nor in the application fold(..).every(..)");
-        let note = (most > 0.5).then(|| Note::new(&*on_shards, remedy));
-        self.note(Level::Warning, "fold", note, on_shards);
-    }
-
-    fn integrity(&mut self, sharded: &Sharded) -> QueryResult<()> {
-        let integrity = Integrity::read(sharded, self.conn)?;
-        let kept_by = match integrity.kept_by {
-            KeptBy::ForeignKey => "a foreign key keeps",
-            _ => "triggers keep",
-        };
-        let level = match integrity.is_broken() {
-            true => Level::Problem,
-            false => Level::Warning,
-        };
-        let well = format!("{kept_by} {} with its rows", sharded.shards_table());
-        self.note(level, "integrity", integrity.note(sharded), well);
+        self.all.push(match most > 0.5 {
+            true => Finding::warning(
+                "fold",
+                on_shards,
+                format!("{fold}\nor in the application fold(..).every(..)"),
+            ),
+            false => Finding::ok("fold", on_shards),
+        });
         Ok(())
     }
 
-    fn index(&mut self, sharded: &Sharded) -> QueryResult<()> {
-        let (table, shards) = (sharded.table(), sharded.shards_table());
-        let (sorted, others) = sharded.within(self.conn, |conn| {
-            let others = catalog!(sharded.dialect, "other_indexes");
-            let others = conn.texts(others, &[shards.name()])?;
-            Ok((sorted_columns(conn, table.name())?, others))
-        })?;
-        // Without its primary key it would not have been recognized.
-        find!(self.all; Ok "index" => format!("the key of {shards} leads to its shards"););
+    /// Indexes of the shards table beside its key, which every count writes.
+    fn other_indexes(&mut self, sharded: &Sharded) -> QueryResult<()> {
+        let shards = sharded.shards_table();
+        let others = catalog!(sharded.dialect, "other_indexes");
+        let others = sharded.within(self.conn, |conn| conn.texts(others, &[shards.name()]))?;
         for name in others {
             let name = quoted(sharded.dialect, &name);
             let drop = match (sharded.dialect, shards.schema()) {
@@ -285,19 +177,11 @@ impl Doctor<'_> {
                 (_, None) => format!("DROP INDEX {name};"),
             };
             find!(self.all;
-                Warning "index" =>
+                warning "index" =>
                     format!("{shards} has another index, {name}: each count writes it too, on PostgreSQL none is updated in place (HOT) if it \
                         has a count, and a unique one brings deadlocks on MySQL"),
                     drop;
             );
-        }
-        for field in names(sharded.fields()) {
-            if table.as_str() != COUNTERS {
-                let is_sorted = sorted.iter().any(|column| column == field);
-                let note = (!is_sorted).then(|| missing_index(sharded, field));
-                let well = format!("one begins with {table}.{field}, for `top`");
-                self.note(Level::Warning, "index", note, well);
-            }
         }
         Ok(())
     }
@@ -327,7 +211,7 @@ impl Doctor<'_> {
             };
             let (column, is, wanted) = (&there.name, there.full_type(), wanted.to_lowercase());
             find!(self.all;
-                Warning "columns" =>
+                warning "columns" =>
                     format!("{name}.{column} is {is}, and would be created as {wanted} now: a count may overflow early, or a fold not fit"),
                     alter(sharded, &how);
             );
@@ -371,7 +255,7 @@ impl Doctor<'_> {
             let read = |conn: &mut _| Beside::read(conn, shards, &[field], "");
             let found = sharded.within(self.conn, read)?;
             find!(self.all;
-                Warning "rules" if found.checks.is_empty() =>
+                warning "rules" if found.checks.is_empty() =>
                     format!("{name}.{field} has no CHECK: a shard that leaves its range may be kept as another number"),
                     alter(sharded, &format!("ADD {expected}"));
             );
@@ -393,7 +277,7 @@ impl Doctor<'_> {
             };
             let column = quoted(sharded.dialect, &column.name);
             let remedy = alter(sharded, &format!("ALTER COLUMN {column} SET DEFAULT 0"));
-            find!(self.all; Problem "rules" => says, remedy;);
+            find!(self.all; problem "rules" => says, remedy;);
         }
     }
 
@@ -413,22 +297,18 @@ impl Doctor<'_> {
                 true => "ON UPDATE: a row that has shards cannot get another key",
             };
             let name = quoted(sharded.dialect, &key.name);
-            let drop = match sharded.dialect {
-                Dialect::Mysql => format!("DROP FOREIGN KEY {name}"),
-                _ => format!("DROP CONSTRAINT {name}"),
+            let mut remedy = match sharded.dialect {
+                Dialect::Mysql => alter(sharded, &format!("DROP FOREIGN KEY {name}")),
+                _ => alter(sharded, &format!("DROP CONSTRAINT {name}")),
             };
-            let remedy = match sharded.dialect {
-                // A key that cascades stays, or comes with the first of them.
-                _ if i > 0 || !cascade.is_empty() => alter(sharded, &drop),
-                Dialect::Mysql => {
-                    let add = alter(sharded, &format!("ADD {expected}"));
-                    format!("{}\n{add}", alter(sharded, &drop))
-                }
-                _ => alter(sharded, &format!("{drop}, ADD {expected}")),
-            };
+            // A key that cascades stays, or comes with the first of them.
+            if i == 0 && cascade.is_empty() {
+                let add = alter(sharded, &format!("ADD {expected}"));
+                remedy = format!("{remedy}\n{add}");
+            }
             let (key, shards) = (&key.name, sharded.shards_table());
             find!(self.all;
-                Problem "rules" => format!("the foreign key {key} of {shards} has no CASCADE {lost}"), remedy;
+                problem "rules" => format!("the foreign key {key} of {shards} has no CASCADE {lost}"), remedy;
             );
         }
         Ok(())
@@ -451,7 +331,7 @@ impl Doctor<'_> {
             ))
         })?;
         find!(self.all;
-            Warning "row security" if !secured.is_empty() =>
+            warning "row security" if !secured.is_empty() =>
                 format!("policies apply to {}", secured.join(", ")),
                 "Run folds, sets and repairs as the table's owner or a role with BYPASSRLS: a row that a policy hides is not folded. Counts \
                  are bound by policies of the shards table alone";
@@ -461,14 +341,14 @@ impl Doctor<'_> {
         let schema = schema.unwrap_or_default();
         for name in &off {
             find!(self.all;
-                Problem "triggers" =>
+                problem "triggers" =>
                     format!("triggers of {name} are switched off: a foreign key or triggers that keep shards with their rows may not act"),
                     format!("ALTER TABLE {schema}{} ENABLE TRIGGER ALL;", quoted(name));
             );
         }
         for name in others {
             find!(self.all;
-                Warning "triggers" =>
+                warning "triggers" =>
                     format!("{shards} has a trigger {name}"),
                     "A count does not read back what it wrote: no trigger may change what is written to the shards table";
             );
@@ -490,9 +370,9 @@ impl Doctor<'_> {
         }
         let role = current_role(self.conn)?;
         let read = denied(&Need::to_read(sharded), self.conn)?;
-        let enabled = enabled_roles(self.conn)?.into_iter();
-        let show: String = enabled
-            .map(|role| format!("SHOW GRANTS FOR {role};\n"))
+        let roles = enabled_roles(self.conn)?.into_iter();
+        let show: Vec<_> = roles
+            .map(|role| format!("SHOW GRANTS FOR {role};"))
             .collect();
         for (needs, to, level) in [
             (&count[..], "count on", Level::Problem),
@@ -501,20 +381,16 @@ impl Doctor<'_> {
             let missing = [read.clone(), denied(needs, self.conn)?].concat();
             let grants = lacked(sharded.dialect, &missing, &role).grants;
             let may_not = format!("{role} may not {to} {table}");
-            let (level, note) = match &*show {
-                "" => (level, Note::new(may_not, grants.join(";\n") + ";")),
-                show => {
-                    let unknown = " by itself; what its roles may do the catalogs do not show";
-                    (Level::Warning, Note::new(may_not + unknown, show))
+            self.all.push(match (&*grants, &*show) {
+                ([], _) => Finding::ok("privileges", format!("{role} may {to} {table}")),
+                (grants, []) => {
+                    Finding::warning("privileges", may_not, grants.join(";\n") + ";").at(level)
                 }
-            };
-            let note = (!grants.is_empty()).then_some(note);
-            self.note(
-                level,
-                "privileges",
-                note,
-                format!("{role} may {to} {table}"),
-            );
+                (_, show) => {
+                    let unknown = " by itself; what its roles may do the catalogs do not show";
+                    Finding::warning("privileges", may_not + unknown, show.join("\n"))
+                }
+            });
         }
         Ok(())
     }
@@ -533,12 +409,12 @@ impl Doctor<'_> {
         let isolation = isolation.replace('-', " ").to_lowercase();
         let is_serializable = isolation == "serializable";
         find!(self.all;
-            Warning "isolation" if is_serializable =>
+            warning "isolation" if is_serializable =>
                 "transactions are SERIALIZABLE by default: one that conflicts is ended by the database",
                 "The library's own transactions set the level that they need. Wrap the application's in retry::transaction";
-            Ok "isolation" if !is_serializable => format!("{isolation} by default");
-            Ok "read-only" if read_only.is_none() => "sessions may write";
-            Problem "read-only" if read_only.is_some() =>
+            ok "isolation" if !is_serializable => format!("{isolation} by default");
+            ok "read-only" if read_only.is_none() => "sessions may write";
+            problem "read-only" if read_only.is_some() =>
                 read_only.unwrap_or_default(),
                 "every count is refused here: use the primary, or a role whose sessions may write";
         );
@@ -561,13 +437,13 @@ impl Doctor<'_> {
             settings.get("statement_timeout"),
         );
         find!(self.all;
-            Problem "foreign keys" if settings.get("session_replication_role") != "origin" =>
+            problem "foreign keys" if settings.get("session_replication_role") != "origin" =>
                 "session_replication_role switches foreign keys and triggers off: deleted rows leave their shards, and a shard may appear in the middle of a fold",
                 "Take the setting from the role and the database: ALTER ROLE … RESET session_replication_role";
-            Problem "floats" if has_double && settings.get("extra_float_digits").starts_with('-') =>
+            problem "floats" if has_double && settings.get("extra_float_digits").starts_with('-') =>
                 "extra_float_digits is below 0: folds and sets of double fields see rounded numbers and refuse them",
                 "Take the setting from the role and the database, or set it to 1";
-            Ok "timeouts" =>
+            ok "timeouts" =>
                 format!("lock_timeout is {lock} ms and statement_timeout {statement} ms (0 is none); one that ends a count is a conflict, and is retried");
         );
         Ok(())
@@ -587,39 +463,39 @@ impl Doctor<'_> {
         let limit = settings.get("sql_select_limit");
         let completion = settings.get("completion_type");
         find!(self.all;
-            Ok "sql_mode" if is_strict => "strict";
-            Warning "sql_mode" if !is_strict =>
+            ok "sql_mode" if is_strict => "strict";
+            warning "sql_mode" if !is_strict =>
                 "not strict: the server cuts numbers beyond the range of a column in silence. Counts and folds notice it and fail, other statements do not",
                 "SET GLOBAL sql_mode = CONCAT(@@GLOBAL.sql_mode, ',STRICT_TRANS_TABLES');";
-            Problem "foreign keys" if !settings.is_on("foreign_key_checks") =>
+            problem "foreign keys" if !settings.is_on("foreign_key_checks") =>
                 "foreign_key_checks is off: deleted rows leave their shards, and a shard may appear in the middle of a fold",
                 "SET GLOBAL foreign_key_checks = ON;";
-            Warning "sql_select_limit" if limit.parse().is_ok_and(|limit: u64| limit < u64::MAX) =>
+            warning "sql_select_limit" if limit.parse().is_ok_and(|limit: u64| limit < u64::MAX) =>
                 format!("queries without a limit return {limit} rows: `verify` refuses such a session"),
                 "SET GLOBAL sql_select_limit = DEFAULT;";
-            Warning "sql_safe_updates" if settings.is_on("sql_safe_updates") =>
+            warning "sql_safe_updates" if settings.is_on("sql_safe_updates") =>
                 "on: folds that remove shards are refused (1175)",
                 "Switch it off on the connections that fold";
-            Problem "binlog_format" if settings.is_on("log_bin") && settings.get("binlog_format") == "STATEMENT" =>
+            problem "binlog_format" if settings.is_on("log_bin") && settings.get("binlog_format") == "STATEMENT" =>
                 "STATEMENT: the server refuses every statement in READ COMMITTED (1665), such as folds, sets and counts by filter",
                 "SET GLOBAL binlog_format = 'ROW';";
-            Problem "completion_type" if !matches!(completion, "NO_CHAIN" | "0") =>
+            problem "completion_type" if !matches!(completion, "NO_CHAIN" | "0") =>
                 format!("{completion}: each COMMIT opens another transaction or closes the connection, and the next count is never committed"),
                 "SET GLOBAL completion_type = NO_CHAIN;";
-            Warning "autocommit" if !settings.is_on("autocommit") =>
+            warning "autocommit" if !settings.is_on("autocommit") =>
                 "off: each statement begins a transaction, and a count waits for the application's COMMIT",
                 "Switch it on unless the application commits by itself";
         );
         let all_write = settings.is_on("group_replication_enforce_update_everywhere_checks");
         for sharded in tables.iter().filter(|sharded| sharded.has_foreign_key()) {
             find!(self.all;
-                Problem "foreign keys" if all_write =>
+                problem "foreign keys" if all_write =>
                     format!("all nodes of this group take writes, and {} has a foreign key: writes are refused (3098)", sharded.shards_table()),
                     "Revert its migration, which folds, and write it by generate --no-foreign-key";
             );
         }
         find!(self.all;
-            Warning "cluster" if settings.is_on("wsrep_on") =>
+            warning "cluster" if settings.is_on("wsrep_on") =>
                 "this is a node of a Galera cluster: nodes that count on the same shard conflict",
                 "Give each process a stripe of its own (shard_choice::Stripe); see docs/clusters.md";
         );
@@ -627,21 +503,20 @@ impl Doctor<'_> {
         Ok(())
     }
 
-    /// Shards tables of another engine, which are not recognized as such: their changes cannot be taken back.
+    /// Tables of another engine; shards tables are not recognized as such there.
     fn engines(&mut self, tables: &[Sharded]) {
         let Some(Sharded { live, .. }) = tables.first() else {
             return;
         };
-        let shards = live.tables.values().filter(|table| {
-            let parent = table.name.strip_suffix("_shards");
-            parent.is_some_and(|parent| live.tables.contains_key(parent))
-        });
         let before = self.all.len();
-        for table in shards {
-            if let (Kind::Engine(engine), name) = (&table.kind, &table.name) {
+        for (name, table) in &live.tables {
+            let parent = name.strip_suffix("_shards");
+            let is_shards = parent.is_some_and(|parent| live.tables.contains_key(parent));
+            let is_parent = tables.iter().any(|sharded| sharded.table().name() == name);
+            if let (Kind::Engine(engine), true) = (&table.kind, is_shards || is_parent) {
                 find!(self.all;
-                    Problem "engine" =>
-                        format!("{name} uses {engine}, which takes no change back"),
+                    problem "engine" =>
+                        format!("{name} uses {engine}, which takes no change back: a fold that fails would lose counts"),
                         format!("ALTER TABLE {} ENGINE = InnoDB;", quoted(Dialect::Mysql, name));
                 );
             }
@@ -655,11 +530,11 @@ impl Doctor<'_> {
             .text("SELECT journal_mode FROM pragma_journal_mode", &[])?;
         let mode = mode.unwrap_or_default();
         find!(self.all;
-            Ok "journal" if mode == "wal" => "WAL: readers and the writer do not wait for each other";
-            Warning "journal" if mode != "wal" =>
+            ok "journal" if mode == "wal" => "WAL: readers and the writer do not wait for each other";
+            warning "journal" if mode != "wal" =>
                 format!("journal_mode is {mode}: readers and the writer wait for each other"),
                 "PRAGMA journal_mode = WAL;";
-            Ok "connections" =>
+            ok "connections" =>
                 "busy_timeout, query_only and ignore_check_constraints belong to the application's connections, and are not seen from here: set \
                  PRAGMA busy_timeout = 5000 on each, and leave the checks on";
         );
@@ -667,48 +542,28 @@ impl Doctor<'_> {
     }
 
     /// Whether a pooler stands between this connection and PostgreSQL, as far as the session tells.
-    fn pooler(&mut self, url: Option<&str>) -> QueryResult<()> {
+    fn pooler(&mut self) -> QueryResult<()> {
         if self.conn.dialect() != Dialect::Postgres {
             return Ok(());
         }
-        let rows = self.conn.rows(catalog!("postgres/", "session"), &[])?;
-        let Some(row) = rows.first() else {
-            return Ok(());
-        };
-        let (age, prepared): (i64, u64) = (row.parse(0)?, row.parse(1)?);
-        let server_port = row.get(2).and_then(|port| port.parse::<u16>().ok());
-        let found = match server_port.zip(url.and_then(port)) {
-            _ if prepared > 0 => format!(
-                "this session came with {prepared} prepared statements of another client: a pooler shares it"
-            ),
-            _ if age >= 2 => {
-                format!(
-                    "the server's session is {age} s older than this connection: a pooler keeps it"
-                )
-            }
-            Some((server, asked)) if server != asked => format!(
-                "the server listens on port {server}, and this connection goes to {asked}: a pooler, a proxy or a forwarded port"
-            ),
-            _ => String::new(),
-        };
-        find!(self.all;
-            Ok "pooler" if found.is_empty() => "none is seen; one that has just opened its session is not";
-            Warning "pooler" if !found.is_empty() => found, REMEDY;
-        );
+        for row in self.conn.rows(catalog!("postgres/", "session"), &[])? {
+            let (age, prepared): (i64, u64) = (row.parse(0)?, row.parse(1)?);
+            find!(self.all;
+                ok "pooler" if prepared == 0 && age < 2 => "none is seen; one that has just opened its session is not";
+                warning "pooler" if prepared > 0 =>
+                    format!("this session came with {prepared} prepared statements of another client: a pooler shares it"), REMEDY;
+                warning "pooler" if prepared == 0 && age >= 2 =>
+                    format!("the server's session is {age} s older than this connection: a pooler keeps it"), REMEDY;
+            );
+        }
         Ok(())
     }
 }
 
-/// Rows or shards of which only the command that looks at each of them does this.
-fn too_many(sharded: &Sharded, sizes: &Sizes, to_do: &str) -> String {
-    let table = sharded.table();
-    let number = match sizes.shards.is_exact() {
-        true => sizes.rows.of("row"),
-        false => sizes.shards.of("shard"),
-    };
-    let status = shell::command(["status", table.as_str(), "--exact"]);
-    format!("{table} has {number}, too many to {to_do} here: `{status}`")
-}
+/// Of a pooler.
+const REMEDY: &str = "Counts are safe behind any pooler. If it pools transactions and does not keep prepared statements (PgBouncer before 1.21, or \
+without max_prepared_statements), give the application's connections set_prepared_statement_cache_size(CacheSize::Disabled); see \
+docs/poolers.md";
 
 /// A type without what says nothing: `INTEGER`, `int` and MariaDB's `int(11)` are one.
 fn plain(sql_type: &str) -> String {
@@ -765,22 +620,6 @@ impl Settings {
     }
 }
 
-/// Of a pooler.
-const REMEDY: &str = "Counts are safe behind any pooler. If it pools transactions and does not keep prepared statements (PgBouncer before 1.21, or \
-without max_prepared_statements), give the application's connections set_prepared_statement_cache_size(CacheSize::Disabled); see \
-docs/poolers.md";
-
-/// The port in a database's address, which is 5432 where it names a host alone.
-fn port(url: &str) -> Option<u16> {
-    let (_, place) = url.split_once("://")?;
-    let host = place.split(['/', '?']).next()?;
-    let host = host.rsplit('@').next()?;
-    match host.rsplit_once(':') {
-        Some((_, port)) => port.parse().ok(),
-        None => (!host.is_empty()).then_some(5432),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -819,19 +658,6 @@ mod tests {
         }
         for default in ["1", "NULL", "nextval('a'::regclass)", "random()", ""] {
             assert!(!is_zero(default), "{default}");
-        }
-    }
-
-    #[test]
-    fn ports() {
-        for (url, expected) in [
-            ("postgres://a:b@h:6432/db", Some(6432)),
-            ("postgres://h/db?x=y:1", Some(5432)),
-            ("postgresql:///db?host=/tmp", None),
-            ("postgres://h:x/db", None),
-            ("file.db", None),
-        ] {
-            assert_eq!(port(url), expected, "{url}");
         }
     }
 }

@@ -13,7 +13,7 @@ use diesel_sharded::described::{
 use diesel_sharded::model::ShardsColumn;
 use serde::Serialize;
 
-use crate::args::{FoldArgs, Form};
+use crate::args::FoldArgs;
 use crate::connection::AnyConnection;
 use crate::error::{Ended, Error};
 use crate::interrupt;
@@ -30,17 +30,17 @@ pub fn run(args: &FoldArgs, options: &str, conn: &mut AnyConnection) -> Result<E
     interrupt::handle_in_batches()?;
     let named = sharded::named(&args.tables, conn)?;
     let tables = &named.tables;
-    let after = match (&**tables, &*args.after) {
+    let after = match (&**tables, &*args.rows.after) {
         (_, []) => None,
         ([one], after) if !args.tables.is_empty() => Some(Key::parse(one, after)?),
         _ => return Err(Error::refused("--after goes on in one table: name it")),
     };
     named.note_left_out();
-    if tables.is_empty() && args.form.is_text() {
+    if tables.is_empty() && !args.rows.json {
         output::line("There is no sharded table in this database.")?;
     }
     let mut reports = vec![];
-    let mut pauses = Pauses::at_most_per_second(args.at_most_per_second, args.batch);
+    let mut pauses = Pauses::at_most_per_second(args.rows.at_most_per_second, args.batch as usize);
     let (mut ended, mut failed) = (Ended::Done, vec![]);
     for (i, sharded) in tables.iter().enumerate() {
         let others = tables[i + 1..].iter();
@@ -48,7 +48,7 @@ pub fn run(args: &FoldArgs, options: &str, conn: &mut AnyConnection) -> Result<E
             sharded,
             keep_shards: args.keep_shards,
             dry_run: args.dry_run,
-            form: args.form,
+            json: args.rows.json,
             options,
             others: others.map(|other| other.table().to_string()).collect(),
         };
@@ -73,7 +73,7 @@ pub fn run(args: &FoldArgs, options: &str, conn: &mut AnyConnection) -> Result<E
             break;
         }
     }
-    if args.form.json {
+    if args.rows.json {
         output::json(&reports)?;
     }
     match failed.len() {
@@ -90,7 +90,8 @@ pub struct Folding<'a> {
     pub keep_shards: Option<u16>,
     /// Only says what there is to fold.
     pub dry_run: bool,
-    pub form: Form,
+    /// The report is told at the end of all tables.
+    pub json: bool,
     /// Those of the command line that goes on, each behind a space.
     pub options: &'a str,
     /// The tables that are folded after this one.
@@ -113,12 +114,11 @@ impl Folding<'_> {
                 dry_run: true,
                 ..FoldReport::of(sharded, rows, sums)
             };
-            reports.push(report.shown(self.form)?);
+            reports.push(report.shown(self.json)?);
             return Ok(Ended::Done);
         }
-        let bar = bar(self.form, sharded.table().as_str(), || {
-            Ok(self.foldable(after.as_ref(), conn)?.0)
-        });
+        let count = || Ok(self.foldable(after.as_ref(), conn)?.0);
+        let bar = bar(sharded.table().as_str(), count);
         let bar = bar.map_err(|error| self.explained(error, conn))?;
         let settings = FoldSettings {
             batch: pauses.batch(),
@@ -152,7 +152,7 @@ impl Folding<'_> {
         let go_on = error.is_some() || interrupt::came() && is_left;
         let go_on = go_on.then(|| self.go_on(&folded));
         let report = FoldReport::folded(sharded, &folded, go_on.clone())?;
-        reports.push(report.shown(self.form)?);
+        reports.push(report.shown(self.json)?);
         let left_over = !folded.unfit.is_empty() || !folded.busy.is_empty();
         Ended::of(error, go_on, left_over)
     }
@@ -237,7 +237,7 @@ impl Folding<'_> {
     }
 }
 
-/// The most rows that are named in one text.
+/// The most rows that are named.
 const NAMED: usize = 20;
 
 /// The result for one table.
@@ -310,12 +310,23 @@ impl FoldReport {
         })
     }
 
-    /// The result as text, unless it is told as JSON or not at all; and the rows that were left.
-    fn shown(self, form: Form) -> Result<Self, Error> {
-        if form.is_text() {
+    /// The result as text, unless it is told as JSON; and the rows that were left, with the reasons.
+    fn shown(self, json: bool) -> Result<Self, Error> {
+        if !json {
             output::line(&self.text())?;
         }
-        self.notes().iter().for_each(|note| output::note(note));
+        let busy = self.busy.iter().map(|key| {
+            format!("others held shards of the row {key} all the time, fold it again later")
+        });
+        let unfit = self
+            .unfit
+            .iter()
+            .map(|unfit| format!("the row {} {}", unfit.key, unfit.reason));
+        let left = busy.len() + unfit.len();
+        let more = (left > NAMED).then(|| format!("{} more rows", left - NAMED));
+        for what in busy.chain(unfit).take(NAMED).chain(more) {
+            output::note(&format!("{}: not folded: {what}", self.table));
+        }
         Ok(self)
     }
 
@@ -332,31 +343,6 @@ impl FoldReport {
             true => format!("{table}: {rows} to fold{moved}"),
             false => format!("{table}: {rows} folded{moved}; {removed} removed"),
         }
-    }
-
-    /// The rows that were left, and why.
-    fn notes(&self) -> Vec<String> {
-        let table = &self.table;
-        let more = |keys: usize| match keys {
-            0..=NAMED => String::new(),
-            n => format!(" and {} more", n - NAMED),
-        };
-        let mut notes = vec![];
-        if !self.busy.is_empty() {
-            let shown = self.busy.iter().take(NAMED);
-            notes.push(format!(
-                "{table}: others held shards of these rows all the time, fold them again later: {}{}",
-                joined("; ", shown),
-                more(self.busy.len())
-            ));
-        }
-        for UnfitReport { key, reason } in self.unfit.iter().take(NAMED) {
-            notes.push(format!("{table}: not folded: the row {key} {reason}"));
-        }
-        if self.unfit.len() > NAMED {
-            notes.push(format!("{table}: not folded:{}", more(self.unfit.len())));
-        }
-        notes
     }
 }
 

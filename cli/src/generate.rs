@@ -47,9 +47,8 @@ fn shards(args: &GenerateArgs, conn: &mut AnyConnection) -> Result<Ended, Error>
         files.up += &format!("{create};\n");
         files.down = described.drop_view_sql(&view, conn.dialect()) + ";\n" + &files.down;
     }
-    let (_, notes) = Beside::of(&sharded, conn)?;
-    for note in notes {
-        output::note(&note.sentences());
+    for finding in Beside::of(&sharded, conn)?.1 {
+        output::note(&finding.note());
     }
     let name = format!("shard_{}", file_name(&args.table));
     deliver(&files, &name, args)
@@ -328,23 +327,18 @@ fn kind(dialect: Dialect, column: &LiveColumn) -> Option<ColumnType> {
     }
 }
 
-/// The column that `TABLE.COLUMN` names; both may have dots in their names.
+/// The column that `TABLE.COLUMN` names.
 fn find<'l>(live: &'l LiveTables, name: &str) -> Result<(&'l LiveTable, &'l LiveColumn), Error> {
     // The rows are in the schema of their parents, which may be named too.
     let schema = live.schema().map(|schema| format!("{schema}."));
     let name = schema
         .and_then(|schema| name.strip_prefix(&schema))
         .unwrap_or(name);
-    let found = name.match_indices('.').find_map(|(dot, _)| {
-        let table = live.table(&name[..dot]).ok()?;
-        Some((table, table.column(&name[dot + 1..])?))
-    });
-    if let Some(found) = found {
-        return Ok(found);
-    }
     match name.rsplit_once('.') {
-        // The table's own error, or the column's.
-        Some((table, name)) => Ok((live.table(table)?, live.table(table)?.named(name)?)),
+        Some((table, name)) => {
+            let table = live.table(table)?;
+            Ok((table, table.named(name)?))
+        }
         None => Err(Error::Refused(format!(
             "`{name}` is no column of a table in this database: write TABLE.COLUMN"
         ))),

@@ -37,6 +37,7 @@ mod connection;
 mod doctor;
 mod dot_env;
 mod error;
+mod finding;
 mod fold;
 mod generate;
 mod interrupt;
@@ -84,7 +85,7 @@ fn run() -> Result<Ended, Error> {
     let command = Args::command();
     let matches = command.clone().get_matches();
     let args = Args::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
-    for warning in &dot_env.warnings {
+    if let Some(warning) = dot_env.as_ref().and_then(|read| read.warning.as_ref()) {
         output::note(&format!("warning: {warning}"));
     }
     if let Command::Completions { shell } = args.command {
@@ -98,7 +99,10 @@ fn run() -> Result<Ended, Error> {
     }
     guard_transactions(); // whether the database is a cluster is not known
     let url = args.database_url.as_deref();
-    let origin = connection::origin(&matches, dot_env.file.filter(|_| !had_address));
+    let origin = connection::origin(
+        &matches,
+        dot_env.map(|read| read.file).filter(|_| !had_address),
+    );
     let conn = &mut AnyConnection::establish_at(Address {
         text: url.ok_or(Error::NoDatabaseUrl)?,
         origin: &origin,
@@ -109,7 +113,7 @@ fn run() -> Result<Ended, Error> {
         Command::Setup(args) => setup::run(args, conn),
         Command::Status(args) => status::run(args, conn),
         Command::Advise(args) => advise::run(args, conn),
-        Command::Doctor(args) => doctor::run(args, url, conn),
+        Command::Doctor(args) => doctor::run(args, conn),
         Command::Fold(args) => fold::run(args, &again("fold"), conn),
         Command::Resize(args) => resize::run(args, &again("fold"), conn),
         Command::Verify(args) => recount::run(args, false, "verify", &again("verify"), conn),

@@ -19,6 +19,39 @@ impl Files {
     fn named(&self) -> [(&'static str, &str); 2] {
         [("up.sql", &self.up), ("down.sql", &self.down)]
     }
+
+    /// Writes them into this folder.
+    pub fn write(&self, folder: &Path) -> Result<(), Error> {
+        fs::create_dir_all(folder).map_err(|source| Error::file(folder, source))?;
+        for (file, text) in self.named() {
+            let file = folder.join(file);
+            fs::write(&file, text).map_err(|source| Error::file(&file, source))?;
+            output::line(&format!("Creating {}", shown(&file)))?;
+        }
+        Ok(())
+    }
+
+    /// Whether the files in this folder have other texts, and which texts they should have.
+    pub fn differ_from(&self, folder: &Path) -> Result<bool, Error> {
+        let mut differ = false;
+        for (file, text) in self.named() {
+            let file = folder.join(file);
+            let there = match fs::read_to_string(&file) {
+                // As after a run that was interrupted.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+                there => there.map_err(|source| Error::file(&file, source))?,
+            };
+            if there.trim() != text.trim() {
+                output::note(&format!(
+                    "{} is not what would be written now:\n{}",
+                    shown(&file),
+                    text.trim_end()
+                ));
+                differ = true;
+            }
+        }
+        Ok(differ)
+    }
 }
 
 /// Prints both files, compares them with the newest ones, or writes them.
@@ -42,33 +75,12 @@ pub fn file_name(table: &str) -> String {
 }
 
 fn write(files: &Files, folder: &Path, name: &str) -> Result<Ended, Error> {
-    create_folders(folder)?;
     let time = chrono::Utc::now().format("%Y-%m-%d-%H%M%S").to_string();
-    let own = loop {
-        let version = free_version(&time, &versions(folder)?);
-        if let Some(own) = claim(folder, &version, name)? {
-            break own;
-        }
-    };
-    fill(files, &own)?;
+    let there = migrations(folder)?.into_iter();
+    let taken: Vec<_> = there.map(|(version, ..)| version).collect();
+    let version = free_version(&time, &taken);
+    files.write(&folder.join(format!("{version}_{name}")))?;
     Ok(Ended::Done)
-}
-
-/// The folder of the migration, unless another process creates one of this version at the same time.
-fn claim(folder: &Path, version: &str, name: &str) -> Result<Option<PathBuf>, Error> {
-    let own = folder.join(format!("{version}_{name}"));
-    match fs::create_dir(&own) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(None),
-        created => created.map_err(|source| Error::file(&own, source))?,
-    }
-    let version = version.replace('-', "");
-    let versions = versions(folder)?;
-    let of_it = versions.iter().filter(|other| **other == version);
-    if of_it.count() == 1 {
-        return Ok(Some(own));
-    }
-    fs::remove_dir(&own).map_err(|source| Error::file(&own, source))?;
-    Ok(None)
 }
 
 /// The time, or with a number behind it, as the `diesel` CLI writes it, where a migration of the same second has that version: Diesel runs
@@ -83,114 +95,40 @@ fn free_version(time: &str, taken: &[String]) -> String {
     version
 }
 
-/// The versions of the migrations in a folder, as Diesel reads them.
-fn versions(folder: &Path) -> Result<Vec<String>, Error> {
-    let entries = fs::read_dir(folder).map_err(|source| Error::file(folder, source))?;
-    let versions = entries.map(|entry| {
-        let name = entry
-            .map_err(|source| Error::file(folder, source))?
-            .file_name();
-        let name = name.to_string_lossy();
-        let version = name.split('_').next().unwrap_or_default();
-        Ok(version.replace('-', ""))
+/// The migrations in a folder, if it is there: their versions, as Diesel reads them, their names and their own folders.
+fn migrations(folder: &Path) -> Result<Vec<(String, String, PathBuf)>, Error> {
+    let entries = match fs::read_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(vec![]),
+        entries => entries.map_err(|source| Error::file(folder, source))?,
+    };
+    let migrations = entries.map(|entry| {
+        let entry = entry.map_err(|source| Error::file(folder, source))?;
+        let file_name = entry.file_name();
+        let file_name = file_name.to_string_lossy();
+        let (version, name) = file_name.split_once('_').unwrap_or((&file_name, ""));
+        Ok((version.replace('-', ""), name.to_owned(), entry.path()))
     });
-    versions.collect()
-}
-
-fn create_folders(folder: &Path) -> Result<(), Error> {
-    fs::create_dir_all(folder).map_err(|source| match source.kind() {
-        io::ErrorKind::AlreadyExists => Error::file(folder, io::ErrorKind::NotADirectory.into()),
-        _ => Error::file(folder, source),
-    })
-}
-
-fn fill(files: &Files, folder: &Path) -> Result<(), Error> {
-    for (file, text) in files.named() {
-        let file = folder.join(file);
-        fs::write(&file, text).map_err(|source| Error::file(&file, source))?;
-        output::line(&format!("Creating {}", shown(&file)))?;
-    }
-    Ok(())
-}
-
-/// When a migration of a fixed name was written.
-pub enum Written {
-    Now,
-    Before,
-    /// Before, and with another text.
-    Otherwise,
-}
-
-/// Writes the migration in this folder, or compares it with the one that is there.
-pub fn write_once(files: &Files, folder: &Path) -> Result<Written, Error> {
-    match folder.is_dir() {
-        false => {
-            create_folders(folder)?;
-            fill(files, folder).map(|()| Written::Now)
-        }
-        true => Ok(match differs(files, folder)? {
-            true => Written::Otherwise,
-            false => Written::Before,
-        }),
-    }
+    migrations.collect()
 }
 
 /// Whether the newest migration of this name is what would be written.
 fn compare(files: &Files, folder: &Path, name: &str) -> Result<Ended, Error> {
-    let Some(newest) = newest(folder, name)? else {
+    let mut there = migrations(folder)?;
+    there.retain(|(version, other, _)| {
+        other == name && version.starts_with(|c: char| c.is_ascii_digit())
+    });
+    let Some((.., newest)) = there.into_iter().max() else {
         output::note(&format!(
             "there is no migration `…_{name}` in {}: write it by `diesel-sharded generate` without --locked",
             shown(folder)
         ));
         return Ok(Ended::LeftOver);
     };
-    if differs(files, &newest)? {
+    if files.differ_from(&newest)? {
         return Ok(Ended::LeftOver);
     }
     output::line(&format!("{} is up to date", shown(&newest)))?;
     Ok(Ended::Done)
-}
-
-/// Whether the files in this folder have other texts, and which texts they should have.
-fn differs(files: &Files, folder: &Path) -> Result<bool, Error> {
-    let mut differs = false;
-    for (file, text) in files.named() {
-        let file = folder.join(file);
-        let there = match fs::read_to_string(&file) {
-            // As after a run that was interrupted.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
-            there => there.map_err(|source| Error::file(&file, source))?,
-        };
-        if there.trim() != text.trim() {
-            output::note(&format!(
-                "{} is not what would be written now:\n{}",
-                shown(&file),
-                text.trim_end()
-            ));
-            differs = true;
-        }
-    }
-    Ok(differs)
-}
-
-fn newest(folder: &Path, name: &str) -> Result<Option<PathBuf>, Error> {
-    let entries = match fs::read_dir(folder) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        entries => entries.map_err(|source| Error::file(folder, source))?,
-    };
-    let mut found = vec![];
-    for entry in entries {
-        let path = entry.map_err(|source| Error::file(folder, source))?.path();
-        let file_name = path.file_name().and_then(|file_name| file_name.to_str());
-        let version = file_name.and_then(|f| f.strip_suffix(name)?.strip_suffix('_'));
-        let is_version = |version: &str| {
-            !version.is_empty() && version.chars().all(|c| c.is_ascii_hexdigit() || c == '-')
-        };
-        if let Some(version) = version.filter(|version| is_version(version)) {
-            found.push((version.replace('-', ""), path));
-        }
-    }
-    Ok(found.into_iter().max().map(|(_, path)| path))
 }
 
 /// As a path from here, where it is one.

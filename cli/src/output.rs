@@ -1,19 +1,14 @@
 //! Results to the standard output, notes to the standard error, and on a terminal how far a command is.
 
 use std::fmt;
-use std::io::{self, ErrorKind, IsTerminal, Write};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::io::{self, ErrorKind, Write};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use diesel::prelude::*;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use serde::Serialize;
 
-use crate::args::Form;
 use crate::error::Error;
-
-/// Whether the reader of the results is gone.
-static CLOSED: AtomicBool = AtomicBool::new(false);
 
 /// The bar that stands on the terminal. All other lines are written above it.
 static BAR: Mutex<Option<ProgressBar>> = Mutex::new(None);
@@ -29,26 +24,10 @@ fn above_the_bar<T>(write: impl FnOnce() -> T) -> T {
     }
 }
 
-/// Whether nobody reads any more.
-pub fn is_closed() -> bool {
-    CLOSED.load(Ordering::Relaxed)
-}
-
-/// Begins again at the top of a terminal, and prints a line's text between blocks elsewhere.
-pub fn block(head: &str) -> Result<(), Error> {
-    match io::stdout().is_terminal() {
-        true => line(&format!("\x1b[H\x1b[J{head}")),
-        false => line(head),
-    }
-}
-
 pub fn line(line: &str) -> Result<(), Error> {
     match above_the_bar(|| writeln!(io::stdout(), "{line}")) {
         // A reader such as `head` has seen enough; the work goes on.
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => {
-            CLOSED.store(true, Ordering::Relaxed);
-            Ok(())
-        }
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
         written => written.map_err(Error::Output),
     }
 }
@@ -61,15 +40,7 @@ pub fn note(note: &str) {
 
 /// A value for programs.
 pub fn json(value: &impl Serialize) -> Result<(), Error> {
-    json_text(serde_json::to_string_pretty(value))
-}
-
-/// One of several values for programs.
-pub fn json_line(value: &impl Serialize) -> Result<(), Error> {
-    json_text(serde_json::to_string(value))
-}
-
-fn json_text(text: serde_json::Result<String>) -> Result<(), Error> {
+    let text = serde_json::to_string_pretty(value);
     line(&text.map_err(|error| Error::Output(error.into()))?)
 }
 
@@ -119,29 +90,6 @@ pub fn joined(separator: &str, items: impl IntoIterator<Item = impl ToString>) -
     items.join(separator)
 }
 
-/// A fault or a trait of a table, and what to do about it.
-#[derive(Debug)]
-pub struct Note {
-    pub says: String,
-    /// A sentence, or statements on their own lines.
-    pub remedy: String,
-}
-
-impl Note {
-    pub fn new(says: impl Into<String>, remedy: impl Into<String>) -> Self {
-        let (says, remedy) = (says.into(), remedy.into());
-        Note { says, remedy }
-    }
-
-    pub fn sentences(&self) -> String {
-        format!("{}. {}", self.says, self.remedy)
-    }
-
-    pub fn lines(&self) -> String {
-        format!("{}\n{}", self.says, self.remedy)
-    }
-}
-
 /// A value in a table, or `-`.
 pub fn or_dash(value: Option<impl ToString>) -> String {
     value.map_or_else(|| "-".to_owned(), |value| value.to_string())
@@ -155,14 +103,10 @@ pub fn plural(n: u64, what: &str) -> String {
     }
 }
 
-/// A bar on a terminal, whose rows are counted for it; nothing where the standard error goes to a file, or was not asked for.
-pub fn bar(
-    form: Form,
-    what: &str,
-    count: impl FnOnce() -> QueryResult<u64>,
-) -> QueryResult<ProgressBar> {
+/// A bar on a terminal, whose rows are counted for it; nothing where the standard error goes to a file.
+pub fn bar(what: &str, count: impl FnOnce() -> QueryResult<u64>) -> QueryResult<ProgressBar> {
     let target = ProgressDrawTarget::stderr();
-    if form.quiet || target.is_hidden() {
+    if target.is_hidden() {
         return Ok(ProgressBar::hidden());
     }
     let bar = ProgressBar::with_draw_target(Some(count()?), target).with_message(what.to_owned());

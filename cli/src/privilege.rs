@@ -198,30 +198,22 @@ fn names_plainly(says: &str, name: &str) -> bool {
 
 /// All of these needs, by table.
 pub fn lacked(dialect: Dialect, needs: &[Need<'_>], role: &str) -> Lack {
-    let mut tables: Vec<TableName<'_>> = vec![];
-    for need in needs {
-        if !tables.contains(&need.table) {
-            tables.push(need.table);
-        }
-    }
+    let mut needs = needs.to_vec();
+    needs.sort_by_key(|need| need.table.to_string());
     let (mut what, mut grants) = (vec![], vec![]);
-    for table in tables {
-        let of_table = || needs.iter().filter(|need| need.table == table);
+    for of_table in needs.chunk_by(|one, other| one.table == other.table) {
         let list = |name: &dyn Fn(&str) -> String| {
-            let mut listed: Vec<String> = vec![];
-            for need in of_table() {
-                let same = of_table().filter(|other| other.privilege == need.privilege);
-                let columns = same.flat_map(|need| need.granted_columns());
-                let text = match &*joined(", ", columns.map(|column| name(column))) {
-                    "" => need.privilege.to_owned(),
-                    columns => format!("{} ({columns})", need.privilege),
-                };
-                if !listed.contains(&text) {
-                    listed.push(text);
+            let same = of_table.chunk_by(|one, other| one.privilege == other.privilege);
+            let listed = same.map(|needs| {
+                let columns = needs.iter().flat_map(|need| need.granted_columns());
+                match &*joined(", ", columns.map(|column| name(column))) {
+                    "" => needs[0].privilege.to_owned(),
+                    columns => format!("{} ({columns})", needs[0].privilege),
                 }
-            }
-            listed.join(", ")
+            });
+            joined(", ", listed)
         };
+        let table = of_table[0].table;
         what.push(format!("{} ON {table}", list(&str::to_owned)));
         let (list, on) = (
             list(&|name| quoted(dialect, name)),

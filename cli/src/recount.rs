@@ -14,7 +14,7 @@ use diesel_sharded::retry::{Isolation, RetryPolicy, Transaction};
 use diesel_sharded::{Error as ShardedError, Unfit};
 use serde::Serialize;
 
-use crate::args::{Form, RecountArgs};
+use crate::args::RecountArgs;
 use crate::connection::{AnyConnection, read_only};
 use crate::error::{Ended, Error};
 use crate::fold::Pauses;
@@ -41,7 +41,7 @@ pub fn run(
 ) -> Result<Ended, Error> {
     interrupt::handle_in_batches()?;
     let sharded = &sharded::find(&args.table, conn)?;
-    let after = match &*args.after {
+    let after = match &*args.rows.after {
         [] => None,
         after => Some(Key::parse(sharded, after)?),
     };
@@ -68,13 +68,12 @@ struct Recounting<'a> {
 
 impl Recounting<'_> {
     fn run(&self, mut last: Option<Key>, conn: &mut AnyConnection) -> Result<Ended, Error> {
-        let (sharded, form) = (self.sharded, self.args.form);
-        let bar = bar(form, sharded.table().as_str(), || {
-            self.count(last.as_ref(), conn)
-        });
+        let (sharded, args) = (self.sharded, &self.args.rows);
+        let count = || self.count(last.as_ref(), conn);
+        let bar = bar(sharded.table().as_str(), count);
         let bar = bar.map_err(|error| self.explained(error.into(), conn))?;
         let batch = self.args.batch as usize;
-        let mut pauses = Pauses::at_most_per_second(self.args.at_most_per_second, batch);
+        let mut pauses = Pauses::at_most_per_second(args.at_most_per_second, batch);
         let size = pauses.batch();
         let mut report = RecountReport {
             table: sharded.table().to_string(),
@@ -88,8 +87,8 @@ impl Recounting<'_> {
                 Ok(batch) => batch,
                 Err(error) => break Some(self.explained(error, conn)),
             };
-            for drift in report.add(sharded, keys.len(), &drifts, self.args.show) {
-                if form.is_text() {
+            for drift in report.add(keys.len(), drifts, self.args.show) {
+                if !args.json {
                     output::line(&drift.text())?;
                 }
             }
@@ -113,7 +112,7 @@ impl Recounting<'_> {
             let after = last.map(|last| last.after_arguments(sharded));
             self.again.clone() + &after.unwrap_or_default()
         });
-        report.end(form, go_on.clone())?;
+        report.end(args.json, go_on.clone())?;
         Ended::of(error, go_on, report.is_left_over())
     }
 
@@ -139,7 +138,7 @@ impl Recounting<'_> {
         size: usize,
         after: Option<&Key>,
         conn: &mut AnyConnection,
-    ) -> Result<(Vec<Key>, Vec<Compared>), Error> {
+    ) -> Result<(Vec<Key>, Vec<Drift>), Error> {
         let (sharded, parent) = (self.sharded, self.sharded.parent());
         let pick = sql!(
             format!("SELECT {} FROM {parent}", sharded.key_as_texts(&parent)),
@@ -181,15 +180,38 @@ impl Recounting<'_> {
     }
 }
 
-/// A row beside its recount.
-struct Compared {
+/// A row whose total is beside its recount.
+#[derive(Debug, Serialize)]
+struct Drift {
+    #[serde(rename = "key")]
+    shown: KeyValues,
+    #[serde(skip)]
     key: Key,
+    #[serde(skip)]
     base: BigDecimal,
     /// It may be out of the range of its column.
-    total: BigDecimal,
-    expected: BigDecimal,
+    total: Number,
+    recounted: Number,
+    lacks: Number,
     /// Why it was not repaired, if it was to be.
-    left: Option<String>,
+    not_repaired: Option<String>,
+}
+
+impl Drift {
+    fn text(&self) -> String {
+        let Drift {
+            shown,
+            total,
+            recounted,
+            lacks,
+            not_repaired,
+            ..
+        } = self;
+        let outcome = not_repaired.as_ref();
+        let outcome = outcome.map(|reason| format!(", not repaired: {reason}"));
+        let outcome = outcome.unwrap_or_default();
+        format!("{shown}: total {total}, recounted {recounted} ({lacks:+}{outcome})")
+    }
 }
 
 /// Finding the rows of a range that differ, those after one key up to another, and repairing them.
@@ -210,7 +232,7 @@ impl Recounting<'_> {
         after: Option<&Key>,
         last: &Key,
         conn: &mut AnyConnection,
-    ) -> Result<Vec<Compared>, Error> {
+    ) -> Result<Vec<Drift>, Error> {
         let (sharded, field) = (self.sharded, self.field);
         let parent = sharded.parent();
         let (mut names, mut recounted, mut same) = (String::new(), String::new(), vec![]);
@@ -234,7 +256,7 @@ impl Recounting<'_> {
             sharded.is_up_to(&parent, last),
             format!(" ORDER BY {}", sharded.key_of(&parent))
         );
-        let mut compared: Vec<Compared> = vec![];
+        let mut compared: Vec<Drift> = vec![];
         let mut recounted_keys = vec![]; // those of one row, which its collation takes for one
         let columns = sharded.key().len();
         for row in compare.rows(conn)? {
@@ -257,7 +279,7 @@ impl Recounting<'_> {
                         shown()
                     )));
                 }
-                before.expected += expected;
+                before.recounted.0 += expected;
                 recounted_keys.push(recounted_key);
                 continue;
             }
@@ -271,32 +293,35 @@ impl Recounting<'_> {
                 )));
             };
             recounted_keys = vec![recounted_key];
-            compared.push(Compared {
-                base,
-                total: sum,
-                expected,
+            compared.push(Drift {
+                shown: key.values(sharded),
                 key,
-                left: None,
+                base,
+                total: Number(sum),
+                recounted: Number(expected),
+                lacks: Number::default(),
+                not_repaired: None,
             });
         }
         let mut drifts = vec![];
-        for compared in compared {
-            if self.differs(&compared)? {
-                drifts.push(compared);
+        for mut drift in compared {
+            if self.differs(&drift)? {
+                drift.lacks = Number(&drift.recounted.0 - &drift.total.0);
+                drifts.push(drift);
             }
         }
         Ok(drifts)
     }
 
     /// Sums of doubles differ a little by the order of addition.
-    fn differs(&self, compared: &Compared) -> QueryResult<bool> {
+    fn differs(&self, drift: &Drift) -> QueryResult<bool> {
         let column = self.field.column_type();
         if is_integer(column) {
-            return Ok(compared.total != compared.expected); // which may have a fraction
+            return Ok(drift.total != drift.recounted); // which may have a fraction
         }
-        let amount = |n: &BigDecimal| amount(&Number(n.clone()).to_string(), column);
-        let (total, expected) = (amount(&compared.total)?, amount(&compared.expected)?);
-        Ok(differs(self.sharded.dialect, column, &total, &expected))
+        let amount = |number: &Number| amount(&number.to_string(), column);
+        let (total, recounted) = (amount(&drift.total)?, amount(&drift.recounted)?);
+        Ok(differs(self.sharded.dialect, column, &total, &recounted))
     }
 
     /// Lets the planner recount this range alone, where the keys are integers: whatever type the recount gives them, they are
@@ -333,9 +358,9 @@ impl Recounting<'_> {
         &self,
         after: Option<&Key>,
         last: &Key,
-        suspects: &[Compared],
+        suspects: &[Drift],
         conn: &mut AnyConnection,
-    ) -> Result<Vec<Compared>, Error> {
+    ) -> Result<Vec<Drift>, Error> {
         let suspects: Vec<_> = suspects.iter().map(|drift| drift.key.clone()).collect();
         Transaction::new()
             .isolation(Isolation::RepeatableRead)
@@ -356,7 +381,7 @@ impl Recounting<'_> {
                     };
                     match lacks {
                         Ok(lacks) => lacking.push((drift.key.clone(), lacks)),
-                        Err(reason) => drift.left = Some(reason),
+                        Err(reason) => drift.not_repaired = Some(reason),
                     }
                 }
                 for rows in lacking.chunks(ROWS_AT_ONCE) {
@@ -367,17 +392,17 @@ impl Recounting<'_> {
     }
 
     /// The difference that has to be added to the base, if that takes it.
-    fn lacks(&self, drift: &Compared) -> Result<Amount, String> {
+    fn lacks(&self, drift: &Drift) -> Result<Amount, String> {
         let column = self.field.column_type();
-        if is_integer(column) && !drift.expected.is_integer() {
+        let Number(recounted) = &drift.recounted;
+        if is_integer(column) && !recounted.is_integer() {
             return Err("the recount gives no whole number".to_owned());
         }
         let fits = |n: &BigDecimal| fits(self.sharded.dialect, self.field, n);
-        let lacks: BigDecimal = &drift.expected - &drift.total;
-        if !fits(&(&drift.base + &lacks)) || !fits(&drift.expected) {
+        if !fits(&(&drift.base + &drift.lacks.0)) || !fits(recounted) {
             return Err(reason(Unfit::OutOfRange));
         }
-        amount(&Number(lacks).to_string(), column).map_err(|_| reason(Unfit::OutOfRange))
+        amount(&drift.lacks.to_string(), column).map_err(|_| reason(Unfit::OutOfRange))
     }
 
     /// Corrects bases in a savepoint. If one of them does not take what it lacks, the savepoint is rolled back, and each row is
@@ -385,7 +410,7 @@ impl Recounting<'_> {
     fn add(
         &self,
         rows: &[(Key, Amount)],
-        drifts: &mut [Compared],
+        drifts: &mut [Drift],
         conn: &mut AnyConnection,
     ) -> QueryResult<()> {
         let add = self.added(rows);
@@ -403,7 +428,7 @@ impl Recounting<'_> {
             return each.try_for_each(|row| self.add(row, drifts, conn));
         };
         for drift in drifts.iter_mut().filter(|drift| drift.key == *key) {
-            drift.left = Some(reason(unfit.clone()));
+            drift.not_repaired = Some(reason(unfit.clone()));
         }
         Ok(())
     }
@@ -438,75 +463,32 @@ struct RecountReport {
     /// Nothing if it only compares.
     repaired: Option<usize>,
     /// The first ones.
-    drifts: Vec<DriftReport>,
+    drifts: Vec<Drift>,
     /// The command line that compares the rest, if there is one.
     go_on: Option<String>,
 }
 
-#[derive(Debug, Serialize)]
-struct DriftReport {
-    key: KeyValues,
-    total: Number,
-    recounted: Number,
-    lacks: Number,
-    /// Why it was not repaired, if it was to be.
-    not_repaired: Option<String>,
-}
-
-impl DriftReport {
-    fn of(sharded: &Sharded, drift: &Compared) -> Self {
-        DriftReport {
-            key: drift.key.values(sharded),
-            total: Number(drift.total.clone()),
-            recounted: Number(drift.expected.clone()),
-            lacks: Number(&drift.expected - &drift.total),
-            not_repaired: drift.left.clone(),
-        }
-    }
-
-    fn text(&self) -> String {
-        let DriftReport {
-            key,
-            total,
-            recounted,
-            lacks,
-            not_repaired,
-        } = self;
-        let outcome = not_repaired.as_ref();
-        let outcome = outcome.map(|reason| format!(", not repaired: {reason}"));
-        let outcome = outcome.unwrap_or_default();
-        format!("{key}: total {total}, recounted {recounted} ({lacks:+}{outcome})")
-    }
-}
-
 impl RecountReport {
     /// Adds the drifts of so many rows. Those that are to be shown, up to so many in all.
-    fn add(
-        &mut self,
-        sharded: &Sharded,
-        rows: usize,
-        drifts: &[Compared],
-        show: usize,
-    ) -> &[DriftReport] {
+    fn add(&mut self, rows: usize, drifts: Vec<Drift>, show: usize) -> &[Drift] {
         self.compared += rows;
         self.differ += drifts.len();
         if let Some(repaired) = &mut self.repaired {
-            *repaired += drifts.iter().filter(|drift| drift.left.is_none()).count();
+            let well = drifts.iter().filter(|drift| drift.not_repaired.is_none());
+            *repaired += well.count();
         }
         let shown = self.drifts.len();
-        let more = drifts.iter().take(show.saturating_sub(shown));
-        self.drifts
-            .extend(more.map(|drift| DriftReport::of(sharded, drift)));
+        let more = drifts.into_iter().take(show.saturating_sub(shown));
+        self.drifts.extend(more);
         &self.drifts[shown..]
     }
 
     /// Prints the sums, or everything as JSON.
-    fn end(&mut self, form: Form, go_on: Option<String>) -> Result<(), Error> {
+    fn end(&mut self, json: bool, go_on: Option<String>) -> Result<(), Error> {
         self.go_on = go_on;
-        match form {
-            Form { json: true, .. } => output::json(self)?,
-            Form { quiet: true, .. } => {}
-            _ => self.sums()?,
+        match json {
+            true => output::json(self)?,
+            false => self.sums()?,
         }
         let unfit = self.unfit();
         if unfit > 0 {

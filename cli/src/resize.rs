@@ -7,7 +7,7 @@ use diesel_sharded::described::{ROWS_AT_ONCE, SHARD_NUMBERS};
 use diesel_sharded::model::TableName;
 use diesel_sharded::{Counter, Error as ShardedError};
 
-use crate::args::{Form, ResizeArgs};
+use crate::args::ResizeArgs;
 use crate::connection::AnyConnection;
 use crate::error::{Ended, Error};
 use crate::fold::{Folding, Pauses};
@@ -102,7 +102,7 @@ fn field_of(
         sharded,
         keep_shards,
         dry_run: args.dry_run,
-        form: Form::default(),
+        json: false,
         options,
         others: vec![],
     };

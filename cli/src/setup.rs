@@ -15,9 +15,10 @@ use diesel_sharded::{Error as ShardedError, MIGRATIONS};
 use crate::args::SetupArgs;
 use crate::connection::{AnyConnection, Backend};
 use crate::error::{Ended, Error};
+use crate::finding::Finding;
 use crate::live::LiveTables;
-use crate::migration_files::{Files, Written, find_folder, write_once};
-use crate::output::{self, Note};
+use crate::migration_files::{Files, find_folder};
+use crate::output;
 use crate::privilege::{Need, explained};
 use crate::shell;
 
@@ -107,15 +108,14 @@ fn may_record(conn: &mut AnyConnection) -> QueryResult<()> {
 
 /// Why a migration stops `setup`, and what to do.
 fn refused(migration: &LibraryMigration<'_>) -> Option<String> {
-    let note = migration.note()?;
     match (migration.state, migration.text.tables) {
-        (State::Pending, _) => None,
+        (State::Complete | State::Pending, _) => None,
         (State::Unrecorded, [table, ..]) => Some(format!(
             "there is a table `{table}` already, and no record of the migration that creates it. If it was created by that migration's \
              text, record it: {}",
-            note.remedy
+            record(migration.text.version)
         )),
-        _ => Some(note.lines()),
+        _ => Some(migration.finding().note()),
     }
 }
 
@@ -128,23 +128,26 @@ fn failed(error: Box<dyn std::error::Error + Send + Sync>) -> Error {
 
 fn write(texts: Vec<MigrationText>, args: &SetupArgs) -> Result<Ended, Error> {
     let folder = find_folder(args.migration_dir.as_deref())?;
-    let mut ended = Ended::Done;
-    let mut all_there = true;
-    for text in texts {
-        let files = Files {
-            up: text.up,
-            down: text.down,
-        };
-        match write_once(&files, &folder.join(text.folder))? {
-            Written::Now => all_there = false,
-            Written::Before => {}
-            Written::Otherwise => ended = Ended::LeftOver,
+    let (mut all_there, mut differ) = (true, false);
+    for MigrationText {
+        folder: name,
+        up,
+        down,
+        ..
+    } in texts
+    {
+        let (files, own) = (Files { up, down }, folder.join(name));
+        if own.is_dir() {
+            differ |= files.differ_from(&own)?;
+        } else {
+            files.write(&own)?;
+            all_there = false;
         }
     }
-    if all_there && ended == Ended::Done {
+    if all_there && !differ {
         output::line("All migrations of the library are written: nothing to do.")?;
     }
-    Ok(ended)
+    Ok(Ended::left_over_if(differ))
 }
 
 /// How long MySQL waits for the lock; the others wait as long as their settings let them.
@@ -202,14 +205,14 @@ pub const RECORDS: &str = "__diesel_schema_migrations";
 
 /// One of the library's migrations, and what became of it in a database.
 pub struct LibraryMigration<'t> {
-    pub text: &'t MigrationText,
-    pub state: State,
+    text: &'t MigrationText,
+    state: State,
     /// Its tables that are not there, as far as this role may see.
-    pub missing: Vec<&'static str>,
+    missing: Vec<&'static str>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum State {
+enum State {
     /// It ran and is recorded.
     Complete,
     /// None of its tables is there, and nothing is recorded.
@@ -248,32 +251,37 @@ impl<'t> LibraryMigration<'t> {
     }
 
     /// What is not as it should be, and what to do: statements, a command or a sentence, each on its own lines.
-    pub fn note(&self) -> Option<Note> {
-        let version = self.text.version;
-        let (all, missing) = (self.text.tables.join(", "), self.missing.join(", "));
+    pub fn finding(&self) -> Finding {
+        let check = "library tables";
+        let (text, version) = (self.text, self.text.version);
+        let (all, missing) = (text.tables.join(", "), self.missing.join(", "));
         let setup = shell::command(["setup"]);
         let write = format!(
             "run what is missing of {}/up.sql, which `{}` writes",
-            self.text.folder,
+            text.folder,
             shell::command(["setup", "--write"])
         );
-        Some(match self.state {
-            State::Complete => return None,
+        match self.state {
+            State::Complete => Finding::ok(check, all),
             State::Pending => {
-                let needed = match self.text.tables.first() {
-                    Some(&"diesel_sharded_idempotency_keys") => "idempotency keys and coalescers need it",
+                let needed = match text.tables.first() {
+                    Some(&"diesel_sharded_idempotency_keys") => {
+                        "idempotency keys and coalescers need it"
+                    }
                     _ => "named counters and `resize` need them",
                 };
-                Note::new(format!("{all}: not there; {needed}"), setup)
+                Finding::warning(check, format!("{all}: not there; {needed}"), setup)
             }
-            State::Unrecorded => Note::new(
+            State::Unrecorded => Finding::warning(
+                check,
                 format!("{all}: there, but their migration is not recorded, and would fail"),
                 record(version),
             ),
             State::Interrupted => {
-                let tables = self.text.tables.iter().copied();
+                let tables = text.tables.iter().copied();
                 let there: Vec<_> = tables.filter(|t| !self.missing.contains(t)).collect();
-                Note::new(
+                Finding::problem(
+                    check,
                     format!(
                         "{missing}: not there, as far as this role may see, though others of the same migration are, which is not recorded"
                     ),
@@ -284,18 +292,17 @@ impl<'t> LibraryMigration<'t> {
                     ),
                 )
             }
-            State::Lost => Note::new(
+            State::Lost => Finding::problem(
+                check,
                 format!(
                     "{missing}: not there, as far as this role may see, though the migration is recorded"
                 ),
-                match self.missing.len() == self.text.tables.len() {
-                    true => {
-                        format!("DELETE FROM {RECORDS} WHERE version = '{version}';\n{setup}")
-                    }
+                match self.missing.len() == text.tables.len() {
+                    true => format!("DELETE FROM {RECORDS} WHERE version = '{version}';\n{setup}"),
                     false => write,
                 },
             ),
-        })
+        }
     }
 }
 

@@ -1,19 +1,17 @@
 //! `diesel-sharded status`: how the shards tables of a database are.
 
-use std::time::{Duration, Instant};
-
 use diesel::prelude::*;
 use diesel_sharded::backend::Dialect;
 use diesel_sharded::described::DescribedKeys;
 use serde::Serialize;
 
 use crate::args::StatusArgs;
-use crate::condition::{Beside, Cache, Integrity, OutOfRange, missing_index, sorted_columns};
+use crate::condition::Condition;
 use crate::connection::AnyConnection;
 use crate::error::{Ended, Error};
-use crate::interrupt;
+use crate::finding::Level;
 use crate::key::{Key, KeyValues, as_text};
-use crate::output::{self, Note, joined, or_dash};
+use crate::output::{self, joined, or_dash};
 use crate::privilege::{Need, explained};
 use crate::resize::{needs_of_counts, shard_counts};
 use crate::sharded::{self, COUNTERS, Sharded};
@@ -32,14 +30,7 @@ struct TableStatus {
     dead_tuples: Option<u64>,
     fields: Vec<FieldStatus>,
     #[serde(flatten)]
-    beside: Beside,
-    #[serde(flatten)]
-    integrity: Integrity,
-    counter_caches: Vec<Cache>,
-    /// The totals that their columns do not hold, the first ones of each field.
-    out_of_range: Vec<OutOfRange>,
-    #[serde(skip)]
-    notes: Vec<String>,
+    condition: Condition,
     /// The keys with the most shards.
     hottest: Vec<Hot>,
     /// So many shards, the last ones by key, were looked at for them; null for all.
@@ -69,36 +60,17 @@ struct Hot {
     totals: Vec<Option<Number>>,
 }
 
-/// Once, or in intervals.
 pub fn run(args: &StatusArgs, conn: &mut AnyConnection) -> Result<Ended, Error> {
-    let Some(seconds) = args.watch else {
-        let tables = read(args, conn)?;
-        match args.json {
-            true => output::json(&tables)?,
-            false => show(&tables)?,
-        }
-        let is_wrong = |table: &TableStatus| {
-            let mut caches = table.counter_caches.iter();
-            let lacks = caches.any(|cache| !cache.missing_triggers.is_empty());
-            lacks || table.integrity.is_broken() || !table.out_of_range.is_empty()
-        };
-        return Ok(Ended::left_over_if(tables.iter().any(is_wrong)));
-    };
-    interrupt::handle("ending the watch")?;
-    while !interrupt::came() && !output::is_closed() {
-        let due = Instant::now() + Duration::from_secs(seconds.into());
-        let tables = read(args, conn)?;
-        if args.json {
-            output::json_line(&tables)?;
-        } else {
-            let now = chrono::Utc::now().format("%Y-%m-%d %H:%M:%S UTC");
-            output::block(&format!("{now}, every {seconds} s\n"))?;
-            show(&tables)?;
-            output::line("")?;
-        }
-        interrupt::sleep_until(due);
+    let tables = read(args, conn)?;
+    match args.json {
+        true => output::json(&tables)?,
+        false => show(&tables)?,
     }
-    Ok(Ended::Done)
+    let is_wrong = |table: &TableStatus| {
+        let mut findings = table.condition.findings.iter();
+        findings.any(|finding| finding.level == Level::Problem)
+    };
+    Ok(Ended::left_over_if(tables.iter().any(is_wrong)))
 }
 
 fn read(args: &StatusArgs, conn: &mut AnyConnection) -> Result<Vec<TableStatus>, Error> {
@@ -123,57 +95,31 @@ fn status(
     args: &StatusArgs,
     conn: &mut AnyConnection,
 ) -> QueryResult<TableStatus> {
-    let (table, shards_table) = (sharded.table(), sharded.shards_table());
+    let shards_table = sharded.shards_table();
     let numbers_set = shard_counts(sharded, conn)?;
     let sizes = Sizes::read(sharded, args.exact, conn)?;
-    let (beside, notes) = Beside::of(sharded, conn)?;
-    let mut notes: Vec<_> = notes.iter().map(Note::sentences).collect();
-    let sorted = sharded.within(conn, |conn| sorted_columns(conn, table.name()))?;
-    let is_indexed = |field: &str| sorted.iter().any(|column| column == field);
-    if table.as_str() != COUNTERS {
-        let fields = sharded::names(sharded.fields()).into_iter();
-        let slow = fields.filter(|field| !is_indexed(field));
-        notes.extend(slow.map(|field| missing_index(sharded, field).lines()));
-    }
-    let integrity = Integrity::read(sharded, conn)?;
-    notes.extend(integrity.note(sharded).map(|note| note.lines()));
-    let counter_caches = Cache::read(sharded, None, conn)?;
-    let of_caches = counter_caches.iter().filter_map(Cache::note);
-    notes.extend(of_caches.map(|note| format!("On {table}, {}.", note.sentences())));
-    let fields = sharded
-        .fields()
-        .iter()
-        .zip(sizes.sums)
-        .map(|(field, sums)| FieldStatus {
-            field: field.name().to_owned(),
-            unfolded_share: sums.share(),
-            total: sums.sum().map(Number),
-            unfolded: sums.shards.clone().map(Number),
-            shards_set: numbers_set.get(field.name().as_bytes()).copied(),
-            indexed: is_indexed(field.name()),
-        });
+    let condition = Condition::read(sharded, conn)?;
+    let fields = sharded.fields().iter().zip(sizes.sums);
+    let fields = fields.map(|(field, sums)| FieldStatus {
+        field: field.name().to_owned(),
+        unfolded_share: sums.share(),
+        total: sums.sum().map(Number),
+        unfolded: sums.shards.clone().map(Number),
+        shards_set: numbers_set.get(field.name().as_bytes()).copied(),
+        indexed: condition.indexed.iter().any(|name| name == field.name()),
+    });
+    let fields = fields.collect();
     let all_shards = args.exact || sizes.shards.is_exact();
-    let mut out_of_range = match all_shards {
-        true => OutOfRange::read(sharded, conn)?,
-        false => vec![],
-    };
-    let hottest = hottest(sharded, args.hottest, all_shards, &mut out_of_range, conn)?;
-    let of_totals = OutOfRange::note(&out_of_range, table);
-    notes.extend(of_totals.map(|note| format!("There are {}.", note.sentences())));
     Ok(TableStatus {
-        table: table.to_string(),
+        table: sharded.table().to_string(),
         shards_table: shards_table.to_string(),
         rows: sizes.rows,
         rows_with_shards: sizes.rows_with_shards,
         shards: sizes.shards,
         dead_tuples: sharded.within(conn, |conn| dead_tuples(shards_table.name(), conn))?,
-        fields: fields.collect(),
-        beside,
-        integrity,
-        counter_caches,
-        out_of_range,
-        notes,
-        hottest,
+        fields,
+        condition,
+        hottest: hottest(sharded, args.hottest, all_shards, conn)?,
         hottest_among: (!all_shards).then_some(MOST),
     })
 }
@@ -186,12 +132,11 @@ fn dead_tuples(shards_table: &str, conn: &mut AnyConnection) -> QueryResult<Opti
     dead.first().map(|row| row.parse(0)).transpose()
 }
 
-/// The keys with the most shards. Their totals that are out of range are added to those that were found before.
+/// The keys with the most shards.
 fn hottest(
     sharded: &Sharded,
     number: u32,
     all_shards: bool,
-    out_of_range: &mut Vec<OutOfRange>,
     conn: &mut AnyConnection,
 ) -> QueryResult<Vec<Hot>> {
     let (fields, columns) = (sharded.fields(), sharded.key().len());
@@ -220,11 +165,6 @@ fn hottest(
         };
         let totals = (0..fields.len()).map(|i| Total::read(of_row, 2 * i));
         let totals: Vec<_> = totals.collect::<QueryResult<_>>()?;
-        for (field, total) in fields.iter().zip(&totals) {
-            let found = OutOfRange::of(sharded, &key, field, total);
-            let found = found.filter(|found| !out_of_range.contains(found));
-            out_of_range.extend(found);
-        }
         hottest.push(Hot {
             key: key.values(sharded),
             shards: row.parse(columns)?,
@@ -280,8 +220,9 @@ fn show(tables: &[TableStatus]) -> Result<(), Error> {
             MOST
         ))?;
     }
-    for note in tables.iter().flat_map(|table| &table.notes) {
-        output::line(&format!("\n{note}"))?;
+    let findings = tables.iter().flat_map(|table| &table.condition.findings);
+    for finding in findings.filter(|finding| !finding.is_ok()) {
+        output::line(&format!("\n{}", finding.note()))?;
     }
     for table in tables.iter().filter(|table| !table.hottest.is_empty()) {
         let what = match &*table.table {

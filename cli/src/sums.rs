@@ -90,7 +90,7 @@ pub fn read(row: &Row, column: usize) -> QueryResult<Option<BigDecimal>> {
 }
 
 /// A number of any size, which JSON holds with all its digits: without an exponent and without zeros at its end.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Number(pub BigDecimal);
 
 impl fmt::Display for Number {

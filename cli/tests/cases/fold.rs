@@ -125,7 +125,7 @@ fn a_rate_is_that_of_all_tables() {
 }
 
 #[test]
-fn results_are_told_as_json_or_not_at_all() {
+fn results_are_told_as_json() {
     let (database, mut conn) = videos(4, 2);
     let dry = json_of(&database, "fold --dry-run --json", 0);
     assert_eq!(dry[0]["dry_run"], true);
@@ -151,13 +151,8 @@ fn results_are_told_as_json_or_not_at_all() {
             "go_on": null,
         }])
     );
-    let (printed, says) = run_noting(&database, "fold videos --quiet", 3);
-    assert_eq!(printed, "");
+    let (_, says) = run_noting(&database, "fold videos --json", 3);
     assert_says(&says, "not folded: the row 2");
-    run(&database, "fold --quiet --json", 2);
-    let (empty, _conn) = super::empty_database();
-    session(&empty, "0: fold --json == []");
-    assert_eq!(run(&empty, "fold --quiet", 0), "");
 }
 
 /// Two tables, interrupted in the first one: its batch is finished, and the lines that go on fold the second one too.

@@ -108,7 +108,7 @@ fn written_migrations_are_those_that_setup_runs() {
     for form in ["", "--no-foreign-key"] {
         let (database, mut conn) = empty_database();
         let folder = tempfile::tempdir().unwrap();
-        let write = format!("--write --dir m {form}");
+        let write = format!("--write --migration-dir m {form}");
         let written = setup_in(folder.path(), &database, &write, 0);
         let written = written.matches("Creating m/00000000000000-diesel-sharded-");
         assert_eq!(written.count(), 4);

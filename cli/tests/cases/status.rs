@@ -1,11 +1,9 @@
-//! `status` of large tables, of triggers that are missing, and in intervals.
-
-use std::io::{BufRead, BufReader};
+//! `status` of large tables, and of triggers that are missing.
 
 use diesel_sharded::backend::Dialect;
 use serde_json::{Value, json};
 
-use super::{Script, assert_says, dialect, json_of, posts, run, session, signal, spawn, videos};
+use super::{Script, assert_says, dialect, json_of, posts, run, session, videos};
 
 #[test]
 fn a_large_table_is_not_read_as_a_whole() {
@@ -124,26 +122,4 @@ fn a_shards_table_without_foreign_key_and_triggers_is_the_applications() {
     let json = json_of(&database, "status --json", 0);
     assert_eq!(json[0]["kept_by"], "triggers");
     assert_eq!(json[0]["missing_triggers"], Value::Null);
-}
-
-#[test]
-fn in_intervals_until_it_is_interrupted() {
-    let (database, mut conn) = videos(1, 1);
-    for (line, mark) in [
-        ("status --watch=1", "table "),
-        ("status --watch=1 --json", "[{"),
-    ] {
-        let mut watch = spawn(&database, line);
-        let mut lines = BufReader::new(watch.stdout.take().unwrap()).lines();
-        let mut blocks = lines.by_ref().map(Result::unwrap);
-        assert!(blocks.any(|line| line.starts_with(mark)));
-        conn.script("UPDATE videos_shards SET views = views + 100000");
-        assert!(blocks.any(|line| line.contains("00001")));
-        signal(&watch, "-INT");
-        assert_eq!(watch.wait().unwrap().code(), Some(0));
-    }
-    // A reader that has seen enough ends it too.
-    let mut watch = spawn(&database, "status --watch=1");
-    drop(watch.stdout.take());
-    assert_eq!(watch.wait().unwrap().code(), Some(0));
 }

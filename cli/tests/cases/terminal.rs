@@ -160,53 +160,18 @@ fn a_line_of_progress_fits_the_terminal_and_is_removed() {
 /// A look ends where no batch is open.
 #[test]
 fn ctrl_c_ends_a_look() {
+    if dialect() == Dialect::Sqlite {
+        return; // it has nothing to look at
+    }
     let database = videos(4);
-    let mut sessions = vec![("status --watch=60", "Hottest keys", "ending the watch")];
-    if dialect() != Dialect::Sqlite {
-        let answer = "showing what was seen so far";
-        sessions.push(("advise --seconds=600", "Looking for 600 s", answer));
-    }
-    for (line, begun, answer) in sessions {
-        let mut terminal = Terminal::start(&database, 100, line);
-        terminal.wait_for(begun);
-        terminal.press(CTRL_C);
-        let (code, painted) = terminal.end();
-        assert_eq!(code, Some(0), "{painted}");
-        let answer = format!("{answer}; Ctrl-C again stops now");
-        assert!(painted.contains(&answer), "{painted}");
-        assert!(!painted.contains("batch"), "{painted}");
-    }
-}
-
-/// Each look stands in the place of the last one, also where it is shorter.
-#[test]
-fn a_watch_redraws_in_place() {
-    let database = videos(4);
-    let mut terminal = Terminal::start(&database, 100, "status --watch=1");
-    terminal.wait_for("Hottest keys");
-    Conn::connect(&database).script("DELETE FROM videos_shards");
-    let begin = "\x1b[H\x1b[J";
-    let is_empty = |painted: &str| {
-        let last = painted.rsplit(begin).next().unwrap_or_default();
-        last.contains("videos") && !last.contains("Hottest keys") && last.ends_with("\r\n\r\n")
-    };
-    let started = Instant::now();
-    while !is_empty(&terminal.painted()) {
-        assert!(started.elapsed() < DEADLINE, "{}", terminal.painted());
-        thread::sleep(Duration::from_millis(5));
-    }
+    let mut terminal = Terminal::start(&database, 100, "advise --seconds=600");
+    terminal.wait_for("Looking for 600 s");
     terminal.press(CTRL_C);
     let (code, painted) = terminal.end();
     assert_eq!(code, Some(0), "{painted}");
-    let screens: Vec<_> = painted.split(begin).collect();
-    assert!(screens.len() > 2, "{painted:?}");
-    assert_eq!(screens[0], "", "nothing stands above the first look");
-    for screen in &screens[1..] {
-        let lines = lines(screen);
-        assert!(lines[0].ends_with(" UTC, every 1 s"), "{lines:#?}");
-        let table = lines.iter().filter(|line| line.starts_with("table "));
-        assert_eq!(table.count(), 1, "{lines:#?}");
-    }
+    let answer = "showing what was seen so far; Ctrl-C again stops now";
+    assert!(painted.contains(answer), "{painted}");
+    assert!(!painted.contains("batch"), "{painted}");
 }
 
 #[test]
@@ -243,9 +208,6 @@ fn results_stand_above_the_line_of_progress() {
         assert!(lines.contains(&drift), "{id}: {lines:#?}");
     }
     assert!(painted.contains("20/40 rows"), "{painted}");
-    let quiet = format!("{verify} --quiet");
-    let (quiet, painted) = Terminal::start(&database, 100, &quiet).end();
-    assert_eq!((quiet, &*painted), (Some(3), ""));
 }
 
 #[test]

@@ -25,7 +25,7 @@ fn a_fold_waits_for_nobody_and_names_what_is_busy() {
             holder.script("UPDATE videos_shards SET likes = likes WHERE id = 2 AND shard = 1");
             // Of the busy one the shard that nobody holds.
             let folded =
-                "3: fold videos => 3 rows folded (views +5, likes +10) 2> fold them again later: 2";
+                "3: fold videos => 3 rows folded (views +5, likes +10) 2> row 2 all the time, fold it again later";
             cases::session(&database, folded);
             QueryResult::Ok(())
         })

@@ -1,0 +1,85 @@
+//! What a check of a database found, and what to do about it.
+
+use std::fmt;
+
+use serde::Serialize;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Level {
+    Ok,
+    /// It may be meant so.
+    Warning,
+    Problem,
+}
+
+/// The outcome of one check.
+#[derive(Debug, Serialize)]
+pub struct Finding {
+    pub level: Level,
+    check: &'static str,
+    pub says: String,
+    /// A command, a statement or a sentence.
+    pub remedy: Option<String>,
+}
+
+impl Finding {
+    pub fn ok(check: &'static str, says: impl Into<String>) -> Self {
+        Finding {
+            level: Level::Ok,
+            check,
+            says: says.into(),
+            remedy: None,
+        }
+    }
+
+    pub fn warning(
+        check: &'static str,
+        says: impl Into<String>,
+        remedy: impl Into<String>,
+    ) -> Self {
+        Finding {
+            level: Level::Warning,
+            remedy: Some(remedy.into()),
+            ..Finding::ok(check, says)
+        }
+    }
+
+    pub fn problem(
+        check: &'static str,
+        says: impl Into<String>,
+        remedy: impl Into<String>,
+    ) -> Self {
+        Finding::warning(check, says, remedy).at(Level::Problem)
+    }
+
+    /// The same at another level.
+    pub fn at(self, level: Level) -> Self {
+        Finding { level, ..self }
+    }
+
+    pub fn is_ok(&self) -> bool {
+        self.level == Level::Ok
+    }
+
+    /// The text of a finding that is told by itself, the remedy on lines of its own.
+    pub fn note(&self) -> String {
+        match &self.remedy {
+            Some(remedy) => format!("{}\n{remedy}", self.says),
+            None => self.says.clone(),
+        }
+    }
+}
+
+/// As `doctor` lists it.
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let level = match self.level {
+            Level::Ok => "ok",
+            Level::Warning => "warning",
+            Level::Problem => "problem",
+        };
+        let text = self.note().trim_end().replace('\n', "\n         ");
+        write!(f, "{level:<8} {}: {text}", self.check)
+    }
+}
