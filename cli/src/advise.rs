@@ -1,5 +1,6 @@
 //! `diesel-sharded advise`: columns that are counted on one row, before they are sharded.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,10 +15,10 @@ use crate::connection::{AnyConnection, is_schema};
 use crate::error::{Ended, Error};
 use crate::interrupt;
 use crate::live::LiveTables;
-use crate::output::{self, or_dash};
+use crate::output;
 use crate::sharded::{self, names};
 use crate::shell;
-use crate::statement::{Token, quoted, tokens};
+use crate::statement::{Row, Token, tokens};
 
 /// The pause between two looks at running statements.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -25,10 +26,9 @@ const PAUSE: Duration = Duration::from_millis(100);
 #[derive(Debug, Default, Serialize)]
 struct Report {
     seconds: f64,
-    /// The remedies where the database shows less than it could.
-    notes: Vec<String>,
     columns: Vec<Advice>,
-    assumption: Option<&'static str>,
+    /// Why nothing was looked at.
+    note: Option<String>,
 }
 
 /// A column that statements count on.
@@ -38,24 +38,17 @@ struct Advice {
     column: String,
     /// Whether it has shards, so that these statements are those of code without the library.
     sharded: bool,
-    /// Since the database's statistics began.
-    counts: Option<u64>,
-    counts_per_second: Option<f64>,
-    mean_ms: Option<f64>,
-    /// Of the statements seen running, the part that waited for a lock.
-    waiting_share: Option<f64>,
     /// On average at one moment.
+    running_sessions: f64,
     waiting_sessions: f64,
+    /// Of the statements seen running, the part that waited for a lock.
+    waiting_share: f64,
     next: String,
 }
 
-/// The findings about one column.
+/// How often statements were seen.
 #[derive(Debug, Default, Clone, Copy)]
 struct Seen {
-    counts: u64,
-    /// Within the time of looking.
-    new_counts: u64,
-    new_ms: f64,
     running: u64,
     waiting: u64,
 }
@@ -72,7 +65,7 @@ pub fn run(args: &AdviseArgs, conn: &mut AnyConnection) -> Result<Ended, Error> 
     interrupt::handle("showing what was seen so far")?;
     let report = match conn.dialect() {
         Dialect::Sqlite => Report {
-            notes: vec![ON_SQLITE.to_owned()],
+            note: Some(ON_SQLITE.to_owned()),
             ..Report::default()
         },
         _ => look(args, conn)?,
@@ -84,105 +77,74 @@ pub fn run(args: &AdviseArgs, conn: &mut AnyConnection) -> Result<Ended, Error> 
     Ok(Ended::Done)
 }
 
-const ON_SQLITE: &str = "SQLite keeps no statistics of statements, and has one writer for the whole database: shards do not make its writes faster. If \
+const ON_SQLITE: &str = "SQLite does not show what others run, and has one writer for the whole database: shards do not make its writes faster. If \
 writers wait there (SQLITE_BUSY, or seconds in busy_timeout), commit many counts at once by the library's Coalescer. To see how often a \
 column is counted, count its statements in the application, as the library's feature `metrics` does.";
 
 fn look(args: &AdviseArgs, conn: &mut AnyConnection) -> Result<Report, Error> {
-    // The findings about the statements that count on the same columns. All of these are one write.
-    let mut statements = BTreeMap::<Counting, Seen>::new();
     let dialect = conn.dialect();
-    let mut add = |text: &str, seen: Seen| {
-        if let Some(counting) = Counting::read(text, dialect) {
-            statements.entry(counting).or_default().add(seen);
-        }
-    };
-    let mut notes = vec![];
+    // By the columns that statements count on. All of these are one write.
+    let mut statements = BTreeMap::<Counting, Seen>::new();
     output::note(&format!(
         "Looking for {} s at the statements of this database…",
         args.seconds
     ));
-    let before = or_note(Statistics::read(conn))?;
     let start = Instant::now();
     let end = start + Duration::from_secs(args.seconds.into());
-    let mut looks = 0_u32;
+    let (mut looks, mut is_hidden) = (0_u32, false);
     while Instant::now() < end && !interrupt::came() {
-        let mut due = Instant::now() + PAUSE;
-        match or_note(running(conn))? {
-            Ok(running) => {
-                looks += 1;
-                running.iter().for_each(|(text, seen)| add(text, *seen));
-            }
-            Err(note) => {
-                notes.push(note);
-                due = end;
+        let due = Instant::now() + PAUSE;
+        for row in running(conn)? {
+            is_hidden |= row.get(0) == Some(HIDDEN);
+            if let Some(counting) = Counting::read(row.text(0)?, dialect) {
+                let seen = statements.entry(counting).or_default();
+                seen.running += 1;
+                seen.waiting += u64::from(row.get(1) == Some("1"));
             }
         }
+        looks += 1;
         interrupt::sleep_until(due.min(end));
     }
-    let looks = f64::from(looks.max(1));
-    let seconds = start.elapsed().as_secs_f64();
-    let statistics = match (before, or_note(Statistics::read(conn))?) {
-        (Ok(before), Ok(after)) => {
-            for (text, digest) in &after.digests {
-                add(text, digest.since(before.digests.get(text)));
-            }
-            Some((before, after))
-        }
-        (Err(off), _) | (_, Err(off)) => {
-            notes.push(off);
-            None
-        }
-    };
-    let mut columns = by_column(statements, conn)?;
-    if let Some((before, after)) = statistics
-        && add_row_updates(&before, &after, seconds * 1000.0 / looks, &mut columns)
-    {
-        notes.push(BY_TABLE.to_owned());
+    let columns = by_column(statements, conn)?;
+    if columns.is_empty() && is_hidden {
+        return Err(Error::refused(
+            "The statements of other roles are hidden from this one: GRANT pg_read_all_stats to it.",
+        ));
     }
-    let columns = columns.iter();
-    let mut columns: Vec<_> = columns
-        .map(|columns| columns.advice(dialect, seconds, looks))
-        .collect();
-    let rate = |advice: &Advice| advice.counts_per_second.unwrap_or(0.0);
+    let columns = columns.iter().map(|columns| columns.advice(dialect, looks));
+    let mut columns: Vec<_> = columns.collect();
+    let sessions = |advice: &Advice| (advice.waiting_sessions, advice.running_sessions);
     columns.sort_by(|a, b| {
-        let by_waits = b.waiting_sessions.total_cmp(&a.waiting_sessions);
-        by_waits.then(rate(b).total_cmp(&rate(a)))
+        sessions(b)
+            .partial_cmp(&sessions(a))
+            .unwrap_or(Ordering::Equal)
     });
     Ok(Report {
-        seconds,
-        notes,
+        seconds: start.elapsed().as_secs_f64(),
         columns,
-        assumption: Some(ASSUMPTION),
+        note: None,
     })
 }
 
-/// What was read, or the remedy where the database refused it.
-fn or_note<T>(read: Result<T, Error>) -> Result<Result<T, String>, Error> {
-    match read {
-        Err(Error::Refused(note)) => Ok(Err(note)),
-        read => read.map(Ok),
-    }
-}
+/// PostgreSQL's pattern of an update, behind comments or not. It has no backslash, which some sessions read otherwise.
+const IS_UPDATE: &str = "^([[:space:]]|/[*].*[*]/|--[^\n]*\n)*update[[:space:]]";
 
-impl Seen {
-    /// What came since an earlier look. Statistics that were reset meanwhile begin again.
-    fn since(self, earlier: Option<&Seen>) -> Self {
-        let earlier = earlier.copied().unwrap_or_default();
-        Seen {
-            new_counts: self.counts.saturating_sub(earlier.counts),
-            new_ms: (self.new_ms - earlier.new_ms).max(0.0),
-            ..self
-        }
-    }
+/// PostgreSQL's text in place of another role's statement.
+const HIDDEN: &str = "<insufficient privilege>";
 
-    fn add(&mut self, other: Seen) {
-        self.counts += other.counts;
-        self.new_counts += other.new_counts;
-        self.new_ms += other.new_ms;
-        self.running += other.running;
-        self.waiting += other.waiting;
-    }
+/// The updates that run in other sessions of this database, and whether they wait for a lock.
+fn running(conn: &mut AnyConnection) -> Result<Vec<Row>, Error> {
+    let rows = conn.rows(
+        catalog!(server conn.dialect(), "running"),
+        &[IS_UPDATE, HIDDEN],
+    );
+    rows.map_err(|error| match error {
+        DieselError::DatabaseError(_, refused) => Error::Refused(format!(
+            "Waits are not seen: {}. GRANT PROCESS to this role.",
+            refused.message()
+        )),
+        error => error.into(),
+    })
 }
 
 /// The columns to which the statements' names lead.
@@ -198,14 +160,11 @@ fn by_column(
         let Some(live) = place(&counting, &mut places, conn)? else {
             continue;
         };
-        let mut names = live.tables.keys();
-        let by_name = names.find(|name| is_one(name, &counting.table, dialect));
-        // There may be names that differ by case alone.
-        let by_name = live
-            .tables
-            .get_key_value(&counting.table)
-            .map_or(by_name, |(name, _)| Some(name));
-        let Some(table) = by_name.map(|name| &live.tables[name]) else {
+        let by_case = || {
+            let mut tables = live.tables.values();
+            tables.find(|table| is_one(&table.name, &counting.table, dialect))
+        };
+        let Some(table) = live.tables.get(&counting.table).or_else(by_case) else {
             continue;
         };
         let counted = table.columns.iter().filter(|column| {
@@ -226,7 +185,8 @@ fn by_column(
             columns: counted,
             seen: Seen::default(),
         });
-        of_columns.seen.add(seen);
+        of_columns.seen.running += seen.running;
+        of_columns.seen.waiting += seen.waiting;
     }
     Ok(columns.into_values().collect())
 }
@@ -253,38 +213,8 @@ fn place(
     Ok(places.get(&named).cloned())
 }
 
-/// Where no digest has a column whose statements were seen running, the updates of its table are counted, and `time` in milliseconds
-/// stands for each time that one was seen. Tells whether there was such a column.
-fn add_row_updates(
-    before: &Statistics,
-    after: &Statistics,
-    time: f64,
-    columns: &mut [Columns],
-) -> bool {
-    let mut added = false;
-    for Columns {
-        live, table, seen, ..
-    } in columns
-    {
-        // Those of this database alone are known.
-        let is_left_out = seen.new_counts == 0 && seen.running > 0 && live.schema().is_none();
-        let updates = after.row_updates.get(table.as_str());
-        if let Some(updates) = updates.filter(|_| is_left_out) {
-            let before = before.row_updates.get(table.as_str());
-            seen.counts = *updates;
-            seen.new_counts = updates.saturating_sub(before.copied().unwrap_or(0));
-            seen.new_ms = seen.running as f64 * time;
-            added = true;
-        }
-    }
-    added
-}
-
-const BY_TABLE: &str = "The server's digests leave out statements that the client prepared, as Diesel does on MariaDB. Their counts are the row \
-updates of the whole table, and their times those of the statements that were seen running.";
-
 impl Columns {
-    fn advice(&self, dialect: Dialect, seconds: f64, looks: f64) -> Advice {
+    fn advice(&self, dialect: Dialect, looks: u32) -> Advice {
         let (name, counted, seen) = (&self.table, &self.columns, self.seen);
         let table = self.live.full(name);
         let sharded = sharded::all(dialect, &self.live).iter().any(|sharded| {
@@ -301,168 +231,57 @@ impl Columns {
                 shell::command(["generate", &*table].into_iter().chain(columns))
             }
         };
-        let new = (seen.new_counts > 0).then_some(seen.new_counts as f64);
+        let average = |number: u64| number as f64 / f64::from(looks.max(1));
         Advice {
             table,
             column: counted.join(", "),
             sharded,
-            counts: (seen.counts > 0).then_some(seen.counts),
-            counts_per_second: (seen.counts > 0).then_some(seen.new_counts as f64 / seconds),
-            mean_ms: new.map(|new| seen.new_ms / new),
-            waiting_share: (seen.running > 0).then(|| seen.waiting as f64 / seen.running as f64),
-            waiting_sessions: seen.waiting as f64 / looks,
+            running_sessions: average(seen.running),
+            waiting_sessions: average(seen.waiting),
+            waiting_share: seen.waiting as f64 / seen.running as f64,
             next,
         }
     }
 }
 
 fn show(report: &Report) -> Result<(), Error> {
-    for note in &report.notes {
-        output::line(&format!("{note}\n"))?;
+    if let Some(note) = &report.note {
+        return output::line(note);
     }
-    let Some(assumption) = report.assumption else {
-        return Ok(());
-    };
     if report.columns.is_empty() {
         return output::line(
-            "No statement counts on a row: none of the form UPDATE t SET c = c + n was seen.",
+            "No statement counts on a row: none of the form UPDATE t SET c = c + n was seen running.",
         );
     }
     let rows = report.columns.iter().map(|advice| {
-        let rate = advice.counts_per_second.map(|n| format!("{n:.1}"));
-        let share = advice.waiting_share.map(|n| format!("{:.0}%", n * 100.0));
+        let share = advice.waiting_share * 100.0;
         vec![
             ("table", advice.table.clone()),
             ("column", advice.column.clone()),
-            ("counts", or_dash(advice.counts)),
-            ("a second", or_dash(rate)),
-            (
-                "mean ms",
-                or_dash(advice.mean_ms.map(|n| format!("{n:.2}"))),
-            ),
-            ("wait", or_dash(share)),
-            (
-                "waiting sessions",
-                format!("{:.1}", advice.waiting_sessions),
-            ),
+            ("sessions", format!("{:.1}", advice.running_sessions)),
+            ("waiting", format!("{:.1}", advice.waiting_sessions)),
+            ("wait", format!("{share:.0}%")),
         ]
     });
     output::table(&rows.collect::<Vec<_>>())?;
     for advice in &report.columns {
-        let verdict = match advice.waiting_share {
-            Some(share) if share >= 0.2 => {
-                "sessions wait for its rows, and shards would let them go on"
-            }
-            Some(_) => "few wait for its rows: shards would give little now",
-            None => "none was running when it was looked at: shards would give little now",
+        let verdict = match advice.waiting_share >= 0.2 {
+            true => "sessions wait for its rows, and shards would let them go on",
+            false => "few wait for its rows: shards would give little now",
         };
-        output::line(&format!(
-            "\n{}.{}: {verdict}.\n  {}",
-            advice.table, advice.column, advice.next
-        ))?;
+        let Advice {
+            table,
+            column,
+            next,
+            ..
+        } = advice;
+        output::line(&format!("\n{table}.{column}: {verdict}.\n  {next}"))?;
     }
-    output::line(&format!("\n{assumption}"))
+    output::line(ASSUMPTION)
 }
 
-const ASSUMPTION: &str = "Assumed: the writers wait for one row, as in the library's benchmark. The page benchmarks of its documentation says how \
+const ASSUMPTION: &str = "\nAssumed: the writers wait for one row, as in the library's benchmark. The page benchmarks of its documentation says how \
 many times the counts of one row its shards take on each database.";
-
-/// The database's own statistics about the statements that it ran, at one moment.
-struct Statistics {
-    /// Of each kind of statements how many there were since the statistics began, and their milliseconds.
-    digests: BTreeMap<String, Seen>,
-    /// How many rows of each table were updated: MariaDB's digests leave out statements that a client prepared.
-    row_updates: BTreeMap<String, u64>,
-}
-
-/// PostgreSQL's pattern of an update, behind comments or not. It has no backslash, which some sessions read otherwise.
-const IS_UPDATE: &str = "^([[:space:]]|/[*].*[*]/|--[^\n]*\n)*update[[:space:]]";
-
-/// PostgreSQL's text in place of another role's statement.
-const HIDDEN: &str = "<insufficient privilege>";
-
-impl Statistics {
-    /// They are refused with the way to switch them on.
-    fn read(conn: &mut AnyConnection) -> Result<Self, Error> {
-        let dialect = conn.dialect();
-        let state = conn.rows(catalog!(server dialect, "statistics"), &[])?;
-        let get = |column| state.first().and_then(|row| row.get(column));
-        let Some(schema) = get(0) else {
-            let is_loaded = |libraries: &str| libraries.contains("pg_stat_statements");
-            return Err(Error::refused(match dialect {
-                Dialect::Postgres if get(1).is_some_and(is_loaded) => {
-                    "PostgreSQL keeps no statistics of statements that this database may read: CREATE EXTENSION pg_stat_statements;"
-                }
-                Dialect::Postgres => {
-                    "PostgreSQL keeps no statistics of statements: set shared_preload_libraries = 'pg_stat_statements' in \
-                     postgresql.conf, restart it, and run CREATE EXTENSION pg_stat_statements;"
-                }
-                _ => {
-                    "The server keeps no statistics of statements: set performance_schema = ON under [mysqld] in its configuration, \
-                     and restart it."
-                }
-            }));
-        };
-        let remedy = match dialect {
-            Dialect::Postgres => "The extension has to be in shared_preload_libraries.",
-            _ => "GRANT SELECT ON performance_schema.* to this role.",
-        };
-        let source =
-            catalog!(server dialect, "digests").replace("{schema}", &quoted(dialect, schema));
-        let rows = conn.rows(&source, &[IS_UPDATE, HIDDEN]).map_err(|error| {
-            refused(error, "The statistics of statements cannot be read", remedy)
-        })?;
-        if let [Some(HIDDEN)] = rows.iter().map(|row| row.get(0)).collect::<Vec<_>>()[..] {
-            return Err(Error::refused(
-                "The statements of other roles are hidden from this one: GRANT pg_read_all_stats to it.",
-            ));
-        }
-        let digests = rows.iter().map(|row| {
-            let seen = Seen {
-                counts: row.parse(1)?,
-                new_ms: row.parse(2)?,
-                ..Seen::default()
-            };
-            Ok((row.text(0)?.to_owned(), seen))
-        });
-        let updates = match dialect {
-            Dialect::Mysql => conn.rows(catalog!("mysql/", "row_updates"), &[])?,
-            _ => vec![],
-        };
-        let row_updates = updates.iter();
-        let row_updates = row_updates.map(|row| Ok((row.text(0)?.to_owned(), row.parse(1)?)));
-        Ok(Statistics {
-            digests: digests.collect::<QueryResult<_>>()?,
-            row_updates: row_updates.collect::<QueryResult<_>>()?,
-        })
-    }
-}
-
-/// The database's refusal with what it means, or any other error.
-fn refused(error: DieselError, says: &str, remedy: &str) -> Error {
-    match error {
-        DieselError::DatabaseError(_, refused) => {
-            Error::Refused(format!("{says}: {}. {remedy}", refused.message()))
-        }
-        error => error.into(),
-    }
-}
-
-/// The updates that run in other sessions of this database, and whether they wait for a lock; refused where they are not seen.
-fn running(conn: &mut AnyConnection) -> Result<Vec<(String, Seen)>, Error> {
-    let rows = conn.rows(catalog!(server conn.dialect(), "running"), &[IS_UPDATE]);
-    let rows =
-        rows.map_err(|error| refused(error, "Waits are not seen", "GRANT PROCESS to this role."))?;
-    let running = rows.iter().map(|row| {
-        let seen = Seen {
-            running: 1,
-            waiting: u64::from(row.get(1) == Some("1")),
-            ..Seen::default()
-        };
-        Ok((row.text(0)?.to_owned(), seen))
-    });
-    running.collect()
-}
 
 /// The table and the columns that a statement `UPDATE t SET c = c + n` counts on, by the names that the database reads there.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -31,7 +31,7 @@ pub enum Command {
     Status(StatusArgs),
     /// Checks all that counts depend on in the database, says what to do, and changes nothing.
     Doctor(DoctorArgs),
-    /// Finds columns that are counted on one row and might be sharded: how often, how long, and how much of it waits.
+    /// Finds columns that are counted on one row and might be sharded: in how many sessions, and how many of these wait.
     Advise(AdviseArgs),
     /// Moves shards into the plain columns while the application goes on counting; no total changes.
     Fold(FoldArgs),

@@ -1,6 +1,6 @@
 //! The tool on MariaDB or MySQL.
 
-use super::cases::{self, Script, assert_says, number, run_at, session};
+use super::cases::{self, Script, assert_says, run_at, session};
 use super::servers;
 use diesel::prelude::*;
 use diesel_sharded_tests::Server;
@@ -109,12 +109,12 @@ fn a_fold_waits_for_a_locked_table_as_long_as_the_server_lets_it() {
 
 #[test]
 fn advise_names_the_hot_column() {
-    let (_server, mut conn, shop) = server_with_shop("--performance-schema=ON");
-    servers::advise::names_are_those_of_the_database(&shop, '`');
-    conn.script(
-        "DROP TABLE `My Posts`; TRUNCATE performance_schema.events_statements_summary_by_digest",
-    );
-    servers::advise::names_the_hot_column(&shop, "DO 0");
+    servers::advise::names_the_hot_column();
+}
+
+#[test]
+fn advise_names_tables_and_columns_as_they_are() {
+    servers::advise::names_are_those_of_the_database('`');
 }
 
 #[test]
@@ -126,15 +126,4 @@ fn an_address_without_a_database_is_refused() {
         let doctor = format!("1: doctor --database-url {server}{end} {refused}");
         session(&database, &doctor);
     }
-}
-
-#[test]
-fn advise_says_how_to_switch_statistics_on() {
-    // MySQL has them on by default, MariaDB has not.
-    let (_database, mut conn) = cases::empty_database();
-    let says = match number(&mut conn, "CAST(@@performance_schema AS SIGNED)") {
-        1 => "No statement counts on a row",
-        _ => "set performance_schema = ON",
-    };
-    servers::advise::says_how_to_switch_statistics_on(says);
 }

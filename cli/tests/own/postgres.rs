@@ -63,19 +63,10 @@ fn doctor_sees_a_pooler_by_its_session() {
 
 #[test]
 fn advise_names_the_hot_column() {
-    let (database, _conn) = cases::empty_database();
-    let create = "CREATE EXTENSION pg_stat_statements";
-    servers::advise::names_the_hot_column(database.url(), create);
+    servers::advise::names_the_hot_column();
 }
 
 #[test]
 fn advise_names_tables_and_columns_as_they_are() {
-    let (database, mut conn) = cases::empty_database();
-    conn.script("CREATE EXTENSION pg_stat_statements");
-    servers::advise::names_are_those_of_the_database(database.url(), '"');
-}
-
-#[test]
-fn advise_says_how_to_switch_statistics_on() {
-    servers::advise::says_how_to_switch_statistics_on("CREATE EXTENSION pg_stat_statements;");
+    servers::advise::names_are_those_of_the_database('"');
 }

@@ -1,1 +1,0 @@
-DROP TABLE views_by_hour;
