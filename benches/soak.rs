@@ -7,7 +7,7 @@
 //! without a view. The site folds what was watched every 10 s. The run fails if the totals rise by anything but the views that the site
 //! acknowledged.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -19,7 +19,7 @@ use diesel_sharded_benches::measured::Measured;
 use diesel_sharded_benches::names::SOAK;
 use diesel_sharded_benches::report::{Pace, Part, Report, Sample, Soak, tenths};
 use diesel_sharded_benches::{machine, percentiles};
-use diesel_sharded_web::{Config, Site, Source};
+use diesel_sharded_web::{Config, Site};
 use rand::RngExt;
 use reqwest::{Client, StatusCode};
 use tokio::runtime::Runtime;
@@ -118,9 +118,10 @@ soaked!(
 fn soak<Conn: Soaked>(minutes: u64) -> Soak {
     let database = Conn::synced_database();
     let config = Config {
-        address: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
-        database: Source::Url(database.url().to_owned()),
-        fold_every: Some(FOLD_EVERY),
+        database_url: Some(database.url().to_owned()),
+        addr: Ipv4Addr::LOCALHOST.into(),
+        port: 0,
+        fold_every: FOLD_EVERY.as_secs(),
     };
     let runtime = Runtime::new().expect("a runtime");
     let site = runtime.block_on(Site::start(&config)).expect("a site");

@@ -16,10 +16,9 @@ use std::time::Instant;
 
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
-use diesel::r2d2::{ConnectionManager, CustomizeConnection, Pool};
 use diesel_sharded::coalescer::Coalescer;
 use diesel_sharded::{RowCounter, ShardedField, ShardsTable, update};
-use support::{AnyConnection, Result, connect, in_threads, with_library_tables};
+use support::{AnyConnection, Result, connect, in_threads, pool, with_library_tables};
 
 const THREADS: i64 = 64;
 const VIEWS: i64 = 50;
@@ -68,11 +67,7 @@ fn count(url: &str, conn: &mut AnyConnection) -> Result<bool> {
         Ok(())
     })?;
 
-    let pool = Pool::builder()
-        .max_size(2)
-        .connection_customizer(Box::new(Settings))
-        .build(ConnectionManager::<AnyConnection>::new(url))?;
-    let coalescer = Coalescer::new(pool)?;
+    let coalescer = Coalescer::new(pool(url, 2)?)?;
     by_all("coalesced", || {
         let views_of_7 = RowCounter::of(views, 7);
         for _ in 0..VIEWS {
@@ -93,14 +88,4 @@ fn by_all(how: &str, work: impl Fn() -> Result<()> + Sync) -> Result<()> {
     let speed = (THREADS * VIEWS) as f64 / start.elapsed().as_secs_f64();
     println!("  {how:<12} {speed:>8.0} views a second");
     Ok(())
-}
-
-/// The settings that `support::connect` makes on SQLite, for the pool's connections.
-#[derive(Debug)]
-struct Settings;
-
-impl CustomizeConnection<AnyConnection, diesel::r2d2::Error> for Settings {
-    fn on_acquire(&self, conn: &mut AnyConnection) -> std::result::Result<(), diesel::r2d2::Error> {
-        support::set_up(conn).map_err(diesel::r2d2::Error::QueryError)
-    }
 }

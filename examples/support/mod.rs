@@ -1,5 +1,7 @@
 //! Support for every example: a connection to whichever database is configured, the library's tables, and threads.
-#![allow(dead_code, reason = "no example uses all of it")]
+#![allow(dead_code, unused_imports, reason = "no example uses all of it")]
+
+mod connection;
 
 use std::process::ExitCode;
 use std::thread;
@@ -9,25 +11,7 @@ use diesel::prelude::*;
 use diesel_migrations::MigrationHarness;
 use diesel_sharded::MIGRATIONS;
 
-pub type Error = Box<dyn std::error::Error + Send + Sync>;
-pub type Result<T> = std::result::Result<T, Error>;
-
-#[derive(diesel::MultiConnection)]
-pub enum AnyConnection {
-    #[cfg(feature = "postgres")]
-    Postgres(PgConnection),
-    #[cfg(feature = "mysql")]
-    Mysql(MysqlConnection),
-    Sqlite(SqliteConnection),
-}
-
-diesel_sharded::multi_connection!(AnyConnection {
-    #[cfg(feature = "postgres")]
-    Postgres: Postgres,
-    #[cfg(feature = "mysql")]
-    Mysql: Mysql,
-    Sqlite: Sqlite,
-});
+pub use self::connection::{AnyConnection, Result, connect, pool};
 
 /// Runs an example, which returns whether nothing was lost. Drops its tables before, as an interrupted run may have left some, and after.
 pub fn run(
@@ -79,37 +63,6 @@ fn database_url(example: &str) -> String {
         let file = std::env::temp_dir().join(format!("diesel_sharded_{example}.db"));
         file.display().to_string()
     })
-}
-
-pub fn connect(url: &str) -> Result<AnyConnection> {
-    let scheme = url.split_once("://").map(|(scheme, _)| scheme);
-    let mut conn = match scheme {
-        #[cfg(feature = "postgres")]
-        Some("postgres" | "postgresql") => AnyConnection::Postgres(PgConnection::establish(url)?),
-        #[cfg(feature = "mysql")]
-        Some("mysql") => AnyConnection::Mysql(MysqlConnection::establish(url)?),
-        None => AnyConnection::Sqlite(SqliteConnection::establish(url)?),
-        Some(other) => {
-            let features = "`--features postgres` or `--features mysql`";
-            return Err(format!("DATABASE_URL: add {features} for {other}://").into());
-        }
-    };
-    set_up(&mut conn)?;
-    Ok(conn)
-}
-
-/// The usual settings of an application on SQLite: writers wait for each other, and readers for nobody.
-pub fn set_up(conn: &mut AnyConnection) -> QueryResult<()> {
-    #[allow(
-        irrefutable_let_patterns,
-        reason = "without features there is SQLite alone"
-    )]
-    if let AnyConnection::Sqlite(conn) = conn {
-        conn.batch_execute(
-            "PRAGMA busy_timeout = 5000; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL",
-        )?;
-    }
-    Ok(())
 }
 
 /// Does `work` in so many threads at once, each with its number.

@@ -36,13 +36,7 @@ impl PageError {
 impl IntoResponse for PageError {
     fn into_response(self) -> Response {
         let PageError(status, text) = self;
-        let title = match status {
-            StatusCode::NOT_FOUND => "Not found",
-            StatusCode::BAD_REQUEST => "That did not work",
-            StatusCode::FORBIDDEN => "Refused",
-            StatusCode::CONFLICT => "Not now",
-            _ => "Something broke",
-        };
+        let title = status.canonical_reason().unwrap_or("Error");
         let main = html! {
             h1 { (title) }
             p { (text) }

@@ -1,22 +1,18 @@
 //! A video site whose views and likes are sharded counters: a library, so that its tests start it in their own process.
 
 mod config;
+#[path = "../../support/connection.rs"]
+mod connection;
 mod database;
 mod error;
-mod live;
 mod load;
 mod metrics;
 mod models;
-mod origin;
 mod pages;
-mod private_server;
 mod schema;
 mod site;
-mod trending;
 mod visitor;
 
-pub use config::{Arguments, Config, Server, Source};
+pub use config::Config;
+pub use connection::{Error, Result};
 pub use site::Site;
-
-pub type Error = Box<dyn std::error::Error + Send + Sync>;
-pub type Result<T> = std::result::Result<T, Error>;

@@ -3,11 +3,11 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use diesel_sharded_web::{Arguments, Config, Result, Site};
+use diesel_sharded_web::{Config, Result, Site};
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    match serve(&Arguments::parse().into()).await {
+    match serve(&Config::parse()).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("{error}");

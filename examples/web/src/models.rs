@@ -1,17 +1,14 @@
 //! Videos, and all that is counted on them. Nothing here names a database.
 
-use std::collections::HashMap;
-
 use chrono::NaiveDateTime;
 use diesel::dsl::now;
 use diesel::prelude::*;
 use diesel::result::{DatabaseErrorKind, Error as DieselError};
-use diesel_sharded::operation::Folded;
 use diesel_sharded::prelude::*;
 use diesel_sharded::retry::{self, RetryPolicy};
 use diesel_sharded::{Counter, counters, fold, top, update};
 
-use crate::database::AnyConnection;
+use crate::connection::AnyConnection;
 use crate::schema::videos::dsl::{last_watched_at, likes, videos as all, views};
 use crate::schema::{video_likes, videos, videos_shards};
 use crate::visitor::Visitor;
@@ -52,7 +49,7 @@ impl Video {
 }
 
 /// The numbers that change while a page is open.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Queryable)]
+#[derive(Queryable)]
 pub struct Totals {
     pub views: i64,
     pub likes: i32,
@@ -118,7 +115,6 @@ pub fn is_liked(video: i64, visitor: &Visitor, conn: &mut AnyConnection) -> Quer
 }
 
 /// The views of a video, as the database keeps them.
-#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shards {
     /// The plain column.
     pub base: i64,
@@ -145,57 +141,20 @@ impl Shards {
         })
     }
 
-    pub fn total(&self) -> i64 {
-        self.base + self.on_shards()
-    }
-
     pub fn on_shards(&self) -> i64 {
         self.shards.iter().map(|(_, value)| value).sum()
-    }
-
-    /// The shard whose value is the most greater later, if one is greater.
-    pub fn grew_most(&self, later: &Shards) -> Option<i32> {
-        let before: HashMap<i32, i64> = self.shards.iter().copied().collect();
-        let growth = later.shards.iter().map(|(shard, value)| {
-            let grew = value - before.get(shard).copied().unwrap_or(0);
-            (grew, *shard)
-        });
-        let (grew, shard) = growth.max()?;
-        (grew > 0).then_some(shard)
     }
 }
 
 /// Moves all shards into the plain columns and removes them, so that the effect shows: by default a fold keeps empty ones for the
 /// next counts.
-pub fn fold_all(conn: &mut AnyConnection) -> QueryResult<Folded<videos::table>> {
+pub fn fold_all(conn: &mut AnyConnection) -> QueryResult<()> {
     fold(counters::table).run(conn)?;
-    fold(all).keep_shards(0).run(conn)
+    fold(all).keep_shards(0).run(conn)?;
+    Ok(())
 }
 
 /// Pages served, by all processes of the site.
 pub fn pages_served() -> Counter {
     Counter::named("site:pages served")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn shards(values: &[(i32, i64)]) -> Shards {
-        Shards {
-            base: 100,
-            shards: values.to_vec(),
-        }
-    }
-
-    #[test]
-    fn the_shard_that_grew_most_may_be_new_and_need_not_be_the_greatest() {
-        let before = shards(&[(0, 500), (3, 10)]);
-        assert_eq!(before.total(), 610);
-        assert_eq!(before.grew_most(&shards(&[(0, 505), (3, 90)])), Some(3));
-        assert_eq!(before.grew_most(&shards(&[(0, 505), (7, 90)])), Some(7));
-        for later in [&[(0, 500), (3, 10)][..], &[(0, 0)], &[]] {
-            assert_eq!(before.grew_most(&shards(later)), None, "{later:?}");
-        }
-    }
 }

@@ -1,8 +1,7 @@
 //! The running site: what its pages share, how it starts and how it stops.
 
-use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use diesel::prelude::*;
@@ -15,26 +14,21 @@ use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, spawn_blocking};
 
-use crate::config::Source;
-use crate::database::{AnyConnection, Database};
+use crate::connection::AnyConnection;
+use crate::database::Database;
 use crate::error::PageError;
-use crate::live::Live;
 use crate::load::Load;
 use crate::models::pages_served;
 use crate::pages::{self, Page};
-use crate::private_server::PrivateServer;
 use crate::schema::videos::dsl::videos;
-use crate::{Config, Result, metrics, trending};
+use crate::{Config, Result, metrics};
 
 /// The state that all pages share.
 pub struct Shared {
     pub database: Database,
     pub coalescer: Coalescer<AnyConnection>,
     cached: Cached<MokaCache>,
-    pub live: Live,
-    pub load: Arc<Load>,
-    /// The last results of the forms of `/admin`, by the status of the form.
-    notes: Mutex<HashMap<&'static str, String>>,
+    pub load: Load,
 }
 
 impl Shared {
@@ -57,19 +51,6 @@ impl Shared {
         let (shown, served) = self.database.run(read).await?;
         Ok(show(shown).served(served))
     }
-
-    /// The last result of a form.
-    pub fn noted(&self, status: &'static str) -> Option<String> {
-        self.notes().get(status).cloned()
-    }
-
-    pub fn note(&self, status: &'static str, text: String) {
-        self.notes().insert(status, text);
-    }
-
-    fn notes(&self) -> MutexGuard<'_, HashMap<&'static str, String>> {
-        self.notes.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// A site that answers requests until it is stopped.
@@ -78,31 +59,26 @@ pub struct Site {
     shared: Arc<Shared>,
     stop: oneshot::Sender<()>,
     server: JoinHandle<std::io::Result<()>>,
-    tidying: JoinHandle<()>,
     background: Background,
 }
 
-/// The work beside the pages, and the server if it is a private one. No folder runs if nothing folds by itself.
-type Background = (Following, Option<Folder>, Option<PrivateServer>);
-
-/// The time between two times that old buckets are deleted.
-const TIDY_EVERY: Duration = Duration::from_secs(3_600);
+/// The work beside the pages. No folder runs if nothing folds by itself.
+type Background = (Following, Option<Folder>);
 
 /// How long requests that are under way may take once the site is stopped.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(20);
 
 impl Site {
     pub async fn start(config: &Config) -> Result<Self> {
         metrics::record();
         // Before something is created.
-        let listener = TcpListener::bind(config.address)
-            .await
-            .map_err(|error| format!("{}: {error}; set PORT or ADDR", config.address))?;
+        let address = SocketAddr::new(config.addr, config.port);
+        let bound = TcpListener::bind(address).await;
+        let listener = bound.map_err(|error| format!("{address}: {error}; set PORT or ADDR"))?;
         let address = listener.local_addr()?;
         let opened = config.clone();
         let (shared, background) = spawn_blocking(move || open(&opened)).await??;
         let shared = Arc::new(shared);
-        let tidying = tokio::spawn(tidy(shared.database.clone()));
         let (stop, stopped) = oneshot::channel();
         let server = axum::serve(listener, pages::router(Arc::clone(&shared)));
         let server = server.with_graceful_shutdown(async {
@@ -113,7 +89,6 @@ impl Site {
             shared,
             stop,
             server: tokio::spawn(server.into_future()),
-            tidying,
             background,
         })
     }
@@ -125,19 +100,13 @@ impl Site {
     /// Answers the requests that are under way, and commits the counts that the coalescer still holds.
     pub async fn stop(self) -> Result<()> {
         let _ = self.stop.send(()); // an error says that the server has ended already
-        self.shared.live.close();
         let abort = self.server.abort_handle();
         let served = tokio::time::timeout(PATIENCE, self.server).await;
         abort.abort(); // whoever is still reading then
-        self.tidying.abort();
-        self.shared.load.stop().await;
         let coalescer = self.shared.coalescer.clone();
         spawn_blocking(move || {
-            let (following, folder, private) = self.background;
-            drop((following, folder)); // may wait for the batch that is under way
-            let closed = coalescer.close();
-            drop(private); // after all that is committed there
-            closed
+            drop(self.background); // may wait for the batch that is under way
+            coalescer.close()
         })
         .await??;
         if let Ok(served) = served {
@@ -147,46 +116,31 @@ impl Site {
     }
 }
 
-/// Folds and deletes buckets, now and every hour.
-async fn tidy(database: Database) {
-    let mut hours = tokio::time::interval(TIDY_EVERY);
-    loop {
-        hours.tick().await;
-        let tidy = |conn: &mut _| trending::tidy(trending::this_hour(), conn);
-        if let Err(error) = database.run(tidy).await {
-            eprintln!("old buckets are not deleted, and are tried again in an hour: {error:?}");
-        }
-    }
-}
-
 /// May wait for the database.
 fn open(config: &Config) -> Result<(Shared, Background)> {
-    let (url, private) = match &config.database {
-        Source::Url(url) => (url.clone(), None),
-        Source::Private(server) => {
-            let private = PrivateServer::start(*server)?;
-            (private.url.clone(), Some(private))
-        }
+    let file = || {
+        let file = std::env::temp_dir().join("diesel_sharded_web.db");
+        file.display().to_string()
     };
-    let database = Database::open(&url)?;
+    let database = Database::open(&config.database_url.clone().unwrap_or_else(file))?;
     let background = database.background()?;
     let coalescer = Coalescer::new(background.clone())?;
     // Another process of this site may resize too.
     let connections = background.clone();
     let following = shard_counts::follow(Duration::from_secs(10), move || connections.get())?;
-    let folder = |every| {
-        let folding = fold(videos).every(every);
-        let folding = folding.on_error(|error| eprintln!("a fold: {error}"));
-        folding.start(move || background.get())
+    let folder = match config.fold_every {
+        0 => None,
+        seconds => {
+            let folding = fold(videos).every(Duration::from_secs(seconds));
+            let folding = folding.on_error(|error| eprintln!("a fold: {error}"));
+            Some(folding.start(move || background.get())?)
+        }
     };
-    let folder = config.fold_every.map(folder).transpose()?;
     let shared = Shared {
         database,
         coalescer,
         cached: Cached::new(MokaCache::new(10)).with_ttl(Duration::from_secs(1)),
-        live: Live::new(),
-        load: Arc::default(),
-        notes: Mutex::default(),
+        load: Load::default(),
     };
-    Ok((shared, (following, folder, private)))
+    Ok((shared, (following, folder)))
 }

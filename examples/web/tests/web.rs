@@ -7,6 +7,11 @@ mod support;
 mod browser;
 #[path = "site/http.rs"]
 mod http;
+
 #[cfg(all(feature = "mysql", feature = "postgres"))]
-#[path = "site/servers.rs"]
-mod servers;
+use diesel_sharded_tests::{Database, Server};
+
+#[cfg(all(feature = "mysql", feature = "postgres"))]
+cases::on!(postgresql, Database::on_server(Server::Postgres));
+#[cfg(all(feature = "mysql", feature = "postgres"))]
+cases::on!(mariadb, Database::on_server(Server::Mysql));

@@ -2,24 +2,11 @@
 
 use maud::{Markup, html};
 
-/// A picture for a video that nobody has filmed: hills under a sky, always the same for one video.
+/// A picture for a video that nobody has filmed: a sun in a sky, always the same for one video.
 pub fn still(video: i64) -> Markup {
-    let mut seed = video.unsigned_abs().wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
-    let mut draw = |below: u64| {
-        // xorshift, which is random enough for hills
-        seed ^= seed << 13;
-        seed ^= seed >> 7;
-        seed ^= seed << 17;
-        seed % below
-    };
-    let hue = draw(360);
-    let (sun_x, sun_y, sun) = (30 + draw(260), 25 + draw(50), 12 + draw(16));
-    let mut hill = |top: u64| {
-        let [a, b, c, d] = [(); 4].map(|()| top + draw(45));
-        format!("M0 {a} C 80 {b}, 120 {c}, 200 {d} S 290 {a}, 320 {b} V180 H0 Z")
-    };
-    let hills = [hill(70), hill(95), hill(120)];
-    let sky = format!("sky{video}");
+    let draw = |part: i64, below: i64| (video * part).rem_euclid(below);
+    let (hue, sky) = (draw(137, 360), format!("sky{video}"));
+    let (sun_x, sun_y) = (40 + draw(83, 240), 40 + draw(29, 90));
     html! {
         svg viewBox="0 0 320 180" preserveAspectRatio="xMidYMid slice" aria-hidden="true" {
             defs {
@@ -29,10 +16,7 @@ pub fn still(video: i64) -> Markup {
                 }
             }
             rect width="320" height="180" fill=(format!("url(#{sky})")) {}
-            circle cx=(sun_x) cy=(sun_y) r=(sun) fill=(format!("hsl({} 90% 88%)", (hue + 50) % 360)) {}
-            @for (hill, light) in hills.iter().zip([38, 27, 17]) {
-                path d=(hill) fill=(format!("hsl({} 42% {light}%)", (hue + 330) % 360)) {}
-            }
+            circle cx=(sun_x) cy=(sun_y) r="24" fill=(format!("hsl({} 90% 88%)", (hue + 50) % 360)) {}
         }
     }
 }

@@ -62,12 +62,7 @@ impl IntoResponse for Page {
 
 impl Page {
     fn html(&self, nonce: &str) -> Markup {
-        let links = [
-            ("/", "Videos"),
-            ("/top", "Top 10"),
-            ("/trending", "Trending"),
-            ("/admin", "Admin"),
-        ];
+        let links = [("/", "Videos"), ("/top", "Top 10"), ("/admin", "Admin")];
         html! {
             (DOCTYPE)
             html lang="en" {

@@ -1,15 +1,11 @@
 //! The cases that must pass on every database.
 
 use std::collections::HashSet;
-use std::time::{Duration, Instant};
 
 use reqwest::header::{CONTENT_SECURITY_POLICY, COOKIE, LOCATION, SET_COOKIE};
-use reqwest::{RequestBuilder, Response, StatusCode};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use reqwest::{RequestBuilder, StatusCode};
 
-use crate::support::{
-    Started, answer, cookie_of, eventually, number, number_by_sql, run_sql, send, text,
-};
+use crate::support::{Started, answer, cookie_of, eventually, number, send, text};
 
 /// Makes a test of each case, on the site that `$database` returns.
 macro_rules! on {
@@ -17,10 +13,9 @@ macro_rules! on {
         mod $name {
             use super::*;
             use crate::cases;
-            $crate::cases::on!(@ $database; the_pages_show_what_the_database_has, trending_is_a_window_of_hours, looking_counts_a_view_and_nothing_else_does,
-                a_like_is_there_once, what_is_not_there_is_not_found, bad_input_is_refused_with_a_reason,
-                other_sites_post_nothing, a_burst_is_counted_exactly, the_numbers_are_live,
-                the_load_counts_exactly_in_every_mode, a_fold_keeps_the_total, a_second_load_is_refused, the_admin_page_is_live, the_metrics_count_updates);
+            $crate::cases::on!(@ $database; the_pages_show_what_the_database_has, looking_counts_a_view_and_nothing_else_does,
+                a_like_is_there_once, what_is_not_there_is_not_found, bad_input_changes_nothing, other_sites_post_nothing, a_burst_is_counted_exactly,
+                the_load_counts_exactly_in_every_mode, a_fold_keeps_the_total, a_second_load_is_refused, the_folder_folds, the_metrics_count_updates);
         }
     };
     (@ $database:expr; $($case:ident),+) => {
@@ -61,17 +56,11 @@ pub async fn the_pages_show_what_the_database_has(site: &mut Started) {
     assert_eq!(number(&watch, "views"), 3_541_121);
     assert_eq!(number(&watch, "likes"), 120_845);
     let admin = site.page("/admin").await;
-    match site.database.url().split_once("://") {
-        None => {
-            assert!(admin.contains("SQLite has one writer at a time"));
-            assert!(admin.contains("--features postgres -- --postgres"));
-            assert!(admin.contains("PRAGMA synchronous = NORMAL"));
-        }
-        Some(("postgres", _)) => assert!(admin.contains("This site runs on PostgreSQL.")),
-        Some(_) => assert!(admin.contains("This site runs on MySQL or MariaDB.")),
-    }
+    let is_sqlite = !site.database.url().contains("://");
+    let warns = admin.contains("SQLite has one writer at a time");
+    assert_eq!(warns, is_sqlite);
     assert!(admin.contains("role=\"status\" id=\"load-status\">Not run yet.<"));
-    for page in [&grid, &top, &watch, &admin, &site.page("/trending").await] {
+    for page in [&grid, &top, &watch, &admin] {
         assert!(
             !page.contains(" style=") && !page.contains("http://") && !page.contains("https://")
         );
@@ -96,50 +85,6 @@ pub async fn the_pages_show_what_the_database_has(site: &mut Started) {
     assert!(again.contains("<span id=\"last-watched\">just now</span>"));
 }
 
-pub async fn trending_is_a_window_of_hours(site: &mut Started) {
-    assert!(site.page("/trending").await.contains("Nobody has watched"));
-    for video in [8, 7, 8, 7, 8] {
-        site.page(&format!("/watch/{video}")).await;
-    }
-    site.page("/watch/7?from=like").await;
-    let expect = |expected: &[(i64, i64)], page: &str| {
-        let between = |text: &str, before: &str, after: &str| -> i64 {
-            let (_, rest) = text.split_once(before).expect("an element");
-            rest.split(after)
-                .next()
-                .and_then(|text| text.parse().ok())
-                .expect("a number")
-        };
-        let rows = page.split("class=\"title\"").skip(1);
-        let rows = rows.map(|row| {
-            (
-                between(row, "/watch/", "\""),
-                between(row, "\"number\">", "<"),
-            )
-        });
-        assert_eq!(rows.collect::<Vec<_>>(), expected);
-    };
-    let page = site.page("/trending").await;
-    assert!(page.contains("<a href=\"/trending\" aria-current=\"page\">"));
-    expect(&[(8, 3), (7, 2)], &page);
-
-    // The window's first hour but one, the last hour before it, one that is kept, and one that is not.
-    let now = chrono::Utc::now().timestamp() / 3_600;
-    let rows = [(9, 22, 5), (10, 24, 9), (8, 700, 50), (11, 721, 100)];
-    let rows = rows.map(|(video, ago, views)| format!("({video}, {}, {views})", now - ago));
-    let insert = "INSERT INTO views_by_hour (video_id, hour, number) VALUES";
-    run_sql(&site.database, &format!("{insert} {}", rows.join(", ")));
-    expect(&[(9, 5), (8, 3), (7, 2)], &site.page("/trending").await);
-    site.restart(None).await;
-
-    // Buckets are folded and deleted when the site starts, and then every hour.
-    let rows = |from: &str| number_by_sql(&site.database, &format!("SELECT COUNT(*) FROM {from}"));
-    let old = format!("views_by_hour WHERE hour < {}", now - 1); // the views above may be of two hours
-    let is_tidy = async || rows(&old) == 3 && rows("views_by_hour_shards") == 0;
-    eventually("old buckets are deleted", is_tidy).await;
-    expect(&[(9, 5), (8, 3), (7, 2)], &site.page("/trending").await);
-}
-
 pub async fn looking_counts_a_view_and_nothing_else_does(site: &mut Started) {
     let before = site.total(7).await;
     for views in 1..=3 {
@@ -151,7 +96,7 @@ pub async fn looking_counts_a_view_and_nothing_else_does(site: &mut Started) {
     site.page("/watch/7?from=like").await;
     site.page("/").await;
     assert_eq!(site.total(7).await, before + 3);
-    site.restart(None).await;
+    site.restart(0).await;
 
     // 3 views, once after a like, the grid, and twice `/admin`; a request for headers alone and a prefetch do not count.
     assert_eq!(site.number("/", "served").await, 7);
@@ -199,27 +144,16 @@ pub async fn what_is_not_there_is_not_found(site: &mut Started) {
         "/watch",
         "/watch/999",
         "/watch/-1",
-        "/watch/seven",
-        "/watch/7.0",
-        "/watch/99999999999999999999",
-        "/watch/999/events",
-        "/watch/x/events",
+        "/watch/999/numbers",
         "/admin?video=999",
-        "/admin?video=x",
-        "/admin/events?video=999",
-        "/admin/fold",
+        "/admin/panels?video=999",
     ] {
         let page = answer(site.get(path), StatusCode::NOT_FOUND).await;
-        assert!(
-            page.contains("There is no such page, or no such video."),
-            "{path}"
-        );
+        let says = "There is no such page, or no such video.";
+        assert!(page.contains(says), "{path}");
     }
     for (path, form) in [
-        ("/", ""),
         ("/watch/999/like", "liked=true"),
-        ("/watch/x/like", "liked=true"),
-        ("/admin/fold", "video=x"),
         ("/admin/load", "video=999&mode=all&writers=1&seconds=1"),
     ] {
         let post = site.post(path, form).header(COOKIE, cookie_of(1));
@@ -227,51 +161,19 @@ pub async fn what_is_not_there_is_not_found(site: &mut Started) {
     }
 }
 
-pub async fn bad_input_is_refused_with_a_reason(site: &mut Started) {
+pub async fn bad_input_changes_nothing(site: &mut Started) {
     let (likes, shards) = (site.likes(7).await, site.number("/admin", "number").await);
-    let wrong = [
-        ("/watch/7/like", "liked=yes", "is sent as"),
-        ("/watch/7/like", "", "is sent as"),
-        (
-            "/admin/resize",
-            "video=7&shards=0",
-            "from 1 to 4096, and &quot;0&quot; is none",
-        ),
-        ("/admin/resize", "video=7&shards=4097", "from 1 to 4096"),
-        ("/admin/resize", "video=7&shards=-1", "from 1 to 4096"),
-        ("/admin/resize", "video=7&shards=", "from 1 to 4096"),
-        ("/admin/resize", "video=7&shards=1e3", "from 1 to 4096"),
-        ("/admin/resize", "video=7", "lacks the field"),
-        (
-            "/admin/load",
-            "video=7&mode=both&writers=1&seconds=1",
-            "one of one-row, sharded, coalesced",
-        ),
-        (
-            "/admin/load",
-            "video=7&mode=%3Cscript%3E&writers=1&seconds=1",
-            "&lt;script&gt;",
-        ),
-        (
-            "/admin/load",
-            "video=7&mode=all&writers=65&seconds=1",
-            "writers is a whole number from 1 to 64",
-        ),
-        (
-            "/admin/load",
-            "video=7&mode=all&writers=1&seconds=61",
-            "seconds is a whole number from 1 to 60",
-        ),
-    ];
-    for (path, form, reason) in wrong {
+    for (path, form) in [
+        ("/watch/7/like", "liked=yes"),
+        ("/watch/seven/like", "liked=true"),
+        ("/admin/resize", "video=7&shards=0"),
+        ("/admin/resize", "video=7&shards=4097"),
+        ("/admin/resize", "video=7&shards=-1"),
+        ("/admin/resize", "video=7"),
+    ] {
         let post = site.post(path, form).header(COOKIE, cookie_of(1));
-        let page = answer(post, StatusCode::BAD_REQUEST).await;
-        assert!(
-            page.contains(reason),
-            "{path} {form}: {}",
-            text(&page, "main")
-        );
-        assert!(page.contains("<h1>That did not work</h1>"));
+        let status = send(post).await.status();
+        assert!(status.is_client_error(), "{path} {form}: {status}");
     }
     let without_cookie = site.post("/watch/7/like", "liked=true");
     let page = answer(without_cookie, StatusCode::BAD_REQUEST).await;
@@ -282,70 +184,43 @@ pub async fn bad_input_is_refused_with_a_reason(site: &mut Started) {
 
 pub async fn other_sites_post_nothing(site: &mut Started) {
     let before = site.likes(7).await;
-    for (header, value) in [
-        ("sec-fetch-site", "cross-site"),
-        ("sec-fetch-site", "same-site"),
-        ("sec-fetch-site", ""),
-        ("origin", "http://example.org"),
-        ("origin", "null"),
-    ] {
+    for value in ["cross-site", "same-site", ""] {
         for post in [site.like(7, true, 1), site.post("/admin/fold", "video=7")] {
-            let page = answer(post.header(header, value), StatusCode::FORBIDDEN).await;
+            let post = post.header("sec-fetch-site", value);
+            let page = answer(post, StatusCode::FORBIDDEN).await;
             assert!(page.contains("another site"));
         }
     }
     assert_eq!(site.likes(7).await, before);
-    let ours = site
-        .like(7, true, 1)
-        .header("sec-fetch-site", "same-origin");
+    let ours = site.like(7, true, 1);
+    let ours = ours.header("sec-fetch-site", "same-origin");
     answer(ours, StatusCode::SEE_OTHER).await;
     assert_eq!(site.likes(7).await, before + 1);
-    let by_an_older_browser = site.like(7, false, 1).header("origin", site.url(""));
-    answer(by_an_older_browser, StatusCode::SEE_OTHER).await;
-    assert_eq!(site.likes(7).await, before);
 }
 
-/// 2,000 requests at once, each on a connection of its own: views, likes, likes of the same visitor again, likes taken back.
+/// 400 requests at once, each on a connection of its own: views, likes, likes of the same visitor again, likes taken back.
 pub async fn a_burst_is_counted_exactly(site: &mut Started) {
-    allow_open_files();
-    let liked_before = (600..800).map(|visitor| site.like(7, true, visitor));
+    let liked_before = (120..160).map(|visitor| site.like(7, true, visitor));
     all(liked_before.collect(), StatusCode::SEE_OTHER).await;
     let (views, likes) = (site.total(7).await, site.likes(7).await);
 
-    let looks = many(1_000, || site.get("/watch/7"));
-    let likers = (0..600).chain(0..200);
+    let looks = many(200, || site.get("/watch/7"));
+    let likers = (0..120).chain(0..40);
     let mut posts: Vec<_> = likers.map(|visitor| site.like(7, true, visitor)).collect();
-    posts.extend((600..800).map(|visitor| site.like(7, false, visitor)));
-    assert_eq!(looks.len() + posts.len(), 2_000);
+    posts.extend((120..160).map(|visitor| site.like(7, false, visitor)));
+    assert_eq!(looks.len() + posts.len(), 400);
     tokio::join!(
         all(looks, StatusCode::OK),
         all(posts, StatusCode::SEE_OTHER)
     );
 
-    assert_eq!(site.total(7).await, views + 1_000);
-    assert_eq!(site.likes(7).await, likes + 600 - 200);
-    let trending = site.page("/trending").await;
-    assert!(trending.contains("class=\"number\">1,000<"), "{trending}");
-    site.restart(None).await;
+    assert_eq!(site.total(7).await, views + 200);
+    assert_eq!(site.likes(7).await, likes + 120 - 40);
+    site.restart(0).await;
 
-    // The pages before the site was stopped: 1,000 of the burst, twice the total and the likes, and the trending videos.
-    assert_eq!(site.number("/", "served").await, 1_005);
-    assert_eq!(site.total(7).await, views + 1_000);
-}
-
-pub async fn the_numbers_are_live(site: &mut Started) {
-    let mut events = send(site.get("/watch/7/events")).await;
-    let first = next_event(&mut events).await;
-    assert_eq!(first["views"], "3,541,120");
-    site.page("/watch/7").await;
-    let second = next_event(&mut events).await;
-    assert_eq!(second["views"], "3,541,121");
-    send(site.like(7, true, 1)).await;
-    let third = next_event(&mut events).await;
-    assert_eq!(third["likes"], "120,846");
-    // And none of them keeps the site from stopping.
-    site.stop().await;
-    while let Ok(Some(_)) = events.chunk().await {}
+    // The pages before the site was stopped: 200 of the burst, and twice the total and the likes.
+    assert_eq!(site.number("/", "served").await, 204);
+    assert_eq!(site.total(7).await, views + 200);
 }
 
 pub async fn the_load_counts_exactly_in_every_mode(site: &mut Started) {
@@ -354,12 +229,8 @@ pub async fn the_load_counts_exactly_in_every_mode(site: &mut Started) {
     let response = send(post).await;
     assert_eq!(response.status(), StatusCode::SEE_OTHER);
     assert_eq!(response.headers()[LOCATION], "/admin?video=7");
-    eventually("all three ran", async || {
-        let page = site.page("/admin?video=7").await;
-        text(&page, "load-status") == "Finished: 8 writers for 1 second in each mode."
-    })
-    .await;
     let page = site.page("/admin?video=7").await;
+    assert_eq!(text(&page, "load-status"), "Finished.");
     assert!(!page.contains("ended at an error"), "{page}");
     for mode in ["one-row", "sharded", "coalesced"] {
         assert!(number(&page, &format!("speed-{mode}")) > 0);
@@ -370,11 +241,7 @@ pub async fn the_load_counts_exactly_in_every_mode(site: &mut Started) {
         };
         assert!(0.0 < milliseconds("p50") && milliseconds("p50") <= milliseconds("p99"));
     }
-    assert!(
-        page.contains("id=\"coalescers-shard\""),
-        "its shard is drawn apart"
-    );
-    let outcomes: Vec<_> = page.split("8 writers counted ").skip(1).collect();
+    let outcomes: Vec<_> = page.split(">Counted ").skip(1).collect();
     assert_eq!(outcomes.len(), 3);
     let mut counted = 0;
     for outcome in outcomes {
@@ -382,13 +249,18 @@ pub async fn the_load_counts_exactly_in_every_mode(site: &mut Started) {
             let digits = text.split([' ', '<']).next().unwrap_or_default();
             digits.replace(',', "").parse().expect("a number")
         };
-        let (_, rose) = outcome.split_once("total rose by ").expect("it says so");
-        assert_eq!(number(outcome), number(rose));
-        assert!(number(outcome) > 0);
-        counted += number(outcome);
+        let (first, rose) = outcome
+            .split_once(", and the total rose by ")
+            .expect("it says so");
+        assert_eq!(number(first), number(rose));
+        assert!(number(first) > 0);
+        counted += number(first);
     }
     assert_eq!(site.total(7).await, before + counted);
-    assert_eq!(site.number("/watch/7", "views").await, before + counted + 1);
+    let numbers = site.page("/watch/7/numbers").await;
+    let numbers: serde_json::Value = serde_json::from_str(&numbers).expect("JSON");
+    let views = numbers["views"].as_str().expect("text").replace(',', "");
+    assert_eq!(views, (before + counted).to_string());
 }
 
 pub async fn a_fold_keeps_the_total(site: &mut Started) {
@@ -405,65 +277,32 @@ pub async fn a_fold_keeps_the_total(site: &mut Started) {
     assert_eq!(number(&page, "on-shards"), 0);
     assert_eq!(number(&page, "base"), total);
     assert_eq!(number(&page, "total"), total);
-    assert!(text(&page, "fold-status").starts_with("Folded 1 video in"));
-    assert!(page.contains("40 views and 0 likes"));
-    assert_eq!(
-        text(&page, "resize-status"),
-        "Writers choose from 4 shards now."
-    );
 
     all(many(40, || site.get("/watch/7")), StatusCode::OK).await;
     assert_eq!(site.total(7).await, total + 40);
 }
 
 pub async fn a_second_load_is_refused(site: &mut Started) {
-    let before = site.total(7).await;
     let start = |mode| {
-        site.post(
-            "/admin/load",
-            &format!("video=7&mode={mode}&writers=4&seconds=60"),
-        )
+        let form = format!("video=7&mode={mode}&writers=4&seconds=5");
+        site.post("/admin/load", &form)
     };
-    answer(start("sharded"), StatusCode::SEE_OTHER).await;
+    let first = tokio::spawn(answer(start("sharded"), StatusCode::SEE_OTHER));
+    eventually("the first one is at work", async || {
+        let page = site.page("/admin").await;
+        text(&page, "load-status") == "At work: Sharded."
+    })
+    .await;
     for mode in ["one-row", "all"] {
         let refused = answer(start(mode), StatusCode::CONFLICT).await;
         assert!(refused.contains("A load is running, and goes on; this one did not start."));
     }
-    let began = Instant::now();
-    eventually("the first one goes on", async || {
-        let page = site.page("/admin").await;
-        text(&page, "load-status") == "At work: Sharded, 1 of 1." && site.total(7).await > before
-    })
-    .await;
-    site.restart(None).await; // which ends it
-    assert!(began.elapsed().as_secs() < 50, "{:?}", began.elapsed());
-    assert!(site.total(7).await > before);
+    first.await.expect("it goes on");
 }
 
-pub async fn the_admin_page_is_live(site: &mut Started) {
-    site.restart(Some(Duration::from_millis(200))).await;
-    let mut events = send(site.get("/admin/events?video=7")).await;
-    let first = next_event(&mut events).await;
-    assert_eq!(first["load-status"], "Not run yet.");
-    let start = site.post("/admin/load", "video=7&mode=coalesced&writers=8&seconds=5");
-    answer(start, StatusCode::SEE_OTHER).await;
-    let mut statuses = vec![];
-    let last = loop {
-        let event = next_event(&mut events).await;
-        let status = event["load-status"].as_str().expect("text").to_owned();
-        let is_over = status.starts_with("Finished: ");
-        statuses.push(status);
-        if is_over {
-            break event;
-        }
-    };
-    statuses.dedup();
-    let [.., at_work, finished] = &statuses[..] else {
-        panic!("{statuses:?}");
-    };
-    assert_eq!(at_work, "At work: Coalesced, 1 of 1.");
-    assert_eq!(finished, "Finished: 8 writers for 5 seconds.");
-    assert!(last["load-panel"].as_str().expect("HTML").contains("p99 "));
+pub async fn the_folder_folds(site: &mut Started) {
+    site.restart(1).await;
+    site.page("/watch/7").await;
     eventually("the folder moves what was counted", async || {
         site.number("/admin?video=7", "on-shards").await == 0
     })
@@ -482,42 +321,6 @@ async fn all(requests: Vec<RequestBuilder>, status: StatusCode) {
         .collect();
     for answer in answers {
         answer.await.expect("an answer");
-    }
-}
-
-async fn next_event(events: &mut Response) -> serde_json::Value {
-    let patience = Duration::from_secs(20);
-    let mut text = String::new();
-    loop {
-        let chunk = tokio::time::timeout(patience, events.chunk()).await;
-        let chunk = chunk
-            .expect("an event in time")
-            .expect("the stream goes on");
-        text.push_str(std::str::from_utf8(&chunk.expect("an event")).expect("UTF-8"));
-        if let Some(data) = text
-            .strip_prefix("data: ")
-            .and_then(|text| text.strip_suffix("\n\n"))
-        {
-            return serde_json::from_str(data).expect("JSON");
-        }
-        assert!(text.is_empty() || text.starts_with("data: "), "{text}");
-    }
-}
-
-/// A connection is a file, twice where the client is in the same process.
-fn allow_open_files() {
-    let limit = getrlimit(Resource::Nofile);
-    let enough = 5_000;
-    assert!(
-        limit.maximum.is_none_or(|maximum| maximum >= enough),
-        "allow more open files: ulimit -Hn {enough}"
-    );
-    if limit.current.is_some_and(|current| current < enough) {
-        let raised = Rlimit {
-            current: Some(enough),
-            ..limit
-        };
-        setrlimit(Resource::Nofile, raised).expect("the limit of open files can be raised");
     }
 }
 

@@ -1,21 +1,22 @@
 //! The site on SQLite, as programs see it.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::Ipv4Addr;
 
 use crate::support::Started;
 use crate::support::program::Program;
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel_sharded_tests::Database;
-use diesel_sharded_web::{Config, Site, Source};
+use diesel_sharded_web::{Config, Site};
 
 crate::cases::on!(sqlite, Database::in_file());
 
-async fn error_of(address: SocketAddr, url: &str) -> String {
+async fn error_of(port: u16, url: &str) -> String {
     let config = Config {
-        address,
-        database: Source::Url(url.to_owned()),
-        fold_every: None,
+        database_url: Some(url.to_owned()),
+        addr: Ipv4Addr::LOCALHOST.into(),
+        port,
+        fold_every: 0,
     };
     let started = Site::start(&config).await;
     started.err().expect("an error").to_string()
@@ -24,47 +25,24 @@ async fn error_of(address: SocketAddr, url: &str) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_database_that_cannot_be_had_is_told() {
     let folder = tempfile::TempDir::new().expect("a temporary folder");
-    let text = folder.path().join("text");
-    std::fs::write(
-        &text,
-        "no database, but a text that is long enough to be read as one".repeat(10),
-    )
-    .expect("a file");
-    let text = text.display().to_string();
-    let other = folder.path().join("other.db").display().to_string();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let (text, other) = (path("text"), path("other.db"));
+    std::fs::write(&text, "no database, but a text ".repeat(30)).expect("a file");
     let mut conn = SqliteConnection::establish(&other).expect("a file");
     conn.batch_execute("CREATE TABLE videos (title TEXT)")
         .expect("a table");
-    let mut told = vec![
-        (other.as_str(), "the site needs a database of its own"),
-        ("oracle://a/b", "oracle:// is none of postgres://, mysql://"),
-        ("/nothing/here.db", "/nothing/here.db: Unable to open"),
-        (&text, "text: file is not a database"),
-    ];
-    match cfg!(feature = "postgres") {
-        true => told.push((
-            "postgres://a:secret@127.0.0.1:1/b",
-            "DATABASE_URL: postgres://a@127.0.0.1:1/b: ",
-        )),
-        false => told.push(("postgres://a/b", "--features postgres")),
-    }
-    match cfg!(feature = "mysql") {
-        true => told.push((
-            "mysql://a:secret@127.0.0.1:1/b",
-            "DATABASE_URL: mysql://a@127.0.0.1:1/b: ",
-        )),
-        false => told.push(("mysql://a/b", "--features mysql")),
-    }
-    for (url, reason) in told {
-        let error = error_of(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), url).await;
-        assert!(
-            error.to_lowercase().contains(&reason.to_lowercase()),
-            "{error}"
-        );
-        assert!(
-            !error.contains("secret") && error.lines().count() == 1,
-            "{error}"
-        );
+    for (url, reason) in [
+        (&*other, "which is for the site alone: "),
+        ("oracle://a/b", "--features"),
+        ("/nothing/here.db", "unable to open"),
+        (&text, "file is not a database"),
+        ("postgres://a:secret@127.0.0.1:1/b", "database_url"),
+        ("mysql://a:secret@127.0.0.1:1/b", "database_url"),
+    ] {
+        let error = error_of(0, url).await;
+        assert!(error.to_lowercase().contains(reason), "{error}");
+        assert!(!error.contains("secret"), "{error}");
+        assert_eq!(error.lines().count(), 1, "{error}");
     }
 }
 
@@ -72,7 +50,7 @@ async fn a_database_that_cannot_be_had_is_told() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_program_tells_its_address_and_commits_before_it_ends() {
     let database = Database::in_file();
-    let program = Program::start(&[], &[("DATABASE_URL", database.url().as_ref())]).await;
+    let program = Program::start(database.url()).await;
     for _ in 0..3 {
         program.page("/top").await;
     }
@@ -88,7 +66,7 @@ async fn a_port_that_is_taken_is_told_before_anything_is_created() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let database = Database::in_file();
     let address = taken.local_addr().expect("its address");
-    let error = error_of(address, database.url()).await;
+    let error = error_of(address.port(), database.url()).await;
     assert!(
         error.starts_with(&address.to_string()) && error.ends_with("set PORT or ADDR"),
         "{error}"
@@ -97,26 +75,12 @@ async fn a_port_that_is_taken_is_told_before_anything_is_created() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn wrong_arguments_and_variables_end_the_program_with_a_reason() {
-    for (arguments, variable, reason) in [
-        (
-            &["--postgres", "--mariadb"][..],
-            ("PORT", "0"),
-            "cannot be used with '--mariadb'",
-        ),
-        (
-            &["--postgres"],
-            ("DATABASE_URL", "a.db"),
-            "cannot be used with '--database-url",
-        ),
-        (&[], ("FOLD_EVERY", "-1"), "for '--fold-every"),
-        (
-            &[],
-            ("DATABASE_URL", "/nothing/here.db"),
-            "/nothing/here.db: unable to open",
-        ),
+async fn wrong_variables_end_the_program_with_a_reason() {
+    for (variable, value, reason) in [
+        ("FOLD_EVERY", "-1", "for '--fold-every"),
+        ("DATABASE_URL", "/nothing/here.db", "unable to open"),
     ] {
-        let error = Program::fails(arguments, &[variable]).await;
-        assert!(error.contains(reason), "{error}");
+        let error = Program::fails(variable, value).await;
+        assert!(error.to_lowercase().contains(reason), "{error}");
     }
 }

@@ -4,15 +4,11 @@
 pub mod browser;
 pub mod program;
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
-use diesel::connection::SimpleConnection;
-use diesel::dsl::{select, sql};
-use diesel::prelude::*;
-use diesel::sql_types::BigInt;
 use diesel_sharded_tests::Database;
-use diesel_sharded_web::{Config, Site, Source};
+use diesel_sharded_web::{Config, Site};
 use reqwest::header::COOKIE;
 use reqwest::redirect::Policy;
 use reqwest::{Client, RequestBuilder, Response, StatusCode};
@@ -34,16 +30,17 @@ impl Started {
             client: client.expect("a client"),
             url: String::new(),
         };
-        started.restart(None).await;
+        started.restart(0).await;
         started
     }
 
     /// Stops the site if it runs, and starts it on the same database.
-    pub async fn restart(&mut self, fold_every: Option<Duration>) {
+    pub async fn restart(&mut self, fold_every: u64) {
         self.stop().await;
         let config = Config {
-            address: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
-            database: Source::Url(self.database.url().to_owned()),
+            database_url: Some(self.database.url().to_owned()),
+            addr: Ipv4Addr::LOCALHOST.into(),
+            port: 0,
             fold_every,
         };
         let site = Site::start(&config).await.expect("a site");
@@ -138,39 +135,4 @@ pub async fn eventually<R: Future<Output = bool>>(what: &str, is_so: impl Fn() -
         assert!(Instant::now() < patience, "{what}: it never is");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-}
-
-/// Evaluates `$body` on a connection beside the site's.
-macro_rules! beside {
-    ($database:expr, $conn:ident => $body:expr) => {{
-        let url = $database.url();
-        match url.split_once("://") {
-            Some(("postgres", _)) => {
-                let $conn = &mut PgConnection::establish(url).expect("a connection");
-                $body
-            }
-            Some(("mysql", _)) => {
-                let $conn = &mut MysqlConnection::establish(url).expect("a connection");
-                $body
-            }
-            _ => {
-                let $conn = &mut SqliteConnection::establish(url).expect("a connection");
-                $conn
-                    .batch_execute("PRAGMA busy_timeout = 5000")
-                    .expect("a setting");
-                $body
-            }
-        }
-    }};
-}
-
-/// Runs a statement that every database understands.
-pub fn run_sql(database: &Database, statement: &str) {
-    beside!(database, conn => conn.batch_execute(statement)).expect("a statement");
-}
-
-/// The number that a query returns.
-pub fn number_by_sql(database: &Database, query: &str) -> i64 {
-    let number = select(sql::<BigInt>(&format!("({query})")));
-    beside!(database, conn => number.get_result(conn)).expect("a number")
 }

@@ -1,8 +1,6 @@
 //! The program itself, in a process of its own.
 
-use std::ffi::OsStr;
 use std::process::Stdio;
-use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
@@ -17,9 +15,9 @@ pub struct Program {
 
 impl Program {
     /// On a free port.
-    pub async fn start(arguments: &[&str], variables: &[(&str, &OsStr)]) -> Self {
-        let mut process = command(arguments)
-            .envs(variables.iter().copied())
+    pub async fn start(database_url: &str) -> Self {
+        let mut process = command()
+            .env("DATABASE_URL", database_url)
             .stdout(Stdio::piped())
             .kill_on_drop(true)
             .spawn()
@@ -36,29 +34,9 @@ impl Program {
         }
     }
 
-    /// Starts it, and interrupts it as Ctrl-C does as soon as `it_is_time`, perhaps before it has told its address.
-    pub async fn interrupted(
-        arguments: &[&str],
-        variables: &[(&str, &OsStr)],
-        it_is_time: impl Fn() -> bool,
-    ) {
-        let mut command = command(arguments);
-        let process = command
-            .envs(variables.iter().copied())
-            .stdout(Stdio::null());
-        let mut process = process.kill_on_drop(true).spawn().expect("it starts");
-        while !it_is_time() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-        send(&process, Signal::INT);
-        let ended = process.wait().await.expect("it ends");
-        assert!(ended.success(), "{ended}");
-    }
-
     /// The only output of a program that ends by an error.
-    pub async fn fails(arguments: &[&str], variables: &[(&str, &str)]) -> String {
-        let mut command = command(arguments);
-        let ended = command.envs(variables.iter().copied()).output().await;
+    pub async fn fails(variable: &str, value: &str) -> String {
+        let ended = command().env(variable, value).output().await;
         let ended = ended.expect("it starts");
         assert!(!ended.status.success() && ended.stdout.is_empty());
         String::from_utf8(ended.stderr).expect("text")
@@ -73,7 +51,9 @@ impl Program {
 
     /// As Ctrl-C does.
     pub async fn stop(mut self) {
-        send(&self.process, Signal::INT);
+        let id = self.process.id();
+        let id = id.and_then(|id| Pid::from_raw(id.cast_signed()));
+        kill_process(id.expect("it runs"), Signal::INT).expect("a signal");
         let ended = self.process.wait().await.expect("it ends");
         assert!(ended.success(), "{ended}");
         let last = self.output.next_line().await.expect("text");
@@ -82,21 +62,11 @@ impl Program {
             "stopped: every count is in the database"
         );
     }
-
-    /// At once.
-    pub async fn kill(mut self) {
-        self.process.kill().await.expect("it ends");
-    }
 }
 
-fn send(process: &Child, signal: Signal) {
-    let id = process.id().and_then(|id| Pid::from_raw(id.cast_signed()));
-    kill_process(id.expect("it runs"), signal).expect("a signal");
-}
-
-fn command(arguments: &[&str]) -> Command {
+fn command() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_diesel_sharded_web"));
-    command.args(arguments).env("PORT", "0");
+    command.env("PORT", "0");
     for variable in ["ADDR", "DATABASE_URL", "FOLD_EVERY"] {
         command.env_remove(variable);
     }
