@@ -7,7 +7,6 @@ pub mod names;
 pub mod pictures;
 pub mod program;
 pub mod report;
-pub mod simulated;
 pub mod videos;
 
 use std::cmp::Ordering;

@@ -13,8 +13,6 @@ pub const RANDOM: &str = "sharded, 128 at random";
 pub const STRIPED: &str = "sharded, striped";
 pub const DEFAULT: &str = "sharded, default";
 pub const COMBINED: &str = "sharded, combined";
-pub const COALESCED: &str = "coalesced, acknowledged";
-pub const BUFFERED: &str = "coalesced, buffered";
 
 pub const POSTGRESQL: &str = "PostgreSQL";
 pub const MARIADB: &str = "MariaDB";

@@ -15,13 +15,12 @@ use std::time::{Duration, Instant};
 use clap::Parser;
 use diesel::connection::{LoadConnection, SimpleConnection};
 use diesel::prelude::*;
-use diesel::r2d2::{ConnectionManager, Pool};
 use diesel_migrations::MigrationHarness;
-use diesel_sharded::coalescer::Coalescer;
+use diesel_sharded::combine::Combiner;
 use diesel_sharded::prelude::*;
 use diesel_sharded::retry::{self, RetryPolicy};
 use diesel_sharded::shard_choice::{ShardChoice, Stripe};
-use diesel_sharded::{MIGRATIONS, RowCounter, ShardsTable, update};
+use diesel_sharded::{MIGRATIONS, ShardsTable, update};
 use diesel_sharded_benches::measured::Measured;
 use diesel_sharded_benches::names::{
     DEFAULT, LOCAL_DISK, MARIADB, ONE_ROW, PROCESSES, RANDOM, STRIPED,
@@ -46,8 +45,8 @@ enum Way {
     /// On the row itself in `retry::transaction`, with its pauses.
     InTransaction,
     Sharded(ShardChoice),
-    /// Through one coalescer for the threads of a process.
-    Coalesced,
+    /// With the other threads of the process.
+    Combined,
     /// On a row of the thread's own: the most that can be committed, if each count is a commit.
     OwnRow,
 }
@@ -109,10 +108,7 @@ const ON_A_CLUSTER: [Contender; 8] = [
         "`ShardChoice::Random`, a stripe for each process",
         Way::Sharded(ShardChoice::Random),
     ),
-    striped(
-        "`Coalescer::add`, a stripe for each process",
-        Way::Coalesced,
-    ),
+    striped("combined, a stripe for each process", Way::Combined),
     contender(
         "no hot row: `diesel::update` of a row of each writer's own",
         Way::OwnRow,
@@ -144,9 +140,7 @@ fn is_conflict(error: &diesel::result::Error) -> bool {
 
 /// A connection type that counts.
 trait Counts: Measured + LoadConnection + Send + 'static {
-    fn coalescer(url: &str) -> Coalescer<Self>;
-
-    fn count(&mut self, way: Way, row: i64, coalescer: &Coalescer<Self>) -> QueryResult<usize>;
+    fn count(&mut self, way: Way, row: i64, combiner: &Combiner) -> QueryResult<usize>;
 
     /// Creates the tables with these rows.
     fn create(&mut self, rows: &[i64], has_foreign_keys: bool);
@@ -158,14 +152,7 @@ trait Counts: Measured + LoadConnection + Send + 'static {
 macro_rules! counts {
     ($($connection:ty)+) => {$(
         impl Counts for $connection {
-            fn coalescer(url: &str) -> Coalescer<Self> {
-                let pool = Pool::builder().max_size(1).min_idle(Some(0));
-                let pool = pool.build(ConnectionManager::new(url)).expect("a pool");
-                let coalescer = Coalescer::builder(pool).retry(patient()).build();
-                coalescer.expect("the library's own tables")
-            }
-
-            fn count(&mut self, way: Way, row: i64, coalescer: &Coalescer<Self>) -> QueryResult<usize> {
+            fn count(&mut self, way: Way, row: i64, combiner: &Combiner) -> QueryResult<usize> {
                 let on_one_row = |conn: &mut Self| {
                     diesel::update(videos.find(row)).set(views.eq(views + 1)).execute(conn)
                 };
@@ -183,7 +170,10 @@ macro_rules! counts {
                         let count = update(videos.find(row)).set(views.eq(views + 1));
                         count.shard_choice(choice).execute(self)
                     }
-                    Way::Coalesced => Ok(coalescer.add(&RowCounter::of(views, row), 1)?),
+                    Way::Combined => {
+                        let count = update(videos.find(row)).set(views.eq(views + 1));
+                        count.combine(combiner).execute(self)
+                    }
                 }
             }
 
@@ -312,7 +302,7 @@ fn count<Conn: Counts>(url: &str, numbers: &str) {
         let stripe = Stripe::new(process as u16, processes as u16);
         stripe.expect("one of the processes").set_global();
     }
-    let coalescer = Conn::coalescer(url);
+    let combiner = Combiner::new();
     let connect = |_| Conn::establish(url).expect("a connection");
     let mut conns: Vec<Conn> = (0..THREADS).map(connect).collect();
     println!("{READY}");
@@ -324,7 +314,7 @@ fn count<Conn: Counts>(url: &str, numbers: &str) {
     let slice = Duration::from_millis(slice as u64);
     let counts: Vec<(u64, u64)> = thread::scope(|scope| {
         let threads = conns.iter_mut().enumerate().map(|(thread, conn)| {
-            let coalescer = &coalescer;
+            let combiner = &combiner;
             let row = match way {
                 Way::OwnRow => OWN_ROWS + (process * THREADS + thread) as i64,
                 _ => number as i64,
@@ -332,7 +322,7 @@ fn count<Conn: Counts>(url: &str, numbers: &str) {
             scope.spawn(move || {
                 let (mut in_slice, mut all) = (0, 0);
                 while begin.elapsed() < slice {
-                    assert_eq!(conn.count(way, row, coalescer), Ok(1));
+                    assert_eq!(conn.count(way, row, combiner), Ok(1));
                     all += 1;
                     in_slice += u64::from(Instant::now() > begin);
                 }

@@ -4,11 +4,9 @@ use std::error::Error;
 
 use diesel::dsl::DuplicatedKeys;
 use diesel::prelude::*;
-use diesel::r2d2::Pool;
-use diesel_sharded::coalescer::Coalescer;
 use diesel_sharded::combine::Combiner;
 use diesel_sharded::shard_choice::ShardChoice;
-use diesel_sharded::{RowCounter, update};
+use diesel_sharded::update;
 use diesel_sharded_benches::names::*;
 use rand::RngExt;
 
@@ -17,8 +15,8 @@ use crate::prepared::{
     InsertEvent, Prepared, UpdateRow, UpdateSlot, UpsertSlot, UpsertSlotOnMysql,
 };
 use crate::schema::{
-    SLOTS, adaptive, buffered, coalesced, combined, events, one_row, random_128, slots, striped,
-    written_behind, written_behind_logged,
+    SLOTS, adaptive, combined, events, one_row, random_128, slots, striped, written_behind,
+    written_behind_logged,
 };
 use crate::write_behind::{Redis, write_behind};
 
@@ -108,35 +106,6 @@ macro_rules! contenders {
                         )
                     };
                 }
-                let pool = Pool::builder()
-                    .max_size(2)
-                    .build(stage.clone())
-                    .expect("a connection");
-                macro_rules! coalescing {
-                    ($name:expr, $table:ident, $is_buffered:literal, $count:expr) => {{
-                        // The check of the total ends the run after a loss; this prints the reason.
-                        let builder =
-                            Coalescer::builder(pool.clone()).on_loss(|loss| eprintln!("{loss:?}"));
-                        let coalescer = builder.build().expect("a coalescer");
-                        let flushed = coalescer.clone();
-                        let total = total_of_shards(stringify!($table));
-                        Contender {
-                            is_buffered: $is_buffered,
-                            begin: Box::new(move || {
-                                let flushed = flushed.clone();
-                                Box::new(move || {
-                                    flushed
-                                        .flush()
-                                        .expect("all that was counted can be committed")
-                                })
-                            }),
-                            ..Contender::new($name, total, move |_, key| {
-                                let count: fn(&Coalescer<Conn>, _) -> _ = $count;
-                                Ok(count(&coalescer, RowCounter::of($table::views, key))?)
-                            })
-                        }
-                    }};
-                }
                 macro_rules! statement {
                     ($name:expr, $total:expr, $count:expr) => {{
                         let count: fn(&mut Conn, i64) -> QueryResult<usize> = $count;
@@ -156,11 +125,6 @@ macro_rules! contenders {
                 vec![
                     behind!(WRITE_BEHIND, &redis.in_memory, written_behind),
                     behind!(WRITE_BEHIND_LOGGED, &redis.logged, written_behind_logged),
-                    coalescing!(COALESCED, coalesced, false, |coalescer, counter| coalescer
-                        .add(&counter, 1)),
-                    coalescing!(BUFFERED, buffered, true, |coalescer, counter| coalescer
-                        .add_later(&counter, 1)
-                        .map(|()| 1)),
                     statement!(ONE_ROW, total_of("one_row", "views"), |conn, key| {
                         diesel::update(one_row::table.find(key))
                             .set(one_row::views.eq(one_row::views + 1))

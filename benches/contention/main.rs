@@ -42,23 +42,15 @@ use crate::write_behind::Redis;
 const SECTIONS: [&str; 9] = [HOT, DISKS, TASKS, SHAPES, KEYS, READS, TOP, SNAPSHOT, LONG];
 
 /// The contenders on SQLite where commits wait for the disk. Its waiting writers sleep so long that a slice takes seconds to end.
-const ON_SYNCED_SQLITE: [&str; 6] = [
-    ONE_ROW,
-    PREPARED,
-    APPEND_ONLY_PREPARED,
-    DEFAULT,
-    COMBINED,
-    COALESCED,
-];
+const ON_SYNCED_SQLITE: [&str; 5] = [ONE_ROW, PREPARED, APPEND_ONLY_PREPARED, DEFAULT, COMBINED];
 
 /// The contenders of the long run.
-const FOR_LONG: [&str; 6] = [
+const FOR_LONG: [&str; 5] = [
     PREPARED,
     SLOTTED_PREPARED,
     APPEND_ONLY_PREPARED,
     DEFAULT,
     COMBINED,
-    COALESCED,
 ];
 
 /// Measures counts under contention.

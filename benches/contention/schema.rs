@@ -64,8 +64,6 @@ sharded! {
     striped, striped_shards, 128;
     adaptive, adaptive_shards, 128;
     combined, combined_shards, 128;
-    coalesced, coalesced_shards, 16;
-    buffered, buffered_shards, 16;
 }
 
 diesel::table! {

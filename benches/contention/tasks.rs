@@ -1,21 +1,18 @@
-//! Counts by more tasks than there are connections. The tasks share a pool, or pass their counts to the coalescer.
+//! Counts by more tasks than there are connections. The tasks share a pool.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use diesel::prelude::*;
-use diesel::r2d2;
 use diesel_async::pooled_connection::deadpool::Pool;
 use diesel_async::pooled_connection::{
     AsyncDieselConnectionManager, ManagerConfig, RecyclingMethod,
 };
 use diesel_async::sync_connection_wrapper::SyncConnectionWrapper;
 use diesel_async::{AsyncConnection, AsyncMysqlConnection, AsyncPgConnection, RunQueryDsl};
-use diesel_sharded::RowCounter;
 use diesel_sharded::asynchronous::{BoxFuture, update};
-use diesel_sharded::coalescer::Coalescer;
 use diesel_sharded::combine::Combiner;
-use diesel_sharded_benches::names::{COALESCED, COMBINED, DEFAULT, ONE_ROW, TASKS};
+use diesel_sharded_benches::names::{COMBINED, DEFAULT, ONE_ROW, TASKS};
 use diesel_sharded_benches::report::Cell;
 use diesel_sharded_benches::{in_turns, percentiles};
 use indicatif::ProgressBar;
@@ -25,7 +22,7 @@ use tokio::task::JoinSet;
 use crate::arena::{Arena, Disk, Stage};
 use crate::contenders::{Outcome, total_of, total_of_shards};
 use crate::load::{self, Scene, Slice};
-use crate::schema::{adaptive, coalesced, combined, one_row};
+use crate::schema::{adaptive, combined, one_row};
 
 /// The connections of the pool.
 const CONNECTIONS: usize = 16;
@@ -121,8 +118,7 @@ pub fn measure<Conn: Tasks>(quick: bool, rounds: usize, bar: &ProgressBar) -> Ve
 
 /// A connection type that has an awaited counterpart.
 pub trait Tasks: Arena {
-    /// The ways to count: on a pool of awaited connections, and through the coalescer, which has blocking connections of its
-    /// own. The pool lends a connection without a query that checks it.
+    /// The ways to count on a pool of awaited connections, which lends them without a query that checks them.
     fn ways(stage: &Stage<Self>) -> Vec<Way>;
 }
 
@@ -139,9 +135,6 @@ macro_rules! tasks {
                 let pool = pool.build().expect("a pool");
                 let (same_pool, lent_pool) = (pool.clone(), pool.clone());
                 let combiner = Combiner::new();
-                let own_pool = r2d2::Pool::builder().max_size(2).build(stage.clone());
-                let coalescer = Coalescer::new(own_pool.expect("a connection"));
-                let coalescer = coalescer.expect("a coalescer");
                 let way = |name, total, count: Arc<Count>| Way { name, total, count };
                 macro_rules! on_the_pool {
                     ($pool:ident, $update:path, $table:ident) => {
@@ -178,17 +171,6 @@ macro_rules! tasks {
                                     .combine(&combiner);
                                 let acquire = || async { Ok(pool.get().await?) };
                                 count.execute_with(acquire).await
-                            })
-                        }),
-                    ),
-                    way(
-                        COALESCED,
-                        total_of_shards("coalesced"),
-                        Arc::new(move || {
-                            let coalescer = coalescer.clone();
-                            Box::pin(async move {
-                                let counter = RowCounter::of(coalesced::views, 1);
-                                Ok(coalescer.add_async(&counter, 1).await?)
                             })
                         }),
                     ),

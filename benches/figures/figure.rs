@@ -4,7 +4,6 @@ use super::numbers::{grouped, rate, ratio, time, times};
 use crate::median;
 use crate::names::*;
 use crate::report::{Cell, Missing, Part, Report, Sample};
-use crate::simulated::{Checked, Choice, Load, Server, check, simulate};
 
 type Figure = fn(&Report, &[&str]) -> Result<String, Missing>;
 
@@ -18,7 +17,7 @@ const PLACES: [(&str, &str); 4] = [
 ];
 const THREADS: usize = 64;
 
-const FIGURES: [(&str, Figure); 25] = [
+const FIGURES: [(&str, Figure); 21] = [
     // Of a part: its section and its database.
     ("fact", fact),
     ("measured", |report, of| {
@@ -40,9 +39,6 @@ const FIGURES: [(&str, Figure); 25] = [
         let [section, database, disk, threads, entrant, other] = exactly(of)?;
         let rate = |entrant| cell(report, &[section, database, disk, threads, entrant]);
         Ok(ratio(rate(entrant)?.per_second / rate(other)?.per_second))
-    }),
-    ("million", |report, of| {
-        a_million_a_second(cell(report, of)?)
     }),
     // Of an entrant on one hot row, in one cell or more of a table.
     ("everywhere", |report, of| {
@@ -167,17 +163,6 @@ const FIGURES: [(&str, Figure); 25] = [
         let slice = report.part(LONG, POSTGRESQL)?.pace.slice_ms;
         Ok(format!("{:.0}", slice as f64 / 1000.0))
     }),
-    // Of a simulation: its database, its disk, and its cores if not those that were measured.
-    ("simulated", |report, of| {
-        let server = server(report, of)?;
-        in_cells(LOADS, |load| {
-            let outcome = simulate(&server, &load, 4_000.max(4 * load.all_writers()));
-            let (rate, p99) = (rate(outcome.per_second), time(outcome.p99_us));
-            Ok(format!("{rate}, {p99}<br>{}", outcome.bottleneck))
-        })
-    }),
-    ("enough", |report, of| enough(&server(report, of)?)),
-    ("simulation_errors", |report, _| simulation_errors(report)),
 ];
 
 /// The figure that a brace holds.
@@ -285,67 +270,4 @@ fn soak(part: &Part) -> Result<String, Missing> {
         grouped(soak.failed),
     ];
     Ok(cells.join(" | "))
-}
-
-/// How many coalescers make a million counts a second, and how many transactions the database sees.
-fn a_million_a_second(cell: &Cell) -> Result<String, Missing> {
-    let missing = || Missing(format!("the latencies of {}", cell.entrant));
-    let p50 = cell.p50_us.ok_or_else(missing)?;
-    let coalescers = (1e6 / cell.per_second).ceil();
-    // A caller waits for two batches at most, and for one at least.
-    let [least, most] = [1.0, 2.0].map(|batches| rate(coalescers * batches * 1e6 / p50));
-    let one = format!("{} | {}", rate(cell.per_second), time(p50));
-    Ok(format!("{one} | {coalescers} | {least} to {most}"))
-}
-
-/// The loads that are simulated, in the order of the columns.
-const LOADS: [Load; 4] = [
-    Load::new(8, 8, 128, Choice::OneRow),
-    Load::new(8, 8, 128, Choice::Adaptive),
-    Load::new(32, 8, 128, Choice::Adaptive),
-    Load::new(32, 256, 128, Choice::Coalesced),
-];
-
-fn server(report: &Report, of: &[&str]) -> Result<Server, Missing> {
-    let (place, cores) = of.split_at(of.len().min(2));
-    let [database, disk] = exactly(place)?;
-    let measured = Server::measured(report, database, disk)?;
-    let cores = cores
-        .first()
-        .map_or(Ok(measured.cores), |cores| cores.parse());
-    let cores = cores.map_err(|_| Missing(format!("a number of cores in {of:?}")))?;
-    Ok(Server { cores, ..measured })
-}
-
-/// The shards with which the default counts nearly as fast as with twice as many, in processes that cannot see each other.
-fn enough(server: &Server) -> Result<String, Missing> {
-    const NEARLY: f64 = 0.95;
-    let rate =
-        |shards| simulate(server, &Load::new(8, 32, shards, Choice::Adaptive), 4_000).per_second;
-    let mut shards = (0..12).map(|power| 1 << power);
-    let enough = shards.find(|&shards| rate(shards) > NEARLY * rate(2 * shards));
-    let enough = enough.map(|shards: usize| shards.to_string());
-    enough.ok_or_else(|| Missing("shards that are enough".into()))
-}
-
-fn simulation_errors(report: &Report) -> Result<String, Missing> {
-    let checked = check(report)?;
-    let is_coalesced = |one: &&Checked| one.load.choice == Choice::Coalesced;
-    let (coalesced, direct): (Vec<_>, Vec<_>) = checked.iter().partition(is_coalesced);
-    let sizes = |of: &[&Checked]| of.iter().map(|one| one.error().abs() * 100.0).collect();
-    let missing = || Missing("measurements to check the simulation by".into());
-    let at_median = |of: &[_]| median(sizes(of)).ok_or_else(missing);
-    let all: Vec<_> = checked.iter().collect();
-    let too_slow = coalesced.iter().filter(|one| one.error() < 0.0).count();
-    Ok(format!(
-        "Beside {} measured rates that no time was taken from, the simulation is {:.0} % off at the median and {:.0} % at most. At the \
-         median it is {:.0} % off for counts that writers send themselves, and {:.0} % for those that coalescers send, {too_slow} of {} of \
-         them too slow.",
-        checked.len(),
-        at_median(&all)?,
-        sizes(&all).into_iter().fold(0.0, f64::max),
-        at_median(&direct)?,
-        at_median(&coalesced)?,
-        coalesced.len(),
-    ))
 }

@@ -140,7 +140,7 @@ pub trait ChaosConnection:
     /// Counts, and returns the number of rows.
     fn count(&mut self, count: &Count) -> Result<Answer, Error>;
 
-    /// Counts through the coalescer.
+    /// Counts through the coalescer, and waits for the flush. The row is there.
     fn coalesce(coalescer: &Coalescer<Self>, count: &Count) -> Result<Answer, Error>;
 
     /// Creates the clients' tables and the library's own.
@@ -283,22 +283,19 @@ macro_rules! chaos_connection {
 
             fn coalesce(
                 coalescer: &Coalescer<Self>,
-                Count { on, n, request, .. }: &Count,
+                Count { on, n, .. }: &Count,
             ) -> Result<Answer, Error> {
-                macro_rules! add {
-                    ($counter:expr) => {
-                        match request {
-                            None => coalescer.add(&$counter, *n),
-                            Some(key) => coalescer.add(&$counter.idempotency_key(key), *n),
-                        }
-                    };
-                }
-                let counted = match on {
-                    On::Row(row) => add!(diesel_sharded::RowCounter::of(views, *row)),
-                    On::Named(name) => add!(diesel_sharded::Counter::named(name)),
+                match on {
+                    On::Row(row) => {
+                        coalescer.add_later(&diesel_sharded::RowCounter::of(views, *row), *n)
+                    }
+                    On::Named(name) => {
+                        coalescer.add_later(&diesel_sharded::Counter::named(name), *n)
+                    }
                     On::Team { .. } => unreachable!("a coalescer takes counters"),
-                };
-                counted.map(Answer::Rows)
+                }?;
+                coalescer.flush()?;
+                Ok(Answer::Rows(1))
             }
 
             fn count(&mut self, count: &Count) -> Result<Answer, Error> {

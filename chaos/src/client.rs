@@ -112,8 +112,7 @@ pub fn conflicts(logs: &Path) -> io::Result<Conflicts> {
 fn work<Conn: ChaosConnection>(orders: &Orders, stop: &AtomicBool) -> io::Result<()> {
     let crew = &orders.crew;
     let mix = &crew.processes[orders.process].mix;
-    let is_coalesced = |kind: &_| matches!(kind, Kind::CountCoalesced | Kind::CountOnce);
-    let coalesces = mix.iter().any(|(kind, _)| is_coalesced(kind));
+    let coalesces = mix.iter().any(|(kind, _)| *kind == Kind::CountCoalesced);
     let coalescer = coalesces
         .then(|| persist(stop, || coalescer::<Conn>(&orders.url, crew.settings)))
         .transpose()?;

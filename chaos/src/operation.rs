@@ -62,7 +62,7 @@ pub enum By {
     Counter,
     /// `RowCounter::of(..).never_below(..).never_above(..).add(..)`
     Bounded(i64, i64),
-    /// `Coalescer::add`
+    /// `Coalescer::add_later`, and `flush`
     Coalescer,
 }
 

@@ -87,19 +87,14 @@ impl<Conn: ChaosConnection> Store for SqlStore<Conn> {
 
 /// Converts an error to the form that clients log.
 fn refused(error: &Error) -> Refused {
-    let text = error.to_string();
-    let error = match error {
-        Error::InBatch { source } => source,
-        error => error,
-    };
     Refused {
-        // By its documentation, the effect of TransactionAborted depends on the database.
+        // By its documentation, the effect of TransactionAborted depends on the database, and what is pending may be counted later.
         unknown: matches!(
             error,
-            Error::OutcomeUnknown { .. } | Error::TransactionAborted
+            Error::OutcomeUnknown { .. } | Error::TransactionAborted | Error::FlushPending { .. }
         ),
         kind: kind(error),
-        text,
+        text: error.to_string(),
     }
 }
 

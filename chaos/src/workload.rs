@@ -461,10 +461,9 @@ impl Workload {
         self.requests += 1;
         let number = self.requests / 2 + self.random.random_range(0..4);
         let amounts = [1, 3, -2, 5];
-        let by = [By::Counter, By::Coalescer][usize::from(self.random.random::<bool>())];
         Operation::Count(Count {
             on: On::Row(self.round.row(REQUESTED)),
-            by,
+            by: By::Counter,
             n: amounts[number as usize % amounts.len()],
             likes: None,
             request: Some(format!("{}request-{number}", self.round.tokens_prefix())),

@@ -4,7 +4,7 @@
 //! the dates in its tables are moved instead: a comparison of the two has the same result.
 
 use std::sync::LazyLock;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -14,12 +14,11 @@ use diesel_sharded::retry::RetryPolicy;
 use super::Fault;
 use crate::backend::{Backend, ChaosConnection, Locks, Settings};
 use crate::operation::{Answer, Begin, By, Count, On};
-use crate::place::{PATIENT, Place};
+use crate::place::Place;
 use crate::report::Line;
 use crate::round::{Crew, Process, play};
-use crate::sql_store::coalescer;
+use crate::with_connection;
 use crate::workload::{Kind, Round};
-use crate::{patiently, with_connection};
 
 pub const FAULT: Fault = Fault {
     name: "clocks",
@@ -79,7 +78,7 @@ fn run_on<Conn: ChaosConnection>(line: &mut Line) {
             line.find("no conflict was met".into());
         }
         conflicts += met;
-        judge_database_clock(&place, &mut place.connect::<Conn>(), played.round, line);
+        judge_database_clock(&mut place.connect::<Conn>(), played.round, line);
     }
     line.remark(format!("{conflicts} conflicts"));
 }
@@ -101,22 +100,22 @@ fn be_in_the_way<Conn: ChaosConnection>(conn: &mut Conn, round: Round) {
     let _ = conn.batch_execute("ROLLBACK");
 }
 
-/// More than the days for which a coalescer's row is kept.
+/// More than the age of the keys that are removed.
 const MONTHS: i64 = 100 * 24 * 3600;
 
-/// Moves the dates of idempotency keys and of the coalescer's batches, and checks that keys and counts are right.
-fn judge_database_clock<Conn: ChaosConnection>(
-    place: &Place,
-    conn: &mut Conn,
-    round: Round,
-    line: &mut Line,
-) {
+/// Moves the dates of idempotency keys, and checks that keys and counts are right.
+fn judge_database_clock<Conn: ChaosConnection>(conn: &mut Conn, round: Round, line: &mut Line) {
     let age = Duration::from_secs(30 * 24 * 3600);
-    let [row, coalesced] = [900, 901].map(|n| round.row(n));
-    let inserted = conn.insert_rows(&[(row, None), (coalesced, None)], 0);
-    inserted.expect("rows of no client");
-    let key = format!("clocks {row}");
-    let request = count(row, By::Update, Some(key.clone()));
+    let row = round.row(900);
+    let inserted = conn.insert_rows(&[(row, None)], 0);
+    inserted.expect("a row of no client");
+    let request = Count {
+        on: On::Row(row),
+        by: By::Update,
+        n: 1,
+        likes: None,
+        request: Some(format!("clocks {row}")),
+    };
     let mut is = vec![];
     // Each removal comes after a move of the dates: by nothing; ahead, as if the clock had gone back; and far back.
     for (by, removed) in [(0, 0), (MONTHS, 0), (-2 * MONTHS, 1)] {
@@ -131,57 +130,8 @@ fn judge_database_clock<Conn: ChaosConnection>(
     if is.iter().any(|(is, expected)| is != expected) || total != Some(2) {
         line.find(format!("idempotency keys: {is:?}, {total:?}"));
     }
-    judge_batches(place, conn, coalesced, line);
     conn.batch_execute("DELETE FROM diesel_sharded_idempotency_keys")
         .expect("keys");
-}
-
-fn count(row: i64, by: By, request: Option<String>) -> Count {
-    Count {
-        on: On::Row(row),
-        by,
-        n: 1,
-        likes: None,
-        request,
-    }
-}
-
-/// Checks that a coalescer keeps counting while its row is dated months back or ahead, and others remove old rows.
-fn judge_batches<Conn: ChaosConnection>(place: &Place, conn: &mut Conn, row: i64, line: &mut Line) {
-    let make = || coalescer::<Conn>(&place.url, PATIENT).expect("a coalescer");
-    let at_work = make();
-    let stop = AtomicBool::new(false);
-    let removed = AtomicUsize::new(0);
-    let counted = thread::scope(|scope| {
-        scope.spawn(|| {
-            let mut conn = place.connect::<Conn>();
-            for by in [-MONTHS, MONTHS, -2 * MONTHS].into_iter().cycle() {
-                let moved = format!("UPDATE diesel_sharded_batches SET written = written + {by}");
-                patiently(|| conn.batch_execute(&moved));
-                drop(make()); // removes old rows
-                removed.fetch_add(1, Ordering::SeqCst);
-                if stop.load(Ordering::SeqCst) {
-                    break;
-                }
-            }
-        });
-        let mut counted = 0;
-        let patience = Instant::now() + PATIENT.deadline;
-        while removed.load(Ordering::SeqCst) < 9 && Instant::now() < patience {
-            match Conn::coalesce(&at_work, &count(row, By::Coalescer, None)) {
-                Ok(Answer::Rows(1)) => counted += 1,
-                told => line.find(format!("a coalescer at work: {told:?}")),
-            }
-        }
-        stop.store(true, Ordering::SeqCst);
-        counted
-    });
-    let is = conn.total(row);
-    if is != Some(counted) {
-        line.find(format!(
-            "a coalescer at work: the total is {is:?}, and {counted} was acknowledged"
-        ));
-    }
 }
 
 /// The note of a client whose policy slept for longer than its cap.

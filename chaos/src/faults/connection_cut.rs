@@ -54,7 +54,7 @@ impl Way {
                     warm: bits & 2 != 0,
                     after_it_was_sent: bits & 1 != 0,
                 };
-                // A coalescer keeps its connection as long as it is not cut.
+                // The coalescer's pool keeps its connection as long as it is not cut.
                 let is_one = !way.keyed || call.takes_a_key();
                 if is_one && (way.warm || !call.is_coalesced()) {
                     ways.push(way);
@@ -187,7 +187,7 @@ impl<Conn: ChaosConnection> Judge<Conn> {
         {
             line.find(format!("{at}: {told:?} before its commit"));
         }
-        if way.keyed && !way.call.is_coalesced() {
+        if way.keyed {
             // The call is repeated until it reports its outcome, and then once more.
             let patience = Instant::now() + Duration::from_secs(60);
             while let Err(Error::OutcomeUnknown { .. } | Error::ConnectionLost { .. }) = told {
@@ -296,9 +296,9 @@ enum Call {
     Transaction,
     SetTotal,
     Fold,
-    /// A count on one row through the coalescer: one statement.
+    /// A count on one row through the coalescer.
     Coalesced,
-    /// Counts on two rows and a name, at once, through the coalescer: a transaction.
+    /// Counts on two rows and a name, at once, through the coalescer: a transaction for each table.
     CoalescedTogether,
 }
 
@@ -317,7 +317,7 @@ impl Call {
     }
 
     fn takes_a_key(self) -> bool {
-        !matches!(self, Call::Transaction | Call::SetTotal | Call::Fold)
+        !self.is_coalesced() && !matches!(self, Call::Transaction | Call::SetTotal | Call::Fold)
     }
 
     /// Its operations: one, or several at once.

@@ -144,7 +144,7 @@ fn strike(pair: &mut Pair, blow: Blow, playing: &mut Playing, operations: usize)
     pair.rejoin();
 }
 
-/// The coalescer finds its batch on the new primary by the batch's mark, so its callers see no unknown outcome.
+/// The coalescer finds its batch on the new primary by the batch's idempotency key, so its flushes end well.
 fn judge_coalesced(played: &Played, line: &mut Line) {
     for done in &played.history.operations {
         if done.operation.is_coalesced() && !done.is_ok() {

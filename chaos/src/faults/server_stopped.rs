@@ -152,14 +152,14 @@ fn is_locked(place: &Place) -> bool {
 
 /// Returns the group in which a call's time is measured, and whether the call must end by the deadline.
 ///
-/// A call through a C library cannot be interrupted while it waits for its server, and ends when the server answers again. Calls through
+/// A call through a C library cannot be interrupted while it waits for its server, and ends when the server answers again. Flushes of
 /// the coalescer wait for their own process, and SQLite itself stops waiting for a lock; both must end by the deadline.
 fn caller(backend: Backend, done: &Done) -> Option<(String, bool)> {
     let client: u16 = done.client.parse().expect("a client's number");
     if backend == Backend::Sqlite && client < CLIENTS {
         return None;
     }
-    let is_coalesced = done.operation.is_coalesced() && done.operation.token().is_none();
+    let is_coalesced = done.operation.is_coalesced();
     let has_a_deadline = backend == Backend::Sqlite || is_coalesced;
     Some((done.operation.kind(), has_a_deadline))
 }

@@ -127,7 +127,10 @@ fn written_migrations_are_those_that_setup_runs() {
             .join("m/00000000000000-diesel-sharded-02_idempotency_keys/up.sql");
         fs::write(changed, "-- nothing").unwrap();
         let says = setup_in(folder.path(), &database, &write, 3);
-        assert_says(&says, "02_idempotency_keys/up.sql is not what would be written now");
+        assert_says(
+            &says,
+            "02_idempotency_keys/up.sql is not what would be written now",
+        );
     }
 }
 

@@ -5,8 +5,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use diesel::prelude::*;
-use diesel_sharded::coalescer::Coalescer;
-use diesel_sharded::{Error, RowCounter, update};
+use diesel_sharded::combine::Combiner;
+use diesel_sharded::update;
 
 use crate::Result;
 use crate::connection::AnyConnection;
@@ -14,8 +14,7 @@ use crate::database::Database;
 use crate::models::Totals;
 use crate::schema::videos::dsl::{videos, views};
 
-type Count =
-    fn(i64, &mut AnyConnection, &Coalescer<AnyConnection>) -> std::result::Result<usize, Error>;
+type Count = fn(i64, &mut AnyConnection, &Combiner) -> QueryResult<usize>;
 
 /// A way to count views.
 pub struct Mode {
@@ -34,7 +33,7 @@ pub static MODES: [Mode; 3] = [
         code: "diesel::update(…)",
         count: |video, conn, _| {
             let count = diesel::update(videos.find(video)).set(views.eq(views + 1));
-            Ok(count.execute(conn)?)
+            count.execute(conn)
         },
     },
     Mode {
@@ -43,14 +42,17 @@ pub static MODES: [Mode; 3] = [
         code: "diesel_sharded::update(…)",
         count: |video, conn, _| {
             let count = update(videos.find(video)).set(views.eq(views + 1));
-            Ok(count.execute(conn)?)
+            count.execute(conn)
         },
     },
     Mode {
-        name: "coalesced",
-        title: "Coalesced",
-        code: "coalescer.add(…)",
-        count: |video, _, coalescer| coalescer.add(&RowCounter::of(views, video), 1),
+        name: "combined",
+        title: "Combined",
+        code: "diesel_sharded::update(…).combine(…)",
+        count: |video, conn, combiner| {
+            let count = update(videos.find(video)).set(views.eq(views + 1));
+            count.combine(combiner).execute(conn)
+        },
     },
 ];
 
@@ -90,6 +92,8 @@ pub struct Load {
     progress: Mutex<Progress>,
     /// Held by the load that is running: another one would disturb it.
     turn: Mutex<()>,
+    /// Of the writers, whose connections are all alike.
+    combiner: Combiner,
 }
 
 impl Load {
@@ -98,12 +102,7 @@ impl Load {
     }
 
     /// Runs a load, and returns whether it did: not while another one runs.
-    pub fn run(
-        &self,
-        plan: &Plan,
-        database: &Database,
-        coalescer: &Coalescer<AnyConnection>,
-    ) -> Result<bool> {
+    pub fn run(&self, plan: &Plan, database: &Database) -> Result<bool> {
         let Ok(_turn) = self.turn.try_lock() else {
             return Ok(false);
         };
@@ -116,7 +115,7 @@ impl Load {
             let started = Instant::now();
             let (mut failed, mut waits) = (None, vec![]);
             std::thread::scope(|scope| {
-                let write = |conn| scope.spawn(|| write(mode, plan, started, conn, coalescer));
+                let write = |conn| scope.spawn(|| write(mode, plan, started, conn, &self.combiner));
                 let writers: Vec<_> = connections.iter_mut().map(write).collect();
                 for writer in writers {
                     let panicked = |_| (Some("a writer panicked".to_owned()), vec![]);
@@ -149,12 +148,12 @@ fn write(
     plan: &Plan,
     started: Instant,
     conn: &mut AnyConnection,
-    coalescer: &Coalescer<AnyConnection>,
+    combiner: &Combiner,
 ) -> (Option<String>, Vec<Duration>) {
     let mut waits = vec![];
     while started.elapsed() < plan.time {
         let began = Instant::now();
-        if let Err(error) = (mode.count)(plan.video, conn, coalescer) {
+        if let Err(error) = (mode.count)(plan.video, conn, combiner) {
             return (Some(error.to_string()), waits);
         }
         waits.push(began.elapsed());

@@ -47,7 +47,7 @@ pub async fn page(
     let about = match shared.database.is_sqlite() {
         true => {
             "SQLite has one writer at a time: all writers queue for the whole database, whatever they count on. Shards cannot shorten that \
-             queue; the coalescer can. On a server writers queue for a row, and shards end that queue."
+             queue; combining can. On a server writers queue for a row, and shards end that queue."
         }
         false => "On a server writers queue for a row, and shards end that queue.",
     };
@@ -144,7 +144,7 @@ async fn read(shared: &Shared, video: i64) -> Result<Panels, PageError> {
     ]))
 }
 
-/// The coalescer's shard is drawn apart: it takes the counts of all callers, and would flatten the others.
+/// The shard on which callers combine is drawn apart: it takes the counts of all of them, and would flatten the others.
 fn picture(of: &Shards, number: u16) -> Markup {
     let mut values: Vec<_> = of.shards.iter().map(|(_, value)| *value).collect();
     values.sort_unstable_by(|a, b| b.cmp(a));
@@ -175,14 +175,13 @@ fn picture(of: &Shards, number: u16) -> Markup {
         }
         @for (shard, value) in &apart {
             div.apart {
-                p { strong { "Shard " (shard) } span.unit { ", far ahead, as the coalescer's is" } }
+                p { strong { "Shard " (shard) } span.unit { ", far ahead, as the one of callers who combine is" } }
                 (bar(*value as f64, of.on_shards() as f64))
                 p.number { (grouped(*value)) span.unit { " of " (grouped(of.on_shards())) " on shards" } }
             }
         }
         p.note {
-            "Writers choose from " strong id="number" { (number) } " " (noun(number, "shard")) ", and use as many as they need. The coalescer begins on shard 0, and \
-             keeps to one of its own as soon as a video is busy, however many call it."
+            "Writers choose from " strong id="number" { (number) } " " (noun(number, "shard")) ", and use as many as they need. Callers who combine need one."
         }
     }
 }
@@ -234,11 +233,7 @@ pub async fn load(State(shared): Site, Form(form): Form<Loaded>) -> Result<Redir
     let find = move |conn: &mut _| Totals::of(video, conn);
     shared.database.run(find).await?; // there is such a video
     let at_work = Arc::clone(&shared);
-    let run = move || {
-        at_work
-            .load
-            .run(&plan, &at_work.database, &at_work.coalescer)
-    };
+    let run = move || at_work.load.run(&plan, &at_work.database);
     let ran = spawn_blocking(run).await.map_err(PageError::internal)?;
     if !ran.map_err(PageError::internal)? {
         let text = "A load is running, and goes on; this one did not start. Start it when that one is finished.";

@@ -232,7 +232,7 @@ pub async fn the_load_counts_exactly_in_every_mode(site: &mut Started) {
     let page = site.page("/admin?video=7").await;
     assert_eq!(text(&page, "load-status"), "Finished.");
     assert!(!page.contains("ended at an error"), "{page}");
-    for mode in ["one-row", "sharded", "coalesced"] {
+    for mode in ["one-row", "sharded", "combined"] {
         assert!(number(&page, &format!("speed-{mode}")) > 0);
         let milliseconds = |percentile: &str| -> f64 {
             let wait = text(&page, &format!("{percentile}-{mode}")).to_owned();

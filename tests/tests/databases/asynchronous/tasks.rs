@@ -12,11 +12,11 @@ use diesel_async::pooled_connection::{
     AsyncDieselConnectionManager, ManagerConfig, RecyclingMethod, bb8, deadpool, mobc,
 };
 use diesel_async::{AsyncConnection, SimpleAsyncConnection, TransactionManager};
+use diesel_sharded::Error;
 use diesel_sharded::asynchronous::{Counter, fold, retry, set_total, update};
 use diesel_sharded::combine::Combiner;
 use diesel_sharded::prelude::*;
 use diesel_sharded::retry::{Isolation, RetryPolicy};
-use diesel_sharded::Error;
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::schema::{self, Video};
 use diesel_sharded_tests::{Database, conflict};

@@ -1,13 +1,13 @@
-//! A hot video: 64 threads count its views, one by one and then through a coalescer, and each waits for its commit.
+//! A hot video: 64 threads count its views, each with a commit of its own, and then combined: each waits for its commit.
 //!
 //! ```sh
-//! cargo run --example coalescer
-//! DATABASE_URL=postgres://user@localhost/database cargo run --example coalescer --features postgres
-//! DATABASE_URL=mysql://user@127.0.0.1/database cargo run --example coalescer --features mysql
+//! cargo run --example combining
+//! DATABASE_URL=postgres://user@localhost/database cargo run --example combining --features postgres
+//! DATABASE_URL=mysql://user@127.0.0.1/database cargo run --example combining --features mysql
 //! ```
 //!
 //! Without `DATABASE_URL` it runs on a SQLite file in the temporary folder. (In a debug build both are slower than they
-//! would be.) It drops its own tables at the end, and the library's too if it created them.
+//! would be.) It drops its own tables at the end.
 
 mod support;
 
@@ -16,9 +16,9 @@ use std::time::Instant;
 
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
-use diesel_sharded::coalescer::Coalescer;
+use diesel_sharded::combine::Combiner;
 use diesel_sharded::{RowCounter, ShardedField, ShardsTable, update};
-use support::{AnyConnection, Result, connect, in_threads, pool, with_library_tables};
+use support::{AnyConnection, Result, connect, in_threads};
 
 const THREADS: i64 = 64;
 const VIEWS: i64 = 50;
@@ -45,13 +45,13 @@ struct Video {
 
 fn main() -> Result<ExitCode> {
     let tables = ["demo_hot_videos_shards", "demo_hot_videos"];
-    support::run("coalescer", &tables, |url, conn| {
+    support::run("combining", &tables, |url, conn| {
         conn.batch_execute(
             "CREATE TABLE demo_hot_videos (id BIGINT PRIMARY KEY, views BIGINT NOT NULL DEFAULT 0)",
         )?;
         diesel::insert_into(videos).values(id.eq(7)).execute(conn)?;
         ShardsTable::of(videos).create(conn)?;
-        with_library_tables(conn, |conn| count(url, conn))
+        count(url, conn)
     })
 }
 
@@ -67,18 +67,18 @@ fn count(url: &str, conn: &mut AnyConnection) -> Result<bool> {
         Ok(())
     })?;
 
-    let coalescer = Coalescer::new(pool(url, 2)?)?;
-    by_all("coalesced", || {
-        let views_of_7 = RowCounter::of(views, 7);
+    let combiner = Combiner::new();
+    by_all("combined", || {
+        let conn = &mut connect(url)?;
         for _ in 0..VIEWS {
-            coalescer.add(&views_of_7, 1)?;
+            update(videos.find(7))
+                .set(views.eq(views + 1))
+                .combine(&combiner)
+                .execute(conn)?;
         }
         Ok(())
     })?;
-    let (transactions, counts) = (coalescer.stats().flushes, THREADS * VIEWS);
-    println!("{transactions} transactions were enough for the {counts} counts of the second round");
-    coalescer.close()?;
-    Ok(RowCounter::of(views, 7).get(conn)? == Some(2 * counts))
+    Ok(RowCounter::of(views, 7).get(conn)? == Some(2 * THREADS * VIEWS))
 }
 
 /// Prints how fast all threads do `work` at once.
