@@ -9,6 +9,7 @@
 pub mod awaited;
 pub mod cluster;
 mod container;
+pub mod fixture;
 pub mod galera;
 pub mod group_replication;
 pub mod haproxy;
