@@ -40,6 +40,4 @@ mod conflicts {
     use diesel_sharded as api;
 
     type Conn = diesel::PgConnection;
-
-    servers::server_tests!(postgres);
 }

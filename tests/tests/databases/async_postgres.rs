@@ -9,5 +9,3 @@ use diesel_async::AsyncPgConnection;
 use diesel_sharded_tests::awaited as api;
 
 type Conn = api::Awaited<AsyncPgConnection>;
-
-servers::server_tests!(postgres);

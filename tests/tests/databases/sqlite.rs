@@ -10,12 +10,12 @@ mod hostile;
 use std::thread;
 use std::time::Duration;
 
-use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
-use diesel_sharded::retry::{self, RetryPolicy, Transaction};
+use diesel_sharded::retry::{RetryPolicy, Transaction};
 use diesel_sharded::{Conflict, Error, ShardsTable, update};
+use diesel_sharded_tests::fixture::{Fixture, Run};
 use diesel_sharded_tests::schema::videos::dsl::*;
-use diesel_sharded_tests::{Database, TestConnection, assert_matches, insert, recording, schema};
+use diesel_sharded_tests::{assert_matches, insert, recording, schema};
 
 /// The crate that the cases test.
 use diesel_sharded as api;
@@ -24,81 +24,66 @@ use self::cases::{count, total_of};
 
 type Conn = SqliteConnection;
 
-/// Two connections that do not wait for each other inside SQLite.
-fn impatient() -> (Database, Conn, Conn) {
-    let database = Conn::database();
-    let mut conns = [Conn::connect(&database), Conn::connect(&database)];
-    schema::create(&mut conns[0]);
-    for conn in &mut conns {
-        conn.batch_execute("PRAGMA busy_timeout = 0").unwrap();
+/// Connections that do not wait for each other inside SQLite.
+fn impatient<const N: usize>() -> Fixture<Conn, N> {
+    let mut own = Fixture::<Conn, N>::with_tables();
+    for conn in own.iter_mut() {
+        conn.run("PRAGMA busy_timeout = 0");
     }
-    let [one, other] = conns;
-    (database, one, other)
+    own
 }
 
-fn total(conn: &mut Conn) -> i64 {
-    total_of(1, conn)
+/// Counts on video 1 once.
+fn count_by(policy: RetryPolicy, conn: &mut Conn) -> QueryResult<usize> {
+    let count = update(videos.find(1)).set(views.eq(views + 1));
+    count.retry(policy).execute(conn)
 }
 
 #[test]
-fn busy() {
-    let (_database, mut conn, mut writer) = impatient();
-    writer.batch_execute("BEGIN IMMEDIATE").unwrap();
-    for by_key in [true, false] {
-        let policy = RetryPolicy::new().with_attempts(3);
-        let counted = match by_key {
-            true => update(videos.find(1))
-                .set(views.eq(views + 1))
-                .retry(policy)
-                .execute(&mut conn),
-            false => update(videos)
-                .set(views.eq(views + 1))
-                .retry(policy)
-                .execute(&mut conn),
-        };
+fn a_locked_database_is_busy() {
+    let [conn, writer] = &mut *impatient();
+    writer.run("BEGIN IMMEDIATE");
+    let url = "file:shared?mode=memory&cache=shared";
+    let shared = &mut Conn::establish(url).unwrap();
+    schema::create(shared);
+    let mut shared_writer = Conn::establish(url).unwrap();
+    shared_writer.run("BEGIN IMMEDIATE; UPDATE videos_shards SET views = 0");
+    let policy = RetryPolicy::new().with_attempts(3);
+    let by_filter = update(videos)
+        .set(views.eq(views + 1))
+        .retry(policy.clone());
+    for counted in [
+        count_by(policy.clone(), conn),
+        by_filter.execute(conn),
+        count_by(policy, shared), // whose table is locked
+    ] {
         let error = Error::from(counted.unwrap_err());
-        assert_matches!(
-            error,
-            Error::ConflictPersisted {
-                conflict: Conflict::Busy,
-                attempts: 3,
-                ..
-            }
-        );
+        assert_matches!(error, Error::ConflictPersisted { conflict, attempts: 3, .. } if *conflict == Conflict::Busy);
     }
-    writer.batch_execute("COMMIT").unwrap();
-    assert_eq!(count(1, 1, &mut conn), Ok(1));
-    assert_eq!(total(&mut conn), 101);
+    writer.run("COMMIT");
+    assert_eq!(count(1, 1, conn), Ok(1));
+    assert_eq!(total_of(1, conn), 101);
 }
 
 /// Attempts are the only way to wait there: as many are made as the deadline allows.
 #[test]
 fn a_busy_database_is_awaited() {
-    let (_database, mut conn, mut writer) = impatient();
-    writer.batch_execute("BEGIN IMMEDIATE").unwrap();
-    let count = || update(videos.find(1)).set(views.eq(views + 1));
+    let [conn, writer] = &mut *impatient();
+    writer.run("BEGIN IMMEDIATE");
     let deadline = Duration::from_millis(300);
-    let at_once = RetryPolicy::new()
-        .with_deadline(deadline)
-        .with_max_delay(Duration::ZERO);
-    let refused = count().retry(at_once).execute(&mut conn).unwrap_err();
+    let at_once = RetryPolicy::new().with_deadline(deadline);
+    let refused = count_by(at_once.with_max_delay(Duration::ZERO), conn).unwrap_err();
     let told = refused.to_string();
     assert!(
         told.contains("PRAGMA busy_timeout") && !told.contains("shards"),
         "{told}"
     );
-    match Error::from(refused) {
-        Error::ConflictPersisted {
-            attempts, elapsed, ..
-        } => {
-            assert!(attempts > 32 && elapsed >= deadline, "{told}");
-        }
-        error => panic!("{error:?}"),
-    }
+    let error = Error::from(refused);
+    assert_matches!(error, Error::ConflictPersisted { attempts, elapsed, .. } if *attempts > 32 && *elapsed >= deadline);
     thread::scope(|scope| {
-        let counting = scope.spawn(|| count().execute(&mut conn));
+        let counting = scope.spawn(|| count(1, 1, conn));
         thread::sleep(Duration::from_secs(2)); // 32 attempts end before that
-        writer.batch_execute("COMMIT").unwrap();
+        writer.run("COMMIT");
         assert_eq!(counting.join().unwrap(), Ok(1));
     });
 }
@@ -106,66 +91,22 @@ fn a_busy_database_is_awaited() {
 /// A transaction that read before another one wrote cannot write any more; no `busy_timeout` cures that.
 #[test]
 fn busy_snapshot() {
-    let (_database, mut conn, mut other) = impatient();
-    conn.batch_execute("PRAGMA busy_timeout = 5000").unwrap();
+    let [conn, other] = &mut *impatient();
+    conn.run("PRAGMA busy_timeout = 5000");
     let (policy, met) = recording();
     let mut first = true;
-    let counted: QueryResult<usize> =
-        Transaction::new()
-            .deferred()
-            .retry(policy)
-            .run(&mut conn, |conn| {
-                let seen = total(conn);
-                if std::mem::take(&mut first) {
-                    assert_eq!(seen, 100);
-                    count(1, 1, &mut other)?;
-                }
-                count(1, 1, conn)
-            });
-    assert_eq!(counted, Ok(1));
-    assert_eq!(*met.lock().unwrap(), [Conflict::Busy]);
-    assert_eq!(total(&mut conn), 102);
-}
-
-/// With the write lock taken at once there is no such conflict.
-#[test]
-fn immediate_is_the_default() {
-    let (_database, mut conn, mut other) = impatient();
-    let counted: QueryResult<usize> = retry::transaction(&mut conn, RetryPolicy::never(), |conn| {
-        assert_eq!(total(conn), 100);
-        let busy = update(videos.find(1))
-            .set(views.eq(views + 1))
-            .retry(RetryPolicy::never())
-            .execute(&mut other);
-        assert!(busy.is_err(), "{busy:?}");
+    let transaction = Transaction::new().deferred().retry(policy);
+    let counted: QueryResult<usize> = transaction.run(conn, |conn| {
+        let seen = total_of(1, conn);
+        if std::mem::take(&mut first) {
+            assert_eq!(seen, 100);
+            count(1, 1, other)?;
+        }
         count(1, 1, conn)
     });
     assert_eq!(counted, Ok(1));
-    assert_eq!(total(&mut other), 101);
-}
-
-#[test]
-fn table_locked_in_a_shared_cache() {
-    let url = "file:shared?mode=memory&cache=shared";
-    let mut conn = Conn::establish(url).unwrap();
-    schema::create(&mut conn);
-    let mut writer = Conn::establish(url).unwrap();
-    writer
-        .batch_execute("BEGIN IMMEDIATE; UPDATE videos_shards SET views = 0")
-        .unwrap();
-    let policy = RetryPolicy::new().with_attempts(2);
-    let error = update(videos.find(1))
-        .set(views.eq(views + 1))
-        .retry(policy)
-        .execute(&mut conn);
-    let error = Error::from(error.unwrap_err());
-    assert_matches!(
-        error,
-        Error::ConflictPersisted {
-            conflict: Conflict::Busy,
-            ..
-        }
-    );
+    assert_eq!(*met.lock().unwrap(), [Conflict::Busy]);
+    assert_eq!(total_of(1, conn), 102);
 }
 
 /// The parent's key ignores case and the shards table's does not: the lookup compares as the parent does.
@@ -173,10 +114,7 @@ fn table_locked_in_a_shared_cache() {
 fn a_key_of_another_collation() {
     use crate::shards_tables::pages::dsl::{hits, name, pages};
     let conn = &mut Conn::establish(":memory:").unwrap();
-    conn.batch_execute(
-        "CREATE TABLE pages (name TEXT COLLATE NOCASE PRIMARY KEY, hits BIGINT NOT NULL)",
-    )
-    .unwrap();
+    conn.run("CREATE TABLE pages (name TEXT COLLATE NOCASE PRIMARY KEY, hits BIGINT NOT NULL)");
     ShardsTable::of(pages).create(conn).unwrap();
     insert!(pages, (name.eq("Home"), hits.eq(0)), conn);
     for key in ["HOME", "Home", "home", "HOME"] {
@@ -185,21 +123,4 @@ fn a_key_of_another_collation() {
     let count = update(pages.find("hOME")).set(hits.eq(hits + 1));
     let back = count.returning((name, hits)).get_result(conn);
     assert_eq!(back, Ok(("Home".to_owned(), 5_i64)));
-}
-
-#[test]
-fn a_row_that_a_trigger_keeps_out_is_not_inserted_for_ever() {
-    let (_database, mut conn) = schema::database::<Conn>();
-    conn.batch_execute(
-        "CREATE TRIGGER keep_out BEFORE INSERT ON videos BEGIN SELECT RAISE(IGNORE); END",
-    )
-    .unwrap();
-    for _ in 0..2 {
-        let counted = update(videos.find(9))
-            .set(views.eq(views + 1))
-            .or_insert((id.eq(9), slug.eq("i"), title.eq("I")))
-            .execute(&mut conn);
-        assert_eq!(counted, Ok(0));
-    }
-    assert_eq!(total(&mut conn), 100);
 }
