@@ -1,40 +1,32 @@
 //! Cached totals on connections of `diesel_async`: in the process, and in a cache that hangs.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use diesel::QueryResult;
-use diesel_async::pooled_connection::AsyncDieselConnectionManager;
-use diesel_async::pooled_connection::deadpool::Pool;
 use diesel_async::{AsyncConnection, AsyncPgConnection};
-use diesel_migrations::MigrationHarness;
-use diesel_sharded::MIGRATIONS;
-use diesel_sharded::asynchronous::{self, BoxFuture, Counter, RowCounter, cached::CachedCounter};
+use diesel_sharded::asynchronous::{BoxFuture, Counter, RowCounter, cached::CachedCounter};
 use diesel_sharded::cached::{CacheError, Cached, MokaCache, TotalCache};
+use diesel_sharded_tests::Database;
 use diesel_sharded_tests::schema::{self, videos::dsl::*};
-use diesel_sharded_tests::{Database, TestConnection};
 
 type Conn = AsyncPgConnection;
 
 /// Videos 1 to 3, with 100, 200 and 300 views.
 async fn database() -> (Database, Conn) {
-    let database = tokio::task::spawn_blocking(|| {
-        let database = diesel::PgConnection::database();
-        let mut conn = diesel::PgConnection::connect(&database);
-        schema::create(&mut conn);
-        conn.run_pending_migrations(MIGRATIONS).unwrap();
-        database
-    })
-    .await
-    .unwrap();
+    let create = || schema::database_with_counters::<diesel::PgConnection>().0;
+    let database = tokio::task::spawn_blocking(create).await.unwrap();
     let conn = Conn::establish(database.url()).await.unwrap();
     (database, conn)
 }
 
-async fn reads_and_counts(cached: Cached<impl TotalCache + 'static>) {
-    let (_database, conn) = &mut database().await;
-    let (of_video_1, named) = (RowCounter::of(views, 1), Counter::named("x"));
+#[tokio::test]
+async fn in_the_process() {
+    let (_database, mut conn) = database().await;
+    let conn = &mut conn;
+    let cached = Cached::new(MokaCache::new(100));
+    let of_video_1 = RowCounter::of(views, 1);
+    let named = Counter::named("x");
     assert_eq!(cached.get_async(&of_video_1, conn).await, Ok(100));
     assert_eq!(cached.get_async(&named, conn).await, Ok(0));
     assert_eq!(cached.add_async(&of_video_1, 5, conn).await, Ok(1));
@@ -47,13 +39,12 @@ async fn reads_and_counts(cached: Cached<impl TotalCache + 'static>) {
     cached.forget_async(&of_video_1, conn).await;
     assert_eq!(cached.get_async(&of_video_1, conn).await, Ok(1105));
     let absent = RowCounter::of(views, 99);
-    let not_found = Err(diesel::result::Error::NotFound);
+    let not_found = Err(diesel::NotFound);
     assert_eq!(cached.get_async(&absent, conn).await, not_found);
     assert_eq!(cached.add_async(&absent, 1, conn).await, Ok(0));
     // Inside a transaction reads go to the database alone, and leave the cache as it is.
     let inside: QueryResult<i64> = conn
         .transaction(async |conn| {
-            let of_video_1 = RowCounter::of(views, 1);
             cached.add_async(&of_video_1, 1, conn).await?;
             cached.get_async(&of_video_1, conn).await
         })
@@ -63,15 +54,8 @@ async fn reads_and_counts(cached: Cached<impl TotalCache + 'static>) {
     assert_eq!(cached.failures(), 0);
 }
 
-#[tokio::test]
-async fn in_the_process() {
-    reads_and_counts(Cached::new(MokaCache::new(100))).await;
-}
-
 /// A counter whose reads are slow, and are counted.
-struct Slow<'a> {
-    reads: &'a AtomicU64,
-}
+struct Slow<'a>(&'a AtomicU64);
 
 impl CachedCounter<Conn> for Slow<'_> {
     fn cache_key(&self) -> String {
@@ -80,7 +64,7 @@ impl CachedCounter<Conn> for Slow<'_> {
 
     fn read<'c>(&'c self, _: &'c mut Conn) -> BoxFuture<'c, QueryResult<i64>> {
         Box::pin(async {
-            self.reads.fetch_add(1, Ordering::Relaxed);
+            self.0.fetch_add(1, Ordering::Relaxed);
             tokio::time::sleep(Duration::from_millis(300)).await;
             Ok(7)
         })
@@ -91,22 +75,22 @@ impl CachedCounter<Conn> for Slow<'_> {
     }
 }
 
+/// One whose readers wait for each other for as long as a test may take.
+fn patient() -> Cached<MokaCache> {
+    Cached::new(MokaCache::new(100)).with_wait(Duration::from_secs(60))
+}
+
 /// Tasks that miss the same total share one read, on one thread.
 #[tokio::test]
 async fn tasks_share_one_read() {
     let (database, _conn) = database().await;
-    let pool = Pool::builder(AsyncDieselConnectionManager::<Conn>::new(database.url()))
-        .max_size(8)
-        .build()
-        .unwrap();
-    let cached = Cached::new(MokaCache::new(100)).with_wait(Duration::from_secs(60));
+    let cached = patient();
     static READS: AtomicU64 = AtomicU64::new(0);
     let tasks = (0..8).map(|_| {
-        let (pool, cached) = (pool.clone(), cached.clone());
+        let (url, cached) = (database.url().to_owned(), cached.clone());
         tokio::spawn(async move {
-            let mut conn = pool.get().await.unwrap();
-            let slow = Slow { reads: &READS };
-            cached.get_async(&slow, &mut *conn).await.unwrap()
+            let mut conn = Conn::establish(&url).await.unwrap();
+            cached.get_async(&Slow(&READS), &mut conn).await.unwrap()
         })
     });
     for task in tasks.collect::<Vec<_>>() {
@@ -119,19 +103,16 @@ async fn tasks_share_one_read() {
 #[tokio::test]
 async fn a_cancelled_reader_holds_up_nobody() {
     let (database, mut conn) = database().await;
-    let cached = Cached::new(MokaCache::new(100)).with_wait(Duration::from_secs(60));
-    static READS: AtomicU64 = AtomicU64::new(0);
-    let slow = Slow { reads: &READS };
+    let (cached, reads) = (patient(), AtomicU64::new(0));
+    let slow = Slow(&reads);
     let mut other = Conn::establish(database.url()).await.unwrap();
-    let cut_short = tokio::time::timeout(
-        Duration::from_millis(50),
-        cached.get_async(&slow, &mut other),
-    );
+    let read = cached.get_async(&slow, &mut other);
+    let cut_short = tokio::time::timeout(Duration::from_millis(50), read);
     assert!(cut_short.await.is_err());
     let began = Instant::now();
     assert_eq!(cached.get_async(&slow, &mut conn).await, Ok(7));
     assert!(began.elapsed() < Duration::from_secs(30));
-    assert_eq!(READS.load(Ordering::Relaxed), 2);
+    assert_eq!(reads.load(Ordering::Relaxed), 2);
 }
 
 /// A cache in another process that does not answer.
@@ -169,20 +150,19 @@ impl TotalCache for Hanging {
 async fn a_cache_that_hangs_fails_nothing_and_blocks_no_task() {
     let (_database, mut conn) = database().await;
     let cached = Cached::new(Hanging);
-    let of_video_1 = asynchronous::RowCounter::of(views, 1);
-    let ticks = Arc::new(AtomicU64::new(0));
-    let ticking = tokio::spawn({
-        let ticks = Arc::clone(&ticks);
-        async move {
-            loop {
-                tokio::time::sleep(Duration::from_millis(10)).await;
-                ticks.fetch_add(1, Ordering::Relaxed);
-            }
+    let of_video_1 = RowCounter::of(views, 1);
+    let mut ticks = 0;
+    let ticking = async {
+        loop {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            ticks += 1;
         }
-    });
-    assert_eq!(cached.add_async(&of_video_1, 1, &mut conn).await, Ok(1));
-    assert!(ticks.load(Ordering::Relaxed) > 0, "the runtime stood still");
-    ticking.abort();
+    };
+    tokio::select! {
+        counted = cached.add_async(&of_video_1, 1, &mut conn) => assert_eq!(counted, Ok(1)),
+        _ = ticking => {}
+    }
+    assert!(ticks > 0, "the runtime stood still");
     assert_eq!(cached.failures(), 1);
     assert_eq!(cached.get_async(&of_video_1, &mut conn).await, Ok(101));
     assert_eq!(of_video_1.get(&mut conn).await, Ok(Some(101)));

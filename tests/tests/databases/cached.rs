@@ -1,133 +1,111 @@
-//! Cached totals: the contract of a cache, and what an unknown outcome does to them.
+//! The crate's own counters behind a cache in the process.
 
-use std::thread;
 use std::time::Duration;
 
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
-use diesel_sharded::cached::{Cached, CachedCounter, MokaCache, TotalCache};
-use diesel_sharded::prelude::*;
+use diesel_sharded::cached::{Cached, MokaCache, TotalCache};
 use diesel_sharded::retry::RetryPolicy;
-use diesel_sharded::{Error, update};
-use diesel_sharded_tests::schema::{self, comments, videos::dsl::*};
-use diesel_sharded_tests::{TestConnection, assert_matches};
-
-const LONG: Duration = Duration::from_secs(60);
-
-/// The views of a video.
-struct Views(i64);
-
-macro_rules! views_on {
-    ($($conn:ty),+) => {$(
-        impl CachedCounter<$conn> for Views {
-            fn cache_key(&self) -> String {
-                format!("videos:{}:views", self.0)
-            }
-
-            fn read(&self, conn: &mut $conn) -> QueryResult<i64> {
-                videos.find(self.0).select(views.total()).first(conn)
-            }
-
-            fn add(&self, n: i64, conn: &mut $conn) -> QueryResult<usize> {
-                update(videos.find(self.0)).set(views.eq(views + n)).execute(conn)
-            }
-        }
-    )+};
-}
-
-views_on!(SqliteConnection, PgConnection);
+use diesel_sharded::{Counter, Error, RowCounter};
+use diesel_sharded_tests::fixture::{Fixture, Run};
+use diesel_sharded_tests::insert;
+use diesel_sharded_tests::schema::videos::dsl::*;
+use diesel_sharded_tests::schema::{Day, downloads};
 
 /// The first total is kept, and only one that is there is incremented: below zero, and to the ends of the range.
 #[test]
-fn the_contract_of_a_cache() {
+fn a_cache_keeps_the_first_total_and_increments_it() {
     let cache = MokaCache::new(1_000);
-    let total = || cache.get("a").unwrap();
-    let increment = |by| cache.increment_if_present("a", by).unwrap();
-    increment(5);
-    assert_eq!(total(), None);
-    cache.add_if_absent("a", 1, LONG).unwrap();
-    cache.add_if_absent("a", 2, LONG).unwrap();
-    assert_eq!((total(), cache.get("b").unwrap()), (Some(1), None));
-    increment(5);
-    assert_eq!(total(), Some(6));
-    increment(-8);
-    assert_eq!(total(), Some(-2));
-    increment(i64::MAX);
-    assert_eq!(total(), Some(i64::MAX - 2));
-    increment(2 - i64::MAX);
-    increment(i64::MIN);
-    assert_eq!(total(), Some(i64::MIN));
+    let increment = |by| {
+        cache.increment_if_present("a", by).unwrap();
+        cache.get("a").unwrap()
+    };
+    assert_eq!(increment(5), None);
+    for total in [1, 2] {
+        let minute = Duration::from_secs(60);
+        cache.add_if_absent("a", total, minute).unwrap();
+    }
+    let totals = [0, 5, -8, i64::MAX, 2 - i64::MAX, i64::MIN].map(increment);
+    assert_eq!(totals, [1, 6, -2, i64::MAX - 2, 0, i64::MIN].map(Some));
     cache.remove("a").unwrap();
     cache.remove("b").unwrap();
-    assert_eq!(total(), None);
+    assert_eq!(increment(1), None);
 }
 
-/// A total that was cached before the first count misses no count.
 #[test]
-fn threads_that_count_and_read_agree_with_the_database() {
-    let cache = MokaCache::new(1_000);
-    let (database, mut conn) = schema::database::<SqliteConnection>();
-    let cached = Cached::new(&cache);
-    cached.get(&Views(1), &mut conn).unwrap();
-    thread::scope(|scope| {
-        for n in [1, 2, -3, -4] {
-            let (cached, database) = (&cached, &database);
-            scope.spawn(move || {
-                let conn = &mut SqliteConnection::connect(database);
-                for _ in 0..50 {
-                    assert_eq!(cached.add(&Views(1), n, conn), Ok(1));
-                    cached.get(&Views(1), conn).unwrap();
-                }
-            });
-        }
-    });
-    assert_eq!(Views(1).read(&mut conn), Ok(100 - 4 * 50));
-    assert_eq!(cached.get(&Views(1), &mut conn), Ok(-100));
+fn fields_of_rows_and_named_counters() {
+    let [conn] = &mut *Fixture::<SqliteConnection, _>::with_counters();
+    let cached = Cached::new(MokaCache::new(100));
+    let of_video_1 = RowCounter::of(views, 1);
+    let named = Counter::named("x");
+    assert_eq!(cached.get(&of_video_1, conn), Ok(100));
+    assert_eq!(cached.get(&named, conn), Ok(0));
+    assert_eq!(cached.add(&of_video_1, 5, conn), Ok(1));
+    assert_eq!(cached.add(&named, -3, conn), Ok(1));
+    // Counts that bypass the cache do not show: the cache answers these reads.
+    of_video_1.add(1000, conn).unwrap();
+    named.add(1000, conn).unwrap();
+    // Nor do repeats of one request count in the cache.
+    for counted in [1, 0, 0] {
+        let request = of_video_1.idempotency_key("views");
+        assert_eq!(cached.add(&request, 10, conn), Ok(counted));
+        let request = named.idempotency_key("named");
+        assert_eq!(cached.add(&request, -10, conn), Ok(counted));
+    }
+    for bypassed in [0, 1000] {
+        assert_eq!(cached.get(&of_video_1, conn), Ok(115 + bypassed));
+        assert_eq!(cached.get(&named, conn), Ok(-13 + bypassed));
+        cached.forget(&of_video_1, conn);
+        cached.forget(&named, conn);
+    }
+    // Another field, another row, another table.
+    assert_eq!(cached.get(&RowCounter::of(likes, 1), conn), Ok(1));
+    assert_eq!(cached.get(&RowCounter::of(views, 2), conn), Ok(200));
+    assert_eq!(cached.get(&Counter::named("y"), conn), Ok(0));
+    let absent = RowCounter::of(views, 99);
+    assert_eq!(cached.get(&absent, conn), Err(diesel::NotFound));
+    assert_eq!(cached.add(&absent, 1, conn), Ok(0));
+    let day = (downloads::version.eq(1), downloads::day.eq(2));
+    insert!(downloads::table, day, conn);
+    let composite = RowCounter::of(downloads::number, (1, Day(2)));
+    assert_eq!(cached.add(&composite, 2, conn), Ok(1));
+    assert_eq!(cached.get(&composite, conn), Ok(2));
     assert_eq!(cached.failures(), 0);
 }
 
 /// On PostgreSQL, where a test can make `COMMIT` lose the connection.
 #[test]
 fn a_transaction_whose_outcome_is_unknown_removes_its_totals() {
-    let (_database, mut conn) = schema::database::<PgConnection>();
-    conn.batch_execute(
+    let [conn, other] = &mut *Fixture::<PgConnection, _>::with_tables();
+    conn.run(
         "CREATE FUNCTION die() RETURNS trigger LANGUAGE plpgsql AS \
              $$ BEGIN PERFORM pg_terminate_backend(pg_backend_pid()); RETURN NULL; END $$;
          CREATE CONSTRAINT TRIGGER die AFTER INSERT ON comments DEFERRABLE INITIALLY DEFERRED \
              FOR EACH ROW EXECUTE FUNCTION die()",
-    )
-    .unwrap();
-    let cache = MokaCache::new(10);
-    let cached = Cached::new(&cache);
-    let kept = || {
-        ["1", "2"].map(|n| {
-            cache
-                .get(&format!("diesel_sharded:videos:{n}:views"))
-                .unwrap()
-        })
-    };
-    for video in [1, 2] {
-        cached.get(&Views(video), &mut conn).unwrap();
-    }
-
-    let aborted = cached.transaction(&mut conn, RetryPolicy::never(), |conn, uncommitted| {
-        uncommitted.add(&Views(1), 1, conn)?;
-        let _ = conn.batch_execute("SELECT 1 / 0");
-        QueryResult::Ok(())
-    });
-    let aborted = Error::from(aborted.unwrap_err());
-    assert_matches!(aborted, Error::TransactionAborted);
-    assert_eq!(kept(), [None, Some(200)]);
-
-    cached.get(&Views(1), &mut conn).unwrap();
-    let unknown: QueryResult<usize> =
-        cached.transaction(&mut conn, RetryPolicy::never(), |conn, uncommitted| {
-            uncommitted.add(&Views(1), 1, conn)?;
-            diesel::insert_into(comments::table)
-                .values((comments::id.eq(9), comments::video_id.eq(1)))
-                .execute(conn)
+    );
+    let cached = Cached::new(MokaCache::new(10));
+    let (counted, untouched) = (RowCounter::of(views, 1), RowCounter::of(views, 2));
+    for (statement, aborts) in [
+        ("SELECT 1 / 0", true),
+        ("INSERT INTO comments VALUES (9, 1)", false),
+    ] {
+        let before = cached.get(&counted, conn).unwrap();
+        assert_eq!(cached.get(&untouched, conn), Ok(200));
+        let failed = cached.transaction(conn, RetryPolicy::never(), |conn, uncommitted| {
+            uncommitted.add(&counted, 1, conn)?;
+            let _ = conn.batch_execute(statement);
+            QueryResult::Ok(())
         });
-    let unknown = Error::from(unknown.unwrap_err());
-    assert_matches!(unknown, Error::OutcomeUnknown { .. });
-    assert_eq!(kept(), [None, Some(200)]);
+        match Error::from(failed.unwrap_err()) {
+            Error::TransactionAborted => assert!(aborts),
+            Error::OutcomeUnknown { .. } => assert!(!aborts),
+            error => panic!("{error:?}"),
+        }
+        // Counts that bypass the cache show what it has kept.
+        for counter in [&counted, &untouched] {
+            assert_eq!(counter.add(1000, other), Ok(1));
+        }
+        assert_eq!(cached.get(&counted, other), Ok(before + 1000));
+        assert_eq!(cached.get(&untouched, other), Ok(200));
+    }
 }

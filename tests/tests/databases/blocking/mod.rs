@@ -5,7 +5,6 @@ use super::cases::{
     count, count_on_any_shard, database, database_with_counters, on_threads, total_of, totals,
 };
 
-mod cached;
 mod coalescer;
 mod folder;
 mod migrating;
