@@ -17,7 +17,6 @@ mod mysql;
 mod others;
 mod postgres;
 mod recounts;
-mod replaced_parents;
 mod runtime_without_timers;
 mod shards_tables;
 mod sqlite;

@@ -8,4 +8,5 @@ use super::cases::{
 mod coalescer;
 mod folder;
 mod migrating;
+mod replaced_parents;
 mod tables;
