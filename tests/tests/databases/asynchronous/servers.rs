@@ -2,47 +2,19 @@
 
 use std::time::Duration;
 
-use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel_async::RunQueryDsl;
 use diesel_async::async_connection_wrapper::AsyncConnectionWrapper;
 use diesel_migrations::MigrationHarness;
-use diesel_sharded::asynchronous::{retry, update};
 use diesel_sharded::coalescer::Coalescer;
-use diesel_sharded::prelude::*;
-use diesel_sharded::retry::Isolation;
-use diesel_sharded::{MIGRATIONS, RowCounter};
+use diesel_sharded::{Error, MIGRATIONS, RowCounter};
+use diesel_sharded_tests::fixture::Run;
 use diesel_sharded_tests::own_server::OwnServer;
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::{pool, schema};
 
 use super::tasks::{connect, database, total};
 use super::{Blocking, Conn, MAINTENANCE, SERVER};
-
-/// All statements of a transaction see what the first one saw, or each what was committed before it.
-#[tokio::test]
-async fn a_transaction_has_the_isolation_that_was_asked_for() {
-    let (database, mut other) = database();
-    let conn = &mut connect(database.url()).await.unwrap();
-    for (isolation, seen) in [
-        (Isolation::RepeatableRead, 0),
-        (Isolation::ReadCommitted, 1),
-    ] {
-        let other = std::sync::Mutex::new(&mut other);
-        let transaction = retry::Transaction::new().isolation(isolation);
-        let more: QueryResult<i64> = transaction
-            .run(conn, async |conn| {
-                let read = || videos.find(1).select(views.total());
-                let before: i64 = read().first(conn).await?;
-                let count = diesel_sharded::update(videos.find(1)).set(views.eq(views + 1));
-                diesel::RunQueryDsl::execute(count, &mut **other.lock().unwrap())?;
-                let after: i64 = read().first(conn).await?;
-                Ok(after - before)
-            })
-            .await;
-        assert_eq!(more, Ok(seen), "{isolation:?}");
-    }
-}
 
 /// A coalescer whose own connection is an asynchronous one, and waits for it on the coalescer's thread: no C library.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -82,7 +54,7 @@ async fn a_coalescer_without_a_c_library() {
 fn server_to_stop() -> (OwnServer, String, Blocking) {
     let server = OwnServer::start(SERVER).unwrap();
     let mut conn = Blocking::establish(&format!("{}/{MAINTENANCE}", server.address())).unwrap();
-    conn.batch_execute("CREATE DATABASE stopped").unwrap();
+    conn.run("CREATE DATABASE stopped");
     let url = format!("{}/stopped", server.address());
     let mut conn = Blocking::establish(&url).unwrap();
     schema::create(&mut conn);
@@ -90,26 +62,32 @@ fn server_to_stop() -> (OwnServer, String, Blocking) {
     (server, url, conn)
 }
 
-/// A task gives up at any moment, and retries with the same key: it counts once, whatever became of the first attempt.
+/// While the server is stopped: counts in flight at the deadline have an unknown outcome, and unsent ones were not counted.
 #[tokio::test]
-async fn a_task_that_gave_up_on_a_stopped_server_asks_again() {
-    let (server, url, mut blocking) = server_to_stop();
-    let count = || {
-        update(videos.find(1))
-            .set(views.eq(views + 1))
-            .idempotency_key("once")
-    };
-    let mut conn = connect(&url).await.unwrap();
+async fn a_deadline_passes_while_the_server_is_stopped() {
+    const DEADLINE: Duration = Duration::from_millis(500);
+    let (server, url, mut conn) = server_to_stop();
+    let coalescer = Coalescer::builder(pool::<Blocking>(&url)).deadline(DEADLINE);
+    let coalescer = coalescer.build().unwrap();
+    let counter = RowCounter::of(views, 1);
+    assert_eq!(coalescer.add_async(&counter, 1).await.unwrap(), 1);
     server.pause();
-    let gave_up = tokio::time::timeout(Duration::from_millis(200), count().execute(&mut conn));
-    assert!(gave_up.await.is_err());
+    let begun = Instant::now();
+    let in_flight = coalescer.add_async(&counter, 1);
+    let behind_it = async {
+        tokio::time::sleep(DEADLINE / 2).await;
+        coalescer.add_async(&counter, 10).await
+    };
+    let (in_flight, behind_it) = tokio::join!(in_flight, behind_it);
+    let elapsed = begun.elapsed();
+    assert_matches!(in_flight, Err(Error::OutcomeUnknown { .. }));
+    assert_matches!(behind_it, Err(Error::DeadlinePassed { .. }));
+    assert!(
+        elapsed >= DEADLINE && elapsed < 10 * DEADLINE,
+        "{elapsed:?}"
+    );
     server.resume();
-    let again = count().execute(&mut conn).await;
-    // The connection is broken, or nothing had been begun on it.
-    assert!(again.is_err() || again == Ok(1), "{again:?}");
-    let mut conn = connect(&url).await.unwrap();
-    for _ in 0..2 {
-        assert_eq!(count().execute(&mut conn).await, Ok(1));
-    }
-    assert_eq!(total(&mut blocking), 101);
+    let told = coalescer.add_async(&counter, 100).await;
+    until("all are counted", || total(&mut conn) == 202).await;
+    assert_eq!(told.unwrap(), 1);
 }
