@@ -1,13 +1,13 @@
 //! Tables and columns whose names would break out of SQL that does not quote them.
 
-use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel_migrations::MigrationHarness;
 use diesel_sharded::backend::Dialect;
 use diesel_sharded::coalescer::Coalescer;
 use diesel_sharded::prelude::*;
 use diesel_sharded::{MIGRATIONS, RowCounter, ShardsTable, fold, reset, set_total, update, verify};
-use diesel_sharded_tests::{TestConnection, count, insert, pool};
+use diesel_sharded_tests::fixture::{Fixture, Run};
+use diesel_sharded_tests::{count, insert, pool};
 
 use super::{Conn, dialect};
 
@@ -43,8 +43,8 @@ struct Weird {
 
 #[test]
 fn hostile_identifiers_are_quoted_in_every_statement() {
-    let database = Conn::database();
-    let conn = &mut Conn::connect(&database);
+    let own = &mut Fixture::<Conn, _>::empty();
+    let (database, [conn]) = own.parts();
     let quote = |name: &str| match dialect(conn) {
         Dialect::Mysql => format!("`{}`", name.replace('`', "``")),
         _ => format!("\"{}\"", name.replace('"', "\"\"")),
@@ -58,9 +58,8 @@ fn hostile_identifiers_are_quoted_in_every_statement() {
         quote("co`u\"nt' + 1 -- /*"),
         quote("total"),
     );
-    conn.batch_execute(&create).unwrap();
-    conn.batch_execute("CREATE TABLE victims (id INTEGER)")
-        .unwrap();
+    conn.run(&create);
+    conn.run("CREATE TABLE victims (id INTEGER)");
     conn.run_pending_migrations(MIGRATIONS).unwrap();
     let shards = ShardsTable::of(weird);
     shards.create(conn).unwrap();
@@ -71,39 +70,24 @@ fn hostile_identifiers_are_quoted_in_every_statement() {
     assert_eq!(count!(weird.find(1), hits.eq(hits + 1), conn), 1);
     let both = (hits.eq(hits + 1), total_of.eq(total_of - 1));
     assert_eq!(count!(weird.filter(slug.eq("a")), both, conn), 3);
-    let counted = update(weird.filter(slug.eq("a")))
-        .set(hits.eq(hits + 1))
-        .returning((id, hits, total_of))
-        .get_results::<(i64, i64, i32)>(conn);
-    assert_eq!(
-        counted.map(|mut rows| {
-            rows.sort();
-            rows
-        }),
-        Ok(vec![(1, 3, -1), (2, 2, -1), (3, 2, -1)])
-    );
-    let counted = update(weird.find(4))
-        .set(hits.eq(hits + 7))
-        .or_insert((id.eq(4), slug.eq("b")))
-        .execute(conn);
-    assert_eq!(counted, Ok(1));
+    let count = update(weird.filter(slug.eq("a"))).set(hits.eq(hits + 1));
+    let rows = count.returning((id, hits, total_of)).get_results(conn);
+    let mut rows: Vec<(i64, i64, i32)> = rows.unwrap();
+    rows.sort();
+    assert_eq!(rows, [(1, 3, -1), (2, 2, -1), (3, 2, -1)]);
+    let count = update(weird.find(4)).set(hits.eq(hits + 7));
+    let inserts = count.or_insert((id.eq(4), slug.eq("b")));
+    assert_eq!(inserts.execute(conn), Ok(1));
     assert_eq!(RowCounter::of(hits, 1).add(2, conn), Ok(1));
     assert_eq!(RowCounter::of(hits, 1).get(conn), Ok(Some(5)));
-    assert_eq!(
-        fold(weird)
-            .keep_shards(1)
-            .run(conn)
-            .map(|folded| folded.parents),
-        Ok(4)
-    );
+    let folded = fold(weird).keep_shards(1).run(conn).unwrap();
+    assert_eq!(folded.parents, 4);
     assert_eq!(weird.find(1).select(hits).first(conn), Ok(5_i64));
     let bounded = RowCounter::of(hits, 1).never_below(0).never_above(6);
     assert_eq!(bounded.add(1, conn), Ok(true));
     assert_eq!(bounded.add(1, conn), Ok(false));
-    assert_eq!(
-        set_total(weird.filter(slug.eq("b")), hits, 70).execute(conn),
-        Ok(1)
-    );
+    let set = set_total(weird.filter(slug.eq("b")), hits, 70);
+    assert_eq!(set.execute(conn), Ok(1));
     let recount = weird.filter(id.lt(9)).select((id, hits - hits));
     let repaired = verify(weird.find(4), hits, recount).repair(conn).unwrap();
     assert_eq!(repaired.len(), 1);
@@ -121,6 +105,5 @@ fn hostile_identifiers_are_quoted_in_every_statement() {
     coalescer.close().unwrap();
     shards.drop(conn).unwrap();
     assert_eq!(weird.find(1).select(hits).first(conn), Ok(4_i64));
-    conn.batch_execute("INSERT INTO victims VALUES (1)")
-        .unwrap();
+    conn.run("INSERT INTO victims VALUES (1)");
 }

@@ -3,11 +3,11 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
-use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel::result::{DatabaseErrorKind, Error as DieselError};
 use diesel_sharded::backend::Dialect;
 use diesel_sharded::{RowCounter, ShardsTable, fold, update};
+use diesel_sharded_tests::fixture::Run;
 use diesel_sharded_tests::{Database, TestConnection};
 use proptest::prelude::*;
 
@@ -29,9 +29,9 @@ mod schema {
     }
     diesel_sharded_tests::counted_table! {
         #[sharded(shards = 4)]
-        Pair of pairs (left, right) {
-            left -> Text = String,
-            right -> Binary = Vec<u8>,
+        Pair of pairs (word, bytes) {
+            word -> Text = String,
+            bytes -> Binary = Vec<u8>,
             #[sharded] hits -> BigInt = i64,
         }
     }
@@ -53,33 +53,29 @@ fn database() -> (Database, Conn) {
             false => "utf8mb4_0900_bin",
         };
         let name = database.url().rsplit('/').next().unwrap();
-        conn.batch_execute(&format!(
+        conn.run(&format!(
             "ALTER DATABASE {name} CHARACTER SET utf8mb4 COLLATE {collation}"
-        ))
-        .unwrap();
+        ));
     }
-    for table in [
-        "CREATE TABLE words (word VARCHAR(255) PRIMARY KEY, hits BIGINT NOT NULL DEFAULT 0)".into(),
-        format!(
-            "CREATE TABLE pairs ({left} VARCHAR(255) NOT NULL, {right} {bytes} NOT NULL, \
-             hits BIGINT NOT NULL DEFAULT 0, PRIMARY KEY ({left}, {right}))",
-            left = if dialect(&conn) == Dialect::Mysql {
-                "`left`"
-            } else {
-                "\"left\""
-            },
-            right = if dialect(&conn) == Dialect::Mysql {
-                "`right`"
-            } else {
-                "\"right\""
-            },
-        ),
-    ] {
-        conn.batch_execute(&table).unwrap();
-    }
+    conn.run("CREATE TABLE words (word VARCHAR(255) PRIMARY KEY, hits BIGINT NOT NULL DEFAULT 0)");
+    conn.run(&format!(
+        "CREATE TABLE pairs (word VARCHAR(255) NOT NULL, bytes {bytes} NOT NULL, hits BIGINT NOT NULL DEFAULT 0, \
+             PRIMARY KEY (word, bytes))"
+    ));
     ShardsTable::of(words::table).create(&mut conn).unwrap();
     ShardsTable::of(pairs::table).create(&mut conn).unwrap();
     (database, conn)
+}
+
+/// A fold goes through all keys in their order, some at a time, and leaves these bases.
+macro_rules! folds {
+    ($table:expr, $key:expr, $hits:expr, $conn:expr) => {{
+        let folded = fold($table).batch(7).keep_shards(0).run($conn).unwrap();
+        let all = folded.unfit.is_empty() && folded.busy.is_empty();
+        assert!(all, "{folded:?}");
+        let bases: Vec<(_, i64)> = $table.select(($key, $hits)).load($conn).unwrap();
+        bases.into_iter().collect::<BTreeMap<_, _>>()
+    }};
 }
 
 #[test]
@@ -93,10 +89,10 @@ fn hostile_keys_name_exactly_one_row() {
         let inserted = diesel::insert_into(words::table)
             .values(words::word.eq(&key))
             .execute(conn);
+        let add = || words::hits.eq(words::hits + n);
         let count = |key: &str, conn: &mut Conn| {
-            update(words::table.find(key.to_owned()))
-                .set(words::hits.eq(words::hits + n))
-                .execute(conn)
+            let rows = words::table.find(key.to_owned());
+            update(rows).set(add()).execute(conn)
         };
         let counted = count(&key, conn);
         if dialect == Dialect::Postgres && key.contains('\0') {
@@ -107,10 +103,11 @@ fn hostile_keys_name_exactly_one_row() {
             let is_there = model.contains_key(&key);
             prop_assert_eq!(inserted.is_ok(), !is_there, "{:?}", inserted);
             prop_assert_eq!(counted, Ok(1));
-            let filtered = update(words::table.filter(words::word.eq_any([&key])))
-                .set(words::hits.eq(words::hits + n))
-                .returning((words::word, words::hits))
-                .get_result::<(String, i64)>(conn);
+            let rows = words::table.filter(words::word.eq_any([&key]));
+            let filtered = update(rows)
+                .set(add())
+                .returning((words::word, words::hits));
+            let filtered = filtered.get_result::<(String, i64)>(conn);
             let by_key = RowCounter::of(words::hits, key.clone());
             prop_assert_eq!(by_key.add(n, conn), Ok(1));
             let total = model.entry(key.clone()).or_insert(0);
@@ -128,23 +125,8 @@ fn hostile_keys_name_exactly_one_row() {
         prop_assert_eq!(rows, model.len() as i64);
         Ok(())
     });
-    // A fold goes through all keys in their order, some at a time.
     let (conn, model) = &mut *state.borrow_mut();
-    let folded = fold(words::table)
-        .batch(7)
-        .keep_shards(0)
-        .run(conn)
-        .unwrap();
-    assert!(
-        folded.unfit.is_empty() && folded.busy.is_empty(),
-        "{folded:?}"
-    );
-    let bases: BTreeMap<String, i64> = words::table
-        .select((words::word, words::hits))
-        .load(conn)
-        .unwrap()
-        .into_iter()
-        .collect();
+    let bases = folds!(words::table, words::word, words::hits, conn);
     assert_eq!(bases, *model);
     let shards = words_shards::table.count().get_result(conn);
     assert_eq!(shards, Ok(0_i64));
@@ -169,7 +151,7 @@ fn hostile_composite_keys_name_exactly_one_row() {
         let key = (text.clone(), bytes.clone());
         let counted = update(pairs::table.find(key.clone()))
             .set(pairs::hits.eq(pairs::hits + n))
-            .or_insert((pairs::left.eq(&text), pairs::right.eq(&bytes)))
+            .or_insert((pairs::word.eq(&text), pairs::bytes.eq(&bytes)))
             .execute(conn);
         prop_assert_eq!(counted, Ok(1));
         let total = model.entry(key.clone()).or_insert(0);
@@ -180,16 +162,6 @@ fn hostile_composite_keys_name_exactly_one_row() {
         Ok(())
     });
     let (conn, model) = &mut *state.borrow_mut();
-    let folded = fold(pairs::table).batch(7).run(conn).unwrap();
-    assert!(
-        folded.unfit.is_empty() && folded.busy.is_empty(),
-        "{folded:?}"
-    );
-    let bases: BTreeMap<(String, Vec<u8>), i64> = pairs::table
-        .select(((pairs::left, pairs::right), pairs::hits))
-        .load(conn)
-        .unwrap()
-        .into_iter()
-        .collect();
-    assert_eq!(bases, *model);
+    let key = (pairs::word, pairs::bytes);
+    assert_eq!(folds!(pairs::table, key, pairs::hits, conn), *model);
 }

@@ -7,7 +7,7 @@ use diesel::prelude::*;
 use diesel_sharded::{Counter, Error, counters};
 use proptest::prelude::*;
 
-use super::{Conn, database, for_all, texts};
+use super::{Conn, database, for_all, fragments, texts};
 
 #[derive(Debug, Clone, Copy)]
 enum Event {
@@ -23,7 +23,7 @@ fn names() -> impl Strategy<Value = String> {
         6 => texts(6),
         1 => texts(300),
         // Around the longest one.
-        1 => (proptest::sample::select(super::FRAGMENTS), 60..260usize)
+        1 => (fragments(), 60..260usize)
             .prop_map(|(piece, times)| piece.repeat(times)),
     ]
 }
