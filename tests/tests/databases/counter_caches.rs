@@ -12,22 +12,23 @@ use diesel::prelude::*;
 use diesel_sharded::counter_cache::EveryRow;
 use diesel_sharded::prelude::*;
 use diesel_sharded::{CounterCache, Error, ShardsTable, fold};
+use diesel_sharded_tests::fixture::{Fixture, Run};
 use diesel_sharded_tests::role::Role;
-use diesel_sharded_tests::schema::{self, comments, videos};
-use diesel_sharded_tests::{Database, TestConnection};
+use diesel_sharded_tests::schema::{comments, videos};
+use diesel_sharded_tests::{Database, TestConnection, assert_matches, number};
 
 fn cache() -> CounterCache<videos::likes, comments::table, EveryRow> {
     CounterCache::of(videos::likes).counts(comments::video_id)
 }
 
 /// Video 3 has two comments and 3 likes, the others have none and 1 and 2: all of them are set to the number of comments.
-macro_rules! database {
+macro_rules! counted {
     ($conn:ty) => {{
-        let (database, mut conn) = schema::database::<$conn>();
-        cache().create(&mut conn).unwrap();
-        cache().verify().repair(&mut conn).unwrap();
-        assert_eq!(likes!(&mut conn), [0, 0, 2]);
-        (database, conn)
+        let mut own = Fixture::<$conn, _>::with_tables();
+        cache().create(&mut own[0]).unwrap();
+        cache().verify().repair(&mut own[0]).unwrap();
+        assert_eq!(likes!(&mut own[0]), [0, 0, 2]);
+        own
     }};
 }
 
@@ -38,8 +39,8 @@ macro_rules! likes {
     }};
 }
 
-fn postgres() -> (Database, PgConnection) {
-    database!(PgConnection)
+fn postgres<const N: usize>() -> Fixture<PgConnection, N> {
+    counted!(PgConnection)
 }
 
 fn role<'a>(database: &'a Database, conn: &mut PgConnection) -> (Role<'a>, PgConnection) {
@@ -49,8 +50,8 @@ fn role<'a>(database: &'a Database, conn: &mut PgConnection) -> (Role<'a>, PgCon
 /// A session may lead its own statements to other tables, but not the triggers.
 #[test]
 fn no_search_path_and_no_temporary_table_misleads_a_trigger() {
-    let (_database, conn) = &mut postgres();
-    conn.batch_execute(
+    let [conn] = &mut *postgres();
+    conn.run(
         "CREATE SCHEMA hostile;
          CREATE TABLE hostile.videos (id BIGINT PRIMARY KEY);
          CREATE TABLE hostile.videos_shards (id BIGINT, shard INTEGER, likes INTEGER, PRIMARY KEY (id, shard));
@@ -65,55 +66,51 @@ fn no_search_path_and_no_temporary_table_misleads_a_trigger() {
          UPDATE public.comments SET video_id = 2 WHERE id OPERATOR(pg_catalog.=) 10;
          SET search_path = public;
          DROP TABLE pg_temp.videos_shards",
-    )
-    .unwrap();
+    );
     assert_eq!(likes!(conn), [1, 1, 3]);
 }
 
 /// A role that sees no video may comment on all of them.
 #[test]
 fn row_security_hides_no_parent_from_a_trigger() {
-    let (database, mut conn) = postgres();
-    conn.batch_execute("ALTER TABLE videos ENABLE ROW LEVEL SECURITY; ALTER TABLE videos_shards ENABLE ROW LEVEL SECURITY")
-        .unwrap();
-    let (_role, mut own) = role(&database, &mut conn);
-    own.batch_execute("INSERT INTO comments VALUES (10, 1), (11, 3)")
-        .unwrap();
-    assert_eq!(likes!(&mut conn), [1, 0, 3]);
+    let own = &mut postgres();
+    let (database, [conn]) = own.parts();
+    conn.run("ALTER TABLE videos ENABLE ROW LEVEL SECURITY; ALTER TABLE videos_shards ENABLE ROW LEVEL SECURITY");
+    let (_role, mut writer) = role(database, conn);
+    writer.run("INSERT INTO comments VALUES (10, 1), (11, 3)");
+    assert_eq!(likes!(conn), [1, 0, 3]);
 }
 
 /// An owner whose rows are hidden from itself gets an error: no comment comes without its count.
 #[test]
 fn row_security_of_the_owner_is_an_error() {
-    let (database, mut admin) = schema::database::<PgConnection>();
-    let (role, mut own) = role(&database, &mut admin);
+    let own = &mut Fixture::<PgConnection, _>::with_tables();
+    let (database, [admin]) = own.parts();
+    let (role, mut owner) = role(database, admin);
     let name = role.name();
-    admin
-        .batch_execute(&format!(
-            "GRANT CREATE ON SCHEMA public TO {name}; ALTER TABLE videos OWNER TO {name};
+    admin.run(&format!(
+        "GRANT CREATE ON SCHEMA public TO {name}; ALTER TABLE videos OWNER TO {name};
              ALTER TABLE videos_shards OWNER TO {name}; ALTER TABLE comments OWNER TO {name}"
-        ))
-        .unwrap();
-    cache().create(&mut own).unwrap();
-    own.batch_execute("INSERT INTO comments VALUES (10, 1)")
-        .unwrap();
-    own.batch_execute(
+    ));
+    cache().create(&mut owner).unwrap();
+    owner.run("INSERT INTO comments VALUES (10, 1)");
+    owner.run(
         "ALTER TABLE videos ENABLE ROW LEVEL SECURITY; ALTER TABLE videos FORCE ROW LEVEL SECURITY",
-    )
-    .unwrap();
+    );
     // Video 2 has no shard that a count would find without the video.
-    let refused = own.batch_execute("INSERT INTO comments VALUES (11, 2)");
+    let refused = owner.batch_execute("INSERT INTO comments VALUES (11, 2)");
     let refused = refused.unwrap_err().to_string();
     assert!(refused.contains("row-level security"), "{refused}");
-    assert_eq!(likes!(&mut admin), [2, 2, 3]);
+    assert_eq!(likes!(admin), [2, 2, 3]);
 }
 
 /// The function adds to shards that its caller may not write, so nobody else may make a trigger of it.
 #[test]
 fn the_function_serves_no_other_table() {
-    let (database, mut conn) = postgres();
-    let (_role, mut own) = role(&database, &mut conn);
-    let refused = own.batch_execute(
+    let own = &mut postgres();
+    let (database, [conn]) = own.parts();
+    let (_role, mut writer) = role(database, conn);
+    let refused = writer.batch_execute(
         "CREATE TEMPORARY TABLE forged (video_id BIGINT);
          CREATE TRIGGER forged AFTER INSERT ON forged REFERENCING NEW TABLE AS sharded_new
              FOR EACH STATEMENT EXECUTE FUNCTION comments_video_id_videos_likes()",
@@ -122,42 +119,11 @@ fn the_function_serves_no_other_table() {
     assert!(refused.contains("permission denied"), "{refused}");
 }
 
-/// A statement writes one shard of each parent once, whatever the number of its rows.
-#[test]
-fn a_statement_counts_once_for_each_parent() {
-    let (_database, conn) = &mut postgres();
-    conn.batch_execute("BEGIN").unwrap(); // numbers are reported between transactions
-    conn.batch_execute(
-        "INSERT INTO comments SELECT 100 + n, 1 + n % 2 FROM generate_series(1, 10000) AS n",
-    )
-    .unwrap();
-    assert_eq!(likes!(conn), [5000, 5000, 2]);
-    let before = written(conn);
-    conn.batch_execute("DELETE FROM comments WHERE id > 100")
-        .unwrap();
-    assert_eq!(written(conn) - before, 2);
-    assert_eq!(likes!(conn), [0, 0, 2]);
-}
-
-/// The rows that this session has written to the shards table and not reported yet.
-fn written(conn: &mut PgConnection) -> i64 {
-    let written = "SELECT n_tup_ins + n_tup_upd AS number FROM pg_stat_xact_user_tables WHERE relname = 'videos_shards'";
-    let written: Number = diesel::sql_query(written).get_result(conn).unwrap();
-    written.number
-}
-
-#[derive(QueryableByName)]
-struct Number {
-    #[diesel(sql_type = diesel::sql_types::BigInt)]
-    number: i64,
-}
-
 /// An overflow is an error also in statements that ignore or replace what conflicts.
 #[test]
 fn no_overflow_is_ignored_on_sqlite() {
-    let (_database, conn) = &mut database!(SqliteConnection);
-    conn.batch_execute("INSERT OR REPLACE INTO videos_shards VALUES (1, 0, 0, 2147483647)")
-        .unwrap();
+    let [conn] = &mut *counted!(SqliteConnection);
+    conn.run("INSERT OR REPLACE INTO videos_shards VALUES (1, 0, 0, 2147483647)");
     for or in ["", "OR IGNORE", "OR REPLACE"] {
         let insert = format!("INSERT {or} INTO comments VALUES (10, 1)");
         conn.batch_execute(&insert).unwrap_err();
@@ -169,12 +135,12 @@ fn no_overflow_is_ignored_on_sqlite() {
 /// The same on MySQL, whose `IGNORE` makes warnings of errors: the row does not come either.
 #[test]
 fn no_overflow_is_ignored_on_mysql() {
-    let (_database, conn) = &mut database!(MysqlConnection);
-    conn.batch_execute("INSERT INTO videos_shards (id, shard, likes) SELECT 1, n, 2147483647 FROM (SELECT 0 AS n UNION ALL SELECT 1 \
-        UNION ALL SELECT 2 UNION ALL SELECT 3 UNION ALL SELECT 4 UNION ALL SELECT 5 UNION ALL SELECT 6 UNION ALL SELECT 7 \
-        UNION ALL SELECT 8 UNION ALL SELECT 9 UNION ALL SELECT 10 UNION ALL SELECT 11 UNION ALL SELECT 12 UNION ALL SELECT 13 \
-        UNION ALL SELECT 14 UNION ALL SELECT 15) AS numbers")
-        .unwrap();
+    let [conn] = &mut *counted!(MysqlConnection);
+    for shard in 0..16 {
+        conn.run(&format!(
+            "INSERT INTO videos_shards (id, shard, likes) VALUES (1, {shard}, 2147483647)"
+        ));
+    }
     for ignore in ["", "IGNORE"] {
         let _ = conn.batch_execute(&format!("INSERT {ignore} INTO comments VALUES (10, 1)"));
         let rows = comments::table.count().get_result::<i64>(conn);
@@ -185,10 +151,10 @@ fn no_overflow_is_ignored_on_mysql() {
 const NO_FOREIGN_KEY: &str = "SELECT 1";
 const FOREIGN_KEY: &str = "ALTER TABLE comments ADD FOREIGN KEY (video_id) REFERENCES videos (id) ON UPDATE CASCADE ON DELETE CASCADE";
 
-/// Waits until a query, asked by another session, gives a row.
+/// Waits until a query, asked by another session, gives more than 0.
 macro_rules! until {
     ($conn:expr, $query:expr) => {
-        while diesel::sql_query($query).execute($conn).unwrap() == 0 {
+        while number!($query, $conn) == 0 {
             // InnoDB shows its transactions anew to one that has not looked for 100 ms.
             thread::sleep(Duration::from_millis(200));
         }
@@ -207,21 +173,21 @@ fn a_parent_that_is_committed_meanwhile_counts_on_mysql() {
     for isolation in ["READ COMMITTED", "REPEATABLE READ"] {
         for foreign_key in [FOREIGN_KEY, NO_FOREIGN_KEY] {
             for statement in STATEMENTS {
-                let (database, conn) = &mut database!(MysqlConnection);
-                conn.batch_execute(foreign_key).unwrap();
-                conn.batch_execute("DO GET_LOCK('gate', 0)").unwrap();
-                let mut other = MysqlConnection::connect(database);
-                let isolation = format!("SET SESSION TRANSACTION ISOLATION LEVEL {isolation}");
-                other.batch_execute(&isolation).unwrap();
-                let running = thread::spawn(move || other.batch_execute(statement));
-                until!(
-                    conn,
-                    "SELECT 1 FROM information_schema.PROCESSLIST WHERE STATE = 'User lock' AND DB = DATABASE()"
-                );
-                conn.batch_execute("INSERT INTO videos (id, slug, title) VALUES (99, 'z', 'Z')")
-                    .unwrap();
-                conn.batch_execute("DO RELEASE_LOCK('gate')").unwrap();
-                running.join().unwrap().unwrap();
+                let [conn, other] = &mut *counted!(MysqlConnection);
+                conn.run(foreign_key);
+                conn.run("DO GET_LOCK('gate', 0)");
+                other.run(&format!(
+                    "SET SESSION TRANSACTION ISOLATION LEVEL {isolation}"
+                ));
+                thread::scope(|scope| {
+                    scope.spawn(|| other.run(statement));
+                    until!(
+                        conn,
+                        "COUNT(*) FROM information_schema.PROCESSLIST WHERE STATE = 'User lock' AND DB = DATABASE()"
+                    );
+                    conn.run("INSERT INTO videos (id, slug, title) VALUES (99, 'z', 'Z')");
+                    conn.run("DO RELEASE_LOCK('gate')");
+                });
                 let of_99 = videos::table.find(99).select(videos::likes.total());
                 let case = format!("{isolation} {foreign_key} {statement}");
                 assert_eq!(of_99.first::<i32>(conn), Ok(1), "{case}");
@@ -234,48 +200,39 @@ fn a_parent_that_is_committed_meanwhile_counts_on_mysql() {
 /// A transaction that has changed a row is open when the row's parent gets another key.
 macro_rules! a_key_changes_beside {
     ($conn:ty, $waits:expr, $foreign_key:expr) => {{
-        let foreign_key: &str = $foreign_key;
         for statement in [
             "DELETE FROM comments WHERE id = 1",
             "UPDATE comments SET video_id = 2 WHERE id = 1",
             "UPDATE comments SET video_id = 3 WHERE id = 10",
             "INSERT INTO comments VALUES (11, 3)",
         ] {
-            let (database, conn) = &mut database!($conn);
-            conn.batch_execute(foreign_key).unwrap();
+            let [conn, other, look] = &mut *counted!($conn);
+            conn.run($foreign_key);
             // The session has a shard of each: no foreign key of a new one holds their keys.
-            conn.batch_execute("INSERT INTO comments VALUES (10, 1), (12, 3), (13, 2)")
-                .unwrap();
-            conn.batch_execute("BEGIN").unwrap();
-            conn.batch_execute(statement).unwrap();
-            let mut other = <$conn>::connect(&database);
-            let renaming =
-                thread::spawn(move || other.batch_execute("UPDATE videos SET id = 9 WHERE id = 3"));
-            until!(&mut <$conn>::connect(&database), $waits);
-            conn.batch_execute("COMMIT").unwrap();
-            renaming.join().unwrap().unwrap();
+            conn.run("INSERT INTO comments VALUES (10, 1), (12, 3), (13, 2)");
+            conn.run("BEGIN");
+            conn.run(statement);
+            thread::scope(|scope| {
+                scope.spawn(|| other.run("UPDATE videos SET id = 9 WHERE id = 3"));
+                until!(look, $waits);
+                conn.run("COMMIT");
+            });
             assert_eq!(cache().verify().drifts(conn), Ok(vec![]), "{statement}");
             let rows = comments::table.count().get_result::<i64>(conn).unwrap();
             let likes = likes!(conn).into_iter().map(i64::from).sum::<i64>();
             // Without a foreign key rows stay behind, of a parent that is gone.
-            assert!(
-                likes == rows || foreign_key == NO_FOREIGN_KEY,
-                "{statement}"
-            );
+            let follow = $foreign_key == FOREIGN_KEY;
+            assert!(likes == rows || !follow, "{statement}");
         }
     }};
 }
 
-const WAITS_ON_POSTGRES: &str = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()";
+const WAITS_ON_POSTGRES: &str = "COUNT(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()";
 
+/// Without a foreign key the rows do not follow, and those that are not committed are as little counted at the new key.
 #[test]
 fn a_parents_key_changes_beside_open_transactions_on_postgres() {
     a_key_changes_beside!(PgConnection, WAITS_ON_POSTGRES, FOREIGN_KEY);
-}
-
-/// The rows do not follow, and those that are not committed are as little counted at the new key.
-#[test]
-fn a_parents_key_changes_without_a_foreign_key_on_postgres() {
     a_key_changes_beside!(PgConnection, WAITS_ON_POSTGRES, NO_FOREIGN_KEY);
 }
 
@@ -283,7 +240,7 @@ fn a_parents_key_changes_without_a_foreign_key_on_postgres() {
 fn a_parents_key_changes_beside_open_transactions_on_mysql() {
     a_key_changes_beside!(
         MysqlConnection,
-        "SELECT 1 FROM information_schema.INNODB_TRX JOIN information_schema.PROCESSLIST ON ID = trx_mysql_thread_id \
+        "COUNT(*) FROM information_schema.INNODB_TRX JOIN information_schema.PROCESSLIST ON ID = trx_mysql_thread_id \
          WHERE trx_state = 'LOCK WAIT' AND DB = DATABASE()",
         FOREIGN_KEY
     );
@@ -308,7 +265,7 @@ diesel_sharded_tests::counted_table! {
 /// A column that is not of the type that its `table!` says.
 macro_rules! sums_of {
     ($conn:ty) => {{
-        let (_database, conn) = &mut schema::database::<$conn>();
+        let [conn] = &mut *Fixture::<$conn, _>::with_tables();
         let sum = CounterCache::of(videos::views)
             .counts(weighed::video_id)
             .sums(weighed::weight);
@@ -318,21 +275,17 @@ macro_rules! sums_of {
             ("SMALLINT", true),
             ("BIGINT", true),
         ] {
-            let create =
-                format!("CREATE TABLE weighed (id BIGINT, video_id BIGINT, weight {sql_type})");
-            conn.batch_execute(&create).unwrap();
-            match sum.create(conn).map_err(Error::from) {
-                Ok(()) => assert!(is_held, "{sql_type}"),
-                Err(Error::SumOfOtherType { column, field, .. }) => {
-                    assert_eq!(
-                        (&*column, &*field, is_held),
-                        ("weighed.weight", "videos.views", false)
-                    );
+            conn.run(&format!("CREATE TABLE weighed (id BIGINT, video_id BIGINT, weight {sql_type})"));
+            let created = sum.create(conn).map_err(Error::from);
+            match is_held {
+                true => assert_matches!(created, Ok(())),
+                false => {
+                    assert_matches!(created, Err(Error::SumOfOtherType { column, field, .. })
+                        if column == "weighed.weight" && field == "videos.views")
                 }
-                Err(error) => panic!("{error:?}"),
             }
             sum.drop(conn).unwrap();
-            conn.batch_execute("DROP TABLE weighed").unwrap();
+            conn.run("DROP TABLE weighed");
         }
     }};
 }
@@ -347,16 +300,15 @@ fn a_sum_of_another_type_is_refused() {
 /// 2⁵³ + 1 is no double.
 macro_rules! function {
     ($conn:ty, $double:literal, $call:literal, $takes_fractions:literal) => {{
-        let database = <$conn>::database();
-        let conn = &mut <$conn>::connect(&database);
-        conn.batch_execute(concat!(
+        let [conn] = &mut *Fixture::<$conn, _>::empty();
+        conn.run(concat!(
             "CREATE TABLE gauges (id BIGINT PRIMARY KEY, large BIGINT NOT NULL DEFAULT 0, `real` ", $double, " NOT NULL DEFAULT 0)"
-        ).replace('`', if $call == "CALL" { "`" } else { "\"" }).as_str()).unwrap();
-        conn.batch_execute("INSERT INTO gauges (id) VALUES (1)").unwrap();
+        ).replace('`', if $call == "CALL" { "`" } else { "\"" }).as_str());
+        conn.run("INSERT INTO gauges (id) VALUES (1)");
         let table = ShardsTable::of(gauges::table);
         table.create(conn).unwrap();
         let backend = <$conn as Connection>::Backend::default();
-        conn.batch_execute(&table.add_function_sql(&backend).unwrap()).unwrap();
+        conn.run(&table.add_function_sql(&backend).unwrap());
         let mut call = |call: &str| conn.batch_execute(&format!("{} gauges_shards_add{call}", $call));
         call("(1, 'large', 9007199254740993)").unwrap();
         call("(1, 'large', -1)").unwrap();
@@ -371,7 +323,7 @@ macro_rules! function {
         let (large, real) = totals.first::<(i64, f64)>(conn).unwrap();
         assert_eq!(large, 2 * 9_007_199_254_740_993 - 1);
         assert!((0.0..=0.75).contains(&real), "{real}"); // 1e300 takes the digits of what was before
-        conn.batch_execute(&table.drop_function_sql(&backend).unwrap()).unwrap();
+        conn.run(&table.drop_function_sql(&backend).unwrap());
         conn.batch_execute(concat!($call, " gauges_shards_add_all(1, 1, 1)")).unwrap_err();
     }};
 }
@@ -384,12 +336,11 @@ fn the_function_adds_in_the_fields_own_types() {
 
 #[test]
 fn named_fields_are_added_on_postgres() {
-    let (_database, conn) = &mut postgres();
+    let [conn] = &mut *postgres();
     let table = ShardsTable::of(videos::table);
     let function = table.add_function_sql(&diesel::pg::Pg).unwrap();
-    conn.batch_execute(&function).unwrap();
-    conn.batch_execute("SELECT videos_shards_add_all(1, likes => 5), videos_shards_add_all(2, likes => -1, views => 2)")
-        .unwrap();
+    conn.run(&function);
+    conn.run("SELECT videos_shards_add_all(1, likes => 5), videos_shards_add_all(2, likes => -1, views => 2)");
     assert_eq!(likes!(conn), [5, -1, 2]);
 }
 
@@ -399,15 +350,12 @@ macro_rules! leaves {
     ($conn:ty, $replace:expr) => {{
         const WRITERS: i64 = 4;
         const ROWS: i64 = 60;
-        let (database, conn) = &mut database!($conn);
-        let shards = |conn: &mut $conn| {
-            let rows = diesel::sql_query("SELECT COUNT(*) AS number FROM videos_shards");
-            rows.get_result::<Number>(conn).unwrap().number
-        };
+        let own = &mut counted!($conn);
+        let (database, [conn]) = own.parts();
+        let shards = |conn: &mut $conn| number!("COUNT(*) FROM videos_shards", conn);
         fold(videos::table).keep_shards(0).run(conn).unwrap();
         assert_eq!(shards(conn), 0);
-        conn.batch_execute("INSERT INTO comments VALUES (10, 1)")
-            .unwrap();
+        conn.run("INSERT INTO comments VALUES (10, 1)");
         assert_ne!(
             shards(conn),
             0,
@@ -415,7 +363,6 @@ macro_rules! leaves {
         );
         thread::scope(|scope| {
             for writer in 0..WRITERS {
-                let database = &database;
                 scope.spawn(move || {
                     let conn = &mut <$conn>::connect(database);
                     for row in 0..ROWS {
@@ -424,7 +371,7 @@ macro_rules! leaves {
                             0 if row > 0 => format!("DELETE FROM comments WHERE id = {}", id - 1),
                             _ => format!("INSERT INTO comments VALUES ({id}, {})", 1 + row % 2),
                         };
-                        conn.batch_execute(&write).unwrap();
+                        conn.run(&write);
                     }
                 });
             }
@@ -432,10 +379,9 @@ macro_rules! leaves {
         });
         let folded = fold(videos::table).keep_shards(0).run(conn).unwrap();
         assert!(folded.finished && folded.busy.is_empty());
-        conn.batch_execute(
+        conn.run(
             "INSERT INTO comments VALUES (11, 1), (12, 2); DELETE FROM comments WHERE id = 10",
-        )
-        .unwrap();
+        );
         assert_eq!(shards(conn), 0);
         let bases = videos::table.select((videos::id, videos::likes));
         let bases: Vec<(i64, i32)> = bases.order(videos::id).load(conn).unwrap();
@@ -470,13 +416,12 @@ fn plain_triggers_take_the_place_of_a_cache_on_postgres() {
 fn plain_triggers_take_the_place_of_a_cache_on_mysql() {
     leaves!(MysqlConnection, |conn: &mut MysqlConnection| {
         let dropped = cache().drop_sql(&diesel::mysql::Mysql).unwrap();
-        conn.batch_execute(&format!(
+        conn.run(&format!(
             "LOCK TABLES comments WRITE; {dropped};
              CREATE TRIGGER one_more AFTER INSERT ON comments FOR EACH ROW {ONE_MORE};
              CREATE TRIGGER one_less AFTER DELETE ON comments FOR EACH ROW {ONE_LESS};
              UNLOCK TABLES"
-        ))
-        .unwrap();
+        ));
     });
 }
 

@@ -1,12 +1,12 @@
 //! Recounts: keys of texts, which each database compares by its collations, and numbers of every type.
 
 use bigdecimal::BigDecimal;
-use diesel::connection::SimpleConnection;
 use diesel::dsl::count_star;
 use diesel::prelude::*;
 use diesel_sharded::prelude::*;
 use diesel_sharded::{CounterCache, Error, ShardsTable, verify};
-use diesel_sharded_tests::TestConnection;
+use diesel_sharded_tests::edit;
+use diesel_sharded_tests::fixture::{Fixture, Run};
 
 diesel_sharded_tests::counted_table! {
     Tag of tags (name) {
@@ -53,9 +53,8 @@ macro_rules! on {
             /// Three rows name the tag `Rust`, none of them as another does.
             #[test]
             fn keys_compare_as_the_parents_column_does() {
-                let database = Conn::database();
-                let conn = &mut Conn::connect(&database);
-                conn.batch_execute($before).unwrap();
+                let [conn] = &mut *Fixture::<Conn, _>::empty();
+                conn.run($before);
                 let table = ShardsTable::of(tags::table);
                 let table = table.create_sql(&<Conn as Connection>::Backend::default());
                 for sql in [
@@ -64,14 +63,11 @@ macro_rules! on {
                     concat!("CREATE TABLE taggings (id BIGINT PRIMARY KEY, tag ", $ignores_case, " NOT NULL)"),
                     "INSERT INTO tags (name) VALUES ('Rust'), ('go')",
                 ] {
-                    conn.batch_execute(sql).unwrap();
+                    conn.run(sql);
                 }
                 let cache = CounterCache::of(tags::uses).counts(taggings::tag);
                 cache.create(conn).unwrap();
-                for (id, tag) in ["rust", "RUST", "rUST", "GO", "none"].iter().enumerate() {
-                    let new = (taggings::id.eq(id as i64), taggings::tag.eq(tag));
-                    diesel::insert_into(taggings::table).values(new).execute(conn).unwrap();
-                }
+                conn.run("INSERT INTO taggings VALUES (0, 'rust'), (1, 'RUST'), (2, 'rUST'), (3, 'GO'), (4, 'none')");
                 let right = [("go".to_owned(), 1), ("Rust".to_owned(), 3)];
                 assert_eq!(totals(conn), right);
                 assert_eq!(cache.verify().drifts(conn), Ok(vec![]));
@@ -83,7 +79,7 @@ macro_rules! on {
                     (each.select((taggings::tag, count_star())), taggings::table.select((lower, taggings::id)))
                 };
                 for number in [5, 7] {
-                    diesel::update(tags::table).set(tags::uses.eq(number)).execute(conn).unwrap();
+                    edit!(tags::table, tags::uses.eq(number), conn);
                     let drifts = match number {
                         5 => cache.verify().repair(conn),
                         _ => verify(tags::table.filter(tags::name.eq("RUST")), tags::uses, recount().0).repair(conn),
@@ -103,8 +99,7 @@ macro_rules! on {
             /// Numbers and sums of rows are those of the field's own type.
             #[test]
             fn caches_of_every_type_are_repaired_exactly() {
-                let database = Conn::database();
-                let conn = &mut Conn::connect(&database);
+                let [conn] = &mut *Fixture::<Conn, _>::empty();
                 for sql in [
                     "CREATE TABLE shops (id BIGINT PRIMARY KEY, items BIGINT NOT NULL DEFAULT 0, sales SMALLINT NOT NULL DEFAULT 0, \
                          spent DECIMAL(20, 4) NOT NULL DEFAULT 0, weight DOUBLE PRECISION NOT NULL DEFAULT 0, \
@@ -114,7 +109,7 @@ macro_rules! on {
                     "INSERT INTO shops (id) VALUES (1), (2), (3)",
                     "INSERT INTO orders VALUES (1, 1, 3, 9.30, 0.75), (2, 2, 4, 100.75, 0.1), (3, 2, 4, NULL, 0.2)",
                 ] {
-                    conn.batch_execute(sql).unwrap();
+                    conn.run(sql);
                 }
                 ShardsTable::of(shops::table).create(conn).unwrap();
                 macro_rules! repaired {
@@ -174,15 +169,13 @@ diesel::table! { reads (id) { id -> BigInt, file_id -> BigInt, bytes -> Unsigned
 /// Beyond every `i64`, as the total and as what it lacks.
 #[test]
 fn a_cache_of_a_large_unsigned_field() {
-    let database = MysqlConnection::database();
-    let conn = &mut MysqlConnection::connect(&database);
-    conn.batch_execute(
+    let [conn] = &mut *Fixture::<MysqlConnection, _>::empty();
+    conn.run(
         "CREATE TABLE files (id BIGINT PRIMARY KEY, reads_of BIGINT UNSIGNED NOT NULL DEFAULT 0);
          CREATE TABLE `reads` (id BIGINT PRIMARY KEY, file_id BIGINT NOT NULL, bytes BIGINT UNSIGNED NOT NULL);
          INSERT INTO files (id) VALUES (1), (2);
          INSERT INTO `reads` VALUES (1, 1, 18446744073709551610), (2, 1, 5), (3, 2, 7)",
-    )
-    .unwrap();
+    );
     ShardsTable::of(files::table).create(conn).unwrap();
     let cache = CounterCache::of(files::reads_of).counts(reads::file_id);
     let cache = cache.sums(reads::bytes);
@@ -192,8 +185,7 @@ fn a_cache_of_a_large_unsigned_field() {
     expected.sort();
     assert_eq!(expected, [7, i128::from(u64::MAX)]);
     assert_eq!(cache.verify().drifts(conn), Ok(vec![]));
-    let totals = files::table
-        .order(files::id)
-        .select(files::reads_of.total());
-    assert_eq!(totals.load::<u64>(conn), Ok(vec![u64::MAX, 7]));
+    let totals = files::table.select(files::reads_of.total());
+    let totals = totals.order(files::id).load::<u64>(conn);
+    assert_eq!(totals, Ok(vec![u64::MAX, 7]));
 }

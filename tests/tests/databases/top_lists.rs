@@ -1,6 +1,5 @@
 //! The first rows by total: the plans for 100,000 parents, the settings of a session, and awaited queries.
 
-use diesel::connection::SimpleConnection;
 use diesel::debug_query;
 use diesel::prelude::*;
 use diesel::query_builder::AsQuery;
@@ -8,113 +7,80 @@ use diesel::sql_types::Text;
 use diesel_sharded::prelude::*;
 use diesel_sharded::top;
 use diesel_sharded_tests::awaited::wait;
+use diesel_sharded_tests::fixture::{Fixture, Run};
+use diesel_sharded_tests::schema;
 use diesel_sharded_tests::schema::videos::dsl::*;
-use diesel_sharded_tests::{TestConnection, schema};
-
-/// Declares a line of a plan; each database names that column differently.
-macro_rules! plan_line {
-    ($name:ident, $column:literal) => {
-        #[derive(QueryableByName)]
-        struct $name {
-            #[diesel(sql_type = Text, column_name = $column)]
-            line: String,
-        }
-    };
-}
-plan_line!(PostgresLine, "QUERY PLAN");
-plan_line!(MysqlLine, "EXPLAIN");
-plan_line!(SqliteLine, "detail");
 
 /// 100,000 videos, of which one in ten has a shard and one in a hundred more of them, with an index on the base.
-fn fill(conn: &mut impl SimpleConnection, numbers: &str, analyze: &str) {
-    let sql = format!(
-        "DELETE FROM videos; \
-         INSERT INTO videos (id, slug, title, views) SELECT n, n, 'x', (n * 7919) % 1000003 FROM ({numbers}) AS numbers; \
-         INSERT INTO videos_shards (id, shard, views) SELECT v.id, s.n, (v.id * s.n) % 9973 \
-             FROM videos v, (SELECT id AS n FROM videos WHERE id <= 20) AS s WHERE v.id % 10 = 3 AND (s.n = 1 OR v.id % 100 = 13); \
-         CREATE INDEX videos_views ON videos (views); {analyze}"
-    );
-    for statement in sql.split("; ") {
-        conn.batch_execute(statement)
-            .unwrap_or_else(|e| panic!("{statement}: {e}"));
+const FILL: &str = "DELETE FROM videos; \
+    INSERT INTO videos (id, slug, title, views) SELECT n, n, 'x', (n * 7919) % 1000003 FROM (NUMBERS) AS numbers; \
+    INSERT INTO videos_shards (id, shard, views) SELECT v.id, s.n, (v.id * s.n) % 9973 \
+        FROM videos v, (SELECT id AS n FROM videos WHERE id <= 20) AS s WHERE v.id % 10 = 3 AND (s.n = 1 OR v.id % 100 = 13); \
+    CREATE INDEX videos_views ON videos (views)";
+
+/// The first ten rows are those of a sort of all totals, and the plan says how they are found.
+macro_rules! the_first_bases_are_read_by_their_index {
+    ($($name:ident: $conn:ty {
+        numbers: $numbers:literal,
+        analyze: [$($analyze:literal),+],
+        explain: $explain:literal gives $column:literal,
+        plan: [$($part:literal),+],
+    })+) => {$(
+        #[test]
+        fn $name() {
+            #[derive(QueryableByName)]
+            struct Line {
+                #[diesel(sql_type = Text, column_name = $column)]
+                line: String,
+            }
+
+            let [conn] = &mut *Fixture::<$conn, _>::with_tables();
+            for statement in FILL.replace("NUMBERS", $numbers).split("; ").chain([$($analyze),+]) {
+                conn.run(statement);
+            }
+            let first = top(videos, views, 10).select((id, views));
+            let rows: QueryResult<Vec<(i64, i64)>> = first.clone().load(conn);
+            let sorted = videos.select((id, views.total())).order((views.total().desc(), id.desc()));
+            assert_eq!(rows, sorted.limit(10).load(conn));
+            let text = debug_query::<<$conn as Connection>::Backend, _>(&first.as_query()).to_string();
+            let mut text = text.split(" -- binds").next().unwrap_or_default().to_owned();
+            for (bind, value) in [("OFFSET $3", "OFFSET 0"), ("OFFSET ?", "OFFSET 0"), ("?", "10"), ("$1", "10"), ("$2", "10")] {
+                text = text.replace(bind, value);
+            }
+            let plan: Vec<Line> = diesel::sql_query(format!("{} {text}", $explain)).load(conn).unwrap();
+            let plan: Vec<_> = plan.into_iter().map(|line| line.line).collect();
+            let plan = plan.join("\n");
+            $(assert!(plan.contains($part), "{plan}");)+
+        }
+    )+};
+}
+
+the_first_bases_are_read_by_their_index! {
+    on_postgres: PgConnection {
+        numbers: "SELECT generate_series(1, 100000) AS n",
+        analyze: ["VACUUM ANALYZE videos", "VACUUM ANALYZE videos_shards"],
+        explain: "EXPLAIN (COSTS OFF)" gives "QUERY PLAN",
+        plan: ["Backward using videos_views on videos", "Anti Join"],
     }
-}
-
-/// The plan of the first ten rows, and the check that they are these.
-macro_rules! plan {
-    ($conn:expr, $backend:ty, $explain:literal, $line:ty) => {{
-        let first = top(videos, views, 10).select((id, views));
-        let sorted = videos
-            .select((id, views.total()))
-            .order((views.total().desc(), id.desc()))
-            .limit(10);
-        let rows: QueryResult<Vec<(i64, i64)>> = first.clone().load($conn);
-        assert_eq!(rows, sorted.load($conn));
-        let text = debug_query::<$backend, _>(&first.as_query()).to_string();
-        let text = text.split(" -- binds").next().unwrap_or_default();
-        let text = text
-            .replace("OFFSET $3", "OFFSET 0")
-            .replace("OFFSET ?", "OFFSET 0");
-        let text = text
-            .replace(['?'], "10")
-            .replace("$1", "10")
-            .replace("$2", "10");
-        let explain = diesel::sql_query(format!("{} {text}", $explain));
-        let lines: Vec<$line> = explain.load($conn).unwrap();
-        let lines: Vec<_> = lines.into_iter().map(|line| line.line).collect();
-        lines.join("\n")
-    }};
-}
-
-#[test]
-fn postgres_reads_the_first_bases_by_their_index() {
-    let (_database, conn) = &mut schema::database::<PgConnection>();
-    let numbers = "SELECT generate_series(1, 100000) AS n";
-    fill(
-        conn,
-        numbers,
-        "VACUUM ANALYZE videos; VACUUM ANALYZE videos_shards",
-    );
-    let plan = plan!(conn, diesel::pg::Pg, "EXPLAIN (COSTS OFF)", PostgresLine);
-    assert!(
-        plan.contains("Backward using videos_views on videos"),
-        "{plan}"
-    );
-    assert!(plan.contains("Anti Join"), "{plan}");
-}
-
-#[test]
-fn mysql_reads_the_first_bases_by_their_index() {
-    let (_database, conn) = &mut schema::database::<MysqlConnection>();
-    let numbers = "WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < 1000) \
-                   SELECT a.n + 1000 * (b.n - 1) AS n FROM numbers a, numbers b WHERE b.n <= 100";
-    fill(conn, numbers, "ANALYZE TABLE videos, videos_shards");
-    let plan = plan!(conn, diesel::mysql::Mysql, "EXPLAIN FORMAT=JSON", MysqlLine);
-    assert!(plan.contains(r#""key": "videos_views""#), "{plan}");
-}
-
-#[test]
-fn sqlite_reads_the_first_bases_by_their_index() {
-    let (_database, conn) = &mut schema::database::<SqliteConnection>();
-    let numbers = "WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < 100000) SELECT n FROM numbers";
-    fill(conn, numbers, "ANALYZE");
-    let plan = plan!(
-        conn,
-        diesel::sqlite::Sqlite,
-        "EXPLAIN QUERY PLAN",
-        SqliteLine
-    );
-    assert!(
-        plan.contains("SCAN videos USING INDEX videos_views"),
-        "{plan}"
-    );
+    on_mysql: MysqlConnection {
+        numbers: "WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < 1000) \
+                  SELECT a.n + 1000 * (b.n - 1) AS n FROM numbers a, numbers b WHERE b.n <= 100",
+        analyze: ["ANALYZE TABLE videos, videos_shards"],
+        explain: "EXPLAIN FORMAT=JSON" gives "EXPLAIN",
+        plan: [r#""key": "videos_views""#],
+    }
+    on_sqlite: SqliteConnection {
+        numbers: "WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < 100000) SELECT n FROM numbers",
+        analyze: ["ANALYZE"],
+        explain: "EXPLAIN QUERY PLAN" gives "detail",
+        plan: ["SCAN videos USING INDEX videos_views"],
+    }
 }
 
 #[test]
 fn no_setting_of_a_session_cuts_the_list() {
-    let (_database, conn) = &mut schema::database::<MysqlConnection>();
-    conn.batch_execute("SET SESSION sql_select_limit = 1")
-        .unwrap();
+    let [conn] = &mut *Fixture::<MysqlConnection, _>::with_tables();
+    conn.run("SET SESSION sql_select_limit = 1");
     let all = top(videos, views, 10).select(id);
     assert_eq!(all.load(conn), Ok(vec![3_i64, 2, 1]));
 }
@@ -141,10 +107,7 @@ mod awaited {
 
 #[test]
 fn a_list_is_awaited() {
-    let database = PgConnection::database();
-    schema::create(&mut PgConnection::connect(&database));
-    assert_eq!(
-        wait(awaited::rows(database.url().to_owned())),
-        Ok(vec![(2, 200), (1, 100)])
-    );
+    let (database, _) = schema::database::<PgConnection>();
+    let rows = wait(awaited::rows(database.url().to_owned()));
+    assert_eq!(rows, Ok(vec![(2, 200), (1, 100)]));
 }

@@ -2,16 +2,16 @@
 //! or the guide says that they differ.
 
 use std::thread;
-use std::time::Duration;
 
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel_sharded::ShardsTable;
 use diesel_sharded::prelude::*;
-use diesel_sharded_tests::TestConnection;
+use diesel_sharded_tests::fixture::{Fixture, Run};
 use diesel_sharded_tests::schema::videos;
+use diesel_sharded_tests::{TestConnection, number, until};
 
-use super::{Number, cache};
+use super::{WAITS_ON_POSTGRES, cache};
 
 const GUIDE: &str = include_str!("../../../../src/guide/counter_caches.md");
 
@@ -69,9 +69,7 @@ impl Edge {
 macro_rules! come_to {
     ($conn:ty, $edge:expr) => {{
         let edge: &Edge = $edge;
-        let database = <$conn>::database();
-        let conn = &mut <$conn>::connect(&database);
-        let mut second = <$conn>::connect(&database);
+        let [conn, second] = &mut *Fixture::<$conn, _>::empty();
         let _ = conn.batch_execute("PRAGMA foreign_keys = ON"); // there is none on servers
         let mut parent = edge.statements("parent");
         if parent.is_empty() {
@@ -79,12 +77,11 @@ macro_rules! come_to {
         }
         parent.push("INSERT INTO videos (id) VALUES (1), (2), (3)");
         for sql in parent.into_iter().chain(edge.statements("child")) {
-            conn.batch_execute(sql).unwrap();
+            conn.run(sql);
         }
         ShardsTable::of(videos::table).create(conn).unwrap();
         let created = cache().create(conn);
-        conn.batch_execute("INSERT INTO comments VALUES (1, 3), (2, 3), (3, 1)")
-            .unwrap();
+        conn.run("INSERT INTO comments VALUES (1, 3), (2, 3), (3, 1)");
         let totals = |conn: &mut $conn| {
             let totals = videos::table.select((videos::id, videos::likes.total()));
             totals.order(videos::id).load::<(i64, i32)>(conn).unwrap()
@@ -93,26 +90,18 @@ macro_rules! come_to {
             let ids = videos::table.select(videos::id).order(videos::id);
             let ids = ids.load::<i64>(conn).unwrap();
             let count = |id| {
-                let sql = "SELECT COUNT(*) AS number FROM comments WHERE video_id = ";
-                let rows: Number = diesel::sql_query(format!("{sql}{id}"))
-                    .get_result(conn)
-                    .unwrap();
-                (id, i32::try_from(rows.number).unwrap())
+                let rows = number!(
+                    &format!("COUNT(*) FROM comments WHERE video_id = {id}"),
+                    conn
+                );
+                (id, i32::try_from(rows).unwrap())
             };
             ids.into_iter().map(count).collect::<Vec<_>>()
         };
         let before = totals(conn);
-        let counted = if created.is_ok() {
-            [1, 0, 2]
-        } else {
-            [0, 0, 0]
-        };
-        assert_eq!(
-            before,
-            [1, 2, 3].into_iter().zip(counted).collect::<Vec<_>>(),
-            "{}",
-            edge.case
-        );
+        let counted = if created.is_ok() { [1, 0, 2] } else { [0; 3] };
+        let expected: Vec<_> = (1..=3).zip(counted).collect();
+        assert_eq!(before, expected, "{}", edge.case);
         let (mut drifts, mut done) = (vec![], created);
         for (session, statement) in &edge.lines {
             done = done.and_then(|()| match *session {
@@ -120,15 +109,7 @@ macro_rules! come_to {
                 "second" => second.batch_execute(statement),
                 "drifts" => thread::scope(|scope| {
                     let found = scope.spawn(|| cache().verify().drifts(conn));
-                    loop {
-                        let waiting = diesel::sql_query(
-                            "SELECT COUNT(*) AS number FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()",
-                        );
-                        if waiting.get_result::<Number>(&mut second)?.number > 0 {
-                            break;
-                        }
-                        thread::sleep(Duration::from_millis(5));
-                    }
+                    until("it waits", || number!(WAITS_ON_POSTGRES, second) > 0);
                     second.batch_execute("COMMIT")?;
                     drifts = found.join().unwrap()?;
                     Ok(())
@@ -141,10 +122,8 @@ macro_rules! come_to {
                 let _ = conn.batch_execute("ROLLBACK");
                 let after = totals(conn);
                 let kept = before.iter().all(|total| after.contains(total));
-                (
-                    kept.then_some(Refused),
-                    format!("{error}; {before:?}, {after:?}"),
-                )
+                let seen = format!("{error}; {before:?}, {after:?}");
+                (kept.then_some(Refused), seen)
             }
             Ok(()) => {
                 let (totals, rows) = (totals(conn), rows(conn));
@@ -187,10 +166,8 @@ fn edges_on_postgres() {
 
 #[test]
 fn edges_on_mysql() {
-    let database = MysqlConnection::database();
-    let is_mariadb = MysqlConnection::connect(&database)
-        .version()
-        .contains("MariaDB");
+    let [conn] = &mut *Fixture::<MysqlConnection, _>::empty();
+    let is_mariadb = conn.version().contains("MariaDB");
     check("MySQL", |edge| match edge.case {
         // MySQL 9.7 updates the row in place, and its shards stay. Earlier ones replace it.
         "REPLACE INTO the parent without one" if !is_mariadb => {
