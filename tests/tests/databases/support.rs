@@ -1,7 +1,7 @@
 //! What the cases import, and what they begin with, on a connection and by an `api`.
 
 use std::fmt::Debug;
-pub use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+pub use std::sync::atomic::{AtomicI64, Ordering};
 use std::thread;
 
 pub(super) use super::Conn;
@@ -17,6 +17,7 @@ pub use diesel::prelude::*;
 pub use diesel::result::Error as DieselError;
 use diesel_sharded::backend::{BackendOf, Dialect, ShardedBackend};
 pub use diesel_sharded::prelude::*;
+pub use diesel_sharded_tests::fixture::Fixture;
 use diesel_sharded_tests::patient;
 use diesel_sharded_tests::schema::{self, videos};
 pub use diesel_sharded_tests::schema::{
@@ -27,6 +28,23 @@ pub use diesel_sharded_tests::{
 };
 use proptest::prelude::Strategy;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
+
+/// An operation is refused by an error of the library's.
+macro_rules! refused {
+    ($result:expr, $pattern:pat $(if $guard:expr)?) => {
+        assert_matches!($result.map_err(Error::from), Err($pattern) $(if $guard)?)
+    };
+}
+pub(crate) use refused;
+
+/// The update that counts one view of videos.
+macro_rules! viewed {
+    ($videos:expr) => {{
+        use diesel_sharded_tests::schema::videos::views;
+        update($videos).set(views.eq(views + 1))
+    }};
+}
+pub(crate) use viewed;
 
 diesel::table! {
     #[sql_name = "diesel_sharded_idempotency_keys"]
@@ -58,6 +76,39 @@ pub fn on_threads(threads: i64, database: &Database, work: impl Fn(i64, &mut Con
             scope.spawn(move || work(number, &mut Conn::connect(database)));
         }
     });
+}
+
+/// Runs `work` on as many threads, and `beside` on so many others, whose rounds end with the work.
+pub fn on_threads_beside(
+    threads: i64,
+    database: &Database,
+    work: impl Fn(i64, &mut Conn) + Sync,
+    others: i64,
+    beside: impl Fn(i64, &mut dyn Iterator<Item = i64>, &mut Conn) + Sync,
+) {
+    struct End<'a>(&'a AtomicI64);
+    impl Drop for End<'_> {
+        fn drop(&mut self) {
+            self.0.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+    let working = AtomicI64::new(threads);
+    on_threads(threads + others, database, |number, conn| {
+        if number < threads {
+            let _end = End(&working);
+            return work(number, conn);
+        }
+        let mut rounds = (0..).take_while(|_| working.load(Ordering::SeqCst) > 0);
+        beside(number - threads, &mut rounds, conn);
+    });
+}
+
+/// Runs `work` in a transaction that is retried.
+pub fn in_transaction<T: Send>(
+    conn: &mut Conn,
+    work: impl FnMut(&mut Conn) -> QueryResult<T> + Send,
+) -> QueryResult<T> {
+    retry::transaction(conn, RetryPolicy::default(), work)
 }
 
 /// Eight writers count 20 times each on what was `first`, and read a total at each count: their own count and those read before are in it.
@@ -92,6 +143,16 @@ pub fn for_all<S: Strategy<Value: Debug>>(
     if let Err(error) = TestRunner::new(config).run(&strategy, test) {
         panic!("{error}");
     }
+}
+
+/// A database with the tables of `schema`, and a connection.
+pub fn set_up() -> Fixture<Conn> {
+    database().into()
+}
+
+/// The same with the library's own tables too.
+pub fn set_up_with_counters() -> Fixture<Conn> {
+    database_with_counters().into()
 }
 
 /// A database with the library's own tables too.

@@ -3,7 +3,6 @@
 use super::api::bounded::Bounded;
 use super::api::counters;
 use super::support::*;
-use diesel_sharded::Error;
 use diesel_sharded_tests::schema::videos as table;
 use diesel_sharded_tests::schema::videos::dsl::*;
 use proptest::prelude::*;
@@ -19,34 +18,32 @@ fn total(conn: &mut Conn) -> i32 {
 
 #[test]
 fn a_count_returns_the_new_total_or_nothing() {
-    let (_database, conn) = &mut database_with_counters();
+    let conn = &mut set_up_with_counters().conn;
     assert_eq!(bounded().add_and_get(-2, conn), Ok(None));
     assert_eq!(bounded().add_and_get(5, conn), Ok(Some(6)));
     assert_eq!(bounded().get(conn), Ok(Some(6)));
+    let absent = RowCounter::of(likes, 99).never_below(0);
+    let no_row = Err(DieselError::NotFound);
     rolled_back(conn, |conn| {
         assert_eq!(bounded().add_and_get(94, conn), Ok(Some(100)));
         assert_eq!(bounded().add_and_get(1, conn), Ok(None));
+        assert_eq!(absent.add(1, conn), no_row);
     });
     assert_eq!(total(conn), 6);
-    let absent = RowCounter::of(likes, 99).never_below(0);
     assert_eq!(absent.get(conn), Ok(None));
-    assert_eq!(absent.add(1, conn), Err(DieselError::NotFound));
+    assert_eq!(absent.add(1, conn), no_row);
     assert_eq!(absent.add_and_get(1, conn), Err(DieselError::NotFound));
-    rolled_back(conn, |conn| {
-        assert_eq!(absent.add(1, conn), Err(DieselError::NotFound))
-    });
 
     let tickets = Counter::named("tickets").never_below(0).never_above(3);
     assert_eq!(tickets.get(conn), Ok(0));
-    assert_eq!(tickets.add_and_get(-1, conn), Ok(None));
-    assert_eq!(tickets.add_and_get(3, conn), Ok(Some(3)));
-    assert_eq!(tickets.add_and_get(1, conn), Ok(None));
+    let new_totals = [-1, 3, 1].map(|n| tickets.add_and_get(n, conn).unwrap());
+    assert_eq!(new_totals, [None, Some(3), None]);
     assert_eq!(tickets.get(conn), Ok(3));
 }
 
 #[test]
 fn a_key_counts_once_within_the_bounds() {
-    let (_database, conn) = &mut database_with_counters();
+    let conn = &mut set_up_with_counters().conn;
     let row = |key: &str| bounded().idempotency_key(key);
     assert_eq!(row("a").add(99, conn), Ok(true));
     assert_eq!(row("a").add(99, conn), Ok(true)); // again, though there is no more room
@@ -54,58 +51,46 @@ fn a_key_counts_once_within_the_bounds() {
     // A refused one leaves its key to any other.
     assert_eq!(row("b").add(1, conn), Ok(false));
     assert_eq!(row("b").add(-10, conn), Ok(true));
-    let reused = row("b").add(1, conn).map_err(Error::from);
-    assert!(matches!(reused, Err(Error::IdempotencyKeyReused)));
+    assert!(is_reused(row("b").add(1, conn)));
     assert_eq!(total(conn), 90);
 
     let seats = Counter::named("seats").never_below(0).never_above(2);
-    for key in ["c", "c", "d"] {
-        assert_eq!(seats.idempotency_key(key).add(1, conn), Ok(true));
-    }
-    assert_eq!(seats.idempotency_key("e").add(1, conn), Ok(false));
+    let taken = ["c", "c", "d", "e"].map(|key| seats.idempotency_key(key).add(1, conn).unwrap());
+    assert_eq!(taken, [true, true, true, false]);
     assert_eq!(seats.get(conn), Ok(2));
 }
 
 #[test]
 fn one_bound_leaves_the_other_direction_free() {
-    let (_database, conn) = &mut database();
+    let conn = &mut set_up().conn;
     let stock = RowCounter::of(views, 1).never_below(0);
-    assert_eq!(stock.add(1_000_000, conn), Ok(true));
-    assert_eq!(stock.add(-1_000_100, conn), Ok(true));
-    assert_eq!(stock.add(-1, conn), Ok(false));
+    let taken = [1_000_000, -1_000_100, -1].map(|n| stock.add(n, conn).unwrap());
+    assert_eq!(taken, [true, true, false]);
     let debt = RowCounter::of(views, 2).never_above(200);
-    assert_eq!(debt.add(1, conn), Ok(false));
-    assert_eq!(debt.add(-1_000, conn), Ok(true));
-    assert_eq!(debt.add(1_001, conn), Ok(false));
-    assert_eq!(debt.add(1_000, conn), Ok(true));
+    let taken = [1, -1_000, 1_001, 1_000].map(|n| debt.add(n, conn).unwrap());
+    assert_eq!(taken, [false, true, false, true]);
     assert_eq!(totals(conn), [0, 200, 300]);
 }
 
 #[test]
 fn the_ends_of_the_columns_type_are_bounds_like_any_other() {
     use diesel_sharded_tests::schema::measures::dsl::*;
-    let (_database, conn) = &mut database();
-    let all = || {
-        RowCounter::of(small, 1)
-            .never_below(i64::MIN)
-            .never_above(i64::MAX)
-    };
-    assert_eq!(all().add(5, conn), Ok(true));
-    assert_eq!(all().add(-10, conn), Ok(true));
-    let read = measures.find(1).select(small.total()).first::<i16>(conn);
-    assert_eq!(read, Ok(-5));
+    let conn = &mut set_up().conn;
+    let all = RowCounter::of(small, 1).never_below(i64::MIN);
+    let all = all.never_above(i64::MAX);
     let up = RowCounter::of(large, 1).never_above(i64::MAX);
-    assert_eq!(up.add(i64::MAX, conn), Ok(true));
-    assert_eq!(up.add(1, conn), Ok(false));
-    assert_eq!(up.add(-5, conn), Ok(true));
-    let read = measures.find(1).select(large.total()).first::<i64>(conn);
-    assert_eq!(read, Ok(i64::MAX - 5));
+    let taken = [5, -10].map(|n| all.add(n, conn).unwrap());
+    assert_eq!(taken, [true, true]);
+    let taken = [i64::MAX, 1, -5].map(|n| up.add(n, conn).unwrap());
+    assert_eq!(taken, [true, false, true]);
+    let read = measures.find(1).select((small.total(), large.total()));
+    assert_eq!(read.first(conn), Ok((-5_i16, i64::MAX - 5)));
 }
 
 /// Far from the bounds a count touches one shard and no parent, which is the point of bounded counters.
 #[test]
 fn uses_shards_while_there_is_room() {
-    let (_database, conn) = &mut database();
+    let conn = &mut set_up().conn;
     let stock = RowCounter::of(views, 3).never_below(0); // 300
     assert_eq!(stock.add(-1, conn), Ok(true)); // hands out
     let base = |conn: &mut Conn| videos.find(3).select(views).first::<i64>(conn).unwrap();
@@ -115,15 +100,16 @@ fn uses_shards_while_there_is_room() {
         assert_eq!(stock.add(-1, conn), Ok(true));
         assert_eq!(base(conn), handed_out);
     }
-    let used = videos_shards::table
-        .filter(videos_shards::id.eq(3).and(videos_shards::views.gt(0)))
-        .count();
+    let used = videos_shards::id.eq(3).and(videos_shards::views.gt(0));
+    let used = videos_shards::table.filter(used).count();
     assert_eq!(used.get_result(conn), Ok(2_i64)); // half of 4: the other half is for the other bound
 }
 
 #[test]
 fn folds_and_sets_are_welcome() {
-    let (_database, conn) = &mut database();
+    let conn = &mut set_up().conn;
+    let adds =
+        |amounts: [i64; 2], conn: &mut Conn| amounts.map(|n| bounded().add(n, conn).unwrap());
     assert_eq!(bounded().add(50, conn), Ok(true));
     let _ = fold(videos).keep_shards(0).run(conn).unwrap();
     assert_eq!(total(conn), 51);
@@ -131,48 +117,42 @@ fn folds_and_sets_are_welcome() {
     let _ = fold(videos).run(conn).unwrap();
     assert_eq!(bounded().add(-1, conn), Ok(false));
     set_total(videos.find(1), likes, 7).execute(conn).unwrap();
-    assert_eq!(bounded().add(-8, conn), Ok(false));
-    assert_eq!(bounded().add(-7, conn), Ok(true));
+    assert_eq!(adds([-8, -7], conn), [false, true]);
     reset(videos).execute(conn).unwrap();
     assert_eq!(bounded().add(-1, conn), Ok(false));
     // Another writer left the total out of bounds: counts may only move it back.
     set_total(videos.find(1), likes, 200).execute(conn).unwrap();
-    assert_eq!(bounded().add(1, conn), Ok(false));
-    assert_eq!(bounded().add(-1, conn), Ok(true));
+    assert_eq!(adds([1, -1], conn), [false, true]);
     assert_eq!(total(conn), 199);
 }
 
 /// Additions to a total below its bound pay off the debt first, and make no room until then.
 #[test]
 fn a_debt_is_paid_first() {
-    let (_database, conn) = &mut database();
+    let conn = &mut set_up().conn;
     let stock = RowCounter::of(views, 1).never_below(0);
     assert_eq!(stock.add(100, conn), Ok(true)); // its shards are there
     set_total(videos.find(1), views, -10).execute(conn).unwrap();
-    assert_eq!(stock.add(9, conn), Ok(true));
-    assert_eq!(stock.add(-1, conn), Ok(false));
-    assert_eq!(stock.add(2, conn), Ok(true));
-    assert_eq!(stock.add(-1, conn), Ok(true));
-    assert_eq!(stock.add(-1, conn), Ok(false));
-    assert_eq!(RowCounter::of(views, 1).get(conn), Ok(Some(0)));
+    let taken = [9, -1, 2, -1, -1].map(|n| stock.add(n, conn).unwrap());
+    assert_eq!(taken, [true, false, true, true, false]);
+    assert_eq!(total_of(1, conn), 0);
 }
 
 /// Far more buyers than seats: each seat is sold once, and no buyer is refused while there is one.
 #[test]
 fn seats_are_sold_once_each() {
     const SEATS: i64 = 150;
-    let (database, mut conn) = database();
-    set_total(videos.find(1), views, SEATS)
-        .execute(&mut conn)
-        .unwrap();
+    let Fixture { conn, database } = &mut set_up();
+    let set = set_total(videos.find(1), views, SEATS).execute(conn);
+    assert_eq!(set, Ok(1));
     let sold = AtomicI64::new(0);
-    on_threads(16, &database, |number, conn| {
+    on_threads(16, database, |number, conn| {
         let seats = RowCounter::of(views, 1).never_below(0).never_above(SEATS);
         for round in 0..15 {
             if number == 15 {
                 let _ = fold(videos).keep_shards(round % 3).run(conn).unwrap();
-                let left = RowCounter::of(views, 1).get(conn).unwrap();
-                assert!(left.is_some_and(|left| (0..=SEATS).contains(&left)));
+                let left = total_of(1, conn);
+                assert!((0..=SEATS).contains(&left), "{left}");
             } else if seats.add(-1, conn).unwrap() {
                 sold.fetch_add(1, Ordering::SeqCst);
             }
@@ -180,7 +160,7 @@ fn seats_are_sold_once_each() {
     });
     // 15 × 15 = 225 buyers.
     assert_eq!(sold.into_inner(), SEATS);
-    assert_eq!(RowCounter::of(views, 1).get(&mut conn), Ok(Some(0)));
+    assert_eq!(total_of(1, conn), 0);
 }
 
 /// Buyers in transactions of their own and of the application's, some of which are rolled back, while the number of shards
@@ -188,64 +168,54 @@ fn seats_are_sold_once_each() {
 #[test]
 fn seats_are_sold_once_each_inside_transactions_too() {
     const SEATS: i64 = 120;
-    let (database, mut conn) = database_with_counters();
-    Counter::named("event").set(SEATS, &mut conn).unwrap();
-    let left = || RowCounter::of(counters::value, b"event".to_vec());
+    let Fixture { conn, database } = &mut set_up_with_counters();
+    let event = Counter::named("event");
+    event.set(SEATS, conn).unwrap();
     let sold = AtomicI64::new(0);
-    let buying = AtomicI64::new(8);
-    on_threads(10, &database, |number, conn| {
-        let seats = left().never_below(0).never_above(SEATS);
-        match number {
-            0..8 => {
-                for round in 0..20 {
-                    let buys = |conn: &mut Conn| seats.add(-1, conn);
-                    let bought = match (number + round) % 4 {
-                        0 => retry::transaction(conn, RetryPolicy::default(), buys),
-                        1 => {
-                            // Bought, and then rolled back with the transaction.
-                            let taken_back: QueryResult<bool> =
-                                retry::transaction(conn, RetryPolicy::default(), |conn| {
-                                    buys(conn)?;
-                                    Err(DieselError::NotFound)
-                                });
-                            assert_eq!(taken_back, Err(DieselError::NotFound));
-                            Ok(false)
-                        }
-                        _ => buys(conn),
-                    };
-                    sold.fetch_add(i64::from(bought.unwrap()), Ordering::SeqCst);
+    let buy = |number, conn: &mut Conn| {
+        let left = RowCounter::of(counters::value, b"event".to_vec());
+        let seats = left.never_below(0).never_above(SEATS);
+        for round in 0..20 {
+            let bought = match (number + round) % 4 {
+                0 => in_transaction(conn, |conn| seats.add(-1, conn)),
+                1 => {
+                    // Bought, and then rolled back with the transaction.
+                    let taken_back: QueryResult<()> = in_transaction(conn, |conn| {
+                        seats.add(-1, conn)?;
+                        Err(DieselError::NotFound)
+                    });
+                    assert_eq!(taken_back, Err(DieselError::NotFound));
+                    Ok(false)
                 }
-                buying.fetch_sub(1, Ordering::SeqCst);
+                _ => seats.add(-1, conn),
+            };
+            sold.fetch_add(i64::from(bought.unwrap()), Ordering::SeqCst);
+        }
+    };
+    on_threads_beside(8, database, buy, 2, |number, rounds, conn| {
+        for round in rounds {
+            if number == 0 {
+                let shards = (round % 9) as u16 + 1;
+                let of_all = ShardCount::of(counters::value);
+                of_all.resize(shards, conn).unwrap();
+                continue;
             }
-            8 => {
-                let mut shards = 1;
-                while buying.load(Ordering::SeqCst) > 0 {
-                    ShardCount::of(counters::value)
-                        .resize(shards, conn)
-                        .unwrap();
-                    shards = shards % 9 + 2;
-                }
-            }
-            _ => {
-                while buying.load(Ordering::SeqCst) > 0 {
-                    let _ = fold(counters::table).run(conn).unwrap();
-                    let total = left().get(conn).unwrap();
-                    assert!(total.is_some_and(|total| (0..=SEATS).contains(&total)));
-                }
-            }
+            let _ = fold(counters::table).run(conn).unwrap();
+            let left = event.get(conn).unwrap();
+            assert!((0..=SEATS).contains(&left), "{left}");
         }
     });
     // 8 × 15 = 120 buyers who keep their seats, one for each.
     assert_eq!(sold.into_inner(), SEATS);
-    assert_eq!(left().get(&mut conn), Ok(Some(0)));
+    assert_eq!(event.get(conn), Ok(0));
 }
 
 /// Up and down at once, close to both bounds: the total never passes one, and ends as the sum of the accepted amounts.
 #[test]
 fn up_and_down_at_once() {
-    let (database, mut conn) = database();
+    let Fixture { conn, database } = &mut set_up();
     let accepted = AtomicI64::new(1);
-    on_threads(8, &database, |number, conn| {
+    on_threads(8, database, |number, conn| {
         let counter = RowCounter::of(likes, 1).never_below(0).never_above(12);
         for round in 0..40 {
             let n = [1, -1, 3, -2][((number + round) % 4) as usize];
@@ -256,25 +226,22 @@ fn up_and_down_at_once() {
             assert!((0..=12).contains(&read), "{read}");
         }
     });
-    assert_eq!(i64::from(total(&mut conn)), accepted.into_inner());
+    assert_eq!(i64::from(total(conn)), accepted.into_inner());
 }
 
 #[test]
 fn any_sequence_is_decided_as_on_a_plain_number() {
-    let (_database, conn) = database();
-    let conn = std::cell::RefCell::new(conn);
+    let fixture = std::cell::RefCell::new(set_up());
     let step = prop_oneof![4 => (-40..40i64).prop_map(Some), 1 => Just(None)];
     let cases = (-20..20i64, 0..60i64, proptest::collection::vec(step, 1..30));
     for_all(25, cases, |(least, room, steps)| {
-        let conn = &mut *conn.borrow_mut();
+        let conn = &mut fixture.borrow_mut().conn;
         let most = least + room;
         let mut model = least + room / 2;
-        set_total(videos.find(1), views, model)
-            .execute(conn)
-            .unwrap();
-        let counter = RowCounter::of(views, 1)
-            .never_below(least)
-            .never_above(most);
+        let set = set_total(videos.find(1), views, model).execute(conn);
+        prop_assert_eq!(set, Ok(1));
+        let counter = RowCounter::of(views, 1).never_below(least);
+        let counter = counter.never_above(most);
         for step in steps {
             match step {
                 Some(n) => {
@@ -282,11 +249,9 @@ fn any_sequence_is_decided_as_on_a_plain_number() {
                     prop_assert_eq!(counter.add(n, conn), Ok(fits));
                     model += if fits { n } else { 0 };
                 }
-                None => {
-                    fold(videos.find(1)).keep_shards(1).run(conn).unwrap();
-                }
+                None => drop(fold(videos.find(1)).keep_shards(1).run(conn).unwrap()),
             }
-            prop_assert_eq!(RowCounter::of(views, 1).get(conn), Ok(Some(model)));
+            prop_assert_eq!(total_of(1, conn), model);
         }
         // Other columns of the same shards are as they were.
         prop_assert_eq!(total(conn), 1);

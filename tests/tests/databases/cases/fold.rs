@@ -6,54 +6,48 @@ use std::time::{Duration, Instant};
 use super::api::Unfit;
 use super::api::operation::Amount;
 use super::support::*;
+use bigdecimal::BigDecimal;
 use diesel_sharded_tests::schema::videos::dsl::*;
 
-/// Adds up to 10, on several shards, to each of videos 1 to 3.
-fn counted(conn: &mut Conn) {
+/// Ten views more and ten likes less for each of videos 1 to 3, on several shards.
+fn counted() -> Fixture<Conn> {
+    let mut fixture = set_up();
     for _ in 0..10 {
-        count!(videos, (views.eq(views + 1), likes.eq(likes - 1)), conn);
+        let changes = (views.eq(views + 1), likes.eq(likes - 1));
+        count!(videos, changes, &mut fixture.conn);
     }
+    fixture
 }
 
 fn bases(conn: &mut Conn) -> Vec<(i64, i64, i32)> {
-    videos
-        .select((id, views, likes))
-        .order(id)
-        .load(conn)
-        .unwrap()
+    let bases = videos.select((id, views, likes)).order(id);
+    bases.load(conn).unwrap()
 }
 
 fn totals(conn: &mut Conn) -> Vec<(i64, i64, i32)> {
-    videos
-        .select((id, views.total(), likes.total()))
-        .order(id)
-        .load(conn)
-        .unwrap()
+    let totals = videos.select((id, views.total(), likes.total()));
+    totals.order(id).load(conn).unwrap()
 }
 
 #[test]
 fn one_row() {
-    let (_database, conn) = &mut database();
-    counted(conn);
+    let conn = &mut counted().conn;
     let before = totals(conn);
-    let folded = fold(videos.find(2)).run(conn).unwrap();
-    assert_eq!((folded.parents, folded.finished), (1, true));
-    assert_eq!(folded.moved(views), Amount::Integer(10));
-    assert_eq!(folded.moved(likes), Amount::Integer(-10));
-    assert_eq!(bases(conn), [(1, 100, 1), (2, 210, -8), (3, 300, 3)]);
-    assert_eq!(totals(conn), before);
-    // Nothing is left, and nothing is written again.
-    let again = fold(videos.find(2)).run(conn).unwrap();
-    assert_eq!((again.parents, again.finished), (0, true));
-    assert_eq!(again.moved(views), Amount::Integer(0));
-    let absent = fold(videos.find(99)).run(conn).unwrap();
-    assert_eq!((absent.parents, absent.finished), (0, true));
+    // Nothing is left for a second fold, and nothing is written again.
+    for (video, parents) in [(2, 1), (2, 0), (99, 0)] {
+        let folded = fold(videos.find(video)).run(conn).unwrap();
+        assert_eq!((folded.parents, folded.finished), (parents, true));
+        let moved = 10 * i128::from(parents);
+        assert_eq!(folded.moved(views), Amount::Integer(moved));
+        assert_eq!(folded.moved(likes), Amount::Integer(-moved));
+        assert_eq!(bases(conn), [(1, 100, 1), (2, 210, -8), (3, 300, 3)]);
+        assert_eq!(totals(conn), before);
+    }
 }
 
 #[test]
 fn by_a_filter_also_on_a_total() {
-    let (_database, conn) = &mut database();
-    counted(conn);
+    let conn = &mut counted().conn;
     let folded = fold(videos.filter(views.total().ge(210)).filter(slug.ne("c")));
     assert_eq!(folded.run(conn).unwrap().parents, 1);
     let folded = fold(videos.filter(channel.eq("news"))).run(conn).unwrap();
@@ -63,15 +57,9 @@ fn by_a_filter_also_on_a_total() {
 
 #[test]
 fn a_model_and_composite_keys() {
-    let (_database, conn) = &mut database();
-    use diesel_sharded_tests::schema::{Day, Video};
-    counted(conn);
-    let video: Video = videos
-        .find(1)
-        .select(Video::as_select())
-        .first(conn)
-        .unwrap();
-    assert_eq!(fold(&video).run(conn).unwrap().parents, 1);
+    let conn = &mut counted().conn;
+    let video = videos.find(1).select(Video::as_select()).first(conn);
+    assert_eq!(fold(&video.unwrap()).run(conn).unwrap().parents, 1);
     for version in 1..=3 {
         for day in [30, 10, 20] {
             let row = (downloads::version.eq(version), downloads::day.eq(day));
@@ -81,32 +69,22 @@ fn a_model_and_composite_keys() {
     let changes = downloads::number.eq(downloads::number + 7);
     count!(downloads::table, changes, conn);
     let mut seen = vec![];
-    let folded = fold(downloads::table)
-        .batch(2)
-        .run_with(conn, |so_far| {
-            seen.push(so_far.last);
-            ControlFlow::Continue(())
-        })
-        .unwrap();
-    let last = |version, day| Some((version, Day(day)));
-    assert_eq!(
-        seen,
-        [
-            last(1, 20),
-            last(2, 10),
-            last(2, 30),
-            last(3, 20),
-            last(3, 30)
-        ]
-    );
-    assert_eq!(folded.moved(downloads::number), Amount::Integer(63));
+    let batches = fold(downloads::table).batch(2);
+    let folded = batches.run_with(conn, |so_far| {
+        seen.extend(so_far.last);
+        ControlFlow::Continue(())
+    });
+    let last = [(1, 20), (2, 10), (2, 30), (3, 20), (3, 30)];
+    assert_eq!(seen, last.map(|(version, day)| (version, Day(day))));
+    let moved = folded.unwrap().moved(downloads::number);
+    assert_eq!(moved, Amount::Integer(63));
     let bases = downloads::table.select(downloads::number);
     assert_eq!(bases.load(conn), Ok(vec![7; 9]));
 }
 
 #[test]
 fn the_whole_table_in_batches_that_are_interrupted_and_resumed() {
-    let (_database, conn) = &mut database();
+    let conn = &mut set_up().conn;
     for key in 4..=25_i64 {
         let new = (id.eq(key), slug.eq(key.to_string()), title.eq(""));
         insert!(videos, new, conn);
@@ -114,59 +92,44 @@ fn the_whole_table_in_batches_that_are_interrupted_and_resumed() {
     count!(videos, views.eq(views + 1), conn);
     let before = totals(conn);
     let mut batches = 0;
-    let first = fold(videos)
-        .batch(10)
-        .run_with(conn, |so_far| {
-            batches += 1;
-            assert_eq!(so_far.parents, 10);
-            ControlFlow::Break(())
-        })
-        .unwrap();
+    let first = fold(videos).batch(10).run_with(conn, |so_far| {
+        batches += 1;
+        assert_eq!(so_far.parents, 10);
+        ControlFlow::Break(())
+    });
+    let first = first.unwrap();
     assert_eq!((batches, first.parents, first.finished), (1, 10, false));
     let untouched = videos.filter(views.ne(views.total())).count();
     assert_eq!(untouched.get_result(conn), Ok(15_i64));
-    let rest = fold(videos)
-        .batch(10)
-        .after(first.last.unwrap())
-        .run(conn)
-        .unwrap();
-    assert_eq!(
-        (rest.parents, rest.finished, rest.last),
-        (15, true, Some(25))
-    );
+    let rest = fold(videos).batch(10).after(first.last.unwrap());
+    let rest = rest.run(conn).unwrap();
+    let all_the_rest = (15, true, Some(25));
+    assert_eq!((rest.parents, rest.finished, rest.last), all_the_rest);
     assert_eq!(totals(conn), before);
     assert_eq!(bases(conn), before);
 }
 
 #[test]
 fn at_most_so_many_a_second() {
-    let (_database, mut conn) = database();
-    counted(&mut conn);
+    let conn = &mut counted().conn;
     let started = Instant::now();
     let folded = fold(videos).batch(1).at_most_per_second(10);
-    assert_eq!(folded.run(&mut conn).unwrap().parents, 3);
+    assert_eq!(folded.run(conn).unwrap().parents, 3);
     assert!(started.elapsed() >= Duration::from_millis(300));
 }
 
 #[test]
 fn shards_beyond_the_wished_number_are_removed() {
-    let (_database, conn) = &mut database();
+    let conn = &mut set_up().conn;
     count_on_any_shard(60, conn);
-    let shards = |conn: &mut Conn| {
-        let numbers = videos_shards::table.filter(videos_shards::id.eq(1));
-        numbers
-            .select(videos_shards::shard)
-            .order(videos_shards::shard)
-            .load::<i32>(conn)
-            .unwrap()
-    };
-    assert_eq!(shards(conn), [0, 1, 2, 3]);
-    let folded = fold(videos.find(1)).run(conn).unwrap();
-    assert_eq!((folded.shards_removed, shards(conn).len()), (0, 4));
-    let folded = fold(videos.find(1)).keep_shards(1).run(conn).unwrap();
-    assert_eq!((folded.shards_removed, shards(conn)), (3, vec![0]));
-    let folded = fold(videos.find(1)).keep_shards(0).run(conn).unwrap();
-    assert_eq!((folded.shards_removed, shards(conn)), (1, vec![]));
+    let of_1 = videos_shards::table.filter(videos_shards::id.eq(1));
+    let of_1 = of_1.select(videos_shards::shard);
+    let shards = |conn: &mut Conn| of_1.order(videos_shards::shard).load::<i32>(conn);
+    for (keep_shards, removed, left) in [(128, 0, 4), (1, 3, 1), (0, 1, 0)] {
+        let folded = fold(videos.find(1)).keep_shards(keep_shards).run(conn);
+        assert_eq!(folded.unwrap().shards_removed, removed);
+        assert_eq!(shards(conn), Ok((0..left).collect()));
+    }
     for _ in 0..10 {
         count(1, 1, conn).unwrap();
     }
@@ -176,8 +139,8 @@ fn shards_beyond_the_wished_number_are_removed() {
 #[test]
 fn every_type_of_field() {
     use diesel_sharded_tests::schema::measures::dsl::*;
-    let (_database, conn) = &mut database();
-    let half = "0.500001".parse::<bigdecimal::BigDecimal>().unwrap();
+    let conn = &mut set_up().conn;
+    let half = "0.500001".parse::<BigDecimal>().unwrap();
     for _ in 0..4 {
         let changes = (
             small.eq(small - 1),
@@ -189,55 +152,39 @@ fn every_type_of_field() {
         count!(measures.find(1), changes, conn);
     }
     let folded = fold(measures).run(conn).unwrap();
+    let most = 4 * i64::from(i32::MAX);
     assert_eq!(folded.moved(small), Amount::Integer(-4));
     assert_eq!(folded.moved(medium), Amount::Integer(8));
-    assert_eq!(
-        folded.moved(large),
-        Amount::Integer(4 * i128::from(i32::MAX))
-    );
+    assert_eq!(folded.moved(large), Amount::Integer(most.into()));
     assert_eq!(folded.moved(real), Amount::Double(1.0));
-    let Amount::Numeric(moved) = folded.moved(exact) else {
-        panic!("{folded:?}");
-    };
-    assert_eq!(moved, "2.000004".parse::<bigdecimal::BigDecimal>().unwrap());
-    let row = measures.select((small, medium, large, real));
-    assert_eq!(
-        row.first(conn),
-        Ok((-4_i16, 8, 4 * i64::from(i32::MAX), 1.0_f64))
-    );
+    let exactly = "2.000004".parse::<BigDecimal>().unwrap();
+    assert_matches!(folded.moved(exact), Amount::Numeric(moved) if *moved == exactly);
+    let row = measures.select((small, medium, large, real)).first(conn);
+    assert_eq!(row, Ok((-4_i16, 8, most, 1.0_f64)));
 }
 
 /// A total that does not fit its column cannot be folded, but does not stop anyone else's fold.
 #[test]
 fn a_total_that_does_not_fit_stays_on_its_shards() {
-    let (_database, conn) = &mut database();
+    let conn = &mut set_up().conn;
     edit!(videos.find(2), likes.eq(i32::MAX), conn);
     for _ in 0..2 {
         count!(videos, (views.eq(views + 1), likes.eq(likes + 1)), conn);
     }
-    for inside in [false, true] {
-        let folded = match inside {
-            false => fold(videos).run(conn).unwrap(),
-            true => conn.transaction(|conn| fold(videos).run(conn)).unwrap(),
-        };
+    let fold_all = |conn: &mut Conn| fold(videos).run(conn);
+    let folded = [fold_all(conn), conn.transaction(fold_all)];
+    for folded in folded.map(Result::unwrap) {
         let unfit = [(2, Unfit::OutOfRange)];
         assert_eq!((folded.finished, &folded.unfit[..]), (true, &unfit[..]));
     }
     let left = videos.select((views, views.total(), likes)).order(id);
-    assert_eq!(
-        left.load(conn),
-        Ok(vec![
-            (102_i64, 102_i64, 3),
-            (200, 202, i32::MAX),
-            (302, 302, 5)
-        ])
-    );
+    let expected = vec![(102_i64, 102_i64, 3), (200, 202, i32::MAX), (302, 302, 5)];
+    assert_eq!(left.load(conn), Ok(expected));
 }
 
 #[test]
 fn inside_a_callers_transaction() {
-    let (_database, conn) = &mut database();
-    counted(conn);
+    let conn = &mut counted().conn;
     let before = (bases(conn), totals(conn));
     rolled_back(conn, |conn| {
         assert_eq!(fold(videos).batch(2).run(conn).unwrap().parents, 3);

@@ -1,50 +1,54 @@
 //! Updates that are requested more than once and count once.
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::support::*;
-use diesel_sharded::retry::{self, RetryPolicy};
+use diesel_sharded::coalescer::Coalescer;
 use diesel_sharded::{Counter, Error, RowCounter, fold, idempotency};
 use diesel_sharded_tests::schema::measures;
 use diesel_sharded_tests::schema::videos::dsl::*;
 
 fn count_video(video: i64, key: &str, conn: &mut Conn) -> QueryResult<usize> {
-    let count = update(videos.find(video)).set(views.eq(views + 1));
-    count.idempotency_key(key).execute(conn)
+    viewed!(videos.find(video))
+        .idempotency_key(key)
+        .execute(conn)
+}
+
+/// A counter that cannot take 40,000.
+macro_rules! small {
+    ($key:expr) => {
+        RowCounter::of(measures::small, 1_i16).idempotency_key($key)
+    };
 }
 
 #[test]
 fn a_repeat_counts_nothing_and_is_told_what_the_first_was() {
-    let (database, mut conn) = database_with_counters();
+    let Fixture { conn, database } = &mut set_up_with_counters();
     for _ in 0..3 {
-        assert_eq!(count_video(1, "a", &mut conn), Ok(1));
+        assert_eq!(count_video(1, "a", conn), Ok(1));
     }
-    assert_eq!(count_video(1, "b", &mut conn), Ok(1));
+    assert_eq!(count_video(1, "b", conn), Ok(1));
     // A restart, or another process: only the database remembers.
-    conn = Conn::connect(&database);
-    assert_eq!(count_video(1, "a", &mut conn), Ok(1));
-    assert_eq!(total_of(1, &mut conn), 102);
+    *conn = Conn::connect(database);
+    assert_eq!(count_video(1, "a", conn), Ok(1));
+    assert_eq!(total_of(1, conn), 102);
     // Several rows.
     for _ in 0..2 {
         let all = update(videos.filter(id.le(2))).set((views.eq(views + 5), likes.eq(likes - 1)));
-        assert_eq!(all.idempotency_key("c").execute(&mut conn), Ok(2));
+        assert_eq!(all.idempotency_key("c").execute(conn), Ok(2));
     }
     let both = videos.order(id).select((views.total(), likes.total()));
-    assert_eq!(
-        both.load(&mut conn),
-        Ok(vec![(107_i64, 0), (205, 1), (300, 3)])
-    );
+    let expected = vec![(107_i64, 0), (205, 1), (300, 3)];
+    assert_eq!(both.load(conn), Ok(expected));
 }
 
 #[test]
 fn rows_are_given_back_as_they_are_by_then() {
-    let (_database, conn) = &mut database_with_counters();
+    let conn = &mut set_up_with_counters().conn;
     let count = |conn: &mut Conn| {
-        update(videos.filter(slug.eq("a")))
-            .set(views.eq(views + 1))
-            .returning((id, views))
-            .idempotency_key("a")
-            .get_results::<(i64, i64)>(conn)
+        let count = viewed!(videos.filter(slug.eq("a"))).returning((id, views));
+        count.idempotency_key("a").get_results::<(i64, i64)>(conn)
     };
     assert_eq!(count(conn), Ok(vec![(1, 101)]));
     assert_eq!(count_video(1, "b", conn), Ok(1));
@@ -54,14 +58,11 @@ fn rows_are_given_back_as_they_are_by_then() {
 
 #[test]
 fn what_counted_nothing_leaves_no_key() {
-    let (_database, conn) = &mut database_with_counters();
+    let conn = &mut set_up_with_counters().conn;
     assert_eq!(count_video(9, "no such row", conn), Ok(0));
-    let small = RowCounter::of(measures::small, 1_i16).idempotency_key("too much");
-    let overflow = small.add(40_000, conn).map_err(Error::from);
-    assert_matches!(overflow, Err(Error::Overflow { .. }));
+    refused!(small!("too much").add(40_000, conn), Error::Overflow { .. });
     assert_eq!(number_of_keys(conn), 0);
-    let row = (id.eq(9), slug.eq("i"), title.eq("I"), views.eq(0));
-    insert!(videos, row, conn);
+    insert!(videos, (id.eq(9), slug.eq("i"), title.eq("I")), conn);
     for _ in 0..2 {
         assert_eq!(count_video(9, "no such row", conn), Ok(1));
     }
@@ -70,35 +71,26 @@ fn what_counted_nothing_leaves_no_key() {
 
 #[test]
 fn a_key_belongs_to_one_update() {
-    let (_database, conn) = &mut database_with_counters();
+    let conn = &mut set_up_with_counters().conn;
     assert_eq!(count_video(1, "a", conn), Ok(1));
     assert!(is_reused(count_video(2, "a", conn)));
     let more = update(videos.find(1)).set(views.eq(views + 2));
     assert!(is_reused(more.idempotency_key("a").execute(conn)));
     let other_field = update(videos.find(1)).set(likes.eq(likes + 1));
-    let given_back = other_field
-        .returning(views)
-        .idempotency_key("a")
-        .get_result::<i64>(conn);
-    assert!(is_reused(given_back));
-    assert!(is_reused(
-        Counter::named("a").idempotency_key("a").add(1, conn)
-    ));
-    assert_eq!((total_of(1, conn), total_of(2, conn)), (101, 200));
-    assert_eq!(Counter::named("a").get(conn), Ok(0));
+    let other_field = other_field.returning(views).idempotency_key("a");
+    assert!(is_reused(other_field.get_result::<i64>(conn)));
+    let named = Counter::named("a");
+    assert!(is_reused(named.idempotency_key("a").add(1, conn)));
+    assert_eq!(totals(conn), [101, 200, 300]);
+    assert_eq!(named.get(conn), Ok(0));
 }
 
 #[test]
 fn keys_are_bytes_of_a_certain_length() {
-    let (_database, conn) = &mut database_with_counters();
+    let conn = &mut set_up_with_counters().conn;
     for key in [vec![], vec![b'k'; 256]] {
-        let count = update(videos.find(1)).set(views.eq(views + 1));
-        let refused = count
-            .idempotency_key(&key)
-            .execute(conn)
-            .map_err(Error::from);
-        let bytes = key.len();
-        assert_matches!(refused, Err(Error::InvalidIdempotencyKey { bytes: told }) if *told == bytes);
+        let counted = viewed!(videos.find(1)).idempotency_key(&key).execute(conn);
+        refused!(counted, Error::InvalidIdempotencyKey { bytes } if *bytes == key.len());
     }
     // Keys that some collation or some string type takes for the same.
     let longest = [0xFF; 255];
@@ -107,8 +99,8 @@ fn keys_are_bytes_of_a_certain_length() {
     ];
     for key in different {
         for _ in 0..2 {
-            let count = update(videos.find(1)).set(views.eq(views + 1));
-            assert_eq!(count.idempotency_key(key).execute(conn), Ok(1), "{key:?}");
+            let count = viewed!(videos.find(1)).idempotency_key(key);
+            assert_eq!(count.execute(conn), Ok(1), "{key:?}");
         }
     }
     assert_eq!(total_of(1, conn), 108);
@@ -118,8 +110,8 @@ fn keys_are_bytes_of_a_certain_length() {
 #[test]
 fn racing_repeats_count_once() {
     const KEYS: i64 = 120;
-    let (database, mut conn) = database_with_counters();
-    on_threads(8, &database, |_, conn| {
+    let Fixture { conn, database } = &mut set_up_with_counters();
+    on_threads(8, database, |_, conn| {
         for key in 0..KEYS {
             let key = format!("request {key}");
             assert_eq!(count_video(1, &key, conn), Ok(1));
@@ -127,34 +119,34 @@ fn racing_repeats_count_once() {
             assert_eq!(page.add(3, conn), Ok(1));
         }
     });
-    assert_eq!(total_of(1, &mut conn), 100 + KEYS);
-    assert_eq!(Counter::named("page").get(&mut conn), Ok(3 * KEYS));
-    assert_eq!(number_of_keys(&mut conn), 2 * KEYS);
+    assert_eq!(total_of(1, conn), 100 + KEYS);
+    assert_eq!(Counter::named("page").get(conn), Ok(3 * KEYS));
+    assert_eq!(number_of_keys(conn), 2 * KEYS);
 }
 
 /// The first inserts its row in a transaction, the others count by one statement where there is one.
 #[test]
 fn rows_that_are_inserted_count_once_too() {
-    let (database, mut conn) = database_with_counters();
-    on_threads(4, &database, |_, conn| {
+    use downloads::dsl::{day, number, version};
+    let Fixture { conn, database } = &mut set_up_with_counters();
+    on_threads(4, database, |_, conn| {
         for key in 0..20 {
-            let count = update(downloads::table.find((1, Day(1))))
-                .set(downloads::number.eq(downloads::number + 2))
-                .or_insert((downloads::version.eq(1), downloads::day.eq(Day(1))));
-            let counted = count.idempotency_key(format!("{key}")).execute(conn);
-            assert_eq!(counted, Ok(1));
+            let count = update(downloads::table.find((1, Day(1)))).set(number.eq(number + 2));
+            let count = count.or_insert((version.eq(1), day.eq(Day(1))));
+            let count = count.idempotency_key(format!("{key}"));
+            assert_eq!(count.execute(conn), Ok(1));
         }
     });
-    let numbers = downloads::table.select(downloads::number.total());
-    assert_eq!(numbers.load::<i32>(&mut conn), Ok(vec![40]));
-    assert_eq!(number_of_keys(&mut conn), 20);
+    let numbers = downloads::table.select(number.total());
+    assert_eq!(numbers.load::<i32>(conn), Ok(vec![40]));
+    assert_eq!(number_of_keys(conn), 20);
 }
 
 #[test]
 fn keys_count_once_beside_folds_that_remove_shards() {
     const KEYS: i64 = 60;
-    let (database, mut conn) = database_with_counters();
-    on_threads(5, &database, |number, conn| {
+    let Fixture { conn, database } = &mut set_up_with_counters();
+    on_threads(5, database, |number, conn| {
         for key in 0..KEYS {
             if number == 0 {
                 fold(videos.find(1)).keep_shards(1).run(conn).unwrap();
@@ -164,34 +156,32 @@ fn keys_count_once_beside_folds_that_remove_shards() {
             }
         }
     });
-    assert_eq!(total_of(1, &mut conn), 100 + 2 * KEYS);
-    assert_eq!(number_of_keys(&mut conn), 2 * KEYS);
+    assert_eq!(total_of(1, conn), 100 + 2 * KEYS);
+    assert_eq!(number_of_keys(conn), 2 * KEYS);
 }
 
 #[test]
 fn what_fails_where_its_shard_is_leaves_no_key() {
-    let (_database, conn) = &mut database_with_counters();
+    use diesel_sharded_tests::schema::measures::dsl::{measures, small};
+    let conn = &mut set_up_with_counters().conn;
     let add = |n: i16, key: &str, conn: &mut Conn| {
-        let count =
-            update(measures::table.find(1_i16)).set(measures::small.eq(measures::small + n));
+        let count = update(measures.find(1_i16)).set(small.eq(small + n));
         count.idempotency_key(key).execute(conn)
     };
     assert_eq!(add(30_000, "most", conn), Ok(1));
     for _ in 0..2 {
-        let overflow = add(30_000, "more", conn).map_err(Error::from);
-        assert_matches!(overflow, Err(Error::Overflow { .. }));
+        refused!(add(30_000, "more", conn), Error::Overflow { .. });
     }
     assert_eq!(number_of_keys(conn), 1);
     assert_eq!(add(-30_000, "more", conn), Ok(1));
     assert!(is_reused(add(30_000, "more", conn)));
     assert_eq!(add(30_000, "most", conn), Ok(1));
-    let small = RowCounter::of(measures::small, 1_i16);
-    assert_eq!(small.get(conn), Ok(Some(0)));
+    assert_eq!(measures.select(small.total()).first(conn), Ok(0_i16));
 }
 
 #[test]
 fn inside_a_transaction_the_key_goes_with_it() {
-    let (_database, conn) = &mut database_with_counters();
+    let conn = &mut set_up_with_counters().conn;
     rolled_back(conn, |conn| {
         assert_eq!(count_video(1, "a", conn), Ok(1));
         assert_eq!(count_video(1, "a", conn), Ok(1));
@@ -199,12 +189,11 @@ fn inside_a_transaction_the_key_goes_with_it() {
     });
     assert_eq!((total_of(1, conn), number_of_keys(conn)), (100, 0));
     for _ in 0..2 {
-        let counted: QueryResult<usize> =
-            retry::transaction(conn, RetryPolicy::default(), |conn| {
-                assert_eq!(count_video(1, "b", conn), Ok(1));
-                assert!(is_reused(count_video(2, "b", conn))); // which takes a savepoint back, no more
-                count_video(3, "c", conn)
-            });
+        let counted = in_transaction(conn, |conn| {
+            assert_eq!(count_video(1, "b", conn), Ok(1));
+            assert!(is_reused(count_video(2, "b", conn))); // which takes a savepoint back, no more
+            count_video(3, "c", conn)
+        });
         assert_eq!(counted, Ok(1));
     }
     assert_eq!(totals(conn), [101, 200, 301]);
@@ -212,7 +201,7 @@ fn inside_a_transaction_the_key_goes_with_it() {
 
 #[test]
 fn counters_as_values_count_once_too() {
-    let (_database, conn) = &mut database_with_counters();
+    let conn = &mut set_up_with_counters().conn;
     let page = Counter::named("page");
     let views_of_1 = RowCounter::of(views, 1);
     for _ in 0..2 {
@@ -227,31 +216,27 @@ fn counters_as_values_count_once_too() {
 
 #[test]
 fn old_keys_are_removed_by_the_databases_clock() {
-    let (_database, conn) = &mut database_with_counters();
+    let conn = &mut set_up_with_counters().conn;
     const HOUR: Duration = Duration::from_secs(3600);
-    for key in ["old", "new"] {
-        assert_eq!(count_video(1, key, conn), Ok(1));
-    }
-    let age = |conn: &mut Conn, seconds: i64| {
-        let old = keys::table.find(b"old".to_vec());
-        let aged = diesel::update(old).set(keys::created.eq(keys::created - seconds));
-        assert_eq!(aged.execute(conn), Ok(1));
+    let count_both = |conn: &mut Conn| {
+        for key in ["old", "new"] {
+            assert_eq!(count_video(1, key, conn), Ok(1));
+        }
     };
-    assert_eq!(idempotency::remove_older_than(HOUR, conn), Ok(0));
-    age(conn, 3500);
-    assert_eq!(idempotency::remove_older_than(HOUR, conn), Ok(0));
-    age(conn, 200);
-    assert_eq!(idempotency::remove_older_than(HOUR, conn), Ok(1));
-    assert_eq!(idempotency::remove_older_than(Duration::MAX, conn), Ok(0));
-    for key in ["old", "new"] {
-        assert_eq!(count_video(1, key, conn), Ok(1));
+    count_both(conn);
+    for (age, removed) in [(0, 0), (3500, 0), (200, 1)] {
+        let old = keys::table.find(b"old".to_vec());
+        edit!(old, keys::created.eq(keys::created - age), conn);
+        assert_eq!(idempotency::remove_older_than(HOUR, conn), Ok(removed));
     }
+    assert_eq!(idempotency::remove_older_than(Duration::MAX, conn), Ok(0));
+    count_both(conn);
     assert_eq!(total_of(1, conn), 103); // the old one again
 }
 
 #[test]
 fn many_old_keys_are_removed_in_steps() {
-    let (_database, conn) = &mut database_with_counters();
+    let conn = &mut set_up_with_counters().conn;
     let filled: QueryResult<()> = conn.transaction(|conn| {
         for key in 0..2_050 {
             let row = (
@@ -261,7 +246,7 @@ fn many_old_keys_are_removed_in_steps() {
                 keys::counted.eq(1),
                 keys::created.eq(0),
             );
-            diesel::insert_into(keys::table).values(row).execute(conn)?;
+            insert!(keys::table, row, conn);
         }
         Ok(())
     });
@@ -273,11 +258,89 @@ fn many_old_keys_are_removed_in_steps() {
 
 #[test]
 fn missing_tables_are_named() {
-    let (_database, mut conn) = database();
-    let counted = count_video(1, "a", &mut conn);
-    let removed = idempotency::remove_older_than(Duration::ZERO, &mut conn);
+    let conn = &mut set_up().conn;
+    let counted = count_video(1, "a", conn);
+    let removed = idempotency::remove_older_than(Duration::ZERO, conn);
     for missing in [counted, removed] {
-        let missing = Error::from(missing.unwrap_err());
-        assert_matches!(&missing, Error::MissingShardsTable { table, .. } if table.ends_with("_keys"));
+        refused!(missing, Error::MissingShardsTable { table, .. } if table.ends_with("_keys"));
     }
+}
+
+#[test]
+fn a_coalescer_counts_repeats_once() {
+    let Fixture { conn, database } = &mut set_up_with_counters();
+    let coalescer = Coalescer::new(pool::<Conn>(database.url())).unwrap();
+    let views_of = |video| RowCounter::of(views, video);
+    // Through a batch and without one it is the same request.
+    let both = views_of(1).idempotency_key("both");
+    assert_eq!(both.add(2, conn), Ok(1));
+    assert_eq!(coalescer.add(&both, 2).unwrap(), 1);
+    on_threads(16, database, |thread, _| {
+        for round in 0..10 {
+            let key = format!("{}/{round}", thread % 4); // four at once ask for the same
+            let video = round % 4 + 1; // there is no video 4
+            let rows = coalescer.add(&views_of(video).idempotency_key(&key), 1);
+            assert_eq!(rows.unwrap(), usize::from(video < 4));
+            let page = Counter::named("page").idempotency_key(format!("page/{key}"));
+            assert_eq!(coalescer.add(&page, 10).unwrap(), 1);
+            assert_eq!(coalescer.add(&Counter::named("plain"), 1).unwrap(), 1);
+        }
+    });
+    let counted: i64 = totals(conn).iter().sum();
+    assert_eq!(counted, 600 + 2 + 4 * 8); // two of ten rounds are of video 4
+    let totals = Counter::get_many(&["page", "plain"], conn);
+    assert_eq!(totals, Ok(vec![400, 160]));
+    assert_eq!(number_of_keys(conn), 1 + 4 * 8 + 40);
+    refused!(coalescer.add(&both, 3), Error::IdempotencyKeyReused);
+    let empty = coalescer.add(&views_of(1).idempotency_key(""), 3);
+    refused!(empty, Error::InvalidIdempotencyKey { bytes: 0 });
+}
+
+#[test]
+fn a_coalescer_lets_go_of_the_keys_of_what_it_could_not_count() {
+    let Fixture { conn, database } = &mut set_up_with_counters();
+    let coalescer = Coalescer::new(pool::<Conn>(database.url())).unwrap();
+    let overflow = coalescer.add(&small!("small"), 40_000);
+    refused!(overflow, Error::Overflow { .. });
+    assert_eq!(number_of_keys(conn), 0);
+    for _ in 0..2 {
+        assert_eq!(coalescer.add(&small!("small"), 4).unwrap(), 1);
+    }
+    let total = RowCounter::of(measures::small, 1_i16).get(conn);
+    assert_eq!(total, Ok(Some(4)));
+}
+
+#[test]
+fn what_nobody_waits_for_counts_once_too() {
+    let Fixture { conn, database } = &mut set_up_with_counters();
+    let losses = Arc::new(Mutex::new(vec![]));
+    let heard = Arc::clone(&losses);
+    let coalescer = Coalescer::builder(pool::<Conn>(database.url()))
+        .max_delay(Duration::from_secs(3600))
+        .on_loss(move |loss| {
+            let loss = (loss.amount, loss.error.to_string());
+            heard.lock().unwrap().push(loss);
+        })
+        .build()
+        .unwrap();
+    let page = |key: &str| Counter::named("page").idempotency_key(key);
+    for _ in 0..2 {
+        for _ in 0..3 {
+            coalescer.add_later(&page("a"), 2).unwrap();
+            coalescer.add_later(&page("b"), 5).unwrap();
+            coalescer.add_later(&Counter::named("page"), 100).unwrap();
+        }
+        coalescer.flush().unwrap();
+    }
+    assert_eq!(Counter::named("page").get(conn), Ok(607));
+    assert!(losses.lock().unwrap().is_empty());
+    // Losses are reported.
+    coalescer.add_later(&page("a"), 3).unwrap();
+    coalescer.add_later(&small!("small"), 40_000).unwrap();
+    refused!(coalescer.close(), Error::NotFlushed { lost: 2, .. });
+    let mut losses = losses.lock().unwrap();
+    losses.sort();
+    assert_matches!(losses[..], [(3, text), (40_000, _)] if text.contains("another update"));
+    assert_eq!(Counter::named("page").get(conn), Ok(607));
+    assert_eq!(number_of_keys(conn), 2);
 }

@@ -9,10 +9,10 @@ use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::schema::{Download, videos as table};
 
 /// Video 3 has 301 views and 3 likes, and two comments; the others have no shards.
-fn counted() -> (diesel_sharded_tests::Database, Conn) {
-    let (database, mut conn) = database();
-    assert_eq!(count!(videos.find(3), views.eq(views + 1), &mut conn), 1);
-    (database, conn)
+fn counted() -> Fixture<Conn> {
+    let mut fixture = set_up();
+    assert_eq!(count(3, 1, &mut fixture.conn), Ok(1));
+    fixture
 }
 
 /// The same in Diesel's own attributes.
@@ -26,7 +26,7 @@ struct Long {
 
 #[test]
 fn the_short_form_and_the_long_one() {
-    let (_database, conn) = &mut counted();
+    let conn = &mut counted().conn;
     let short = videos.find(3).select(Video::as_select()).first(conn);
     let expected = Video {
         id: 3,
@@ -70,13 +70,10 @@ impl From<i64> for Views {
 
 #[test]
 fn attributes_of_diesel() {
-    let (_database, mut conn) = counted();
-    let card: Card<'_, String> = videos
-        .find(3)
-        .select(Card::as_select())
-        .first(&mut conn)
-        .unwrap();
-    assert_eq!(card, Card("c".into(), Views(301), 4, "C".to_owned()));
+    let conn = &mut counted().conn;
+    let card: QueryResult<Card<'_, String>> = videos.find(3).select(Card::as_select()).first(conn);
+    let expected = Card("c".into(), Views(301), 4, "C".to_owned());
+    assert_eq!(card, Ok(expected));
 }
 
 #[derive(Debug, PartialEq, Queryable, Selectable)]
@@ -98,29 +95,21 @@ struct Nested {
 
 #[test]
 fn embedded_and_joined() {
-    let (_database, conn) = &mut counted();
+    let conn = &mut counted().conn;
     let joined = || comments::table.left_join(table::table).order(comments::id);
     let read = joined().select(Comment::as_select()).load(conn).unwrap();
-    let read: Vec<_> = read
-        .iter()
-        .map(|c| (c.id, c.video.as_ref().map(|video| video.views)))
-        .collect();
+    let views_of = |video: &Option<Video>| video.as_ref().map(|video| video.views);
+    let read: Vec<_> = read.iter().map(|c| (c.id, views_of(&c.video))).collect();
     assert_eq!(read, [(1, Some(301)), (2, Some(301))]);
-    let nested = videos
-        .find(3)
-        .select(Nested::as_select())
-        .first(conn)
-        .unwrap();
+    let nested = videos.find(3).select(Nested::as_select()).first(conn);
+    let nested = nested.unwrap();
     assert_eq!((nested.video.views, nested.likes), (301, 3));
-    let tuple = comments::table
-        .inner_join(table::table)
-        .select((Video::as_select(), comments::id));
-    let (video, comment) = tuple
-        .order(comments::id.desc())
-        .first::<(Video, i64)>(conn)
-        .unwrap();
+    let tuple = comments::table.inner_join(table::table);
+    let tuple = tuple.select((Video::as_select(), comments::id));
+    let tuple = tuple.order(comments::id.desc());
+    let (video, comment): (Video, i64) = tuple.first(conn).unwrap();
     assert_eq!((video.views, comment), (301, 2));
-    diesel::delete(videos.find(3)).execute(conn).unwrap();
+    delete!(videos.find(3), conn);
     let unmatched = joined().select(Option::<Video>::as_select()).load(conn);
     assert_eq!(unmatched, Ok(vec![None, None]));
 }
@@ -135,15 +124,11 @@ struct OfVideo {
 /// Comments have no counter, so the video is looked for by its comments.
 #[test]
 fn of_associations_and_boxed_queries() {
-    let (_database, conn) = &mut counted();
-    let video = videos
-        .find(3)
-        .select(Video::as_select())
-        .first(conn)
-        .unwrap();
-    let comment = OfVideo::belonging_to(&video)
-        .inner_join(table::table)
-        .select((OfVideo::as_select(), Video::as_select()));
+    let conn = &mut counted().conn;
+    let video = videos.find(3).select(Video::as_select()).first(conn);
+    let video = video.unwrap();
+    let comment = OfVideo::belonging_to(&video).inner_join(table::table);
+    let comment = comment.select((OfVideo::as_select(), Video::as_select()));
     let read: Vec<(OfVideo, Video)> = comment.load(conn).unwrap();
     assert!(read.iter().all(|(c, v)| c.video_id == 3 && v.views == 301));
     assert_eq!(read.len(), 2);
@@ -155,34 +140,22 @@ fn of_associations_and_boxed_queries() {
 
 #[test]
 fn returned_by_counts_and_top_lists() {
-    let (_database, conn) = &mut counted();
-    let by_key = || update(videos.find(3)).set(views.eq(views + 1));
-    let video: Video = by_key()
-        .returning(Video::as_returning())
-        .get_result(conn)
-        .unwrap();
+    let conn = &mut counted().conn;
+    let by_key = || viewed!(videos.find(3));
+    let video = by_key().returning(Video::as_returning());
+    let video: Video = video.get_result(conn).unwrap();
     assert_eq!(video.views, 302);
-    let (nested, name): (Nested, String) = by_key()
-        .returning((Nested::as_returning(), slug))
-        .get_result(conn)
-        .unwrap();
-    assert_eq!(
-        (nested.video.views, nested.likes, name.as_str()),
-        (303, 3, "c")
-    );
+    let nested = by_key().returning((Nested::as_returning(), slug));
+    let (nested, name): (Nested, String) = nested.get_result(conn).unwrap();
+    assert_eq!((nested.video.views, nested.likes, &*name), (303, 3, "c"));
     let by_filter = update(videos.filter(channel.eq("news"))).set(likes.eq(likes + 1));
-    let mut read: Vec<Video> = by_filter
-        .returning(Video::as_returning())
-        .get_results(conn)
-        .unwrap();
+    let by_filter = by_filter.returning(Video::as_returning());
+    let mut read: Vec<Video> = by_filter.get_results(conn).unwrap();
     read.sort_by_key(|video| video.id);
     let read: Vec<_> = read.iter().map(|v| (v.id, v.views, v.likes)).collect();
     assert_eq!(read, [(2, 200, 3), (3, 303, 4)]);
-    let best = top(videos, views, 1)
-        .select(Video::as_select())
-        .first(conn)
-        .unwrap();
-    assert_eq!((best.id, best.views), (3, 303));
+    let best = top(videos, views, 1).select(Video::as_select()).first(conn);
+    assert_eq!(best.map(|best| (best.id, best.views)), Ok((3, 303)));
     // Rows of no model are read as before.
     let whole: WholeVideo = by_key().get_result(conn).unwrap();
     assert_eq!(whole.views, 304);
@@ -190,13 +163,12 @@ fn returned_by_counts_and_top_lists() {
 
 #[test]
 fn a_composite_key_and_a_sharded_type() {
-    let (_database, conn) = &mut database();
-    let key = (1, Day(7));
+    use downloads::dsl::{day, number, version};
+    let conn = &mut set_up().conn;
     for _ in 0..2 {
-        let count =
-            update(downloads::table.find(key)).set(downloads::number.eq(downloads::number + 2));
-        let row = (downloads::version.eq(key.0), downloads::day.eq(key.1));
-        assert_eq!(count.or_insert(row).execute(conn), Ok(1));
+        let count = update(downloads::table.find((1, Day(7)))).set(number.eq(number + 2));
+        let count = count.or_insert((version.eq(1), day.eq(Day(7))));
+        assert_eq!(count.execute(conn), Ok(1));
     }
     let read = downloads::table.select(Download::as_select()).first(conn);
     let expected = Download {
@@ -229,17 +201,15 @@ fn models_that_are_saved() {
         views: i64,
     }
 
-    let (_database, conn) = &mut counted();
+    let conn = &mut counted().conn;
     let video = videos.find(3);
     let mut page = video.select(Page::as_select()).first(conn).unwrap();
     page.title = "new".into();
-    let saved = diesel::update(&page).set(&page).execute(conn);
-    assert_eq!(saved, Ok(1));
+    assert_eq!(edit!(&page, &page, conn), 1);
     let stored = video.select((title, views, views.total())).first(conn);
     assert_eq!(stored, Ok(("new".to_owned(), 300_i64, page.views)));
     let import = Import { id: 3, views: 50 };
-    let saved = diesel::update(&import).set(&import).execute(conn);
-    assert_eq!(saved, Ok(1));
+    assert_eq!(edit!(&import, &import, conn), 1);
     let stored = video.select((views, views.total())).first(conn);
     assert_eq!(stored, Ok((50_i64, 51_i64)));
 }

@@ -11,23 +11,16 @@ use diesel_sharded_tests::until;
 
 #[test]
 fn counts_up_and_down_and_is_set() {
-    let (_database, conn) = &mut database_with_counters();
+    let conn = &mut set_up_with_counters().conn;
     let signups = Counter::named("signups");
     assert_eq!(signups.get(conn), Ok(0));
     signups.increment(conn).unwrap();
-    signups.add(41, conn).unwrap();
-    assert_eq!(signups.get(conn), Ok(42));
+    signups.add(-101, conn).unwrap();
     signups.decrement(conn).unwrap();
-    signups.add(-100, conn).unwrap();
-    assert_eq!(
-        (signups.get(conn), signups.estimate(conn)),
-        (Ok(-59), Ok(0))
-    );
+    let both = |conn: &mut Conn| (signups.get(conn), signups.estimate(conn));
+    assert_eq!(both(conn), (Ok(-101), Ok(0)));
     assert_eq!(signups.fold(conn).unwrap().parents, 1);
-    assert_eq!(
-        (signups.get(conn), signups.estimate(conn)),
-        (Ok(-59), Ok(-59))
-    );
+    assert_eq!(both(conn), (Ok(-101), Ok(-101)));
     signups.set(7, conn).unwrap();
     signups.increment(conn).unwrap();
     assert_eq!(signups.get(conn), Ok(8));
@@ -46,83 +39,61 @@ fn counts_up_and_down_and_is_set() {
 
 /// Names that some collation takes for the same, that end in a space, or that hold characters with a meaning in SQL.
 const NAMES: [&str; 16] = [
-    "A",
-    "a",
-    "e",
-    "é",
-    "e\u{301}",
-    "É",
-    "ß",
-    "ss",
-    "a ",
-    " a",
-    "%",
-    "_",
-    "'; DROP TABLE x --",
-    "\0",
-    "日本",
+    "A", "a", "e", "é", "e\u{301}", "É", "ß", "ss", "a ", " a", "%", "_", INJECTED, "\0", "日本",
     "🐘",
 ];
+const INJECTED: &str = "'; DROP TABLE x --";
 
 #[test]
 fn names_are_told_apart_by_their_bytes() {
-    let (_database, conn) = &mut database_with_counters();
+    let conn = &mut set_up_with_counters().conn;
     for (n, name) in (1..).zip(NAMES) {
         Counter::named(name).add(n, conn).unwrap();
     }
     for (n, name) in (1..).zip(NAMES) {
         assert_eq!(Counter::named(name).get(conn), Ok(n), "{name:?}");
     }
-    let totals: Vec<i64> = (1..=16).collect();
+    let totals = (1..=16).collect();
     assert_eq!(Counter::get_many(&NAMES, conn), Ok(totals));
-    let longest = "é".repeat(127) + "x";
-    Counter::named(&longest).increment(conn).unwrap();
-    let shards = Counter::named(&longest).increase_shards(129, conn);
-    assert_eq!(shards, Ok(129));
-    assert_eq!(Counter::named(longest).get(conn), Ok(1));
+    let longest = Counter::named("é".repeat(127) + "x");
+    longest.increment(conn).unwrap();
+    assert_eq!(longest.increase_shards(129, conn), Ok(129));
+    assert_eq!(longest.get(conn), Ok(1));
     for (name, length) in [(String::new(), 0), ("é".repeat(128), 256)] {
         let counter = Counter::named(name);
-        let errors = [
-            counter.increment(conn).unwrap_err(),
-            counter.get(conn).unwrap_err(),
-            counter.set(1, conn).unwrap_err(),
-            counter.resize(2, conn).unwrap_err(),
-            counter.delete(conn).unwrap_err(),
-            Counter::get_many(&[counter.name()], conn).unwrap_err(),
-        ];
-        for error in errors {
-            assert!(
-                matches!(Error::from(error), Error::InvalidCounterName { bytes } if bytes == length),
-            );
+        for refused in [
+            counter.increment(conn),
+            counter.get(conn).map(drop),
+            counter.set(1, conn),
+            counter.resize(2, conn),
+            counter.delete(conn).map(drop),
+            Counter::get_many(&[counter.name()], conn).map(drop),
+        ] {
+            refused!(refused, Error::InvalidCounterName { bytes } if *bytes == length);
         }
     }
 }
 
 #[test]
 fn lists_by_prefix_in_pages() {
-    let (_database, conn) = &mut database_with_counters();
+    let conn = &mut set_up_with_counters().conn;
     let mut names: Vec<String> = (0..25).map(|n| format!("page:{n:02}")).collect();
     names.push("page:é".to_owned());
-    for name in names
-        .iter()
-        .map(String::as_str)
-        .chain(["pagf", "pag", "page"])
-    {
+    let others = ["pagf", "pag", "page"];
+    for name in names.iter().map(String::as_str).chain(others) {
         Counter::named(name).increment(conn).unwrap();
     }
     let mut list = Counter::list("page:").limit(10);
-    let mut found = vec![];
-    let mut pages = 0;
+    let mut pages = vec![];
     loop {
         let page = list.load(conn).unwrap();
         let Some((last, _)) = page.last() else { break };
         list = list.after(last);
-        found.extend(page);
-        pages += 1;
+        pages.push(page);
     }
-    assert_eq!(pages, 3);
+    assert_eq!(pages.len(), 3);
     let expected: Vec<_> = names.into_iter().map(|name| (name, 1)).collect();
-    assert_eq!(found, expected);
+    assert_eq!(pages.concat(), expected);
     assert_eq!(Counter::list("").load(conn).unwrap().len(), 29);
     assert_eq!(Counter::list("x").load(conn), Ok(vec![]));
     assert_eq!(Counter::get_many::<_, &str>(&[], conn), Ok(vec![]));
@@ -132,51 +103,42 @@ fn lists_by_prefix_in_pages() {
 
 #[test]
 fn the_first_use_of_64_threads_creates_one_counter() {
-    let (database, mut conn) = database_with_counters();
-    on_threads(64, &database, |number, conn| {
+    let Fixture { conn, database } = &mut set_up_with_counters();
+    on_threads(64, database, |number, conn| {
         for round in 0..4 {
             let counter = Counter::named(format!("new:{round}"));
-            match number % 4 {
-                0 => {
-                    let counted: QueryResult<()> =
-                        retry::transaction(conn, RetryPolicy::default(), |conn| {
-                            counter.increment(conn)
-                        });
-                    counted.unwrap();
-                }
-                _ => counter.increment(conn).unwrap(),
-            }
+            let counted = match number % 4 {
+                0 => in_transaction(conn, |conn| counter.increment(conn)),
+                _ => counter.increment(conn),
+            };
+            counted.unwrap();
         }
     });
-    let list = Counter::list("new:").load(&mut conn).unwrap();
-    let expected: Vec<_> = (0..4).map(|round| (format!("new:{round}"), 64)).collect();
-    assert_eq!(list, expected);
+    let expected = (0..4).map(|round| (format!("new:{round}"), 64));
+    let list = Counter::list("new:").load(conn);
+    assert_eq!(list, Ok(expected.collect()));
 }
 
 #[test]
 fn a_count_is_part_of_the_callers_transaction() {
-    let (_database, conn) = &mut database_with_counters();
+    let conn = &mut set_up_with_counters().conn;
     let counter = Counter::named("x");
-    for commits in [false, true] {
-        let result: QueryResult<()> = conn.transaction(|conn| {
-            counter.add(5, conn)?;
-            counter.set(10, conn)?;
-            counter.increment(conn)?;
-            match commits {
-                true => Ok(()),
-                false => Err(diesel::result::Error::RollbackTransaction),
-            }
-        });
-        assert_eq!(result.is_ok(), commits);
-        assert_eq!(counter.get(conn), Ok(if commits { 11 } else { 0 }));
-    }
+    let count = |conn: &mut Conn| {
+        counter.add(5, conn)?;
+        counter.set(10, conn)?;
+        counter.increment(conn)
+    };
+    rolled_back(conn, |conn| count(conn).unwrap());
+    assert_eq!(counter.get(conn), Ok(0));
+    assert_eq!(conn.transaction(count), Ok(()));
+    assert_eq!(counter.get(conn), Ok(11));
 }
 
 #[test]
 fn missing_tables_are_told_with_what_to_do() {
-    let (_database, conn) = &mut database();
+    let conn = &mut set_up().conn;
     let counter = Counter::named("x");
-    let errors = [
+    for error in [
         counter.increment(conn).unwrap_err(),
         counter.add_and_get(1, conn).unwrap_err(),
         counter.add_and_get(0, conn).unwrap_err(),
@@ -189,12 +151,10 @@ fn missing_tables_are_told_with_what_to_do() {
         Counter::top("", 3).load(conn).unwrap_err(),
         counter.increase_shards(3, conn).unwrap_err(),
         shard_counts::refresh(conn).unwrap_err(),
-    ];
-    for error in errors {
+    ] {
         let text = error.to_string();
-        let error = Error::from(error);
-        assert_matches!(error, Error::MissingShardsTable { .. });
         assert!(text.contains("diesel_sharded::MIGRATIONS"), "{text}");
+        assert_matches!(Error::from(error), Error::MissingShardsTable { .. });
     }
 }
 
@@ -202,17 +162,16 @@ fn missing_tables_are_told_with_what_to_do() {
 fn the_migrations_run_beside_an_applications_and_are_reverted() {
     let database = Conn::database();
     let conn = &mut Conn::connect(&database);
-    assert!(conn.has_pending_migration(MIGRATIONS).unwrap());
-    assert_eq!(conn.run_pending_migrations(MIGRATIONS).unwrap().len(), 3);
-    assert!(!conn.has_pending_migration(MIGRATIONS).unwrap());
-    assert_eq!(conn.run_pending_migrations(MIGRATIONS).unwrap().len(), 0);
+    for run in [3, 0] {
+        assert_eq!(conn.has_pending_migration(MIGRATIONS).unwrap(), run > 0);
+        assert_eq!(conn.run_pending_migrations(MIGRATIONS).unwrap().len(), run);
+    }
     Counter::named("x").increment(conn).unwrap();
     // An application's own migration comes after it, whenever it ran, and is the one that `revert_last_migration` reverts.
     let own = || ShardsTable::of(downloads::table).migration("00000000000001");
-    diesel::sql_query(
+    conn.batch_execute(
         "CREATE TABLE downloads (version INTEGER, day INTEGER, number INTEGER NOT NULL, PRIMARY KEY (version, day))",
     )
-    .execute(conn)
     .unwrap();
     conn.run_pending_migrations(own()).unwrap();
     conn.revert_last_migration(own()).unwrap();
@@ -225,22 +184,23 @@ fn the_migrations_run_beside_an_applications_and_are_reverted() {
 
 #[test]
 fn numbers_of_shards_change_at_run_time() {
-    let (_database, conn) = &mut database_with_counters();
+    let conn = &mut set_up_with_counters().conn;
     let counter = Counter::named("resized");
     assert_eq!(counter.shards(conn), Ok(128));
-    assert_eq!(counter.increase_shards(4, conn), Ok(128)); // never down
-    assert_eq!(counter.increase_shards(200, conn), Ok(200));
-    assert_eq!(counter.increase_shards(150, conn), Ok(200));
+    for (least, held) in [(4, 128), (200, 200), (150, 200)] {
+        assert_eq!(counter.increase_shards(least, conn), Ok(held)); // never down
+    }
     let shards = |conn: &mut Conn| number!("COUNT(*) FROM diesel_sharded_counter_shards", conn);
     let mut expected = 0;
+    let mut count = |times, conn: &mut Conn| {
+        (0..times).for_each(|_| counter.increment(conn).unwrap());
+        expected += times;
+    };
     // One writer visits all of them. The tests beside this one work with any choice.
     ShardChoice::Random.set_global();
     eventually(|| {
         assert_eq!(counter.increase_shards(200, conn), Ok(200));
-        for _ in 0..300 {
-            counter.increment(conn).unwrap();
-        }
-        expected += 300;
+        count(300, conn);
         shards(conn) > 128
     });
     ShardChoice::default().set_global();
@@ -249,10 +209,7 @@ fn numbers_of_shards_change_at_run_time() {
     assert!(shards(conn) <= 1); // the first one may have been drawn or not
     eventually(|| {
         counter.resize(1, conn).unwrap();
-        for _ in 0..20 {
-            counter.increment(conn).unwrap();
-        }
-        expected += 20;
+        count(20, conn);
         shards(conn) == 1
     });
     assert_eq!(counter.get(conn), Ok(expected));
@@ -262,12 +219,9 @@ fn numbers_of_shards_change_at_run_time() {
     counter.delete(conn).unwrap();
     assert_eq!(counter.shards(conn), Ok(128));
     for n in [0, 4097] {
-        for error in [
-            counter.resize(n, conn),
-            counter.increase_shards(n, conn).map(drop),
-        ] {
-            let error = Error::from(error.unwrap_err());
-            assert!(matches!(error, Error::InvalidShardCount { number } if number == n));
+        let increased = counter.increase_shards(n, conn).map(drop);
+        for refused in [counter.resize(n, conn), increased] {
+            refused!(refused, Error::InvalidShardCount { number } if *number == n);
         }
     }
 }
@@ -275,39 +229,32 @@ fn numbers_of_shards_change_at_run_time() {
 /// They are a sharded table like any other.
 #[test]
 fn are_verified_folded_and_read_by_their_table() {
-    let (_database, conn) = &mut database_with_counters();
+    let conn = &mut set_up_with_counters().conn;
     for name in ["a", "b"] {
         Counter::named(name).add(5, conn).unwrap();
     }
     let bases = counters::table.select((counters::name, counters::value));
-    let drifts = verify(counters::table, counters::value, bases)
-        .repair(conn)
-        .unwrap();
-    assert_eq!(drifts.len(), 2);
-    assert!(
-        drifts
-            .iter()
-            .all(|drift| (drift.total, drift.expected) == (5, 0))
-    );
+    let drifts = verify(counters::table, counters::value, bases).repair(conn);
+    let drifts = drifts.unwrap().into_iter();
+    let drifts: Vec<_> = drifts.map(|drift| (drift.total, drift.expected)).collect();
+    assert_eq!(drifts, [(5, 0); 2]);
     Counter::named("b").add(7, conn).unwrap();
     assert_eq!(fold(counters::table).run(conn).unwrap().parents, 2);
-    let totals = counters::table
-        .select((counters::name, counters::value.total(), counters::value))
-        .order(counters::name)
-        .load::<(Vec<u8>, i64, i64)>(conn);
-    let expected = vec![(b"a".to_vec(), 0, 0), (b"b".to_vec(), 7, 7)];
-    assert_eq!(totals, Ok(expected));
+    let totals = counters::table.order(counters::name);
+    let totals = totals.select((counters::name, counters::value.total(), counters::value));
+    let expected = vec![(b"a".to_vec(), 0_i64, 0_i64), (b"b".to_vec(), 7, 7)];
+    assert_eq!(totals.load(conn), Ok(expected));
 }
 
 #[test]
 fn racing_increases_leave_the_largest() {
-    let (database, mut conn) = database_with_counters();
-    on_threads(16, &database, |number, conn| {
+    let Fixture { conn, database } = &mut set_up_with_counters();
+    on_threads(16, database, |number, conn| {
         let n = 200 + number as u16;
         let held = Counter::named("racing").increase_shards(n, conn).unwrap();
         assert!((n..=215).contains(&held), "{held}");
     });
-    assert_eq!(Counter::named("racing").shards(&mut conn), Ok(215));
+    assert_eq!(Counter::named("racing").shards(conn), Ok(215));
 }
 
 /// Retries: a process remembers the shard counts of one database only, and another test's database may come in between.
@@ -317,7 +264,7 @@ fn eventually(mut holds: impl FnMut() -> bool) {
 
 #[test]
 fn a_field_follows_its_number() {
-    let (database, mut conn) = database_with_counters();
+    let Fixture { mut conn, database } = set_up_with_counters();
     let conn = &mut conn;
     let number = ShardCount::of(downloads::number);
     assert_eq!(number.get(conn), Ok(128));
@@ -325,18 +272,14 @@ fn a_field_follows_its_number() {
     insert!(downloads::table, row, conn);
     let shards = |conn: &mut Conn| {
         for _ in 0..30 {
-            update(downloads::table)
-                .set(downloads::number.eq(downloads::number + 1))
-                .shard_choice(ShardChoice::Random)
-                .execute(conn)
-                .unwrap();
+            let count = update(downloads::table).set(downloads::number.eq(downloads::number + 1));
+            let count = count.shard_choice(ShardChoice::Random);
+            assert_eq!(count.execute(conn), Ok(1));
         }
         number!("COUNT(*) FROM downloads_shards WHERE number <> 0", conn)
     };
     eventually(|| {
-        diesel::sql_query("DELETE FROM downloads_shards")
-            .execute(conn)
-            .unwrap();
+        conn.batch_execute("DELETE FROM downloads_shards").unwrap();
         number.resize(1, conn).unwrap();
         shards(conn) == 1
     });
@@ -346,8 +289,7 @@ fn a_field_follows_its_number() {
     })
     .unwrap();
     // Another process resizes.
-    diesel::sql_query("UPDATE diesel_sharded_shard_numbers SET shards = 64")
-        .execute(conn)
+    conn.batch_execute("UPDATE diesel_sharded_shard_numbers SET shards = 64")
         .unwrap();
     until("it follows", || shards(conn) > 1);
     assert_eq!(following.last_error(), None);
@@ -357,9 +299,8 @@ fn a_field_follows_its_number() {
 /// A key of the application's in a column of the same name belongs to another table.
 #[test]
 fn shards_are_the_counters_own() {
-    let (_database, conn) = &mut database_with_counters();
+    let conn = &mut set_up_with_counters().conn;
     Counter::named("videos").increment(conn).unwrap();
-    let shards = videos_shards::table.count().get_result::<i64>(conn);
-    assert_eq!(shards, Ok(0));
+    assert_eq!(videos_shards::table.count().get_result(conn), Ok(0_i64));
     assert_eq!(videos.count().get_result(conn), Ok(3_i64));
 }

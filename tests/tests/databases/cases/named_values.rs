@@ -13,7 +13,7 @@ fn row(name: &str, total: i64) -> (String, i64) {
 
 #[test]
 fn adding_0_sends_nothing() {
-    let (_database, conn) = &mut database_with_counters();
+    let conn = &mut set_up_with_counters().conn;
     let counter = Counter::named("x");
     let (added, statements) = sent(conn, |conn| counter.add(0, conn));
     assert_eq!((added, statements.len()), (Ok(()), 0));
@@ -27,14 +27,13 @@ fn adding_0_sends_nothing() {
     // A key is kept all the same: it stands for this request and no other.
     let keyed = Counter::named("y").idempotency_key("k");
     assert_eq!(keyed.add(0, conn), Ok(1));
-    let reused = keyed.add(1, conn).map_err(Error::from);
-    assert!(matches!(reused, Err(Error::IdempotencyKeyReused)));
+    assert!(is_reused(keyed.add(1, conn)));
     assert_eq!(names(conn), [row("x", 5)]);
 }
 
 #[test]
 fn the_new_total_comes_back() {
-    let (_database, conn) = &mut database_with_counters();
+    let conn = &mut set_up_with_counters().conn;
     let tickets = Counter::named("tickets");
     assert_eq!(tickets.add_and_get(1, conn), Ok(1));
     assert_eq!(tickets.add_and_get(41, conn), Ok(42));
@@ -49,87 +48,74 @@ fn the_new_total_comes_back() {
 
 #[test]
 fn new_totals_of_8_writers_rise() {
-    let (database, mut conn) = database_with_counters();
-    totals_rise(0, &database, |_, conn| {
-        Counter::named("x").add_and_get(1, conn).unwrap()
-    });
-    assert_eq!(Counter::named("x").get(&mut conn), Ok(160));
+    let Fixture { conn, database } = &mut set_up_with_counters();
+    let counter = Counter::named("x");
+    totals_rise(0, database, |_, conn| counter.add_and_get(1, conn).unwrap());
+    assert_eq!(counter.get(conn), Ok(160));
 }
 
 #[test]
 fn stays_within_bounds_from_its_first_count_on() {
-    let (_database, conn) = &mut database_with_counters();
-    let seats = || Counter::named("seats").never_below(0).never_above(10);
+    let conn = &mut set_up_with_counters().conn;
+    let seats = Counter::named("seats");
+    let add = |n: i64, conn: &mut Conn| {
+        let bounded = Counter::named("seats").never_below(0).never_above(10);
+        bounded.add(n, conn).unwrap()
+    };
     // A count that is refused creates nothing.
-    assert_eq!(seats().add(-1, conn), Ok(false));
-    assert_eq!(seats().add(11, conn), Ok(false));
+    assert_eq!([-1, 11].map(|n| add(n, conn)), [false, false]);
     assert_eq!(names(conn), []);
-    assert_eq!(seats().add(10, conn), Ok(true));
-    assert_eq!(seats().add(1, conn), Ok(false));
-    assert_eq!(Counter::named("seats").get(conn), Ok(10));
-    Counter::named("seats").fold(conn).unwrap();
-    assert_eq!(seats().add(-10, conn), Ok(true));
-    assert_eq!(seats().add(-1, conn), Ok(false));
-    Counter::named("seats").delete(conn).unwrap();
-    assert_eq!(seats().add(4, conn), Ok(true));
-    assert_eq!(names(conn), [row("seats", 4)]);
+    assert_eq!([10, 1].map(|n| add(n, conn)), [true, false]);
+    assert_eq!(seats.get(conn), Ok(10));
+    seats.fold(conn).unwrap();
+    assert_eq!([-10, -1].map(|n| add(n, conn)), [true, false]);
+    seats.delete(conn).unwrap();
+    assert!(add(4, conn));
     let debt = Counter::named("debt").never_above(0);
     rolled_back(conn, |conn| assert_eq!(debt.add(-3, conn), Ok(true)));
     assert_eq!(names(conn), [row("seats", 4)]);
     let unnamed = Counter::named("").never_above(1).add(1, conn);
-    let unnamed = unnamed.map_err(Error::from);
-    assert!(matches!(unnamed, Err(Error::InvalidCounterName { .. })));
+    refused!(unnamed, Error::InvalidCounterName { .. });
 }
 
 #[test]
 fn eight_writers_take_what_is_there_and_no_more() {
-    let (database, mut conn) = database_with_counters();
+    let Fixture { conn, database } = &mut set_up_with_counters();
+    let requests = Counter::named("requests:42");
     let allowed = AtomicI64::new(0);
-    on_threads(8, &database, |_, conn| {
-        let requests = Counter::named("requests:42").never_above(50);
+    on_threads(8, database, |_, conn| {
+        let bounded = Counter::named("requests:42").never_above(50);
         for round in 0..20 {
-            if requests.add(1, conn).unwrap() {
-                allowed.fetch_add(1, Ordering::Relaxed);
-            }
+            let is_allowed = bounded.add(1, conn).unwrap();
+            allowed.fetch_add(is_allowed.into(), Ordering::Relaxed);
             if round == 10 {
-                Counter::named("requests:42").fold(conn).unwrap();
+                requests.fold(conn).unwrap();
             }
         }
     });
     assert_eq!(allowed.into_inner(), 50);
-    assert_eq!(Counter::named("requests:42").get(&mut conn), Ok(50));
+    assert_eq!(requests.get(conn), Ok(50));
 }
 
 #[test]
 fn the_greatest_by_prefix() {
-    let (_database, conn) = &mut database_with_counters();
-    for (name, n) in [
-        ("page:a", 3),
-        ("page:b", 9),
-        ("page:c", 5),
-        ("page:d", 5),
-        ("pagf", 70),
-    ] {
-        Counter::named(name).add(n, conn).unwrap();
+    let conn = &mut set_up_with_counters().conn;
+    let page = |letter: &str| Counter::named(format!("page:{letter}"));
+    for (letter, n) in [("a", 3), ("b", 9), ("c", 5), ("d", 5)] {
+        page(letter).add(n, conn).unwrap();
     }
-    Counter::named("page:c").fold(conn).unwrap();
-    Counter::named("page:e").set(4, conn).unwrap();
-    Counter::named("page:f").set(100, conn).unwrap();
-    Counter::named("page:f").add(-100, conn).unwrap();
-    let top =
-        |n, offset, conn: &mut Conn| Counter::top("page:", n).offset(offset).load(conn).unwrap();
-    let expected = [
-        row("page:b", 9),
-        row("page:d", 5),
-        row("page:c", 5),
-        row("page:e", 4),
-        row("page:a", 3),
-        row("page:f", 0),
-    ];
-    assert_eq!(top(10, 0, conn), expected);
-    assert_eq!(top(2, 0, conn), expected[..2]);
-    assert_eq!(top(2, 3, conn), expected[3..5]);
-    assert_eq!(top(0, 0, conn), []);
+    Counter::named("pagf").add(70, conn).unwrap();
+    page("c").fold(conn).unwrap();
+    page("e").set(4, conn).unwrap();
+    page("f").set(100, conn).unwrap();
+    page("f").add(-100, conn).unwrap();
+    let top = |n, offset, conn: &mut Conn| Counter::top("page:", n).offset(offset).load(conn);
+    let sorted = [("b", 9), ("d", 5), ("c", 5), ("e", 4), ("a", 3), ("f", 0)];
+    let expected = sorted.map(|(letter, n)| row(page(letter).as_ref(), n));
+    assert_eq!(top(10, 0, conn), Ok(expected.to_vec()));
+    assert_eq!(top(2, 0, conn), Ok(expected[..2].to_vec()));
+    assert_eq!(top(2, 3, conn), Ok(expected[3..5].to_vec()));
+    assert_eq!(top(0, 0, conn), Ok(vec![]));
     assert_eq!(Counter::top("", 1).load(conn), Ok(vec![row("pagf", 70)]));
     assert_eq!(Counter::top("x", 1).load(conn), Ok(vec![]));
 }

@@ -1,7 +1,5 @@
 //! A field has one counter cache, and its shards table stays while it has one.
 
-use std::sync::Mutex;
-
 use super::api::counter_cache::literal;
 use super::support::*;
 use diesel_migrations::MigrationHarness;
@@ -29,64 +27,59 @@ macro_rules! stars {
     };
 }
 
+fn run(sql: &str, conn: &mut Conn) {
+    conn.batch_execute(sql).unwrap();
+}
+
 fn likes(conn: &mut Conn) -> Vec<i32> {
     let totals = videos::table.select(videos::likes.total());
     totals.order(videos::id).load(conn).unwrap()
 }
 
-/// Whether the error names this cache of `videos_shards`.
-fn names(error: &Error, name: &str) -> bool {
-    matches!(error, Error::HasCounterCache { table, cache } if table == "videos_shards" && cache == name)
-}
-
 const NAME: &str = "comments_video_id_videos_likes";
+
+/// The error names this cache of `videos_shards`.
+macro_rules! refused_by_comments {
+    ($result:expr) => {
+        refused!($result, Error::HasCounterCache { table, cache } if table == "videos_shards" && cache == NAME)
+    };
+}
 
 #[test]
 fn a_field_has_one_cache() {
-    let (_database, conn) = &mut database();
-    conn.batch_execute(STARS).unwrap();
+    let conn = &mut set_up().conn;
+    run(STARS, conn);
     comments!().create(conn).unwrap();
     comments!().verify().repair(conn).unwrap();
     let some = || comments!().filter(comments::id.gt(literal(1_i64)));
-    let refused = [
-        comments!().create(conn),
-        comments!().shards(1).create(conn),
-        some().create(conn),
-        stars!().create(conn),
-    ];
-    for refused in refused {
-        let error = Error::from(refused.unwrap_err());
-        assert!(names(&error, NAME), "{error:?}");
-    }
+    refused_by_comments!(comments!().create(conn));
+    refused_by_comments!(comments!().shards(1).create(conn));
+    refused_by_comments!(some().create(conn));
+    refused_by_comments!(stars!().create(conn));
     let migration = stars!().migration("20260101000000");
     let refused = conn.run_pending_migrations(migration).unwrap_err();
     assert!(refused.to_string().contains("counter cache"), "{refused}");
     // Another field is free, and what was not created takes nothing with it.
-    CounterCache::of(videos::views)
-        .counts(stars::video_id)
-        .create(conn)
-        .unwrap();
+    let of_views = CounterCache::of(videos::views).counts(stars::video_id);
+    of_views.create(conn).unwrap();
     some().drop(conn).unwrap();
     stars!().drop(conn).unwrap();
-    conn.batch_execute("INSERT INTO comments VALUES (10, 1), (11, 3)")
-        .unwrap();
-    conn.batch_execute("INSERT INTO stars VALUES (10, 1)")
-        .unwrap();
+    run("INSERT INTO comments VALUES (10, 1), (11, 3)", conn);
+    run("INSERT INTO stars VALUES (10, 1)", conn);
     assert_eq!(likes(conn), [1, 0, 3]);
     assert_eq!(comments!().verify().drifts(conn), Ok(vec![]));
     // Where the triggers went with a table that was built anew, they are created again, and another cache may take their place.
-    conn.batch_execute("DROP TABLE comments").unwrap();
-    conn.batch_execute(COMMENTS).unwrap();
+    run("DROP TABLE comments", conn);
+    run(COMMENTS, conn);
     comments!().create(conn).unwrap();
     assert_eq!(comments!().verify().repair(conn).unwrap().len(), 2);
-    conn.batch_execute("INSERT INTO comments VALUES (10, 2)")
-        .unwrap();
+    run("INSERT INTO comments VALUES (10, 2)", conn);
     assert_eq!(likes(conn), [0, 1, 0]);
     comments!().drop(conn).unwrap();
     some().create(conn).unwrap();
     comments!().drop(conn).unwrap();
-    let error = Error::from(stars!().create(conn).unwrap_err());
-    assert_matches!(&error, Error::HasCounterCache { cache, .. } if cache.starts_with(NAME));
+    let created = stars!().create(conn);
+    refused!(created, Error::HasCounterCache { cache, .. } if cache.starts_with(NAME));
     some().drop(conn).unwrap();
     stars!().create(conn).unwrap();
 }
@@ -94,43 +87,37 @@ fn a_field_has_one_cache() {
 /// Of caches that are created at once, one is.
 #[test]
 fn of_racing_caches_one_is_created() {
-    let (database, mut conn) = database();
-    conn.batch_execute(STARS).unwrap();
-    let outcomes = Mutex::new(vec![]);
-    on_threads(4, &database, |number, conn| {
-        let created = match number % 2 {
+    let Fixture { conn, database } = &mut set_up();
+    run(STARS, conn);
+    let created = AtomicI64::new(0);
+    on_threads(4, database, |number, conn| {
+        let outcome = match number % 2 {
             0 => comments!().create(conn),
             _ => stars!().create(conn),
         };
-        outcomes.lock().unwrap().push(created.map_err(Error::from));
+        match outcome {
+            Ok(()) => drop(created.fetch_add(1, Ordering::SeqCst)),
+            refused => refused!(refused, Error::HasCounterCache { .. }),
+        }
     });
-    let outcomes = outcomes.into_inner().unwrap();
-    let created = outcomes.iter().filter(|outcome| outcome.is_ok()).count();
-    assert_eq!(created, 1, "{outcomes:?}");
-    for error in outcomes.into_iter().filter_map(Result::err) {
-        assert_matches!(error, Error::HasCounterCache { .. });
-    }
+    assert_eq!(created.into_inner(), 1);
 }
 
 #[test]
 fn the_shards_table_of_a_cache_is_not_dropped() {
-    let (_database, conn) = &mut database();
+    let conn = &mut set_up().conn;
     comments!().create(conn).unwrap();
     comments!().verify().repair(conn).unwrap();
     let table = ShardsTable::of(videos::table);
-    let error = Error::from(table.drop(conn).unwrap_err());
-    assert!(names(&error, NAME), "{error:?}");
-    let refused = conn
-        .revert_migration(&table.migration("20260101000000"))
-        .unwrap_err();
+    refused_by_comments!(table.drop(conn));
+    let migration = table.migration("20260101000000");
+    let refused = conn.revert_migration(&migration).unwrap_err();
     assert!(refused.to_string().contains("counter cache"), "{refused}");
-    conn.batch_execute("INSERT INTO comments VALUES (10, 1)")
-        .unwrap();
+    run("INSERT INTO comments VALUES (10, 1)", conn);
     assert_eq!(likes(conn), [1, 0, 2]);
     comments!().drop(conn).unwrap();
     table.drop(conn).unwrap();
-    conn.batch_execute("INSERT INTO comments VALUES (11, 1)")
-        .unwrap();
+    run("INSERT INTO comments VALUES (11, 1)", conn);
     let bases = videos::table.select(videos::likes).order(videos::id);
     assert_eq!(bases.load::<i32>(conn), Ok(vec![1, 0, 2]));
 }

@@ -1,220 +1,157 @@
 //! Counts on rows that may not exist yet.
 
 use super::support::*;
+use diesel::result::DatabaseErrorKind::UniqueViolation;
+use diesel_sharded_tests::schema::downloads::dsl::{day, downloads, number, version};
 use diesel_sharded_tests::schema::videos::dsl::*;
 
-fn download(conn: &mut Conn, version: i32, day: i32) -> QueryResult<usize> {
-    update(downloads::table.find((version, Day(day))))
-        .set(downloads::number.eq(downloads::number + 1))
-        .or_insert((downloads::version.eq(version), downloads::day.eq(day)))
-        .execute(conn)
+/// Counts a download, whose row is inserted if it is not there.
+macro_rules! download {
+    ($version:expr, $day:expr) => {
+        update(downloads.find(($version, Day($day))))
+            .set(number.eq(number + 1))
+            .or_insert((version.eq($version), day.eq($day)))
+    };
 }
 
-fn number(conn: &mut Conn, version: i32, day: i32) -> Option<i32> {
-    downloads::table
-        .find((version, Day(day)))
-        .select(downloads::number.total())
-        .first(conn)
-        .optional()
-        .unwrap()
+fn number_of(of: i32, on: i32, conn: &mut Conn) -> Option<i32> {
+    let total = downloads.find((of, Day(on))).select(number.total());
+    total.first(conn).optional().unwrap()
 }
 
 #[test]
 fn the_row_is_inserted_once_and_counted_always() {
-    let (_database, conn) = &mut database();
-    assert_eq!(number(conn, 1, 1), None);
+    let conn = &mut set_up().conn;
+    assert_eq!(number_of(1, 1, conn), None);
     for _ in 0..3 {
-        assert_eq!(download(conn, 1, 1), Ok(1));
+        assert_eq!(download!(1, 1).execute(conn), Ok(1));
     }
-    assert_eq!(number(conn, 1, 1), Some(3));
+    assert_eq!(number_of(1, 1, conn), Some(3));
     // The count adds to the value that the inserted row brings.
     for _ in 0..2 {
-        let counted = update(downloads::table.find((2, Day(2))))
-            .set(downloads::number.eq(downloads::number - 1))
-            .or_insert((
-                downloads::version.eq(2),
-                downloads::day.eq(2),
-                downloads::number.eq(50),
-            ))
-            .execute(conn);
-        assert_eq!(counted, Ok(1));
+        let count = update(downloads.find((2, Day(2)))).set(number.eq(number - 1));
+        let count = count.or_insert((version.eq(2), day.eq(2), number.eq(50)));
+        assert_eq!(count.execute(conn), Ok(1));
     }
-    assert_eq!(number(conn, 2, 2), Some(48));
+    assert_eq!(number_of(2, 2, conn), Some(48));
 }
 
 #[test]
 fn by_a_filter_and_with_the_row_given_back() {
-    let (_database, conn) = &mut database();
+    let conn = &mut set_up().conn;
     let new = (id.eq(10), slug.eq("new"), title.eq("New"));
     for total in 1..=3_i64 {
-        let counted = update(videos.filter(slug.eq("new")))
-            .set(views.eq(views + 1))
-            .or_insert(new)
-            .returning((id, views))
-            .get_result(conn);
+        let count = viewed!(videos.filter(slug.eq("new"))).or_insert(new);
+        let counted = count.returning((id, views)).get_result(conn);
         assert_eq!(counted, Ok((10_i64, total)));
     }
-    let counted = update(videos.filter(title.eq("New")))
-        .set(views.eq(views + 1))
-        .or_insert(new)
-        .execute(conn);
-    assert_eq!(counted, Ok(1));
-    let by_key = update(videos.find(11))
-        .set(views.eq(views + 1))
-        .or_insert((id.eq(11), slug.eq("eleven"), title.eq("")))
-        .returning(views.total())
-        .get_results(conn);
+    let count = viewed!(videos.filter(title.eq("New"))).or_insert(new);
+    assert_eq!(count.execute(conn), Ok(1));
+    let row = |key: i64, name: &'static str| (id.eq(key), slug.eq(name), title.eq(""));
+    let by_key = viewed!(videos.find(11)).or_insert(row(11, "eleven"));
+    let by_key = by_key.returning(views.total()).get_results(conn);
     assert_eq!(by_key, Ok(vec![1_i64]));
-    let missing = update(videos.filter(slug.eq("twelve")))
-        .set(views.eq(views + 1))
-        .or_insert((id.eq(12), slug.eq("twelve"), title.eq("")))
-        .execute(conn);
-    assert_eq!(missing, Ok(1));
+    let missing = videos.filter(slug.eq("twelve"));
+    let missing = viewed!(missing).or_insert(row(12, "twelve"));
+    assert_eq!(missing.execute(conn), Ok(1));
 }
 
 /// A column that counts what its row stands for has `DEFAULT 1`: the first count is 1, and not 2.
 #[test]
 fn a_default_is_not_counted() {
-    let (_database, conn) = &mut database_with_counters();
-    diesel::sql_query("ALTER TABLE downloads ALTER COLUMN number SET DEFAULT 1")
-        .execute(conn)
+    let conn = &mut set_up_with_counters().conn;
+    conn.batch_execute("ALTER TABLE downloads ALTER COLUMN number SET DEFAULT 1")
         .or_else(|_| {
             conn.batch_execute(
                 "PRAGMA writable_schema = ON;
                  UPDATE sqlite_schema SET sql = replace(sql, 'DEFAULT 0', 'DEFAULT 1') WHERE name = 'downloads';
                  PRAGMA writable_schema = RESET;",
             )
-            .map(|()| 0)
         })
         .unwrap();
-    insert!(
-        downloads::table,
-        (downloads::version.eq(0), downloads::day.eq(0)),
-        conn
-    );
-    assert_eq!(number(conn, 0, 0), Some(1));
+    insert!(downloads, (version.eq(0), day.eq(0)), conn);
+    assert_eq!(number_of(0, 0, conn), Some(1));
 
-    let row = |version: i32| (downloads::version.eq(version), downloads::day.eq(1));
-    let add = downloads::number.eq(downloads::number + 1);
-    assert_eq!(download(conn, 1, 1), Ok(1));
-    let returned = update(downloads::table.find((2, Day(1))))
-        .set(add)
-        .or_insert(row(2))
-        .returning(downloads::number)
-        .get_result::<i32>(conn);
+    assert_eq!(download!(1, 1).execute(conn), Ok(1));
+    let returned = download!(2, 1).returning(number).get_result::<i32>(conn);
     assert_eq!(returned, Ok(1));
-    let filter = update(downloads::table.filter(downloads::version.eq(3)))
-        .set(add)
-        .or_insert(row(3));
-    assert_eq!(filter.execute(conn), Ok(1));
-    let keyed = update(downloads::table.find((4, Day(1))))
-        .set(add)
-        .or_insert(row(4))
-        .idempotency_key("4");
+    let row = |of: i32| (version.eq(of), day.eq(1));
+    let filter = update(downloads.filter(version.eq(3))).set(number.eq(number + 1));
+    assert_eq!(filter.or_insert(row(3)).execute(conn), Ok(1));
+    let keyed = download!(4, 1).idempotency_key("4");
     assert_eq!(keyed.execute(conn), Ok(1));
-    let keys = [((5, Day(1)), 1), ((6, Day(1)), 1)];
-    let counted = count_many(downloads::number, keys)
-        .or_insert(|key: &(i32, Day)| row(key.0))
-        .run(conn);
+    let counted = count_many(number, [((5, Day(1)), 1), ((6, Day(1)), 1)]);
+    let counted = counted.or_insert(|key: &(i32, Day)| row(key.0)).run(conn);
     assert_eq!(counted.unwrap().rows, 2);
-    for version in 1..=6 {
-        assert_eq!(number(conn, version, 1), Some(1), "{version}");
+    for of in 1..=6 {
+        assert_eq!(number_of(of, 1, conn), Some(1), "{of}");
     }
     // What the caller names is the base.
-    let named = update(downloads::table.find((7, Day(1))))
-        .set(add)
-        .or_insert((row(7), downloads::number.eq(50)))
-        .execute(conn);
-    assert_eq!((named, number(conn, 7, 1)), (Ok(1), Some(51)));
+    let named = update(downloads.find((7, Day(1)))).set(number.eq(number + 1));
+    let named = named.or_insert((row(7), number.eq(50)));
+    assert_eq!(named.execute(conn), Ok(1));
+    assert_eq!(number_of(7, 1, conn), Some(51));
 }
 
 #[test]
 fn in_the_callers_transaction() {
-    let (_database, conn) = &mut database();
-    for commits in [false, true, true] {
-        let result: QueryResult<()> = conn.transaction(|conn| {
-            assert_eq!(download(conn, 1, 1), Ok(1));
-            assert_eq!(download(conn, 1, 1), Ok(1));
-            match commits {
-                true => Ok(()),
-                false => Err(diesel::result::Error::RollbackTransaction),
-            }
-        });
-        assert_eq!(result.is_ok(), commits);
+    let conn = &mut set_up().conn;
+    let download_twice = |conn: &mut Conn| {
+        for _ in 0..2 {
+            assert_eq!(download!(1, 1).execute(conn), Ok(1));
+        }
+        QueryResult::Ok(())
+    };
+    rolled_back(conn, |conn| download_twice(conn).unwrap());
+    for _ in 0..2 {
+        assert_eq!(conn.transaction(download_twice), Ok(()));
     }
-    assert_eq!(number(conn, 1, 1), Some(4));
+    assert_eq!(number_of(1, 1, conn), Some(4));
 }
 
+/// Also inside the caller's transaction, which goes on.
 #[test]
 fn a_row_that_is_another_is_refused_and_taken_back() {
-    let (_database, conn) = &mut database();
+    let conn = &mut set_up().conn;
     let other = |conn: &mut Conn| {
-        update(videos.find(20))
-            .set(views.eq(views + 1))
-            .or_insert((id.eq(21), slug.eq("other"), title.eq("")))
-            .execute(conn)
+        let row = (id.eq(21), slug.eq("other"), title.eq(""));
+        let counted = viewed!(videos.find(20)).or_insert(row).execute(conn);
+        refused!(counted, Error::InsertedOther);
+        QueryResult::Ok(())
     };
-    let outside = other(conn).unwrap_err();
-    let mut inside = None;
-    let result: QueryResult<()> = conn.transaction(|conn| {
-        inside = other(conn).err();
-        Ok(())
-    });
-    assert_eq!(result, Ok(()));
-    for error in [Some(outside), inside] {
-        let error = Error::from(error.unwrap());
-        assert_matches!(error, Error::InsertedOther);
-    }
+    other(conn).unwrap();
+    assert_eq!(conn.transaction(other), Ok(()));
     assert_eq!(videos.count().get_result(conn), Ok(3_i64));
 }
 
 /// A unique key other than the parent's is violated: the error is returned as it is, and the caller's transaction goes on.
 #[test]
 fn another_unique_key_is_told() {
-    let (_database, conn) = &mut database();
+    let conn = &mut set_up().conn;
     let taken = |conn: &mut Conn| {
-        update(videos.find(20))
-            .set(views.eq(views + 1))
-            .or_insert((id.eq(20), slug.eq("a"), title.eq("")))
-            .execute(conn)
+        let row = (id.eq(20), slug.eq("a"), title.eq(""));
+        let counted = viewed!(videos.find(20)).or_insert(row).execute(conn);
+        assert_matches!(counted, Err(DieselError::DatabaseError(UniqueViolation, _)));
+        count(1, 1, conn)
     };
-    for inside in [false, true] {
-        let error = match inside {
-            false => taken(conn).unwrap_err(),
-            true => conn
-                .transaction(|conn| {
-                    let error = taken(conn).unwrap_err();
-                    count(1, 1, conn)?;
-                    QueryResult::Ok(error)
-                })
-                .unwrap(),
-        };
-        assert_matches!(
-            error,
-            diesel::result::Error::DatabaseError(
-                diesel::result::DatabaseErrorKind::UniqueViolation,
-                _
-            )
-        );
-    }
-    assert_eq!(total_of(1, conn), 101);
+    assert_eq!(taken(conn), Ok(1));
+    assert_eq!(conn.transaction(taken), Ok(1));
+    assert_eq!(total_of(1, conn), 102);
 }
 
 #[test]
 fn racing_callers_lose_nothing() {
-    let (database, mut conn) = database();
-    on_threads(64, &database, |thread, conn| {
-        for day in 0..5 {
-            if thread % 4 == 0 {
-                let counted: QueryResult<usize> =
-                    retry::transaction(conn, RetryPolicy::default(), |conn| download(conn, 7, day));
-                assert_eq!(counted, Ok(1));
-            } else {
-                assert_eq!(download(conn, 7, day), Ok(1));
-            }
+    let Fixture { conn, database } = &mut set_up();
+    on_threads(64, database, |thread, conn| {
+        for on in 0..5 {
+            let counted = match thread % 4 {
+                0 => in_transaction(conn, |conn| download!(7, on).execute(conn)),
+                _ => download!(7, on).execute(conn),
+            };
+            assert_eq!(counted, Ok(1));
         }
     });
-    for day in 0..5 {
-        assert_eq!(number(&mut conn, 7, day), Some(64));
+    for on in 0..5 {
+        assert_eq!(number_of(7, on, conn), Some(64));
     }
 }

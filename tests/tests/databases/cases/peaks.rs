@@ -9,11 +9,11 @@ use diesel_sharded_tests::players::levels::dsl as level;
 use diesel_sharded_tests::players::players::dsl::*;
 use diesel_sharded_tests::players::{self as tables, Level, Player, players_shards};
 
-fn database() -> (Database, Conn) {
+fn set_up() -> Fixture<Conn> {
     let database = Conn::database();
     let mut conn = Conn::connect(&database);
     tables::create(&mut conn);
-    (database, conn)
+    Fixture { conn, database }
 }
 
 fn day(text: &str) -> NaiveDate {
@@ -29,7 +29,7 @@ fn player(conn: &mut Conn) -> Player {
     player.first(conn).unwrap()
 }
 
-/// The values of the shards.
+/// How many shards have a value.
 fn unfolded(conn: &mut Conn) -> i64 {
     use players_shards::dsl;
     let filled = dsl::games
@@ -42,9 +42,18 @@ fn unfolded(conn: &mut Conn) -> i64 {
     filled.get_result(conn).unwrap()
 }
 
+/// A fold of everything finds so many players with shards to fold, and changes no total.
+fn fold_all(parents: u64, conn: &mut Conn) {
+    let before = player(conn);
+    let folded = fold(players).run(conn).unwrap();
+    let left = (folded.unfit.len(), folded.busy.len(), unfolded(conn));
+    assert_eq!((folded.parents, left), (parents, (0, 0, 0)), "{folded:?}");
+    assert_eq!(player(conn), before);
+}
+
 #[test]
 fn a_count_and_greatest_and_least_values_in_one_update() {
-    let (_database, conn) = &mut database();
+    let conn = &mut set_up().conn;
     let nothing = Player {
         id: 1,
         games: 0,
@@ -69,55 +78,32 @@ fn a_count_and_greatest_and_least_values_in_one_update() {
         assert_eq!(count!(players.find(1), changes, conn), 1);
     }
     let played = Player {
-        id: 1,
         games: 3,
         best_score: Some(90),
         last_game: time("2026-03-01T10:00:00.500"),
         fastest: Some(7.25),
         first_day: Some(day("2026-02-01")),
+        ..nothing
     };
     assert_eq!(player(conn), played);
     let base = players.select((games, best_score, last_game)).first(conn);
     assert_eq!(base, Ok((0_i64, None::<i32>, nothing.last_game)));
 
     // In filters, in an order, under an alias.
-    let high = players.filter(best_score.total().ge(90)).select(id);
-    assert_eq!(high.load(conn), Ok(vec![1_i64]));
-    let high = players.filter(best_score.total().gt(90)).select(id);
-    assert_eq!(high.load::<i64>(conn), Ok(vec![]));
+    let high = |score| players.filter(best_score.total().ge(score)).select(id);
+    assert_eq!(high(90).load(conn), Ok(vec![1_i64]));
+    assert_eq!(high(91).load::<i64>(conn), Ok(vec![]));
     let other = diesel::alias!(tables::players as other);
-    let first = other
-        .order(other.field(last_game).total().desc())
-        .select(other.field(fastest).total());
+    let first = other.order(other.field(last_game).total().desc());
+    let first = first.select(other.field(fastest).total());
     assert_eq!(first.first(conn), Ok(Some(7.25)));
 
-    // A fold changes no total, and a second one nothing.
     for parents in [1, 0] {
-        let folded = fold(players).run(conn).unwrap();
-        assert_eq!(folded.parents, parents, "{folded:?}");
-        assert!(
-            folded.unfit.is_empty() && folded.busy.is_empty(),
-            "{folded:?}"
-        );
-        assert_eq!(player(conn), played);
-        assert_eq!(unfolded(conn), 0);
+        fold_all(parents, conn);
         let base = players.select((games, best_score, last_game, fastest, first_day));
-        let base = base.first::<(
-            i64,
-            Option<i32>,
-            NaiveDateTime,
-            Option<f64>,
-            Option<NaiveDate>,
-        )>(conn);
-        let played = played.clone();
-        let expected = (
-            3,
-            Some(90),
-            played.last_game,
-            played.fastest,
-            played.first_day,
-        );
-        assert_eq!(base, Ok(expected));
+        let (score, seconds, on) = (Some(90), Some(7.25), played.first_day);
+        let expected = (3_i64, score, played.last_game, seconds, on);
+        assert_eq!(base.first(conn), Ok(expected));
     }
 
     // Neither lowers what is there.
@@ -125,34 +111,24 @@ fn a_count_and_greatest_and_least_values_in_one_update() {
     count!(players.find(1), changes, conn);
     assert_eq!(player(conn), played);
     fold(players).run(conn).unwrap();
-    assert_eq!(player(conn), played);
-    assert_eq!(unfolded(conn), 0);
+    assert_eq!((player(conn), unfolded(conn)), (played, 0));
 }
 
 #[test]
 fn a_greatest_value_alone() {
-    let (_database, conn) = &mut database();
-    let none = update(players.find(2)).set(best_score.max(1)).execute(conn);
-    assert_eq!(none, Ok(0));
+    let conn = &mut set_up().conn;
+    assert_eq!(count!(players.find(2), best_score.max(1), conn), 0);
     for score in [5, 7, 6, 7] {
-        let kept = update(players.find(1))
-            .set(best_score.max(score))
-            .execute(conn);
-        assert_eq!(kept, Ok(1), "{score}");
+        assert_eq!(count!(players.find(1), best_score.max(score), conn), 1);
     }
     assert_eq!(player(conn).best_score, Some(7));
     // An option that is none leaves the field out.
-    let changes = (
-        games.eq(games + 1),
-        None::<i32>.map(|score| best_score.max(score)),
-    );
-    assert_eq!(update(players.find(1)).set(changes).execute(conn), Ok(1));
+    let no_score = None::<i32>.map(|score| best_score.max(score));
+    let changes = (games.eq(games + 1), no_score);
+    assert_eq!(count!(players.find(1), changes, conn), 1);
     assert_eq!((player(conn).games, player(conn).best_score), (1, Some(7)));
     // A negative one is greater than none.
-    diesel::insert_into(players)
-        .values(id.eq(2))
-        .execute(conn)
-        .unwrap();
+    insert!(players, id.eq(2), conn);
     count!(players.find(2), best_score.max(-3), conn);
     let total = players.find(2).select(best_score.total()).first(conn);
     assert_eq!(total, Ok(Some(-3)));
@@ -163,50 +139,46 @@ fn a_greatest_value_alone() {
 
 #[test]
 fn by_a_filter_and_with_rows_back() {
-    let (_database, conn) = &mut database();
+    let conn = &mut set_up().conn;
     for key in [2, 3] {
         insert!(players, id.eq(key), conn);
     }
     for (least, score) in [(2, 30), (1, 20), (2, 10)] {
-        let counted = update(players.filter(id.ge(least)))
-            .set((
-                games.eq(games + 1),
-                best_score.max(score),
-                fastest.min(f64::from(score)),
-            ))
-            .returning((id, games, best_score, fastest))
-            .get_results::<(i64, i64, Option<i32>, Option<f64>)>(conn);
-        let mut counted = counted.unwrap();
+        let changes = (
+            games.eq(games + 1),
+            best_score.max(score),
+            fastest.min(f64::from(score)),
+        );
+        let counted = update(players.filter(id.ge(least))).set(changes);
+        let counted = counted.returning((id, games, best_score, fastest));
+        let mut counted: Vec<(i64, i64, Option<i32>, Option<f64>)> =
+            counted.get_results(conn).unwrap();
         counted.sort_by_key(|row| row.0);
-        let all = players
-            .filter(id.ge(least))
-            .order(id)
-            .select((id, games.total(), best_score.total(), fastest.total()))
-            .load(conn);
-        assert_eq!(Ok(counted), all, "{score}");
+        let all = players.filter(id.ge(least)).order(id);
+        let all = all.select((id, games.total(), best_score.total(), fastest.total()));
+        assert_eq!(all.load(conn), Ok(counted), "{score}");
     }
-    let totals = players
-        .order(id)
-        .select((best_score.total(), fastest.total()));
-    let totals = totals.load::<(Option<i32>, Option<f64>)>(conn);
-    let two = (Some(30), Some(10.0));
-    assert_eq!(totals, Ok(vec![(Some(20), Some(20.0)), two, two]));
-    let row = update(players.find(1))
-        .set(best_score.max(99))
+    let totals = players.order(id);
+    let totals = totals.select((best_score.total(), fastest.total()));
+    let (one, two) = ((Some(20), Some(20.0)), (Some(30), Some(10.0)));
+    assert_eq!(totals.load(conn), Ok(vec![one, two, two]));
+    let row = update(players.find(1)).set(best_score.max(99));
+    let row: Player = row
         .returning(Player::as_returning())
-        .get_result::<Player>(conn);
-    assert_eq!(row.unwrap().best_score, Some(99));
+        .get_result(conn)
+        .unwrap();
+    assert_eq!(row.best_score, Some(99));
     let rows = players.filter(best_score.total().ge(99));
     assert_eq!(count!(rows, best_score.max(100), conn), 1);
 }
 
 #[test]
 fn a_model_of_nothing_else() {
-    let (_database, conn) = &mut database();
+    let conn = &mut set_up().conn;
     let exact = |text| BigDecimal::from_str(text).unwrap();
-    let levels = |conn: &mut Conn| {
+    let level_1 = |conn: &mut Conn| {
         let model = level::levels.find(1).select(Level::as_select());
-        model.first::<Level>(conn).unwrap()
+        model.first(conn).unwrap()
     };
     for (n, amount) in [(3_i16, "1.50"), (9, "0.25"), (-4, "1.25")] {
         let changes = (
@@ -224,10 +196,10 @@ fn a_model_of_nothing_else() {
         single: 9.1,
         exact: exact("1.5"),
     };
-    assert_eq!(levels(conn), expected);
+    assert_eq!(level_1(conn), expected);
     let folded = fold(level::levels).run(conn).unwrap();
     assert_eq!((folded.parents, folded.unfit.len()), (1, 0), "{folded:?}");
-    assert_eq!(levels(conn), expected);
+    assert_eq!(level_1(conn), expected);
     let base = level::levels.select((level::tiny, level::wide, level::single, level::exact));
     let base = base.first::<(i16, i64, f32, BigDecimal)>(conn);
     assert_eq!(base, Ok((9, -12_000_000_000, 9.1, exact("1.5"))));
@@ -239,62 +211,55 @@ fn a_model_of_nothing_else() {
 
 #[test]
 fn leaving_takes_greatest_and_least_values_along() {
-    let (_database, conn) = &mut database();
+    let conn = &mut set_up().conn;
     for key in [2, 3] {
         insert!(players, (id.eq(key), best_score.eq(50)), conn);
     }
+    let at = time("2026-05-01T00:00:00.125");
     for (key, score) in [(1, 10), (2, 40), (3, 60)] {
         let changes = (
             games.eq(games + 2),
             best_score.max(score),
-            last_game.max(time("2026-05-01T00:00:00.125")),
+            last_game.max(at),
         );
         count!(players.find(key), changes, conn);
     }
     ShardsTable::of(players).drop(conn).unwrap();
-    let bases = players
-        .order(id)
-        .select((games, best_score, last_game, fastest));
-    let bases = bases.load::<(i64, Option<i32>, NaiveDateTime, Option<f64>)>(conn);
-    let at = time("2026-05-01T00:00:00.125");
-    let row = |score| (2, Some(score), at, None);
-    assert_eq!(bases, Ok(vec![row(10), row(50), row(60)]));
+    let bases = players.select((games, best_score, last_game, fastest));
+    let row = |score| (2_i64, Some(score), at, None::<f64>);
+    let expected = vec![row(10), row(50), row(60)];
+    assert_eq!(bases.order(id).load(conn), Ok(expected));
 }
 
 #[test]
 fn a_parent_that_comes_back_has_no_old_value() {
-    let (_database, conn) = &mut database();
+    let conn = &mut set_up().conn;
     count!(players.find(1), best_score.max(500), conn);
-    diesel::delete(players.find(1)).execute(conn).unwrap();
+    delete!(players.find(1), conn);
     insert!(players, id.eq(1), conn);
     assert_eq!(player(conn).best_score, None);
     count!(players.find(1), best_score.max(3), conn);
-    fold(players).run(conn).unwrap();
+    fold_all(1, conn);
     assert_eq!(player(conn).best_score, Some(3));
 }
 
 /// A fold inside a transaction holds the row with its shards, so that the plain update sets the total.
 #[test]
 fn a_value_is_corrected_in_one_transaction() {
-    let (database, mut conn) = database();
-    count!(players.find(1), best_score.max(900), &mut conn);
+    let Fixture { conn, database } = &mut set_up();
+    count!(players.find(1), best_score.max(900), conn);
+    let counts = AtomicI64::new(0);
+    let correct = |_, conn: &mut Conn| {
+        let corrected = in_transaction(conn, |conn| {
+            fold(players.find(1)).run(conn)?;
+            let correction = diesel::update(players.find(1)).set(best_score.eq(20));
+            correction.execute(conn)
+        });
+        assert_eq!(corrected, Ok(1));
+    };
     // Counts that are under way wait, and are kept. Each thread counts until the correction is there, and once more after it.
-    let (is_corrected, counts) = (AtomicBool::new(false), AtomicI64::new(0));
-    on_threads(4, &database, |number, conn| {
-        if number == 0 {
-            let corrected = retry::transaction(conn, RetryPolicy::default(), |conn| {
-                fold(players.find(1)).run(conn)?;
-                diesel::update(players.find(1))
-                    .set(best_score.eq(20))
-                    .execute(conn)
-            });
-            is_corrected.store(true, Ordering::SeqCst);
-            assert_eq!(corrected, Ok(1));
-            return;
-        }
-        let mut is_last = false;
-        while !is_last {
-            is_last = is_corrected.load(Ordering::SeqCst);
+    on_threads_beside(1, database, correct, 3, |_, rounds, conn| {
+        for _ in rounds.chain([0]) {
             for score in 0..20 {
                 let changes = (games.eq(games + 1), best_score.max(score + 10));
                 assert_eq!(count!(players.find(1), changes, conn), 1);
@@ -302,35 +267,29 @@ fn a_value_is_corrected_in_one_transaction() {
             }
         }
     });
-    let corrected = player(&mut conn);
-    let counts = counts.load(Ordering::SeqCst);
+    let corrected = player(conn);
+    let counts = counts.into_inner();
     assert_eq!((corrected.games, corrected.best_score), (counts, Some(29)));
 }
 
 /// A fold that removes shards does so after it has folded them.
 #[test]
 fn a_fold_that_removes_shards_keeps_the_value() {
-    let (_database, conn) = &mut database();
+    let conn = &mut set_up().conn;
     count!(players.find(1), best_score.max(5), conn);
-    let folded = fold(players.filter(id.eq(1)))
-        .keep_shards(0)
-        .run(conn)
-        .unwrap();
-    assert_eq!(
-        (folded.parents, folded.shards_removed),
-        (1, 1),
-        "{folded:?}"
-    );
+    let folded = fold(players.filter(id.eq(1))).keep_shards(0).run(conn);
+    let folded = folded.unwrap();
+    assert_eq!((folded.parents, folded.shards_removed), (1, 1));
     assert_eq!(player(conn).best_score, Some(5));
 }
 
 #[test]
 fn writers_and_folds_beside_each_other_keep_the_greatest() {
-    const WRITERS: i64 = 8;
     const EACH: i64 = 60;
-    let (database, mut conn) = database();
-    on_threads(WRITERS + 2, &database, |number, conn| {
-        if number >= WRITERS {
+    let score = |writer: i64, round: i64| ((round * 37 + writer * 11) % 1_000) as i32;
+    let Fixture { conn, database } = &mut set_up();
+    on_threads(10, database, |number, conn| {
+        if number >= 8 {
             for _ in 0..20 {
                 let folded = fold(players).run(conn).unwrap();
                 assert!(folded.unfit.is_empty(), "{folded:?}");
@@ -338,59 +297,39 @@ fn writers_and_folds_beside_each_other_keep_the_greatest() {
             return;
         }
         let mut last = None;
-        for round in 0..EACH {
-            let score = i32::try_from((round * 37 + number * 11) % 1_000).unwrap();
+        for score in (0..EACH).map(|round| score(number, round)) {
             let changes = (
                 games.eq(games + 1),
                 best_score.max(score),
                 fastest.min(f64::from(score)),
             );
             assert_eq!(count!(players.find(1), changes, conn), 1);
-            let total = players
-                .find(1)
-                .select(best_score.total())
-                .first::<Option<i32>>(conn)
-                .unwrap();
-            assert!(
-                total >= Some(score) && total >= last,
-                "{total:?} after {last:?} and {score}"
-            );
+            let total = player(conn).best_score;
+            let rises = total >= Some(score) && total >= last;
+            assert!(rises, "{total:?} after {last:?} and {score}");
             last = total;
         }
     });
-    let scores =
-        (0..WRITERS).flat_map(|n| (0..EACH).map(move |round| (round * 37 + n * 11) % 1_000));
-    let scores: Vec<_> = scores.map(|score| i32::try_from(score).unwrap()).collect();
-    for _ in 0..2 {
-        let conn = &mut conn;
-        let player = player(conn);
-        assert_eq!(player.games, WRITERS * EACH);
-        assert_eq!(player.best_score, scores.iter().max().copied());
-        assert_eq!(
-            player.fastest,
-            scores.iter().min().map(|score| f64::from(*score))
-        );
-        fold(players).run(conn).unwrap();
-    }
-    assert_eq!(unfolded(&mut conn), 0);
+    let scores = (0..8).flat_map(|writer| (0..EACH).map(move |round| score(writer, round)));
+    let played = player(conn);
+    assert_eq!(played.games, 8 * EACH);
+    assert_eq!(played.best_score, scores.clone().max());
+    assert_eq!(played.fastest, scores.min().map(f64::from));
+    fold(players).run(conn).unwrap();
+    assert_eq!((player(conn), unfolded(conn)), (played, 0));
 }
 
 /// A NaN is out of every range, also where it compares as nothing.
 #[test]
 fn no_field_keeps_a_nan() {
-    let (_database, conn) = &mut database();
+    let conn = &mut set_up().conn;
     let refused = |conn: &mut Conn| {
         for value in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
-            let kept = update(players.find(1))
-                .set(fastest.min(value))
-                .execute(conn);
+            let kept = update(players.find(1)).set(fastest.min(value));
+            let kept = kept.execute(conn);
             // A value that is not less is not kept, and MySQL's driver sends none of these three.
             if value != f64::INFINITY || kept.is_err() {
-                let error = Error::from(kept.unwrap_err());
-                assert!(
-                    matches!(error, Error::Overflow { .. }),
-                    "{value}: {error:?}"
-                );
+                refused!(kept, Error::Overflow { .. });
             }
         }
     };

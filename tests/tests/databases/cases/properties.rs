@@ -57,38 +57,34 @@ fn operation() -> impl Strategy<Value = Operation> {
 
 /// Does `$run` with the rows as a source of statements.
 macro_rules! over {
-    ($rows:expr, |$source:ident| $run:expr) => {
-        match *$rows {
-            Rows::Key(key) => {
-                let $source = videos.find(key);
+    ($rows:expr, |$source:ident| $run:expr) => {{
+        macro_rules! run {
+            ($rows_of_it:expr) => {{
+                let $source = $rows_of_it;
                 $run
-            }
-            Rows::Slug(name) => {
-                let $source = videos.filter(slug.eq(name));
-                $run
-            }
-            Rows::AtLeast(least) => {
-                let $source = videos.filter(id.ge(least));
-                $run
-            }
-            Rows::All => {
-                let $source = videos;
-                $run
-            }
+            }};
         }
-    };
+        match *$rows {
+            Rows::Key(key) => run!(videos.find(key)),
+            Rows::Slug(name) => run!(videos.filter(slug.eq(name))),
+            Rows::AtLeast(least) => run!(videos.filter(id.ge(least))),
+            Rows::All => run!(videos),
+        }
+    }};
 }
 
 fn apply(conn: &mut Conn, Operation { change, rows, .. }: &Operation) -> QueryResult<usize> {
     over!(rows, |source| match *change {
         Change::Views(n) => update(source).set(views.eq(views + n)).execute(conn),
         Change::Likes(n) => update(source).set(likes.eq(likes - n)).execute(conn),
-        Change::Both(v, l) => update(source)
-            .set((views.eq(views - v), likes.eq(likes + l)))
-            .execute(conn),
-        Change::Base(n) => diesel::update(source)
-            .set(views.eq(views - n))
-            .execute(conn),
+        Change::Both(v, l) => {
+            let changes = (views.eq(views - v), likes.eq(likes + l));
+            update(source).set(changes).execute(conn)
+        }
+        Change::Base(n) => {
+            let base = diesel::update(source).set(views.eq(views - n));
+            base.execute(conn)
+        }
     })
 }
 
@@ -98,11 +94,8 @@ enum Event {
     Count(Operation),
     /// On video 4, which may not exist yet and begins with 1000 views.
     OrInsert(i64),
-    Fold {
-        rows: Rows,
-        batch: usize,
-        keep_shards: u16,
-    },
+    /// So many rows a batch, and so many shards that stay.
+    Fold(Rows, usize, u16),
     SetViews(Rows, i64),
     Reset(Rows),
     Bounded(i64),
@@ -114,8 +107,7 @@ fn events() -> impl Strategy<Value = Vec<(usize, Event)>> {
     let event = prop_oneof![
         12 => operation().prop_map(Event::Count),
         2 => (-9..9i64).prop_map(Event::OrInsert),
-        3 => (rows(), 1..4usize, 0..5u16)
-            .prop_map(|(rows, batch, keep_shards)| Event::Fold { rows, batch, keep_shards }),
+        3 => (rows(), 1..4usize, 0..5u16).prop_map(|(rows, n, keep)| Event::Fold(rows, n, keep)),
         2 => (rows(), -99..99i64).prop_map(|(rows, n)| Event::SetViews(rows, n)),
         1 => rows().prop_map(Event::Reset),
         2 => (-300..300i64).prop_map(Event::Bounded),
@@ -144,21 +136,18 @@ fn live(conn: &mut Conn, event: &Event) -> QueryResult<usize> {
                 met = apply(conn, operation);
                 match operation.commits {
                     true => Ok(()),
-                    false => Err(diesel::result::Error::RollbackTransaction),
+                    false => Err(DieselError::RollbackTransaction),
                 }
             });
             met
         }
         Event::Count(operation) => apply(conn, operation),
-        Event::OrInsert(n) => update(videos.find(4))
-            .set(views.eq(views + *n))
-            .or_insert((id.eq(4), slug.eq("d"), title.eq("D"), views.eq(1000)))
-            .execute(conn),
-        Event::Fold {
-            rows,
-            batch,
-            keep_shards,
-        } => over!(rows, |source| {
+        Event::OrInsert(n) => {
+            let count = update(videos.find(4)).set(views.eq(views + *n));
+            let row = (id.eq(4), slug.eq("d"), title.eq("D"), views.eq(1000));
+            count.or_insert(row).execute(conn)
+        }
+        Event::Fold(rows, batch, keep_shards) => over!(rows, |source| {
             let fold = fold(source).batch(*batch).keep_shards(*keep_shards);
             fold.run(conn).map(|folded| usize::from(!folded.finished))
         }),
@@ -171,7 +160,7 @@ fn live(conn: &mut Conn, event: &Event) -> QueryResult<usize> {
             let _ = fold(videos.find(1)).run(conn)?;
             let counter = RowCounter::of(views, 1).never_below(-100).never_above(100);
             match counter.add(*n, conn) {
-                Err(diesel::result::Error::NotFound) => Ok(2),
+                Err(DieselError::NotFound) => Ok(2),
                 added => added.map(usize::from),
             }
         }
@@ -181,39 +170,25 @@ fn live(conn: &mut Conn, event: &Event) -> QueryResult<usize> {
 
 /// Does to plain numbers what `live` does to rows, and returns the same.
 fn live_on(model: &mut Model, event: &Event) -> usize {
+    let mut each = |rows: &Rows, change: &dyn Fn(&mut (i64, i32))| {
+        let met = model.iter_mut().filter(|(key, _)| matches(rows, **key));
+        met.map(|(_, row)| change(row)).count()
+    };
     match event {
-        Event::Count(Operation {
-            change,
-            rows,
-            commits,
-            ..
-        }) => {
-            let mut met = 0;
-            for (_, (v, l)) in model.iter_mut().filter(|(key, _)| matches(rows, **key)) {
-                met += 1;
-                match *change {
-                    _ if !commits => {}
-                    Change::Views(n) => *v += n,
-                    Change::Likes(n) => *l -= n,
-                    Change::Both(dv, dl) => (*v, *l) = (*v - dv, *l + dl),
-                    Change::Base(n) => *v -= n,
-                }
-            }
-            met
-        }
+        Event::Count(operation) => each(&operation.rows, &|(v, l)| match operation.change {
+            _ if !operation.commits => {}
+            Change::Views(n) => *v += n,
+            Change::Likes(n) => *l -= n,
+            Change::Both(dv, dl) => (*v, *l) = (*v - dv, *l + dl),
+            Change::Base(n) => *v -= n,
+        }),
         Event::OrInsert(n) => {
             model.entry(4).or_insert((1000, 0)).0 += n;
             1
         }
-        Event::Fold { .. } => 0,
-        Event::SetViews(rows, n) => {
-            let mut set = model.iter_mut().filter(|(key, _)| matches(rows, **key));
-            set.by_ref().map(|(_, (v, _))| *v = *n).count()
-        }
-        Event::Reset(rows) => {
-            let mut set = model.iter_mut().filter(|(key, _)| matches(rows, **key));
-            set.by_ref().map(|(_, row)| *row = (0, 0)).count()
-        }
+        Event::Fold(..) => 0,
+        Event::SetViews(rows, n) => each(rows, &|(v, _)| *v = *n),
+        Event::Reset(rows) => each(rows, &|row| *row = (0, 0)),
         Event::Bounded(n) => match model.get_mut(&1) {
             None => 2,
             Some((v, _)) => {
@@ -232,11 +207,11 @@ fn live_on(model: &mut Model, event: &Event) -> usize {
 
 #[test]
 fn any_life_equals_that_of_a_plain_column() {
-    let (database, conn) = database();
+    let Fixture { conn, database } = set_up();
     let conns = std::cell::RefCell::new([conn, Conn::connect(&database)]);
     for_all(60, events(), |events| {
         let conns = &mut *conns.borrow_mut();
-        diesel::delete(videos).execute(&mut conns[0]).unwrap();
+        delete!(videos, &mut conns[0]);
         let mut model = Model::new();
         for (key, name) in (1..).zip(["a", "b", "c"]) {
             let row = (id.eq(key), slug.eq(name), title.eq(""));
@@ -246,10 +221,8 @@ fn any_life_equals_that_of_a_plain_column() {
         for (conn, event) in &events {
             let met = live(&mut conns[*conn], event);
             prop_assert_eq!(met, Ok(live_on(&mut model, event)), "{:?}", event);
-            let read = videos
-                .select((id, (views.total(), likes.total())))
-                .order(id)
-                .load::<(i64, (i64, i32))>(&mut conns[1 - conn]);
+            let read = videos.select((id, (views.total(), likes.total())));
+            let read = read.order(id).load(&mut conns[1 - conn]);
             prop_assert_eq!(read, Ok(model.clone().into_iter().collect()));
         }
         Ok(())

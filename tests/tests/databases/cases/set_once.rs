@@ -10,70 +10,60 @@ fn totals(conn: &mut Conn) -> Vec<(i64, i32)> {
 
 #[test]
 fn rows_are_set_and_reset_once() {
-    let (_database, conn) = &mut database_with_counters();
+    let conn = &mut set_up_with_counters().conn;
     for repeat in 0..3 {
         let set = set_total(videos.filter(id.le(2)), views, 7).idempotency_key("a");
         assert_eq!(set.execute(conn), Ok(2));
-        assert_eq!(
-            totals(conn),
-            [(7 + repeat, 1), (7 + repeat, 2), (300 + repeat, 3)]
-        );
+        let (set, other) = (7 + repeat, 300 + repeat);
+        assert_eq!(totals(conn), [(set, 1), (set, 2), (other, 3)]);
         count!(videos, views.eq(views + 1), conn);
     }
     for repeat in 0..2 {
-        let set = reset(videos.find(3)).idempotency_key("b");
-        assert_eq!(set.execute(conn), Ok(1));
+        let reset = reset(videos.find(3)).idempotency_key("b");
+        assert_eq!(reset.execute(conn), Ok(1));
         assert_eq!(totals(conn)[2], (repeat, 0));
-        let count = update(videos.find(3)).set(views.eq(views + 1));
-        count.execute(conn).unwrap();
+        count(3, 1, conn).unwrap();
     }
 }
 
 #[test]
 fn a_key_stands_for_one_set() {
-    let (_database, conn) = &mut database_with_counters();
+    let conn = &mut set_up_with_counters().conn;
     let set = |row: i64, total: i64| set_total(videos.find(row), views, total).idempotency_key("a");
     assert_eq!(set(1, 7).execute(conn), Ok(1));
     assert!(is_reused(set(1, 8).execute(conn)));
     assert!(is_reused(set(2, 7).execute(conn)));
     let other_field = set_total(videos.find(1), likes, 7).idempotency_key("a");
     assert!(is_reused(other_field.execute(conn)));
-    assert!(is_reused(
-        reset(videos.find(1)).idempotency_key("a").execute(conn)
-    ));
+    let reset = reset(videos.find(1)).idempotency_key("a");
+    assert!(is_reused(reset.execute(conn)));
     let count = update(videos.find(1)).set(views.eq(views + 7));
     assert!(is_reused(count.idempotency_key("a").execute(conn)));
-    assert!(is_reused(
-        Counter::named("x").idempotency_key("a").set(7, conn)
-    ));
+    let named = Counter::named("x").idempotency_key("a");
+    assert!(is_reused(named.set(7, conn)));
     assert_eq!(totals(conn), [(7, 1), (200, 2), (300, 3)]);
 }
 
 #[test]
 fn a_set_that_fails_or_meets_no_row_leaves_no_key() {
-    let (_database, conn) = &mut database_with_counters();
+    let conn = &mut set_up_with_counters().conn;
     let none = set_total(videos.find(9), views, 7).idempotency_key("a");
     assert_eq!(none.execute(conn), Ok(0));
-    assert_eq!(
-        Counter::named("x").idempotency_key("a").delete(conn),
-        Ok(false)
-    );
+    let counter = Counter::named("x");
+    assert_eq!(counter.idempotency_key("a").delete(conn), Ok(false));
     rolled_back(conn, |conn| {
         let set = set_total(videos.find(1), views, 7).idempotency_key("a");
         assert_eq!(set.execute(conn), Ok(1));
-        Counter::named("x")
-            .idempotency_key("b")
-            .set(7, conn)
-            .unwrap();
+        counter.idempotency_key("b").set(7, conn).unwrap();
     });
     assert_eq!(number_of_keys(conn), 0);
     assert_eq!(totals(conn)[0], (100, 1));
-    assert_eq!(Counter::named("x").get(conn), Ok(0));
+    assert_eq!(counter.get(conn), Ok(0));
 }
 
 #[test]
 fn named_counters_are_set_reset_and_deleted_once() {
-    let (_database, conn) = &mut database_with_counters();
+    let conn = &mut set_up_with_counters().conn;
     let counter = Counter::named("x");
     for total in [7, 8] {
         counter.idempotency_key("set").set(7, conn).unwrap();
@@ -85,9 +75,9 @@ fn named_counters_are_set_reset_and_deleted_once() {
         assert_eq!(counter.get(conn), Ok(total));
         counter.increment(conn).unwrap();
     }
-    for there in [false, true] {
+    for total in [0, 1] {
         assert_eq!(counter.idempotency_key("delete").delete(conn), Ok(true));
-        assert_eq!(counter.get(conn), Ok(there.into()));
+        assert_eq!(counter.get(conn), Ok(total));
         counter.increment(conn).unwrap();
     }
     let keyed = counter.idempotency_key("set");
@@ -100,25 +90,22 @@ fn named_counters_are_set_reset_and_deleted_once() {
 /// Eight connections ask for the same beside counts: each set is done once, and no count that follows it is lost.
 #[test]
 fn racing_repeats_set_once() {
-    let (database, conn) = &mut database_with_counters();
+    let Fixture { conn, database } = &mut set_up_with_counters();
+    let counter = Counter::named("x");
     on_threads(8, database, |_, conn| {
-        for round in 0..5 {
+        for round in 1..=5 {
             let key = format!("round {round}");
-            let set = set_total(videos.find(1), views, 1_000 * (round + 1));
+            let set = set_total(videos.find(1), views, 1_000 * round);
             assert_eq!(set.idempotency_key(&key).execute(conn), Ok(1));
-            let counter = Counter::named("x");
-            counter
-                .idempotency_key(key + " of x")
-                .set(1_000 * (round + 1), conn)
-                .unwrap();
+            let named = counter.idempotency_key(key + " of x");
+            named.set(1_000 * round, conn).unwrap();
             count(1, 1, conn).unwrap();
             counter.increment(conn).unwrap();
         }
     });
     // The first to come to the last round sets, and at least its own count follows; the others may be rounds behind.
-    let total = totals(conn)[0].0;
-    assert!((5_001..=5_040).contains(&total), "{total}");
-    let named = Counter::named("x").get(conn).unwrap();
-    assert!((5_001..=5_040).contains(&named), "{named}");
+    for total in [totals(conn)[0].0, counter.get(conn).unwrap()] {
+        assert!((5_001..=5_040).contains(&total), "{total}");
+    }
     assert_eq!(number_of_keys(conn), 10);
 }

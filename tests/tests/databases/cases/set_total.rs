@@ -1,6 +1,7 @@
 //! Totals that are set.
 
 use super::support::*;
+use bigdecimal::BigDecimal;
 use diesel_sharded_tests::schema::videos::dsl::*;
 
 fn totals(conn: &mut Conn) -> Vec<(i64, i32)> {
@@ -8,7 +9,7 @@ fn totals(conn: &mut Conn) -> Vec<(i64, i32)> {
     totals.order(id).load(conn).unwrap()
 }
 
-fn counted(conn: &mut Conn) {
+fn count_all(conn: &mut Conn) {
     for _ in 0..5 {
         count!(videos, (views.eq(views + 1), likes.eq(likes + 1)), conn);
     }
@@ -16,15 +17,15 @@ fn counted(conn: &mut Conn) {
 
 #[test]
 fn by_key_by_a_filter_and_all() {
-    let (_database, conn) = &mut database();
-    counted(conn);
+    let conn = &mut set_up().conn;
+    count_all(conn);
     assert_eq!(set_total(videos.find(1), views, 7).execute(conn), Ok(1));
     assert_eq!(totals(conn), [(7, 6), (205, 7), (305, 8)]);
     assert_eq!(set_total(videos.find(9), views, 7).execute(conn), Ok(0));
     let news = set_total(videos.filter(channel.eq("news")), likes, -2);
     assert_eq!(news.execute(conn), Ok(2));
     assert_eq!(totals(conn), [(7, 6), (205, -2), (305, -2)]);
-    counted(conn);
+    count_all(conn);
     assert_eq!(totals(conn), [(12, 11), (210, 3), (310, 3)]);
     assert_eq!(reset(videos.find(3)).execute(conn), Ok(1));
     assert_eq!(totals(conn), [(12, 11), (210, 3), (0, 0)]);
@@ -35,23 +36,21 @@ fn by_key_by_a_filter_and_all() {
 #[test]
 fn types_other_than_bigint() {
     use diesel_sharded_tests::schema::measures::dsl::*;
-    let (_database, conn) = &mut database();
+    let conn = &mut set_up().conn;
     count!(measures, (small.eq(small + 1), real.eq(real + 0.5)), conn);
-    set_total(measures, small, -3).execute(conn).unwrap();
-    set_total(measures, real, 2.5).execute(conn).unwrap();
-    let price: bigdecimal::BigDecimal = "12.5".parse().unwrap();
-    set_total(measures, exact, price).execute(conn).unwrap();
+    let price: BigDecimal = "12.5".parse().unwrap();
+    assert_eq!(set_total(measures, small, -3).execute(conn), Ok(1));
+    assert_eq!(set_total(measures, real, 2.5).execute(conn), Ok(1));
+    let set = set_total(measures, exact, price.clone()).execute(conn);
+    assert_eq!(set, Ok(1));
     let row = measures.select((small.total(), real.total(), exact.total()));
-    let (a, b, c) = row
-        .first::<(i16, f64, bigdecimal::BigDecimal)>(conn)
-        .unwrap();
-    assert_eq!((a, b, c), (-3, 2.5, "12.5".parse().unwrap()));
+    assert_eq!(row.first(conn), Ok((-3_i16, 2.5_f64, price)));
 }
 
 #[test]
 fn inside_a_callers_transaction() {
-    let (_database, conn) = &mut database();
-    counted(conn);
+    let conn = &mut set_up().conn;
+    count_all(conn);
     rolled_back(conn, |conn| {
         assert_eq!(set_total(videos, views, 1).execute(conn), Ok(3));
         assert_eq!(totals(conn)[0], (1, 6));
@@ -63,20 +62,18 @@ fn inside_a_callers_transaction() {
 /// the other as a whole.
 #[test]
 fn is_linearizable_beside_counts() {
-    let (database, mut conn) = database();
-    let (ended_before, begun_before, begun_after) =
-        (AtomicI64::new(0), AtomicI64::new(0), AtomicI64::new(0));
-    let (begun, ended) = (AtomicI64::new(0), AtomicI64::new(0));
-    on_threads(9, &database, |number, conn| {
+    let Fixture { conn, database } = &mut set_up();
+    let [begun, ended, begun_before, ended_before] = [0; 4].map(AtomicI64::new);
+    let load = |number: &AtomicI64| number.load(Ordering::SeqCst);
+    on_threads(9, database, |number, conn| {
         if number == 8 {
-            while ended.load(Ordering::SeqCst) < 100 {
+            while load(&ended) < 100 {
                 std::thread::yield_now();
             }
-            ended_before.store(ended.load(Ordering::SeqCst), Ordering::SeqCst);
-            set_total(videos.find(1), views, 1_000_000)
-                .execute(conn)
-                .unwrap();
-            begun_before.store(begun.load(Ordering::SeqCst), Ordering::SeqCst);
+            ended_before.store(load(&ended), Ordering::SeqCst);
+            let set = set_total(videos.find(1), views, 1_000_000).execute(conn);
+            assert_eq!(set, Ok(1));
+            begun_before.store(load(&begun), Ordering::SeqCst);
             return;
         }
         for _ in 0..50 {
@@ -85,10 +82,7 @@ fn is_linearizable_beside_counts() {
             ended.fetch_add(1, Ordering::SeqCst);
         }
     });
-    let all = begun.load(Ordering::SeqCst);
-    begun_after.store(all - begun_before.load(Ordering::SeqCst), Ordering::SeqCst);
-    let total = totals(&mut conn)[0].0 - 1_000_000;
-    let most = all - ended_before.load(Ordering::SeqCst);
-    let least = begun_after.load(Ordering::SeqCst);
-    assert!((least..=most).contains(&total), "{least} {total} {most}");
+    let total = totals(conn)[0].0 - 1_000_000;
+    let survivors = load(&begun) - load(&begun_before)..=load(&begun) - load(&ended_before);
+    assert!(survivors.contains(&total), "{total} of {survivors:?}");
 }

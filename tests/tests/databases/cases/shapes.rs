@@ -7,11 +7,8 @@ use diesel_sharded_tests::schema::videos::dsl::*;
 
 /// The bases and totals of all videos, by id.
 fn counts(conn: &mut Conn) -> Vec<(i64, i64, i32)> {
-    videos
-        .select((views, views.total(), likes.total()))
-        .order(id)
-        .load(conn)
-        .unwrap()
+    let counts = videos.select((views, views.total(), likes.total()));
+    counts.order(id).load(conn).unwrap()
 }
 
 const UNCOUNTED: [(i64, i64, i32); 3] = [(100, 100, 1), (200, 200, 2), (300, 300, 3)];
@@ -31,7 +28,7 @@ macro_rules! counts {
     ($($name:ident: $update:expr => [$one:expr, $two:expr, $three:expr];)+) => {$(
         #[test]
         fn $name() {
-            let (_database, conn) = &mut database();
+            let conn = &mut set_up().conn;
             let added: [(i64, i32); 3] = [$one, $two, $three];
             let counted = added.iter().filter(|added| **added != (0, 0)).count();
             for time in 1..=2 {
@@ -95,61 +92,50 @@ counts! {
 /// A statement whose changes come and go has one type and several texts.
 #[test]
 fn optional_changes_of_one_statement() {
-    let (_database, conn) = &mut database();
+    let conn = &mut set_up().conn;
     for n in 0..8_i64 {
         let changes = (
             (n % 2 == 0).then(|| views.eq(views + n)),
             (n > 0).then(|| likes.eq(likes + 1)),
         );
-        let counted = update(videos.find(1)).set(changes).execute(conn);
-        assert_eq!(counted, Ok(1));
+        assert_eq!(count!(videos.find(1), changes, conn), 1);
     }
     assert_eq!(counts(conn)[0], (100, 112, 8));
 }
 
 #[test]
 fn nothing_but_none_is_an_error_as_diesels() {
-    let (_database, conn) = &mut database();
+    let conn = &mut set_up().conn;
     let mut changes = Some(views.eq(views + 1));
-    assert_eq!(update(videos.find(1)).set(changes).execute(conn), Ok(1));
+    assert_eq!(count!(videos.find(1), changes, conn), 1);
     changes = None;
     let diesels = diesel::update(videos.find(1)).set(changes).execute(conn);
     let error = diesels.unwrap_err().to_string();
+    let by_filter = update(videos.filter(slug.eq("a"))).set((changes,));
+    let no_likes = Some(likes.eq(likes + 1)).filter(|_| false);
+    let returning = update(videos.find(1)).set(changes).returning(views);
     for counted in [
         update(videos.find(1)).set(changes).execute(conn),
-        update(videos.filter(slug.eq("a")))
-            .set((changes,))
-            .execute(conn),
-        update(videos)
-            .set(&(changes, Some(likes.eq(likes + 1)).filter(|_| false)))
-            .execute(conn),
+        by_filter.execute(conn),
+        update(videos).set(&(changes, no_likes)).execute(conn),
+        returning.get_result::<i64>(conn).map(|_| 1),
     ] {
         assert_eq!(counted.unwrap_err().to_string(), error);
     }
-    let returned = update(videos.find(1))
-        .set(changes)
-        .returning(views)
-        .get_result::<i64>(conn);
-    assert_eq!(returned.unwrap_err().to_string(), error);
     assert_eq!(counts(conn)[0], (100, 101, 1));
 }
 
 /// A count may move a row out of its filter; one without a shard is counted all the same.
 #[test]
 fn a_filter_on_the_counted_total_itself() {
-    let (_database, conn) = &mut database();
+    let conn = &mut set_up().conn;
     for shard in 0..4 {
         let policy = RetryPolicy::new().with_random(move || shard);
-        update(videos.find(1))
-            .set(views.eq(views + 0))
-            .retry(policy)
-            .shard_choice(ShardChoice::Random)
-            .execute(conn)
-            .unwrap();
+        let nothing = update(videos.find(1)).set(views.eq(views + 0));
+        let nothing = nothing.retry(policy).shard_choice(ShardChoice::Random);
+        assert_eq!(nothing.execute(conn), Ok(1));
     }
-    let counted = update(videos.filter(views.total().le(200)))
-        .set(views.eq(views + 100))
-        .execute(conn);
-    assert_eq!(counted, Ok(2));
+    let few = videos.filter(views.total().le(200));
+    assert_eq!(count!(few, views.eq(views + 100), conn), 2);
     assert_eq!(counts(conn), [(100, 200, 1), (200, 300, 2), (300, 300, 3)]);
 }

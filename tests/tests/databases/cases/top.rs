@@ -3,34 +3,29 @@
 use super::api::top;
 use super::support::*;
 use diesel_sharded_tests::schema::videos::dsl::*;
-use diesel_sharded_tests::schema::watchlists;
 use proptest::prelude::*;
 
 /// Videos 1 to 3 have 350, 200 and 290 views; video 2 has no shard.
-fn counted(conn: &mut Conn) {
+fn counted() -> Fixture<Conn> {
+    let mut fixture = set_up();
     for (key, n) in [(1, 220), (1, 30), (3, -10)] {
-        count(key, n, conn).unwrap();
+        count(key, n, &mut fixture.conn).unwrap();
     }
+    fixture
 }
 
 #[test]
 fn rows_come_by_their_totals() {
-    let (_database, conn) = &mut database();
-    counted(conn);
-    let two = top(videos, views, 2)
-        .select(Video::as_select())
-        .load(conn)
-        .unwrap();
-    let two: Vec<_> = two.iter().map(|video| (video.id, video.views)).collect();
+    let conn = &mut counted().conn;
+    let two = top(videos, views, 2).select(Video::as_select()).load(conn);
+    let two: Vec<_> = two.unwrap().iter().map(|v| (v.id, v.views)).collect();
     assert_eq!(two, [(1, 350), (3, 290)]);
     let second = top(videos, views, 1).offset(1).select((id, views));
     assert_eq!(second.load(conn), Ok(vec![(3_i64, 290_i64)]));
     let least = top(videos, views, 2).ascending().select(id);
     assert_eq!(least.load(conn), Ok(vec![2_i64, 3]));
-    assert_eq!(
-        top(videos, views, 0).select(id).load::<i64>(conn),
-        Ok(vec![])
-    );
+    let none = top(videos, views, 0).select(id);
+    assert_eq!(none.load::<i64>(conn), Ok(vec![]));
     let beyond = top(videos, views, u32::MAX).offset(u32::MAX).select(id);
     assert_eq!(beyond.load::<i64>(conn), Ok(vec![]));
     let all = top(videos, views, u32::MAX).select(id);
@@ -39,37 +34,29 @@ fn rows_come_by_their_totals() {
 
 #[test]
 fn whole_rows_have_the_totals_of_all_fields() {
-    let (_database, conn) = &mut database();
-    counted(conn);
+    let conn = &mut counted().conn;
     count!(videos.find(2), likes.eq(likes + 5), conn);
-    let liked: WholeVideo = top(videos, likes, 10).first(conn).unwrap();
-    assert_eq!((liked.id, liked.views, liked.likes), (2, 200, 7));
-    let viewed: Vec<WholeVideo> = top(videos, views, 1).get_results(conn).unwrap();
-    assert_eq!(
-        (viewed[0].id, viewed[0].views, viewed[0].likes),
-        (1, 350, 1)
-    );
+    let counts = |video: &WholeVideo| (video.id, video.views, video.likes);
+    let liked = top(videos, likes, 10).first(conn).unwrap();
+    assert_eq!(counts(&liked), (2, 200, 7));
+    let viewed = top(videos, views, 1).get_results(conn).unwrap();
+    assert_eq!(counts(&viewed[0]), (1, 350, 1));
     let none = top(videos.filter(id.gt(9)), views, 1).first::<WholeVideo>(conn);
     assert_eq!(none.optional(), Ok(None));
 }
 
 #[test]
 fn filters_hold_for_rows_with_and_without_shards() {
-    let (_database, conn) = &mut database();
-    counted(conn);
+    let conn = &mut counted().conn;
     let news = top(videos.filter(channel.eq("news")), views, 10).select((id, views));
     assert_eq!(news.load(conn), Ok(vec![(3_i64, 290_i64), (2, 200)]));
-    let news = top(videos, views, 10)
-        .filter(channel.eq("news"))
-        .filter(views.total().lt(250))
-        .select(id);
+    let news = top(videos, views, 10).filter(channel.eq("news"));
+    let news = news.filter(views.total().lt(250)).select(id);
     assert_eq!(news.load(conn), Ok(vec![2_i64]));
     let boxed = top(videos, views, 1).select(id).into_boxed();
     assert_eq!(boxed.load(conn), Ok(vec![1_i64]));
-    let mut boxed = top(videos.filter(id.ne(1)), views, 1)
-        .select(id)
-        .into_boxed();
-    boxed = boxed.filter(slug.ne("c"));
+    let boxed = top(videos.filter(id.ne(1)), views, 1).select(id);
+    let boxed = boxed.into_boxed().filter(slug.ne("c"));
     assert_eq!(boxed.load(conn), Ok(vec![2_i64]));
     // A condition in SQL by hand, whose parentheses nobody adds.
     let by_hand = diesel::dsl::sql::<diesel::sql_types::Bool>("id = 2 OR id = 3");
@@ -79,55 +66,40 @@ fn filters_hold_for_rows_with_and_without_shards() {
 
 #[test]
 fn folded_shards_that_stay_are_as_none() {
-    let (_database, conn) = &mut database();
-    counted(conn);
+    let conn = &mut counted().conn;
     fold(videos).keep_shards(128).run(conn).unwrap();
     let shards = videos_shards::table.count().get_result::<i64>(conn);
     assert_ne!(shards, Ok(0));
-    let all = top(videos, views, 10).select((id, views));
-    assert_eq!(
-        all.load(conn),
-        Ok(vec![(1_i64, 350_i64), (3, 290), (2, 200)])
-    );
+    let all = top(videos, views, 10).select((id, views)).load(conn);
+    assert_eq!(all, Ok(vec![(1_i64, 350_i64), (3, 290), (2, 200)]));
 }
 
 #[test]
 fn composite_keys_and_names_of_any_kind() {
-    let (_database, conn) = &mut database();
-    for (version, day, number, n) in [(1, 1, 5, 0), (1, 2, 4, 3), (2, 1, 7, -4), (2, 2, 5, 0)] {
-        let row = (
-            downloads::version.eq(version),
-            downloads::day.eq(Day(day)),
-            downloads::number.eq(number),
-        );
-        insert!(downloads::table, row, conn);
+    use diesel_sharded_tests::schema::downloads::dsl::*;
+    use diesel_sharded_tests::schema::watchlists::dsl::*;
+    let conn = &mut set_up().conn;
+    for (of, on, base, n) in [(1, 1, 5, 0), (1, 2, 4, 3), (2, 1, 7, -4), (2, 2, 5, 0)] {
+        let row = (version.eq(of), day.eq(Day(on)), number.eq(base));
+        insert!(downloads, row, conn);
         if n != 0 {
-            let changes = downloads::number.eq(downloads::number + n);
-            count!(downloads::table.find((version, Day(day))), changes, conn);
+            count!(downloads.find((of, Day(on))), number.eq(number + n), conn);
         }
     }
-    let best = top(downloads::table, downloads::number, 3);
-    assert_eq!(
-        best.load(conn),
-        Ok(vec![(1, Day(2), 7), (2, Day(2), 5), (1, Day(1), 5)])
-    );
-    let second = top(downloads::table, downloads::number, 3)
-        .filter(downloads::version.eq(2))
-        .select((downloads::day, downloads::number));
-    assert_eq!(second.load(conn), Ok(vec![(Day(2), 5), (Day(1), 3)]));
-    for (name, entries) in [("a", 3), ("b'`\"", 1)] {
-        insert!(
-            watchlists::table,
-            (watchlists::name.eq(name), watchlists::entries.eq(entries)),
-            conn
-        );
+    let best = top(downloads, number, 3).load(conn);
+    let expected = vec![(1, Day(2), 7), (2, Day(2), 5), (1, Day(1), 5)];
+    assert_eq!(best, Ok(expected));
+    let second = top(downloads, number, 3).filter(version.eq(2));
+    let second = second.select((day, number)).load(conn);
+    assert_eq!(second, Ok(vec![(Day(2), 5), (Day(1), 3)]));
+    for (list, base) in [("a", 3), ("b'`\"", 1)] {
+        insert!(watchlists, (name.eq(list), entries.eq(base)), conn);
     }
-    let changes = watchlists::entries.eq(watchlists::entries + 5);
-    count!(watchlists::table.find("b'`\""), changes, conn);
-    let lists = top(watchlists::table, watchlists::entries, 5);
+    count!(watchlists.find("b'`\""), entries.eq(entries + 5), conn);
+    let lists = top(watchlists, entries, 5);
     let both = [("b'`\"".to_owned(), 6), ("a".to_owned(), 3)];
     assert_eq!(lists.clone().load(conn), Ok(both.to_vec()));
-    let few = lists.filter(watchlists::name.ne("a"));
+    let few = lists.filter(name.ne("a"));
     assert_eq!(few.load(conn), Ok(both[..1].to_vec()));
 }
 
@@ -135,14 +107,14 @@ fn composite_keys_and_names_of_any_kind() {
 #[test]
 fn fields_of_every_type() {
     use diesel_sharded_tests::schema::measures::dsl::*;
-    let (_database, conn) = &mut database();
+    let conn = &mut set_up().conn;
     for key in [2, 3] {
         insert!(measures, id.eq(key), conn);
     }
     macro_rules! first {
         ($($field:ident: $base:expr, $add:expr, $total:expr;)+) => {$(
-            diesel::update(measures.find(1)).set($field.eq($base)).execute(conn).unwrap();
-            update(measures.find(2)).set($field.eq($field + $add)).execute(conn).unwrap();
+            edit!(measures.find(1), $field.eq($base), conn);
+            count!(measures.find(2), $field.eq($field + $add), conn);
             let sorted = top(measures, $field, 3).select((id, $field));
             assert_eq!(sorted.load(conn), Ok(vec![(2_i16, $total), (1, $base), (3, Default::default())]));
             let filtered = top(measures.filter(id.ne(3)), $field, 3).select(id);
@@ -171,15 +143,9 @@ struct Case {
 
 fn cases() -> impl Strategy<Value = Case> {
     // Few values, so that there are ties, and sums of 0.
-    let shard = (-4..5i64, 0..2i32);
-    let row = (
-        -6..7i64,
-        prop_oneof![
-            2 => Just(vec![]),
-            3 => proptest::collection::vec(shard, 1..4),
-        ],
-    );
-    let rows = proptest::collection::vec(row, 0..16);
+    let shards = proptest::collection::vec((-4..5i64, 0..2i32), 1..4);
+    let shards = prop_oneof![2 => Just(vec![]), 3 => shards];
+    let rows = proptest::collection::vec((-6..7i64, shards), 0..16);
     (rows, 0..6u8, 0..8u32, 0..6u32, any::<bool>()).prop_map(
         |(rows, filter, n, offset, ascending)| Case {
             rows,
@@ -192,25 +158,17 @@ fn cases() -> impl Strategy<Value = Case> {
 }
 
 fn fill(conn: &mut Conn, case: &Case) {
-    diesel::delete(videos_shards::table).execute(conn).unwrap();
-    diesel::delete(videos).execute(conn).unwrap();
-    let rows: Vec<_> = (1..)
-        .zip(&case.rows)
-        .map(|(key, (base, _))| {
-            let group = ["a", "b"][key as usize % 2];
-            (
-                id.eq(key),
-                slug.eq(key.to_string()),
-                title.eq(""),
-                views.eq(*base),
-                channel.eq(group),
-            )
-        })
-        .collect();
-    for row in rows {
+    delete!(videos_shards::table, conn);
+    delete!(videos, conn);
+    for (key, (base, shards)) in (1_i64..).zip(&case.rows) {
+        let row = (
+            id.eq(key),
+            slug.eq(key.to_string()),
+            title.eq(""),
+            views.eq(*base),
+            channel.eq(["a", "b"][key as usize % 2]),
+        );
         insert!(videos, row, conn);
-    }
-    for (key, (_, shards)) in (1_i64..).zip(&case.rows) {
         for (number, (n, likes_of_it)) in (0..).zip(shards) {
             let shard = (
                 videos_shards::id.eq(key),
@@ -225,32 +183,26 @@ fn fill(conn: &mut Conn, case: &Case) {
 
 #[test]
 fn any_rows_come_as_by_a_sort_of_all_totals() {
-    let (_database, conn) = database();
-    let conn = std::cell::RefCell::new(conn);
+    let fixture = std::cell::RefCell::new(set_up());
     for_all(150, cases(), |case| {
-        let conn = &mut *conn.borrow_mut();
+        let conn = &mut fixture.borrow_mut().conn;
         fill(conn, &case);
         macro_rules! both {
             ($rows:expr) => {{
-                let picked = top($rows, views, case.n)
-                    .offset(case.offset)
-                    .select((id, views, likes));
-                let totals = (id, views.total(), likes.total());
-                let sorted = $rows
-                    .select(totals)
-                    .limit(case.n.into())
-                    .offset(case.offset.into());
-                let load = |conn: &mut Conn| match case.ascending {
+                let picked = top($rows, views, case.n).offset(case.offset);
+                let picked = picked.select((id, views, likes));
+                let sorted = $rows.select((id, views.total(), likes.total()));
+                let sorted = sorted.limit(case.n.into()).offset(case.offset.into());
+                match case.ascending {
                     false => (
-                        picked.clone().load::<(i64, i64, i32)>(conn),
+                        picked.load::<(i64, i64, i32)>(conn),
                         sorted.order((views.total().desc(), id.desc())).load(conn),
                     ),
                     true => (
-                        picked.clone().ascending().load(conn),
+                        picked.ascending().load(conn),
                         sorted.order((views.total(), id)).load(conn),
                     ),
-                };
-                load(conn)
+                }
             }};
         }
         let (picked, sorted) = match case.filter {

@@ -19,19 +19,16 @@ fn by_application() -> Videos {
 }
 
 /// A database whose shards of videos are kept in this way.
-fn kept(shards_table: Videos) -> (Database, Conn) {
-    let (database, mut conn) = database();
-    ShardsTable::of(table::table).drop(&mut conn).unwrap();
-    shards_table.create(&mut conn).unwrap();
-    (database, conn)
+fn kept(shards_table: Videos) -> Fixture<Conn> {
+    let mut fixture = set_up();
+    let conn = &mut fixture.conn;
+    ShardsTable::of(table::table).drop(conn).unwrap();
+    shards_table.create(conn).unwrap();
+    fixture
 }
 
 fn view(video: i64, conn: &mut Conn) -> QueryResult<usize> {
     count(video, 1, conn)
-}
-
-fn total(video: i64, conn: &mut Conn) -> i64 {
-    total_of(video, conn)
 }
 
 fn shards_of(video: i64, conn: &mut Conn) -> i64 {
@@ -40,46 +37,39 @@ fn shards_of(video: i64, conn: &mut Conn) -> i64 {
 }
 
 fn insert(video: i64, conn: &mut Conn) {
-    let row = (
-        id.eq(video),
-        slug.eq(format!("new {video}")),
-        title.eq("New"),
-    );
-    insert!(videos, row, conn);
+    let name = format!("new {video}");
+    insert!(videos, (id.eq(video), slug.eq(name), title.eq("New")), conn);
 }
 
 /// Shards without a row, past all triggers.
 fn leave_orphans(video: i64, conn: &mut Conn) {
     insert(video, conn);
     view(video, conn).unwrap();
-    match dialect(conn) {
-        Dialect::Postgres => conn.batch_execute(&format!(
+    let past_triggers = match dialect(conn) {
+        Dialect::Postgres => format!(
             "SET session_replication_role = replica; DELETE FROM videos WHERE id = {video};
              SET session_replication_role = origin"
-        )),
+        ),
         // No other trigger of the parent's fires for an update of the shards.
-        _ => conn.batch_execute(&format!(
+        _ => format!(
             "UPDATE videos_shards SET id = {video} + 100000 WHERE id = {video}; DELETE FROM videos WHERE id = {video};
              UPDATE videos_shards SET id = {video} WHERE id = {video} + 100000"
-        )),
-    }
-    .unwrap();
+        ),
+    };
+    conn.batch_execute(&past_triggers).unwrap();
     assert!(shards_of(video, conn) > 0);
 }
 
 #[test]
 fn triggers_keep_shards_with_their_parent() {
-    let (_database, conn) = &mut kept(by_triggers());
+    let conn = &mut kept(by_triggers()).conn;
     for video in 1..=3 {
         assert_eq!(view(video, conn), Ok(1));
     }
     assert_eq!(view(9, conn), Ok(0));
     // A changed base is no changed key.
-    diesel::update(videos.find(1))
-        .set(views.eq(views + 1))
-        .execute(conn)
-        .unwrap();
-    assert_eq!((total(1, conn), shards_of(1, conn)), (102, 1));
+    edit!(videos.find(1), views.eq(views + 1), conn);
+    assert_eq!((total_of(1, conn), shards_of(1, conn)), (102, 1));
     let rename = || diesel::update(videos.find(1)).set(id.eq(7));
     if dialect(conn) == Dialect::Mysql {
         assert!(rename().execute(conn).is_err());
@@ -87,11 +77,11 @@ fn triggers_keep_shards_with_their_parent() {
         assert_eq!(folded.shards_removed, 1);
     }
     assert_eq!(rename().execute(conn), Ok(1));
-    assert_eq!((total(7, conn), shards_of(1, conn)), (102, 0));
-    diesel::delete(videos.find(7)).execute(conn).unwrap();
+    assert_eq!((total_of(7, conn), shards_of(1, conn)), (102, 0));
+    delete!(videos.find(7), conn);
     assert_eq!(shards_of(7, conn), 0);
     insert(7, conn);
-    assert_eq!(total(7, conn), 0);
+    assert_eq!(total_of(7, conn), 0);
     let folded = fold(videos).run(conn).unwrap();
     assert!(folded.finished && folded.unfit.is_empty());
     assert_eq!(videos.find(2).select(views).first(conn), Ok(201_i64));
@@ -100,67 +90,59 @@ fn triggers_keep_shards_with_their_parent() {
 /// Any program may create the shard, not only this crate.
 #[test]
 fn triggers_refuse_a_shard_without_a_parent() {
-    let (_database, conn) = &mut kept(by_triggers());
-    let inserted =
-        conn.batch_execute("INSERT INTO videos_shards (id, shard, views) VALUES (9, 0, 1)");
-    match dialect(conn) {
-        Dialect::Sqlite => inserted.unwrap(), // the crate's own statements select from the parent
-        _ => assert!(inserted.is_err()),
-    }
-    let inserted =
-        conn.batch_execute("INSERT INTO videos_shards (id, shard, views) VALUES (1, 0, 1)");
+    let conn = &mut kept(by_triggers()).conn;
+    let mut insert_shard = |video: i64| {
+        let shard = format!("INSERT INTO videos_shards (id, shard, views) VALUES ({video}, 0, 1)");
+        conn.batch_execute(&shard)
+    };
+    let (inserted, without_a_parent) = (insert_shard(1), insert_shard(9));
     inserted.unwrap();
-    assert_eq!(total(1, conn), 101);
+    assert_eq!(total_of(1, conn), 101);
+    // The crate's own statements select from the parent.
+    let is_sqlite = dialect(conn) == Dialect::Sqlite;
+    assert_eq!(without_a_parent.is_ok(), is_sqlite);
 }
 
 #[test]
 fn triggers_of_a_composite_key() {
-    let (_database, conn) = &mut database();
-    ShardsTable::of(downloads::table).drop(conn).unwrap();
-    let shards_table = ShardsTable::of(downloads::table).without_foreign_key();
+    use diesel_sharded_tests::schema::downloads::dsl::*;
+    let conn = &mut set_up().conn;
+    ShardsTable::of(downloads).drop(conn).unwrap();
+    let shards_table = ShardsTable::of(downloads).without_foreign_key();
     shards_table.create(conn).unwrap();
-    for version in [1, 2] {
-        let row = (downloads::version.eq(version), downloads::day.eq(Day(1)));
-        insert!(downloads::table, row, conn);
-        let changes = downloads::number.eq(downloads::number + 5);
-        assert_eq!(
-            count!(downloads::table.find((version, Day(1))), changes, conn),
-            1
-        );
+    for of in [1, 2] {
+        insert!(downloads, (version.eq(of), day.eq(Day(1))), conn);
+        let changes = number.eq(number + 5);
+        assert_eq!(count!(downloads.find((of, Day(1))), changes, conn), 1);
     }
     if dialect(conn) == Dialect::Mysql {
-        let _ = fold(downloads::table).keep_shards(0).run(conn).unwrap();
+        let _ = fold(downloads).keep_shards(0).run(conn).unwrap();
     }
-    edit!(
-        downloads::table.find((1, Day(1))),
-        downloads::day.eq(Day(3)),
-        conn
-    );
-    delete!(downloads::table.find((2, Day(1))), conn);
-    let totals = downloads::table.select((downloads::day, downloads::number.total()));
+    edit!(downloads.find((1, Day(1))), day.eq(Day(3)), conn);
+    delete!(downloads.find((2, Day(1))), conn);
+    let totals = downloads.select((day, number.total()));
     assert_eq!(totals.load::<(Day, i32)>(conn), Ok(vec![(Day(3), 5)]));
     assert_eq!(shards_table.remove_orphans(conn), Ok(0));
     shards_table.drop(conn).unwrap();
-    let bases = downloads::table.select(downloads::number);
-    assert_eq!(bases.load::<i32>(conn), Ok(vec![5]));
+    assert_eq!(downloads.select(number).load::<i32>(conn), Ok(vec![5]));
 }
 
 #[test]
 fn leaving_drops_the_triggers_too() {
     for shards_table in [by_triggers(), by_application()] {
-        let (_database, conn) = &mut kept(shards_table);
+        let conn = &mut kept(shards_table).conn;
         view(2, conn).unwrap();
         shards_table.drop(conn).unwrap();
         assert_eq!(videos.find(2).select(views).first(conn), Ok(201_i64));
         insert(9, conn);
         edit!(videos.find(9), id.eq(8), conn);
-        assert_eq!(diesel::delete(videos).execute(conn), Ok(4));
+        assert_eq!(delete!(videos, conn), 4);
     }
 }
 
 #[test]
 fn a_migration_has_the_same_form() {
-    let (_database, conn) = &mut database();
+    let conn = &mut set_up().conn;
     ShardsTable::of(table::table).drop(conn).unwrap();
     for shards_table in [by_triggers(), by_application()] {
         let migration = shards_table.migration("20260101000000");
@@ -168,12 +150,11 @@ fn a_migration_has_the_same_form() {
         view(1, conn).unwrap();
         leave_orphans(9, conn);
         let refused = conn.revert_migration(&migration).unwrap_err();
-        let refused = refused.to_string();
-        assert!(refused.contains("videos_shards"), "{refused}");
+        assert!(refused.to_string().contains("videos_shards"), "{refused}");
         assert_eq!(shards_table.remove_orphans(conn), Ok(1));
         conn.revert_migration(&migration).unwrap();
         insert(9, conn);
-        diesel::delete(videos.find(9)).execute(conn).unwrap();
+        delete!(videos.find(9), conn);
     }
     assert_eq!(videos.find(1).select(views).first(conn), Ok(102_i64));
 }
@@ -184,7 +165,7 @@ fn the_librarys_tables_without_a_foreign_key() {
         MIGRATIONS.without_foreign_key(),
         MIGRATIONS.without_triggers(),
     ] {
-        let (_database, conn) = &mut database();
+        let conn = &mut set_up().conn;
         conn.run_pending_migrations(migrations).unwrap();
         let page = Counter::named("page");
         page.increment(conn).unwrap();
@@ -200,7 +181,7 @@ fn the_librarys_tables_without_a_foreign_key() {
 #[test]
 fn orphans_are_found_and_removed() {
     for shards_table in [by_triggers(), by_application()] {
-        let (_database, conn) = &mut kept(shards_table);
+        let conn = &mut kept(shards_table).conn;
         assert_eq!(shards_table.remove_orphans(conn), Ok(0));
         for video in 1..=3 {
             view(video, conn).unwrap();
@@ -208,10 +189,9 @@ fn orphans_are_found_and_removed() {
         for video in 1000..1150 {
             leave_orphans(video, conn); // more than a batch
         }
-        let refused = shards_table.drop(conn).unwrap_err();
-        assert!(matches!(Error::from(refused), Error::Unfit { .. }));
+        refused!(shards_table.drop(conn), Error::Unfit { .. });
         assert_eq!(shards_table.remove_orphans(conn), Ok(150));
-        assert_eq!([1, 2, 3].map(|video| total(video, conn)), [101, 201, 301]);
+        assert_eq!(totals(conn), [101, 201, 301]);
         shards_table.drop(conn).unwrap();
     }
 }
@@ -219,72 +199,58 @@ fn orphans_are_found_and_removed() {
 /// No count is lost of rows that come with keys whose shards are being removed.
 #[test]
 fn orphans_are_removed_beside_rows_that_come_back() {
-    const ROUNDS: i64 = 25;
     let shards_table = by_application();
-    let (database, _conn) = kept(shards_table);
-    let stop = AtomicBool::new(false);
+    let Fixture { conn, database } = &mut kept(shards_table);
     let removed = AtomicI64::new(0);
     let patient = || diesel_sharded_tests::patient().with_attempts(1000);
-    on_threads(3, &database, |number, conn| {
-        if number == 0 {
-            while !stop.load(Ordering::Relaxed) {
-                let batch = shards_table.remove_orphans(conn).unwrap();
-                removed.fetch_add(batch as i64, Ordering::Relaxed);
-            }
-            return;
-        }
-        struct Stop<'a>(&'a AtomicBool);
-        impl Drop for Stop<'_> {
-            fn drop(&mut self) {
-                self.0.store(true, Ordering::Relaxed);
-            }
-        }
-        let _stop = Stop(&stop);
+    let come_and_go = |number, conn: &mut Conn| {
         let video = 10 + number;
-        for round in 0..ROUNDS {
+        for round in 0..25 {
             let counted = retry::transaction(conn, patient(), |conn| {
                 insert(video, conn);
-                count(video, 1, conn)
+                view(video, conn)
             });
             assert_eq!(counted, Ok(1));
-            let count = update(videos.find(video)).set(views.eq(views + 1));
-            assert_eq!(count.retry(patient()).execute(conn), Ok(1));
-            assert!(total(video, conn) >= 2, "round {round}");
+            let count = viewed!(videos.find(video)).retry(patient());
+            assert_eq!(count.execute(conn), Ok(1));
+            assert!(total_of(video, conn) >= 2, "round {round}");
             while diesel::delete(videos.find(video)).execute(conn) != Ok(1) {}
         }
+    };
+    on_threads_beside(2, database, come_and_go, 1, |_, rounds, conn| {
+        for _ in rounds {
+            let batch = shards_table.remove_orphans(conn).unwrap();
+            removed.fetch_add(batch as i64, Ordering::Relaxed);
+        }
     });
-    let conn = &mut Conn::connect(&database);
     let rest = shards_table.remove_orphans(conn).unwrap() as i64;
     let keeps_triggers = dialect(conn) == Dialect::Sqlite;
     assert!(removed.into_inner() + rest > 0 || keeps_triggers);
-    let left: i64 = videos_shards::table.count().get_result(conn).unwrap();
-    assert_eq!(left, 0);
+    assert_eq!(videos_shards::table.count().get_result(conn), Ok(0_i64));
 }
 
 /// InnoDB takes no foreign key to a partitioned table.
 #[test]
 fn a_partitioned_parent_of_mysqls() {
-    let (_database, conn) = &mut database();
+    use diesel_sharded_tests::schema::downloads::dsl::*;
+    let conn = &mut set_up().conn;
     if dialect(conn) != Dialect::Mysql {
         return;
     }
-    conn.batch_execute("DROP TABLE downloads_shards; DROP TABLE downloads")
-        .unwrap();
     conn.batch_execute(
-        "CREATE TABLE downloads (version INTEGER, day INTEGER, number INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (version, day)) \
+        "DROP TABLE downloads_shards; DROP TABLE downloads;
+         CREATE TABLE downloads (version INTEGER, day INTEGER, number INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (version, day)) \
          PARTITION BY HASH (version) PARTITIONS 4",
     )
     .unwrap();
-    let table = ShardsTable::of(downloads::table);
+    let table = ShardsTable::of(downloads);
     let refused = table.create(conn).unwrap_err().to_string();
     assert!(refused.contains("oreign key"), "{refused}");
     table.without_foreign_key().create(conn).unwrap();
-    let row = (downloads::version.eq(1), downloads::day.eq(Day(1)));
-    insert!(downloads::table, row, conn);
-    let changes = downloads::number.eq(downloads::number + 5);
-    assert_eq!(count!(downloads::table.find((1, Day(1))), changes, conn), 1);
-    let folded = fold(downloads::table).run(conn).unwrap();
+    insert!(downloads, (version.eq(1), day.eq(Day(1))), conn);
+    let counted = count!(downloads.find((1, Day(1))), number.eq(number + 5), conn);
+    assert_eq!(counted, 1);
+    let folded = fold(downloads).run(conn).unwrap();
     assert!(folded.finished && folded.unfit.is_empty());
-    let bases = downloads::table.select(downloads::number);
-    assert_eq!(bases.load::<i32>(conn), Ok(vec![5]));
+    assert_eq!(downloads.select(number).load::<i32>(conn), Ok(vec![5]));
 }
