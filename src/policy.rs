@@ -308,40 +308,31 @@ mod tests {
     use super::*;
     use std::sync::atomic::{AtomicU64, Ordering};
 
-    fn delays(mut attempts: Attempts) -> Vec<u64> {
+    fn delays(retry: RetryPolicy) -> Vec<u64> {
+        let mut attempts = Attempts::start(retry);
         std::iter::from_fn(|| attempts.after(Conflict::Deadlock))
             .take(20)
             .map(|delay| delay.as_millis() as u64)
             .collect()
     }
 
-    #[test]
-    fn delays_double_up_to_the_cap_and_end_with_the_attempts() {
-        let retry = RetryPolicy::new()
-            .with_attempts(7)
-            .with_max_delay(Duration::from_millis(10))
-            .with_jitter(false);
-        assert_eq!(delays(Attempts::start(retry)), [1, 2, 4, 8, 10, 10]);
+    fn attempts(attempts: u32) -> RetryPolicy {
+        RetryPolicy::new().with_attempts(attempts)
     }
 
     #[test]
-    fn the_cap_bounds_the_first_delay_too() {
-        let retry = RetryPolicy::new()
-            .with_attempts(3)
-            .with_min_delay(Duration::from_millis(50))
-            .with_max_delay(Duration::from_millis(10))
-            .with_jitter(false);
-        assert_eq!(delays(Attempts::start(retry)), [10, 10]);
+    fn delays_double_up_to_the_cap_and_end_with_the_attempts() {
+        const CAP: Duration = Duration::from_millis(10);
+        let retry = attempts(7).with_max_delay(CAP).with_jitter(false);
+        assert_eq!(delays(retry), [1, 2, 4, 8, 10, 10]);
+        // The first one is bounded too.
+        let retry = attempts(3).with_max_delay(CAP).with_jitter(false);
+        assert_eq!(delays(retry.with_min_delay(5 * CAP)), [10, 10]);
     }
 
     #[test]
     fn full_jitter_reaches_from_zero_to_the_whole_delay() {
-        let with = |bits: u64| {
-            let retry = RetryPolicy::new()
-                .with_attempts(4)
-                .with_random(move || bits);
-            delays(Attempts::start(retry))
-        };
+        let with = |bits: u64| delays(attempts(4).with_random(move || bits));
         assert_eq!(with(0), [0, 0, 0]);
         assert_eq!(with(u64::MAX), [1, 2, 4]);
     }
@@ -355,13 +346,12 @@ mod tests {
         };
         assert!(next(RetryPolicy::new(), Conflict::Busy));
         assert!(!next(RetryPolicy::new(), Conflict::Deadlock));
-        assert!(!next(RetryPolicy::new().with_attempts(32), Conflict::Busy));
+        assert!(!next(attempts(32), Conflict::Busy));
     }
 
     #[test]
     fn no_delay_is_too_long() {
-        let retry = RetryPolicy::new()
-            .with_attempts(4)
+        let retry = attempts(4)
             .with_min_delay(Duration::MAX)
             .with_max_delay(Duration::MAX)
             .with_deadline(Duration::MAX)
@@ -375,11 +365,8 @@ mod tests {
 
     #[test]
     fn one_attempt_or_none_is_never_followed_by_another() {
-        assert_eq!(delays(Attempts::start(RetryPolicy::never())), [0; 0]);
-        assert_eq!(
-            delays(Attempts::start(RetryPolicy::new().with_attempts(0))),
-            [0; 0]
-        );
+        assert_eq!(delays(RetryPolicy::never()), [0; 0]);
+        assert_eq!(delays(attempts(0)), [0; 0]);
     }
 
     #[test]

@@ -112,24 +112,35 @@ pub mod analytics {
     }
 }
 
-/// The SQL of a fragment on one backend, without its binds.
 #[cfg(all(
     feature = "postgres_backend",
     feature = "mysql_backend",
     feature = "sqlite"
 ))]
-macro_rules! sql {
-    ($backend:ty, $fragment:expr) => {{
-        let text = diesel::debug_query::<$backend, _>(&$fragment).to_string();
-        text.split(" -- binds")
-            .next()
-            .unwrap_or_default()
-            .to_owned()
-    }};
+mod texts {
+    /// The SQL of a fragment on one backend, without its binds.
+    macro_rules! sql {
+        ($backend:ty, $fragment:expr) => {{
+            let text = diesel::debug_query::<$backend, _>(&$fragment).to_string();
+            text.split(" -- binds")
+                .next()
+                .unwrap_or_default()
+                .to_owned()
+        }};
+    }
+    pub(crate) use sql;
+
+    /// The SQL of a fragment on these backends, without its binds.
+    macro_rules! assert_sql {
+        ($fragment:expr; $($backend:ident => $sql:expr),+ $(,)?) => {$(
+            assert_eq!($crate::test_schema::sql!($backend, $fragment), $sql);
+        )+};
+    }
+    pub(crate) use assert_sql;
 }
 #[cfg(all(
     feature = "postgres_backend",
     feature = "mysql_backend",
     feature = "sqlite"
 ))]
-pub(crate) use sql;
+pub(crate) use texts::{assert_sql, sql};

@@ -111,77 +111,56 @@ impl Unfit {
 mod tests {
     use super::*;
 
-    fn state(base: i128, shards: i128) -> FieldState {
-        FieldState {
-            base: Amount::Integer(base),
-            shards: Amount::Integer(shards),
-        }
+    fn between(values: [FieldState; 3], rounds: bool) -> Option<Unfit> {
+        let [before, expected, found] = values;
+        Unfit::between("views", &before, &expected, &found, rounds)
     }
 
-    fn of_doubles(base: f64, shards: f64) -> FieldState {
-        FieldState {
-            base: Amount::Double(base),
-            shards: Amount::Double(shards),
-        }
+    fn not_written() -> Option<Unfit> {
+        let field = "views".into();
+        Some(Unfit::NotWritten { field })
+    }
+
+    fn altered(expected: &str, found: &str) -> Option<Unfit> {
+        Some(Unfit::Altered {
+            field: "views".into(),
+            expected: expected.to_owned(),
+            found: found.to_owned(),
+        })
     }
 
     #[test]
     fn a_base_holds_what_was_written_or_is_unfit() {
-        let between =
-            |before, expected, found| Unfit::between("views", &before, &expected, &found, false);
-        assert_eq!(between(state(100, 10), state(110, 0), state(110, 0)), None);
-        assert_eq!(
-            between(state(100, 10), state(110, 0), state(100, 0)),
-            Some(Unfit::NotWritten {
-                field: "views".into()
-            })
-        );
-        let altered = |expected: &str, found: &str| {
-            Some(Unfit::Altered {
-                field: "views".into(),
-                expected: expected.to_owned(),
-                found: found.to_owned(),
-            })
-        };
-        assert_eq!(
-            between(state(100, 10), state(110, 0), state(109, 0)),
-            altered("110", "109")
-        );
-        // The shards were not emptied.
-        assert_eq!(
-            between(state(100, 10), state(110, 0), state(110, 10)),
-            altered("0", "10")
-        );
-        // Nothing was to change, and something did.
-        assert_eq!(
-            between(state(100, 0), state(100, 0), state(101, 0)),
-            altered("100", "101")
-        );
+        for (before, expected, found, unfit) in [
+            ((100, 10), (110, 0), (110, 0), None),
+            ((100, 10), (110, 0), (100, 0), not_written()),
+            ((100, 10), (110, 0), (109, 0), altered("110", "109")),
+            // The shards were not emptied.
+            ((100, 10), (110, 0), (110, 10), altered("0", "10")),
+            // Nothing was to change, and something did.
+            ((100, 0), (100, 0), (101, 0), altered("100", "101")),
+        ] {
+            let values = [before, expected, found].map(|(base, shards)| FieldState {
+                base: Amount::Integer(base),
+                shards: Amount::Integer(shards),
+            });
+            assert_eq!(between(values, false), unfit);
+        }
     }
 
     /// A suppressed update is noticed however little it was to add.
     #[test]
     fn doubles_may_round_and_have_to_be_written() {
-        let between =
-            |before, expected, found| Unfit::between("real", &before, &expected, &found, true);
-        let (before, expected) = (of_doubles(1e15, 1.0), of_doubles(1e15 + 1.0, 0.0));
-        assert_eq!(
-            between(before.clone(), expected.clone(), expected.clone()),
-            None
-        );
-        assert_eq!(
-            between(before, expected, of_doubles(1e15, 0.0)),
-            Some(Unfit::NotWritten {
-                field: "real".into()
-            })
-        );
-        assert_eq!(
-            between(
-                of_doubles(0.1, 0.2),
-                of_doubles(0.1 + 0.2, 0.0),
-                of_doubles(0.3, 0.0)
-            ),
-            None
-        );
+        for (before, expected, found, unfit) in [
+            ((1e15, 1.0), 1e15 + 1.0, 1e15 + 1.0, None),
+            ((1e15, 1.0), 1e15 + 1.0, 1e15, not_written()),
+            ((0.1, 0.2), 0.1 + 0.2, 0.3, None),
+        ] {
+            let values = [before, (expected, 0.0), (found, 0.0)].map(|(base, shards)| FieldState {
+                base: Amount::Double(base),
+                shards: Amount::Double(shards),
+            });
+            assert_eq!(between(values, true), unfit);
+        }
     }
 }

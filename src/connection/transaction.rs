@@ -520,28 +520,30 @@ mod tests {
     fn a_transaction_that_is_gone_is_a_conflict() {
         use diesel::connection::SimpleConnection;
         let (mut conn, begun) = guarded("SELECT 1");
-        assert_eq!(
-            now(begun.check(&mut Link::blocking(&mut conn), Dialect::Mysql)),
-            Ok(())
-        );
-        assert_eq!(now(begun.commit(&mut Link::blocking(&mut conn))), Ok(()));
+        let link = &mut Link::blocking(&mut conn);
+        assert_eq!(now(begun.check(link, Dialect::Mysql)), Ok(()));
+        assert_eq!(now(begun.commit(link)), Ok(()));
         let (mut conn, begun) = guarded("SELECT 1");
         conn.batch_execute("ROLLBACK; BEGIN").unwrap(); // as if without autocommit
-        let gone = now(begun.check(&mut Link::blocking(&mut conn), Dialect::Mysql)).unwrap_err();
+        let link = &mut Link::blocking(&mut conn);
+        let gone = now(begun.check(link, Dialect::Mysql)).unwrap_err();
         let conflict = Failure::Conflict(Conflict::Deadlock);
         assert_eq!(Dialect::Mysql.classify(&gone), conflict);
-        now(begun.roll_back(&mut Link::blocking(&mut conn)));
-        assert_eq!(in_transaction(&mut Link::blocking(&mut conn)), Ok(false));
+        now(begun.roll_back(link));
+        assert_eq!(in_transaction(link), Ok(false));
     }
 
     /// The commit stands, and the connection takes no more statements.
     #[test]
     fn a_connection_whose_guard_stays_is_broken() {
-        let (mut conn, begun) = guarded("no such statement");
-        assert_eq!(now(begun.commit(&mut Link::blocking(&mut conn))), Ok(()));
-        assert!(in_transaction(&mut Link::blocking(&mut conn)).is_err());
-        let (mut conn, begun) = guarded("no such statement");
-        now(begun.roll_back(&mut Link::blocking(&mut conn)));
-        assert!(in_transaction(&mut Link::blocking(&mut conn)).is_err());
+        for commits in [true, false] {
+            let (mut conn, begun) = guarded("no such statement");
+            let link = &mut Link::blocking(&mut conn);
+            match commits {
+                true => assert_eq!(now(begun.commit(link)), Ok(())),
+                false => now(begun.roll_back(link)),
+            }
+            assert!(in_transaction(link).is_err());
+        }
     }
 }

@@ -244,40 +244,40 @@ mod tests {
 
     #[test]
     fn a_conflict_is_found_behind_the_applications_own_error() {
-        let found = |error: &(dyn StdError + 'static)| conflict_behind(Dialect::Postgres, error);
         let deadlock = || database_error("deadlock detected");
-        assert_eq!(found(&deadlock()), Some(Conflict::Deadlock));
-        assert_eq!(found(&WithSource(deadlock())), Some(Conflict::Deadlock));
-        assert_eq!(found(&Transparent(deadlock())), Some(Conflict::Deadlock));
-        assert_eq!(
-            found(&Around(Transparent(deadlock()))),
-            Some(Conflict::Deadlock)
-        );
-        let serialization = DieselError::DatabaseError(
-            DatabaseErrorKind::SerializationFailure,
-            Box::new("could not serialize access due to concurrent update".to_owned()),
-        );
-        assert_eq!(
-            found(&Transparent(serialization)),
-            Some(Conflict::Serialization)
-        );
+        let kind = DatabaseErrorKind::SerializationFailure;
+        let text = "could not serialize access due to concurrent update".to_owned();
+        let serialization = DieselError::DatabaseError(kind, Box::new(text));
         let persisted = DieselError::from(Error::ConflictPersisted {
             conflict: Conflict::Deadlock,
             attempts: 1,
             elapsed: Default::default(),
             source: deadlock(),
         });
-        assert_eq!(found(&WithSource(persisted)), Some(Conflict::Deadlock));
+        let errors: [(&(dyn StdError + 'static), _); 6] = [
+            (&deadlock(), Conflict::Deadlock),
+            (&WithSource(deadlock()), Conflict::Deadlock),
+            (&Transparent(deadlock()), Conflict::Deadlock),
+            (&Around(Transparent(deadlock())), Conflict::Deadlock),
+            (&Transparent(serialization), Conflict::Serialization),
+            (&WithSource(persisted), Conflict::Deadlock),
+        ];
+        for (error, conflict) in errors {
+            let found = conflict_behind(Dialect::Postgres, error);
+            assert_eq!(found, Some(conflict), "{error}");
+        }
     }
 
     #[test]
     fn other_errors_are_no_conflicts() {
-        let found = |error: &(dyn StdError + 'static)| conflict_behind(Dialect::Sqlite, error);
-        assert_eq!(found(&Transparent(DieselError::NotFound)), None);
-        assert_eq!(
-            found(&WithSource(database_error("no such table: videos"))),
-            None
-        );
-        assert_eq!(found(&std::fmt::Error), None);
+        let missing = database_error("no such table: videos");
+        let errors: [&(dyn StdError + 'static); 3] = [
+            &Transparent(DieselError::NotFound),
+            &WithSource(missing),
+            &std::fmt::Error,
+        ];
+        for error in errors {
+            assert_eq!(conflict_behind(Dialect::Sqlite, error), None, "{error}");
+        }
     }
 }

@@ -717,7 +717,7 @@ mod tests {
     ))]
     #[test]
     fn sql_of_a_count_and_of_shares() {
-        use crate::test_schema::{sql, videos};
+        use crate::test_schema::{assert_sql, videos};
         use diesel::mysql::Mysql;
         use diesel::pg::Pg;
 
@@ -737,9 +737,8 @@ mod tests {
             room_after: Some(&-1),
             upwards: false,
         };
-        assert_eq!(
-            sql!(Pg, take),
-            r#"UPDATE "videos_shards" AS "videos" SET "likes" = ("videos"."likes" + $1) WHERE ("videos"."id" = $2) AND "videos"."shard" = $3 AND ("videos"."likes" + $4) >= 0"#
+        assert_sql!(take;
+            Pg => r#"UPDATE "videos_shards" AS "videos" SET "likes" = ("videos"."likes" + $1) WHERE ("videos"."id" = $2) AND "videos"."shard" = $3 AND ("videos"."likes" + $4) >= 0"#,
         );
         let give = AddWithin::<Pg> {
             count: count(3),
@@ -747,9 +746,8 @@ mod tests {
             room_after: None,
             upwards: true,
         };
-        assert_eq!(
-            sql!(Pg, give),
-            r#"UPDATE "videos_shards" AS "videos" SET "likes" = ("videos"."likes" + $1) WHERE ("videos"."id" = $2) AND "videos"."shard" = $3 AND "videos"."likes" < 0"#
+        assert_sql!(give;
+            Pg => r#"UPDATE "videos_shards" AS "videos" SET "likes" = ("videos"."likes" + $1) WHERE ("videos"."id" = $2) AND "videos"."shard" = $3 AND "videos"."likes" < 0"#,
         );
         let to_shares = ToShares::<Mysql> {
             names: Names::of::<videos::table>(),
@@ -758,9 +756,8 @@ mod tests {
             down: 5,
             up: -3,
         };
-        assert_eq!(
-            sql!(Mysql, to_shares),
-            "`likes` = CASE WHEN `videos`.`shard` >= ? THEN 0 WHEN `videos`.`shard` % 2 = 0 THEN ? ELSE ? END"
+        assert_sql!(to_shares;
+            Mysql => "`likes` = CASE WHEN `videos`.`shard` >= ? THEN 0 WHEN `videos`.`shard` % 2 = 0 THEN ? ELSE ? END",
         );
     }
 }

@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_moves_away_from_a_conflict_and_from_a_rank_that_is_no_more() {
+    fn a_lease_moves_away_from_a_conflict_and_a_rank_that_is_gone() {
         let (claims, now) = (Claims::default(), Instant::now());
         let (wish, holder) = inside(4, 1);
         let again = |wish: Wish| {

@@ -61,20 +61,16 @@ pub(crate) fn shown_binds<'b, DB: ShardedBackend>(
 #[cfg(all(test, feature = "postgres_backend", feature = "mysql_backend"))]
 mod tests {
     use super::*;
-    use crate::test_schema::{sql, videos};
+    use crate::test_schema::{assert_sql, videos};
     use diesel::mysql::Mysql;
     use diesel::pg::Pg;
 
     #[test]
     fn each_sum_is_added_to_its_field() {
         let sums = || AddSums::<videos::table>::new(&["views", "likes"], vec![64, -3]);
-        assert_eq!(
-            sql!(Pg, sums()),
-            r#""views" = ("videos"."views" + $1), "likes" = ("videos"."likes" + $2)"#
-        );
-        assert_eq!(
-            sql!(Mysql, sums()),
-            "`views` = (`videos`.`views` + ?), `likes` = (`videos`.`likes` + ?)"
+        assert_sql!(sums();
+            Pg => r#""views" = ("videos"."views" + $1), "likes" = ("videos"."likes" + $2)"#,
+            Mysql => "`views` = (`videos`.`views` + ?), `likes` = (`videos`.`likes` + ?)",
         );
         let (sums, backend) = (sums(), Pg);
         assert_eq!(

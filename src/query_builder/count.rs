@@ -465,41 +465,43 @@ mod tests {
     use crate::model::ShardedTable;
     use crate::query_builder::{KeysAre, ShardedExpressionMethods};
     use crate::test_schema::videos::dsl::{id, likes, slug, videos, views};
-    use crate::test_schema::{downloads as composite, sql, videos as table};
+    use crate::test_schema::{assert_sql, downloads as composite, sql, videos as table};
     use diesel::mysql::Mysql;
     use diesel::pg::Pg;
     use diesel::query_builder::{AsChangeset, IntoUpdateTarget};
     use diesel::sqlite::Sqlite;
+
+    /// Of changes on rows of a table, on shard 3.
+    macro_rules! parts {
+        ($table:ident, $changes:expr, $rows:expr) => {
+            Parts {
+                names: Names::of::<$table::table>(),
+                changes: &$changes,
+                filter: &$rows.into_update_target().where_clause,
+                shard: 3,
+            }
+        };
+    }
 
     #[test]
     fn count_by_key() {
         let changes = (views.eq(views + 1), likes.eq(likes - 2)).as_changeset();
         macro_rules! count {
             () => {
-                CountByKey(Parts {
-                    names: Names::of::<table::table>(),
-                    changes: &changes,
-                    filter: &videos.find(7).into_update_target().where_clause,
-                    shard: 3,
-                })
+                CountByKey(parts!(table, changes, videos.find(7)))
             };
         }
-        assert_eq!(
-            sql!(Pg, count!()),
-            r#"UPDATE "videos_shards" AS "videos" SET "views" = ("videos"."views" + $1), "likes" = ("videos"."likes" - $2) WHERE ("videos"."id" = $3) AND "videos"."shard" = $4"#
-        );
-        assert_eq!(
-            sql!(Mysql, count!()),
-            "UPDATE `videos_shards` AS `videos` SET `views` = (`videos`.`views` + ?), `likes` = (`videos`.`likes` - ?) WHERE (`videos`.`id` = ?) AND `videos`.`shard` = ?"
-        );
-        assert_eq!(
-            sql!(Sqlite, count!()),
-            "UPDATE `videos_shards` AS `videos` SET `views` = (`videos`.`views` + ?), `likes` = (`videos`.`likes` - ?) WHERE (`videos`.`id` = ?) AND `videos`.`shard` = ?"
+        assert_sql!(count!();
+            Pg => r#"UPDATE "videos_shards" AS "videos" SET "views" = ("videos"."views" + $1), "likes" = ("videos"."likes" - $2) WHERE ("videos"."id" = $3) AND "videos"."shard" = $4"#,
+            Mysql => "UPDATE `videos_shards` AS `videos` SET `views` = (`videos`.`views` + ?), `likes` = (`videos`.`likes` - ?) WHERE (`videos`.`id` = ?) AND `videos`.`shard` = ?",
+            Sqlite => "UPDATE `videos_shards` AS `videos` SET `views` = (`videos`.`views` + ?), `likes` = (`videos`.`likes` - ?) WHERE (`videos`.`id` = ?) AND `videos`.`shard` = ?",
         );
         let (mysql, sqlite) = (sql!(Mysql, count!()), sql!(Sqlite, count!()));
         let parent = " AND NOT EXISTS (SELECT 1 FROM `videos` WHERE FALSE)";
-        assert_eq!(sql!(Mysql, CountBeforeLoad(count!())), mysql + parent);
-        assert_eq!(sql!(Sqlite, CountBeforeLoad(count!())), sqlite);
+        assert_sql!(CountBeforeLoad(count!());
+            Mysql => mysql + parent,
+            Sqlite => sqlite,
+        );
     }
 
     #[test]
@@ -553,54 +555,36 @@ mod tests {
 
     #[test]
     fn count_one() {
+        let changes = views.eq(views + 1).as_changeset();
         macro_rules! count {
             () => {
-                CountOne(Parts {
-                    names: Names::of::<table::table>(),
-                    changes: &views.eq(views + 1).as_changeset(),
-                    filter: &table::table
-                        .filter(slug.eq("a"))
-                        .into_update_target()
-                        .where_clause,
-                    shard: 3,
-                })
+                CountOne(parts!(table, changes, videos.filter(slug.eq("a"))))
             };
         }
         let picked = r#"UPDATE "videos_shards" AS "videos" SET "views" = ("videos"."views" + $1) FROM (SELECT "videos"."id" AS "sharded_key_0", COUNT(*) OVER () AS "sharded_parents" FROM "videos" WHERE ("videos"."slug" = $2)) AS "sharded_picked" WHERE "sharded_picked"."sharded_key_0" = "videos"."id" AND "sharded_picked"."sharded_parents" = 1 AND "videos"."shard" = $3"#;
-        assert_eq!(sql!(Pg, count!()), picked);
+        assert_sql!(count!(); Pg => picked);
         let placeholders = ["$1", "$2", "$3"];
         let picked = placeholders
             .iter()
             .fold(picked.replace('"', "`"), |sql, n| sql.replace(n, "?"));
-        assert_eq!(sql!(Sqlite, count!()), picked);
-        assert_eq!(
-            sql!(Mysql, count!()),
-            "UPDATE `videos_shards` AS `videos` SET `views` = (`videos`.`views` + ?) WHERE `videos`.`id` = (SELECT MIN(`videos`.`id`) FROM `videos` WHERE (`videos`.`slug` = ?) HAVING COUNT(*) = 1) AND `videos`.`shard` = ?"
+        assert_sql!(count!();
+            Sqlite => picked,
+            Mysql => "UPDATE `videos_shards` AS `videos` SET `views` = (`videos`.`views` + ?) WHERE `videos`.`id` = (SELECT MIN(`videos`.`id`) FROM `videos` WHERE (`videos`.`slug` = ?) HAVING COUNT(*) = 1) AND `videos`.`shard` = ?",
         );
     }
 
     #[test]
     fn count_one_under_a_composite_key() {
-        macro_rules! count {
-            () => {
-                CountOne(Parts {
-                    names: Names::of::<composite::table>(),
-                    changes: &composite::number.eq(composite::number + 1.0).as_changeset(),
-                    filter: &composite::table
-                        .filter(composite::day.eq("x"))
-                        .into_update_target()
-                        .where_clause,
-                    shard: 3,
-                })
-            };
-        }
+        let changes = composite::number.eq(composite::number + 1.0).as_changeset();
+        let rows = composite::table.filter(composite::day.eq("x"));
+        let count = CountOne(parts!(composite, changes, rows));
         let is_the_one = |key| {
             format!(
                 "`downloads`.`{key}` = (SELECT MIN(`downloads`.`{key}`) FROM `downloads` WHERE (`downloads`.`day` = ?) HAVING COUNT(*) = 1)"
             )
         };
         let (version, day) = (is_the_one("version"), is_the_one("day"));
-        let count = sql!(Mysql, count!());
+        let count = sql!(Mysql, count);
         assert!(
             count.ends_with(&format!(
                 " WHERE {version} AND {day} AND `downloads`.`shard` = ?"
@@ -612,109 +596,54 @@ mod tests {
     #[test]
     fn count_picked() {
         let changes = views.eq(views + 1).as_changeset();
-        macro_rules! count {
-            () => {
-                CountPicked(Parts {
-                    names: Names::of::<table::table>(),
-                    changes: &changes,
-                    filter: &videos
-                        .filter(slug.eq("a"))
-                        .into_update_target()
-                        .where_clause,
-                    shard: 3,
-                })
-            };
-        }
-        assert_eq!(
-            sql!(Pg, count!()),
-            r#"UPDATE "videos_shards" AS "videos" SET "views" = ("videos"."views" + $1) FROM (SELECT "videos"."id" AS "sharded_key_0" FROM "videos" WHERE ("videos"."slug" = $2)) AS "sharded_picked" WHERE "sharded_picked"."sharded_key_0" = "videos"."id" AND "videos"."shard" = $3"#
+        assert_sql!(CountPicked(parts!(table, changes, videos.filter(slug.eq("a"))));
+            Pg => r#"UPDATE "videos_shards" AS "videos" SET "views" = ("videos"."views" + $1) FROM (SELECT "videos"."id" AS "sharded_key_0" FROM "videos" WHERE ("videos"."slug" = $2)) AS "sharded_picked" WHERE "sharded_picked"."sharded_key_0" = "videos"."id" AND "videos"."shard" = $3"#,
+            Mysql => "UPDATE (SELECT `videos`.`id` AS `sharded_key_0` FROM `videos` WHERE (`videos`.`slug` = ?) ORDER BY `videos`.`id` LIMIT 18446744073709551615) AS `sharded_picked` STRAIGHT_JOIN `videos_shards` AS `videos` ON `sharded_picked`.`sharded_key_0` = `videos`.`id` SET `views` = (`videos`.`views` + ?) WHERE `videos`.`shard` = ?",
         );
-        assert_eq!(
-            sql!(Mysql, count!()),
-            "UPDATE (SELECT `videos`.`id` AS `sharded_key_0` FROM `videos` WHERE (`videos`.`slug` = ?) ORDER BY `videos`.`id` LIMIT 18446744073709551615) AS `sharded_picked` STRAIGHT_JOIN `videos_shards` AS `videos` ON `sharded_picked`.`sharded_key_0` = `videos`.`id` SET `views` = (`videos`.`views` + ?) WHERE `videos`.`shard` = ?"
-        );
-        let whole_table = CountPicked(Parts {
-            names: Names::of::<table::table>(),
-            filter: &videos.into_update_target().where_clause,
-            changes: &changes,
-            shard: 3,
-        });
-        assert_eq!(
-            sql!(Sqlite, whole_table),
-            "UPDATE `videos_shards` AS `videos` SET `views` = (`videos`.`views` + ?) FROM (SELECT `videos`.`id` AS `sharded_key_0` FROM `videos`) AS `sharded_picked` WHERE `sharded_picked`.`sharded_key_0` = `videos`.`id` AND `videos`.`shard` = ?"
+        let whole_table = CountPicked(parts!(table, changes, videos));
+        assert_sql!(whole_table;
+            Sqlite => "UPDATE `videos_shards` AS `videos` SET `views` = (`videos`.`views` + ?) FROM (SELECT `videos`.`id` AS `sharded_key_0` FROM `videos`) AS `sharded_picked` WHERE `sharded_picked`.`sharded_key_0` = `videos`.`id` AND `videos`.`shard` = ?",
         );
     }
 
     #[test]
     fn count_all_under_a_composite_key() {
-        let count = CountAll(Parts {
-            names: Names::of::<composite::table>(),
-            changes: &composite::number.eq(composite::number + 1.0).as_changeset(),
-            filter: &composite::table
-                .filter(composite::day.eq("x"))
-                .into_update_target()
-                .where_clause,
-            shard: 3,
-        });
-        assert_eq!(
-            sql!(Pg, count),
-            r#"WITH "sharded_picked" AS MATERIALIZED (SELECT "downloads"."version" AS "sharded_key_0", "downloads"."day" AS "sharded_key_1" FROM "downloads" WHERE ("downloads"."day" = $1)), "sharded_locked" AS MATERIALIZED (SELECT "download ""counts"""."version" AS "sharded_key_0", "download ""counts"""."day" AS "sharded_key_1" FROM "sharded_picked" JOIN "download ""counts""" ON "sharded_picked"."sharded_key_0" = "download ""counts"""."version" AND "sharded_picked"."sharded_key_1" = "download ""counts"""."day" AND "download ""counts"""."shard" = $2 ORDER BY "download ""counts"""."version", "download ""counts"""."day" FOR NO KEY UPDATE OF "download ""counts""") UPDATE "download ""counts""" AS "downloads" SET "number" = ("downloads"."number" + $3) FROM "sharded_locked" WHERE "sharded_locked"."sharded_key_0" = "downloads"."version" AND "sharded_locked"."sharded_key_1" = "downloads"."day" AND "downloads"."shard" = $4 AND (SELECT COUNT(*) FROM "sharded_locked") = (SELECT COUNT(*) FROM "sharded_picked")"#
+        let changes = composite::number.eq(composite::number + 1.0).as_changeset();
+        let rows = composite::table.filter(composite::day.eq("x"));
+        let count = CountAll(parts!(composite, changes, rows));
+        assert_sql!(count;
+            Pg => r#"WITH "sharded_picked" AS MATERIALIZED (SELECT "downloads"."version" AS "sharded_key_0", "downloads"."day" AS "sharded_key_1" FROM "downloads" WHERE ("downloads"."day" = $1)), "sharded_locked" AS MATERIALIZED (SELECT "download ""counts"""."version" AS "sharded_key_0", "download ""counts"""."day" AS "sharded_key_1" FROM "sharded_picked" JOIN "download ""counts""" ON "sharded_picked"."sharded_key_0" = "download ""counts"""."version" AND "sharded_picked"."sharded_key_1" = "download ""counts"""."day" AND "download ""counts"""."shard" = $2 ORDER BY "download ""counts"""."version", "download ""counts"""."day" FOR NO KEY UPDATE OF "download ""counts""") UPDATE "download ""counts""" AS "downloads" SET "number" = ("downloads"."number" + $3) FROM "sharded_locked" WHERE "sharded_locked"."sharded_key_0" = "downloads"."version" AND "sharded_locked"."sharded_key_1" = "downloads"."day" AND "downloads"."shard" = $4 AND (SELECT COUNT(*) FROM "sharded_locked") = (SELECT COUNT(*) FROM "sharded_picked")"#,
         );
     }
 
     #[test]
     fn count_all_and_load() {
         let count = CountAllAndLoad {
-            parts: Parts {
-                names: Names::of::<table::table>(),
-                changes: &views.eq(views + 1).as_changeset(),
-                filter: &table::table
-                    .filter(slug.eq("a"))
-                    .into_update_target()
-                    .where_clause,
-                shard: 3,
-            },
+            parts: parts!(
+                table,
+                views.eq(views + 1).as_changeset(),
+                videos.filter(slug.eq("a"))
+            ),
             selection: views.total(),
         };
-        assert_eq!(
-            sql!(Pg, count),
-            r#"WITH "sharded_picked" AS MATERIALIZED (SELECT "videos"."id" AS "sharded_key_0" FROM "videos" WHERE ("videos"."slug" = $1)), "sharded_locked" AS MATERIALIZED (SELECT "videos_shards"."id" AS "sharded_key_0", "videos_shards"."views", "videos_shards"."likes" FROM "sharded_picked" JOIN "videos_shards" ON "sharded_picked"."sharded_key_0" = "videos_shards"."id" AND "videos_shards"."shard" = $2 ORDER BY "videos_shards"."id" FOR NO KEY UPDATE OF "videos_shards"), "sharded_counted" AS (UPDATE "videos_shards" AS "videos" SET "views" = ("videos"."views" + $3) FROM "sharded_locked" WHERE "sharded_locked"."sharded_key_0" = "videos"."id" AND "videos"."shard" = $4 AND (SELECT COUNT(*) FROM "sharded_locked") = (SELECT COUNT(*) FROM "sharded_picked") RETURNING "videos"."id" AS "sharded_key_0", CAST("videos"."views" AS numeric) - "sharded_locked"."views" AS "views", CAST("videos"."likes" AS bigint) - "sharded_locked"."likes" AS "likes"), "videos_shards" AS (SELECT "videos_shards"."id", "videos_shards"."views", "videos_shards"."likes" FROM "sharded_counted" JOIN "videos_shards" ON "sharded_counted"."sharded_key_0" = "videos_shards"."id" UNION ALL SELECT "sharded_counted"."sharded_key_0", "sharded_counted"."views", "sharded_counted"."likes" FROM "sharded_counted") SELECT CAST(("videos"."views" + (SELECT COALESCE(SUM("videos_shards"."views"), 0) FROM "videos_shards" WHERE "videos_shards"."id" = "videos"."id")) AS bigint) FROM "videos" JOIN "sharded_counted" ON "sharded_counted"."sharded_key_0" = "videos"."id""#
+        assert_sql!(count;
+            Pg => r#"WITH "sharded_picked" AS MATERIALIZED (SELECT "videos"."id" AS "sharded_key_0" FROM "videos" WHERE ("videos"."slug" = $1)), "sharded_locked" AS MATERIALIZED (SELECT "videos_shards"."id" AS "sharded_key_0", "videos_shards"."views", "videos_shards"."likes" FROM "sharded_picked" JOIN "videos_shards" ON "sharded_picked"."sharded_key_0" = "videos_shards"."id" AND "videos_shards"."shard" = $2 ORDER BY "videos_shards"."id" FOR NO KEY UPDATE OF "videos_shards"), "sharded_counted" AS (UPDATE "videos_shards" AS "videos" SET "views" = ("videos"."views" + $3) FROM "sharded_locked" WHERE "sharded_locked"."sharded_key_0" = "videos"."id" AND "videos"."shard" = $4 AND (SELECT COUNT(*) FROM "sharded_locked") = (SELECT COUNT(*) FROM "sharded_picked") RETURNING "videos"."id" AS "sharded_key_0", CAST("videos"."views" AS numeric) - "sharded_locked"."views" AS "views", CAST("videos"."likes" AS bigint) - "sharded_locked"."likes" AS "likes"), "videos_shards" AS (SELECT "videos_shards"."id", "videos_shards"."views", "videos_shards"."likes" FROM "sharded_counted" JOIN "videos_shards" ON "sharded_counted"."sharded_key_0" = "videos_shards"."id" UNION ALL SELECT "sharded_counted"."sharded_key_0", "sharded_counted"."views", "sharded_counted"."likes" FROM "sharded_counted") SELECT CAST(("videos"."views" + (SELECT COALESCE(SUM("videos_shards"."views"), 0) FROM "videos_shards" WHERE "videos_shards"."id" = "videos"."id")) AS bigint) FROM "videos" JOIN "sharded_counted" ON "sharded_counted"."sharded_key_0" = "videos"."id""#,
         );
     }
 
     #[test]
     fn probe_shard() {
-        macro_rules! probe {
-            () => {
-                ProbeShard(Parts {
-                    names: Names::of::<table::table>(),
-                    changes: &(),
-                    filter: &videos.find(7).into_update_target().where_clause,
-                    shard: 0,
-                })
-            };
-        }
-        assert_eq!(
-            sql!(Pg, probe!()),
-            r#"SELECT 1 FROM "videos_shards" AS "videos" WHERE ("videos"."id" = $1) AND "videos"."shard" = $2 FOR UPDATE SKIP LOCKED"#
-        );
-        assert_eq!(
-            sql!(Mysql, probe!()),
-            "SELECT 1 FROM `videos_shards` AS `videos` WHERE (`videos`.`id` = ?) AND `videos`.`shard` = ? FOR UPDATE NOWAIT"
+        assert_sql!(ProbeShard(parts!(table, (), videos.find(7)));
+            Pg => r#"SELECT 1 FROM "videos_shards" AS "videos" WHERE ("videos"."id" = $1) AND "videos"."shard" = $2 FOR UPDATE SKIP LOCKED"#,
+            Mysql => "SELECT 1 FROM `videos_shards` AS `videos` WHERE (`videos`.`id` = ?) AND `videos`.`shard` = ? FOR UPDATE NOWAIT",
         );
     }
 
     #[test]
     fn find_missing() {
-        let by_key = FindMissing(Parts {
-            names: Names::of::<table::table>(),
-            changes: &(),
-            filter: &videos.find(7).into_update_target().where_clause,
-            shard: 3,
-        });
-        assert_eq!(
-            sql!(Mysql, by_key),
-            "SELECT 1 FROM (SELECT 1) AS one WHERE NOT EXISTS (SELECT 1 FROM `videos` WHERE FALSE) AND NOT (/*M!110600 TRUE OR */ EXISTS (SELECT 1 FROM `videos_shards` AS `videos` WHERE (`videos`.`id` = ?) AND `videos`.`shard` = ?))"
+        let by_key = FindMissing(parts!(table, (), videos.find(7)));
+        assert_sql!(by_key;
+            Mysql => "SELECT 1 FROM (SELECT 1) AS one WHERE NOT EXISTS (SELECT 1 FROM `videos` WHERE FALSE) AND NOT (/*M!110600 TRUE OR */ EXISTS (SELECT 1 FROM `videos_shards` AS `videos` WHERE (`videos`.`id` = ?) AND `videos`.`shard` = ?))",
         );
     }
 
@@ -724,9 +653,6 @@ mod tests {
             names: Names::of::<table::table>(),
             filter: &videos.find(7).into_update_target().where_clause,
         };
-        assert_eq!(
-            sql!(Pg, find),
-            r#"SELECT 1 FROM "videos" WHERE ("videos"."id" = $1)"#
-        );
+        assert_sql!(find; Pg => r#"SELECT 1 FROM "videos" WHERE ("videos"."id" = $1)"#);
     }
 }

@@ -237,7 +237,7 @@ no_query_id!([C, P, V] CountEach<C, P, V>);
 mod tests {
     use super::*;
     use crate::test_schema::videos::dsl::{id, *};
-    use crate::test_schema::{downloads, sql, videos as table};
+    use crate::test_schema::{assert_sql, downloads, sql, videos as table};
     use diesel::expression_methods::EqAll;
     use diesel::mysql::Mysql;
     use diesel::pg::Pg;
@@ -267,9 +267,9 @@ mod tests {
                  WHERE `videos`.`id` IN (?{others}) AND `videos`.`shard` = ?"
             )
         };
-        assert_eq!(sql!(Mysql, each(&[7])), case(1, 0));
-        assert_eq!(sql!(Sqlite, each(&[7, 8])), case(2, 1));
-        assert_eq!(sql!(Sqlite, each(&[7, 8, 9])), case(4, 3));
+        assert_sql!(each(&[7]); Mysql => case(1, 0));
+        assert_sql!(each(&[7, 8]); Sqlite => case(2, 1));
+        assert_sql!(each(&[7, 8, 9]); Sqlite => case(4, 3));
     }
 
     #[test]

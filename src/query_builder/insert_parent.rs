@@ -136,16 +136,13 @@ mod tests {
     where
         DB: ShardedBackend<QueryBuilder: Default> + Default,
     {
-        let fields = table::table::FIELDS;
-        sql!(
-            DB,
-            InsertParent {
-                insert,
-                changes,
-                fields,
-                unless_there,
-            }
-        )
+        let insert = InsertParent {
+            insert,
+            changes,
+            fields: table::table::FIELDS,
+            unless_there,
+        };
+        sql!(DB, insert)
     }
 
     #[test]
@@ -171,30 +168,22 @@ mod tests {
             }};
         }
         let (postgres, mysql, sqlite) = insert!((id.eq(7), slug.eq("a")));
-        assert_eq!(
-            postgres,
-            r#"("id", "slug", "views", "likes") VALUES ($1, $2, 0, 0)"#
-        );
+        let behind = r#"("id", "slug", "views", "likes") VALUES ($1, $2, 0, 0)"#;
+        assert_eq!(postgres, behind);
         let others = "INSERT INTO `videos` (`id`, `slug`, `views`, `likes`) VALUES (?, ?, 0, 0)";
         assert_eq!((&*mysql, &*sqlite), (others, others));
         // A value that is named is the base; a default is no value.
-        let (postgres, mysql, sqlite) =
-            insert!((likes.eq(5), None::<diesel::dsl::Eq<views, i64>>, id.eq(7)));
+        let no_views = None::<diesel::dsl::Eq<views, i64>>;
+        let (postgres, mysql, sqlite) = insert!((likes.eq(5), no_views, id.eq(7)));
         assert_eq!(postgres, r#"("likes", "views", "id") VALUES ($1, 0, $2)"#);
-        assert_eq!(
-            mysql,
-            "INSERT INTO `videos` (`likes`, `views`, `id`) VALUES (?, 0, ?)"
-        );
-        assert_eq!(
-            sqlite,
-            "INSERT INTO `videos` (`likes`, `id`, `views`) VALUES (?, ?, 0)"
-        );
+        let behind = "INSERT INTO `videos` (`likes`, `views`, `id`) VALUES (?, 0, ?)";
+        assert_eq!(mysql, behind);
+        let behind = "INSERT INTO `videos` (`likes`, `id`, `views`) VALUES (?, ?, 0)";
+        assert_eq!(sqlite, behind);
         // Only what is counted.
-        let perhaps = (
-            views.eq(views + 1),
-            None::<diesel::dsl::Eq<likes, diesel::dsl::Add<likes, i32>>>,
-        );
-        let (postgres, ..) = insert!(id.eq(7), perhaps.as_changeset());
+        let no_likes = None::<diesel::dsl::Eq<likes, diesel::dsl::Add<likes, i32>>>;
+        let perhaps = (views.eq(views + 1), no_likes).as_changeset();
+        let (postgres, ..) = insert!(id.eq(7), perhaps);
         assert_eq!(postgres, r#"("id", "views") VALUES ($1, 0)"#);
         let all = "INSERT INTO `videos` (`id`, `slug`, `views`, `likes`) SELECT ";
         let (_, mysql, _) = insert!(videos.filter(id.eq(1)));

@@ -127,7 +127,7 @@ query_ids!(SelectParents<'a, T, W, S>);
 mod tests {
     use super::*;
     use crate::test_schema::videos::dsl::id;
-    use crate::test_schema::{downloads, sql, videos as table};
+    use crate::test_schema::{assert_sql, downloads, videos as table};
     use diesel::pg::Pg;
     use diesel::query_builder::IntoUpdateTarget;
 
@@ -140,9 +140,8 @@ mod tests {
                 .where_clause,
             table: PhantomData,
         };
-        assert_eq!(
-            sql!(Pg, pick),
-            r#"SELECT "downloads"."version", CAST("downloads"."day" AS TEXT) FROM "downloads" WHERE ("downloads"."day" = $1) ORDER BY "downloads"."version", "downloads"."day""#
+        assert_sql!(pick;
+            Pg => r#"SELECT "downloads"."version", CAST("downloads"."day" AS TEXT) FROM "downloads" WHERE ("downloads"."day" = $1) ORDER BY "downloads"."version", "downloads"."day""#,
         );
     }
 
@@ -154,9 +153,8 @@ mod tests {
             filter: &keys,
             table: PhantomData,
         };
-        assert_eq!(
-            sql!(Pg, select),
-            r#"SELECT "videos"."id" FROM "videos" WHERE (("videos"."id" = $1) OR ("videos"."id" = $2))"#
+        assert_sql!(select;
+            Pg => r#"SELECT "videos"."id" FROM "videos" WHERE (("videos"."id" = $1) OR ("videos"."id" = $2))"#,
         );
     }
 }

@@ -174,7 +174,7 @@ mod tests {
     use super::*;
     use crate::query_builder::{CountByKey, Names, Parts, ShardedExpressionMethods};
     use crate::test_schema::players::dsl::*;
-    use crate::test_schema::{players as table, sql};
+    use crate::test_schema::{assert_sql, players as table, sql};
     use diesel::mysql::Mysql;
     use diesel::pg::Pg;
     use diesel::query_builder::IntoUpdateTarget;
@@ -193,39 +193,37 @@ mod tests {
                 })
             };
         }
-        assert_eq!(
-            sql!(Pg, count!()),
-            r#"UPDATE "players_shards" AS "players" SET "games" = ("players"."games" + $1), "best" = CASE WHEN "players"."best" IS NULL OR "players"."best" < $2 THEN $3 ELSE "players"."best" END, "fastest" = CASE WHEN $4 = 'NaN' THEN 'NaN' WHEN "players"."fastest" IS NULL OR "players"."fastest" > $5 THEN $6 ELSE "players"."fastest" END WHERE ("players"."id" = $7) AND "players"."shard" = $8"#
+        assert_sql!(count!();
+            Pg => r#"UPDATE "players_shards" AS "players" SET "games" = ("players"."games" + $1), "best" = CASE WHEN "players"."best" IS NULL OR "players"."best" < $2 THEN $3 ELSE "players"."best" END, "fastest" = CASE WHEN $4 = 'NaN' THEN 'NaN' WHEN "players"."fastest" IS NULL OR "players"."fastest" > $5 THEN $6 ELSE "players"."fastest" END WHERE ("players"."id" = $7) AND "players"."shard" = $8"#,
         );
         let others = "UPDATE `players_shards` AS `players` SET `games` = (`players`.`games` + ?), `best` = CASE WHEN `players`.`best` IS NULL OR `players`.`best` < ? THEN ? ELSE `players`.`best` END, `fastest` = CASE WHEN `players`.`fastest` IS NULL OR `players`.`fastest` > ? THEN ? ELSE `players`.`fastest` END WHERE (`players`.`id` = ?) AND `players`.`shard` = ?";
-        assert_eq!(sql!(Mysql, count!()), others);
+        assert_sql!(count!(); Mysql => others);
         let nan = "`fastest` = CASE WHEN ? IS NULL THEN abs(-9223372036854775807 - 1) WHEN ";
         let others = others.replace("`fastest` = CASE WHEN ", nan);
-        assert_eq!(sql!(Sqlite, count!()), others);
+        assert_sql!(count!(); Sqlite => others);
     }
 
     #[test]
     fn the_databases_own_time_is_a_value() {
         let changes = last_game.max(diesel::dsl::now).as_changeset();
-        assert_eq!(
-            sql!(Sqlite, changes),
-            "`last_game` = CASE WHEN `players`.`last_game` IS NULL OR `players`.`last_game` < CURRENT_TIMESTAMP THEN CURRENT_TIMESTAMP ELSE `players`.`last_game` END"
+        assert_sql!(changes;
+            Sqlite => "`last_game` = CASE WHEN `players`.`last_game` IS NULL OR `players`.`last_game` < CURRENT_TIMESTAMP THEN CURRENT_TIMESTAMP ELSE `players`.`last_game` END",
         );
     }
 
     #[test]
     fn sql_of_totals() {
-        assert_eq!(
-            sql!(Pg, last_game.total()),
-            r#"(SELECT COALESCE(MAX("players_shards"."last_game"), "players"."last_game") FROM "players_shards" WHERE "players_shards"."id" = "players"."id" AND ("players"."last_game" IS NULL OR "players_shards"."last_game" > "players"."last_game"))"#
+        assert_sql!(last_game.total();
+            Pg => r#"(SELECT COALESCE(MAX("players_shards"."last_game"), "players"."last_game") FROM "players_shards" WHERE "players_shards"."id" = "players"."id" AND ("players"."last_game" IS NULL OR "players_shards"."last_game" > "players"."last_game"))"#,
         );
         let others = "(SELECT COALESCE(MIN(`players_shards`.`fastest`), `players`.`fastest`) FROM `players_shards` WHERE `players_shards`.`id` = `players`.`id` AND (`players`.`fastest` IS NULL OR `players_shards`.`fastest` < `players`.`fastest`))";
-        assert_eq!(sql!(Mysql, fastest.total()), others);
-        assert_eq!(sql!(Sqlite, fastest.total()), others);
+        assert_sql!(fastest.total();
+            Mysql => others,
+            Sqlite => others,
+        );
         let alias = diesel::alias!(table as p);
-        assert_eq!(
-            sql!(Mysql, alias.field(best).total().gt(90)),
-            "((SELECT COALESCE(MAX(`players_shards`.`best`), `p`.`best`) FROM `players_shards` WHERE `players_shards`.`id` = `p`.`id` AND (`p`.`best` IS NULL OR `players_shards`.`best` > `p`.`best`)) > ?)"
+        assert_sql!(alias.field(best).total().gt(90);
+            Mysql => "((SELECT COALESCE(MAX(`players_shards`.`best`), `p`.`best`) FROM `players_shards` WHERE `players_shards`.`id` = `p`.`id` AND (`p`.`best` IS NULL OR `players_shards`.`best` > `p`.`best`)) > ?)",
         );
     }
 
@@ -233,6 +231,6 @@ mod tests {
     #[test]
     fn sql_of_arithmetic() {
         let total = sql!(Pg, best.total());
-        assert_eq!(sql!(Pg, best.total() + 1), format!("({total} + $1)"));
+        assert_sql!(best.total() + 1; Pg => format!("({total} + $1)"));
     }
 }

@@ -271,72 +271,55 @@ impl<'b, DB: ShardedBackend> Names<'b, DB> {
 mod tests {
     use super::*;
     use crate::ShardedSelectable;
-    use crate::test_schema::{downloads, sql, videos};
+    use crate::test_schema::{assert_sql, downloads, sql, videos};
     use diesel::mysql::Mysql;
     use diesel::pg::Pg;
     use diesel::sqlite::Sqlite;
 
     #[test]
     fn sql_of_totals() {
-        assert_eq!(
-            sql!(Pg, videos::views.total()),
-            r#"CAST(("videos"."views" + (SELECT COALESCE(SUM("videos_shards"."views"), 0) FROM "videos_shards" WHERE "videos_shards"."id" = "videos"."id")) AS bigint)"#
-        );
-        assert_eq!(
-            sql!(Mysql, videos::views.total()),
-            "(`videos`.`views` + (SELECT COALESCE(SUM(`videos_shards`.`views`), 0) FROM `videos_shards` WHERE `videos_shards`.`id` = `videos`.`id`))"
-        );
-        assert_eq!(
-            sql!(Sqlite, videos::views.total()),
-            "(SELECT CASE WHEN total IS NULL OR typeof(total) = 'integer' THEN total ELSE abs(-9223372036854775807 - 1) END FROM (SELECT `videos`.`views` + COALESCE(SUM(`videos_shards`.`views`), 0) AS total FROM `videos_shards` WHERE `videos_shards`.`id` = `videos`.`id`))"
+        assert_sql!(videos::views.total();
+            Pg => r#"CAST(("videos"."views" + (SELECT COALESCE(SUM("videos_shards"."views"), 0) FROM "videos_shards" WHERE "videos_shards"."id" = "videos"."id")) AS bigint)"#,
+            Mysql => "(`videos`.`views` + (SELECT COALESCE(SUM(`videos_shards`.`views`), 0) FROM `videos_shards` WHERE `videos_shards`.`id` = `videos`.`id`))",
+            Sqlite => "(SELECT CASE WHEN total IS NULL OR typeof(total) = 'integer' THEN total ELSE abs(-9223372036854775807 - 1) END FROM (SELECT `videos`.`views` + COALESCE(SUM(`videos_shards`.`views`), 0) AS total FROM `videos_shards` WHERE `videos_shards`.`id` = `videos`.`id`))",
         );
     }
 
     #[test]
     fn sql_of_arithmetic() {
         let pg = r#"CAST(("videos"."views" + (SELECT COALESCE(SUM("videos_shards"."views"), 0) FROM "videos_shards" WHERE "videos_shards"."id" = "videos"."id")) AS bigint)"#;
-        assert_eq!(sql!(Pg, videos::views.total() - 1), format!("({pg} - $1)"));
-        assert_eq!(
-            sql!(Pg, (videos::views.total() - videos::views.total()) * 2),
-            format!("(({pg} - {pg}) * $1)")
+        assert_sql!(videos::views.total() - 1; Pg => format!("({pg} - $1)"));
+        assert_sql!((videos::views.total() - videos::views.total()) * 2;
+            Pg => format!("(({pg} - {pg}) * $1)"),
         );
         let mysql = "(`videos`.`views` + (SELECT COALESCE(SUM(`videos_shards`.`views`), 0) FROM `videos_shards` WHERE `videos_shards`.`id` = `videos`.`id`))";
-        assert_eq!(
-            sql!(Mysql, videos::views.total() / videos::views),
-            format!("({mysql} / `videos`.`views`)")
+        assert_sql!(videos::views.total() / videos::views;
+            Mysql => format!("({mysql} / `videos`.`views`)"),
         );
         let sqlite = sql!(Sqlite, videos::views.total());
-        assert_eq!(
-            sql!(
-                Sqlite,
-                (videos::views.total() + 1).gt(videos::views.total())
-            ),
-            format!("(({sqlite} + ?) > {sqlite})")
+        assert_sql!((videos::views.total() + 1).gt(videos::views.total());
+            Sqlite => format!("(({sqlite} + ?) > {sqlite})"),
         );
     }
 
     #[test]
     fn sql_of_a_total_under_an_alias() {
         let alias = diesel::alias!(videos as v);
-        assert_eq!(
-            sql!(Pg, alias.field(videos::views).total()),
-            r#"CAST(("v"."views" + (SELECT COALESCE(SUM("videos_shards"."views"), 0) FROM "videos_shards" WHERE "videos_shards"."id" = "v"."id")) AS bigint)"#
+        assert_sql!(alias.field(videos::views).total();
+            Pg => r#"CAST(("v"."views" + (SELECT COALESCE(SUM("videos_shards"."views"), 0) FROM "videos_shards" WHERE "videos_shards"."id" = "v"."id")) AS bigint)"#,
         );
-        assert_eq!(
-            sql!(Mysql, alias.select(alias.field(videos::likes).total())),
-            "SELECT (`v`.`likes` + (SELECT COALESCE(SUM(`videos_shards`.`likes`), 0) FROM `videos_shards` WHERE `videos_shards`.`id` = `v`.`id`)) FROM `videos` AS `v`"
+        assert_sql!(alias.select(alias.field(videos::likes).total());
+            Mysql => "SELECT (`v`.`likes` + (SELECT COALESCE(SUM(`videos_shards`.`likes`), 0) FROM `videos_shards` WHERE `videos_shards`.`id` = `v`.`id`)) FROM `videos` AS `v`",
         );
-        assert_eq!(
-            sql!(Sqlite, alias.field(videos::views).total()),
-            "(SELECT CASE WHEN total IS NULL OR typeof(total) = 'integer' THEN total ELSE abs(-9223372036854775807 - 1) END FROM (SELECT `v`.`views` + COALESCE(SUM(`videos_shards`.`views`), 0) AS total FROM `videos_shards` WHERE `videos_shards`.`id` = `v`.`id`))"
+        assert_sql!(alias.field(videos::views).total();
+            Sqlite => "(SELECT CASE WHEN total IS NULL OR typeof(total) = 'integer' THEN total ELSE abs(-9223372036854775807 - 1) END FROM (SELECT `v`.`views` + COALESCE(SUM(`videos_shards`.`views`), 0) AS total FROM `videos_shards` WHERE `videos_shards`.`id` = `v`.`id`))",
         );
     }
 
     #[test]
     fn sql_of_a_total_under_a_composite_key() {
-        assert_eq!(
-            sql!(Pg, downloads::number.total()),
-            r#"("downloads"."number" + (SELECT COALESCE(SUM("download ""counts"""."number"), 0) FROM "download ""counts""" WHERE "download ""counts"""."version" = "downloads"."version" AND "download ""counts"""."day" = "downloads"."day"))"#
+        assert_sql!(downloads::number.total();
+            Pg => r#"("downloads"."number" + (SELECT COALESCE(SUM("download ""counts"""."number"), 0) FROM "download ""counts""" WHERE "download ""counts"""."version" = "downloads"."version" AND "download ""counts"""."day" = "downloads"."day"))"#,
         );
     }
 
@@ -352,18 +335,13 @@ mod tests {
 
     #[test]
     fn sql_of_a_models_selection() {
-        assert_eq!(
-            sql!(Pg, videos::table.select(Card::as_select())),
-            r#"SELECT "videos"."slug", CAST(("videos"."likes" + (SELECT COALESCE(SUM("videos_shards"."likes"), 0) FROM "videos_shards" WHERE "videos_shards"."id" = "videos"."id")) AS integer) FROM "videos""#
-        );
-        assert_eq!(
-            sql!(Mysql, videos::table.select(Card::as_select())),
-            "SELECT `videos`.`slug`, (`videos`.`likes` + (SELECT COALESCE(SUM(`videos_shards`.`likes`), 0) FROM `videos_shards` WHERE `videos_shards`.`id` = `videos`.`id`)) FROM `videos`"
+        assert_sql!(videos::table.select(Card::as_select());
+            Pg => r#"SELECT "videos"."slug", CAST(("videos"."likes" + (SELECT COALESCE(SUM("videos_shards"."likes"), 0) FROM "videos_shards" WHERE "videos_shards"."id" = "videos"."id")) AS integer) FROM "videos""#,
+            Mysql => "SELECT `videos`.`slug`, (`videos`.`likes` + (SELECT COALESCE(SUM(`videos_shards`.`likes`), 0) FROM `videos_shards` WHERE `videos_shards`.`id` = `videos`.`id`)) FROM `videos`",
         );
         let total = sql!(Sqlite, videos::likes.total());
-        assert_eq!(
-            sql!(Sqlite, videos::table.select(Card::as_select())),
-            format!("SELECT `videos`.`slug`, {total} FROM `videos`")
+        assert_sql!(videos::table.select(Card::as_select());
+            Sqlite => format!("SELECT `videos`.`slug`, {total} FROM `videos`"),
         );
     }
 }

@@ -255,7 +255,7 @@ mod sql_tests {
     use crate::query_builder::{CountByKey, CountPicked, Parts, ShardedExpressionMethods};
     use crate::test_schema::analytics::sites as table;
     use crate::test_schema::analytics::sites::dsl::*;
-    use crate::test_schema::sql;
+    use crate::test_schema::assert_sql;
     use diesel::mysql::Mysql;
     use diesel::pg::Pg;
     use diesel::query_builder::{AsChangeset, IntoUpdateTarget};
@@ -274,13 +274,12 @@ mod sql_tests {
                 })
             };
         }
-        assert_eq!(
-            sql!(Pg, count!()),
-            r#"UPDATE "analytics"."sites_shards" AS "sharded_parent" SET "hits" = ("sharded_parent"."hits" + $1) WHERE ("sharded_parent"."id" = $2) AND "sharded_parent"."shard" = $3"#
-        );
         let others = "UPDATE `analytics`.`sites_shards` AS `sharded_parent` SET `hits` = (`sharded_parent`.`hits` + ?) WHERE (`sharded_parent`.`id` = ?) AND `sharded_parent`.`shard` = ?";
-        assert_eq!(sql!(Mysql, count!()), others);
-        assert_eq!(sql!(Sqlite, count!()), others);
+        assert_sql!(count!();
+            Pg => r#"UPDATE "analytics"."sites_shards" AS "sharded_parent" SET "hits" = ("sharded_parent"."hits" + $1) WHERE ("sharded_parent"."id" = $2) AND "sharded_parent"."shard" = $3"#,
+            Mysql => others,
+            Sqlite => others,
+        );
         let shown = diesel::debug_query::<Pg, _>(&count!()).to_string();
         assert!(shown.ends_with("-- binds: [1, 7, 3]"), "{shown}");
     }
@@ -288,39 +287,29 @@ mod sql_tests {
     #[test]
     fn a_count_by_a_filter() {
         let changes = hits.eq(hits - 1).as_changeset();
+        let rows = sites.filter(name.eq("a"));
         macro_rules! count {
             () => {
                 CountPicked(Parts {
                     names: Names::of::<table::table>(),
                     changes: &changes,
-                    filter: &sites.filter(name.eq("a")).into_update_target().where_clause,
+                    filter: &rows.into_update_target().where_clause,
                     shard: 3,
                 })
             };
         }
-        assert_eq!(
-            sql!(Pg, count!()),
-            r#"UPDATE "analytics"."sites_shards" AS "sharded_parent" SET "hits" = ("sharded_parent"."hits" - $1) FROM (SELECT "analytics"."sites"."id" AS "sharded_key_0" FROM "analytics"."sites" WHERE ("analytics"."sites"."name" = $2)) AS "sharded_picked" WHERE "sharded_picked"."sharded_key_0" = "sharded_parent"."id" AND "sharded_parent"."shard" = $3"#
-        );
-        assert_eq!(
-            sql!(Mysql, count!()),
-            "UPDATE (SELECT `analytics`.`sites`.`id` AS `sharded_key_0` FROM `analytics`.`sites` WHERE (`analytics`.`sites`.`name` = ?) ORDER BY `analytics`.`sites`.`id` LIMIT 18446744073709551615) AS `sharded_picked` STRAIGHT_JOIN `analytics`.`sites_shards` AS `sharded_parent` ON `sharded_picked`.`sharded_key_0` = `sharded_parent`.`id` SET `hits` = (`sharded_parent`.`hits` - ?) WHERE `sharded_parent`.`shard` = ?"
+        assert_sql!(count!();
+            Pg => r#"UPDATE "analytics"."sites_shards" AS "sharded_parent" SET "hits" = ("sharded_parent"."hits" - $1) FROM (SELECT "analytics"."sites"."id" AS "sharded_key_0" FROM "analytics"."sites" WHERE ("analytics"."sites"."name" = $2)) AS "sharded_picked" WHERE "sharded_picked"."sharded_key_0" = "sharded_parent"."id" AND "sharded_parent"."shard" = $3"#,
+            Mysql => "UPDATE (SELECT `analytics`.`sites`.`id` AS `sharded_key_0` FROM `analytics`.`sites` WHERE (`analytics`.`sites`.`name` = ?) ORDER BY `analytics`.`sites`.`id` LIMIT 18446744073709551615) AS `sharded_picked` STRAIGHT_JOIN `analytics`.`sites_shards` AS `sharded_parent` ON `sharded_picked`.`sharded_key_0` = `sharded_parent`.`id` SET `hits` = (`sharded_parent`.`hits` - ?) WHERE `sharded_parent`.`shard` = ?",
         );
     }
 
     #[test]
     fn a_total() {
-        assert_eq!(
-            sql!(Pg, hits.total()),
-            r#"CAST(("analytics"."sites"."hits" + (SELECT COALESCE(SUM("sites_shards"."hits"), 0) FROM "analytics"."sites_shards" WHERE "sites_shards"."id" = "analytics"."sites"."id")) AS bigint)"#
-        );
-        assert_eq!(
-            sql!(Mysql, hits.total()),
-            "(`analytics`.`sites`.`hits` + (SELECT COALESCE(SUM(`sites_shards`.`hits`), 0) FROM `analytics`.`sites_shards` WHERE `sites_shards`.`id` = `analytics`.`sites`.`id`))"
-        );
-        assert_eq!(
-            sql!(Sqlite, hits.total()),
-            "(SELECT CASE WHEN total IS NULL OR typeof(total) = 'integer' THEN total ELSE abs(-9223372036854775807 - 1) END FROM (SELECT `analytics`.`sites`.`hits` + COALESCE(SUM(`sites_shards`.`hits`), 0) AS total FROM `analytics`.`sites_shards` WHERE `sites_shards`.`id` = `analytics`.`sites`.`id`))"
+        assert_sql!(hits.total();
+            Pg => r#"CAST(("analytics"."sites"."hits" + (SELECT COALESCE(SUM("sites_shards"."hits"), 0) FROM "analytics"."sites_shards" WHERE "sites_shards"."id" = "analytics"."sites"."id")) AS bigint)"#,
+            Mysql => "(`analytics`.`sites`.`hits` + (SELECT COALESCE(SUM(`sites_shards`.`hits`), 0) FROM `analytics`.`sites_shards` WHERE `sites_shards`.`id` = `analytics`.`sites`.`id`))",
+            Sqlite => "(SELECT CASE WHEN total IS NULL OR typeof(total) = 'integer' THEN total ELSE abs(-9223372036854775807 - 1) END FROM (SELECT `analytics`.`sites`.`hits` + COALESCE(SUM(`sites_shards`.`hits`), 0) AS total FROM `analytics`.`sites_shards` WHERE `sites_shards`.`id` = `analytics`.`sites`.`id`))",
         );
     }
 }

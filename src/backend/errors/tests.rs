@@ -9,17 +9,19 @@ fn error(kind: DatabaseErrorKind, text: &str) -> DieselError {
     DieselError::DatabaseError(kind, Box::new(text.to_owned()))
 }
 
-fn mean(dialect: Dialect, failure: Failure, texts: &[&str]) {
-    for text in texts {
-        assert_eq!(dialect.classify_text(text), failure, "{text}");
+/// These texts mean these failures to a database.
+macro_rules! means {
+    ($dialect:expr; $($failure:expr => $($text:expr),+;)+) => {$($(
+        let (failure, text) = ($failure, $text);
+        assert_eq!($dialect.classify_text(text), failure, "{text}");
         let told = error(Unknown, text);
-        assert_eq!(dialect.classify(&told), failure, "{text}");
-    }
+        assert_eq!($dialect.classify(&told), failure, "{text}");
+    )+)+};
 }
 
 /// A node that was cut off from the majority: the answer of MariaDB 10.11 there.
 #[test]
-fn a_node_without_a_majority_refuses_and_does_not_know_its_last_commits() {
+fn a_node_without_a_majority_does_not_know_its_last_commits() {
     let refused = || {
         let text = "WSREP has not yet prepared node for application use";
         error(Unknown, text)
@@ -31,25 +33,21 @@ fn a_node_without_a_majority_refuses_and_does_not_know_its_last_commits() {
         commit_error: Box::new(commit_error),
     };
     assert_eq!(classify(on_commit(refused())), NodeNotReady);
-    let unknown = [
+    for text in [
         "Error while appending streaming replication fragment(provider status: Not connected to Primary Component)",
         "Error while appending streaming replication fragment",
         "Got error 6 \"No such device or address\" during COMMIT",
         "Got error 5 - 'Transaction size exceed set threshold' during COMMIT",
-    ];
-    mean(Mysql, ConnectionLost, &unknown);
-    for text in unknown {
+    ] {
+        means! { Mysql; ConnectionLost => text; }
         let failure = classify(on_commit(error(Unknown, text)));
         assert_eq!(failure, ConnectionLost, "{text}");
     }
-    mean(
-        Mysql,
-        Other,
-        &[
+    means! { Mysql;
+        Other =>
             "Got error 122 from storage engine",
-            "Duplicate entry 'Got error 6 during COMMIT' for key 'slug'",
-        ],
-    );
+            "Duplicate entry 'Got error 6 during COMMIT' for key 'slug'";
+    }
 }
 
 /// The answers of PostgreSQL 15 on a standby, which knows no serializable transactions either.
@@ -71,178 +69,108 @@ fn an_asynchronous_connection_that_is_closed_is_lost() {
 
 #[test]
 fn texts_of_mysql_and_of_its_clusters() {
-    mean(
-        Mysql,
-        NodeNotReady,
-        &[
-            "The MySQL server is running with the --read-only option so it cannot execute this statement",
-        ],
-    );
-    mean(
-        Mysql,
-        ConnectionLost,
-        &[
+    means! { Mysql;
+        NodeNotReady =>
+            "The MySQL server is running with the --read-only option so it cannot execute this statement";
+        ConnectionLost =>
             // `diesel_async`'s driver.
             "Input/output error: Input/output error: connection closed",
             "Input/output error: Input/output error: Connection reset by peer (os error 104)",
             "Driver error: `Connection to the server is closed.'",
             "execution result undetermined",
             // A node that left the group.
-            "Error on observer while running replication hook 'before_commit'.",
-        ],
-    );
-    // TiDB, and a failed certification in Group Replication of MySQL 9.7.
-    mean(
-        Mysql,
-        Failure::Conflict(Conflict::Serialization),
-        &[
+            "Error on observer while running replication hook 'before_commit'.";
+        // TiDB, and a failed certification in Group Replication of MySQL 9.7.
+        Failure::Conflict(Conflict::Serialization) =>
             "Write conflict, txnStartTS=1, conflictStartTS=2, conflictCommitTS=3, key=4, reason=Optimistic [try again later]",
             "Write conflict, txnStartTS 1 is stale [try again later]",
             "Error: KV error safe to retry Txn(Mvcc(TxnLockNotFound)) [try again later]",
             "can not retry select for update statement",
             "Information schema is changed during the execution of the statement(for example, table definition may be updated)",
-            "Plugin instructed the server to rollback the current transaction.",
-        ],
-    );
-    // Vitess hands on the text of its server behind the place of the failure.
-    mean(
-        Mysql,
-        Failure::Conflict(Conflict::Deadlock),
-        &[
+            "Plugin instructed the server to rollback the current transaction.";
+        // Vitess hands on the text of its server behind the place of the failure.
+        Failure::Conflict(Conflict::Deadlock) =>
             "Deadlock found when trying to get lock; try restarting transaction",
             "Got error 149 - 'Lock deadlock; Retry transaction' during COMMIT",
             "target: app.-80.primary: vttablet: rpc error: code = Aborted desc = Deadlock found when trying to get lock; \
-             try restarting transaction (errno 1213) (sqlstate 40001) (CallerID: app): Sql: \"commit\", BindVars: {}",
-        ],
-    );
-    mean(
-        Mysql,
-        Failure::Conflict(Conflict::LockTimeout),
-        &[
+             try restarting transaction (errno 1213) (sqlstate 40001) (CallerID: app): Sql: \"commit\", BindVars: {}";
+        Failure::Conflict(Conflict::LockTimeout) =>
             "target: app.-80.primary: vttablet: rpc error: code = DeadlineExceeded desc = Lock wait timeout exceeded; \
-             try restarting transaction (errno 1205) (sqlstate HY000) (CallerID: app): Sql: \"update videos\"",
-        ],
-    );
-    mean(
-        Mysql,
-        Failure::Conflict(Conflict::StatementTimeout),
-        &[INTERRUPTED_UNHEARD],
-    );
-    // The text of a violated constraint quotes the user's own text.
-    mean(
-        Mysql,
-        Other,
-        &[
+             try restarting transaction (errno 1205) (sqlstate HY000) (CallerID: app): Sql: \"update videos\"";
+        Failure::Conflict(Conflict::StatementTimeout) =>
+            INTERRUPTED_UNHEARD;
+        // The text of a violated constraint quotes the user's own text.
+        Other =>
             "The MySQL server is running with the --secure-file-priv option so it cannot execute this statement",
             "Driver error: `Statement takes 1 parameters but 2 was supplied.'",
             "target: app.-80.primary: vttablet: rpc error: code = AlreadyExists desc = Duplicate entry \
              'Deadlock found when trying to get lock' for key 'slug' (errno 1062) (sqlstate 23000)",
             "target: Deadlock found when trying to get lock",
-            "Duplicate entry 'Deadlock found when trying to get lock' for key 'slug'",
-        ],
-    );
+            "Duplicate entry 'Deadlock found when trying to get lock' for key 'slug'";
+    }
 }
 
 /// In several languages, and in the words of CockroachDB and of Aurora DSQL.
 #[test]
 fn texts_of_postgresql_and_of_its_clusters() {
-    mean(
-        Postgres,
-        NodeNotReady,
-        &[
+    means! { Postgres;
+        NodeNotReady =>
             "cannot use serializable mode in a hot standby",
             "cannot set transaction read-write mode during recovery",
-            "kann serialisierbaren Modus nicht in einem Hot Standby verwenden",
-        ],
-    );
-    mean(
-        Postgres,
-        ConnectionLost,
-        &[
+            "kann serialisierbaren Modus nicht in einem Hot Standby verwenden";
+        ConnectionLost =>
             "terminating connection due to administrator command",
             "terminating connection due to idle-in-transaction timeout",
             "Verbindung wird abgebrochen aufgrund von Anweisung des Administrators",
             "закрытие подключения по команде администратора",
-            "result is ambiguous: error=rpc error: code = Unavailable",
-        ],
-    );
-    mean(
-        Postgres,
-        Failure::Conflict(Conflict::Serialization),
-        &[
+            "result is ambiguous: error=rpc error: code = Unavailable";
+        Failure::Conflict(Conflict::Serialization) =>
             "restart transaction: TransactionRetryWithProtoRefreshError: WriteTooOldError",
             "change conflicts with another transaction, please retry: (OC000)",
             "mutation conflicts with another transaction, retry as needed (OC000)",
             "schema has been updated by another transaction, please retry: (OC001)",
             // A shard that is removed meanwhile.
-            &format!("ungültige Eingabesyntax für Typ boolean: »{SHARD_REMOVED}«"),
-        ],
-    );
-    mean(
-        Postgres,
-        Failure::Conflict(Conflict::Deadlock),
-        &[
+            &format!("ungültige Eingabesyntax für Typ boolean: »{SHARD_REMOVED}«");
+        Failure::Conflict(Conflict::Deadlock) =>
             "deadlock detected",
             "Verklemmung (Deadlock) entdeckt",
-            "デッドロックを検出しました",
-        ],
-    );
-    mean(
-        Postgres,
-        Failure::Conflict(Conflict::LockTimeout),
-        &[
+            "デッドロックを検出しました";
+        Failure::Conflict(Conflict::LockTimeout) =>
             "could not obtain lock on row in relation \"a\"",
             "konnte Sperre für Zeile in Relation »a« nicht setzen",
-            "выполнение оператора отменено из-за тайм-аута блокировки",
-        ],
-    );
-    mean(
-        Postgres,
-        Failure::Conflict(Conflict::StatementTimeout),
-        &["выполнение оператора отменено из-за тайм-аута"],
-    );
-    // The server does not hold the statement.
-    mean(
-        Postgres,
-        Failure::Conflict(Conflict::StatementLost),
-        &[
+            "выполнение оператора отменено из-за тайм-аута блокировки";
+        Failure::Conflict(Conflict::StatementTimeout) =>
+            "выполнение оператора отменено из-за тайм-аута";
+        // The server does not hold the statement.
+        Failure::Conflict(Conflict::StatementLost) =>
             "prepared statement \"__diesel_stmt_3\" does not exist",
             "vorbereitete Anweisung »s7« existiert bereits",
             "bind message supplies 4 parameters, but prepared statement \"s7\" requires 2",
             "incorrect binary data format in bind parameter 2",
-            &format!("ungültige Eingabesyntax für Typ boolean: »{TAKEN_FOR_ANOTHER}«"),
-        ],
-    );
-    mean(Postgres, Failure::Overflow, &["bigint fuera de rango"]);
-    mean(
-        Postgres,
-        Other,
-        &[
+            &format!("ungültige Eingabesyntax für Typ boolean: »{TAKEN_FOR_ANOTHER}«");
+        Failure::Overflow =>
+            "bigint fuera de rango";
+        Other =>
             "ganzzahl",
             "canceling statement due to user request",
             "the result is ambiguous",
             "invalid input: change conflicts with another transaction, please retry: (OC000)",
             "invalid input: \"prepared statement \"a\" does not exist",
-            "invalid input syntax: \"terminating connection due to administrator command\"",
-        ],
-    );
+            "invalid input syntax: \"terminating connection due to administrator command\"";
+    }
 }
 
 #[test]
 fn a_full_disk() {
+    let full = "could not extend file \"base/5/16384\": No space left on device";
+    let error_28 = "Got error 28 \"No space left on device\" from storage engine InnoDB";
     for (dialect, text) in [
-        (
-            Postgres,
-            "could not extend file \"base/5/16384\": No space left on device",
-        ),
+        (Postgres, full),
         (Mysql, "The table 'videos_shards' is full"),
-        (
-            Mysql,
-            "Got error 28 \"No space left on device\" from storage engine InnoDB",
-        ),
+        (Mysql, error_28),
         (Sqlite, "database or disk is full"),
     ] {
-        mean(dialect, Failure::DiskFull, &[text]);
+        means! { dialect; Failure::DiskFull => text; }
         let quoted = error(DatabaseErrorKind::UniqueViolation, text);
         assert_eq!(dialect.classify(&quoted), Other, "{text}");
     }
@@ -254,7 +182,7 @@ fn a_users_text_is_no_conflict() {
     let text = "Deadlock found when trying to get lock; try restarting transaction";
     let violation = error(DatabaseErrorKind::UniqueViolation, text);
     assert_eq!(Mysql.classify(&violation), Other);
-    mean(Sqlite, Other, &["note: database is locked"]);
+    means! { Sqlite; Other => "note: database is locked"; }
 }
 
 /// Errors with a kind of Diesel's, and errors that wrap another one.
@@ -342,69 +270,64 @@ fn told(text: impl Into<String>, position: Option<i32>) -> DieselError {
 
 #[test]
 fn only_a_missing_column_is_a_missing_column() {
-    for (dialect, text, is_missing) in [
-        (Postgres, "column videos.views does not exist", true),
-        (Postgres, "Spalte videos.views existiert nicht", true),
-        (Postgres, "column videos.views_2 does not exist", false),
-        (Postgres, r#"relation "views" does not exist"#, false),
-        (Mysql, "Unknown column 'videos.views' in 'field list'", true),
-        (Mysql, "Unknown column 'views' in 'SET'", true),
-        (Mysql, "Unknown column 'reviews' in 'field list'", false),
-        (Mysql, "Table 'app.views' doesn't exist", false),
-        (Sqlite, "no such column: videos.views", true),
-        (Sqlite, "no such column: views", true),
-        (Sqlite, "no such column: reviews", false),
-        (Sqlite, "no such table: views", false),
+    let is_missing =
+        |dialect: Dialect, text| dialect.is_missing_column(&told(text, Some(8)), "views");
+    for (dialect, text) in [
+        (Postgres, "column videos.views does not exist"),
+        (Postgres, "Spalte videos.views existiert nicht"),
+        (Mysql, "Unknown column 'videos.views' in 'field list'"),
+        (Mysql, "Unknown column 'views' in 'SET'"),
+        (Sqlite, "no such column: videos.views"),
+        (Sqlite, "no such column: views"),
     ] {
-        let found = dialect.is_missing_column(&told(text, Some(8)), "views");
-        assert_eq!(found, is_missing, "{text}");
+        assert!(is_missing(dialect, text), "{text}");
+    }
+    for (dialect, text) in [
+        (Postgres, "column videos.views_2 does not exist"),
+        (Postgres, r#"relation "views" does not exist"#),
+        (Mysql, "Unknown column 'reviews' in 'field list'"),
+        (Mysql, "Table 'app.views' doesn't exist"),
+        (Sqlite, "no such column: reviews"),
+        (Sqlite, "no such table: views"),
+    ] {
+        assert!(!is_missing(dialect, text), "{text}");
     }
 }
 
 #[test]
 fn only_a_missing_table_is_a_missing_table() {
-    for (dialect, text, is_missing) in [
-        (Postgres, "relation \"videos_shards\" does not exist", true),
-        (
-            Postgres,
-            "relation \"app.videos_shards\" does not exist",
-            true,
-        ),
-        (Postgres, "la relation « videos_shards » n'existe pas", true),
-        (Postgres, "column videos_shards.hits does not exist", false),
-        (
-            Postgres,
-            "relation \"old_videos_shards\" does not exist",
-            false,
-        ),
-        (
-            Postgres,
-            "relation \"videos_shards_2\" does not exist",
-            false,
-        ),
-        (Mysql, "Table 'app.videos_shards' doesn't exist", true),
-        (Mysql, "Table 'app.old_videos_shards' doesn't exist", false),
-        (
-            Mysql,
-            "Table 'app.videos_shards' doesn't exist in engine",
-            false,
-        ),
-        (
-            Mysql,
-            "Incorrect integer value: 'it doesn't exist' for column `app`.`videos_shards`.`id`",
-            false,
-        ),
-        (Sqlite, "no such table: videos_shards", true),
-        (Sqlite, "no such table: main.videos_shards", true),
-        (Sqlite, "no such column: videos_shards.hits", false),
-        (Sqlite, "no such table: my_videos_shards", false),
-        (Sqlite, "RAISE: no such table: videos_shards", false),
+    let is_missing = |dialect: Dialect, text, position| {
+        dialect.is_missing_table(&told(text, position), "videos_shards")
+    };
+    for (dialect, text) in [
+        (Postgres, "relation \"videos_shards\" does not exist"),
+        (Postgres, "relation \"app.videos_shards\" does not exist"),
+        (Postgres, "la relation « videos_shards » n'existe pas"),
+        (Mysql, "Table 'app.videos_shards' doesn't exist"),
+        (Sqlite, "no such table: videos_shards"),
+        (Sqlite, "no such table: main.videos_shards"),
     ] {
-        let missing = |position| dialect.is_missing_table(&told(text, position), "videos_shards");
-        assert_eq!(missing(Some(8)), is_missing, "{text}");
+        assert!(is_missing(dialect, text, Some(8)), "{text}");
         // PostgreSQL's refusal for want of a permission has no position.
-        let is_missing = is_missing && dialect != Postgres;
-        assert_eq!(missing(None), is_missing, "{text}");
+        let without_position = is_missing(dialect, text, None);
+        assert_eq!(without_position, dialect != Postgres, "{text}");
+    }
+    let quoted =
+        "Incorrect integer value: 'it doesn't exist' for column `app`.`videos_shards`.`id`";
+    for (dialect, text) in [
+        (Postgres, "column videos_shards.hits does not exist"),
+        (Postgres, "relation \"old_videos_shards\" does not exist"),
+        (Postgres, "relation \"videos_shards_2\" does not exist"),
+        (Mysql, "Table 'app.old_videos_shards' doesn't exist"),
+        (Mysql, "Table 'app.videos_shards' doesn't exist in engine"),
+        (Mysql, quoted),
+        (Sqlite, "no such column: videos_shards.hits"),
+        (Sqlite, "no such table: my_videos_shards"),
+        (Sqlite, "RAISE: no such table: videos_shards"),
+    ] {
+        for position in [Some(8), None] {
+            assert!(!is_missing(dialect, text, position), "{text}");
+        }
     }
 }
 

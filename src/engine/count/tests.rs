@@ -1,15 +1,15 @@
 //! Counts on a connection that follows a script.
 
+use Dialect::{Mysql, Postgres, Sqlite};
+
 use super::*;
 use crate::backend::{BackendOf, Dialect, ShardedBackend};
 use crate::observe::{Observer, Scope};
 use crate::placement::ShardChoice;
 use crate::query_builder::Prepare;
 use diesel::connection::TransactionManagerStatus;
-use diesel::mysql::Mysql;
 use diesel::pg::Pg;
 use diesel::query_builder::{Query, QueryBuilder, QueryFragment, QueryId};
-use diesel::sqlite::Sqlite;
 use std::any::TypeId;
 use std::cell::{RefCell, RefMut};
 use std::collections::VecDeque;
@@ -48,8 +48,12 @@ fn deadlock() -> DieselError {
     error("deadlock detected")
 }
 
+fn failed(kind: DatabaseErrorKind) -> DieselError {
+    DieselError::DatabaseError(kind, Box::new(String::new()))
+}
+
 fn lost() -> DieselError {
-    DieselError::DatabaseError(DatabaseErrorKind::ClosedConnection, Box::new(String::new()))
+    failed(DatabaseErrorKind::ClosedConnection)
 }
 
 /// The outcome of each step, and the steps that were taken.
@@ -331,15 +335,15 @@ fn walk_in(
     plan: Plan,
     retry: RetryPolicy,
     script: Script,
-) -> (Vec<String>, Vec<i32>) {
+) -> (String, Vec<i32>) {
     let shared = Shared(Rc::new(RefCell::new(script)));
     match plan.dialect {
-        Dialect::Postgres => follow::<Pg>(process, plan, retry, &shared),
-        Dialect::Mysql => follow::<Mysql>(process, plan, retry, &shared),
-        Dialect::Sqlite => follow::<Sqlite>(process, plan, retry, &shared),
+        Postgres => follow::<Pg>(process, plan, retry, &shared),
+        Mysql => follow::<diesel::mysql::Mysql>(process, plan, retry, &shared),
+        Sqlite => follow::<diesel::sqlite::Sqlite>(process, plan, retry, &shared),
     }
     let Script { steps, shards, .. } = shared.0.take();
-    (steps, shards)
+    (steps.join(", "), shards)
 }
 
 fn script(outcomes: Vec<QueryResult<usize>>) -> Script {
@@ -349,28 +353,57 @@ fn script(outcomes: Vec<QueryResult<usize>>) -> Script {
     }
 }
 
-/// The steps of a count whose steps have these outcomes.
-fn walk(plan: Plan, outcomes: Vec<QueryResult<usize>>) -> Vec<String> {
-    walk_by(plan, RetryPolicy::new(), outcomes)
+/// The outcome of a step: the number of its rows, or an error.
+trait Outcome {
+    fn outcome(self) -> QueryResult<usize>;
 }
 
-fn walk_by(plan: Plan, retry: RetryPolicy, outcomes: Vec<QueryResult<usize>>) -> Vec<String> {
+impl Outcome for usize {
+    fn outcome(self) -> QueryResult<usize> {
+        Ok(self)
+    }
+}
+
+impl Outcome for DieselError {
+    fn outcome(self) -> QueryResult<usize> {
+        Err(self)
+    }
+}
+
+macro_rules! outcomes {
+    ($($outcome:expr),*) => {
+        vec![$(Outcome::outcome($outcome)),*]
+    };
+}
+
+/// The steps of a count whose steps have these outcomes.
+fn walk(plan: Plan, retry: RetryPolicy, outcomes: Vec<QueryResult<usize>>) -> String {
     walk_in(Process::this(), plan, retry, script(outcomes)).0
 }
 
-/// The count's steps, or those from a number on, are these.
+/// The steps of a count whose steps have these outcomes are these, or begin or end with these.
 macro_rules! walks {
-    ($plan:expr, $outcomes:expr $(, $from:literal ..)? => $names:literal) => {
-        assert_eq!(walk($plan, $outcomes.into())[$($from)? ..], these($names));
+    ($plan:expr $(, $retry:expr)?; $($outcome:expr),* => .. $steps:literal) => {
+        let steps = walk($plan, policy!($($retry)?), outcomes![$($outcome),*]);
+        assert!(steps.ends_with(concat!(", ", $steps)), "{steps}");
     };
-    ($plan:expr, $retry:expr, $outcomes:expr $(, $from:literal ..)? => $names:literal) => {
-        assert_eq!(walk_by($plan, $retry, $outcomes.into())[$($from)? ..], these($names));
+    ($plan:expr $(, $retry:expr)?; $($outcome:expr),* => $steps:literal ..) => {
+        let steps = walk($plan, policy!($($retry)?), outcomes![$($outcome),*]);
+        assert!(steps.starts_with(concat!($steps, ", ")), "{steps}");
+    };
+    ($plan:expr $(, $retry:expr)?; $($outcome:expr),* => $steps:expr) => {
+        let steps = walk($plan, policy!($($retry)?), outcomes![$($outcome),*]);
+        assert_eq!(steps, $steps);
     };
 }
 
-/// Steps, one behind the other.
-fn these(names: &str) -> Vec<&str> {
-    names.split(", ").collect()
+macro_rules! policy {
+    () => {
+        RetryPolicy::new()
+    };
+    ($retry:expr) => {
+        $retry
+    };
 }
 
 /// The same plan with these flags.
@@ -383,7 +416,7 @@ macro_rules! with {
 fn adaptive() -> Plan {
     Plan {
         shard_choice: ShardChoice::Adaptive,
-        ..plan(Dialect::Postgres)
+        ..plan(Postgres)
     }
 }
 
@@ -394,209 +427,138 @@ fn by_filter(dialect: Dialect) -> Plan {
     }
 }
 
-/// The steps of a count by a filter that finds a shard missing.
-const AT_ONCE: [&str; 3] = ["CountOne", "CountAll", "FindParent"];
-
-/// The outcomes of these steps on PostgreSQL, and of those that follow.
-fn missing<const N: usize>(outcomes: [QueryResult<usize>; N]) -> Vec<QueryResult<usize>> {
-    [Ok(0), Ok(0), Ok(1)].into_iter().chain(outcomes).collect()
+fn attempts(attempts: u32) -> RetryPolicy {
+    RetryPolicy::new().with_attempts(attempts)
 }
 
 #[test]
 fn a_shard_that_is_there_takes_one_statement() {
-    walks!(plan(Dialect::Postgres), [Ok(1)] => "Count, 1 counted");
+    walks!(plan(Postgres); 1 => "Count, 1 counted");
 }
 
 #[test]
 fn a_count_that_claims_a_key_is_one_statement_whatever_it_meets() {
-    let once = with!(once; plan(Dialect::Postgres));
-    let walked = |outcomes| walk(once, outcomes);
-    assert_eq!(walked(vec![Ok(1)]), ["CountOnce", "1 counted"]);
-    assert_eq!(walked(vec![Ok(0)]), ["CountOnce", "0 counted"]);
-    let retried = walked(vec![Err(deadlock()), Ok(0), Ok(0), Ok(1)]);
-    let expected = ["CountOnce", "LookInside", "Sleep", "CountOnce", "1 counted"];
-    assert_eq!(retried, expected);
-    assert_eq!(walked(vec![Err(lost())]), ["CountOnce", "OutcomeUnknown"]);
+    let once = with!(once; plan(Postgres));
+    walks!(once; 1 => "CountOnce, 1 counted");
+    walks!(once; 0 => "CountOnce, 0 counted");
+    walks!(once; deadlock(), 0, 0, 1 => "CountOnce, LookInside, Sleep, CountOnce, 1 counted");
+    walks!(once; lost() => "CountOnce, OutcomeUnknown");
     // In a transaction that Diesel does not know.
-    let inside = walked(vec![Err(deadlock()), Ok(1)]);
-    assert_eq!(inside, ["CountOnce", "LookInside", "Diesel"]);
+    walks!(once; deadlock(), 1 => "CountOnce, LookInside, Diesel");
 }
 
 #[test]
 fn a_missing_shard_is_created_in_one_transaction() {
-    for dialect in [Dialect::Mysql, Dialect::Sqlite] {
-        let outcomes = vec![Ok(0), Ok(0), Ok(1), Ok(1), Ok(0)];
-        walks!(plan(dialect), outcomes => "Count, Begin, Create, Count, Commit, 1 counted");
+    for dialect in [Mysql, Sqlite] {
+        walks!(plan(dialect); 0, 0, 1, 1, 0 => "Count, Begin, Create, Count, Commit, 1 counted");
     }
 }
 
 /// PostgreSQL's transactions begin with a look whether there is one; a shard at zero needs none.
 #[test]
-fn a_missing_shard_is_created_by_a_statement_that_commits_by_itself() {
-    let walked = |outcomes: &[usize]| {
-        let outcomes = outcomes.iter().map(|rows| Ok(*rows)).collect();
-        walk(plan(Dialect::Postgres), outcomes)
-    };
-    assert_eq!(
-        walked(&[0, 1, 1]),
-        ["Count", "Create", "Count", "1 counted"]
-    );
+fn a_missing_shard_is_created_by_one_statement_on_postgres() {
+    walks!(plan(Postgres); 0, 1, 1 => "Count, Create, Count, 1 counted");
     // Another one has created it, or there is no such parent.
-    assert_eq!(
-        walked(&[0, 0, 1]),
-        ["Count", "Create", "Count", "1 counted"]
-    );
-    assert_eq!(
-        walked(&[0, 0, 0, 0]),
-        ["Count", "Create", "Count", "FindParent", "0 counted"]
-    );
+    walks!(plan(Postgres); 0, 0, 1 => "Count, Create, Count, 1 counted");
+    walks!(plan(Postgres); 0, 0, 0, 0 => "Count, Create, Count, FindParent, 0 counted");
     // A key that the shards' table compares in another way.
-    assert_eq!(
-        walked(&[0, 1, 0, 1]),
-        ["Count", "Create", "Count", "Count", "1 counted"]
-    );
+    walks!(plan(Postgres); 0, 1, 0, 1 => "Count, Create, Count, Count, 1 counted");
 }
 
 #[test]
-fn a_shard_that_is_folded_away_before_the_count_is_created_again_and_then_held() {
-    let mut outcomes = vec![Ok(0)];
-    for _ in 0..3 {
-        outcomes.extend([1, 0, 0, 1].map(Ok)); // it is removed each time
-    }
-    outcomes.extend([Ok(0), Ok(1), Ok(1), Ok(0)]);
-    let steps = walk(plan(Dialect::Postgres), outcomes);
-    let round = ["Create", "Count", "Count", "FindParent"];
-    let expected = [
-        &["Count"][..],
-        &round,
-        &round,
-        &round,
-        &["Begin", "Create", "Count", "Commit", "1 counted"],
-    ];
-    assert_eq!(steps, expected.concat());
+fn a_shard_that_is_folded_away_is_created_again_and_held() {
+    // It is removed three times.
+    walks!(plan(Postgres); 0, 1, 0, 0, 1, 1, 0, 0, 1, 1, 0, 0, 1, 0, 1, 1, 0
+        => "Count, Create, Count, Count, FindParent, Create, Count, Count, FindParent, \
+            Create, Count, Count, FindParent, Begin, Create, Count, Commit, 1 counted");
 }
 
 /// MariaDB's update of joined tables reports no error where it is interrupted.
 #[test]
 fn a_filter_that_counted_on_too_few_is_attempted_again() {
-    let retry = RetryPolicy::new().with_attempts(2);
-    let outcomes = Vec::from([0, 0, 2, 1, 0, 0, 0, 0, 2, 2, 0].map(Ok));
-    let steps = walk_by(by_filter(Dialect::Mysql), retry, outcomes);
-    let attempt = ["CountOne", "Begin", "Create", "Count"];
-    let expected = [
-        &attempt[..],
-        &["Rollback", "Sleep"],
-        &attempt,
-        &["Commit", "2 counted"],
-    ];
-    assert_eq!(steps, expected.concat());
+    walks!(by_filter(Mysql), attempts(2); 0, 0, 2, 1, 0, 0, 0, 0, 2, 2, 0
+        => "CountOne, Begin, Create, Count, Rollback, Sleep, CountOne, Begin, Create, Count, Commit, 2 counted");
 }
 
 /// A retry must not run where a transaction of the caller's was, if Diesel does not know of that transaction.
 #[test]
 fn a_conflict_of_a_statement_by_itself_is_looked_into_first() {
-    let retry = || RetryPolicy::new().with_attempts(2);
-    for dialect in [Dialect::Postgres, Dialect::Mysql, Dialect::Sqlite] {
-        let conflict = || match dialect {
-            Dialect::Postgres => deadlock(),
-            Dialect::Mysql => error("Lock wait timeout exceeded; try restarting transaction"),
-            Dialect::Sqlite => error("database is locked"),
-        };
-        let outside = vec![Err(conflict()), Ok(0), Ok(0), Ok(1)];
-        walks!(plan(dialect), retry(), outside => "Count, LookInside, Sleep, Count, 1 counted");
-        let inside = vec![Err(conflict()), Ok(1)];
-        walks!(plan(dialect), retry(), inside => "Count, LookInside, Diesel");
-        let interrupted = || Err(error("interrupted"));
-        let asked_again = vec![Err(conflict()), interrupted(), Ok(0), Ok(0), Ok(1)];
-        walks!(plan(dialect), retry(), asked_again => "Count, LookInside, Sleep, Count, 1 counted");
-        let cannot_be_told = vec![Err(conflict()), Err(lost())];
-        walks!(plan(dialect), retry(), cannot_be_told => "Count, LookInside, Diesel");
+    for (dialect, conflict) in [
+        (Postgres, "deadlock detected"),
+        (
+            Mysql,
+            "Lock wait timeout exceeded; try restarting transaction",
+        ),
+        (Sqlite, "database is locked"),
+    ] {
+        let (plan, conflict) = (plan(dialect), || error(conflict));
+        let retried = "Count, LookInside, Sleep, Count, 1 counted";
+        walks!(plan, attempts(2); conflict(), 0, 0, 1 => retried);
+        walks!(plan, attempts(2); conflict(), error("interrupted"), 0, 0, 1 => retried);
+        let inside = "Count, LookInside, Diesel";
+        walks!(plan, attempts(2); conflict(), 1 => inside);
+        walks!(plan, attempts(2); conflict(), lost() => inside); // it cannot be told
     }
-    let ends = |dialect, error| {
-        AttemptError::<DieselError>::Commit(error).ended_transaction(dialect) == Some(true)
-    };
-    assert!(ends(
-        Dialect::Mysql,
-        error("Deadlock found when trying to get lock")
-    ));
-    assert!(ends(
-        Dialect::Mysql,
-        error("Record has changed since last read in table 't'")
-    ));
-    assert!(!ends(Dialect::Mysql, error("Lock wait timeout exceeded")));
-    assert!(!ends(Dialect::Postgres, deadlock()));
+    for (dialect, text, is_ended) in [
+        (Mysql, "Deadlock found when trying to get lock", true),
+        (
+            Mysql,
+            "Record has changed since last read in table 't'",
+            true,
+        ),
+        (Mysql, "Lock wait timeout exceeded", false),
+        (Postgres, "deadlock detected", false),
+    ] {
+        let failure = AttemptError::<DieselError>::Commit(error(text));
+        let ended = failure.ended_transaction(dialect) == Some(true);
+        assert_eq!(ended, is_ended, "{text}");
+    }
 }
 
 #[test]
-fn a_savepoint_in_a_transaction_that_diesel_does_not_know_is_inside_the_callers() {
+fn a_savepoint_in_an_unknown_transaction_is_the_callers() {
     let inside = Script {
         is_inside: true,
-        ..script(missing([Err(deadlock()), Ok(0)]))
+        ..script(outcomes![0, 0, 1, deadlock(), 0])
     };
-    let by_filter = by_filter(Dialect::Postgres);
-    let (steps, _) = walk_in(Process::this(), by_filter, RetryPolicy::new(), inside);
-    assert_eq!(steps[3..], these("Begin, Create, Rollback, Diesel"));
-}
-
-#[test]
-fn a_missing_parent_counts_nothing() {
-    let nothing = (0..6).map(|_| Ok(0)).collect();
-    let steps = walk(plan(Dialect::Sqlite), nothing);
-    // The second count compares the key as the parent's table does.
+    let (steps, _) = walk_in(
+        Process::this(),
+        by_filter(Postgres),
+        RetryPolicy::new(),
+        inside,
+    );
     assert_eq!(
         steps,
-        these("Count, Begin, Create, Count, Count, Commit, 0 counted")
+        "CountOne, CountAll, FindParent, Begin, Create, Rollback, Diesel"
     );
 }
 
 #[test]
+fn a_missing_parent_counts_nothing() {
+    // The second count compares the key as the parent's table does.
+    walks!(plan(Sqlite); 0, 0, 0, 0, 0, 0 => "Count, Begin, Create, Count, Count, Commit, 0 counted");
+}
+
+#[test]
 fn what_an_attempt_counted_is_forgotten_when_it_is_taken_back() {
-    let returning = with!(returning, loads_apart; by_filter(Dialect::Postgres));
-    let outcomes = vec![
-        Ok(0),
-        Ok(1),
-        Ok(1),
-        Ok(1),
-        Err(deadlock()), // COMMIT
-        Ok(0),
-        Ok(0),
-        Ok(0),
-        Ok(0), // the second attempt picks no row
-        Ok(0),
-    ];
-    let steps = walk(returning, outcomes);
-    assert_eq!(steps[steps.len() - 2..], ["Commit", "0 counted"]);
+    let returning = with!(returning, loads_apart; by_filter(Postgres));
+    // The conflict is at COMMIT, and the second attempt picks no row.
+    walks!(returning; 0, 1, 1, 1, deadlock(), 0, 0, 0, 0, 0 => .. "Commit, 0 counted");
 }
 
 #[test]
 fn a_parent_deleted_meanwhile_is_looked_for_again() {
-    let violation = || {
-        let kind = DatabaseErrorKind::ForeignKeyViolation;
-        DieselError::DatabaseError(kind, Box::new(String::new()))
-    };
-    let by_itself = vec![Ok(0), Err(violation()), Ok(0), Ok(0)];
-    walks!(plan(Dialect::Postgres), by_itself => "Count, Create, LookInside, Sleep, Count");
-    let in_one = || vec![Ok(0), Ok(0), Err(violation()), Ok(0), Ok(0)];
-    walks!(plan(Dialect::Mysql), in_one() => "Count, Begin, Create, Rollback, Sleep, Count");
+    let violation = || failed(DatabaseErrorKind::ForeignKeyViolation);
+    walks!(plan(Postgres); 0, violation(), 0, 0 => "Count, Create, LookInside, Sleep, Count");
+    walks!(plan(Mysql); 0, 0, violation(), 0, 0 => "Count, Begin, Create, Rollback, Sleep, Count");
     // The first retry needs no permission from the policy; the later ones do.
-    let again = ["Sleep", "Count", "Begin", "Create", "Rollback"];
-    for (attempts, times, end) in [(1, 1, "ConflictPersisted"), (3, 3, "ConflictPersisted")] {
-        let mut outcomes = in_one();
-        for _ in 0..times {
-            outcomes.extend(in_one());
-        }
-        outcomes.pop();
-        let retry = RetryPolicy::new().with_attempts(attempts);
-        let steps = walk_by(plan(Dialect::Mysql), retry, outcomes);
-        let expected = [
-            &["Count", "Begin", "Create", "Rollback"][..],
-            &again.repeat(times),
-            &[end],
-        ];
-        assert_eq!(steps, expected.concat());
-    }
-    let inside = with!(in_transaction; plan(Dialect::Postgres));
-    walks!(inside, [Ok(0), Err(violation())] => "Count, Create, Diesel");
+    walks!(plan(Mysql), attempts(1); 0, 0, violation(), 0, 0, 0, 0, violation(), 0
+        => "Count, Begin, Create, Rollback, Sleep, Count, Begin, Create, Rollback, ConflictPersisted");
+    walks!(plan(Mysql), attempts(2); 0, 0, violation(), 0, 0, 0, 0, violation(), 0, 0, 0, 0, violation(), 0
+        => "Count, Begin, Create, Rollback, Sleep, Count, Begin, Create, Rollback, \
+            Sleep, Count, Begin, Create, Rollback, ConflictPersisted");
+    let inside = with!(in_transaction; plan(Postgres));
+    walks!(inside; 0, violation() => "Count, Create, Diesel");
 }
 
 /// Any other error while a shard or a parent is created is returned at once, and work inside a transaction of our own
@@ -604,75 +566,52 @@ fn a_parent_deleted_meanwhile_is_looked_for_again() {
 #[test]
 fn only_a_race_is_looked_for_again() {
     let denied = || error("permission denied");
-    walks!(plan(Dialect::Mysql), [Ok(0), Ok(0), Err(denied()), Ok(0)]
-        => "Count, Begin, Create, Rollback, Diesel");
-    let by_itself = vec![Ok(0), Err(denied())];
-    walks!(plan(Dialect::Postgres), by_itself => "Count, Create, Diesel");
-    let lost_by_itself = vec![Ok(0), Err(self::lost())];
-    walks!(plan(Dialect::Postgres), lost_by_itself => "Count, Create, ConnectionLost");
-    let inserts = with!(inserts; plan(Dialect::Mysql));
-    let until_insert = || vec![Ok(0), Ok(0), Ok(0), Ok(0), Ok(0)];
+    walks!(plan(Mysql); 0, 0, denied(), 0 => "Count, Begin, Create, Rollback, Diesel");
+    walks!(plan(Postgres); 0, denied() => "Count, Create, Diesel");
+    walks!(plan(Postgres); 0, lost() => "Count, Create, ConnectionLost");
+    let inserts = with!(inserts; plan(Mysql));
     for other in [
         denied(),
-        DieselError::DatabaseError(DatabaseErrorKind::NotNullViolation, Box::new(String::new())),
+        failed(DatabaseErrorKind::NotNullViolation),
         // A range of the caller's own columns, which Diesel tells.
-        DieselError::DatabaseError(DatabaseErrorKind::CheckViolation, Box::new(String::new())),
+        failed(DatabaseErrorKind::CheckViolation),
         error("Out of range value for column 'x' at row 1"),
     ] {
-        let mut outcomes = until_insert();
-        outcomes.extend([Err(other), Ok(0)]);
-        walks!(inserts, outcomes, 5.. => "Insert, Rollback, Diesel");
+        walks!(inserts; 0, 0, 0, 0, 0, other, 0 => .. "Insert, Rollback, Diesel");
     }
-    let mut lost = vec![Ok(0), Ok(0), Ok(1)];
-    lost.extend([Err(error("Server has gone away")), Ok(0)]);
-    walks!(plan(Dialect::Mysql), lost => "Count, Begin, Create, Count, Rollback, ConnectionLost");
+    walks!(plan(Mysql); 0, 0, 1, error("Server has gone away"), 0
+        => "Count, Begin, Create, Count, Rollback, ConnectionLost");
 }
 
 /// On MySQL a count that meets no row locks the gap: a transaction looks first, and counts the rows that exist alone.
 #[test]
 fn a_shard_that_is_found_is_not_created() {
-    let inside = with!(in_transaction; plan(Dialect::Mysql));
-    walks!(inside, [Ok(0), Ok(1)] => "FindMissing, Count, 1 counted");
-    walks!(inside, [Ok(1), Ok(1), Ok(1)] => "FindMissing, Create, Count, 1 counted");
+    let inside = with!(in_transaction; plan(Mysql));
+    walks!(inside; 0, 1 => "FindMissing, Count, 1 counted");
+    walks!(inside; 1, 1, 1 => "FindMissing, Create, Count, 1 counted");
 }
 
 #[test]
 fn a_filter_whose_shards_are_there_takes_one_or_two_statements() {
-    let counts = |plan, outcomes: &[usize]| {
-        let outcomes = outcomes.iter().copied().map(Ok).collect();
-        walk(plan, outcomes)
-    };
     for dialect in Dialect::ALL {
-        assert_eq!(counts(by_filter(dialect), &[1]), ["CountOne", "1 counted"]);
+        walks!(by_filter(dialect); 1 => "CountOne, 1 counted");
     }
-    let postgres = by_filter(Dialect::Postgres);
-    assert_eq!(
-        counts(postgres, &[0, 10]),
-        ["CountOne", "CountAll", "10 counted"]
-    );
+    walks!(by_filter(Postgres); 0, 10 => "CountOne, CountAll, 10 counted");
     // No parent matches.
-    assert_eq!(
-        counts(postgres, &[0, 0, 0]),
-        [&AT_ONCE[..], &["0 counted"]].concat()
-    );
+    walks!(by_filter(Postgres); 0, 0, 0 => "CountOne, CountAll, FindParent, 0 counted");
     // Drivers of the others do not tell the number of a query's rows.
-    for dialect in [Dialect::Mysql, Dialect::Sqlite] {
-        let steps = counts(by_filter(dialect), &[0]);
-        assert_eq!(steps, ["CountOne", "Begin"]);
+    for dialect in [Mysql, Sqlite] {
+        walks!(by_filter(dialect); 0 => "CountOne, Begin");
     }
 }
 
 #[test]
 fn a_filter_that_finds_a_shard_missing_needs_a_transaction() {
-    let outcomes = missing([Ok(0), Ok(2), Ok(3), Ok(0)]);
-    let steps = walk(by_filter(Dialect::Postgres), outcomes);
-    assert_eq!(steps[..3], AT_ONCE);
-    assert_eq!(steps[3..], these("Begin, Create, Count, Commit, 3 counted"));
+    walks!(by_filter(Postgres); 0, 0, 1, 0, 2, 3, 0
+        => "CountOne, CountAll, FindParent, Begin, Create, Count, Commit, 3 counted");
     // Inside the caller's, MySQL would lock the gap of a shard that is missing.
-    for (dialect, first) in [(Dialect::Sqlite, "CountOne"), (Dialect::Mysql, "Create")] {
-        let inside = with!(in_transaction; by_filter(dialect));
-        assert_eq!(walk(inside, vec![Ok(1), Ok(1)])[0], first);
-    }
+    walks!(with!(in_transaction; by_filter(Sqlite)); 1, 1 => "CountOne" ..);
+    walks!(with!(in_transaction; by_filter(Mysql)); 1, 1 => "Create" ..);
 }
 
 #[test]
@@ -682,22 +621,17 @@ fn a_filter_that_matched_several_parents_is_not_taken_for_one() {
         filter: Some(TypeId::of::<Filter>()),
         ..by_filter(dialect)
     };
-    let first = |plan, outcomes: &[usize]| {
-        let outcomes = outcomes.iter().copied().map(Ok).collect();
-        walk(plan, outcomes).swap_remove(0)
-    };
-    assert_eq!(first(filter(Dialect::Postgres), &[0, 10]), "CountOne");
-    assert_eq!(first(filter(Dialect::Mysql), &[0]), "Begin");
-    assert_eq!(first(filter(Dialect::Postgres), &[1]), "CountAll");
-    assert_eq!(first(filter(Dialect::Postgres), &[1]), "CountOne");
+    walks!(filter(Postgres); 0, 10 => "CountOne" ..);
+    walks!(filter(Mysql); 0 => "Begin" ..);
+    walks!(filter(Postgres); 1 => "CountAll" ..);
+    walks!(filter(Postgres); 1 => "CountOne" ..);
 }
 
 /// As MySQL does if the filter is about a total.
 #[test]
 fn a_filter_that_may_not_read_the_shards_takes_the_long_way() {
     let refused = error("You can't specify target table 'videos' for update in FROM clause");
-    let outcomes = vec![Err(refused), Ok(0), Ok(1), Ok(1), Ok(0)];
-    walks!(by_filter(Dialect::Mysql), outcomes => "CountOne, Begin, Create, Count, Commit, 1 counted");
+    walks!(by_filter(Mysql); refused, 0, 1, 1, 0 => "CountOne, Begin, Create, Count, Commit, 1 counted");
 }
 
 #[test]
@@ -706,141 +640,108 @@ fn wanted_rows_come_with_the_count_on_postgres() {
         let returning = Plan {
             by_key,
             returning: true,
-            ..plan(Dialect::Postgres)
+            ..plan(Postgres)
         };
-        walks!(returning, [Ok(2)] => "CountAndLoad, 2 counted");
-        walks!(returning, [Ok(0), Ok(0)] => "CountAndLoad, FindParent, 0 counted");
-        walks!(returning, [Err(lost())] => "CountAndLoad, OutcomeUnknown");
+        walks!(returning; 2 => "CountAndLoad, 2 counted");
+        walks!(returning; 0, 0 => "CountAndLoad, FindParent, 0 counted");
+        walks!(returning; lost() => "CountAndLoad, OutcomeUnknown");
         let unreadable = || DieselError::DeserializationError("no such colour".into());
-        walks!(returning, [Err(unreadable())] => "CountAndLoad, CountedNotRead");
-        let inside = with!(in_transaction; returning);
-        walks!(inside, [Err(unreadable())] => "CountAndLoad, Diesel");
-        let rounding = with!(loads_apart; returning);
-        walks!(rounding, [] => "Begin");
+        walks!(returning; unreadable() => "CountAndLoad, CountedNotRead");
+        walks!(with!(in_transaction; returning); unreadable() => "CountAndLoad, Diesel");
+        walks!(with!(loads_apart; returning); => "Begin"); // its rows round
     }
 }
 
 #[test]
 fn wanted_rows_are_read_before_the_commit() {
-    let by_key = with!(returning; plan(Dialect::Mysql));
-    walks!(by_key, [Ok(0), Ok(1), Ok(1), Ok(0)] => "Begin, Count, Load, Commit, 1 counted");
-    let by_filter = Plan {
-        by_key: false,
-        ..by_key
-    };
-    walks!(by_filter, [Ok(0), Ok(3), Ok(0), Ok(3), Ok(3), Ok(0)]
-        => "Begin, Pick, Create, Count, Load, Commit, 3 counted");
+    let by_key = with!(returning; plan(Mysql));
+    walks!(by_key; 0, 1, 1, 0 => "Begin, Count, Load, Commit, 1 counted");
+    let by_filter = with!(returning; by_filter(Mysql));
+    walks!(by_filter; 0, 3, 0, 3, 3, 0 => "Begin, Pick, Create, Count, Load, Commit, 3 counted");
     // The one parent is counted on before a shard is created.
-    let one = [0, 1, 1, 1, 0].map(Ok);
-    walks!(by_filter, one => "Begin, Pick, Count, Load, Commit, 1 counted");
-    walks!(by_filter, [Ok(0), Ok(0), Ok(0)] => "Begin, Pick, Commit, 0 counted");
-}
-
-fn unique_violation() -> DieselError {
-    let kind = DatabaseErrorKind::UniqueViolation;
-    DieselError::DatabaseError(kind, Box::new(String::new()))
+    walks!(by_filter; 0, 1, 1, 1, 0 => "Begin, Pick, Count, Load, Commit, 1 counted");
+    walks!(by_filter; 0, 0, 0 => "Begin, Pick, Commit, 0 counted");
 }
 
 #[test]
 fn a_missing_parent_is_inserted_and_then_counted_on() {
-    let by_key = with!(inserts; plan(Dialect::Postgres));
-    let outcomes = [0, 0, 0, 0, 0, 1, 1, 1, 0].map(Ok);
-    walks!(by_key, outcomes
+    let by_key = with!(inserts; plan(Postgres));
+    walks!(by_key; 0, 0, 0, 0, 0, 1, 1, 1, 0
         => "Count, Begin, Create, Count, Count, InsertUnlessThere, Create, Count, Commit, 1 counted");
     // A savepoint takes the place of the transaction.
     let inside = with!(in_transaction; by_key);
-    let outcomes = [0, 0, 0, 0, 0, 1, 1, 1, 0].map(Ok);
-    let steps = walk(inside, outcomes.into());
-    assert_eq!(steps[1], "Begin");
-    let by_filter = Plan {
-        by_key: false,
-        returning: true,
-        ..inside
-    };
-    let outcomes = [0, 0, 0, 1, 1, 0, 1, 1, 1, 0].map(Ok);
-    walks!(by_filter, outcomes
+    walks!(inside; 0, 0, 0, 0, 0, 1, 1, 1, 0 => "Count, Begin" ..);
+    let by_filter = with!(inserts, in_transaction, returning; by_filter(Postgres));
+    walks!(by_filter; 0, 0, 0, 1, 1, 0, 1, 1, 1, 0
         => "CountAndLoad, Begin, Pick, InsertUnlessThere, Pick, Count, Create, Count, Load, Commit, 1 counted");
 }
 
 #[test]
 fn a_parent_that_another_one_inserted_is_looked_for_again() {
-    let by_key = with!(inserts; plan(Dialect::Sqlite));
-    let racing = || {
-        let mut outcomes: Vec<_> = [0, 0, 0, 0, 0].map(Ok).into();
-        outcomes.extend([Err(unique_violation()), Ok(0)]);
-        outcomes
-    };
-    let mut outcomes = racing();
-    outcomes.extend([Ok(0), Ok(1)]);
-    walks!(by_key, RetryPolicy::never(), outcomes, 5.. => "Insert, Rollback, Sleep, Count, 1 counted");
-    let mut again_and_again = racing();
+    let by_key = with!(inserts; plan(Sqlite));
+    let taken = || failed(DatabaseErrorKind::UniqueViolation);
+    walks!(by_key, RetryPolicy::never(); 0, 0, 0, 0, 0, taken(), 0, 0, 1
+        => .. "Insert, Rollback, Sleep, Count, 1 counted");
+    let mut again_and_again = outcomes![0, 0, 0, 0, 0, taken(), 0];
     for _ in 0..3 {
-        again_and_again.push(Ok(0));
-        again_and_again.extend(racing());
+        again_and_again.extend(outcomes![0, 0, 0, 0, 0, 0, taken(), 0]);
     }
-    let steps = walk_by(by_key, RetryPolicy::never(), again_and_again);
-    assert_eq!(steps[steps.len() - 3..], these("Insert, Rollback, Diesel"));
+    let steps = walk(by_key, RetryPolicy::never(), again_and_again);
+    assert!(steps.ends_with("Insert, Rollback, Diesel"), "{steps}");
 }
 
 /// PostgreSQL's insert does nothing; the row exists for the next statement, or the next insert reports why not.
 #[test]
 fn a_parent_that_is_there_by_now_is_counted_on() {
-    let by_key = with!(inserts; plan(Dialect::Postgres));
-    let outcomes = [0, 0, 0, 0, 0, 0, 1, 1, 0].map(Ok);
-    walks!(by_key, outcomes, 5.. => "InsertUnlessThere, Create, Count, Commit, 1 counted");
-    let outcomes = [0, 0, 0, 0, 0, 0, 0, 0, 0, 1].map(Ok);
-    walks!(by_key, outcomes, 5.. => "InsertUnlessThere, Create, Count, Count, Insert, Create");
+    let by_key = with!(inserts; plan(Postgres));
+    walks!(by_key; 0, 0, 0, 0, 0, 0, 1, 1, 0 => .. "InsertUnlessThere, Create, Count, Commit, 1 counted");
+    walks!(by_key; 0, 0, 0, 0, 0, 0, 0, 0, 0, 1
+        => .. "InsertUnlessThere, Create, Count, Count, Insert, Create");
 }
 
 #[test]
-fn a_parent_that_the_database_keeps_out_is_not_inserted_for_ever() {
-    let by_key = with!(inserts; plan(Dialect::Sqlite));
-    let steps = walk(by_key, [0; 7].map(Ok).into());
-    assert_eq!(steps[5..], these("Insert, Commit, 0 counted"));
-    let by_key = Plan {
-        dialect: Dialect::Postgres,
-        ..by_key
-    };
-    let steps = walk(by_key, [0; 11].map(Ok).into());
-    assert_eq!(
-        steps[5..],
-        these("InsertUnlessThere, Create, Count, Count, Insert, Commit, 0 counted")
-    );
+fn a_parent_that_is_kept_out_is_not_inserted_for_ever() {
+    let by_key = |dialect| with!(inserts; plan(dialect));
+    walks!(by_key(Sqlite); 0, 0, 0, 0, 0, 0, 0 => .. "Insert, Commit, 0 counted");
+    walks!(by_key(Postgres); 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0
+        => .. "InsertUnlessThere, Create, Count, Count, Insert, Commit, 0 counted");
 }
 
 #[test]
 fn an_inserted_row_that_is_another_is_taken_back() {
-    let by_key = with!(inserts; plan(Dialect::Postgres));
-    let outcomes = [0, 0, 0, 0, 0, 1, 0, 0, 0, 0].map(Ok);
-    walks!(by_key, outcomes, 5.. => "InsertUnlessThere, Create, Count, Count, Rollback, InsertedOther");
+    walks!(with!(inserts; plan(Postgres)); 0, 0, 0, 0, 0, 1, 0, 0, 0, 0
+        => .. "InsertUnlessThere, Create, Count, Count, Rollback, InsertedOther");
 }
 
 #[test]
-fn inside_the_callers_transaction_none_is_begun_and_nothing_is_retried() {
-    let inside = |dialect| with!(in_transaction; plan(dialect));
-    walks!(inside(Dialect::Postgres), [Ok(0), Ok(1), Ok(1)] => "Count, Create, Count, 1 counted");
-    walks!(inside(Dialect::Mysql), [Ok(1), Ok(1), Ok(1)] => "FindMissing, Create, Count, 1 counted");
-    walks!(inside(Dialect::Postgres), [Err(deadlock())] => "Count, Diesel");
+fn inside_the_callers_transaction_nothing_is_retried() {
+    let inside = with!(in_transaction; plan(Postgres));
+    walks!(inside; 0, 1, 1 => "Count, Create, Count, 1 counted");
+    walks!(inside; deadlock() => "Count, Diesel");
 }
 
 #[test]
 fn a_conflict_is_rolled_back_slept_on_and_tried_again() {
-    let mut outcomes = missing([Ok(0), Err(deadlock()), Ok(0), Ok(0)]);
-    outcomes.extend(missing([Ok(0), Ok(1), Ok(1), Ok(0)]));
-    let steps = walk(by_filter(Dialect::Postgres), outcomes);
-    let conflict = ["Begin", "Create", "Rollback", "Sleep"];
-    let counted = ["Begin", "Create", "Count", "Commit", "1 counted"];
-    assert_eq!(
-        steps,
-        [&AT_ONCE[..], &conflict, &AT_ONCE, &counted].concat()
-    );
+    walks!(by_filter(Postgres); 0, 0, 1, 0, deadlock(), 0, 0, 0, 0, 1, 0, 1, 1, 0
+        => "CountOne, CountAll, FindParent, Begin, Create, Rollback, Sleep, \
+            CountOne, CountAll, FindParent, Begin, Create, Count, Commit, 1 counted");
 }
 
 #[test]
 fn conflicts_end_with_the_attempts() {
-    walks!(plan(Dialect::Postgres), RetryPolicy::new().with_attempts(2),
-        [Err(deadlock()), Ok(0), Ok(0), Err(deadlock()), Ok(0)]
+    walks!(plan(Postgres), attempts(2); deadlock(), 0, 0, deadlock(), 0
         => "Count, LookInside, Sleep, Count, LookInside, ConflictPersisted");
+}
+
+/// So many counts that each meet a conflict, with the looks and the sleeps between.
+fn conflicts(times: usize) -> Script {
+    let conflict = || outcomes![deadlock(), 0, 0];
+    script(
+        std::iter::repeat_with(conflict)
+            .take(times)
+            .flatten()
+            .collect(),
+    )
 }
 
 #[test]
@@ -849,10 +750,7 @@ fn each_attempt_takes_a_fresh_shard() {
     let retry = RetryPolicy::new()
         .with_jitter(false)
         .with_random(|| DRAWN.fetch_add(1, Ordering::Relaxed));
-    let conflict = || [Err(deadlock()), Ok(0), Ok(0)]; // of the count, the look and the sleep
-    let outcomes = std::iter::repeat_with(conflict).take(3).flatten().collect();
-    let postgres = plan(Dialect::Postgres);
-    let (_, shards) = walk_in(Process::this(), postgres, retry, script(outcomes));
+    let (_, shards) = walk_in(Process::this(), plan(Postgres), retry, conflicts(3));
     assert_eq!(shards[..3], [0, 1, 2]);
 }
 
@@ -885,22 +783,26 @@ fn suspicious(plan: Plan) -> &'static Process {
 #[test]
 fn a_key_that_others_may_count_on_is_probed() {
     let locked = || error("could not obtain lock on row in relation \"videos_shards\"");
-    let returning = with!(returning; adaptive());
     let probed =
         |plan, outcomes| walk_in(suspicious(plan), plan, RetryPolicy::new(), script(outcomes));
-    for (plan, first) in [(adaptive(), "Count"), (returning, "CountAndLoad")] {
+    let returning = with!(returning; adaptive());
+    for (plan, steps) in [
+        (adaptive(), "Probe, Count"),
+        (returning, "Probe, CountAndLoad"),
+    ] {
         for (outcome, takes_first) in [(Ok(1), true), (Ok(0), false), (Err(locked()), false)] {
-            let (steps, shards) = probed(plan, vec![outcome]);
-            assert_eq!(steps, ["Probe", first]);
+            let (walked, shards) = probed(plan, vec![outcome]);
+            assert_eq!(walked, steps);
             assert_eq!((shards[0], shards[1] == 0), (0, takes_first));
         }
     }
-    let (steps, _) = probed(adaptive(), vec![Err(lost())]);
-    assert_eq!(steps, ["Probe", "ConnectionLost"]);
+    assert_eq!(
+        probed(adaptive(), outcomes![lost()]).0,
+        "Probe, ConnectionLost"
+    );
     // The count fails by any other error too.
-    let (steps, shards) = probed(adaptive(), vec![Err(error("permission denied"))]);
-    assert_eq!(steps, ["Probe", "Count"]);
-    assert_eq!(shards, [0, 0]);
+    let denied = probed(adaptive(), outcomes![error("permission denied")]);
+    assert_eq!(denied, ("Probe, Count".to_owned(), vec![0, 0]));
     for never_probed in [
         with!(in_transaction; adaptive()),
         Plan {
@@ -912,71 +814,56 @@ fn a_key_that_others_may_count_on_is_probed() {
             ..adaptive()
         },
     ] {
-        assert_ne!(probed(never_probed, vec![]).0, ["Probe"]);
+        assert_ne!(probed(never_probed, vec![]).0, "Probe");
     }
 }
 
 #[test]
 fn a_slow_count_makes_its_key_suspect() {
     let process = Box::leak(Box::new(Process::new(4, Instant::now())));
-    let count = |retry| walk_in(process, adaptive(), retry, script(vec![Ok(1)])).0;
-    let counted = ["Count", "1 counted"];
-    assert_eq!(count(RetryPolicy::new()), counted);
-    assert_eq!(count(RetryPolicy::new().with_clock(slow_clock)), counted);
-    assert_eq!(count(RetryPolicy::new()), ["Probe", "Count"]);
+    let count = |retry| walk_in(process, adaptive(), retry, script(outcomes![1])).0;
+    assert_eq!(count(RetryPolicy::new()), "Count, 1 counted");
+    let slow = RetryPolicy::new().with_clock(slow_clock);
+    assert_eq!(count(slow), "Count, 1 counted");
+    assert_eq!(count(RetryPolicy::new()), "Probe, Count");
 }
 
 #[test]
 fn a_conflict_leads_to_another_shard() {
     let process = Box::leak(Box::new(Process::new(4, Instant::now())));
-    let conflict = || [Err(deadlock()), Ok(0), Ok(0)];
-    let outcomes = std::iter::repeat_with(conflict).take(2).flatten().collect();
-    let (steps, shards) = walk_in(process, adaptive(), RetryPolicy::new(), script(outcomes));
-    let attempt = ["Count", "LookInside", "Sleep"];
-    assert_eq!(steps, [&attempt[..], &attempt, &["Count"]].concat());
+    let (steps, shards) = walk_in(process, adaptive(), RetryPolicy::new(), conflicts(2));
+    assert_eq!(
+        steps,
+        "Count, LookInside, Sleep, Count, LookInside, Sleep, Count"
+    );
     assert_eq!(shards, [0, 2, 3]); // 1 + (4 + rank - 1) % 3
 }
 
 #[test]
-fn a_connection_lost_is_an_unknown_outcome_only_where_the_count_may_be_committed() {
-    walks!(plan(Dialect::Postgres), [Err(lost())] => "Count, OutcomeUnknown");
-    let filter = by_filter(Dialect::Postgres);
-    for (outcomes, last) in [
-        (vec![Err(lost())], "CountOne"),
-        (vec![Ok(0), Err(lost())], "CountAll"),
-    ] {
-        let steps = walk(filter, outcomes);
-        assert_eq!(steps[steps.len() - 2..], [last, "OutcomeUnknown"]);
-    }
-    walks!(filter, missing([Ok(0), Ok(1), Err(lost()), Err(lost())]), 3..
-        => "Begin, Create, Count, Rollback, ConnectionLost");
-    walks!(filter, missing([Ok(0), Ok(1), Ok(1), Err(lost()), Ok(0)]), 3..
-        => "Begin, Create, Count, Commit, Rollback, OutcomeUnknown");
+fn a_lost_connection_is_unknown_where_it_may_have_committed() {
+    walks!(plan(Postgres); lost() => "Count, OutcomeUnknown");
+    let filter = by_filter(Postgres);
+    walks!(filter; lost() => "CountOne, OutcomeUnknown");
+    walks!(filter; 0, lost() => "CountOne, CountAll, OutcomeUnknown");
+    walks!(filter; 0, 0, 1, 0, 1, lost(), lost() => .. "Begin, Create, Count, Rollback, ConnectionLost");
+    walks!(filter; 0, 0, 1, 0, 1, 1, lost(), 0
+        => .. "Begin, Create, Count, Commit, Rollback, OutcomeUnknown");
 }
 
 #[test]
-fn a_node_that_refuses_has_changed_nothing_and_one_that_lost_its_majority_may_have() {
+fn a_node_that_refuses_has_changed_nothing() {
     let refused = || error("WSREP has not yet prepared node for application use");
     let lost = || error("Error while appending streaming replication fragment");
-    let filter = by_filter(Dialect::Mysql);
-    for (failed, at_commit) in [
-        (refused as fn() -> DieselError, "NodeNotReady"),
-        (lost, "OutcomeUnknown"),
-    ] {
-        let steps = walk(plan(Dialect::Mysql), vec![Err(failed())]);
-        assert_eq!(steps, ["Count", at_commit]);
-        let outcomes = vec![Ok(0), Ok(0), Ok(1), Ok(1), Err(failed()), Err(refused())];
-        let steps = walk(filter, outcomes);
-        assert_eq!(steps[4..], ["Commit", "Rollback", at_commit]);
-    }
+    let filter = by_filter(Mysql);
+    walks!(plan(Mysql); refused() => "Count, NodeNotReady");
+    walks!(plan(Mysql); lost() => "Count, OutcomeUnknown");
+    walks!(filter; 0, 0, 1, 1, refused(), refused() => .. "Commit, Rollback, NodeNotReady");
+    walks!(filter; 0, 0, 1, 1, lost(), refused() => .. "Commit, Rollback, OutcomeUnknown");
 }
 
 #[test]
 fn a_conflict_at_commit_is_tried_again() {
-    let commit = DieselError::DatabaseError(
-        DatabaseErrorKind::SerializationFailure,
-        Box::new(String::new()),
-    );
-    walks!(by_filter(Dialect::Postgres), missing([Ok(0), Ok(1), Ok(1), Err(commit), Ok(0)]), 3..
-        => "Begin, Create, Count, Commit, Rollback, Sleep");
+    let conflict = failed(DatabaseErrorKind::SerializationFailure);
+    walks!(by_filter(Postgres); 0, 0, 1, 0, 1, 1, conflict, 0
+        => .. "Begin, Create, Count, Commit, Rollback, Sleep");
 }

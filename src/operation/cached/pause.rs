@@ -79,7 +79,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     #[test]
-    fn a_failure_leaves_the_cache_out_until_one_operation_finds_it_working() {
+    fn a_failure_leaves_the_cache_out_until_it_works_again() {
         let start = Instant::now();
         let pause = Pause::new(start);
         assert_eq!(pause.turn(start, SECOND), Turn::Use);

@@ -506,7 +506,11 @@ mod tests {
     }
 
     fn wait(slots: &Arc<Slots<u8>>, n: i64) -> Wait<u8> {
-        match Slots::enter(slots, 7, 7, &[n]) {
+        wait_for(slots, 7, n)
+    }
+
+    fn wait_for(slots: &Arc<Slots<u8>>, key: u8, n: i64) -> Wait<u8> {
+        match Slots::enter(slots, 7, key, &[n]) {
             Entered::Waits(wait) => wait,
             Entered::Leads(_) => panic!("nobody leads"),
         }
@@ -520,6 +524,17 @@ mod tests {
             }
         }
         None
+    }
+
+    /// The next batch has this sum and so many callers, and is counted.
+    fn counts(lead: &mut Lead<u8>, sum: i128, callers: usize) {
+        assert_eq!(sent(lead), Some((vec![sum], callers)));
+        lead.end(Outcome::Counted(1));
+    }
+
+    /// Nothing is left to count, and nobody waits.
+    fn ends(mut lead: Lead<u8>, slots: &Slots<u8>) {
+        assert_eq!((sent(&mut lead), slots.len()), (None, 0));
     }
 
     fn outcome(wait: Wait<u8>) -> Outcome {
@@ -546,24 +561,20 @@ mod tests {
         assert_eq!(sent(&mut lead), Some((vec![-3], 2)));
         let late = wait(&slots, 1);
         lead.end(Outcome::Counted(1));
-        assert_eq!(
-            waits.map(outcome),
-            [Outcome::Counted(1), Outcome::Counted(1)]
-        );
+        let counted = || Outcome::Counted(1);
+        assert_eq!(waits.map(outcome), [counted(), counted()]);
         assert_eq!(sent(&mut lead), Some((vec![1], 1)));
         lead.end(Outcome::Nothing);
         assert_eq!(outcome(late), Outcome::Nothing);
-        assert_eq!((sent(&mut lead), slots.len()), (None, 0));
+        ends(lead, &slots);
     }
 
     #[test]
     fn counters_do_not_meet() {
         let slots = slots();
         let _seven = lead(&slots);
-        assert!(matches!(
-            Slots::enter(&slots, 8, 8, &[1]),
-            Entered::Leads(_)
-        ));
+        let other = Slots::enter(&slots, 8, 8, &[1]);
+        assert!(matches!(other, Entered::Leads(_)));
     }
 
     /// Where a database has one writer at a time, whoever counts on another counter waits for its turn, in the order in which they came.
@@ -571,25 +582,19 @@ mod tests {
     fn counters_of_one_slot_take_turns() {
         let slots = slots();
         let mut first = lead(&slots);
-        let other = |key| match Slots::enter(&slots, 7, key, &[1]) {
-            Entered::Waits(wait) => wait,
-            Entered::Leads(_) => panic!("nobody leads"),
-        };
+        let other = |key| wait_for(&slots, key, 1);
         let (eight, nine, again) = (other(8), other(9), other(8));
         let own = wait(&slots, 2);
-        assert_eq!(sent(&mut first), Some((vec![2], 1)));
-        first.end(Outcome::Counted(1));
+        counts(&mut first, 2, 1);
         outcome(own);
         assert_eq!(sent(&mut first), None);
         let mut second = leads(eight);
-        assert_eq!(sent(&mut second), Some((vec![2], 2)));
-        second.end(Outcome::Counted(1));
+        counts(&mut second, 2, 2);
         outcome(again);
         assert_eq!(sent(&mut second), None);
         let mut third = leads(nine);
-        assert_eq!(sent(&mut third), Some((vec![1], 1)));
-        third.end(Outcome::Counted(1));
-        assert_eq!((sent(&mut third), slots.len()), (None, 0));
+        counts(&mut third, 1, 1);
+        ends(third, &slots);
     }
 
     #[test]
@@ -598,8 +603,7 @@ mod tests {
         let mut first = lead(&slots);
         for _ in 0..ROUNDS {
             let wait = wait(&slots, 1);
-            assert!(sent(&mut first).is_some());
-            first.end(Outcome::Counted(1));
+            counts(&mut first, 1, 1);
             outcome(wait);
         }
         let next = wait(&slots, 3);
@@ -607,12 +611,10 @@ mod tests {
         drop(first);
         let mut second = leads(next);
         let late = wait(&slots, 1);
-        assert_eq!(sent(&mut second), Some((vec![3], 1)));
-        second.end(Outcome::Counted(1));
-        assert!(sent(&mut second).is_some());
-        second.end(Outcome::Counted(1));
+        counts(&mut second, 3, 1);
+        counts(&mut second, 1, 1);
         outcome(late);
-        assert_eq!((sent(&mut second), slots.len()), (None, 0));
+        ends(second, &slots);
     }
 
     #[test]
@@ -629,7 +631,7 @@ mod tests {
         assert_eq!(leader.send(), Some((vec![2], 1)));
         leader.end(Outcome::Counted(1));
         assert_eq!(outcome(stays), Outcome::Counted(1));
-        assert_eq!((sent(&mut leader), slots.len()), (None, 0));
+        ends(leader, &slots);
     }
 
     #[test]
@@ -640,10 +642,9 @@ mod tests {
         assert!(lead.next());
         drop(leaves);
         let stays = wait(&slots, 3);
-        assert_eq!(sent(&mut lead), Some((vec![3], 1)));
-        lead.end(Outcome::Counted(1));
+        counts(&mut lead, 3, 1);
         outcome(stays);
-        assert_eq!((sent(&mut lead), slots.len()), (None, 0));
+        ends(lead, &slots);
     }
 
     #[test]
@@ -670,10 +671,9 @@ mod tests {
             assert!(!takes || first.next());
             drop(first);
             let mut second = leads(one);
-            assert_eq!(sent(&mut second), Some((vec![5], 2)));
-            second.end(Outcome::Counted(1));
+            counts(&mut second, 5, 2);
             assert_eq!(outcome(other), Outcome::Counted(1));
-            assert_eq!((sent(&mut second), slots.len()), (None, 0));
+            ends(second, &slots);
         }
     }
 
@@ -739,45 +739,39 @@ mod tests {
                 lead.end(Outcome::Counted(1));
             }
         };
+        let count = |number: i64, round: i64| {
+            let n = number + round;
+            let alone = || {
+                counted.fetch_add(n, Ordering::Relaxed);
+            };
+            match Slots::enter(&slots, 7, 7, &[n]) {
+                Entered::Leads(lead) => {
+                    alone();
+                    count_for_others(lead, n % 7 == 0);
+                }
+                Entered::Waits(mut wait) => {
+                    let leaves = n % 11 == 0;
+                    if leaves && wait.leave().is_some() {
+                        alone();
+                        return;
+                    }
+                    let is_patient = leaves || n % 5 != 0;
+                    let patience = if is_patient { PATIENT } else { Duration::ZERO };
+                    match wait.block(patience) {
+                        Turn::Ended(_) => {}
+                        Turn::Left => alone(),
+                        Turn::Leads(lead) => count_for_others(lead, false),
+                    }
+                }
+            }
+        };
         thread::scope(|scope| {
             for number in 0..16 {
-                let (slots, count_for_others) = (&slots, &count_for_others);
-                let (counted, acknowledged) = (&counted, &acknowledged);
+                let (count, acknowledged) = (&count, &acknowledged);
                 scope.spawn(move || {
                     for round in 0..2_000 {
-                        let n = number + round;
-                        let drops = n % 7 == 0;
-                        let patience = match n % 5 {
-                            0 => Duration::ZERO,
-                            _ => PATIENT,
-                        };
-                        let alone = || {
-                            counted.fetch_add(n, Ordering::Relaxed);
-                        };
-                        match Slots::enter(slots, 7, 7, &[n]) {
-                            Entered::Leads(lead) => {
-                                alone();
-                                count_for_others(lead, drops);
-                            }
-                            Entered::Waits(wait) if n % 11 == 0 => {
-                                let mut wait = wait;
-                                match wait.leave() {
-                                    Some(_) => alone(),
-                                    None => match wait.block(PATIENT) {
-                                        Turn::Leads(lead) => {
-                                            count_for_others(lead, false);
-                                        }
-                                        Turn::Ended(_) | Turn::Left => {}
-                                    },
-                                }
-                            }
-                            Entered::Waits(wait) => match wait.block(patience) {
-                                Turn::Ended(_) => {}
-                                Turn::Left => alone(),
-                                Turn::Leads(lead) => count_for_others(lead, false),
-                            },
-                        }
-                        acknowledged.fetch_add(n, Ordering::Relaxed);
+                        count(number, round);
+                        acknowledged.fetch_add(number + round, Ordering::Relaxed);
                     }
                 });
             }

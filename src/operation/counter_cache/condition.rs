@@ -159,47 +159,31 @@ mod tests {
         condition.on_row("NEW")
     }
 
+    macro_rules! rewrites {
+        ($dialect:expr; $($text:expr => $on_row:expr,)+) => {$(
+            assert_eq!(on_row($text, $dialect), $on_row);
+        )+};
+    }
+
     #[test]
     fn columns_are_those_of_the_row() {
-        for (text, on_row_of) in [
-            ("shown", "(NEW.`shown`)"),
-            (
-                "SHOWN AND NOT comments.x>1.5",
-                "(NEW.`shown` AND NOT NEW.`X`>1.5)",
-            ),
-            (
-                "`Comments`.`it's ``new```= 'shown'",
-                "(NEW.`it's ``new```= 'shown')",
-            ),
-            (
-                "main.comments.`hidden` = `hidden`",
-                "(NEW.`hidden` = NEW.`hidden`)",
-            ),
-            (
-                "year (id) = 1e5 + year",
-                "(year (NEW.`id`) = 1e5 + NEW.`year`)",
-            ),
-            (
-                "'it''s shown' <> x'78' || 'é'",
-                "('it''s shown' <> x'78' || 'é')",
-            ),
-            (
-                "hidden OR other.shown OR shown.",
-                "(hidden OR other.shown OR NEW.`shown`.)",
-            ),
-            ("'never closed shown", "('never closed shown)"),
-            ("", "()"),
-        ] {
-            assert_eq!(on_row(text, Sqlite), on_row_of);
-            assert_eq!(on_row(text, Mysql), on_row_of);
+        for dialect in [Sqlite, Mysql] {
+            rewrites! { dialect;
+                "shown" => "(NEW.`shown`)",
+                "SHOWN AND NOT comments.x>1.5" => "(NEW.`shown` AND NOT NEW.`X`>1.5)",
+                "`Comments`.`it's ``new```= 'shown'" => "(NEW.`it's ``new```= 'shown')",
+                "main.comments.`hidden` = `hidden`" => "(NEW.`hidden` = NEW.`hidden`)",
+                "year (id) = 1e5 + year" => "(year (NEW.`id`) = 1e5 + NEW.`year`)",
+                "'it''s shown' <> x'78' || 'é'" => "('it''s shown' <> x'78' || 'é')",
+                "hidden OR other.shown OR shown." => "(hidden OR other.shown OR NEW.`shown`.)",
+                "'never closed shown" => "('never closed shown)",
+                "" => "()",
+            }
         }
-        assert_eq!(on_row(r#""shown" = '\'"#, Sqlite), r"(NEW.`shown` = '\')");
-        assert_eq!(
-            on_row(
-                r#"@shown = "shown" AND '\' shown' <> _utf8mb4 x'78'"#,
-                Mysql
-            ),
-            r#"(@shown = "shown" AND '\' shown' <> _utf8mb4 x'78')"#
-        );
+        rewrites! { Sqlite; r#""shown" = '\'"# => r"(NEW.`shown` = '\')", }
+        rewrites! { Mysql;
+            r#"@shown = "shown" AND '\' shown' <> _utf8mb4 x'78'"#
+                => r#"(@shown = "shown" AND '\' shown' <> _utf8mb4 x'78')"#,
+        }
     }
 }

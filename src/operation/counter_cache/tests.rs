@@ -7,7 +7,7 @@ use super::literal;
 use crate::CounterCache;
 use crate::error::Error;
 use crate::test_schema::analytics::{sites, visits};
-use crate::test_schema::{downloads, sql, videos};
+use crate::test_schema::{assert_sql, downloads, videos};
 
 diesel::table! {
     comments (id) {
@@ -336,28 +336,22 @@ DROP TRIGGER IF EXISTS `comments_video_id_videos_views_delete`";
 #[test]
 fn sql_of_recounts() {
     let counted = likes(comments::published).recount();
-    assert_eq!(
-        sql!(Pg, counted),
-        r#"SELECT "comments"."video_id", COUNT(*) FROM "comments" WHERE "comments"."video_id" IS NOT NULL AND ("comments"."published") GROUP BY "comments"."video_id""#
+    assert_sql!(counted;
+        Pg => r#"SELECT "comments"."video_id", COUNT(*) FROM "comments" WHERE "comments"."video_id" IS NOT NULL AND ("comments"."published") GROUP BY "comments"."video_id""#,
     );
     let summed = CounterCache::of(videos::views)
         .counts(comments::video_id)
         .sums(comments::stars)
         .recount();
-    assert_eq!(
-        sql!(Pg, summed),
-        r#"SELECT "comments"."video_id", CAST(COALESCE(SUM("comments"."stars"), 0) AS BIGINT) FROM "comments" WHERE "comments"."video_id" IS NOT NULL GROUP BY "comments"."video_id""#
-    );
-    assert_eq!(
-        sql!(Mysql, summed),
-        "SELECT `comments`.`video_id`, COALESCE(SUM(`comments`.`stars`), 0) FROM `comments` WHERE `comments`.`video_id` IS NOT NULL GROUP BY `comments`.`video_id`"
+    assert_sql!(summed;
+        Pg => r#"SELECT "comments"."video_id", CAST(COALESCE(SUM("comments"."stars"), 0) AS BIGINT) FROM "comments" WHERE "comments"."video_id" IS NOT NULL GROUP BY "comments"."video_id""#,
+        Mysql => "SELECT `comments`.`video_id`, COALESCE(SUM(`comments`.`stars`), 0) FROM `comments` WHERE `comments`.`video_id` IS NOT NULL GROUP BY `comments`.`video_id`",
     );
     let child = "`it's \"fetched\"`";
-    assert_eq!(
-        sql!(Sqlite, fetched().recount()),
-        format!(
+    assert_sql!(fetched().recount();
+        Sqlite => format!(
             "SELECT {child}.`version`, {child}.`the ``day```, COALESCE(SUM({child}.`size`), 0) FROM {child} WHERE {child}.`version` IS NOT NULL AND {child}.`the ``day``` IS NOT NULL GROUP BY {child}.`version`, {child}.`the ``day```"
-        )
+        ),
     );
 }
 

@@ -198,7 +198,7 @@ pub(super) fn explained<M: Io<Conn>, Conn>(
 ))]
 mod tests {
     use super::*;
-    use crate::test_schema::sql;
+    use crate::test_schema::{assert_sql, sql};
     use diesel::mysql::Mysql;
     use diesel::pg::Pg;
     use diesel::sqlite::Sqlite;
@@ -210,26 +210,18 @@ mod tests {
             fingerprint: 1,
             claim: 2,
         };
-        assert_eq!(
-            sql!(Pg, insert),
-            r#"INSERT INTO "diesel_sharded_idempotency_keys" ("key", "fingerprint", "claim", "counted", "created") VALUES ($1, $2, $3, 1, EXTRACT(EPOCH FROM statement_timestamp())::BIGINT) ON CONFLICT ("key") DO NOTHING"#
-        );
-        assert_eq!(
-            sql!(Mysql, insert),
-            "INSERT INTO `diesel_sharded_idempotency_keys` (`key`, `fingerprint`, `claim`, `counted`, `created`) VALUES (?, ?, ?, 1, CAST(UNIX_TIMESTAMP() AS SIGNED)) ON DUPLICATE KEY UPDATE `key` = `diesel_sharded_idempotency_keys`.`key`"
-        );
-        assert_eq!(
-            sql!(Sqlite, insert),
-            "INSERT INTO `diesel_sharded_idempotency_keys` (`key`, `fingerprint`, `claim`, `counted`, `created`) VALUES (?, ?, ?, 1, CAST(strftime('%s', 'now') AS INTEGER)) ON CONFLICT (`key`) DO NOTHING"
+        assert_sql!(insert;
+            Pg => r#"INSERT INTO "diesel_sharded_idempotency_keys" ("key", "fingerprint", "claim", "counted", "created") VALUES ($1, $2, $3, 1, EXTRACT(EPOCH FROM statement_timestamp())::BIGINT), ($4, $5, $6, 1, EXTRACT(EPOCH FROM statement_timestamp())::BIGINT) ON CONFLICT ("key") DO NOTHING"#,
+            Mysql => "INSERT INTO `diesel_sharded_idempotency_keys` (`key`, `fingerprint`, `claim`, `counted`, `created`) VALUES (?, ?, ?, 1, CAST(UNIX_TIMESTAMP() AS SIGNED)), (?, ?, ?, 1, CAST(UNIX_TIMESTAMP() AS SIGNED)) ON DUPLICATE KEY UPDATE `key` = `diesel_sharded_idempotency_keys`.`key`",
+            Sqlite => "INSERT INTO `diesel_sharded_idempotency_keys` (`key`, `fingerprint`, `claim`, `counted`, `created`) VALUES (?, ?, ?, 1, CAST(strftime('%s', 'now') AS INTEGER)), (?, ?, ?, 1, CAST(strftime('%s', 'now') AS INTEGER)) ON CONFLICT (`key`) DO NOTHING",
         );
     }
 
     #[test]
-    fn find_key() {
-        let find = FindKey([b"a"]);
-        assert_eq!(
-            sql!(Pg, find),
-            r#"SELECT "key", "fingerprint", "claim", "counted" FROM "diesel_sharded_idempotency_keys" WHERE "key" IN ($1) FOR KEY SHARE"#
+    fn find_keys() {
+        let find = FindKeys(vec![b"a", b"b"]);
+        assert_sql!(find;
+            Pg => r#"SELECT "key", "fingerprint", "claim", "counted" FROM "diesel_sharded_idempotency_keys" WHERE "key" IN ($1, $2) FOR KEY SHARE"#,
         );
         assert!(sql!(Sqlite, find).ends_with("WHERE `key` IN (?)"));
         assert!(
@@ -243,13 +235,11 @@ mod tests {
             keys: vec![b"a"],
             older_than,
         };
-        assert_eq!(
-            sql!(Mysql, delete(None)),
-            "DELETE FROM `diesel_sharded_idempotency_keys` WHERE `key` IN (?)"
+        assert_sql!(delete(None);
+            Mysql => "DELETE FROM `diesel_sharded_idempotency_keys` WHERE `key` IN (?)",
         );
-        assert_eq!(
-            sql!(Mysql, delete(Some(60))),
-            "DELETE FROM `diesel_sharded_idempotency_keys` WHERE `key` IN (?) AND `created` < CAST(UNIX_TIMESTAMP() AS SIGNED) - ?"
+        assert_sql!(delete(Some(60));
+            Mysql => "DELETE FROM `diesel_sharded_idempotency_keys` WHERE `key` IN (?) AND `created` < CAST(UNIX_TIMESTAMP() AS SIGNED) - ?",
         );
     }
 
@@ -259,17 +249,15 @@ mod tests {
             key: [b"a"],
             counted: 3,
         };
-        assert_eq!(
-            sql!(Mysql, note),
-            "UPDATE `diesel_sharded_idempotency_keys` SET `counted` = ? WHERE `key` IN (?)"
+        assert_sql!(note;
+            Mysql => "UPDATE `diesel_sharded_idempotency_keys` SET `counted` = ? WHERE `key` IN (?)",
         );
         let old = FindOld {
             seconds: 60,
             limit: 9,
         };
-        assert_eq!(
-            sql!(Mysql, old),
-            "SELECT `key`, `fingerprint`, `claim`, `counted` FROM `diesel_sharded_idempotency_keys` WHERE `created` < CAST(UNIX_TIMESTAMP() AS SIGNED) - ? ORDER BY `created` LIMIT ?"
+        assert_sql!(old;
+            Mysql => "SELECT `key`, `fingerprint`, `claim`, `counted` FROM `diesel_sharded_idempotency_keys` WHERE `created` < CAST(UNIX_TIMESTAMP() AS SIGNED) - ? ORDER BY `created` LIMIT ?",
         );
     }
 }

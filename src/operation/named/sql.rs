@@ -210,7 +210,7 @@ mod tests {
 
     #[test]
     fn sql_of_totals_by_name_and_by_page() {
-        use crate::test_schema::sql;
+        use crate::test_schema::assert_sql;
         use diesel::mysql::Mysql;
         use diesel::pg::Pg;
 
@@ -218,9 +218,8 @@ mod tests {
             rows: SelectedRows::Named(vec![b"a".into(), b"b".into()]),
             exact: true,
         };
-        assert_eq!(
-            sql!(Pg, named),
-            r#"SELECT "diesel_sharded_counters"."name", CAST(("diesel_sharded_counters"."value" + (SELECT COALESCE(SUM("diesel_sharded_counter_shards"."value"), 0) FROM "diesel_sharded_counter_shards" WHERE "diesel_sharded_counter_shards"."name" = "diesel_sharded_counters"."name")) AS bigint) FROM "diesel_sharded_counters" WHERE "diesel_sharded_counters"."name" IN ($1, $2)"#
+        assert_sql!(named;
+            Pg => r#"SELECT "diesel_sharded_counters"."name", CAST(("diesel_sharded_counters"."value" + (SELECT COALESCE(SUM("diesel_sharded_counter_shards"."value"), 0) FROM "diesel_sharded_counter_shards" WHERE "diesel_sharded_counter_shards"."name" = "diesel_sharded_counters"."name")) AS bigint) FROM "diesel_sharded_counters" WHERE "diesel_sharded_counters"."name" IN ($1, $2)"#,
         );
         let page = SelectCounters {
             rows: SelectedRows::Page {
@@ -230,9 +229,8 @@ mod tests {
             },
             exact: false,
         };
-        assert_eq!(
-            sql!(Mysql, page),
-            "SELECT `diesel_sharded_counters`.`name`, `diesel_sharded_counters`.`value` FROM `diesel_sharded_counters` WHERE `diesel_sharded_counters`.`name` >= ? AND `diesel_sharded_counters`.`name` < ? AND `diesel_sharded_counters`.`name` > ? ORDER BY `diesel_sharded_counters`.`name` LIMIT ?"
+        assert_sql!(page;
+            Mysql => "SELECT `diesel_sharded_counters`.`name`, `diesel_sharded_counters`.`value` FROM `diesel_sharded_counters` WHERE `diesel_sharded_counters`.`name` >= ? AND `diesel_sharded_counters`.`name` < ? AND `diesel_sharded_counters`.`name` > ? ORDER BY `diesel_sharded_counters`.`name` LIMIT ?",
         );
     }
 

@@ -473,7 +473,7 @@ impl QueryId for DeleteNumber<'_> {
 ))]
 mod tests {
     use super::*;
-    use crate::test_schema::sql;
+    use crate::test_schema::assert_sql;
     use diesel::mysql::Mysql;
     use diesel::pg::Pg;
 
@@ -489,17 +489,15 @@ mod tests {
             then: 64,
             only_up: true,
         };
-        assert_eq!(
-            sql!(Pg, raise),
-            r#"INSERT INTO "diesel_sharded_shard_numbers" ("shards_table", "counter", "shards") VALUES ($1, $2, $3) ON CONFLICT ("shards_table", "counter") DO UPDATE SET "shards" = CASE WHEN "diesel_sharded_shard_numbers"."shards" < $4 THEN $5 ELSE "diesel_sharded_shard_numbers"."shards" END"#
+        assert_sql!(raise;
+            Pg => r#"INSERT INTO "diesel_sharded_shard_numbers" ("shards_table", "counter", "shards") VALUES ($1, $2, $3) ON CONFLICT ("shards_table", "counter") DO UPDATE SET "shards" = CASE WHEN "diesel_sharded_shard_numbers"."shards" < $4 THEN $5 ELSE "diesel_sharded_shard_numbers"."shards" END"#,
         );
         let set = UpsertNumber {
             only_up: false,
             ..raise
         };
-        assert_eq!(
-            sql!(Mysql, set),
-            "INSERT INTO `diesel_sharded_shard_numbers` (`shards_table`, `counter`, `shards`) VALUES (?, ?, ?) ON DUPLICATE KEY UPDATE `shards` = ?"
+        assert_sql!(set;
+            Mysql => "INSERT INTO `diesel_sharded_shard_numbers` (`shards_table`, `counter`, `shards`) VALUES (?, ?, ?) ON DUPLICATE KEY UPDATE `shards` = ?",
         );
     }
 }

@@ -627,7 +627,7 @@ no_query_id!([P: Parents<DB>, DB: ShardedBackend] PickOrphans<'_, P, DB>);
 ))]
 mod orphan_tests {
     use super::*;
-    use crate::test_schema::{sql, videos};
+    use crate::test_schema::{assert_sql, videos};
     use diesel::mysql::Mysql;
     use diesel::pg::Pg;
 
@@ -638,18 +638,16 @@ mod orphan_tests {
             after: Some(&After(videos::table::key_after(&7))),
             limit: 100,
         };
-        assert_eq!(
-            sql!(Pg, pick),
-            r#"SELECT "videos"."id" FROM (SELECT DISTINCT "videos"."id" FROM "videos_shards" AS "videos" WHERE NOT EXISTS (SELECT 1 FROM "videos" AS "diesel_sharded_parents" WHERE "diesel_sharded_parents"."id" = "videos"."id") AND ("videos"."id" > $1) ORDER BY "videos"."id" LIMIT $2) AS "videos" ORDER BY "videos"."id""#
+        assert_sql!(pick;
+            Pg => r#"SELECT "videos"."id" FROM (SELECT DISTINCT "videos"."id" FROM "videos_shards" AS "videos" WHERE NOT EXISTS (SELECT 1 FROM "videos" AS "diesel_sharded_parents" WHERE "diesel_sharded_parents"."id" = "videos"."id") AND ("videos"."id" > $1) ORDER BY "videos"."id" LIMIT $2) AS "videos" ORDER BY "videos"."id""#,
         );
         let pick = PickOrphans::<videos::table, Mysql> {
             names: Names::of::<videos::table>(),
             after: None,
             limit: 100,
         };
-        assert_eq!(
-            sql!(Mysql, pick),
-            "SELECT `videos`.`id` FROM (SELECT DISTINCT `videos`.`id` FROM `videos_shards` AS `videos` WHERE NOT EXISTS (SELECT 1 FROM `videos` AS `diesel_sharded_parents` WHERE `diesel_sharded_parents`.`id` = `videos`.`id`) ORDER BY `videos`.`id` LIMIT ?) AS `videos` ORDER BY `videos`.`id` LIMIT 18446744073709551615"
+        assert_sql!(pick;
+            Mysql => "SELECT `videos`.`id` FROM (SELECT DISTINCT `videos`.`id` FROM `videos_shards` AS `videos` WHERE NOT EXISTS (SELECT 1 FROM `videos` AS `diesel_sharded_parents` WHERE `diesel_sharded_parents`.`id` = `videos`.`id`) ORDER BY `videos`.`id` LIMIT ?) AS `videos` ORDER BY `videos`.`id` LIMIT 18446744073709551615",
         );
     }
 }

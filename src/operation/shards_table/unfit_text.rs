@@ -143,69 +143,41 @@ mod tests {
         }
     }
 
+    fn not_written(field: &str) -> Unfit {
+        Unfit::NotWritten {
+            field: field.to_owned(),
+        }
+    }
+
+    fn altered(field: &str, expected: &str, found: &str) -> Unfit {
+        Unfit::Altered {
+            field: field.to_owned(),
+            expected: expected.to_owned(),
+            found: found.to_owned(),
+        }
+    }
+
+    macro_rules! reads {
+        ($($text:expr => $key:expr, $reason:expr;)+) => {$(
+            let found = read($text, "s", FIELDS);
+            assert_eq!(found, Some(($key.to_owned(), $reason)), "{}", $text);
+        )+};
+    }
+
     #[test]
     fn a_text_tells_the_row_and_the_reason() {
-        for (text, key, reason) in [
-            (
-                "s, key 7: 100, 1, 0.5 + 10, 0, 0 gave 100, 1, 0.5",
-                "7",
-                Unfit::NotWritten {
-                    field: "views".into(),
-                },
-            ),
-            (
-                "s, key 7: 1, 1, 1, NULL + 1, 0, 0, 2026-01-01 10:00:00 gave 2, 1, 1, NULL",
-                "7",
-                Unfit::NotWritten {
-                    field: "best".into(),
-                },
-            ),
-            (
-                "s, key 7: 1, 1, 1, NULL + 1, 0, 0, 2026-01-01 10:00:00 gave 2, 1, 1, 2026-01-01 10:00:01",
-                "7",
-                Unfit::Altered {
-                    field: "best".into(),
-                    expected: "2026-01-01 10:00:00".into(),
-                    found: "2026-01-01 10:00:01".into(),
-                },
-            ),
-            (
-                "s, key 7: 100, 1, 0.5 + 0, 2, 0 gave 100, 1, 0.5",
-                "7",
-                Unfit::NotWritten {
-                    field: "likes".into(),
-                },
-            ),
-            (
-                "s, key a: 1 + 1 gave 2, 2: 0, 32767, 0 + 0, 1, 0 gave 0, 32767, 0",
-                "a: 1 + 1 gave 2, 2",
-                Unfit::OutOfRange,
-            ),
-            (
-                "s, key 7: 100, 1, 0.5 + 10, 0, 0 gave 105, 1, 0.5",
-                "7",
-                Unfit::Altered {
-                    field: "views".into(),
-                    expected: "110".into(),
-                    found: "105".into(),
-                },
-            ),
-            (
-                "s, key 7: 1, 1, 1 + 1, 1, 1 gave nothing",
-                "7",
-                Unfit::Removed,
-            ),
-            (
-                "s, key it's, 7: it has shards and no row",
-                "it's, 7",
-                Unfit::NoRow,
-            ),
-        ] {
-            assert_eq!(
-                read(text, "s", FIELDS),
-                Some((key.to_owned(), reason)),
-                "{text}"
-            );
+        let (ten, one_later) = ("2026-01-01 10:00:00", "2026-01-01 10:00:01");
+        reads! {
+            "s, key 7: 100, 1, 0.5 + 10, 0, 0 gave 100, 1, 0.5" => "7", not_written("views");
+            &format!("s, key 7: 1, 1, 1, NULL + 1, 0, 0, {ten} gave 2, 1, 1, NULL") => "7", not_written("best");
+            &format!("s, key 7: 1, 1, 1, NULL + 1, 0, 0, {ten} gave 2, 1, 1, {one_later}")
+                => "7", altered("best", ten, one_later);
+            "s, key 7: 100, 1, 0.5 + 0, 2, 0 gave 100, 1, 0.5" => "7", not_written("likes");
+            "s, key a: 1 + 1 gave 2, 2: 0, 32767, 0 + 0, 1, 0 gave 0, 32767, 0"
+                => "a: 1 + 1 gave 2, 2", Unfit::OutOfRange;
+            "s, key 7: 100, 1, 0.5 + 10, 0, 0 gave 105, 1, 0.5" => "7", altered("views", "110", "105");
+            "s, key 7: 1, 1, 1 + 1, 1, 1 gave nothing" => "7", Unfit::Removed;
+            "s, key it's, 7: it has shards and no row" => "it's, 7", Unfit::NoRow;
         }
         for text in [
             "",

@@ -441,65 +441,45 @@ mod tests {
         }};
     }
 
-    fn shown(key: &str, amounts: &[i64]) -> Option<(String, Vec<i64>)> {
-        Some((key.to_owned(), amounts.to_vec()))
+    /// An update of these rows is combined under a key by amounts, or is counted alone.
+    macro_rules! combines {
+        ($rows:expr, $changes:expr => $key:expr, $amounts:expr) => {
+            let expected = ($key.to_owned(), $amounts.to_vec());
+            assert_eq!(combined!(update($rows).set($changes)), Some(expected));
+        };
+        ($rows:expr, $changes:expr => alone) => {
+            assert_eq!(combined!(update($rows).set($changes)), None);
+        };
     }
 
     #[test]
     fn keys_and_amounts_are_known_as_values() {
         let add = || views.eq(views + 1);
-        assert_eq!(
-            combined!(update(videos.find(7)).set(add())),
-            shown("[7]", &[1])
-        );
-        assert_eq!(
-            combined!(update(videos.find(&7)).set(add())),
-            shown("[7]", &[1])
-        );
-        let by_filter = update(videos.filter(id.eq(-7))).set(add());
-        assert_eq!(combined!(by_filter), shown("[-7]", &[1]));
+        combines!(videos.find(7), add() => "[7]", [1]);
+        combines!(videos.find(&7), add() => "[7]", [1]);
+        combines!(videos.filter(id.eq(-7)), add() => "[-7]", [1]);
         let bonus = &5;
         let several = (views.eq(views + 10 - bonus + 1), likes.eq(likes - 3));
-        assert_eq!(
-            combined!(update(videos.find(7)).set(several)),
-            shown("[7]", &[6, -3])
-        );
-        let by_text = |name: &'static str| update(pages::table.find(name));
+        combines!(videos.find(7), several => "[7]", [6, -3]);
         let hit = || pages::hits.eq(pages::hits + 1);
-        assert_eq!(
-            combined!(by_text("a, \"b").set(hit())),
-            shown(r#"["a, \"b"]"#, &[1])
-        );
-        let owned = update(pages::table.find("a".to_owned())).set(hit());
-        assert_eq!(combined!(owned), shown(r#"["a"]"#, &[1]));
+        combines!(pages::table.find("a, \"b"), hit() => r#"["a, \"b"]"#, [1]);
+        combines!(pages::table.find("a".to_owned()), hit() => r#"["a"]"#, [1]);
     }
 
     #[test]
     fn what_is_not_known_for_certain_counts_alone() {
         let add = || views.eq(views + 1);
-        assert_eq!(combined!(update(videos).set(add())), None);
-        assert_eq!(
-            combined!(update(videos.filter(slug.eq("a"))).set(add())),
-            None
-        );
-        assert_eq!(
-            combined!(update(videos.find(7).filter(slug.eq("a"))).set(add())),
-            None
-        );
-        assert_eq!(combined!(update(videos.find(7)).set(Some(add()))), None);
-        let huge = views.eq(views + i64::MAX + 1);
-        assert_eq!(combined!(update(videos.find(7)).set(huge)), None);
+        combines!(videos, add() => alone);
+        combines!(videos.filter(slug.eq("a")), add() => alone);
+        combines!(videos.find(7).filter(slug.eq("a")), add() => alone);
+        combines!(videos.find(7), Some(add()) => alone);
+        combines!(videos.find(7), views.eq(views + i64::MAX + 1) => alone);
         let row = (id.eq(7), slug.eq("a"), views.eq(0), likes.eq(0));
-        assert_eq!(
-            combined!(update(videos.find(7)).set(add()).or_insert(row)),
-            None
-        );
+        let inserts = update(videos.find(7)).set(add()).or_insert(row);
+        assert_eq!(combined!(inserts), None);
         // Doubles are added in the order in which they come.
         let rounds = downloads::number.eq(downloads::number + 1.0);
-        assert_eq!(
-            combined!(update(downloads::table.find((1, "x"))).set(rounds)),
-            None
-        );
+        combines!(downloads::table.find((1, "x")), rounds => alone);
     }
 
     diesel::table! {
@@ -526,20 +506,11 @@ mod tests {
         use self::days::dsl::{day, days, number, version};
         let add = || number.eq(number + 1);
         let in_order = days.filter(version.eq(1)).filter(day.eq(2));
-        assert_eq!(
-            combined!(update(days.find((1, 2))).set(add())),
-            shown("[1, 2]", &[1])
-        );
-        assert_eq!(
-            combined!(update(days.find((&1, &2))).set(add())),
-            shown("[1, 2]", &[1])
-        );
-        assert_eq!(
-            combined!(update(in_order).set(add())),
-            shown("[1, 2]", &[1])
-        );
         let reversed = days.filter(day.eq(1)).filter(version.eq(2));
-        assert_eq!(combined!(update(reversed).set(add())), None);
+        combines!(days.find((1, 2)), add() => "[1, 2]", [1]);
+        combines!(days.find((&1, &2)), add() => "[1, 2]", [1]);
+        combines!(in_order, add() => "[1, 2]", [1]);
+        combines!(reversed, add() => alone);
     }
 
     diesel::table! {
@@ -578,12 +549,9 @@ mod tests {
     /// It would be counted on a wrong row, or by a wrong amount.
     #[test]
     fn what_shows_itself_as_another_value_counts_alone() {
-        let read = || secrets::reads.eq(secrets::reads + 1);
-        let by_key = update(secrets::table.find(Redacted(1))).set(read());
-        assert_eq!(combined!(by_key), None);
-        let by_key = update(videos.find(Redacted(1))).set(views.eq(views + 1));
-        assert_eq!(combined!(by_key), None);
-        let amount = update(videos.find(7)).set(views.eq(views + Redacted(1)));
-        assert_eq!(combined!(amount), None);
+        let read = secrets::reads.eq(secrets::reads + 1);
+        combines!(secrets::table.find(Redacted(1)), read => alone);
+        combines!(videos.find(Redacted(1)), views.eq(views + 1) => alone);
+        combines!(videos.find(7), views.eq(views + Redacted(1)) => alone);
     }
 }

@@ -440,7 +440,7 @@ mod drift_tests {
 mod tests {
     use super::*;
     use crate::query_builder::KeyIs;
-    use crate::test_schema::{downloads, sql, videos};
+    use crate::test_schema::{assert_sql, downloads, sql, videos};
     use diesel::mysql::Mysql;
     use diesel::pg::Pg;
     use diesel::sqlite::Sqlite;
@@ -460,18 +460,16 @@ mod tests {
             )
         };
         let (views, likes) = (total("views"), total("likes"));
-        assert_eq!(
-            sql!(Pg, read),
-            format!(
+        assert_sql!(read;
+            Pg => format!(
                 r#"SELECT "videos"."id", CAST(CAST({views} AS bigint) AS TEXT) || ' ' || CAST(CAST({likes} AS integer) AS TEXT) FROM "videos" WHERE ("videos"."id" = $1)"#
-            )
+            ),
         );
         let (views, likes) = (views.replace('"', "`"), likes.replace('"', "`"));
-        assert_eq!(
-            sql!(Mysql, read),
-            format!(
+        assert_sql!(read;
+            Mysql => format!(
                 "SELECT `videos`.`id`, CONCAT(CAST({views} AS CHAR), ' ', CAST({likes} AS CHAR)) FROM `videos` WHERE (`videos`.`id` = ?) LIMIT 18446744073709551615"
-            )
+            ),
         );
         let sqlite = sql!(Sqlite, read);
         assert!(
@@ -490,9 +488,8 @@ mod tests {
             keys: vec![videos::id.eq(7), videos::id.eq(8)],
             table: PhantomData,
         };
-        assert_eq!(
-            sql!(Pg, find),
-            r#"SELECT "videos"."id", '0' FROM "videos" WHERE ("videos"."id" = $1) UNION ALL SELECT "videos"."id", '1' FROM "videos" WHERE ("videos"."id" = $2)"#
+        assert_sql!(find;
+            Pg => r#"SELECT "videos"."id", '0' FROM "videos" WHERE ("videos"."id" = $1) UNION ALL SELECT "videos"."id", '1' FROM "videos" WHERE ("videos"."id" = $2)"#,
         );
     }
 
@@ -501,9 +498,8 @@ mod tests {
         let fields: Vec<_> = videos::table::FIELDS.iter().collect();
         let amounts = [Amount::Integer(-3), Amount::Integer(4)];
         let add = AddAmounts::<videos::table>::new(&fields, &amounts).unwrap();
-        assert_eq!(
-            sql!(Pg, add),
-            r#""views" = ("videos"."views" + $1), "likes" = ("videos"."likes" + $2)"#
+        assert_sql!(add;
+            Pg => r#""views" = ("videos"."views" + $1), "likes" = ("videos"."likes" + $2)"#,
         );
         let doubles: Vec<_> = downloads::table::FIELDS.iter().collect();
         let literal = |n| {

@@ -19,15 +19,27 @@ const INSIDE: Subject = Subject {
     ..SUBJECT
 };
 
-const NOT_COMMITTING: CountKind = CountKind {
-    commits: false,
-    loads: false,
-    claims: false,
-};
+/// A count by another key.
+const fn of_key(key: u64) -> Subject {
+    Subject { key, ..SUBJECT }
+}
+
+/// A count by one statement.
+const fn count(commits: bool) -> CountKind {
+    CountKind {
+        commits,
+        loads: false,
+        claims: false,
+    }
+}
 
 /// A process that takes shards 5, 6, 7, 1, 2, … after the first one.
 fn process() -> &'static Process {
-    Box::leak(Box::new(Process::new(4, now())))
+    process_at(4)
+}
+
+fn process_at(offset: u32) -> &'static Process {
+    Box::leak(Box::new(Process::new(offset, now())))
 }
 
 /// A clock that stands, so that no lease or pace ends while a test waits for its processor.
@@ -47,17 +59,13 @@ fn choose(process: &'static Process, subject: Subject) -> Choice {
 /// Makes the shortest time 100 µs, and `key` suspect.
 fn suspect(process: &'static Process, subject: Subject) {
     let mut choice = choose(process, subject);
-    let kind = CountKind {
-        commits: !subject.in_transaction,
-        loads: false,
-        claims: false,
-    };
+    let kind = count(!subject.in_transaction);
     choice.took(Duration::from_micros(100), kind, now());
     choice.took(Duration::from_millis(5), kind, now());
 }
 
 #[test]
-fn one_writer_at_a_time_keeps_to_the_first_shard_and_others_follow() {
+fn one_writer_at_a_time_keeps_to_the_first_shard() {
     let process = process();
     for _ in 0..3 {
         assert_eq!(choose(process, SUBJECT).shard(), 0);
@@ -73,7 +81,7 @@ fn one_writer_at_a_time_keeps_to_the_first_shard_and_others_follow() {
 }
 
 #[test]
-fn a_conflict_makes_a_key_hot_and_the_next_attempt_takes_another_shard() {
+fn after_a_conflict_the_next_attempt_takes_another_shard() {
     let process = process();
     let attempts = attempts();
     let mut choice = choose(process, SUBJECT);
@@ -85,11 +93,7 @@ fn a_conflict_makes_a_key_hot_and_the_next_attempt_takes_another_shard() {
     }
     assert_eq!(shards, [0, 5, 6]);
     assert_eq!(process.stats.get().hot, 1);
-    let other = Subject {
-        key: 2 << 50,
-        ..SUBJECT
-    };
-    assert_eq!(choose(process, other).shard(), 0);
+    assert_eq!(choose(process, of_key(2 << 50)).shard(), 0);
     drop(choice);
     assert_eq!(choose(process, SUBJECT).shard(), 5);
 }
@@ -159,8 +163,8 @@ fn a_quick_count_clears_a_suspicion() {
     let _second = take_the_second_of_two(process);
     suspect(process, INSIDE_OF_TWO);
     let mut choice = choose(process, INSIDE_OF_TWO);
-    choice.took(Duration::from_micros(110), NOT_COMMITTING, now());
-    choice.took(Duration::from_millis(5), NOT_COMMITTING, now());
+    choice.took(Duration::from_micros(110), count(false), now());
+    choice.took(Duration::from_millis(5), count(false), now());
     assert_eq!(process.stats.get().hot, 0);
 }
 
@@ -172,7 +176,7 @@ fn inside_a_transaction_two_slow_counts_in_a_row_make_a_key_hot() {
     let mut choice = choose(process, INSIDE_OF_TWO);
     assert_eq!((choice.shard(), choice.probes()), (0, false));
     assert!(choice.is_timed());
-    choice.took(Duration::from_millis(5), NOT_COMMITTING, now());
+    choice.took(Duration::from_millis(5), count(false), now());
     drop((choice, second));
     assert_eq!(choose(process, SUBJECT).shard(), 5);
     assert_eq!(process.stats.get().hot, 1);
@@ -194,26 +198,16 @@ fn a_thread_keeps_its_shard_inside_transactions() {
 /// Rows that several processes count on in transactions, in any order: none waits for another's row, so none deadlocks.
 #[test]
 fn processes_begin_apart_inside_transactions() {
-    let processes = [0, 1, 2, 3, 4, 5].map(|offset| {
-        let process: &'static Process = Box::leak(Box::new(Process::new(offset, now())));
-        process
-    });
+    let processes = [0, 1, 2, 3, 4, 5].map(process_at);
     let mut taken = std::collections::BTreeSet::new();
     for process in processes {
         for row in 0..5 {
-            let of_row = |subject: Subject| Subject {
-                key: row << 50,
-                ..subject
-            };
-            let shard = choose(process, of_row(INSIDE)).shard();
+            let key = row << 50;
+            let shard = choose(process, Subject { key, ..INSIDE }).shard();
             assert!(taken.insert((row, shard)), "row {row}, shard {shard}");
         }
         // Outside transactions all are at the first shard: a cold key has one row.
-        let cold = Subject {
-            key: 9 << 50,
-            ..SUBJECT
-        };
-        assert_eq!(choose(process, cold).shard(), 0);
+        assert_eq!(choose(process, of_key(9 << 50)).shard(), 0);
     }
 }
 

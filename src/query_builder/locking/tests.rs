@@ -6,7 +6,7 @@ use super::*;
 use crate::model::ShardedTable;
 use crate::query_builder::{KeysAre, Names};
 use crate::test_schema::videos::dsl::id;
-use crate::test_schema::{sql, videos as table};
+use crate::test_schema::{assert_sql, sql, videos as table};
 use diesel::mysql::Mysql;
 use diesel::pg::Pg;
 use diesel::sql_types::BigInt;
@@ -32,15 +32,13 @@ fn parents_are_locked_and_then_shards_in_key_order() {
         clause: " FOR UPDATE",
         key_sql: PhantomData::<BigInt>,
     };
-    assert_eq!(
-        sql!(Pg, lock),
-        r#"SELECT "videos"."id" FROM "videos" WHERE (("videos"."id" = $1) OR ("videos"."id" = $2)) ORDER BY "videos"."id" FOR UPDATE"#
+    assert_sql!(lock;
+        Pg => r#"SELECT "videos"."id" FROM "videos" WHERE (("videos"."id" = $1) OR ("videos"."id" = $2)) ORDER BY "videos"."id" FOR UPDATE"#,
     );
     let of = rows!(Shards, keys, Some(3));
     let clause = " FOR UPDATE NOWAIT";
-    assert_eq!(
-        sql!(Mysql, LockShards { of, clause }),
-        "SELECT CASE WHEN `videos`.`views` <> 0 OR `videos`.`likes` <> 0 THEN 1 ELSE 0 END FROM `videos_shards` AS `videos` WHERE ((`videos`.`id` = ?) OR (`videos`.`id` = ?)) AND `videos`.`shard` = ? ORDER BY `videos`.`id`, `videos`.`shard` LIMIT 18446744073709551615 FOR UPDATE NOWAIT"
+    assert_sql!(LockShards { of, clause };
+        Mysql => "SELECT CASE WHEN `videos`.`views` <> 0 OR `videos`.`likes` <> 0 THEN 1 ELSE 0 END FROM `videos_shards` AS `videos` WHERE ((`videos`.`id` = ?) OR (`videos`.`id` = ?)) AND `videos`.`shard` = ? ORDER BY `videos`.`id`, `videos`.`shard` LIMIT 18446744073709551615 FOR UPDATE NOWAIT",
     );
 }
 
@@ -53,9 +51,8 @@ fn parents_that_are_not_locked_are_looked_for() {
         locked: &locked,
         key_sql: PhantomData::<BigInt>,
     };
-    assert_eq!(
-        sql!(Pg, not_locked),
-        r#"SELECT "videos"."id" FROM "videos" WHERE (("videos"."id" = $1) OR ("videos"."id" = $2)) AND NOT (("videos"."id" = $3)) AND row_security_active('"videos"')"#
+    assert_sql!(not_locked;
+        Pg => r#"SELECT "videos"."id" FROM "videos" WHERE (("videos"."id" = $1) OR ("videos"."id" = $2)) AND NOT (("videos"."id" = $3)) AND row_security_active('"videos"')"#,
     );
 }
 
@@ -72,9 +69,8 @@ fn states_are_read_as_they_are_locked() {
             }
         };
     }
-    assert_eq!(
-        sql!(Pg, read!(Some(3))),
-        r#"SELECT CAST("videos"."views" AS TEXT) || ' ' || CAST((SELECT COALESCE(SUM("videos_shards"."views"), 0) FROM "videos_shards" WHERE "videos_shards"."id" = "videos"."id" AND "videos_shards"."shard" = $1) AS TEXT) || ' ' || CAST("videos"."likes" AS TEXT) || ' ' || CAST((SELECT COALESCE(SUM("videos_shards"."likes"), 0) FROM "videos_shards" WHERE "videos_shards"."id" = "videos"."id" AND "videos_shards"."shard" = $2) AS TEXT) FROM "videos" WHERE (("videos"."id" = $3)) ORDER BY "videos"."id""#
+    assert_sql!(read!(Some(3));
+        Pg => r#"SELECT CAST("videos"."views" AS TEXT) || ' ' || CAST((SELECT COALESCE(SUM("videos_shards"."views"), 0) FROM "videos_shards" WHERE "videos_shards"."id" = "videos"."id" AND "videos_shards"."shard" = $1) AS TEXT) || ' ' || CAST("videos"."likes" AS TEXT) || ' ' || CAST((SELECT COALESCE(SUM("videos_shards"."likes"), 0) FROM "videos_shards" WHERE "videos_shards"."id" = "videos"."id" AND "videos_shards"."shard" = $2) AS TEXT) FROM "videos" WHERE (("videos"."id" = $3)) ORDER BY "videos"."id""#,
     );
     let mysql = sql!(Mysql, read!(None));
     assert!(
@@ -90,9 +86,8 @@ fn states_are_read_as_they_are_locked() {
         fields: &fields[..1],
         sums: Sums::Replaced,
     };
-    assert_eq!(
-        sql!(Sqlite, bases),
-        "SELECT CAST(`videos`.`views` AS TEXT) || ' ' || '0' FROM `videos` WHERE ((`videos`.`id` = ?)) ORDER BY `videos`.`id`"
+    assert_sql!(bases;
+        Sqlite => "SELECT CAST(`videos`.`views` AS TEXT) || ' ' || '0' FROM `videos` WHERE ((`videos`.`id` = ?)) ORDER BY `videos`.`id`",
     );
 }
 
@@ -106,9 +101,8 @@ fn a_fold_adds_and_then_empties() {
             }
         };
     }
-    assert_eq!(
-        sql!(Mysql, add!(None)),
-        "UPDATE `videos` SET `views` = (`videos`.`views` + (SELECT COALESCE(SUM(`videos_shards`.`views`), 0) FROM `videos_shards` WHERE `videos_shards`.`id` = `videos`.`id`)), `likes` = (`videos`.`likes` + (SELECT COALESCE(SUM(`videos_shards`.`likes`), 0) FROM `videos_shards` WHERE `videos_shards`.`id` = `videos`.`id`)) WHERE ((`videos`.`id` = ?)) AND EXISTS (SELECT 1 FROM `videos_shards` WHERE `videos_shards`.`id` = `videos`.`id` AND (`videos_shards`.`views` <> 0 OR `videos_shards`.`likes` <> 0))"
+    assert_sql!(add!(None);
+        Mysql => "UPDATE `videos` SET `views` = (`videos`.`views` + (SELECT COALESCE(SUM(`videos_shards`.`views`), 0) FROM `videos_shards` WHERE `videos_shards`.`id` = `videos`.`id`)), `likes` = (`videos`.`likes` + (SELECT COALESCE(SUM(`videos_shards`.`likes`), 0) FROM `videos_shards` WHERE `videos_shards`.`id` = `videos`.`id`)) WHERE ((`videos`.`id` = ?)) AND EXISTS (SELECT 1 FROM `videos_shards` WHERE `videos_shards`.`id` = `videos`.`id` AND (`videos_shards`.`views` <> 0 OR `videos_shards`.`likes` <> 0))",
     );
     let one = sql!(Pg, add!(Some(3)));
     assert_eq!(one.matches(r#"AND "videos_shards"."shard" = $"#).count(), 3);
@@ -116,9 +110,8 @@ fn a_fold_adds_and_then_empties() {
         of: rows!(Shards, keys, None),
         fields: &table::table::FIELDS.iter().collect::<Vec<_>>(),
     };
-    assert_eq!(
-        sql!(Sqlite, empty),
-        "UPDATE `videos_shards` AS `videos` SET `views` = 0, `likes` = 0 WHERE ((`videos`.`id` = ?)) AND (`videos`.`views` <> 0 OR `videos`.`likes` <> 0)"
+    assert_sql!(empty;
+        Sqlite => "UPDATE `videos_shards` AS `videos` SET `views` = 0, `likes` = 0 WHERE ((`videos`.`id` = ?)) AND (`videos`.`views` <> 0 OR `videos`.`likes` <> 0)",
     );
 }
 
@@ -147,9 +140,8 @@ fn values_are_added_and_written() {
         ],
         written: KeysAre(vec![&keys.0[0], &keys.0[2]]),
     };
-    assert_eq!(
-        sql!(Mysql, write),
-        "UPDATE `videos` SET `views` = (`videos`.`views` + CASE WHEN (`videos`.`id` = ?) THEN 5 WHEN (`videos`.`id` = ?) THEN -1 ELSE 0 END), `likes` = (`videos`.`likes` + CASE WHEN (`videos`.`id` = ?) THEN 7 ELSE 0 END) WHERE ((`videos`.`id` = ?) OR (`videos`.`id` = ?))"
+    assert_sql!(write;
+        Mysql => "UPDATE `videos` SET `views` = (`videos`.`views` + CASE WHEN (`videos`.`id` = ?) THEN 5 WHEN (`videos`.`id` = ?) THEN -1 ELSE 0 END), `likes` = (`videos`.`likes` + CASE WHEN (`videos`.`id` = ?) THEN 7 ELSE 0 END) WHERE ((`videos`.`id` = ?) OR (`videos`.`id` = ?))",
     );
     let keys = [player.eq(1)];
     let write = WriteValues {
@@ -161,9 +153,8 @@ fn values_are_added_and_written() {
         }],
         written: KeysAre(vec![&keys[0]]),
     };
-    assert_eq!(
-        sql!(Mysql, write),
-        "UPDATE `players` SET `best` = CASE WHEN (`players`.`id` = ?) THEN '90' END WHERE ((`players`.`id` = ?))"
+    assert_sql!(write;
+        Mysql => "UPDATE `players` SET `best` = CASE WHEN (`players`.`id` = ?) THEN '90' END WHERE ((`players`.`id` = ?))",
     );
 }
 
@@ -178,13 +169,9 @@ fn shards_are_removed_from_a_number_on() {
             }
         };
     }
-    assert_eq!(
-        sql!(Pg, remove!()),
-        r#"DELETE FROM "videos_shards" AS "videos" WHERE (("videos"."id" = $1)) AND "videos"."shard" >= $2 AND "videos"."views" = 0 AND "videos"."likes" = 0"#
-    );
-    assert_eq!(
-        sql!(Mysql, remove!()),
-        "DELETE `videos` FROM `videos_shards` AS `videos` WHERE ((`videos`.`id` = ?)) AND `videos`.`shard` >= ? AND `videos`.`views` = 0 AND `videos`.`likes` = 0"
+    assert_sql!(remove!();
+        Pg => r#"DELETE FROM "videos_shards" AS "videos" WHERE (("videos"."id" = $1)) AND "videos"."shard" >= $2 AND "videos"."views" = 0 AND "videos"."likes" = 0"#,
+        Mysql => "DELETE `videos` FROM `videos_shards` AS `videos` WHERE ((`videos`.`id` = ?)) AND `videos`.`shard` >= ? AND `videos`.`views` = 0 AND `videos`.`likes` = 0",
     );
 }
 
@@ -192,9 +179,8 @@ fn shards_are_removed_from_a_number_on() {
 fn hot_parents_have_several_filled_shards() {
     let keys = KeysAre(vec![id.eq(1)]);
     let of = rows!(Parents, keys, None);
-    assert_eq!(
-        sql!(Mysql, FindHot { of, shards: 2 }),
-        "SELECT CASE WHEN (SELECT COUNT(*) FROM `videos_shards` WHERE `videos_shards`.`id` = `videos`.`id` AND (`videos_shards`.`views` <> 0 OR `videos_shards`.`likes` <> 0) FOR UPDATE) >= ? THEN 1 ELSE 0 END FROM `videos` WHERE ((`videos`.`id` = ?)) ORDER BY `videos`.`id` LIMIT 18446744073709551615 FOR UPDATE"
+    assert_sql!(FindHot { of, shards: 2 };
+        Mysql => "SELECT CASE WHEN (SELECT COUNT(*) FROM `videos_shards` WHERE `videos_shards`.`id` = `videos`.`id` AND (`videos_shards`.`views` <> 0 OR `videos_shards`.`likes` <> 0) FOR UPDATE) >= ? THEN 1 ELSE 0 END FROM `videos` WHERE ((`videos`.`id` = ?)) ORDER BY `videos`.`id` LIMIT 18446744073709551615 FOR UPDATE",
     );
 }
 
@@ -226,19 +212,15 @@ fn a_fold_of_a_greatest_value_leaves_it_in_the_base() {
             "(SELECT COALESCE(MAX(`players_shards`.`best`), `players`.`best`) FROM `players_shards` WHERE `players_shards`.`id` = `players`.`id` AND (`players`.`best` IS NULL OR `players_shards`.`best` > `players`.`best`){from})"
         )
     };
-    assert_eq!(
-        sql!(Mysql, read!()),
-        format!(
+    assert_sql!(read!();
+        Mysql => format!(
             "SELECT CONCAT(REPLACE(COALESCE(CAST(`players`.`best` AS CHAR), 'NULL'), ' ', 'T'), ' ', REPLACE(COALESCE(CAST({} AS CHAR), 'NULL'), ' ', 'T')) FROM `players` WHERE ((`players`.`id` = ?)) ORDER BY `players`.`id` LIMIT 18446744073709551615 FOR UPDATE",
             total(" FOR UPDATE")
-        )
-    );
-    assert_eq!(
-        sql!(Sqlite, read!()),
-        format!(
+        ),
+        Sqlite => format!(
             "SELECT REPLACE(quote(`players`.`best`), ' ', 'T') || ' ' || REPLACE(quote({}), ' ', 'T') FROM `players` WHERE ((`players`.`id` = ?)) ORDER BY `players`.`id`",
             total("")
-        )
+        ),
     );
     let add = sql!(Sqlite, AddShardsToBases { of: rows!(Parents) });
     assert!(
@@ -253,9 +235,8 @@ fn a_fold_of_a_greatest_value_leaves_it_in_the_base() {
         of: rows!(Shards),
         fields: &fields[..2],
     };
-    assert_eq!(
-        sql!(Sqlite, empty),
-        "UPDATE `players_shards` AS `players` SET `games` = 0, `best` = NULL WHERE ((`players`.`id` = ?)) AND (`players`.`games` <> 0 OR `players`.`best` IS NOT NULL)"
+    assert_sql!(empty;
+        Sqlite => "UPDATE `players_shards` AS `players` SET `games` = 0, `best` = NULL WHERE ((`players`.`id` = ?)) AND (`players`.`games` <> 0 OR `players`.`best` IS NOT NULL)",
     );
     let remove = RemoveShards {
         of: rows!(Shards),
@@ -270,18 +251,13 @@ fn a_fold_of_a_greatest_value_leaves_it_in_the_base() {
 fn shards_without_a_parent_are_removed() {
     let keys = KeysAre(vec![id.eq(1)]);
     let of = rows!(Shards, keys, None);
-    assert_eq!(
-        sql!(Pg, RemoveOrphans { of }),
-        r#"DELETE FROM "videos_shards" AS "videos" WHERE (("videos"."id" = $1)) AND NOT EXISTS (SELECT 1 FROM "videos" AS "diesel_sharded_parents" WHERE "diesel_sharded_parents"."id" = "videos"."id")"#
+    assert_sql!(RemoveOrphans { of };
+        Pg => r#"DELETE FROM "videos_shards" AS "videos" WHERE (("videos"."id" = $1)) AND NOT EXISTS (SELECT 1 FROM "videos" AS "diesel_sharded_parents" WHERE "diesel_sharded_parents"."id" = "videos"."id")"#,
     );
     let of = rows!(Shards, keys, None);
-    assert_eq!(
-        sql!(Mysql, RemoveOrphans { of }),
-        "DELETE `videos` FROM `videos_shards` AS `videos` WHERE ((`videos`.`id` = ?)) AND NOT EXISTS (SELECT 1 FROM `videos` AS `diesel_sharded_parents` WHERE `diesel_sharded_parents`.`id` = `videos`.`id`)"
+    assert_sql!(RemoveOrphans { of };
+        Mysql => "DELETE `videos` FROM `videos_shards` AS `videos` WHERE ((`videos`.`id` = ?)) AND NOT EXISTS (SELECT 1 FROM `videos` AS `diesel_sharded_parents` WHERE `diesel_sharded_parents`.`id` = `videos`.`id`)",
     );
     let find = FindPolicy(&table::table);
-    assert_eq!(
-        sql!(Pg, find),
-        r#"SELECT 1 WHERE row_security_active('"videos"')"#
-    );
+    assert_sql!(find; Pg => r#"SELECT 1 WHERE row_security_active('"videos"')"#);
 }

@@ -14,7 +14,7 @@ macro_rules! counts_many {
 }
 
 #[test]
-fn each_row_gets_the_sum_of_its_amounts_and_no_other_key_a_shard() {
+fn each_row_gets_the_sum_of_its_amounts() {
     let conn = &mut set_up().conn;
     for times in 1..=3 {
         let amounts = [(2, 5), (99, 1), (1, 3), (-5, 7), (2, -1)];

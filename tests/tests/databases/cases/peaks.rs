@@ -29,6 +29,17 @@ fn player(conn: &mut Conn) -> Player {
     player.first(conn).unwrap()
 }
 
+/// The changes of a game that was won by so many points, in as many seconds.
+macro_rules! game {
+    ($score:expr) => {
+        (
+            games.eq(games + 1),
+            best_score.max($score),
+            fastest.min(f64::from($score)),
+        )
+    };
+}
+
 /// How many shards have a value.
 fn unfolded(conn: &mut Conn) -> i64 {
     use players_shards::dsl;
@@ -144,12 +155,7 @@ fn by_a_filter_and_with_rows_back() {
         insert!(players, id.eq(key), conn);
     }
     for (least, score) in [(2, 30), (1, 20), (2, 10)] {
-        let changes = (
-            games.eq(games + 1),
-            best_score.max(score),
-            fastest.min(f64::from(score)),
-        );
-        let counted = update(players.filter(id.ge(least))).set(changes);
+        let counted = update(players.filter(id.ge(least))).set(game!(score));
         let counted = counted.returning((id, games, best_score, fastest));
         let mut counted: Vec<(i64, i64, Option<i32>, Option<f64>)> =
             counted.get_results(conn).unwrap();
@@ -298,12 +304,7 @@ fn writers_and_folds_beside_each_other_keep_the_greatest() {
         }
         let mut last = None;
         for score in (0..EACH).map(|round| score(number, round)) {
-            let changes = (
-                games.eq(games + 1),
-                best_score.max(score),
-                fastest.min(f64::from(score)),
-            );
-            assert_eq!(count!(players.find(1), changes, conn), 1);
+            assert_eq!(count!(players.find(1), game!(score), conn), 1);
             let total = player(conn).best_score;
             let rises = total >= Some(score) && total >= last;
             assert!(rises, "{total:?} after {last:?} and {score}");
