@@ -6,7 +6,7 @@
 #   scripts/test.sh --all [ARGUMENTS OF cargo test]
 #
 # --all adds poolers, settings, privileges and processes that fork, statements that are interrupted, Galera, failover, observability and
-# Prometheus, the example site in Chromium, diesel_cli, the model and a short run of chaos. About 30 minutes.
+# Prometheus, the example site in Chromium, diesel_cli, interleavings of threads and a short run of chaos. About 30 minutes.
 #
 # On Debian it installs what is missing; where there is no apt-get it says what to install. That is the databases' servers and clients, and
 # SQLite, and PgBouncer; with --all also Pgpool-II, HAProxy, Galera, Redis, Prometheus, Chromium and diesel_cli. Ubuntu has no package

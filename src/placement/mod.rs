@@ -7,7 +7,7 @@ mod process;
 mod shard_choice;
 mod stripe;
 
-/// The claims' locks. `tests/model` compiles the same claims over the model checker's locks.
+/// The claims' locks. `tests/interleavings` compiles the same claims over the model checker's locks.
 mod sync {
     pub(super) use std::sync::{Mutex, MutexGuard, PoisonError};
 }

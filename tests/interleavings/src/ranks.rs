@@ -1,13 +1,4 @@
-//! Threads that claim ranks of one key, over the locks of the model checker loom.
-
-#[path = "../../../src/placement/claims.rs"]
-mod claims;
-
-/// The model checker's, under the claims.
-mod sync {
-    pub(super) use loom::sync::{Mutex, MutexGuard};
-    pub(super) use std::sync::PoisonError;
-}
+//! Threads that claim ranks of one key.
 
 use std::sync::LazyLock;
 use std::time::Instant;
@@ -15,7 +6,7 @@ use std::time::Instant;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicUsize, Ordering};
 
-use self::claims::{Claims, Holder, LEASE, Wish};
+use crate::claims::{Claims, Holder, LEASE, Wish};
 
 const KEY: u64 = 7;
 

@@ -1,25 +1,14 @@
-//! Threads that combine on one counter, over the locks of the model checker loom.
+//! Threads that combine on one counter.
 
-#[path = "../../../src/operation/combine/slots.rs"]
-mod of_library;
-#[path = "../../../src/connection/wait.rs"]
-mod wait;
-
-/// The model checker's, under the slots.
-mod sync {
-    pub(super) use loom::sync::{Arc, Condvar, Mutex, MutexGuard};
-    pub(super) use std::sync::PoisonError;
-}
-
-use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
+use loom::sync::Arc;
 use loom::sync::atomic::{AtomicI64, Ordering};
-use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
 
-use self::of_library::{Entered, Lead, Outcome, Slots, Turn, Wait};
-use self::wait::Waiting;
+use crate::slots::{Entered, Lead, Outcome, Slots, Turn};
+use crate::task::awaited;
+use crate::wait::Waiting;
 
 const PATIENT: Duration = Duration::from_secs(3600);
 
@@ -58,13 +47,13 @@ impl Counter {
                 self.count_for_others(caller, lead);
             }
             Entered::Waits(wait) if caller == Caller::GivesUp => return drop(wait),
-            Entered::Waits(wait) => {
+            Entered::Waits(mut wait) => {
                 let patience = match caller {
                     Caller::Impatient => Duration::ZERO,
                     _ => PATIENT,
                 };
                 let turn = match caller {
-                    Caller::Awaits => awaited(wait),
+                    Caller::Awaits => awaited(|task| wait.poll(task)),
                     _ => wait.block(patience),
                 };
                 let outcome = match turn {
@@ -99,37 +88,6 @@ impl Counter {
             lead.end(outcome.clone());
         }
         outcome
-    }
-}
-
-/// A task, as far as it sleeps until it is woken.
-struct Task {
-    woken: Mutex<bool>,
-    wakes: Condvar,
-}
-
-impl Wake for Task {
-    fn wake(self: std::sync::Arc<Self>) {
-        *self.woken.lock().expect("no poison") = true;
-        self.wakes.notify_one();
-    }
-}
-
-/// Polls until the turn has come, and sleeps in between.
-fn awaited(mut wait: Wait<u8>) -> Turn<u8> {
-    let task = std::sync::Arc::new(Task {
-        woken: Mutex::new(false),
-        wakes: Condvar::new(),
-    });
-    let waker = Waker::from(std::sync::Arc::clone(&task));
-    loop {
-        if let Poll::Ready(turn) = wait.poll(&mut Context::from_waker(&waker)) {
-            return turn;
-        }
-        let mut woken = task.woken.lock().expect("no poison");
-        while !std::mem::take(&mut *woken) {
-            woken = task.wakes.wait(woken).expect("no poison");
-        }
     }
 }
 

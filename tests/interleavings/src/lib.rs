@@ -1,0 +1,23 @@
+//! The parts of `diesel_sharded` where threads meet, over the locks of the model checker loom. These sources of the library know no
+//! database. Each public function is what a few threads do, for the model checker to run in every order.
+
+#[path = "../../../src/placement/claims.rs"]
+mod claims;
+#[path = "../../../src/operation/coalescer/handoff.rs"]
+mod handoff;
+#[path = "../../../src/operation/combine/slots.rs"]
+mod slots;
+#[path = "../../../src/connection/wait.rs"]
+mod wait;
+
+/// The model checker's, under these sources.
+mod sync {
+    pub(super) use loom::sync::atomic::{AtomicUsize, Ordering};
+    pub(super) use loom::sync::{Arc, Condvar, Mutex, MutexGuard};
+    pub(super) use std::sync::PoisonError;
+}
+
+pub mod combining;
+pub mod handing_over;
+pub mod ranks;
+mod task;
