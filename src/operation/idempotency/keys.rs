@@ -211,17 +211,17 @@ mod tests {
             claim: 2,
         };
         assert_sql!(insert;
-            Pg => r#"INSERT INTO "diesel_sharded_idempotency_keys" ("key", "fingerprint", "claim", "counted", "created") VALUES ($1, $2, $3, 1, EXTRACT(EPOCH FROM statement_timestamp())::BIGINT), ($4, $5, $6, 1, EXTRACT(EPOCH FROM statement_timestamp())::BIGINT) ON CONFLICT ("key") DO NOTHING"#,
-            Mysql => "INSERT INTO `diesel_sharded_idempotency_keys` (`key`, `fingerprint`, `claim`, `counted`, `created`) VALUES (?, ?, ?, 1, CAST(UNIX_TIMESTAMP() AS SIGNED)), (?, ?, ?, 1, CAST(UNIX_TIMESTAMP() AS SIGNED)) ON DUPLICATE KEY UPDATE `key` = `diesel_sharded_idempotency_keys`.`key`",
-            Sqlite => "INSERT INTO `diesel_sharded_idempotency_keys` (`key`, `fingerprint`, `claim`, `counted`, `created`) VALUES (?, ?, ?, 1, CAST(strftime('%s', 'now') AS INTEGER)), (?, ?, ?, 1, CAST(strftime('%s', 'now') AS INTEGER)) ON CONFLICT (`key`) DO NOTHING",
+            Pg => r#"INSERT INTO "diesel_sharded_idempotency_keys" ("key", "fingerprint", "claim", "counted", "created") VALUES ($1, $2, $3, 1, EXTRACT(EPOCH FROM statement_timestamp())::BIGINT) ON CONFLICT ("key") DO NOTHING"#,
+            Mysql => "INSERT INTO `diesel_sharded_idempotency_keys` (`key`, `fingerprint`, `claim`, `counted`, `created`) VALUES (?, ?, ?, 1, CAST(UNIX_TIMESTAMP() AS SIGNED)) ON DUPLICATE KEY UPDATE `key` = `diesel_sharded_idempotency_keys`.`key`",
+            Sqlite => "INSERT INTO `diesel_sharded_idempotency_keys` (`key`, `fingerprint`, `claim`, `counted`, `created`) VALUES (?, ?, ?, 1, CAST(strftime('%s', 'now') AS INTEGER)) ON CONFLICT (`key`) DO NOTHING",
         );
     }
 
     #[test]
-    fn find_keys() {
-        let find = FindKeys(vec![b"a", b"b"]);
+    fn find_key() {
+        let find = FindKey([b"a"]);
         assert_sql!(find;
-            Pg => r#"SELECT "key", "fingerprint", "claim", "counted" FROM "diesel_sharded_idempotency_keys" WHERE "key" IN ($1, $2) FOR KEY SHARE"#,
+            Pg => r#"SELECT "key", "fingerprint", "claim", "counted" FROM "diesel_sharded_idempotency_keys" WHERE "key" IN ($1) FOR KEY SHARE"#,
         );
         assert!(sql!(Sqlite, find).ends_with("WHERE `key` IN (?)"));
         assert!(

@@ -3,8 +3,6 @@
 
 #[path = "../../../src/placement/claims.rs"]
 mod claims;
-#[path = "../../../src/operation/coalescer/handoff.rs"]
-mod handoff;
 #[path = "../../../src/operation/combine/slots.rs"]
 mod slots;
 #[path = "../../../src/connection/wait.rs"]
@@ -12,12 +10,10 @@ mod wait;
 
 /// The model checker's, under these sources.
 mod sync {
-    pub(super) use loom::sync::atomic::{AtomicUsize, Ordering};
     pub(super) use loom::sync::{Arc, Condvar, Mutex, MutexGuard};
     pub(super) use std::sync::PoisonError;
 }
 
 pub mod combining;
-pub mod handing_over;
 pub mod ranks;
 mod task;

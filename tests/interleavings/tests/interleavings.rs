@@ -4,7 +4,7 @@ use diesel_sharded_interleavings::combining::Caller::{
     Awaits, Counts, CountsAlone, CountsOther, Fails, GivesUp, Impatient,
 };
 use diesel_sharded_interleavings::combining::each_amount_is_counted_once;
-use diesel_sharded_interleavings::{handing_over, ranks};
+use diesel_sharded_interleavings::ranks;
 
 macro_rules! interleavings {
     ($($name:ident: $threads:expr;)+) => {$(
@@ -30,19 +30,6 @@ interleavings! {
     a_caller_leaves_at_its_deadline:
         || each_amount_is_counted_once(&[CountsAlone, Impatient, Counts]);
 
-    a_task_that_waits_is_woken: || handing_over::tasks_that_wait_are_woken(1);
-    two_tasks_at_one_ticket_are_woken: || handing_over::tasks_that_wait_are_woken(2);
-    a_task_is_not_left_waiting: handing_over::a_task_is_not_left_waiting;
-    every_caller_is_counted_once_and_told: || handing_over::every_caller_is_told(2);
-    who_finds_no_room_comes_with_the_next: || handing_over::every_caller_is_told(1);
-    who_withdraws_is_not_counted: handing_over::who_withdraws_is_not_counted;
-    what_was_let_in_before_the_close_is_taken:
-        handing_over::what_was_let_in_before_the_close_is_taken;
-    who_waits_for_room_is_refused_by_a_close:
-        handing_over::who_waits_for_room_is_refused_by_a_close;
-    a_flight_that_is_let_go_leaves_nobody_waiting:
-        handing_over::a_flight_that_is_let_go_leaves_nobody_waiting;
-    no_bell_is_lost: handing_over::no_bell_is_lost;
 
     as_many_ranks_as_threads: ranks::as_many_ranks_as_threads;
     fewer_ranks_than_threads: ranks::fewer_ranks_than_threads;

@@ -49,14 +49,12 @@ mod postgres {
 
     use diesel::prelude::*;
     use diesel_async::AsyncPgConnection;
-    use diesel_sharded_tests::{Database, Server, number};
+    use diesel_sharded_tests::{Database, number};
 
     type Conn = AsyncPgConnection;
     type Blocking = PgConnection;
     type Backend = diesel::pg::Pg;
 
-    const SERVER: Server = Server::Postgres;
-    const MAINTENANCE: &str = "postgres";
     const SETUP: &str = "SET deadlock_timeout = '50ms'";
     const LOCK: &str = "BEGIN; SELECT 1 FROM videos_shards WHERE id = 1 FOR UPDATE";
 
@@ -74,14 +72,12 @@ mod mysql {
 
     use diesel::prelude::*;
     use diesel_async::AsyncMysqlConnection;
-    use diesel_sharded_tests::{Database, Server, number};
+    use diesel_sharded_tests::{Database, number};
 
     type Conn = AsyncMysqlConnection;
     type Blocking = MysqlConnection;
     type Backend = diesel::mysql::Mysql;
 
-    const SERVER: Server = Server::Mysql;
-    const MAINTENANCE: &str = "mysql";
     const SETUP: &str = "SET SESSION innodb_lock_wait_timeout = 20";
     const LOCK: &str = "BEGIN; UPDATE videos_shards SET likes = likes WHERE id = 1";
 

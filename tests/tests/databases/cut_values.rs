@@ -115,15 +115,23 @@ fn a_full_shard_is_not_cut() {
         if up {
             all_refused!(+ 10, "up", conn => small medium large unsigned_small unsigned_medium unsigned_large);
             all_refused!(+ ten(), "up", conn => exact money);
-            is_refused(coalescer.add(&RowCounter::of(meters::small, 1), 10));
-            is_refused(coalescer.add(&RowCounter::of(meters::unsigned_medium, 1), 10));
+            coalescer
+                .add_later(&RowCounter::of(meters::small, 1), 10)
+                .unwrap();
+            coalescer
+                .add_later(&RowCounter::of(meters::unsigned_medium, 1), 10)
+                .unwrap();
         } else {
             all_refused!(- 10, "down", conn => small medium large unsigned_small unsigned_medium unsigned_large);
             all_refused!(- ten(), "down", conn => exact money);
-            is_refused(coalescer.add(&RowCounter::of(meters::medium, 1), -10));
+            coalescer
+                .add_later(&RowCounter::of(meters::medium, 1), -10)
+                .unwrap();
         }
+        coalescer.flush().unwrap();
         assert_eq!(shards(conn), before);
     }
+    assert_eq!(coalescer.stats().losses, 3);
 }
 
 #[test]
@@ -150,7 +158,9 @@ fn a_named_counter_is_not_cut() {
          SELECT 'full', shard, 9223372036854775800 FROM shards",
     );
     is_refused(counter.add(100, conn));
-    is_refused(coalescer(database).add(&counter, 100));
+    let coalescer = coalescer(database);
+    coalescer.add_later(&counter, 100).unwrap();
+    assert_matches!(coalescer.close(), Err(Error::NotFlushed { lost: 1, .. }));
     let values = "DISTINCT CONCAT(value) FROM diesel_sharded_counter_shards";
     let values = texts!(values, conn);
     assert_eq!(values, ["9223372036854775800"]);

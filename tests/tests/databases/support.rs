@@ -17,7 +17,7 @@ pub use diesel::prelude::*;
 pub use diesel::result::Error as DieselError;
 use diesel_sharded::backend::{BackendOf, Dialect, ShardedBackend};
 pub use diesel_sharded::prelude::*;
-pub use diesel_sharded_tests::fixture::Fixture;
+pub use diesel_sharded_tests::fixture::Connected;
 use diesel_sharded_tests::patient;
 use diesel_sharded_tests::schema::{self, videos};
 pub use diesel_sharded_tests::schema::{
@@ -146,12 +146,12 @@ pub fn for_all<S: Strategy<Value: Debug>>(
 }
 
 /// A database with the tables of `schema`, and a connection.
-pub fn set_up() -> Fixture<Conn> {
+pub fn set_up() -> Connected<Conn> {
     database().into()
 }
 
 /// The same with the library's own tables too.
-pub fn set_up_with_counters() -> Fixture<Conn> {
+pub fn set_up_with_counters() -> Connected<Conn> {
     database_with_counters().into()
 }
 

@@ -41,7 +41,8 @@ macro_rules! on {
             fn no_error_escapes_from_counts() {
                 let own = &mut Fixture::<Conn, 0>::with_counters();
                 let (database, _) = own.parts();
-                let coalescer = &Coalescer::new(pool::<Conn>(database.url())).unwrap();
+                let coalescer = Coalescer::builder(pool::<Conn>(database.url()));
+                let coalescer = &coalescer.deadline(Duration::from_secs(600)).build().unwrap();
                 thread::scope(|scope| {
                     for texts in [&RENAMED[..], &DELETED, &COUNTER_DELETED] {
                         scope.spawn(move || {
@@ -64,6 +65,7 @@ macro_rules! on {
                         });
                     }
                 });
+                assert_eq!(coalescer.stats().losses, 0, "{:?}", coalescer.stats());
             }
 
             type Operation = fn(&mut Conn, &Coalescer<Conn>, u64) -> Result<(), Error>;

@@ -2,7 +2,8 @@
 
 use super::Conn;
 use super::cases::{
-    count, count_on_any_shard, database, database_with_counters, on_threads, total_of, totals,
+    count, count_on_any_shard, database, database_with_counters, dialect, on_threads, total_of,
+    totals,
 };
 
 mod coalescer;

@@ -142,7 +142,7 @@ fn a_debt_is_paid_first() {
 #[test]
 fn seats_are_sold_once_each() {
     const SEATS: i64 = 150;
-    let Fixture { conn, database } = &mut set_up();
+    let Connected { conn, database } = &mut set_up();
     let set = set_total(videos.find(1), views, SEATS).execute(conn);
     assert_eq!(set, Ok(1));
     let sold = AtomicI64::new(0);
@@ -168,7 +168,7 @@ fn seats_are_sold_once_each() {
 #[test]
 fn seats_are_sold_once_each_inside_transactions_too() {
     const SEATS: i64 = 120;
-    let Fixture { conn, database } = &mut set_up_with_counters();
+    let Connected { conn, database } = &mut set_up_with_counters();
     let event = Counter::named("event");
     event.set(SEATS, conn).unwrap();
     let sold = AtomicI64::new(0);
@@ -213,7 +213,7 @@ fn seats_are_sold_once_each_inside_transactions_too() {
 /// Up and down at once, close to both bounds: the total never passes one, and ends as the sum of the accepted amounts.
 #[test]
 fn up_and_down_at_once() {
-    let Fixture { conn, database } = &mut set_up();
+    let Connected { conn, database } = &mut set_up();
     let accepted = AtomicI64::new(1);
     on_threads(8, database, |number, conn| {
         let counter = RowCounter::of(likes, 1).never_below(0).never_above(12);

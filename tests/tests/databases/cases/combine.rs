@@ -7,7 +7,7 @@ use diesel_sharded_tests::schema::{measures, watchlists};
 
 #[test]
 fn sixty_four_threads_combine_on_one_row() {
-    let Fixture { conn, database } = &mut set_up();
+    let Connected { conn, database } = &mut set_up();
     let combiner = Combiner::new();
     on_threads(64, database, |_, conn| {
         for _ in 0..200 {
@@ -21,7 +21,7 @@ fn sixty_four_threads_combine_on_one_row() {
 /// Several rows and fields, plus and minus, keys by value, by reference and of a model; a row that is not there.
 #[test]
 fn callers_are_counted_on_their_own_row_and_fields() {
-    let Fixture { conn, database } = &mut set_up();
+    let Connected { conn, database } = &mut set_up();
     let combiner = Combiner::new();
     let model = Video {
         id: 3,
@@ -60,7 +60,7 @@ fn callers_are_counted_on_their_own_row_and_fields() {
 fn text_keys_and_an_applications_own_key_are_counted_apart() {
     use downloads::dsl::{day, number, version};
     use watchlists::dsl::{entries, name};
-    let Fixture { conn, database } = &mut set_up();
+    let Connected { conn, database } = &mut set_up();
     let lists = ["a", "a\"", "a, b", "é"];
     for list in lists {
         insert!(watchlists::table, name.eq(list), conn);
@@ -87,7 +87,7 @@ fn text_keys_and_an_applications_own_key_are_counted_apart() {
 
 #[test]
 fn counters_combine_and_are_created_once() {
-    let Fixture { conn, database } = &mut set_up_with_counters();
+    let Connected { conn, database } = &mut set_up_with_counters();
     let combiner = Combiner::new();
     on_threads(16, database, |_, conn| {
         let (of_1, of_9) = (RowCounter::of(views, 1), RowCounter::of(views, 9));
@@ -107,7 +107,7 @@ fn counters_combine_and_are_created_once() {
 #[test]
 fn who_overflows_alone_gets_the_error() {
     use measures::dsl::small;
-    let Fixture { conn, database } = &mut set_up();
+    let Connected { conn, database } = &mut set_up();
     let combiner = Combiner::new();
     let counted = AtomicI64::new(0);
     on_threads(16, database, |_, conn| {
@@ -128,7 +128,7 @@ fn who_overflows_alone_gets_the_error() {
 /// Who rolls back takes back its own counts alone, also in a transaction that Diesel does not know. (Its own may have been counted by others then.)
 #[test]
 fn nobody_counts_for_others_inside_a_transaction() {
-    let Fixture { conn, database } = &mut set_up();
+    let Connected { conn, database } = &mut set_up();
     let combiner = Combiner::new();
     let count = |conn: &mut Conn| {
         let count = viewed!(videos.find(1)).combine(&combiner);

@@ -5,7 +5,7 @@ use diesel_sharded_tests::schema::videos::dsl::*;
 
 #[test]
 fn sixty_four_threads_count_one_row() {
-    let Fixture { conn, database } = &mut set_up();
+    let Connected { conn, database } = &mut set_up();
     on_threads(64, database, |_, conn| {
         for _ in 0..500 {
             assert_eq!(count(1, 1, conn), Ok(1));
@@ -16,7 +16,7 @@ fn sixty_four_threads_count_one_row() {
 
 #[test]
 fn overlapping_filters_never_deadlock() {
-    let Fixture { conn, database } = &mut set_up();
+    let Connected { conn, database } = &mut set_up();
     on_threads(16, database, |number, conn| {
         for round in 0..30 {
             let counted = match (number + round) % 4 {
@@ -34,7 +34,7 @@ fn overlapping_filters_never_deadlock() {
 
 #[test]
 fn counts_race_inside_transactions() {
-    let Fixture { conn, database } = &mut set_up();
+    let Connected { conn, database } = &mut set_up();
     // PostgreSQL, and MySQL without snapshot isolation, need no second attempt.
     let version = conn.version();
     let is_snapshot = version.contains("MariaDB") && !version.starts_with("10.");
@@ -54,7 +54,7 @@ fn counts_race_inside_transactions() {
 
 #[test]
 fn rows_given_back_under_contention_hold_their_own_count() {
-    let Fixture { conn, database } = &mut set_up();
+    let Connected { conn, database } = &mut set_up();
     totals_rise(100, database, |_, conn| {
         let count = viewed!(videos.find(1)).returning(views);
         count.get_result(conn).unwrap()

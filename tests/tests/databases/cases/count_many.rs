@@ -29,7 +29,7 @@ fn each_row_gets_the_sum_of_its_amounts() {
 
 #[test]
 fn rows_that_are_missing_are_inserted() {
-    let Fixture { conn, database } = &mut set_up();
+    let Connected { conn, database } = &mut set_up();
     let new = |key: &(i32, Day)| (downloads::version.eq(key.0), downloads::day.eq(key.1));
     let keys = |n: i32| (0..n).map(|version| ((version, Day(version % 3)), 2_i64));
     on_threads(4, database, |_, conn| {
@@ -156,7 +156,7 @@ fn inside_a_transaction_it_goes_with_that() {
 #[test]
 fn threads_beside_folds_lose_nothing() {
     const ROUNDS: i64 = 40;
-    let Fixture { conn, database } = &mut set_up();
+    let Connected { conn, database } = &mut set_up();
     on_threads(8, database, |number, conn| {
         for round in 0..ROUNDS {
             match number {

@@ -87,7 +87,7 @@ fn connect(database: &Database) -> Conn {
 }
 
 /// Topics 1 to 4 without replies, and authors 1 and 2.
-fn set_up() -> Fixture<Conn> {
+fn set_up() -> Connected<Conn> {
     let database = Conn::database();
     let mut conn = connect(&database);
     conn.batch_execute(
@@ -102,7 +102,7 @@ fn set_up() -> Fixture<Conn> {
     )
     .unwrap();
     ShardsTable::of(topics::table).create(&mut conn).unwrap();
-    Fixture { conn, database }
+    Connected { conn, database }
 }
 
 macro_rules! replies_count {
@@ -460,7 +460,7 @@ macro_rules! the_caches_are_exact {
 /// back, while folds remove shards.
 #[test]
 fn eight_writers_beside_folds() {
-    let Fixture { conn, database } = &mut set_up();
+    let Connected { conn, database } = &mut set_up();
     let shown = both_caches!(conn);
     let write = |number, conn: &mut Conn| {
         for round in 0..30 {
@@ -501,7 +501,7 @@ fn eight_writers_beside_folds() {
 #[test]
 fn eight_writers_beside_new_keys_of_parents() {
     use DatabaseErrorKind::{ForeignKeyViolation, UniqueViolation};
-    let Fixture { conn, database } = &mut set_up();
+    let Connected { conn, database } = &mut set_up();
     let shown = both_caches!(conn);
     let version = conn.version();
     let others = ["MariaDB", "PostgreSQL", "SQLite"];
@@ -596,7 +596,7 @@ fn a_condition_on_a_column_that_is_not_there_is_refused() {
 /// number of rows, whenever the repair gets its turn.
 #[test]
 fn backfill_while_eight_writers_write() {
-    let Fixture { conn, database } = &mut set_up();
+    let Connected { conn, database } = &mut set_up();
     let row = |id: i64| format!("({id}, {})", 1 + id % 4);
     let old = (1..=40).map(row).collect::<Vec<_>>().join(", ");
     insert("id, topic_id", old, conn).unwrap();

@@ -10,7 +10,7 @@ use bigdecimal::BigDecimal;
 use diesel_sharded_tests::schema::videos::dsl::*;
 
 /// Ten views more and ten likes less for each of videos 1 to 3, on several shards.
-fn counted() -> Fixture<Conn> {
+fn counted() -> Connected<Conn> {
     let mut fixture = set_up();
     for _ in 0..10 {
         let changes = (views.eq(views + 1), likes.eq(likes - 1));

@@ -1,10 +1,8 @@
 //! Updates that are requested more than once and count once.
 
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::support::*;
-use diesel_sharded::coalescer::Coalescer;
 use diesel_sharded::{Counter, Error, RowCounter, fold, idempotency};
 use diesel_sharded_tests::schema::measures;
 use diesel_sharded_tests::schema::videos::dsl::*;
@@ -24,7 +22,7 @@ macro_rules! small {
 
 #[test]
 fn a_repeat_counts_nothing_and_is_told_what_the_first_was() {
-    let Fixture { conn, database } = &mut set_up_with_counters();
+    let Connected { conn, database } = &mut set_up_with_counters();
     for _ in 0..3 {
         assert_eq!(count_video(1, "a", conn), Ok(1));
     }
@@ -110,7 +108,7 @@ fn keys_are_bytes_of_a_certain_length() {
 #[test]
 fn racing_repeats_count_once() {
     const KEYS: i64 = 120;
-    let Fixture { conn, database } = &mut set_up_with_counters();
+    let Connected { conn, database } = &mut set_up_with_counters();
     on_threads(8, database, |_, conn| {
         for key in 0..KEYS {
             let key = format!("request {key}");
@@ -128,7 +126,7 @@ fn racing_repeats_count_once() {
 #[test]
 fn rows_that_are_inserted_count_once_too() {
     use downloads::dsl::{day, number, version};
-    let Fixture { conn, database } = &mut set_up_with_counters();
+    let Connected { conn, database } = &mut set_up_with_counters();
     on_threads(4, database, |_, conn| {
         for key in 0..20 {
             let count = update(downloads::table.find((1, Day(1)))).set(number.eq(number + 2));
@@ -145,7 +143,7 @@ fn rows_that_are_inserted_count_once_too() {
 #[test]
 fn keys_count_once_beside_folds_that_remove_shards() {
     const KEYS: i64 = 60;
-    let Fixture { conn, database } = &mut set_up_with_counters();
+    let Connected { conn, database } = &mut set_up_with_counters();
     on_threads(5, database, |number, conn| {
         for key in 0..KEYS {
             if number == 0 {
@@ -264,83 +262,4 @@ fn missing_tables_are_named() {
     for missing in [counted, removed] {
         refused!(missing, Error::MissingShardsTable { table, .. } if table.ends_with("_keys"));
     }
-}
-
-#[test]
-fn a_coalescer_counts_repeats_once() {
-    let Fixture { conn, database } = &mut set_up_with_counters();
-    let coalescer = Coalescer::new(pool::<Conn>(database.url())).unwrap();
-    let views_of = |video| RowCounter::of(views, video);
-    // Through a batch and without one it is the same request.
-    let both = views_of(1).idempotency_key("both");
-    assert_eq!(both.add(2, conn), Ok(1));
-    assert_eq!(coalescer.add(&both, 2).unwrap(), 1);
-    on_threads(16, database, |thread, _| {
-        for round in 0..10 {
-            let key = format!("{}/{round}", thread % 4); // four at once ask for the same
-            let video = round % 4 + 1; // there is no video 4
-            let rows = coalescer.add(&views_of(video).idempotency_key(&key), 1);
-            assert_eq!(rows.unwrap(), usize::from(video < 4));
-            let page = Counter::named("page").idempotency_key(format!("page/{key}"));
-            assert_eq!(coalescer.add(&page, 10).unwrap(), 1);
-            assert_eq!(coalescer.add(&Counter::named("plain"), 1).unwrap(), 1);
-        }
-    });
-    let counted: i64 = totals(conn).iter().sum();
-    assert_eq!(counted, 600 + 2 + 4 * 8); // two of ten rounds are of video 4
-    let totals = Counter::get_many(&["page", "plain"], conn);
-    assert_eq!(totals, Ok(vec![400, 160]));
-    assert_eq!(number_of_keys(conn), 1 + 4 * 8 + 40);
-    refused!(coalescer.add(&both, 3), Error::IdempotencyKeyReused);
-    let empty = coalescer.add(&views_of(1).idempotency_key(""), 3);
-    refused!(empty, Error::InvalidIdempotencyKey { bytes: 0 });
-}
-
-#[test]
-fn a_coalescer_lets_go_of_the_keys_of_what_it_could_not_count() {
-    let Fixture { conn, database } = &mut set_up_with_counters();
-    let coalescer = Coalescer::new(pool::<Conn>(database.url())).unwrap();
-    let overflow = coalescer.add(&small!("small"), 40_000);
-    refused!(overflow, Error::Overflow { .. });
-    assert_eq!(number_of_keys(conn), 0);
-    for _ in 0..2 {
-        assert_eq!(coalescer.add(&small!("small"), 4).unwrap(), 1);
-    }
-    let total = RowCounter::of(measures::small, 1_i16).get(conn);
-    assert_eq!(total, Ok(Some(4)));
-}
-
-#[test]
-fn what_nobody_waits_for_counts_once_too() {
-    let Fixture { conn, database } = &mut set_up_with_counters();
-    let losses = Arc::new(Mutex::new(vec![]));
-    let heard = Arc::clone(&losses);
-    let coalescer = Coalescer::builder(pool::<Conn>(database.url()))
-        .max_delay(Duration::from_secs(3600))
-        .on_loss(move |loss| {
-            let loss = (loss.amount, loss.error.to_string());
-            heard.lock().unwrap().push(loss);
-        })
-        .build()
-        .unwrap();
-    let page = |key: &str| Counter::named("page").idempotency_key(key);
-    for _ in 0..2 {
-        for _ in 0..3 {
-            coalescer.add_later(&page("a"), 2).unwrap();
-            coalescer.add_later(&page("b"), 5).unwrap();
-            coalescer.add_later(&Counter::named("page"), 100).unwrap();
-        }
-        coalescer.flush().unwrap();
-    }
-    assert_eq!(Counter::named("page").get(conn), Ok(607));
-    assert!(losses.lock().unwrap().is_empty());
-    // Losses are reported.
-    coalescer.add_later(&page("a"), 3).unwrap();
-    coalescer.add_later(&small!("small"), 40_000).unwrap();
-    refused!(coalescer.close(), Error::NotFlushed { lost: 2, .. });
-    let mut losses = losses.lock().unwrap();
-    losses.sort();
-    assert_matches!(losses[..], [(3, text), (40_000, _)] if text.contains("another update"));
-    assert_eq!(Counter::named("page").get(conn), Ok(607));
-    assert_eq!(number_of_keys(conn), 2);
 }

@@ -113,7 +113,7 @@ impl Drop for Schema {
 
 /// Videos 1 to 3 inside the schema, with 10, 20 and 30 views and no likes; outside as in the other tests, with 100, 200 and 300.
 fn in_schema() -> InSchema {
-    let Fixture { mut conn, database } = set_up_with_counters();
+    let Connected { mut conn, database } = set_up_with_counters();
     let mut turn = Conn::connect(&database);
     let schema = match dialect(&conn) {
         Dialect::Postgres => "CREATE SCHEMA analytics",

@@ -73,7 +73,7 @@ fn total(conn: &mut Conn) -> i64 {
 #[test]
 fn every_read_is_within_bounds() {
     for subtracts in [true, false] {
-        let Fixture { conn, database } = &mut set_up();
+        let Connected { conn, database } = &mut set_up();
         let zero = set_total(videos.find(1), views, 0).execute(conn);
         assert_eq!(zero, Ok(1));
         let log = Log::default();
@@ -145,7 +145,7 @@ fn sets_beside(
 
 #[test]
 fn sets_beside_all_the_rest() {
-    let Fixture { conn, database } = &mut set_up();
+    let Connected { conn, database } = &mut set_up();
     let set = |n, conn: &mut Conn| {
         let set = set_total(videos.find(1), views, n).execute(conn);
         assert_eq!(set, Ok(1));
@@ -162,7 +162,7 @@ fn sets_beside_all_the_rest() {
 /// Named counters, whose numbers of shards keep changing.
 #[test]
 fn resizes_beside_all_the_rest() {
-    let Fixture { conn, database } = &mut set_up_with_counters();
+    let Connected { conn, database } = &mut set_up_with_counters();
     let counter = Counter::named("resized under load");
     let log = Log::default();
     let counting = |number, conn: &mut Conn| {
@@ -191,7 +191,7 @@ fn resizes_beside_all_the_rest() {
 /// Counts, folds, sets, resizes and reads of one counter at once.
 #[test]
 fn all_at_once() {
-    let Fixture { conn, database } = &mut set_up_with_counters();
+    let Connected { conn, database } = &mut set_up_with_counters();
     let counter = Counter::named("all");
     let set = |n, conn: &mut Conn| counter.set(n, conn).unwrap();
     let count = |_, conn: &mut Conn| counter.increment(conn).unwrap();

@@ -9,7 +9,7 @@ use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::schema::{Download, videos as table};
 
 /// Video 3 has 301 views and 3 likes, and two comments; the others have no shards.
-fn counted() -> Fixture<Conn> {
+fn counted() -> Connected<Conn> {
     let mut fixture = set_up();
     assert_eq!(count(3, 1, &mut fixture.conn), Ok(1));
     fixture

@@ -103,7 +103,7 @@ fn lists_by_prefix_in_pages() {
 
 #[test]
 fn the_first_use_of_64_threads_creates_one_counter() {
-    let Fixture { conn, database } = &mut set_up_with_counters();
+    let Connected { conn, database } = &mut set_up_with_counters();
     on_threads(64, database, |number, conn| {
         for round in 0..4 {
             let counter = Counter::named(format!("new:{round}"));
@@ -248,7 +248,7 @@ fn are_verified_folded_and_read_by_their_table() {
 
 #[test]
 fn racing_increases_leave_the_largest() {
-    let Fixture { conn, database } = &mut set_up_with_counters();
+    let Connected { conn, database } = &mut set_up_with_counters();
     on_threads(16, database, |number, conn| {
         let n = 200 + number as u16;
         let held = Counter::named("racing").increase_shards(n, conn).unwrap();
@@ -264,7 +264,7 @@ fn eventually(mut holds: impl FnMut() -> bool) {
 
 #[test]
 fn a_field_follows_its_number() {
-    let Fixture { mut conn, database } = set_up_with_counters();
+    let Connected { mut conn, database } = set_up_with_counters();
     let conn = &mut conn;
     let number = ShardCount::of(downloads::number);
     assert_eq!(number.get(conn), Ok(128));

@@ -48,7 +48,7 @@ fn the_new_total_comes_back() {
 
 #[test]
 fn new_totals_of_8_writers_rise() {
-    let Fixture { conn, database } = &mut set_up_with_counters();
+    let Connected { conn, database } = &mut set_up_with_counters();
     let counter = Counter::named("x");
     totals_rise(0, database, |_, conn| counter.add_and_get(1, conn).unwrap());
     assert_eq!(counter.get(conn), Ok(160));
@@ -80,7 +80,7 @@ fn stays_within_bounds_from_its_first_count_on() {
 
 #[test]
 fn eight_writers_take_what_is_there_and_no_more() {
-    let Fixture { conn, database } = &mut set_up_with_counters();
+    let Connected { conn, database } = &mut set_up_with_counters();
     let requests = Counter::named("requests:42");
     let allowed = AtomicI64::new(0);
     on_threads(8, database, |_, conn| {

@@ -87,7 +87,7 @@ fn a_field_has_one_cache() {
 /// Of caches that are created at once, one is.
 #[test]
 fn of_racing_caches_one_is_created() {
-    let Fixture { conn, database } = &mut set_up();
+    let Connected { conn, database } = &mut set_up();
     run(STARS, conn);
     let created = AtomicI64::new(0);
     on_threads(4, database, |number, conn| {

@@ -141,7 +141,7 @@ fn another_unique_key_is_told() {
 
 #[test]
 fn racing_callers_lose_nothing() {
-    let Fixture { conn, database } = &mut set_up();
+    let Connected { conn, database } = &mut set_up();
     on_threads(64, database, |thread, conn| {
         for on in 0..5 {
             let counted = match thread % 4 {

@@ -9,11 +9,11 @@ use diesel_sharded_tests::players::levels::dsl as level;
 use diesel_sharded_tests::players::players::dsl::*;
 use diesel_sharded_tests::players::{self as tables, Level, Player, players_shards};
 
-fn set_up() -> Fixture<Conn> {
+fn set_up() -> Connected<Conn> {
     let database = Conn::database();
     let mut conn = Conn::connect(&database);
     tables::create(&mut conn);
-    Fixture { conn, database }
+    Connected { conn, database }
 }
 
 fn day(text: &str) -> NaiveDate {
@@ -252,7 +252,7 @@ fn a_parent_that_comes_back_has_no_old_value() {
 /// A fold inside a transaction holds the row with its shards, so that the plain update sets the total.
 #[test]
 fn a_value_is_corrected_in_one_transaction() {
-    let Fixture { conn, database } = &mut set_up();
+    let Connected { conn, database } = &mut set_up();
     count!(players.find(1), best_score.max(900), conn);
     let counts = AtomicI64::new(0);
     let correct = |_, conn: &mut Conn| {
@@ -293,7 +293,7 @@ fn a_fold_that_removes_shards_keeps_the_value() {
 fn writers_and_folds_beside_each_other_keep_the_greatest() {
     const EACH: i64 = 60;
     let score = |writer: i64, round: i64| ((round * 37 + writer * 11) % 1_000) as i32;
-    let Fixture { conn, database } = &mut set_up();
+    let Connected { conn, database } = &mut set_up();
     on_threads(10, database, |number, conn| {
         if number >= 8 {
             for _ in 0..20 {

@@ -207,7 +207,7 @@ fn live_on(model: &mut Model, event: &Event) -> usize {
 
 #[test]
 fn any_life_equals_that_of_a_plain_column() {
-    let Fixture { conn, database } = set_up();
+    let Connected { conn, database } = set_up();
     let conns = std::cell::RefCell::new([conn, Conn::connect(&database)]);
     for_all(60, events(), |events| {
         let conns = &mut *conns.borrow_mut();

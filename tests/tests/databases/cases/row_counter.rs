@@ -67,7 +67,7 @@ fn a_key_counts_once_and_stands_for_one_addition() {
 /// Each total holds the counts that this writer has read before, and its own.
 #[test]
 fn new_totals_of_8_writers_rise_beside_folds() {
-    let Fixture { conn, database } = &mut set_up();
+    let Connected { conn, database } = &mut set_up();
     totals_rise(100, database, |writer, conn| {
         let total = RowCounter::of(views, 1).add_and_get(1, conn).unwrap();
         if writer == 0 {

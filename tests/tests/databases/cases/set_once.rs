@@ -90,7 +90,7 @@ fn named_counters_are_set_reset_and_deleted_once() {
 /// Eight connections ask for the same beside counts: each set is done once, and no count that follows it is lost.
 #[test]
 fn racing_repeats_set_once() {
-    let Fixture { conn, database } = &mut set_up_with_counters();
+    let Connected { conn, database } = &mut set_up_with_counters();
     let counter = Counter::named("x");
     on_threads(8, database, |_, conn| {
         for round in 1..=5 {

@@ -62,7 +62,7 @@ fn inside_a_callers_transaction() {
 /// the other as a whole.
 #[test]
 fn is_linearizable_beside_counts() {
-    let Fixture { conn, database } = &mut set_up();
+    let Connected { conn, database } = &mut set_up();
     let [begun, ended, begun_before, ended_before] = [0; 4].map(AtomicI64::new);
     let load = |number: &AtomicI64| number.load(Ordering::SeqCst);
     on_threads(9, database, |number, conn| {

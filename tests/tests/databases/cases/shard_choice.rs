@@ -38,7 +38,7 @@ fn one_writer_uses_one_shard() {
 
 #[test]
 fn writers_at_once_use_several_and_the_total_is_exact() {
-    let Fixture { conn, database } = &mut set_up();
+    let Connected { conn, database } = &mut set_up();
     let key = inserted(conn);
     on_threads(16, database, |_, conn| {
         for _ in 0..100 {

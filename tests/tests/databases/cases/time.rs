@@ -57,7 +57,7 @@ fn is_allowed(of: i32, on: i32, conn: &mut Conn) -> bool {
 
 #[test]
 fn a_window_allows_no_more_than_its_bound() {
-    let Fixture { conn, database } = &mut set_up();
+    let Connected { conn, database } = &mut set_up();
     let allowed = AtomicI64::new(0);
     on_threads(8, database, |_, conn| {
         for on in [1, 2] {

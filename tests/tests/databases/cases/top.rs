@@ -6,7 +6,7 @@ use diesel_sharded_tests::schema::videos::dsl::*;
 use proptest::prelude::*;
 
 /// Videos 1 to 3 have 350, 200 and 290 views; video 2 has no shard.
-fn counted() -> Fixture<Conn> {
+fn counted() -> Connected<Conn> {
     let mut fixture = set_up();
     for (key, n) in [(1, 220), (1, 30), (3, -10)] {
         count(key, n, &mut fixture.conn).unwrap();

@@ -8,7 +8,7 @@ use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::schema::{self, videos as table};
 
 /// Videos 1 to 3 have 150, 200 and 301 views; video 2 has no shard.
-fn counted() -> Fixture<Conn> {
+fn counted() -> Connected<Conn> {
     let mut fixture = set_up();
     for (video, n) in [(1, 20), (1, 30), (3, 1)] {
         assert_eq!(count(video, n, &mut fixture.conn), Ok(1));

@@ -13,7 +13,7 @@ fn total(conn: &mut Conn) -> i64 {
 /// A nested one is a savepoint.
 #[test]
 fn a_count_is_part_of_the_callers_transaction() {
-    let Fixture { conn, database } = &mut set_up();
+    let Connected { conn, database } = &mut set_up();
     let other = &mut Conn::connect(database);
     let committed: QueryResult<()> = conn.transaction(|conn| {
         edit!(videos.find(1), title.eq("new"), conn);

@@ -143,7 +143,7 @@ fn needs_a_snapshot_of_its_own() {
 /// A new counter is brought up to date while the application writes and counts, and others repair and fold it.
 #[test]
 fn backfill_while_the_application_runs() {
-    let Fixture { conn, database } = &mut set_up();
+    let Connected { conn, database } = &mut set_up();
     let of_video = |key: i64| (comments::id.eq(key), comments::video_id.eq(key % 3 + 1));
     for key in 10..60 {
         insert!(comments::table, of_video(key), conn);

@@ -120,7 +120,7 @@ fn a_changed_table_needs_a_new_view() {
 
 #[test]
 fn it_is_exact_beside_8_writers_and_folds() {
-    let Fixture { conn, database } = &mut set_up();
+    let Connected { conn, database } = &mut set_up();
     let view = ShardsTable::of(videos).view("videos_totals");
     view.create(conn).unwrap();
     let of_1 = "SELECT * FROM videos_totals WHERE id = 1";

@@ -19,7 +19,7 @@ fn by_application() -> Videos {
 }
 
 /// A database whose shards of videos are kept in this way.
-fn kept(shards_table: Videos) -> Fixture<Conn> {
+fn kept(shards_table: Videos) -> Connected<Conn> {
     let mut fixture = set_up();
     let conn = &mut fixture.conn;
     ShardsTable::of(table::table).drop(conn).unwrap();
@@ -200,7 +200,7 @@ fn orphans_are_found_and_removed() {
 #[test]
 fn orphans_are_removed_beside_rows_that_come_back() {
     let shards_table = by_application();
-    let Fixture { conn, database } = &mut kept(shards_table);
+    let Connected { conn, database } = &mut kept(shards_table);
     let removed = AtomicI64::new(0);
     let patient = || diesel_sharded_tests::patient().with_attempts(1000);
     let come_and_go = |number, conn: &mut Conn| {

@@ -464,61 +464,12 @@ fn a_coalescer_that_loses_its_connections() {
         "{} {stats:?}",
         proxy.cuts()
     );
-    assert!(stats.commits_resolved > 10, "{stats:?}");
-    assert!(stats.connections_lost > 10, "{stats:?}");
-    let totals = videos.find(1).select((views.total(), likes.total()));
-    let expected = (100 + 2 * ROUNDS, 1 + ROUNDS as i32);
-    assert_eq!(totals.first(conn), Ok(expected));
+    assert!(stats.last_error.is_some() && stats.losses == 0, "{stats:?}");
+    for (video, base) in [(1, 100), (2, 200)] {
+        let counter = RowCounter::of(views, video);
+        assert_eq!(counter.get(conn), Ok(Some(base + ROUNDS)));
+    }
     assert_eq!(Counter::named("page").get(conn), Ok(ROUNDS));
-    assert_eq!(RowCounter::of(likes, 2).get(conn), Ok(Some(3)));
-}
-
-/// Where the coalescer's row is gone when it asks about the outcome of a COMMIT, nobody can tell: it neither counts again nor
-/// promises that nothing was counted.
-#[test]
-fn a_row_is_removed_while_a_coalescers_commit_is_unresolved() {
-    use diesel_sharded::RowCounter;
-
-    /// Removes all coalescers' rows before a new connection is used.
-    #[derive(Debug)]
-    struct Removes(String);
-    impl CustomizeConnection<Conn, diesel::r2d2::Error> for Removes {
-        fn on_acquire(&self, _: &mut Conn) -> Result<(), diesel::r2d2::Error> {
-            let mut conn = Conn::establish(&self.0).unwrap();
-            let removed = conn.batch_execute("DELETE FROM diesel_sharded_batches");
-            removed.map_err(diesel::r2d2::Error::QueryError)
-        }
-    }
-
-    let own = &mut database();
-    let (database, [conn]) = own.parts();
-    conn.run_pending_migrations(MIGRATIONS).unwrap();
-    let (proxy, url) = Proxy::before(database.url());
-    let removes = Removes(database.url().to_owned());
-    let pool = Pool::builder().connection_customizer(Box::new(removes));
-    let coalescer = coalescer_of_one(pool, url);
-    const ROUNDS: i64 = 120;
-    let (mut told, mut unknown) = (100, 0);
-    for round in 0..ROUNDS {
-        let cut = cut_of(round);
-        proxy.cut_after((round / 2 % 5) as u32, cut);
-        match coalescer.add(&RowCounter::of(views, 1), 1) {
-            Ok(counted) => told += counted as i64,
-            Err(error @ Error::OutcomeUnknown { .. }) => {
-                assert!(
-                    error.to_string().contains("diesel_sharded_batches"),
-                    "{error}"
-                );
-                unknown += 1;
-                let is = total(conn);
-                assert!((told..=told + 1).contains(&is), "{is} {told}");
-                told = is;
-            }
-            Err(other) => panic!("{other}"),
-        }
-        assert_eq!(total(conn), told, "round {round}");
-    }
-    assert!(unknown > 10, "{unknown}");
 }
 
 fn count_own_video(conn: &mut Conn, key: i64) -> QueryResult<usize> {
