@@ -1,15 +1,18 @@
 //! A cluster of three nodes that all take writes, of a test's own.
 
-use std::thread;
-use std::time::{Duration, Instant};
+use std::path::Path;
 
 use diesel::connection::SimpleConnection;
+use diesel::dsl::{select, sql};
 use diesel::prelude::*;
+use diesel::sql_types::Text;
+
+use crate::ask_until;
 
 /// The nodes of a cluster.
 pub const NODES: usize = 3;
-/// How long a node may take to start or to join.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(180);
+/// The database that a test works in.
+pub(crate) const DATABASE: &str = "test";
 
 /// A running cluster, which the test may do anything to. It is stopped when it is dropped, and at the latest with this process.
 pub trait Cluster: Sync + Sized {
@@ -28,8 +31,8 @@ pub trait Cluster: Sync + Sized {
     /// A cluster whose nodes can be cut off, and write each commit before they acknowledge it.
     fn start_durable() -> Self;
 
-    /// The database on one of the nodes.
-    fn url(&self, node: usize) -> String;
+    /// The folder of a node's Unix socket.
+    fn folder(&self, node: usize) -> &Path;
 
     /// How many transactions the nodes have aborted because of others.
     fn conflicts(&self) -> u64;
@@ -58,26 +61,35 @@ pub trait Cluster: Sync + Sized {
     /// Waits until a node that was cut off refuses to write.
     fn wait_until_it_refuses(&self, node: usize);
 
-    /// What a node says of itself: a status variable, or the result of a query.
-    fn status(&self, node: usize, of: &str) -> ConnectionResult<String>;
+    /// The query for what a node says of itself.
+    fn query(status: &str) -> String;
 
     /// The end of a node's log.
     fn log(&self, node: usize) -> String;
 
+    /// The database on one of the nodes.
+    fn url(&self, node: usize) -> String {
+        url_by_socket(self.folder(node), DATABASE)
+    }
+
+    fn administrate(&self, node: usize) -> ConnectionResult<MysqlConnection> {
+        MysqlConnection::establish(&url_by_socket(self.folder(node), "mysql"))
+    }
+
+    /// What a node says of itself: a status variable, or the result of a query.
+    fn status(&self, node: usize, of: &str) -> ConnectionResult<String> {
+        let value = sql::<Text>(&format!("({})", Self::query(of)));
+        let value = select(value).get_result(&mut self.administrate(node)?);
+        value.map_err(ConnectionError::CouldntSetupConfiguration)
+    }
+
     /// Waits until a node says this of itself. The start of three servers can be slow on a slow machine.
     fn wait_until(&self, node: usize, of: &str, value: &str) {
-        let patience = Instant::now() + PATIENCE;
-        loop {
-            let status = self.status(node, of);
-            if status.as_deref().is_ok_and(|status| status == value) {
-                return;
-            }
-            if Instant::now() >= patience {
-                let log = self.log(node);
-                panic!("{of} of node {node} is {status:?} and not {value}\n{log}");
-            }
-            thread::sleep(Duration::from_millis(50));
-        }
+        let log = || self.log(node);
+        ask_until(log, || match self.status(node, of) {
+            Ok(status) if status == value => Ok(()),
+            status => Err(format!("{of} of node {node} is {status:?} and not {value}")),
+        });
     }
 
     fn connect(&self, node: usize) -> MysqlConnection {
@@ -92,4 +104,13 @@ pub trait Cluster: Sync + Sized {
             .expect("a setting of the session");
         conn
     }
+}
+
+/// The address of a database of the server whose Unix socket is in this folder.
+pub(crate) fn url_by_socket(folder: &Path, database: &str) -> String {
+    let socket = folder.join("socket");
+    format!(
+        "mysql://root@localhost/{database}?unix_socket={}",
+        socket.display()
+    )
 }

@@ -1,14 +1,9 @@
 //! Servers in containers of the images that `scripts/images.sh` builds.
 
 use std::process::Command;
-use std::thread;
-use std::time::{Duration, Instant};
 
-use crate::Server;
-use crate::private::keep_until_the_end;
-
-/// The first start of a server creates its databases.
-const PATIENCE: Duration = Duration::from_secs(120);
+use crate::programs::keep_until_the_end;
+use crate::{Server, ask_until};
 
 /// Starts a container; `MYSQL_IMAGE=mysql:9` takes MySQL instead of MariaDB.
 pub fn start(server: Server) -> String {
@@ -66,15 +61,11 @@ fn run(arguments: &[&str], ready: &str) -> Result<String, String> {
     let id = docker(&[&["run", "--detach"], arguments].concat())?;
     let id = id.lines().next().unwrap_or_default().to_owned();
     keep_until_the_end("docker rm --force --volumes \"$1\"", [&id]);
-    let until = Instant::now() + PATIENCE;
-    loop {
-        let logged = docker(&["logs", &id])?;
-        match logged.contains(ready) {
-            true => return Ok(id),
-            false if Instant::now() > until => return Err(format!("it is not ready: {logged}")),
-            false => thread::sleep(Duration::from_millis(100)),
-        }
-    }
+    ask_until(String::new, || match docker(&["logs", &id])? {
+        logged if logged.contains(ready) => Ok(()),
+        logged => Err(format!("it is not ready: {logged}")),
+    });
+    Ok(id)
 }
 
 /// What a command of Docker's prints.

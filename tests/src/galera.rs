@@ -8,24 +8,18 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{self, Command};
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use diesel::connection::SimpleConnection;
-use diesel::dsl::{select, sql};
 use diesel::prelude::*;
-use diesel::sql_types::Text;
 
-use crate::cluster::{Cluster, NODES, PATIENCE};
-use crate::own_server::is_alive;
-use crate::private::{
-    as_user, find, folder, free_port, hand_over, keep_until_the_end, option, run, spawn,
-    unprivileged,
+use crate::cluster::{Cluster, DATABASE, NODES};
+use crate::own_server::OwnServer;
+use crate::programs::{
+    Installed, Place, as_user, find, free_port, hand_over, keep_until_the_end, option, run,
 };
 
-/// The database that a test works in.
-const DATABASE: &str = "test";
 const PROVIDERS: [&str; 3] = [
     "/usr/lib/galera/libgalera_smm.so",
     "/usr/lib64/galera-4/libgalera_smm.so",
@@ -51,12 +45,13 @@ struct Programs {
 
 #[derive(Debug)]
 struct Node {
-    folder: PathBuf,
+    place: Place,
     address: String,
     /// For what nodes say to each other, for the transfer of what a node missed, and for that of everything.
     ports: [u16; 3],
-    /// 0 if it does not run.
-    process: AtomicU32,
+    /// Once it has been started.
+    server: OnceLock<OwnServer>,
+    runs: AtomicBool,
 }
 
 impl Cluster for Galera {
@@ -78,8 +73,14 @@ impl Cluster for Galera {
         Self::switched(&[SYNC])
     }
 
-    fn url(&self, node: usize) -> String {
-        self.nodes[node].url(DATABASE)
+    fn folder(&self, node: usize) -> &Path {
+        &self.nodes[node].place.folder
+    }
+
+    fn query(status: &str) -> String {
+        format!(
+            "SELECT VARIABLE_VALUE FROM information_schema.GLOBAL_STATUS WHERE VARIABLE_NAME = '{status}'"
+        )
     }
 
     fn conflicts(&self) -> u64 {
@@ -91,19 +92,17 @@ impl Cluster for Galera {
     }
 
     fn kill(&self, node: usize) {
-        self.nodes[node].signal("KILL");
-        self.nodes[node].wait_until_gone();
+        let Node { server, runs, .. } = &self.nodes[node];
+        server.get().expect("it was started").kill();
+        runs.store(false, Ordering::Relaxed);
     }
 
     fn rejoin(&self, node: usize) {
         // A node that returns before the others have missed it blocks the whole cluster.
-        let alive = self
-            .nodes
-            .iter()
-            .filter(|node| node.process.load(Ordering::Relaxed) != 0);
-        self.wait_for_members((node + 1) % NODES, alive.count());
+        let alive = self.others(node).count();
+        self.wait_for_members((node + 1) % NODES, alive);
         let position = self.recovered_position(node);
-        self.spawn(node, Some(position));
+        self.spawn(node, Some(&position));
         self.wait_until_synced(node);
     }
 
@@ -122,10 +121,10 @@ impl Cluster for Galera {
         let text = fs::read_to_string(&state).expect("the state of the node");
         let safe = text.replace("safe_to_bootstrap: 0", "safe_to_bootstrap: 1");
         fs::write(&state, safe).expect("the state of the node");
-        self.spawn(first, Some(positions[first].clone()));
+        self.spawn(first, Some(&positions[first]));
         self.wait_until_synced(first);
         for node in (0..NODES).filter(|node| *node != first) {
-            self.spawn(node, Some(positions[node].clone()));
+            self.spawn(node, Some(&positions[node]));
             self.wait_until_synced(node);
         }
     }
@@ -153,17 +152,8 @@ impl Cluster for Galera {
         self.wait_until(node, "wsrep_cluster_status", "Primary");
     }
 
-    /// A status variable of a node, as `SHOW STATUS` gives it.
-    fn status(&self, node: usize, name: &str) -> ConnectionResult<String> {
-        let value = format!(
-            "(SELECT VARIABLE_VALUE FROM information_schema.GLOBAL_STATUS WHERE VARIABLE_NAME = '{name}')"
-        );
-        let value = select(sql::<Text>(&value)).get_result(&mut self.administrate(node)?);
-        value.map_err(ConnectionError::CouldntSetupConfiguration)
-    }
-
     fn log(&self, node: usize) -> String {
-        fs::read_to_string(self.nodes[node].folder.join("log")).unwrap_or_default()
+        fs::read_to_string(self.folder(node).join("log")).unwrap_or_default()
     }
 
     fn wait_for_members(&self, node: usize, members: usize) {
@@ -178,28 +168,18 @@ impl Cluster for Galera {
 impl Galera {
     /// The nodes talk through loopback, and abort a transaction that locks a row that another one changed since its snapshot.
     pub fn start_with_snapshot_isolation() -> Self {
-        Self::on_loopback(&[NO_SYNC, "--innodb-snapshot-isolation=ON"])
+        Self::on_loopback(&[NO_SYNC, "innodb-snapshot-isolation=ON"])
     }
 
     fn on_loopback(settings: &'static [&'static str]) -> Self {
-        let nodes = (0..NODES).map(|_| Node {
-            folder: folder(),
-            address: "127.0.0.1".into(),
-            ports: [free_port(), free_port(), free_port()],
-            process: AtomicU32::new(0),
-        });
-        Self::of(nodes.collect(), None, settings)
+        let node = |_| Node::at("127.0.0.1".into(), [(); 3].map(|()| free_port()));
+        Self::of((0..NODES).map(node).collect(), None, settings)
     }
 
     fn switched(settings: &'static [&'static str]) -> Self {
         let switch = Switch::new();
-        let nodes = (0..NODES).map(|node| Node {
-            folder: folder(),
-            address: Switch::address(node),
-            ports: [4567, 4568, 4444],
-            process: AtomicU32::new(0),
-        });
-        Self::of(nodes.collect(), Some(switch), settings)
+        let node = |node| Node::at(Switch::address(node), [4567, 4568, 4444]);
+        Self::of((0..NODES).map(node).collect(), Some(switch), settings)
     }
 
     fn of(nodes: Vec<Node>, switch: Option<Switch>, settings: &'static [&'static str]) -> Self {
@@ -226,38 +206,24 @@ impl Galera {
 
     /// The first node's database; the others are given theirs when they join.
     fn install(&self) {
-        let owner = unprivileged("mysql");
-        for node in &self.nodes {
-            hand_over(&node.folder, owner);
-            run(as_user("mkdir".into(), owner).arg(node.data()));
-        }
-        run(as_user(self.programs.install.clone(), owner)
+        let Place { folder, owner, .. } = &self.nodes[0].place;
+        run(as_user(self.programs.install.clone(), *owner)
             .args([
                 "--no-defaults",
                 "--auth-root-authentication-method=normal",
                 "--skip-test-db",
-                LOG_FILE_SIZE,
+                "--innodb-log-file-size=8M",
             ])
-            .arg(option("--tmpdir=", &self.nodes[0].folder))
+            .arg(option("--tmpdir=", folder))
             .arg(option("--datadir=", &self.nodes[0].data())));
-    }
-
-    fn administrate(&self, node: usize) -> ConnectionResult<MysqlConnection> {
-        MysqlConnection::establish(&self.nodes[node].url("mysql"))
     }
 
     /// The last position of a node that crashed. A distribution's service asks for it too before it starts the node.
     fn recovered_position(&self, node: usize) -> String {
-        let node = &self.nodes[node];
-        let mut recover = as_user(self.programs.server.clone(), unprivileged("mysql"));
-        recover
-            .args(SETTINGS)
-            .args(["--wsrep-recover", "--wsrep-cluster-address=gcomm://"])
-            .arg(format!("--wsrep-provider={}", self.programs.provider))
-            .arg(option("--tmpdir=", &node.folder))
-            .arg(option("--datadir=", &node.data()))
-            .arg(option("--socket=", &node.folder.join("recovery")))
-            .arg(option("--pid-file=", &node.folder.join("recovery.pid")));
+        let settings = option("--defaults-file=", &self.write_settings(node, None));
+        let owner = self.nodes[node].place.owner;
+        let mut recover = as_user(self.programs.server.clone(), owner);
+        recover.args([&settings, "--wsrep-recover"]);
         let output = recover.output().expect("the server's program");
         let log = String::from_utf8_lossy(&output.stderr);
         let position = log
@@ -272,7 +238,7 @@ impl Galera {
         switch.expect("nodes on loopback cannot be cut off: start them behind a switch")
     }
 
-    /// The same as a number.
+    /// A status variable of a node, as a number.
     fn number(&self, node: usize, name: &str) -> u64 {
         let value = self.status(node, name).expect("a node that answers");
         value.parse().unwrap_or_else(|e| panic!("{name}: {e}"))
@@ -283,81 +249,94 @@ impl Galera {
         self.wait_until(node, "wsrep_local_state_comment", "Synced");
     }
 
-    fn spawn(&self, node: usize, position: Option<String>) {
-        let others: Vec<_> = (0..NODES)
-            .filter(|other| {
-                *other != node && self.nodes[*other].process.load(Ordering::Relaxed) != 0
-            })
-            .map(|other| self.nodes[other].talks_at())
-            .collect();
+    /// The other nodes, as far as they run.
+    fn others(&self, of: usize) -> impl Iterator<Item = &Node> {
+        let others = self.nodes.iter().enumerate();
+        let others =
+            others.filter(move |(node, other)| *node != of && other.runs.load(Ordering::Relaxed));
+        others.map(|(_, other)| other)
+    }
+
+    /// Writes the settings with which a node starts next. Returns their file.
+    fn write_settings(&self, node: usize, position: Option<&str>) -> PathBuf {
+        let others: Vec<_> = self.others(node).map(Node::talks_at).collect();
+        let this = &self.nodes[node];
+        let (Node { place, address, .. }, talks_at) = (this, this.talks_at());
+        let [_, missed, everything] = this.ports;
+        let folder = place.folder.display();
+        let mut text = format!(
+            "{SETTINGS}\
+             tmpdir={folder}\n\
+             datadir={folder}/data\n\
+             socket={folder}/socket\n\
+             pid-file={folder}/pid\n\
+             wsrep-provider={provider}\n\
+             wsrep-cluster-address=gcomm://{others}\n\
+             wsrep-node-name=node{node}\n\
+             wsrep-node-address={talks_at}\n\
+             wsrep-sst-receive-address={address}:{everything}\n\
+             wsrep-provider-options=gmcast.listen_addr=tcp://{talks_at};ist.recv_addr={address}:{missed};gcache.size=32M\n",
+            provider = self.programs.provider,
+            others = others.join(","),
+        );
+        let position = position.map(|position| format!("wsrep-start-position={position}"));
+        for setting in self.settings.iter().copied().chain(position.as_deref()) {
+            text.push_str(&format!("{setting}\n"));
+        }
+        place.file("settings", &text)
+    }
+
+    fn spawn(&self, node: usize, position: Option<&str>) {
+        let settings = option("--defaults-file=", &self.write_settings(node, position));
         let Node {
-            folder,
-            address,
-            ports: [_, missed, everything],
+            place,
+            server,
+            runs,
             ..
         } = &self.nodes[node];
-        let talks_at = self.nodes[node].talks_at();
-        let pid_file = folder.join("pid");
-        let _ = fs::remove_file(&pid_file); // of a process that was killed
-        let (mut command, owner) = match &self.switch {
-            None => (vec![], unprivileged("mysql")),
+        runs.store(true, Ordering::Relaxed);
+        if let Some(server) = server.get() {
+            return server.start_again();
+        }
+        let program = self.programs.server.clone().into();
+        let (command, owner) = match &self.switch {
+            None => (vec![program, settings.into()], place.owner),
             // A process enters a namespace as root; the server then drops that privilege by itself.
-            Some(switch) => (switch.inside(node), None),
+            Some(switch) => {
+                let mut command = switch.inside(node);
+                command.extend([program, settings.into(), "--user=mysql".into()]);
+                (command, None)
+            }
         };
-        command.push(self.programs.server.clone().into());
-        command.extend(SETTINGS.map(OsString::from));
-        command.extend(self.settings.iter().map(OsString::from));
-        for (name, path) in [
-            ("--tmpdir=", folder.clone()), // a server that starts removes what others have in theirs
-            ("--datadir=", folder.join("data")),
-            ("--socket=", self.nodes[node].socket()),
-            ("--pid-file=", pid_file.clone()),
-        ] {
-            command.push(option(name, &path).into());
-        }
-        if self.switch.is_some() {
-            command.push("--user=mysql".into());
-        }
-        for setting in [
-            format!("--wsrep-provider={}", self.programs.provider),
-            format!("--wsrep-cluster-address=gcomm://{}", others.join(",")),
-            format!("--wsrep-node-name=node{node}"),
-            format!("--wsrep-node-address={talks_at}"),
-            format!("--wsrep-sst-receive-address={address}:{everything}"),
-            format!(
-                "--wsrep-provider-options=gmcast.listen_addr=tcp://{talks_at};ist.recv_addr={address}:{missed};gcache.size=32M"
-            ),
-        ] {
-            command.push(setting.into());
-        }
-        command
-            .extend(position.map(|position| format!("--wsrep-start-position={position}").into()));
-        spawn(command, owner, folder, &[]);
-        let process = process_of(&pid_file, folder);
-        self.nodes[node].process.store(process, Ordering::Relaxed);
+        server.get_or_init(|| {
+            OwnServer::starting(Installed {
+                command,
+                owner,
+                environment: vec![],
+                folder: place.folder.clone(),
+                address: String::new(),
+            })
+        });
     }
 }
 
-/// As small as it can be, for a short start.
-const LOG_FILE_SIZE: &str = "--innodb-log-file-size=8M";
-
 /// The nodes keep commits together: one alone may lose the last second.
-const NO_SYNC: &str = "--innodb-flush-log-at-trx-commit=0";
+const NO_SYNC: &str = "innodb-flush-log-at-trx-commit=0";
 /// Each node has a commit on its disk before it acknowledges it.
-const SYNC: &str = "--innodb-flush-log-at-trx-commit=1";
+const SYNC: &str = "innodb-flush-log-at-trx-commit=1";
 
-const SETTINGS: [&str; 10] = [
-    "--no-defaults",
-    "--skip-networking",
-    "--max-connections=300",
-    "--binlog-format=ROW",
-    "--innodb-autoinc-lock-mode=2",
-    LOG_FILE_SIZE,
-    "--wsrep-on=ON",
-    "--wsrep-cluster-name=test",
-    "--wsrep-slave-threads=4",
-    "--wsrep-sst-method=rsync",
-];
+/// The log is as small as it can be, for a short start.
+const SETTINGS: &str = "[mysqld]
+skip-networking
+max-connections=300
+binlog-format=ROW
+innodb-autoinc-lock-mode=2
+innodb-log-file-size=8M
+wsrep-on=ON
+wsrep-cluster-name=test
+wsrep-slave-threads=4
+wsrep-sst-method=rsync
+";
 
 impl Programs {
     fn find() -> Self {
@@ -374,64 +353,25 @@ impl Programs {
 }
 
 impl Node {
+    fn at(address: String, ports: [u16; 3]) -> Self {
+        let node = Node {
+            place: Place::of("mysql"),
+            address,
+            ports,
+            server: OnceLock::new(),
+            runs: AtomicBool::new(false),
+        };
+        fs::create_dir(node.data()).expect("a folder");
+        hand_over(&node.data(), node.place.owner);
+        node
+    }
+
     fn data(&self) -> PathBuf {
-        self.folder.join("data")
-    }
-
-    fn socket(&self) -> PathBuf {
-        self.folder.join("socket")
-    }
-
-    fn url(&self, database: &str) -> String {
-        let socket = self.socket();
-        format!(
-            "mysql://root@localhost/{database}?unix_socket={}",
-            socket.display()
-        )
+        self.place.folder.join("data")
     }
 
     fn talks_at(&self) -> String {
         format!("{}:{}", self.address, self.ports[0])
-    }
-
-    fn signal(&self, signal: &str) {
-        let process = self.process.load(Ordering::Relaxed);
-        let kill = format!("kill -{signal} {process}");
-        let sent = Command::new("/bin/sh").args(["-c", &kill]).status();
-        assert!(sent.is_ok_and(|status| status.success()), "{kill}");
-    }
-
-    fn wait_until_gone(&self) {
-        let process = self.process.swap(0, Ordering::Relaxed);
-        let patience = Instant::now() + PATIENCE;
-        while is_alive(process) {
-            assert!(Instant::now() < patience, "process {process} does not end");
-            thread::sleep(Duration::from_millis(5));
-        }
-    }
-}
-
-impl Drop for Node {
-    fn drop(&mut self) {
-        if self.process.load(Ordering::Relaxed) != 0 {
-            self.signal("KILL");
-        }
-    }
-}
-
-/// The server's process, as soon as it has written it down.
-fn process_of(pid_file: &Path, folder: &Path) -> u32 {
-    let patience = Instant::now() + PATIENCE;
-    loop {
-        let written = fs::read_to_string(pid_file).ok();
-        if let Some(process) = written.and_then(|text| text.trim().parse().ok()) {
-            return process;
-        }
-        if Instant::now() >= patience {
-            let log = fs::read_to_string(folder.join("log")).unwrap_or_default();
-            panic!("the server did not start\n{log}");
-        }
-        thread::sleep(Duration::from_millis(10));
     }
 }
 

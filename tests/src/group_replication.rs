@@ -6,23 +6,21 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::thread;
-use std::time::{Duration, Instant};
 
 use diesel::connection::SimpleConnection;
 use diesel::dsl::{select, sql};
 use diesel::prelude::*;
 use diesel::sql_types::Text;
 
-use crate::cluster::{Cluster, NODES, PATIENCE};
+use crate::ask_until;
+use crate::cluster::{Cluster, DATABASE, NODES, url_by_socket};
 use crate::container;
-use crate::private::{folder, keep_until_the_end};
+use crate::programs::{folder, keep_until_the_end};
 
 const IMAGE: &str = "diesel-sharded-mysql:9";
-const DATABASE: &str = "test";
 
 /// A running group.
 #[derive(Debug)]
@@ -57,8 +55,12 @@ impl Cluster for GroupReplication {
         Self::of("1")
     }
 
-    fn url(&self, node: usize) -> String {
-        self.nodes[node].url(DATABASE)
+    fn folder(&self, node: usize) -> &Path {
+        &self.nodes[node].folder
+    }
+
+    fn query(status: &str) -> String {
+        status.to_owned()
     }
 
     fn conflicts(&self) -> u64 {
@@ -131,13 +133,6 @@ impl Cluster for GroupReplication {
     fn go_on_alone(&self, node: usize) {
         self.nodes[node].administrate("STOP GROUP_REPLICATION");
         self.bootstrap(node);
-    }
-
-    /// A text that a query gives on one of the nodes.
-    fn status(&self, node: usize, query: &str) -> ConnectionResult<String> {
-        let conn = &mut MysqlConnection::establish(&self.nodes[node].url("mysql"))?;
-        let value = select(sql::<Text>(&format!("({query})"))).get_result(conn);
-        value.map_err(ConnectionError::CouldntSetupConfiguration)
     }
 
     fn log(&self, node: usize) -> String {
@@ -214,16 +209,8 @@ impl GroupReplication {
     }
 
     fn join(&self, node: usize) {
-        let patience = Instant::now() + PATIENCE;
         // The others may not have missed yet the node that was here before.
-        while let Err(error) = self.try_to_join(node) {
-            assert!(
-                Instant::now() < patience,
-                "{error}\n{}",
-                self.nodes[node].log()
-            );
-            thread::sleep(Duration::from_millis(500));
-        }
+        ask_until(|| self.log(node), || self.try_to_join(node));
     }
 
     fn try_to_join(&self, node: usize) -> QueryResult<()> {
@@ -267,23 +254,9 @@ exec mysqld "$@""#;
         self.administrate("RESET BINARY LOGS AND GTIDS");
     }
 
-    fn url(&self, database: &str) -> String {
-        let socket = self.folder.join("socket");
-        format!(
-            "mysql://root@localhost/{database}?unix_socket={}",
-            socket.display()
-        )
-    }
-
     fn wait_until_it_answers(&self) -> MysqlConnection {
-        let patience = Instant::now() + PATIENCE;
-        loop {
-            match MysqlConnection::establish(&self.url("mysql")) {
-                Ok(conn) => return conn,
-                Err(error) => assert!(Instant::now() < patience, "{error}\n{}", self.log()),
-            }
-            thread::sleep(Duration::from_millis(100));
-        }
+        let url = url_by_socket(&self.folder, "mysql");
+        ask_until(|| self.log(), || MysqlConnection::establish(&url))
     }
 
     fn administrate(&self, sql: &str) {

@@ -1,15 +1,11 @@
 //! A HAProxy of a test's own in TCP mode: in front of the server of a database, or of a primary and its standby.
 
 use std::fmt::Write;
-use std::fs;
-use std::net::TcpStream;
 use std::time::Duration;
-
-use diesel::prelude::*;
 
 use crate::Database;
 use crate::in_front::{on_port, port_of};
-use crate::private::{find, folder, free_port, hand_over, spawn, unprivileged, wait_for};
+use crate::programs::{Place, find, keep_running};
 use crate::replication::Pair;
 
 /// A running proxy. Stopped with this process.
@@ -22,40 +18,30 @@ impl Haproxy {
     /// Starts one that cuts a connection on which nothing was sent in either direction for `idle`.
     pub fn start(database: &Database, idle: Duration) -> Self {
         let server = port_of(database.url());
-        let started = Self::with_settings(
-            "nobody",
-            |port| cuts_idle(port, server, idle),
-            |port| TcpStream::connect(("127.0.0.1", port)),
-        );
+        let settings = |port| cuts_idle(port, server, idle);
+        let started = Self::with_settings("nobody", "tcp://127.0.0.1", settings);
         started.unwrap_or_else(|missing| panic!("{missing}"))
     }
 
     /// Starts one that leads to whichever server of a pair takes writes, or says what is not installed.
     pub fn before(pair: &Pair) -> Result<Self, String> {
         let servers = pair.ports();
-        Self::with_settings(
-            "postgres",
-            |port| finds_primary(port, servers),
-            |port| PgConnection::establish(&Haproxy { port }.url_of_primary("postgres")),
-        )
+        let settings = |port| finds_primary(port, servers);
+        Self::with_settings("postgres", "postgres://postgres@127.0.0.1", settings)
     }
 
-    /// Starts one as `user` on a free port, which `settings` are told, and waits until `ready` succeeds.
-    fn with_settings<T, E: std::fmt::Display>(
+    /// Starts one as `user` on a free port, which `settings` are told, and waits until this address answers.
+    fn with_settings(
         user: &str,
+        address: &str,
         settings: impl FnOnce(u16) -> String,
-        ready: impl Fn(u16) -> Result<T, E>,
     ) -> Result<Self, String> {
         let program = find("haproxy").ok_or("no HAProxy is installed: apt-get install haproxy")?;
-        let (folder, port, owner) = (folder(), free_port(), unprivileged(user));
-        hand_over(&folder, owner);
-        let file = folder.join("haproxy.cfg");
-        fs::write(&file, settings(port)).expect("the settings can be written");
-        hand_over(&file, owner); // to whom the keeper belongs, which deletes it
-        let mut command = vec![program.into_os_string()];
-        command.extend(["-db".into(), "-f".into(), file.into_os_string()]); // in the foreground
-        spawn(command, owner, &folder, &[]);
-        wait_for(&folder, || ready(port));
+        let place = Place::of(user);
+        let port = place.port;
+        let file = place.file("haproxy.cfg", &settings(port));
+        let in_the_foreground = ["-db".into(), "-f".into(), file.into_os_string()];
+        keep_running(place.runs(program, in_the_foreground, address));
         Ok(Haproxy { port })
     }
 

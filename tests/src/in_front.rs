@@ -1,7 +1,7 @@
 //! What stands in front of a server: addresses behind it, and connections that it takes and makes.
 
-use std::io;
-use std::net::{TcpListener, TcpStream};
+use std::io::{self, Read};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::thread;
 
 /// The port in the URL of a server, or of a database on it.
@@ -43,6 +43,32 @@ pub(crate) fn connect(port: u16) -> io::Result<TcpStream> {
     let stream = TcpStream::connect(("127.0.0.1", port))?;
     let _ = stream.set_nodelay(true); // only slower without
     Ok(stream)
+}
+
+/// Forwards one direction of a connection on a thread of its own, piece by piece, for as long as `pass` passes them on; then it ends both.
+pub(crate) fn forward(
+    from: &TcpStream,
+    to: &TcpStream,
+    mut pass: impl FnMut(&[u8], &mut TcpStream) -> io::Result<()> + Send + 'static,
+) {
+    let (mut from, mut to) = (handle(from), handle(to));
+    thread::spawn(move || {
+        let mut buffer = vec![0; 1 << 16];
+        while let Ok(length) = from.read(&mut buffer) {
+            // The end of a connection is passed on too.
+            if pass(&buffer[..length], &mut to).is_err() || length == 0 {
+                break;
+            }
+        }
+        end([&from, &to]);
+    });
+}
+
+/// Ends connections.
+pub(crate) fn end<'a>(streams: impl IntoIterator<Item = &'a TcpStream>) {
+    for stream in streams {
+        let _ = stream.shutdown(Shutdown::Both); // it may be gone
+    }
 }
 
 /// Another handle of the same connection.

@@ -20,7 +20,7 @@ pub mod own_server;
 pub mod pgbouncer;
 pub mod pgpool;
 pub mod players;
-mod private;
+mod programs;
 pub mod prometheus;
 pub mod proxy;
 pub mod redis;
@@ -28,6 +28,7 @@ pub mod replication;
 pub mod role;
 pub mod schema;
 
+use std::fmt::Display;
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
@@ -74,7 +75,7 @@ impl Server {
     fn start(self) -> String {
         let variable = match self {
             Server::Postgres => "POSTGRES_DATABASE_URL",
-            Server::SyncedPostgres => return private::start(self).expect("a private server"),
+            Server::SyncedPostgres => return programs::start(self).expect("a private server"),
             Server::Mysql => "MYSQL_DATABASE_URL",
         };
         if let Ok(url) = std::env::var(variable) {
@@ -86,7 +87,7 @@ impl Server {
         if std::env::var("TEST_SERVERS").as_deref() == Ok("containers") {
             return container::start(self);
         }
-        private::start(self).unwrap_or_else(|missing| {
+        programs::start(self).unwrap_or_else(|missing| {
             eprintln!("{missing}; trying a container");
             container::start(self)
         })
@@ -157,6 +158,19 @@ impl Database {
     pub fn url(&self) -> &str {
         &self.url
     }
+}
+
+/// The settings of MySQL's programs for the server of a URL, and the name of the database there.
+pub fn mysql_client(url: &str) -> (String, &str) {
+    let (server, database) = url.rsplit_once('/').expect("a database");
+    let server = server.trim_start_matches("mysql://");
+    let (user, address) = server.split_once('@').expect("a user");
+    let (user, password) = user.split_once(':').unwrap_or((user, ""));
+    let (host, port) = address.split_once(':').unwrap_or((address, "3306"));
+    let settings = format!(
+        "[client]\nprotocol=tcp\nuser={user}\npassword={password}\nhost={host}\nport={port}\n"
+    );
+    (settings, database)
 }
 
 impl Drop for Database {
@@ -333,10 +347,24 @@ pub fn rolled_back<Conn: Connection>(conn: &mut Conn, work: impl FnOnce(&mut Con
 
 /// Waits until it is so, however slow the machine is.
 pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let never = || String::from("in five minutes");
+    ask_until(never, || {
+        is_so().then_some(()).ok_or(format!("not so: {what}"))
+    });
+}
+
+/// Asks until there is an answer, however slow the machine is. If there is none, the test fails with the last refusal and the log.
+pub(crate) fn ask_until<T, E: Display>(
+    log: impl FnOnce() -> String,
+    mut ask: impl FnMut() -> Result<T, E>,
+) -> T {
     let patience = Instant::now() + Duration::from_secs(300);
-    while !is_so() {
-        assert!(Instant::now() < patience, "never: {what}");
-        thread::sleep(Duration::from_millis(2));
+    loop {
+        match ask() {
+            Ok(answer) => return answer,
+            Err(_) if Instant::now() < patience => thread::sleep(Duration::from_millis(5)),
+            Err(refusal) => panic!("{refusal}\n{}", log()),
+        }
     }
 }
 

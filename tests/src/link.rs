@@ -1,11 +1,9 @@
 //! A link on loopback between two servers, which can fall silent.
 
-use std::io::{Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::io::Write;
 use std::sync::{Arc, Condvar, Mutex};
-use std::thread;
 
-use crate::in_front::{connect, handle, listen};
+use crate::in_front::{connect, forward, listen};
 
 /// Forwards connections to a port. Ends with the process.
 #[derive(Debug)]
@@ -36,8 +34,13 @@ impl Link {
         let near_end = listen(move |client| {
             of_connections.wait_for_the_end();
             if let Ok(server) = connect(port) {
-                forward(&client, &server, &of_connections);
-                forward(&server, &client, &of_connections);
+                for (from, to) in [(&client, &server), (&server, &client)] {
+                    let silence = Arc::clone(&of_connections);
+                    forward(from, to, move |bytes, to| {
+                        silence.wait_for_the_end(); // the end of a connection is news too
+                        to.write_all(bytes)
+                    });
+                }
             }
         });
         Link {
@@ -66,22 +69,4 @@ impl Link {
         *state.as_deref_mut().expect("no panic while it is held") = is_cut;
         self.silence.changed.notify_all();
     }
-}
-
-/// Forwards one direction of a connection on a thread of its own.
-fn forward(from: &TcpStream, to: &TcpStream, silence: &Arc<Silence>) {
-    let (mut from, mut to, silence) = (handle(from), handle(to), Arc::clone(silence));
-    thread::spawn(move || {
-        let mut buffer = vec![0; 1 << 16];
-        while let Ok(length @ 1..) = from.read(&mut buffer) {
-            silence.wait_for_the_end();
-            if to.write_all(&buffer[..length]).is_err() {
-                break;
-            }
-        }
-        silence.wait_for_the_end(); // the end of a connection is news too
-        for stream in [from, to] {
-            let _ = stream.shutdown(Shutdown::Both); // it may be gone
-        }
-    });
 }

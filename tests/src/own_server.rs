@@ -3,24 +3,24 @@
 use std::fs;
 use std::path::Path;
 use std::process::Command;
-use std::thread;
-use std::time::{Duration, Instant};
 
-use crate::Server;
-use crate::private::{Installed, Messages, Running, done, mysql, postgres, wait_until_it_answers};
+use crate::programs::{
+    Installed, Messages, Running, done, mysql, postgres, start_running, wait_until_it_answers,
+};
+use crate::{Server, until};
 
-/// A private server whose commits wait for the disk. Stopped when it is dropped, and at the latest with this process.
+/// A private server. Stopped when it is dropped, and at the latest with this process.
 #[derive(Debug)]
 pub struct OwnServer(Running);
 
 impl OwnServer {
-    /// Starts one, or says what is not installed.
+    /// Starts one whose commits wait for the disk, or says what is not installed.
     pub fn start(server: Server) -> Result<Self, String> {
-        let installed = match server {
-            Server::Postgres | Server::SyncedPostgres => postgres("fsync=on", Messages::English)?,
-            Server::Mysql => mysql(&["--innodb-flush-log-at-trx-commit=1"])?,
+        let setting = match server {
+            Server::Postgres | Server::SyncedPostgres => "fsync=on",
+            Server::Mysql => "--innodb-flush-log-at-trx-commit=1",
         };
-        Ok(OwnServer::of(installed))
+        Self::start_with(server, setting)
     }
 
     /// Starts MariaDB or MySQL as production runs it, with a binary log that waits for the disk too, or says what is not installed.
@@ -43,9 +43,12 @@ impl OwnServer {
 
     /// Starts a server whose data is there.
     pub(crate) fn of(installed: Installed) -> Self {
-        let running = done(Running::start(installed));
-        wait_until_it_answers(&running.installed);
-        OwnServer(running)
+        OwnServer(start_running(installed))
+    }
+
+    /// Starts a server whose data is there, and does not wait.
+    pub(crate) fn starting(installed: Installed) -> Self {
+        OwnServer(done(Running::start(installed)))
     }
 
     /// Its folder; the database is in `data`.
@@ -63,17 +66,20 @@ impl OwnServer {
         self.pause(); // nobody is started meanwhile
         let processes = self.processes();
         signal("KILL", &processes);
-        let patience = Instant::now() + Duration::from_secs(300);
-        while processes.iter().any(|process| is_alive(*process)) {
-            assert!(Instant::now() < patience, "{processes:?} live on");
-            thread::sleep(Duration::from_millis(1));
-        }
+        until("they have ended", || {
+            !processes.iter().any(|process| is_alive(*process))
+        });
     }
 
     /// Starts it again on the same port and data, after [`kill`](Self::kill), and waits until it answers.
     pub fn restart(&mut self) {
-        done(self.0.start_again());
+        self.start_again();
         wait_until_it_answers(&self.0.installed);
+    }
+
+    /// Starts it again.
+    pub(crate) fn start_again(&self) {
+        done(self.0.start_again());
     }
 
     /// Stops it where it is: connections stay open, and nothing answers.
@@ -112,7 +118,7 @@ fn signal(signal: &str, processes: &[u32]) {
 }
 
 /// A process that has ended may still be listed, until its parent reaps it.
-pub(crate) fn is_alive(process: u32) -> bool {
+fn is_alive(process: u32) -> bool {
     parent_and_state(process).is_some_and(|(_, state)| state != 'Z')
 }
 
@@ -127,6 +133,9 @@ fn parent_and_state(process: u32) -> Option<(u32, char)> {
 
 #[cfg(test)]
 mod tests {
+    use std::thread;
+    use std::time::Duration;
+
     use super::*;
     use diesel::prelude::*;
     use diesel::sql_types::BigInt;

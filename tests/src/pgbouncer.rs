@@ -1,12 +1,8 @@
 //! A PgBouncer of a test's own, in front of the PostgreSQL server that the test process shares.
 
-use std::fs;
-
-use diesel::prelude::*;
-
 use crate::container::start_pgbouncer;
 use crate::in_front::{on_port, port_of};
-use crate::private::{find, folder, free_port, hand_over, spawn, unprivileged, wait_for};
+use crate::programs::{Place, find, free_port, keep_running};
 use crate::{Database, Server};
 
 /// When the pooler hands a server's connection to another client.
@@ -38,10 +34,9 @@ impl PgBouncer {
     pub fn start(mode: PoolMode, server_connections: usize) -> Self {
         let program =
             find("pgbouncer").expect("no PgBouncer is installed: apt-get install pgbouncer");
-        let (folder, port, owner) = (folder(), free_port(), unprivileged("postgres"));
-        hand_over(&folder, owner);
+        let place = Place::of("postgres");
+        let port = place.port;
         let (server_port, mode) = (port_of(Server::Postgres.address()), mode.name());
-        let settings = folder.join("pgbouncer.ini");
         let text = format!(
             "[databases]\n\
              * = host=127.0.0.1 port={server_port} user=postgres\n\
@@ -56,15 +51,9 @@ impl PgBouncer {
              server_fast_close = 1\n\
              ignore_startup_parameters = extra_float_digits\n"
         );
-        fs::write(&settings, text).expect("the settings can be written");
-        hand_over(&settings, owner); // to whom the keeper belongs, which deletes it
-        let command = vec![program.into_os_string(), settings.into_os_string()];
-        spawn(command, owner, &folder, &[]);
-        let bouncer = PgBouncer { port };
-        wait_for(&folder, || {
-            PgConnection::establish(&format!("postgres://postgres@127.0.0.1:{port}/postgres"))
-        });
-        bouncer
+        let settings = place.file("pgbouncer.ini", &text).into_os_string();
+        keep_running(place.runs(program, [settings], "postgres://postgres@127.0.0.1"));
+        PgBouncer { port }
     }
 
     /// The same, with a version that keeps the clients' prepared statements on every connection to the server, in a container.

@@ -1,11 +1,7 @@
 //! A Pgpool-II of a test's own, in front of the PostgreSQL server that the test process shares.
 
-use std::fs;
-
-use diesel::prelude::*;
-
 use crate::in_front::{on_port, port_of};
-use crate::private::{as_user, find, folder, free_port, hand_over, keep, unprivileged, wait_for};
+use crate::programs::{Place, as_user, find, free_port, keep, wait_until_it_answers};
 use crate::{Database, Server};
 
 /// Runs the pooler until this process is gone. A pooler that is killed would leave its processes and its shared memory behind, so
@@ -28,9 +24,8 @@ impl Pgpool {
     /// keeps one connection to the server for the next client.
     pub fn start(clients: usize) -> Self {
         let program = find("pgpool").expect("no Pgpool-II is installed: apt-get install pgpool2");
-        let (folder, port, owner) = (folder(), free_port(), unprivileged("postgres"));
-        hand_over(&folder, owner);
-        let settings = folder.join("pgpool.conf");
+        let place = Place::of("postgres");
+        let port = place.port;
         let text = format!(
             "backend_clustering_mode = 'streaming_replication'\n\
              listen_addresses = '127.0.0.1'\n\
@@ -51,20 +46,18 @@ impl Pgpool {
              sr_check_period = 0\n\
              health_check_period = 0\n\
              memqcache_total_size = '1MB'\n",
-            folder = folder.display(),
+            folder = place.folder.display(),
             pcp = free_port(),
             server_port = port_of(Server::Postgres.address()),
         );
-        fs::write(&settings, text).expect("the settings can be written");
-        hand_over(&settings, owner); // to whom the keeper belongs, which deletes it
-        let mut keeper = as_user("/bin/sh".into(), owner);
-        keeper.args(["-c", KEEPER, "keeper"]).arg(&folder);
-        keep(keeper.arg(program).arg("-n").arg("-f").arg(settings));
-        let pgpool = Pgpool { port };
-        wait_for(&folder, || {
-            PgConnection::establish(&format!("postgres://postgres@127.0.0.1:{port}/postgres"))
-        });
-        pgpool
+        let settings = place.file("pgpool.conf", &text).into_os_string();
+        let arguments = ["-n".into(), "-f".into(), settings];
+        let installed = place.runs(program, arguments, "postgres://postgres@127.0.0.1");
+        let mut keeper = as_user("/bin/sh".into(), installed.owner);
+        keeper.args(["-c", KEEPER, "keeper"]).arg(&installed.folder);
+        keep(keeper.args(&installed.command));
+        wait_until_it_answers(&installed);
+        Pgpool { port }
     }
 
     /// The address of `database` behind the pooler.

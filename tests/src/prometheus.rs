@@ -1,12 +1,10 @@
 //! A Prometheus of a test's own, which scrapes one page of metrics every second.
 
-use std::fs;
 use std::io::{self, Read, Write};
-use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::thread;
 
-use crate::private::{find, folder, free_port, spawn, wait_for};
+use crate::in_front::{connect, listen};
+use crate::programs::{Place, find, keep_running, option, wait_for};
 
 const MISSING: &str = "no Prometheus is installed: apt-get install prometheus";
 
@@ -31,8 +29,8 @@ impl Prometheus {
     /// If it is not installed, or does not start.
     pub fn start(page: impl Fn() -> String + Send + 'static, rules: &Path) -> Self {
         let program = find("prometheus").expect(MISSING);
-        let (folder, port) = (folder(), free_port());
-        let settings = folder.join("prometheus.yml");
+        let place = Place::of("root");
+        let port = place.port;
         let text = format!(
             "global: {{scrape_interval: 1s, evaluation_interval: 1s}}\n\
              rule_files: ['{}']\n\
@@ -41,21 +39,14 @@ impl Prometheus {
             rules.display(),
             serve(page),
         );
-        fs::write(&settings, text).expect("the settings can be written");
-        let mut command = vec![program.into_os_string()];
-        for (option, value) in [
-            ("--config.file", settings),
-            ("--storage.tsdb.path", folder.join("data")),
-            (
-                "--web.listen-address",
-                PathBuf::from(format!("127.0.0.1:{port}")),
-            ),
-        ] {
-            let mut argument = std::ffi::OsString::from(format!("{option}="));
-            argument.push(value);
-            command.push(argument);
-        }
-        spawn(command, None, &folder, &[]);
+        let settings = place.file("prometheus.yml", &text);
+        let folder = place.folder.clone();
+        let arguments = [
+            option("--config.file=", &settings).into(),
+            option("--storage.tsdb.path=", &folder.join("data")).into(),
+            format!("--web.listen-address=127.0.0.1:{port}").into(),
+        ];
+        keep_running(place.runs(program, arguments, "http://127.0.0.1"));
         let prometheus = Prometheus { port };
         wait_for(&folder, || match prometheus.get("/-/ready")? {
             ready if ready.contains("200 OK") => Ok(()),
@@ -77,7 +68,7 @@ impl Prometheus {
     }
 
     fn get(&self, path: &str) -> io::Result<String> {
-        let mut stream = TcpStream::connect(("127.0.0.1", self.port))?;
+        let mut stream = connect(self.port)?;
         // This version of HTTP has no chunks.
         write!(stream, "GET {path} HTTP/1.0\r\n\r\n")?;
         let mut answer = String::new();
@@ -86,19 +77,12 @@ impl Prometheus {
     }
 }
 
-/// Serves a page to everybody who connects, in a thread that ends with the process, and returns its port.
+/// Serves a page to everybody who connects, and returns its port.
 fn serve(page: impl Fn() -> String + Send + 'static) -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    let port = listener.local_addr().expect("an address").port();
-    thread::spawn(move || {
-        for stream in listener.incoming() {
-            let Ok(mut stream) = stream else { continue };
-            let mut request = [0; 4096]; // a scrape's request is shorter
-            let _ = stream.read(&mut request); // whatever it asks for
-            let page = page();
-            let head = "HTTP/1.0 200 OK\r\nContent-Type: text/plain; version=0.0.4\r\n\r\n";
-            let _ = stream.write_all(format!("{head}{page}").as_bytes()); // the next scrape asks again
-        }
-    });
-    port
+    listen(move |mut client| {
+        let mut request = [0; 4096]; // a scrape's request is shorter
+        let _ = client.read(&mut request); // whatever it asks for
+        let head = "HTTP/1.0 200 OK\r\nContent-Type: text/plain; version=0.0.4\r\n\r\n";
+        let _ = client.write_all(format!("{head}{}", page()).as_bytes()); // the next scrape asks again
+    })
 }

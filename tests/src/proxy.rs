@@ -1,13 +1,13 @@
 //! A proxy on loopback between a test and its server, which can cut a connection at a chosen moment.
 
-use std::io::{Read, Write};
-use std::net::{Shutdown, TcpStream};
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
-use std::thread;
+use std::io::{self, Write};
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread::sleep;
 use std::time::Duration;
 
-use crate::in_front::{behind, connect, handle, listen, port_of};
+use crate::in_front::{behind, connect, end, forward, handle, listen, port_of};
 
 /// Where a connection is cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,39 +16,34 @@ pub enum Cut {
     BeforeTheRequest,
     /// The server carries the request out, and its answer is lost.
     BeforeTheAnswer,
+    /// The same, but the request is late: it reaches the server half a second after the client has lost its connection.
+    BeforeTheLateRequest,
 }
 
 /// Forwards connections until it is told to cut one. Ends with the test.
 #[derive(Debug)]
 pub struct Proxy {
     port: u16,
-    plan: Arc<Plan>,
+    plan: Arc<Mutex<Plan>>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Plan {
-    /// How many requests it still forwards before the cut; negative if no cut is planned.
-    requests: AtomicI64,
-    cut: Mutex<Cut>,
-    cuts: AtomicUsize,
+    /// The cut, and how many requests it still forwards before.
+    cut: Option<(u32, Cut)>,
+    cuts: usize,
     /// The request at which it cut last.
-    request: Mutex<Vec<u8>>,
+    request: Vec<u8>,
 }
 
 impl Proxy {
     /// A proxy before the server of `url`; and the URL of the same database through it.
     pub fn before(url: &str) -> (Self, String) {
-        let plan = Arc::new(Plan {
-            requests: AtomicI64::new(-1),
-            cut: Mutex::new(Cut::BeforeTheRequest),
-            cuts: AtomicUsize::new(0),
-            request: Mutex::new(vec![]),
-        });
-        let plans = Arc::clone(&plan);
-        let server = port_of(url);
+        let plan: Arc<Mutex<Plan>> = Arc::default();
+        let (server, of_connections) = (port_of(url), Arc::clone(&plan));
         let port = listen(move |client| {
             if let Ok(server) = connect(server) {
-                forward(client, server, Arc::clone(&plans));
+                pass(&client, &server, Arc::clone(&of_connections));
             }
         });
         (Proxy { port, plan }, behind(url, port, ""))
@@ -56,24 +51,22 @@ impl Proxy {
 
     /// Cuts the connection at the request that comes after `requests` more.
     pub fn cut_after(&self, requests: u32, cut: Cut) {
-        *self.plan.cut.lock().expect("no panic while it is held") = cut;
-        self.plan.requests.store(requests.into(), Ordering::SeqCst);
+        lock(&self.plan).cut = Some((requests, cut));
     }
 
     /// How many connections it has cut.
     pub fn cuts(&self) -> usize {
-        self.plan.cuts.load(Ordering::SeqCst)
+        lock(&self.plan).cuts
     }
 
     /// Forwards everything from now on.
     pub fn cut_no_more(&self) {
-        self.plan.requests.store(-1, Ordering::SeqCst);
+        lock(&self.plan).cut = None;
     }
 
     /// The request at which it cut last, as the client sent it.
     pub fn last_request(&self) -> Vec<u8> {
-        let request = self.plan.request.lock();
-        request.expect("no panic while it is held").clone()
+        lock(&self.plan).request.clone()
     }
 
     /// The port on which it listens.
@@ -82,41 +75,52 @@ impl Proxy {
     }
 }
 
-fn forward(client: TcpStream, server: TcpStream, plan: Arc<Plan>) {
+impl Plan {
+    /// The cut at this request, if it is its turn.
+    fn at(&mut self, request: &[u8]) -> Option<Cut> {
+        let (left, cut) = self.cut?;
+        self.cut = left.checked_sub(1).map(|left| (left, cut));
+        if self.cut.is_some() {
+            return None;
+        }
+        self.cuts += 1;
+        self.request = request.to_vec();
+        Some(cut)
+    }
+}
+
+fn lock(plan: &Mutex<Plan>) -> MutexGuard<'_, Plan> {
+    plan.lock().expect("no panic while it is held")
+}
+
+/// Passes requests and answers on, up to a cut.
+fn pass(client: &TcpStream, server: &TcpStream, plan: Arc<Mutex<Plan>>) {
     let is_cut = Arc::new(AtomicBool::new(false));
-    let answers = (handle(&server), handle(&client), Arc::clone(&is_cut));
-    thread::spawn(move || {
-        let (mut server, mut client, is_cut) = answers;
-        let mut buffer = vec![0; 1 << 16];
-        while let Ok(length @ 1..) = server.read(&mut buffer) {
-            if is_cut.load(Ordering::SeqCst) || client.write_all(&buffer[..length]).is_err() {
-                break;
-            }
+    let cut_now = || io::Error::from(io::ErrorKind::ConnectionAborted);
+    let (knows, waiting) = (Arc::clone(&is_cut), handle(client));
+    forward(server, client, move |answer, client| {
+        match knows.load(Ordering::SeqCst) {
+            true => Err(cut_now()),
+            false => client.write_all(answer),
         }
-        let _ = client.shutdown(Shutdown::Both); // it may be gone
     });
-    thread::spawn(move || {
-        let (mut client, mut server) = (client, server);
-        let mut buffer = vec![0; 1 << 16];
-        while let Ok(length @ 1..) = client.read(&mut buffer) {
-            if plan.requests.fetch_sub(1, Ordering::SeqCst) == 0 {
-                is_cut.store(true, Ordering::SeqCst);
-                let mut request = plan.request.lock().expect("no panic while it is held");
-                *request = buffer[..length].to_vec();
-                drop(request);
-                plan.cuts.fetch_add(1, Ordering::SeqCst);
-                if *plan.cut.lock().expect("no panic while it is held") == Cut::BeforeTheAnswer {
-                    let _ = server.write_all(&buffer[..length]); // the connection is cut either way
-                    thread::sleep(Duration::from_millis(5)); // for a server that gives up at once when its client is gone
-                }
-                break;
-            }
-            if server.write_all(&buffer[..length]).is_err() {
-                break;
-            }
+    forward(client, server, move |request, server| {
+        let cut = match request {
+            [] => None, // the client has gone
+            _ => lock(&plan).at(request),
+        };
+        let Some(cut) = cut else {
+            return server.write_all(request);
+        };
+        is_cut.store(true, Ordering::SeqCst);
+        if cut == Cut::BeforeTheLateRequest {
+            end([&waiting]);
+            sleep(Duration::from_millis(500));
         }
-        for stream in [client, server] {
-            let _ = stream.shutdown(Shutdown::Both); // it may be gone
+        if cut != Cut::BeforeTheRequest {
+            server.write_all(request)?;
+            sleep(Duration::from_millis(5)); // for a server that gives up at once when its client is gone
         }
+        Err(cut_now())
     });
 }

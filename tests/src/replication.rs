@@ -5,18 +5,18 @@
 use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::path::Path;
-use std::thread;
-use std::time::{Duration, Instant};
 
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel::sql_types::Text;
 
+use crate::ask_until;
+use crate::in_front::port_of;
 use crate::link::Link;
 use crate::own_server::OwnServer;
-use crate::private::{as_user, hand_over, postgres_programs, postgres_with, run, unprivileged};
-
-const PATIENCE: Duration = Duration::from_secs(60);
+use crate::programs::{
+    Installed, as_user, hand_over, postgres_programs, postgres_with, run, unprivileged,
+};
 
 /// Settings of both servers. They are in a file of the data, where pg_rewind finds them too.
 const SETTINGS: [&str; 4] = [
@@ -37,25 +37,6 @@ pub enum Replication {
     Asynchronous,
 }
 
-impl Replication {
-    fn settings(self) -> [(&'static str, &'static str); 2] {
-        match self {
-            Replication::On => [
-                ("synchronous_commit", "on"),
-                ("synchronous_standby_names", "*"),
-            ],
-            Replication::RemoteApply => [
-                ("synchronous_commit", "remote_apply"),
-                ("synchronous_standby_names", "*"),
-            ],
-            Replication::Asynchronous => [
-                ("synchronous_commit", "on"),
-                ("synchronous_standby_names", ""),
-            ],
-        }
-    }
-}
-
 /// A primary and its standby. They are stopped when it is dropped, and at the latest with this process.
 #[derive(Debug)]
 pub struct Pair {
@@ -72,14 +53,24 @@ struct Node {
 }
 
 impl Node {
-    fn of(server: OwnServer) -> Self {
-        let link = Link::to(port_of(&server));
+    fn of(installed: Installed) -> Self {
+        let server = OwnServer::of(installed);
+        let link = Link::to(port_of(server.address()));
         Node { server, link }
     }
 
+    fn url(&self, database: &str) -> String {
+        format!("{}/{database}", self.server.address())
+    }
+
     fn connect(&self) -> PgConnection {
-        let url = format!("{}/postgres", self.server.address());
+        let url = self.url("postgres");
         PgConnection::establish(&url).unwrap_or_else(|error| panic!("{url}: {error}"))
+    }
+
+    fn execute(&self, sql: &str) {
+        let done = self.connect().batch_execute(sql);
+        done.unwrap_or_else(|error| panic!("{sql}: {error}"));
     }
 
     fn ask(&self, question: &str) -> QueryResult<String> {
@@ -88,16 +79,11 @@ impl Node {
     }
 }
 
-fn port_of(server: &OwnServer) -> u16 {
-    let (_, port) = server.address().rsplit_once(':').expect("a port");
-    port.parse().expect("a port")
-}
-
 impl Pair {
     /// Starts both, or says what is not installed.
     pub fn start() -> Result<Self, String> {
         let bin = postgres_programs()?;
-        let primary = Node::of(OwnServer::of(postgres_with(&bin, |data, owner| {
+        let primary = Node::of(postgres_with(&bin, |data, owner| {
             let mut initdb = as_user(bin.join("initdb"), owner);
             initdb.arg("-D").arg(data);
             // pg_rewind asks for checksums.
@@ -110,14 +96,14 @@ impl Pair {
             ]));
             let settings = SETTINGS.map(|setting| format!("{setting}\n")).concat();
             append(&data.join("postgresql.conf"), &settings);
-        })));
-        let standby = Node::of(OwnServer::of(postgres_with(&bin, |data, owner| {
+        }));
+        let standby = Node::of(postgres_with(&bin, |data, owner| {
             let mut backup = as_user(bin.join("pg_basebackup"), owner);
             backup.arg("-D").arg(data).arg("-d");
-            backup.arg(format!("{}/postgres", primary.server.address()));
+            backup.arg(primary.url("postgres"));
             run(backup.args(["--checkpoint=fast", "--no-sync"]));
             follow(data, primary.link.port());
-        })));
+        }));
         let pair = Pair {
             nodes: [primary, standby],
             primary: 0,
@@ -145,70 +131,65 @@ impl Pair {
 
     /// The ports of both servers.
     pub fn ports(&self) -> [u16; 2] {
-        [0, 1].map(|node| port_of(&self.nodes[node].server))
+        [0, 1].map(|node| port_of(self.nodes[node].server.address()))
     }
 
     /// The address of the primary alone.
     pub fn primary_url(&self, database: &str) -> String {
-        format!("{}/{database}", self.primary().server.address())
+        self.primary().url(database)
     }
 
     /// The address of the standby alone.
     pub fn standby_url(&self, database: &str) -> String {
-        format!("{}/{database}", self.standby().server.address())
+        self.standby().url(database)
     }
 
     /// Changes how the primary's commits wait, and returns when the standby has everything and the new way holds.
     pub fn replicate(&self, replication: Replication) {
-        for (name, value) in replication.settings() {
-            let set = format!("ALTER SYSTEM SET {name} = '{value}'");
-            let mut conn = self.primary().connect();
-            conn.batch_execute(&set)
-                .unwrap_or_else(|error| panic!("{set}: {error}"));
-        }
-        self.primary()
-            .ask("pg_reload_conf()::text")
-            .expect("the primary answers");
-        let state = match replication {
-            Replication::Asynchronous => "async",
-            Replication::On | Replication::RemoteApply => "sync",
+        let (commit, standbys, state) = match replication {
+            Replication::On => ("on", "*", "sync"),
+            Replication::RemoteApply => ("remote_apply", "*", "sync"),
+            Replication::Asynchronous => ("on", "", "async"),
         };
+        for set in [
+            format!("ALTER SYSTEM SET synchronous_commit = '{commit}'"),
+            format!("ALTER SYSTEM SET synchronous_standby_names = '{standbys}'"),
+            "SELECT pg_reload_conf()".to_owned(),
+        ] {
+            self.primary().execute(&set);
+        }
         self.wait_until_the_standby("sync_state", state);
     }
 
     /// Waits until the standby receives the primary's log, and has written all of it.
     fn wait_until_it_streams(&self) {
         self.wait_until_the_standby("state", "streaming");
+        self.wait_until_it_has_all("flush_lsn");
+    }
+
+    /// Waits until reads on the standby see everything that the primary has committed by now.
+    pub fn wait_until_applied(&self) {
+        self.wait_until_it_has_all("replay_lsn");
+    }
+
+    fn wait_until_it_has_all(&self, up_to: &str) {
         let end = self.primary().ask("pg_current_wal_lsn()::text");
         let end = end.expect("the primary answers");
-        let has_it = format!("(flush_lsn >= '{end}')");
-        self.wait_until_the_standby(&has_it, "true");
+        self.wait_until_the_standby(&format!("({up_to} >= '{end}')"), "true");
     }
 
     fn wait_until_the_standby(&self, what: &str, value: &str) {
         let question =
             format!("COALESCE((SELECT ({what})::text FROM pg_stat_replication), 'gone')");
-        self.wait_until(|| {
-            let answer = self.primary().ask(&question);
-            let answer = answer.unwrap_or_else(|error| error.to_string());
-            if answer == value {
-                Ok(())
-            } else {
-                Err(format!("{what} is {answer}"))
-            }
+        let logs = || {
+            let logs = self.nodes.iter();
+            let logs = logs.map(|node| fs::read_to_string(node.server.folder().join("log")));
+            format!("the logs: {:#?}", logs.collect::<Vec<_>>())
+        };
+        ask_until(logs, || match self.primary().ask(&question) {
+            Ok(answer) if answer == value => Ok(()),
+            answer => Err(format!("{what} is {answer:?}")),
         });
-    }
-
-    fn wait_until(&self, is_so: impl Fn() -> Result<(), String>) {
-        let patience = Instant::now() + PATIENCE;
-        while let Err(reason) = is_so() {
-            if Instant::now() >= patience {
-                let logs = self.nodes.iter();
-                let logs = logs.map(|node| fs::read_to_string(node.server.folder().join("log")));
-                panic!("{reason}; the logs: {:#?}", logs.collect::<Vec<_>>());
-            }
-            thread::sleep(Duration::from_millis(20));
-        }
     }
 
     /// Kills all processes of the primary (SIGKILL).
@@ -223,14 +204,14 @@ impl Pair {
 
     /// Makes the standby the primary. It waits for no standby from now on, and the old primary is not told.
     pub fn promote(&mut self) {
-        let standby = self.standby();
-        let mut conn = standby.connect();
         // Nobody would be there for whom its commits could wait.
-        conn.batch_execute("ALTER SYSTEM SET synchronous_standby_names = ''")
-            .and_then(|()| conn.batch_execute("SELECT pg_reload_conf()"))
-            .expect("the standby answers");
-        let promoted = diesel::sql_query("SELECT pg_promote(true, 60)").execute(&mut conn);
-        promoted.expect("the standby answers");
+        for sql in [
+            "ALTER SYSTEM SET synchronous_standby_names = ''",
+            "SELECT pg_reload_conf()",
+            "SELECT pg_promote(true, 60)",
+        ] {
+            self.standby().execute(sql);
+        }
         self.primary = 1 - self.primary;
         let is_primary = self.primary().ask("(NOT pg_is_in_recovery())::text");
         assert_eq!(is_primary.expect("the primary answers"), "true");
@@ -239,8 +220,7 @@ impl Pair {
     /// Makes the other server, which was killed, the standby: what it alone has committed is undone (`pg_rewind`).
     pub fn rejoin(&mut self) {
         // Without a checkpoint its control file does not name the timeline yet.
-        let checkpoint = self.primary().connect().batch_execute("CHECKPOINT");
-        checkpoint.expect("the primary answers");
+        self.primary().execute("CHECKPOINT");
         let bin = postgres_programs().expect("it runs");
         let data = self.standby().server.folder().join("data");
         // It names a process that was killed and not yet reaped.
@@ -276,14 +256,6 @@ impl Pair {
     pub fn resume_the_standby(&self) {
         self.standby().server.resume();
         self.wait_until_it_streams();
-    }
-
-    /// Waits until reads on the standby see everything that the primary has committed by now.
-    pub fn wait_until_applied(&self) {
-        let end = self.primary().ask("pg_current_wal_lsn()::text");
-        let end = end.expect("the primary answers");
-        let has_it = format!("(replay_lsn >= '{end}')");
-        self.wait_until_the_standby(&has_it, "true");
     }
 }
 

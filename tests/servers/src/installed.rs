@@ -1,35 +1,26 @@
-//! A server with its data, and the same while it runs.
+//! A server with its data, and the same while it runs, under a keeper: a shell that stops it as soon as this process is gone.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::fs;
+use std::io::{self, Write};
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::Child;
+use std::process::{Child, Command, Stdio};
 
-use crate::keeper::{keeper_of, start_again};
-use crate::machine::Owner;
+use crate::machine::{Owner, as_user};
 
 /// A server with a data folder, ready to run.
 #[derive(Debug)]
 pub struct Installed {
-    pub(crate) command: Vec<OsString>,
+    pub command: Vec<OsString>,
     pub owner: Option<Owner>,
-    pub(crate) environment: Vec<(&'static str, OsString)>,
+    pub environment: Vec<(&'static str, OsString)>,
     pub folder: PathBuf,
     /// The URL with a user that may do everything, up to the database's name.
     pub address: String,
 }
 
 impl Installed {
-    /// Starts it under a keeper, which starts it again, after a crash, for each line on its standard input.
-    pub fn keeper(&self) -> Result<Child, String> {
-        let environment: Vec<(&str, &OsStr)> = self
-            .environment
-            .iter()
-            .map(|(name, value)| (*name, value.as_os_str()))
-            .collect();
-        keeper_of(&self.command, self.owner, &self.folder, &environment)
-    }
-
     /// The id of the process that was started last.
     pub fn process(&self) -> Result<u32, String> {
         let file = self.folder.join("process");
@@ -51,14 +42,37 @@ pub struct Running {
 }
 
 impl Running {
+    /// Starts it under a keeper that stops it and deletes its folder as soon as the keeper's standard input is closed, as it is when this
+    /// process is gone, however that ended. (Where the server is paused then, the kernel sends a hangup to both.)
+    ///
+    /// For each further line on its standard input, the keeper starts the command once more. It reaps no server before it ends itself, so
+    /// that the id which it kills cannot belong to another process by then.
     pub fn start(installed: Installed) -> Result<Self, String> {
-        let keeper = installed.keeper()?;
-        Ok(Running { installed, keeper })
+        const KEEPER: &str = r#"folder=$1; shift
+            trap '' HUP INT TERM
+            while read -r start; do
+                (trap - HUP INT TERM; exec "$@") >>"$folder/log" 2>&1 </dev/null & server=$!
+                echo $server >"$folder/process"
+            done
+            kill -CONT $(cat /proc/$server/task/*/children) 2>/dev/null
+            kill -QUIT $server 2>/dev/null; kill -KILL $server 2>/dev/null; wait $server 2>/dev/null
+            rm -rf "$folder""#;
+        let mut keeper = as_user("/bin/sh".into(), installed.owner);
+        keeper.args(["-c", KEEPER, "keeper"]).arg(&installed.folder);
+        keeper.args(&installed.command);
+        let keeper = start_keeper(keeper.envs(installed.environment.clone()))?;
+        let running = Running { installed, keeper };
+        running.start_again()?;
+        Ok(running)
     }
 
     /// Starts it again on the same port and data, after a crash.
-    pub fn start_again(&mut self) -> Result<(), String> {
-        start_again(&mut self.keeper)
+    pub fn start_again(&self) -> Result<(), String> {
+        let told = match self.keeper.stdin.as_ref() {
+            Some(mut input) => writeln!(input, "start"),
+            None => Err(io::ErrorKind::BrokenPipe.into()),
+        };
+        told.map_err(|error| format!("the keeper of a server has ended: {error}"))
     }
 }
 
@@ -69,4 +83,16 @@ impl Drop for Running {
             eprintln!("the keeper of a server: {error}");
         }
     }
+}
+
+/// Starts a keeper, whose standard input closes when this process ends. Ctrl-C reaches this process alone.
+pub fn start_keeper(keeper: &mut Command) -> Result<Child, String> {
+    keeper
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .process_group(0);
+    keeper
+        .spawn()
+        .map_err(|error| format!("{keeper:?}: {error}"))
 }

@@ -2,13 +2,11 @@
 //! deleted, at the latest when the process that started them is gone.
 
 mod installed;
-mod keeper;
 mod machine;
 mod mysql;
 mod postgres;
 
-pub use installed::{Installed, Running};
-pub use keeper::{keeper_of, start_again, start_keeper};
+pub use installed::{Installed, Running, start_keeper};
 pub use machine::{
     Owner, as_user, ask_until_it_answers, find, folder, free_port, hand_over, option, run,
     unprivileged,
