@@ -26,18 +26,18 @@ use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::{Database, TestConnection, number};
 
 macro_rules! tables {
-    ($($name:ident: $conn:ty, $api:path, $direct:ident, $is_mysql:literal, $only:literal;)+) => {$(
+    ($($name:ident: $conn:ty, $api:path, $is_async:literal, $only:literal;)+) => {$(
         #[path = "interrupted"]
         mod $name {
+            #[path = "../operations/mod.rs"]
+            #[expect(dead_code, reason = "what other programs use")]
             mod operations;
             mod table;
 
             use $api as api;
 
             type Conn = $conn;
-            /// Goes around the proxy.
-            type Direct = diesel::$direct;
-            const IS_MYSQL: bool = $is_mysql;
+            const IS_ASYNC: bool = $is_async;
 
             #[test]
             fn each_statement_of_each_operation_meets_each_fault() {
@@ -49,10 +49,10 @@ macro_rules! tables {
 
 // On connections of `diesel_async`, whose operations are the same steps, some of them.
 tables! {
-    mysql: diesel::MysqlConnection, diesel_sharded, MysqlConnection, true, "";
-    postgres: diesel::PgConnection, diesel_sharded, PgConnection, false, "";
-    async_mysql: api::Awaited<diesel_async::AsyncMysqlConnection>, diesel_sharded_tests::awaited, MysqlConnection, true, "by key|by filter, no|by filter, rows|keyed";
-    async_postgres: api::Awaited<diesel_async::AsyncPgConnection>, diesel_sharded_tests::awaited, PgConnection, false, "by key|by filter, no|by filter, rows|keyed";
+    mysql: diesel::MysqlConnection, diesel_sharded, false, "";
+    postgres: diesel::PgConnection, diesel_sharded, false, "";
+    async_mysql: api::Awaited<diesel_async::AsyncMysqlConnection>, diesel_sharded_tests::awaited, true, "by key|by filter, no|by filter, rows|by text|keyed";
+    async_postgres: api::Awaited<diesel_async::AsyncPgConnection>, diesel_sharded_tests::awaited, true, "by key|by filter, no|by filter, rows|by text|keyed";
 }
 
 const THREADS: i64 = 12;

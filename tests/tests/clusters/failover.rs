@@ -2,28 +2,33 @@
 //! failover. The program `chaos` kills primaries under load.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel::r2d2::{ConnectionManager, CustomizeConnection, Pool};
 use diesel::result::{DatabaseErrorKind, Error as DieselError};
-use diesel::sql_types::Text;
 use diesel_async::AsyncPgConnection;
 use diesel_migrations::MigrationHarness;
 use diesel_sharded::coalescer::Coalescer;
 use diesel_sharded::prelude::*;
 use diesel_sharded::retry::{Isolation, Transaction};
 use diesel_sharded::shard_choice::ShardChoice;
-use diesel_sharded::shard_counts::ShardCount;
-use diesel_sharded::{Counter, Error, MIGRATIONS, RowCounter, fold, set_total, update, verify};
+use diesel_sharded::{self as api, Counter, Error, MIGRATIONS, RowCounter, fold, update};
 use diesel_sharded_tests::awaited::{self, Awaited};
 use diesel_sharded_tests::replication::{Pair, Replication};
 use diesel_sharded_tests::schema::videos::dsl::*;
-use diesel_sharded_tests::schema::{self, comments};
-use diesel_sharded_tests::{assert_matches, until};
+use diesel_sharded_tests::{assert_matches, schema, until};
+
+use self::operations::{ALL, arrange, is_callers, is_of_schema, totals};
+
+type Conn = PgConnection;
+
+#[path = "../operations/mod.rs"]
+#[expect(dead_code, reason = "what other programs use")]
+mod operations;
 
 const DATABASE: &str = "postgres";
 
@@ -67,85 +72,25 @@ fn count_once(conn: &mut PgConnection) -> Result<usize, Error> {
         .map_err(Error::from)
 }
 
-type Operation = fn(&mut PgConnection) -> QueryResult<()>;
-
-const OPERATIONS: [(&str, Operation); 13] = [
-    ("by key", |conn| count(conn).map(drop).map_err(Into::into)),
-    ("by filter", |conn| {
-        let rows = update(videos.filter(channel.eq("news"))).set(views.eq(views + 1));
-        rows.execute(conn).map(drop)
-    }),
-    ("rows back", |conn| {
-        let rows = update(videos.find(2))
-            .set(views.eq(views + 1))
-            .returning(views);
-        rows.get_result::<i64>(conn).map(drop)
-    }),
-    ("or insert", |conn| {
-        let row = (
-            id.eq(9),
-            slug.eq("i"),
-            title.eq("I"),
-            views.eq(0),
-            likes.eq(0),
-        );
-        let counted = update(videos.find(9))
-            .set(views.eq(views + 1))
-            .or_insert(row);
-        counted.execute(conn).map(drop)
-    }),
-    ("with a key", |conn| {
-        count_once(conn).map(drop).map_err(Into::into)
-    }),
-    ("named", |conn| Counter::named("named").increment(conn)),
-    ("new name", |conn| Counter::named("another").increment(conn)),
-    ("bounded", |conn| {
-        let stock = RowCounter::of(likes, 1).never_below(0).never_above(1000);
-        stock.add(1, conn).map(drop)
-    }),
-    ("fold", |conn| {
-        fold(videos).keep_shards(0).run(conn).map(drop)
-    }),
-    ("set", |conn| {
-        set_total(videos.find(1), views, 5).execute(conn).map(drop)
-    }),
-    ("repair", |conn| {
-        let recounted = comments::table
-            .group_by(comments::video_id)
-            .select((comments::video_id, diesel::dsl::count_star()));
-        verify(videos, likes, recounted).repair(conn).map(drop)
-    }),
-    ("resize", |conn| ShardCount::of(views).resize(5, conn)),
-    ("awaited", |conn| {
-        // The address of the server at the other end of this connection.
-        let port = diesel::dsl::sql::<Text>("current_setting('port')");
-        let port: String = diesel::select(port).get_result(conn)?;
-        let url = format!("postgres://postgres@127.0.0.1:{port}/{DATABASE}");
-        let read_only =
-            diesel::dsl::sql::<Text>("current_setting('default_transaction_read_only')");
-        let read_only: String = diesel::select(read_only).get_result(conn)?;
-        let conn = &mut Awaited::<AsyncPgConnection>::establish(&url).expect("the same server");
-        let set = format!("SET default_transaction_read_only = {read_only}");
-        diesel::sql_query(set).execute(conn)?;
-        let counted = awaited::update(videos.find(1)).set(views.eq(views + 1));
-        counted.execute(conn).map(drop)
-    }),
-];
-
-fn is_refused(conn: &mut PgConnection, place: &str) {
-    let totals = |conn: &mut PgConnection| -> (Vec<i64>, Vec<i64>, i64) {
-        let named = Counter::named("named").get(conn).unwrap();
-        let bases = videos.order(id).select(views).load(conn).unwrap();
-        let read = videos.order(id).select(views.total()).load(conn).unwrap();
-        (bases, read, named)
-    };
-    let before = totals(conn);
-    for (name, operation) in OPERATIONS {
-        let told = operation(conn).map_err(Error::from);
+/// Each operation that writes, on videos that the primary has.
+fn is_refused(primary: &mut PgConnection, pair: &Pair, conn: &mut PgConnection, place: &str) {
+    static VIDEOS: AtomicI64 = AtomicI64::new(1000);
+    let reads = ["total", "top", "refresh", "retry::transaction"];
+    for (name, before, work) in ALL.iter().copied() {
+        if is_callers(name) || is_of_schema(name) || reads.contains(&name) {
+            continue;
+        }
+        let video = VIDEOS.fetch_add(1, Ordering::Relaxed);
+        arrange(name, before, video, primary);
+        operations::counter(video).add(5, primary).unwrap();
+        pair.wait_until_applied();
+        let before = totals(video, conn);
+        let told = work(conn, video).map_err(Error::from);
         assert!(
             matches!(told, Err(Error::NodeNotReady { .. })),
             "{name} {place}: {told:?}"
         );
+        assert_eq!(totals(video, conn), before, "{name} {place}");
     }
     // Inside a caller's transaction errors stay Diesel's.
     let told = conn.transaction(|conn| Ok::<_, DieselError>(count(conn)?));
@@ -154,7 +99,6 @@ fn is_refused(conn: &mut PgConnection, place: &str) {
         matches!(&told, Err(DieselError::DatabaseError(is, _)) if *is as u8 == kind as u8),
         "in a transaction {place}: {told:?}"
     );
-    assert_eq!(totals(conn), before, "{place}");
 }
 
 #[test]
@@ -164,17 +108,24 @@ fn a_standby_refuses_every_count_and_shows_the_totals() {
     let mut standby = connect(&pair.standby_url(DATABASE));
     pair.wait_until_applied();
     assert_eq!(total(&mut standby, 1), 101);
-    is_refused(&mut standby, "on a standby");
+    is_refused(&mut primary, &pair, &mut standby, "on a standby");
+    let awaiting = &mut Awaited::<AsyncPgConnection>::establish(&pair.standby_url(DATABASE));
+    let awaiting = awaiting.as_mut().expect("the standby answers");
+    let counted = awaited::update(videos.find(1)).set(views.eq(views + 1));
+    let told = counted.execute(awaiting).map_err(Error::from);
+    assert_matches!(told, Err(Error::NodeNotReady { .. }));
     let serializable = Transaction::new().isolation(Isolation::Serializable);
     let told: QueryResult<usize> = serializable.run(&mut standby, |conn| Ok(count(conn)?));
     let told = told.map_err(Error::from);
     assert_matches!(told, Err(Error::NodeNotReady { .. }));
-    primary
+    let mut reader = connect(&pair.primary_url(DATABASE));
+    reader
         .batch_execute("SET default_transaction_read_only = on")
         .unwrap();
-    is_refused(&mut primary, "in a session that only reads");
+    let place = "in a session that only reads";
+    is_refused(&mut primary, &pair, &mut reader, place);
     // Its answer gives both reasons.
-    let refused = count(&mut primary).unwrap_err().to_string();
+    let refused = count(&mut reader).unwrap_err().to_string();
     assert!(refused.contains("standby") && refused.contains("default_transaction_read_only"));
 }
 
@@ -229,27 +180,16 @@ fn a_coalescer_leaves_a_standby() {
     coalescer.close().unwrap();
 }
 
-/// How many transactions wait for the standby.
-fn waiting(conn: &mut PgConnection) -> Vec<i32> {
-    let waits = "SELECT pid AS n FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
-    #[derive(QueryableByName)]
-    struct Row {
-        #[diesel(sql_type = diesel::sql_types::Integer)]
-        n: i32,
-    }
-    let rows = diesel::sql_query(waits).load::<Row>(conn).unwrap();
-    rows.into_iter().map(|row| row.n).collect()
-}
-
-fn wait_for_one(conn: &mut PgConnection) -> i32 {
-    let patience = Instant::now() + Duration::from_secs(300);
-    loop {
-        if let [process] = waiting(conn)[..] {
-            return process;
-        }
-        assert!(Instant::now() < patience, "nobody waits for the standby");
-        thread::sleep(Duration::from_millis(5));
-    }
+/// The process of the only transaction that waits for the standby.
+fn wait_for_one(conn: &mut PgConnection) -> i64 {
+    let waiting = "(SELECT pid FROM pg_stat_activity WHERE wait_event = 'SyncRep')";
+    let mut process = 0;
+    until("one waits for the standby", || {
+        let only = operations::ask(waiting, conn);
+        process = only.unwrap_or_default(); // an error if there are several
+        process > 0
+    });
+    process
 }
 
 type Count = fn(&mut PgConnection) -> Result<usize, Error>;

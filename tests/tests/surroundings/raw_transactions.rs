@@ -20,6 +20,9 @@ macro_rules! cases {
             type Conn = $conn;
 
             pub mod cases;
+            #[path = "../../operations/mod.rs"]
+            #[expect(dead_code, reason = "what other programs use")]
+            mod operations;
         }
     )+};
 }

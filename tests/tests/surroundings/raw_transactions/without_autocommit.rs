@@ -8,42 +8,51 @@ use diesel_sharded::{set_total, update};
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::{TestConnection, number};
 
-use super::mysql::cases::{OPERATIONS, Operation, database, edit, state};
+use super::mysql::cases::{Bench, database, edit, operations, state};
 
 #[test]
 fn autocommit_stays_what_it_is() {
+    let (database, _) = database();
+    let mut bench = Bench::new(&database);
     for autocommits in [0, 1] {
         // The connection closes first: it leaves a transaction open, for which the drop of the database would wait.
-        let (_database, mut conn) = database();
-        let conn = &mut conn;
+        let conn = &mut MysqlConnection::connect(&database);
         conn.batch_execute(&format!("SET autocommit = {autocommits}"))
             .unwrap();
-        for Operation { name, run, .. } in OPERATIONS {
-            run(conn).unwrap_or_else(|error| panic!("{name}: {error:?}"));
+        for operation in operations() {
+            let (name, _, work) = operation;
+            work(conn, bench.arrange(operation))
+                .unwrap_or_else(|error| panic!("{name}: {error:?}"));
             assert_eq!(number!("@@autocommit", conn), autocommits, "{name}");
+            conn.batch_execute("COMMIT").unwrap();
         }
     }
 }
 
 #[test]
 fn pending_work_is_neither_committed_nor_rolled_back() {
-    let (database, mut conn) = database();
-    let mut other = MysqlConnection::connect(&database);
+    let (database, mut alone) = database();
+    let mut bench = Bench::new(&database);
+    let mut conn = MysqlConnection::connect(&database);
     conn.batch_execute("SET autocommit = 0").unwrap();
-    for Operation { name, run, effect } in OPERATIONS {
+    for operation in operations() {
+        let (name, _, work) = operation;
+        let effect = bench.effect(operation, &mut alone);
+        let video = bench.arrange(operation);
         for end in ["ROLLBACK", "COMMIT"] {
-            let mut expected = state(&mut other);
-            edit(&mut conn, name);
-            run(&mut conn).unwrap_or_else(|error| panic!("{name}: {error:?}"));
-            assert_eq!(state(&mut other), expected, "{name}");
+            let before = state(&mut bench.side);
+            edit(end, &mut conn);
+            work(&mut conn, video).unwrap_or_else(|error| panic!("{name}: {error:?}"));
+            assert_eq!(state(&mut bench.side), before, "{name}");
             conn.batch_execute(end).unwrap();
-            if end == "COMMIT" {
-                effect(&mut expected);
-                expected.videos[2].0 = (*name).to_owned();
+            let after = state(&mut bench.side);
+            match end {
+                "COMMIT" => assert_eq!(after.since(&before), effect, "{name}"),
+                _ => assert_eq!(after, before, "{name}"),
             }
-            assert_eq!(state(&mut other), expected, "{name}");
         }
     }
+    assert_eq!(state(&mut bench.side).title, "COMMIT");
 }
 
 /// An operation that opens its own transaction where none is in progress commits it.
