@@ -10,64 +10,70 @@ use std::process::{Command, Output};
 
 use markdown::{anchors, links};
 
-fn repository() -> &'static Path {
+pub fn repository() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
 }
 
-fn read(path: &str) -> String {
-    fs::read_to_string(repository().join(path)).unwrap_or_else(|why| panic!("{path}: {why}"))
-}
-
-/// All Markdown files, by their paths from the root, but the guide's chapters and the reference pages: these link to items of the
-/// documentation.
-fn pages() -> Vec<String> {
-    let mut pages = vec![];
-    below(repository(), &[".md"], &mut pages);
-    let mut pages: Vec<_> = pages
-        .iter()
-        .map(|path| path.strip_prefix(repository()).expect("a path below"))
-        .map(|path| path.to_string_lossy().into_owned())
-        .filter(|path| !path.starts_with("src/"))
-        .collect();
-    pages.sort();
-    pages
+fn read(path: impl AsRef<Path>) -> String {
+    let path = repository().join(path);
+    fs::read_to_string(&path).unwrap_or_else(|why| panic!("{}: {why}", path.display()))
 }
 
 /// The files in a folder, and in those below it, whose names end so.
-pub fn below(folder: &Path, ends: &[&str], files: &mut Vec<PathBuf>) {
+pub fn below(folder: &Path, ends: &[&str]) -> Vec<PathBuf> {
+    let mut files = vec![];
     for entry in fs::read_dir(folder).expect("a folder") {
         let path = entry.expect("an entry").path();
         let name = path.file_name().expect("a name").to_string_lossy();
         match path.is_dir() {
             true if name == "target" || name == ".git" => {}
-            true => below(&path, ends, files),
+            true => files.extend(below(&path, ends)),
             false if ends.iter().any(|end| name.ends_with(end)) => files.push(path),
             false => {}
         }
     }
+    files
 }
 
+/// The repository's address, where it is known: links to it lead to files here.
+fn address() -> Option<String> {
+    let manifest = read("Cargo.toml");
+    let (_, rest) = manifest.split_once("\nrepository = \"")?;
+    let (address, _) = rest.split_once('"')?;
+    Some(address.to_owned())
+}
+
+/// The file that a link of a page leads to: one of this repository, perhaps by its address.
+fn target(page: &Path, link: &str) -> Option<PathBuf> {
+    let address = address().unwrap_or("none".to_owned());
+    let here = ["blob", "raw"].map(|kind| format!("{address}/{kind}/HEAD/"));
+    match here.iter().find_map(|here| link.strip_prefix(here)) {
+        Some(path) => Some(repository().join(path)),
+        None if link.contains(':') => None,
+        None if link.is_empty() => Some(page.to_owned()),
+        None => Some(page.with_file_name("").join(link)),
+    }
+}
+
+/// All Markdown files but the guide's chapters and the reference pages: these link to items of the documentation.
 #[test]
 fn links_lead_to_files_and_headings() {
-    let pages = pages();
-    assert!(pages.contains(&"README.md".to_owned()));
+    let of_books = repository().join("src");
+    let mut pages = below(repository(), &[".md"]);
+    pages.retain(|page| !page.starts_with(&of_books));
+    assert!(pages.contains(&repository().join("README.md")));
     let mut wrong = vec![];
     for page in &pages {
-        let text = read(page);
-        for link in links(&text).filter(|link| !link.contains(':')) {
+        for link in links(&read(page)) {
             let (file, anchor) = link.split_once('#').unwrap_or((link, ""));
-            let target = match file {
-                "" => repository().join(page),
-                file => repository().join(page).with_file_name("").join(file),
+            let Some(target) = target(page, file) else {
+                continue;
             };
-            if !target.exists() {
-                wrong.push(format!("{page}: {link} does not exist"));
-            } else if !anchor.is_empty() {
-                let text = fs::read_to_string(&target).expect("a text with headings");
-                if !anchors(&text).contains(anchor) {
-                    wrong.push(format!("{page}: {link} has no such heading"));
-                }
-            }
+            let leads = match anchor {
+                "" => target.exists(),
+                anchor => target.exists() && anchors(&read(target)).contains(anchor),
+            };
+            wrong.extend((!leads).then(|| format!("{}: {link}", page.display())));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
@@ -75,7 +81,7 @@ fn links_lead_to_files_and_headings() {
 
 /// The chapters of a book (the guide, or the reference pages) as its first page lists them: title and module.
 fn chapters(book: &str) -> Vec<(String, String)> {
-    let first_page = read(&format!("src/{book}.rs"));
+    let first_page = read(format!("src/{book}.rs"));
     let rows = first_page
         .lines()
         .filter_map(|line| line.strip_prefix("//! "));
@@ -92,97 +98,70 @@ fn chapters(book: &str) -> Vec<(String, String)> {
     chapters.collect()
 }
 
-#[test]
-fn each_chapter_leads_to_the_next_one() {
-    let chapters = chapters("guide");
-    assert!(chapters.len() > 10);
-    for (at, (_, module)) in chapters.iter().enumerate() {
-        let chapter = read(&format!("src/guide/{module}.md"));
-        let last = match chapters.get(at + 1) {
-            Some((title, module)) => format!("Next: [{title}]({module})"),
-            None => "Back to the [first page](crate::guide)".to_owned(),
-        };
-        assert!(
-            chapter.trim_end().ends_with(&format!("\n\n{last}")),
-            "{module}.md does not end with `{last}`"
-        );
-    }
-}
-
-#[test]
-fn each_chapter_begins_with_its_title() {
-    for book in ["guide", "reference"] {
-        for (title, module) in chapters(book) {
-            let chapter = read(&format!("src/{book}/{module}.md"));
-            assert!(
-                chapter.starts_with(&format!("{title}: ")),
-                "{module}.md begins with its title, `{title}: …`"
-            );
-        }
-    }
-}
-
-/// The list of modules and the first page have the same order, and no file of a chapter is left out.
+/// The list of modules and the first page have the same order, and no file of a chapter is left out. Each chapter begins with its title,
+/// and each of the guide's leads to the next one.
 #[test]
 fn each_book_has_its_chapters_in_order() {
     for (book, list) in [("guide", "chapters! {"), ("reference", "pages! {")] {
-        let listed = chapters(book).into_iter().map(|(_, module)| module);
-        let listed: Vec<_> = listed.collect();
-        let files = fs::read_dir(repository().join("src").join(book)).expect("a folder");
-        let files: BTreeSet<_> = files
-            .map(|file| file.expect("a file").path())
-            .filter(|path| path.extension().is_some_and(|end| end == "md"))
-            .map(|path| path.file_stem().expect("a name").to_string_lossy().into())
-            .collect();
-        assert_eq!(files, listed.iter().cloned().collect());
-        let first_page = read(&format!("src/{book}.rs"));
+        let chapters = chapters(book);
+        assert!(chapters.len() > 1);
+        for (at, (title, module)) in chapters.iter().enumerate() {
+            let chapter = read(format!("src/{book}/{module}.md"));
+            let begin = format!("{title}: ");
+            assert!(chapter.starts_with(&begin), "{module}.md: `{begin}…`");
+            let last = match chapters.get(at + 1) {
+                _ if book != "guide" => continue,
+                Some((title, module)) => format!("\n\nNext: [{title}]({module})"),
+                None => "\n\nBack to the [first page](crate::guide)".to_owned(),
+            };
+            assert!(chapter.trim_end().ends_with(&last), "{module}.md: `{last}`");
+        }
+        let listed: Vec<_> = chapters.iter().map(|(_, module)| module.as_str()).collect();
+        let files = below(&repository().join("src").join(book), &[".md"]);
+        let stem = |path: &PathBuf| path.file_stem().expect("a name").to_string_lossy().into();
+        let files: BTreeSet<String> = files.iter().map(stem).collect();
+        assert_eq!(
+            files,
+            listed.iter().map(|module| module.to_string()).collect()
+        );
+        let first_page = read(format!("src/{book}.rs"));
         let (_, modules) = first_page.split_once(list).expect("a list of modules");
         let modules = modules.lines().filter_map(|line| line.split_once(" = \""));
         let modules: Vec<_> = modules.map(|(module, _)| module.trim()).collect();
         // The charts of the benchmarks follow their text, behind the list.
-        let listed: Vec<_> = listed.iter().filter(|name| *name != "benchmarks").collect();
-        assert_eq!(modules, listed);
+        let listed = listed.into_iter().filter(|name| *name != "benchmarks");
+        assert_eq!(modules, listed.collect::<Vec<_>>());
     }
 }
 
 /// A link from one chapter to a heading of another: rustdoc checks that the page is there, and not the heading.
 #[test]
 fn links_between_chapters_lead_to_headings() {
-    let mut files = vec![];
-    below(&repository().join("src"), &[".md", ".rs"], &mut files);
-    let of_chapters: Vec<_> = ["guide", "reference"]
-        .into_iter()
-        .flat_map(|book| {
-            chapters(book)
-                .into_iter()
-                .map(move |(_, module)| (book, module))
-        })
-        .collect();
+    let mut of_chapters = vec![];
+    for book in ["guide", "reference"] {
+        let modules = chapters(book).into_iter().map(|(_, module)| module);
+        of_chapters.extend(modules.map(|module| (format!("src/{book}/{module}.md"), module)));
+    }
     let (mut seen, mut wrong) = (0, vec![]);
-    for file in files {
-        let text = fs::read_to_string(&file).expect("a source");
-        for link in links(&text).filter(|link| !link.contains('/')) {
+    for file in below(&repository().join("src"), &[".md", ".rs"]) {
+        let is_chapter = file.extension().is_some_and(|end| end == "md");
+        for link in links(&read(&file)).filter(|link| !link.contains('/')) {
             let Some((page, anchor)) = link.split_once('#') else {
                 continue;
             };
-            let name = page.rsplit("::").next().unwrap_or(page);
-            let is_chapter = match page.contains("::") {
-                true => page.contains("guide::") || page.contains("reference::"),
-                false => file.extension().is_some_and(|end| end == "md"),
+            let (path, name) = page.rsplit_once("::").unwrap_or(("", page));
+            let is_of_book = match path {
+                "" => is_chapter,
+                path => path.ends_with("guide") || path.ends_with("reference"),
             };
-            if !is_chapter {
-                continue;
-            }
-            let target = match page {
-                "" => file.clone(),
-                _ => match of_chapters.iter().find(|(_, module)| module == name) {
-                    Some((book, module)) => repository().join(format!("src/{book}/{module}.md")),
-                    None => continue,
-                },
+            let target = of_chapters.iter().find(|(_, module)| module == name);
+            let target = match (target, page) {
+                (_, "") if is_chapter => &file,
+                (Some((target, _)), _) if is_of_book => Path::new(target),
+                _ => continue,
             };
             seen += 1;
-            let target = fs::read_to_string(target).expect("a chapter");
-            if !anchors(&target).contains(anchor) {
+            if !anchors(&read(target)).contains(anchor) {
                 wrong.push(format!("{}: {link} has no such heading", file.display()));
             }
         }
@@ -196,26 +175,24 @@ const WIDEST_CODE: usize = 94;
 
 /// The lines of code in the library's documentation that a reader sees. `docs/rustdoc.html` has SQL and texts break.
 fn lines_of_code(text: &str, is_rust: bool) -> Vec<&str> {
-    let (mut lines, mut in_code) = (vec![], None);
-    for line in text.lines() {
+    let documentation = |line| {
         let line = match is_rust {
-            true => {
-                let line = line.trim_start();
-                let line = line
-                    .strip_prefix("///")
-                    .or_else(|| line.strip_prefix("//!"));
-                let Some(line) = line else { continue };
-                line.strip_prefix(' ').unwrap_or(line)
-            }
+            true => ["///", "//!"]
+                .iter()
+                .find_map(|begin| str::trim_start(line).strip_prefix(begin))?,
             false => line,
         };
-        if let Some(language) = line.strip_prefix("```") {
-            in_code = match in_code {
-                Some(_) => None,
-                None => Some(language),
-            };
-        } else if in_code.is_some_and(|language| !["sql", "text"].contains(&language)) {
-            lines.extend((line != "#" && !line.starts_with("# ")).then_some(line));
+        Some(line.strip_prefix(' ').filter(|_| is_rust).unwrap_or(line))
+    };
+    let (mut lines, mut in_code) = (vec![], None);
+    for line in text.lines().filter_map(documentation) {
+        match (line.strip_prefix("```"), in_code) {
+            (Some(language), None) => in_code = Some(language),
+            (Some(_), Some(_)) => in_code = None,
+            (None, Some("sql" | "text") | None) => {}
+            (None, Some(_)) => {
+                lines.extend((line != "#" && !line.starts_with("# ")).then_some(line))
+            }
         }
     }
     lines
@@ -223,13 +200,10 @@ fn lines_of_code(text: &str, is_rust: bool) -> Vec<&str> {
 
 #[test]
 fn code_in_the_documentation_fits_the_page() {
-    let mut files = vec![];
-    below(&repository().join("src"), &[".md", ".rs"], &mut files);
     let (mut seen, mut wide) = (0, vec![]);
-    for file in files {
-        let text = fs::read_to_string(&file).expect("a source");
-        let is_rust = file.extension().is_some_and(|end| end == "rs");
-        let lines = lines_of_code(&text, is_rust);
+    for file in below(&repository().join("src"), &[".md", ".rs"]) {
+        let text = read(&file);
+        let lines = lines_of_code(&text, file.extension().is_some_and(|end| end == "rs"));
         seen += lines.len();
         let lines = lines
             .iter()
@@ -243,42 +217,28 @@ fn code_in_the_documentation_fits_the_page() {
 #[test]
 fn the_architecture_lists_each_decision() {
     let architecture = read("ARCHITECTURE.md");
-    let mut records = vec![];
-    for record in fs::read_dir(repository().join("docs/decisions")).expect("a folder") {
-        records.push(record.expect("a file").file_name());
-    }
+    let rows = architecture.lines().filter_map(|line| {
+        let (_, rest) = line.split_once("](docs/decisions/")?;
+        Some(rest.split_once(')')?.0.to_owned()).filter(|_| line.starts_with("| ["))
+    });
+    let mut records = below(&repository().join("docs/decisions"), &[".md"]);
     records.sort();
-    let mut from = 0;
-    for record in records {
-        let record = record.to_string_lossy();
-        let row = format!("| [{}](docs/decisions/{record}) | ", &record[..4]);
-        let at = architecture[from..].find(&row);
-        from += at.unwrap_or_else(|| panic!("ARCHITECTURE.md has no row, or not in order: {row}"));
-    }
+    let name = |record: &PathBuf| record.file_name().expect("a name").to_string_lossy().into();
+    let records: Vec<String> = records.iter().map(name).collect();
+    assert_eq!(rows.collect::<Vec<_>>(), records);
 }
 
 /// Keep a Changelog, as tools read it: a level-two heading for each version, and under it one of six level-three headings.
 #[test]
 fn the_changelog_has_the_form_that_tools_read() {
     let changelog = read("CHANGELOG.md");
-    let headings: Vec<_> = changelog
-        .lines()
-        .filter(|line| line.starts_with('#'))
-        .collect();
+    let headings = changelog.lines().filter(|line| line.starts_with('#'));
+    let headings: Vec<_> = headings.collect();
     assert_eq!(headings[..2], ["# Changelog", "## [Unreleased]"]);
-    const KINDS: [&str; 6] = [
-        "### Added",
-        "### Changed",
-        "### Deprecated",
-        "### Removed",
-        "### Fixed",
-        "### Security",
-    ];
+    let kinds = "### Added, ### Changed, ### Deprecated, ### Removed, ### Fixed, ### Security";
     for heading in &headings[2..] {
-        assert!(
-            KINDS.contains(heading) || heading.starts_with("## ["),
-            "{heading}"
-        );
+        let is_kind = kinds.split(", ").any(|kind| kind == *heading);
+        assert!(is_kind || heading.starts_with("## ["), "{heading}");
     }
 }
 
@@ -309,9 +269,9 @@ fn repository_sh(copy: &Path, argument: &str) -> Output {
 #[test]
 fn the_repositorys_address_is_set_in_one_place() {
     let copy = copy_of_packages();
-    let is_set = |copy: &Path| repository_sh(copy, "--check").status.success();
+    let is_set = || repository_sh(copy.path(), "--check").status.success();
     let read = |path: &str| fs::read_to_string(copy.path().join(path)).expect("a text");
-
+    assert_eq!(is_set(), address().is_some());
     let wrong = repository_sh(copy.path(), "https://example.com/counters");
     assert!(!wrong.status.success());
 
@@ -321,7 +281,7 @@ fn the_repositorys_address_is_set_in_one_place() {
     ] {
         let set = repository_sh(copy.path(), address);
         assert!(set.status.success(), "{set:?}");
-        assert!(is_set(copy.path()));
+        assert!(is_set());
         let metadata = format!("[workspace.package]\nrepository = \"{address}\"\n");
         assert!(read("Cargo.toml").contains(&metadata));
         let readme = read("README.md");
@@ -336,25 +296,5 @@ fn the_repositorys_address_is_set_in_one_place() {
     // A link that somebody adds later.
     let added = read("README.md") + "\n[a page](docs/scale.md)\n";
     fs::write(copy.path().join("README.md"), added).expect("a text");
-    assert!(!is_set(copy.path()));
-}
-
-/// Where the address is known, links to it lead to files here.
-#[test]
-fn absolute_links_to_the_repository_lead_to_files() {
-    let manifest = read("Cargo.toml");
-    let Some((_, rest)) = manifest.split_once("\nrepository = \"") else {
-        let copy = copy_of_packages();
-        assert!(!repository_sh(copy.path(), "--check").status.success());
-        return; // not known yet: the links are relative
-    };
-    let (address, _) = rest.split_once('"').expect("an address");
-    for page in ["README.md", "cli/README.md"] {
-        for link in links(&read(page)) {
-            let path = ["blob", "raw"].map(|kind| format!("{address}/{kind}/HEAD/"));
-            let path = path.iter().find_map(|address| link.strip_prefix(address));
-            let Some(path) = path else { continue };
-            assert!(repository().join(path).exists(), "{page}: {link}");
-        }
-    }
+    assert!(!is_set());
 }

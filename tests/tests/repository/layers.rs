@@ -1,7 +1,9 @@
 //! The layers of the library, as ARCHITECTURE.md lists them: each imports only from those further down.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+
+use super::documents::{below, repository};
 
 const TABLE: &str = include_str!("../../../ARCHITECTURE.md");
 
@@ -30,16 +32,10 @@ fn imported(source: &str) -> Vec<String> {
     };
     let paths = code.split("crate::").skip(1);
     let names = paths.flat_map(|path| match path.strip_prefix('{') {
-        Some(group) => group
-            .split('}')
-            .next()
-            .expect("a part")
-            .split(',')
-            .map(name)
-            .collect(),
-        None => vec![name(path)],
+        Some(group) => group.split('}').next().expect("a part").split(','),
+        None => path.split('\0'), // one alone
     });
-    names.collect()
+    names.map(name).collect()
 }
 
 /// The imports of a file of the layer `of` from layers above it.
@@ -50,48 +46,27 @@ fn upward(of: usize, layers: &[Vec<&str>], source: &str) -> Vec<String> {
     names
 }
 
-fn files(folder: &Path, found: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(folder).expect("a folder") {
-        let path = entry.expect("an entry").path();
-        match path.is_dir() {
-            true => files(&path, found),
-            false if path.extension().is_some_and(|end| end == "rs") => found.push(path),
-            false => {}
-        }
-    }
-}
-
 #[test]
 fn arrows_between_layers_run_one_way() {
     let layers = layers(TABLE);
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../src");
-    let mut paths = vec![];
-    files(&source, &mut paths);
+    let source = repository().join("src");
     let mut wrong = vec![];
-    for path in paths {
+    for path in below(&source, &[".rs"]) {
         let within = path.strip_prefix(&source).expect("below src");
-        let top = within
-            .iter()
-            .next()
-            .and_then(|top| Path::new(top).file_stem());
+        let top = Path::new(within.iter().next().expect("a name")).file_stem();
         let top = top.and_then(|top| top.to_str()).expect("a name");
         if top == "test_schema" || within.ends_with("tests.rs") {
             continue; // tests alone
         }
-        match layers.iter().position(|names| names.contains(&top)) {
-            Some(of) => {
-                let text = fs::read_to_string(&path).expect("a source");
-                let names = upward(of, &layers, &text);
-                wrong.extend(
-                    names
-                        .iter()
-                        .map(|name| format!("{} imports {name}", within.display())),
-                );
-            }
-            None => wrong.push(format!(
-                "{top} is in no row of the table in ARCHITECTURE.md"
-            )),
-        }
+        let of = layers.iter().position(|names| names.contains(&top));
+        let of = of.unwrap_or_else(|| panic!("{top} is in no row of the table in ARCHITECTURE.md"));
+        let text = fs::read_to_string(&path).expect("a source");
+        let names = upward(of, &layers, &text);
+        wrong.extend(
+            names
+                .iter()
+                .map(|name| format!("{} imports {name}", within.display())),
+        );
     }
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
 }

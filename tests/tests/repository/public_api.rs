@@ -5,23 +5,21 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::Path;
 
 use quote::ToTokens;
+use syn::punctuated::Punctuated;
 use syn::visit_mut::{VisitMut, visit_item_struct_mut, visit_trait_item_fn_mut};
 use syn::{Attribute, ImplItem, Item, ItemStruct, TraitItemFn, Visibility};
 
-use super::documents::below;
+use super::documents::{below, repository};
 
 const LISTING: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/public_api.txt");
 
 #[test]
 fn the_public_api_is_the_one_that_is_listed() {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../src");
-    let mut files = vec![];
-    below(&source, &[".rs"], &mut files);
+    let source = repository().join("src");
     let mut lines = BTreeSet::new();
-    for file in files {
+    for file in below(&source, &[".rs"]) {
         let text = fs::read_to_string(&file).unwrap();
         let name = file.strip_prefix(&source).unwrap().to_string_lossy();
         let mut listed = Listed {
@@ -143,21 +141,14 @@ impl VisitMut for Bare {
     }
 
     fn visit_item_struct_mut(&mut self, item: &mut ItemStruct) {
+        let fields = match &mut item.fields {
+            syn::Fields::Named(fields) => &mut fields.named,
+            syn::Fields::Unnamed(fields) => &mut fields.unnamed,
+            syn::Fields::Unit => &mut Punctuated::new(),
+        };
+        let all = std::mem::take(fields).into_iter();
         let is_public = |field: &syn::Field| matches!(field.vis, Visibility::Public(_));
-        match &mut item.fields {
-            syn::Fields::Named(fields) => {
-                fields.named = fields.named.clone().into_iter().filter(is_public).collect()
-            }
-            syn::Fields::Unnamed(fields) => {
-                fields.unnamed = fields
-                    .unnamed
-                    .clone()
-                    .into_iter()
-                    .filter(is_public)
-                    .collect()
-            }
-            syn::Fields::Unit => {}
-        }
+        *fields = all.filter(is_public).collect();
         visit_item_struct_mut(self, item);
     }
 

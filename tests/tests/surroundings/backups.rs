@@ -13,7 +13,7 @@ use diesel_sharded::prelude::*;
 use diesel_sharded::retry::{self, RetryPolicy};
 use diesel_sharded::{Counter, MIGRATIONS, fold, update};
 use diesel_sharded_tests::schema::videos::dsl::*;
-use diesel_sharded_tests::{Database, TestConnection, count, schema};
+use diesel_sharded_tests::{Database, TestConnection, count, mysql_client, schema};
 
 /// The block of the page that begins with the comment `# DATABASE:`.
 fn lines_of(database: &str) -> String {
@@ -32,18 +32,13 @@ fn back_up_and_restore(lines: &str, from: &Database, to: &Database) {
     let folder = tempfile::tempdir().expect("a folder");
     let mut bash = Command::new("bash");
     bash.args(["-euc", lines]).current_dir(&folder);
-    let name = |database: &Database| match database.url().strip_prefix("mysql://") {
-        Some(url) => url.rsplit_once('/').expect("a database").1.to_owned(),
-        None => database.url().to_owned(),
+    let is_mysql = from.url().starts_with("mysql:");
+    let name = |database: &Database| match is_mysql {
+        true => mysql_client(database.url()).1.to_owned(),
+        false => database.url().to_owned(),
     };
-    if let Some(url) = from.url().strip_prefix("mysql://") {
-        let (server, _) = url.rsplit_once('/').expect("a database");
-        let (user, address) = server.split_once('@').expect("a user");
-        let (user, password) = user.split_once(':').unwrap_or((user, ""));
-        let (host, port) = address.split_once(':').expect("a port");
-        let settings = format!(
-            "[client]\nprotocol=tcp\nuser={user}\npassword={password}\nhost={host}\nport={port}\n"
-        );
+    if is_mysql {
+        let (settings, _) = mysql_client(from.url());
         fs::write(folder.path().join(".my.cnf"), settings).expect("settings");
         bash.env("HOME", folder.path());
     }
