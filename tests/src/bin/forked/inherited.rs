@@ -7,8 +7,8 @@ use diesel_sharded::coalescer::Coalescer;
 use diesel_sharded::{Error, RowCounter, fold, reset, shard_counts};
 use diesel_sharded_tests::schema::videos::dsl::*;
 
-use super::operations::{Child, pool, total};
-use super::{Conn, database_of_child};
+use super::operations::{connect, pool, total};
+use super::{Conn, DATABASE_OF_CHILD};
 use crate::{ends_well, in_child};
 
 const NEVER: Duration = Duration::from_secs(3600);
@@ -18,7 +18,7 @@ const AT_ONCE: Duration = Duration::from_secs(30);
 
 pub fn inherit(url: &str) {
     reset(videos)
-        .execute(&mut Child::of(url).conn)
+        .execute(&mut connect(url))
         .expect("totals of 0");
     let before = total(url);
     let coalescer = Coalescer::builder(pool(url))
@@ -27,7 +27,7 @@ pub fn inherit(url: &str) {
     let coalescer = coalescer.build().expect("a coalescer");
     let views_of_1 = RowCounter::of(views, 1);
     coalescer.add_later(&views_of_1, 5).expect("room");
-    let connect = || {
+    let connection = || {
         let url = url.to_owned();
         move || Conn::establish(&url)
     };
@@ -35,11 +35,11 @@ pub fn inherit(url: &str) {
         .map(|_| {
             fold(videos)
                 .every(NEVER)
-                .start(connect())
+                .start(connection())
                 .expect("a folder")
         })
         .collect();
-    let following = shard_counts::follow(NEVER, connect()).expect("numbers");
+    let following = shard_counts::follow(NEVER, connection()).expect("numbers");
 
     let (mut of_child, mut others) = (Some(coalescer.clone()), Some((folders, following)));
     let child = in_child(|| {
@@ -54,7 +54,7 @@ pub fn inherit(url: &str) {
         };
         refused(coalescer.add_later(&views_of_1, 1));
         refused(coalescer.flush());
-        let mut conn = Conn::establish(database_of_child(url)).expect("a connection");
+        let mut conn = Conn::establish(DATABASE_OF_CHILD(url)).expect("a connection");
         let done = coalescer.transaction(&mut conn, |_, _| -> QueryResult<()> { unreachable!() });
         refused(done.map_err(Error::from));
         let why = Error::MadeBeforeFork { what: "coalescer" }.to_string();

@@ -21,44 +21,46 @@ use fork::{Fork, ProcessId, Signal, WEXITSTATUS, WIFEXITED, signal_process, wait
 
 /// How many children do the same at once.
 const CHILDREN: i64 = 4;
-/// How often each child does it, each time with another key.
-const KEYS: i64 = 50;
+/// On how many videos each child does it.
+const KEYS: i64 = 25;
 
-/// Connections to a server, which children make by themselves.
-macro_rules! on_server {
-    ($name:ident: $conn:ty) => {
+/// Connections of one kind, which children make by themselves: what each begins with, and the database of a child.
+macro_rules! on {
+    ($($name:ident: $conn:ty, $settings:literal, $of_child:expr;)+) => {$(
         #[path = "."]
         mod $name {
+            use diesel_sharded as api;
+
             type Conn = $conn;
-            const SETTINGS: &str = "SELECT 1";
-            fn database_of_child(url: &str) -> &str {
-                url
-            }
+            const SETTINGS: &str = $settings;
+            const DATABASE_OF_CHILD: fn(&str) -> &str = $of_child;
+
+            #[path = "../../../tests/operations/mod.rs"]
+            #[expect(dead_code, reason = "what other programs use")]
+            mod all;
             #[path = "inherited.rs"]
-            pub mod inherited;
+            mod inherited;
             #[path = "operations.rs"]
-            pub mod operations;
+            mod operations;
             #[path = "storm.rs"]
-            pub mod storm;
+            mod storm;
+
+            pub fn run(url: &str) {
+                operations::count(url);
+                inherited::inherit(url);
+                if stringify!($name) != "sqlite" {
+                    storm::storm(url);
+                }
+            }
         }
-    };
+    )+};
 }
 
-on_server!(postgres: diesel::PgConnection);
-on_server!(mysql: diesel::MysqlConnection);
-
-#[path = "."]
-mod sqlite {
-    type Conn = diesel::SqliteConnection;
-    const SETTINGS: &str = "PRAGMA busy_timeout = 5000";
-    /// A child cannot open a file that its parent had open at the fork.
-    fn database_of_child(_: &str) -> &str {
-        ":memory:"
-    }
-    #[path = "inherited.rs"]
-    pub mod inherited;
-    #[path = "operations.rs"]
-    pub mod operations;
+on! {
+    postgres: diesel::PgConnection, "SELECT 1", |url| url;
+    mysql: diesel::MysqlConnection, "SELECT 1", |url| url;
+    // A child cannot open a file that its parent had open at the fork.
+    sqlite: diesel::SqliteConnection, "PRAGMA busy_timeout = 5000", |_| ":memory:";
 }
 
 fn main() {
@@ -72,20 +74,9 @@ fn main() {
         .with_deadline(Duration::from_secs(60))
         .set_global();
     match database.as_str() {
-        "postgres" => {
-            postgres::operations::count(url);
-            postgres::inherited::inherit(url);
-            postgres::storm::storm(url);
-        }
-        "mysql" => {
-            mysql::operations::count(url);
-            mysql::inherited::inherit(url);
-            mysql::storm::storm(url);
-        }
-        _ => {
-            sqlite::operations::count(url);
-            sqlite::inherited::inherit(url);
-        }
+        "postgres" => postgres::run(url),
+        "mysql" => mysql::run(url),
+        _ => sqlite::run(url),
     }
 }
 

@@ -11,20 +11,21 @@ use diesel_sharded::retry::RetryPolicy;
 use diesel_sharded::{Counter, update};
 use diesel_sharded_tests::schema::videos::dsl::*;
 
-use super::operations::{COUNTER, Child, total};
+use super::Conn;
+use super::operations::{COUNTER, connect, total};
 use crate::{CHILDREN, ends_well, in_child};
 
 const FORKS: usize = 100;
 
 pub fn storm(url: &str) {
-    let count = |child: &mut Child| {
+    let count = |conn: &mut Conn| {
         RetryPolicy::global().set_global();
         let counted = update(videos.find(1))
             .set(views.eq(views + 1))
-            .execute(&mut child.conn);
+            .execute(conn);
         assert_eq!(counted, Ok(1));
         Counter::named(COUNTER)
-            .add(1, &mut child.conn)
+            .add(1, conn)
             .expect("a count");
     };
     let (before, counts, ended) = (total(url), AtomicI64::new(0), AtomicBool::new(false));
@@ -32,16 +33,16 @@ pub fn storm(url: &str) {
     let well = thread::scope(|scope| {
         for _ in 0..CHILDREN {
             scope.spawn(|| {
-                let mut child = Child::of(url);
+                let mut conn = connect(url);
                 connected.wait();
                 while !ended.load(Ordering::Relaxed) {
-                    count(&mut child);
+                    count(&mut conn);
                     counts.fetch_add(2, Ordering::Relaxed);
                 }
             });
         }
         connected.wait();
-        let forks = (0..FORKS).map(|_| in_child(|| count(&mut Child::of(url))));
+        let forks = (0..FORKS).map(|_| in_child(|| count(&mut connect(url))));
         let well = forks.filter(|child| ends_well(*child)).count();
         ended.store(true, Ordering::Relaxed);
         well
