@@ -3,6 +3,8 @@
 
 #[path = "settings"]
 mod sqlite {
+    use diesel_sharded as api;
+
     type Conn = diesel::SqliteConnection;
     const SECTION: &str = "SQLite";
     /// As an application would.
@@ -10,10 +12,15 @@ mod sqlite {
     const FURTHER: &[(&str, &str)] = &[];
 
     mod cases;
+    #[path = "../../operations/mod.rs"]
+    #[expect(dead_code, reason = "what other programs use")]
+    mod operations;
 }
 
 #[path = "settings"]
 mod postgres {
+    use diesel_sharded as api;
+
     type Conn = diesel::PgConnection;
     const SECTION: &str = "PostgreSQL";
     const BEFORE: &str = "SELECT 1";
@@ -31,10 +38,15 @@ mod postgres {
     ];
 
     mod cases;
+    #[path = "../../operations/mod.rs"]
+    #[expect(dead_code, reason = "what other programs use")]
+    mod operations;
 }
 
 #[path = "settings"]
 mod mysql {
+    use diesel_sharded as api;
+
     type Conn = diesel::MysqlConnection;
     const SECTION: &str = "MySQL and MariaDB";
     const BEFORE: &str = "SELECT 1";
@@ -45,6 +57,9 @@ mod mysql {
     ];
 
     mod cases;
+    #[path = "../../operations/mod.rs"]
+    #[expect(dead_code, reason = "what other programs use")]
+    mod operations;
 
     /// Formats of the binary log, on a server that keeps one.
     #[test]

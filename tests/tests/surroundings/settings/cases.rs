@@ -6,7 +6,6 @@ use std::thread;
 use std::time::Duration;
 
 use diesel::connection::SimpleConnection;
-use diesel::dsl::count_star;
 use diesel::prelude::*;
 use diesel::r2d2::{ConnectionManager, CustomizeConnection, Error as R2d2Error, Pool};
 use diesel::result::{DatabaseErrorKind, Error as DieselError};
@@ -14,14 +13,11 @@ use diesel_migrations::MigrationHarness;
 use diesel_sharded::coalescer::Coalescer;
 use diesel_sharded::prelude::*;
 use diesel_sharded::retry::RetryPolicy;
-use diesel_sharded::shard_counts::ShardCount;
-use diesel_sharded::{
-    Counter, Error, MIGRATIONS, RowCounter, ShardsTable, fold, set_total, update, verify,
-};
-use diesel_sharded_tests::TestConnection;
+use diesel_sharded::{Error, MIGRATIONS, RowCounter, ShardsTable, fold, update};
 use diesel_sharded_tests::schema::videos::dsl::*;
-use diesel_sharded_tests::schema::{self, comments};
+use diesel_sharded_tests::{TestConnection, schema};
 
+use super::operations::{ALL, Before, LIKES, VIEWS, arrange, ask, counter, totals};
 use super::{BEFORE, Conn, FURTHER, SECTION};
 
 type Result<T = ()> = std::result::Result<T, Box<dyn StdError + Send + Sync>>;
@@ -77,7 +73,6 @@ fn holds(operation: &str, refused: &str) -> bool {
 struct Surrounded<'a> {
     url: &'a str,
     setup: &'a str,
-    totals: &'a Totals,
 }
 
 impl Surrounded<'_> {
@@ -107,262 +102,93 @@ impl CustomizeConnection<Conn, R2d2Error> for SetUp {
     }
 }
 
-/// Three videos, of each its total views and likes; and a named counter.
-#[derive(Debug, Clone, PartialEq)]
-struct Totals {
-    videos: Vec<(i64, i32)>,
-    named: i64,
-}
-
-impl Totals {
-    /// As the database's own defaults show them. Bases, once the shards table was dropped.
-    fn read(url: &str, dropped: bool) -> Self {
-        let conn = &mut Conn::establish(url).unwrap();
-        let totals = match dropped {
-            true => videos.select((views, likes)).order(id).load(conn),
-            false => {
-                let totals = videos.select((views.total(), likes.total()));
-                totals.order(id).load(conn)
-            }
-        };
-        Totals {
-            videos: totals.unwrap(),
-            named: Counter::named("page:/").get(conn).unwrap(),
-        }
-    }
-
-    fn count(&mut self, n: i64) {
-        self.videos.iter_mut().for_each(|video| video.0 += n);
-    }
-}
-
-/// An operation of the tables, and its effect on totals.
-type Operation = (fn(&Surrounded<'_>) -> Result, fn(&mut Totals));
-
 /// Operations that the page does not name.
 const FURTHER_OPERATIONS: [&str; 3] = ["one", "all", "once by filter"];
 
-fn operation(name: &str) -> Operation {
-    match name {
-        "one" => (one, |totals| totals.videos[0].0 += 1),
-        "all" => (all, |totals| totals.count(1)),
-        "once by filter" => (once_by_filter, |totals| {
-            totals.videos[1].0 += 1;
-            totals.videos[2].0 += 1;
-        }),
-        "read" => (read, |_| {}),
-        "key" => (by_key, |totals| totals.videos[0].0 += 40),
-        "filter" => (by_filter, |totals| {
-            for (seen, liked) in &mut totals.videos[1..] {
-                *seen += 1;
-                *liked += 2;
+impl Surrounded<'_> {
+    /// Runs an operation of the tables on a video. Returns what it adds to the totals.
+    fn run(&self, name: &str, video: i64) -> Result<i64> {
+        let name = match name {
+            "all" => return self.all(),
+            "read" => return self.read(video),
+            "key" => return self.by_key_beside_folds(video),
+            "coalesced" => return self.coalesced(video),
+            "drop" => {
+                ShardsTable::of(videos).drop(&mut self.connect()?)?;
+                return Ok(0);
             }
-        }),
-        "rows" => (rows_back, |totals| totals.count(1)),
-        "inside" => (inside, |totals| {
-            totals.count(1);
-            totals.videos[2].1 += 1;
-            totals.named += 1;
-        }),
-        "named" => (named, |totals| totals.named += 2),
-        "bounded" => (bounded, |totals| totals.videos[1].1 = 0),
-        "once" => (once, |totals| totals.videos[0].0 += 1),
-        "coalesced" => (coalesced, |totals| {
-            totals.count(1);
-            totals.videos[2].0 += 2;
-            totals.named += 1;
-        }),
-        "fold" => (fold_all, |_| {}),
-        "set" => (set, |totals| {
-            totals.videos.iter_mut().for_each(|video| video.0 = 5);
-        }),
-        "resize" => (resize, |_| {}),
-        "repair" => (repair, |totals| {
-            for (video, (_, all)) in totals.videos.iter_mut().enumerate() {
-                *all = if video == 2 { 2 } else { 0 };
+            "one" => "by key",
+            "filter" => "by filter",
+            "rows" => "by filter, rows back",
+            "inside" => "in a transaction",
+            "once" => "keyed",
+            "once by filter" => "keyed, by filter",
+            "set" => "set_total",
+            name => name,
+        };
+        let operation = ALL.iter().find(|(other, ..)| *other == name);
+        let (.., work) = operation.unwrap_or_else(|| panic!("no operation {name}"));
+        Ok(work(&mut self.connect()?, video)?)
+    }
+
+    fn all(&self) -> Result<i64> {
+        let conn = &mut self.connect()?;
+        let counted = update(videos).set(views.eq(views + 1)).execute(conn)?;
+        assert!(counted > 3);
+        Ok(1)
+    }
+
+    /// With limits of its own, since a setting may limit queries that have none.
+    fn read(&self, video: i64) -> Result<i64> {
+        let conn = &mut self.connect()?;
+        let totals = videos.select((views.total(), likes.total())).order(id);
+        let totals: Vec<(i64, i32)> = totals.filter(id.eq(video)).limit(3).load(conn)?;
+        assert_eq!(totals, [(VIEWS, LIKES as i32)]);
+        let more = videos.filter(views.total().gt(VIEWS - 1).and(id.eq(video)));
+        let more: Vec<i64> = more.select(views.total()).limit(3).load(conn)?;
+        assert_eq!(more, [VIEWS]);
+        Ok(0)
+    }
+
+    /// From four threads, beside one that folds.
+    fn by_key_beside_folds(&self, video: i64) -> Result<i64> {
+        let count = || -> Result {
+            let conn = &mut self.connect()?;
+            for _ in 0..10 {
+                let counted = update(videos.find(video)).set(views.eq(views + 1));
+                assert_eq!(counted.execute(conn)?, 1);
             }
-        }),
-        "drop" => (drop_shards, |_| {}),
-        _ => panic!("no operation {name}"),
+            Ok(())
+        };
+        let fold_it = || -> Result {
+            let conn = &mut self.connect()?;
+            for _ in 0..5 {
+                let folded = fold(videos.find(video)).run(conn)?;
+                assert!(folded.unfit.is_empty());
+            }
+            Ok(())
+        };
+        thread::scope(|scope| {
+            let mut threads: Vec<_> = (0..4).map(|_| scope.spawn(count)).collect();
+            threads.push(scope.spawn(fold_it));
+            let ended = threads.into_iter().map(|thread| thread.join().unwrap());
+            ended.fold(Ok(()), Result::and)
+        })?;
+        Ok(40)
     }
-}
 
-fn one(surrounded: &Surrounded<'_>) -> Result {
-    let counted = update(videos.find(1)).set(views.eq(views + 1));
-    assert_eq!(counted.execute(&mut surrounded.connect()?)?, 1);
-    Ok(())
-}
-
-fn all(surrounded: &Surrounded<'_>) -> Result {
-    let counted = update(videos).set(views.eq(views + 1));
-    assert_eq!(counted.execute(&mut surrounded.connect()?)?, 3);
-    Ok(())
-}
-
-fn once_by_filter(surrounded: &Surrounded<'_>) -> Result {
-    let conn = &mut surrounded.connect()?;
-    for _ in 0..2 {
-        let counted = update(videos.filter(channel.eq("news"))).set(views.eq(views + 1));
-        assert_eq!(counted.idempotency_key("a 'key'").execute(conn)?, 2);
-    }
-    Ok(())
-}
-
-/// With limits of their own, since a setting may limit queries that have none. So do the checks below.
-fn read(surrounded: &Surrounded<'_>) -> Result {
-    let conn = &mut surrounded.connect()?;
-    let totals = videos.select((views.total(), likes.total())).order(id);
-    let totals: Vec<(i64, i32)> = totals.limit(3).load(conn)?;
-    assert_eq!(totals, surrounded.totals.videos);
-    let more = videos.filter(views.total().gt(totals[1].0)).order(id);
-    let more: Vec<i64> = more.select(views.total()).limit(3).load(conn)?;
-    let expected = totals.iter().map(|(seen, _)| *seen);
-    assert_eq!(
-        more,
-        expected
-            .filter(|seen| *seen > totals[1].0)
-            .collect::<Vec<_>>()
-    );
-    Ok(())
-}
-
-/// From four threads, beside one that folds.
-fn by_key(surrounded: &Surrounded<'_>) -> Result {
-    let count = || -> Result {
-        let conn = &mut surrounded.connect()?;
-        for _ in 0..10 {
-            let counted = update(videos.find(1)).set(views.eq(views + 1));
-            assert_eq!(counted.execute(conn)?, 1);
+    fn coalesced(&self, video: i64) -> Result<i64> {
+        let coalescer = Coalescer::new(self.pool()?)?;
+        let views_of_video = RowCounter::of(views, video);
+        coalescer.add_later(&views_of_video, 1)?;
+        coalescer.flush()?;
+        for _ in 0..2 {
+            assert_eq!(coalescer.add(&views_of_video, 1)?, 1);
         }
-        Ok(())
-    };
-    let fold_it = || -> Result {
-        let conn = &mut surrounded.connect()?;
-        for _ in 0..5 {
-            let folded = fold(videos.find(1)).run(conn)?;
-            assert!(folded.unfit.is_empty());
-        }
-        Ok(())
-    };
-    thread::scope(|scope| {
-        let mut threads: Vec<_> = (0..4).map(|_| scope.spawn(count)).collect();
-        threads.push(scope.spawn(fold_it));
-        let ended = threads.into_iter().map(|thread| thread.join().unwrap());
-        ended.fold(Ok(()), Result::and)
-    })
-}
-
-fn by_filter(surrounded: &Surrounded<'_>) -> Result {
-    let counted = update(videos.filter(channel.eq("news")));
-    let counted = counted.set((views.eq(views + 1), likes.eq(likes + 2)));
-    assert_eq!(counted.execute(&mut surrounded.connect()?)?, 2);
-    Ok(())
-}
-
-fn rows_back(surrounded: &Surrounded<'_>) -> Result {
-    let conn = &mut surrounded.connect()?;
-    let counted = update(videos.filter(title.ne("x"))).set(views.eq(views + 1));
-    let mut rows: Vec<(i64, i64)> = counted.returning((id, views)).get_results(conn)?;
-    rows.sort();
-    let totals = (1..).zip(&surrounded.totals.videos);
-    let expected = totals.map(|(video, (seen, _))| (video, seen + 1));
-    assert_eq!(rows, expected.collect::<Vec<_>>());
-    Ok(())
-}
-
-fn inside(surrounded: &Surrounded<'_>) -> Result {
-    let conn = &mut surrounded.connect()?;
-    conn.transaction(|conn| -> Result {
-        diesel::update(videos.find(3))
-            .set(likes.eq(likes + 1))
-            .execute(conn)?;
-        let one = update(videos.find(1)).set(views.eq(views + 1));
-        assert_eq!(one.execute(conn)?, 1);
-        let others = update(videos.filter(slug.ne("a"))).set(views.eq(views + 1));
-        assert_eq!(others.execute(conn)?, 2);
-        Ok(Counter::named("page:/").increment(conn)?)
-    })
-}
-
-fn named(surrounded: &Surrounded<'_>) -> Result {
-    let conn = &mut surrounded.connect()?;
-    Counter::named("page:/").increment(conn)?;
-    Counter::named("page:/").increment(conn)?;
-    assert_eq!(Counter::list("page:").load(conn)?.len(), 1);
-    Ok(())
-}
-
-fn bounded(surrounded: &Surrounded<'_>) -> Result {
-    let conn = &mut surrounded.connect()?;
-    let bounded = RowCounter::of(likes, 2).never_below(0).never_above(1000);
-    let there = i64::from(surrounded.totals.videos[1].1);
-    assert!(!bounded.add(-1000, conn)?);
-    assert!(bounded.add(-there, conn)?);
-    assert!(!bounded.add(-1, conn)?);
-    Ok(())
-}
-
-fn once(surrounded: &Surrounded<'_>) -> Result {
-    let conn = &mut surrounded.connect()?;
-    for _ in 0..2 {
-        let counted = update(videos.find(1)).set(views.eq(views + 1));
-        assert_eq!(counted.idempotency_key("once").execute(conn)?, 1);
+        coalescer.add(&counter(video), 1)?;
+        coalescer.close()?;
+        Ok(4)
     }
-    Ok(())
-}
-
-fn coalesced(surrounded: &Surrounded<'_>) -> Result {
-    let coalescer = Coalescer::new(surrounded.pool()?)?;
-    for video in 1..=3 {
-        coalescer.add_later(&RowCounter::of(views, video), 1)?;
-    }
-    coalescer.flush()?;
-    coalescer.add_later(&RowCounter::of(views, 3), 2)?;
-    coalescer.add_later(&Counter::named("page:/"), 1)?;
-    Ok(coalescer.close()?)
-}
-
-fn fold_all(surrounded: &Surrounded<'_>) -> Result {
-    let conn = &mut surrounded.connect()?;
-    let folded = fold(videos).keep_shards(0).run(conn)?;
-    assert_eq!((folded.parents, folded.finished), (3, true));
-    assert_eq!((folded.unfit, folded.busy), (vec![], vec![]));
-    let folded = videos.filter(views.eq(views.total()));
-    assert_eq!(folded.count().limit(1).get_result::<i64>(conn)?, 3);
-    Ok(())
-}
-
-fn set(surrounded: &Surrounded<'_>) -> Result {
-    let conn = &mut surrounded.connect()?;
-    assert_eq!(set_total(videos, views, 5).execute(conn)?, 3);
-    Ok(())
-}
-
-/// At last to the number that the derive has: other tests count meanwhile.
-fn resize(surrounded: &Surrounded<'_>) -> Result {
-    let conn = &mut surrounded.connect()?;
-    for number in [6, 4] {
-        ShardCount::of(likes).resize(number, conn)?;
-        assert_eq!(ShardCount::of(likes).get(conn)?, number);
-    }
-    Ok(())
-}
-
-fn repair(surrounded: &Surrounded<'_>) -> Result {
-    let conn = &mut surrounded.connect()?;
-    let recount = comments::table
-        .group_by(comments::video_id)
-        .select((comments::video_id, count_star()));
-    let drifts = verify(videos, likes, recount).drifts(conn)?;
-    assert!(!drifts.is_empty());
-    let repaired = verify(videos, likes, recount).repair(conn)?;
-    assert_eq!(repaired.len(), drifts.len());
-    assert_eq!(verify(videos, likes, recount).drifts(conn)?.len(), 0);
-    Ok(())
-}
-
-fn drop_shards(surrounded: &Surrounded<'_>) -> Result {
-    Ok(ShardsTable::of(videos).drop(&mut surrounded.connect()?)?)
 }
 
 /// Whether a refusal names its reason: by the error's type, or, of the coalescer, which retries it, by its text.
@@ -389,7 +215,7 @@ fn is_typed(error: Box<dyn StdError + Send + Sync>) -> bool {
 }
 
 /// Returns the SQL that connections begin with there. A surrounding that is a kind of table is built.
-fn arrange(surrounding: &'static str, conn: &mut Conn) -> &'static str {
+fn build(surrounding: &'static str, conn: &mut Conn) -> &'static str {
     if let Some((setup, _)) = surrounding
         .strip_prefix('`')
         .and_then(|rest| rest.split_once('`'))
@@ -435,34 +261,31 @@ pub fn otherwise(
     conn.batch_execute(BEFORE).unwrap();
     schema::create(conn);
     conn.run_pending_migrations(MIGRATIONS).unwrap();
-    let setup = arrange(surrounding, conn);
+    let setup = build(surrounding, conn);
     let (of_the_page, _) = table();
     let mut otherwise = vec![];
-    for name in FURTHER_OPERATIONS.into_iter().chain(of_the_page) {
+    for (video, name) in (1000..).zip(FURTHER_OPERATIONS.into_iter().chain(of_the_page)) {
         let may_be_refused = refused == ANY;
         if may_be_refused && name == "key" {
             continue; // its threads may be refused one by one
         }
-        // Something is on shards, whatever ran before.
-        let counted = update(videos).set(views.eq(views + 7));
-        assert_eq!(counted.execute(conn), Ok(3));
-        let mut expected = Totals::read(url, false);
-        let (run, effect) = operation(name);
-        let ended = run(&Surrounded {
-            url,
-            setup,
-            totals: &expected,
-        });
+        arrange(name, Before::Shards, video, conn);
+        let before = totals(video, conn);
+        let ended = Surrounded { url, setup }.run(name, video);
         let is_done = ended.is_ok();
         let told = match &ended {
-            Ok(()) => "it holds".to_owned(),
+            Ok(_) => "it holds".to_owned(),
             Err(error) => error.to_string(),
         };
-        if is_done {
-            effect(&mut expected);
-        }
-        let totals = Totals::read(url, name == "drop" && is_done);
-        assert_eq!(totals, expected, "{surrounding}, {name}: {told}");
+        let after = match name {
+            "drop" if is_done => {
+                let bases = format!("SELECT views + likes FROM videos WHERE id = {video}");
+                ask(&bases, conn).unwrap()
+            }
+            _ => totals(video, conn),
+        };
+        let added = *ended.as_ref().unwrap_or(&0);
+        assert_eq!(after - before, added, "{surrounding}, {name}: {told}");
         let is_typed = SECTION == "SQLite" || ended.err().is_none_or(is_typed);
         if !is_typed || !(may_be_refused || is_done == holds(name, refused)) {
             otherwise.push(format!("{surrounding}, {name}: {told}"));
