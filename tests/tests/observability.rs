@@ -1,6 +1,5 @@
 //! Tracing spans and events, and metrics.
 
-use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -26,6 +25,10 @@ use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::{Context, SubscriberExt};
+use tracing_subscriber::registry::{LookupSpan, SpanRef};
+use tracing_subscriber::{Layer, Registry};
 
 mod schema {
     diesel_sharded_tests::counted_table! {
@@ -76,19 +79,16 @@ impl Visit for Fields<'_> {
 #[derive(Clone, Default)]
 struct Recorder(Arc<Mutex<Vec<Told>>>);
 
-thread_local! {
-    static ENTERED: RefCell<Vec<usize>> = const { RefCell::new(vec![]) };
-}
+/// The number of a recorded span.
+struct Number(usize);
 
 impl Recorder {
-    fn add(
+    fn add<'a, S: LookupSpan<'a>>(
         &self,
         metadata: &Metadata<'_>,
-        parent: Option<&Id>,
-        is_contextual: bool,
+        parent: Option<SpanRef<'a, S>>,
         record: impl FnOnce(&mut Fields),
-    ) -> Id {
-        let entered = ENTERED.with_borrow(|entered| entered.last().copied());
+    ) -> Number {
         let mut fields = BTreeMap::new();
         record(&mut Fields(&mut fields));
         let name = match metadata.is_span() {
@@ -104,14 +104,17 @@ impl Recorder {
             name,
             is_span: metadata.is_span(),
             level: *metadata.level(),
-            parent: match is_contextual {
-                true => entered,
-                false => parent.map(index),
-            },
+            parent: parent.map(|span| number(&span)),
             declared: declared.filter(|name| name != "message").collect(),
             fields,
         });
-        Id::from_u64(told.len() as u64)
+        Number(told.len() - 1)
+    }
+
+    /// A subscriber that records here.
+    fn subscriber(&self) -> impl Subscriber + Send + Sync + use<> {
+        let of_this_crate = Targets::new().with_target("diesel_sharded", Level::TRACE);
+        Registry::default().with(of_this_crate).with(self.clone())
     }
 
     fn told(&self) -> Vec<Told> {
@@ -119,42 +122,29 @@ impl Recorder {
     }
 }
 
-fn index(id: &Id) -> usize {
-    id.into_u64() as usize - 1
+fn number<'a, S: LookupSpan<'a>>(span: &SpanRef<'a, S>) -> usize {
+    let extensions = span.extensions();
+    extensions.get::<Number>().expect("it was recorded").0
 }
 
-impl Subscriber for Recorder {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.target() == "diesel_sharded"
+impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Recorder {
+    fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
+        let span = context.span(id).expect("it is new");
+        let number = self.add(attributes.metadata(), span.parent(), |fields| {
+            attributes.record(fields)
+        });
+        span.extensions_mut().insert(number);
     }
 
-    fn new_span(&self, span: &Attributes<'_>) -> Id {
-        let is_contextual = span.is_contextual();
-        self.add(span.metadata(), span.parent(), is_contextual, |fields| {
-            span.record(fields)
-        })
+    fn on_record(&self, id: &Id, values: &Record<'_>, context: Context<'_, S>) {
+        let number = number(&context.span(id).expect("it is open"));
+        values.record(&mut Fields(&mut self.0.lock().unwrap()[number].fields));
     }
 
-    fn record(&self, span: &Id, values: &Record<'_>) {
-        values.record(&mut Fields(&mut self.0.lock().unwrap()[index(span)].fields));
-    }
-
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-
-    fn event(&self, event: &Event<'_>) {
-        let is_contextual = event.is_contextual();
-        self.add(event.metadata(), event.parent(), is_contextual, |fields| {
+    fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
+        self.add(event.metadata(), context.event_span(event), |fields| {
             event.record(fields)
         });
-    }
-
-    fn enter(&self, span: &Id) {
-        ENTERED.with_borrow_mut(|entered| entered.push(index(span)));
-    }
-
-    fn exit(&self, span: &Id) {
-        let left = ENTERED.with_borrow_mut(Vec::pop);
-        assert_eq!(left, Some(index(span)), "spans are left in order");
     }
 }
 
@@ -163,7 +153,7 @@ impl Subscriber for Recorder {
 static THE_REST: LazyLock<(Recorder, Snapshotter)> = LazyLock::new(|| {
     let (recorder, metrics) = (Recorder::default(), DebuggingRecorder::new());
     let snapshotter = metrics.snapshotter();
-    tracing::subscriber::set_global_default(recorder.clone()).unwrap();
+    tracing::subscriber::set_global_default(recorder.subscriber()).unwrap();
     metrics.install().unwrap();
     (recorder, snapshotter)
 });
@@ -172,7 +162,7 @@ static THE_REST: LazyLock<(Recorder, Snapshotter)> = LazyLock::new(|| {
 fn told_by<T>(work: impl FnOnce() -> T) -> (T, Vec<Told>, Snapshotter) {
     let (recorder, metrics) = (Recorder::default(), DebuggingRecorder::new());
     let snapshotter = metrics.snapshotter();
-    let done = tracing::subscriber::with_default(recorder.clone(), || {
+    let done = tracing::subscriber::with_default(recorder.subscriber(), || {
         metrics::with_local_recorder(&metrics, work)
     });
     (done, recorder.told(), snapshotter)
