@@ -101,23 +101,12 @@ fn metrics_of(query: &str) -> BTreeSet<&str> {
         .collect()
 }
 
-/// The labels that a query selects or groups by.
-fn labels_of(query: &str) -> BTreeSet<&str> {
-    let selected = query.split('{').skip(1).map(|rest| rest.split('}').next());
-    let grouped = query
-        .split("by (")
-        .skip(1)
-        .map(|rest| rest.split(')').next());
-    let selected = selected.flatten().flat_map(|labels| labels.split(", "));
-    let selected = selected.filter_map(|label| label.split(is_operator).next());
-    let grouped = grouped.flatten().flat_map(|labels| labels.split(", "));
-    selected.chain(grouped).collect()
-}
+/// The words of PromQL in these queries.
+const PROMQL: [&str; 9] = [
+    "and", "by", "increase", "max", "offset", "or", "rate", "sum", "unless",
+];
 
-fn is_operator(c: char) -> bool {
-    matches!(c, '=' | '!' | '~')
-}
-
+/// Each word of a query is a metric, a label of one of its metrics, or a word of PromQL; and each metric stands in a query.
 #[test]
 fn metrics_and_labels_exist() {
     let documented = documented();
@@ -125,25 +114,33 @@ fn metrics_and_labels_exist() {
     assert!(queries.len() > 25, "{queries:?}");
     let mut used = BTreeSet::new();
     for query in &queries {
-        for metric in metrics_of(query) {
-            let labels = documented.get(metric);
-            let labels = labels.unwrap_or_else(|| panic!("no metric {metric}: {query}"));
-            for label in labels_of(query) {
-                assert!(labels.contains(label), "{metric} has no {label}: {query}");
-            }
-            used.insert(metric.to_owned());
+        let metrics = metrics_of(query);
+        let labels = metrics.iter().flat_map(|metric| {
+            let labels = documented.get(*metric);
+            labels.unwrap_or_else(|| panic!("no metric {metric}: {query}"))
+        });
+        let labels: BTreeSet<_> = labels.map(String::as_str).collect();
+        let outside_of_quotes = query.split('"').step_by(2);
+        for word in outside_of_quotes.flat_map(|part| part.split(|c| !is_of_a_word(c))) {
+            let is_known =
+                metrics.contains(word) || labels.contains(word) || PROMQL.contains(&word);
+            let is_number = word.is_empty() || word.starts_with(|c: char| c.is_ascii_digit());
+            assert!(is_known || is_number, "no {word}: {query}");
         }
+        // The sum and the count of a histogram stand for it.
+        let names = ["_sum", "_count"];
+        let base = |metric: &&str| {
+            names
+                .iter()
+                .fold(*metric, |m, end| m.trim_end_matches(end))
+                .to_owned()
+        };
+        used.extend(metrics.iter().map(base));
     }
-    let is_used = |metric: &String| {
-        let of_a_histogram = ["_sum", "_count"].map(|part| format!("{metric}{part}"));
-        used.contains(metric)
-            || of_a_histogram.iter().any(|part| used.contains(part))
-            || metric.ends_with("_sum")
-            || metric.ends_with("_count")
-    };
+    let ends = |metric: &str| metric.ends_with("_sum") || metric.ends_with("_count");
     let unused: Vec<_> = documented
         .keys()
-        .filter(|metric| !is_used(metric))
+        .filter(|metric| !ends(metric) && !used.contains(*metric))
         .collect();
     assert!(unused.is_empty(), "on no dashboard: {unused:?}");
 }
