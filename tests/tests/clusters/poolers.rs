@@ -2,11 +2,12 @@
 //! another server connection, on which the name of a prepared statement may stand for another text: two tables of one shape show
 //! where a count lands then.
 
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
+use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel::r2d2::{ConnectionManager, Pool};
 use diesel_async::{AsyncConnection, AsyncPgConnection};
@@ -48,14 +49,11 @@ fn database() -> (Database, PgConnection) {
     let database = PgConnection::database();
     let mut conn = PgConnection::connect(&database);
     for table in ["lefts", "rights"] {
-        diesel::sql_query(format!(
-            "CREATE TABLE {table} (id BIGINT PRIMARY KEY, n BIGINT NOT NULL DEFAULT 0)"
+        conn.batch_execute(&format!(
+            "CREATE TABLE {table} (id BIGINT PRIMARY KEY, n BIGINT NOT NULL DEFAULT 0);
+             INSERT INTO {table} VALUES (1), (2), (3)"
         ))
-        .execute(&mut conn)
         .unwrap();
-        diesel::sql_query(format!("INSERT INTO {table} VALUES (1), (2), (3)"))
-            .execute(&mut conn)
-            .unwrap();
     }
     ShardsTable::of(lefts::table).create(&mut conn).unwrap();
     ShardsTable::of(rights::table).create(&mut conn).unwrap();
@@ -179,22 +177,22 @@ fn count_once(
     Ok(())
 }
 
-#[test]
-fn counts_behind_transaction_pooling() {
+fn every_count_lands_where_it_belongs(mode: PoolMode, connections: usize, rounds: usize) {
     let (database, mut conn) = database();
-    let bouncer = PgBouncer::start(PoolMode::Transaction, 3);
-    let (tallies, failed) = count_on_both(&bouncer.url(&database), 350);
+    let bouncer = PgBouncer::start(mode, connections);
+    let (tallies, failed) = count_on_both(&bouncer.url(&database), rounds);
     assert_eq!(totals(&mut conn), added(&tallies), "{failed:?}");
     assert!(failed.is_empty(), "{failed:?}");
 }
 
 #[test]
-fn every_count_lands_where_it_belongs_behind_session_pooling() {
-    let (database, mut conn) = database();
-    let bouncer = PgBouncer::start(PoolMode::Session, 8);
-    let (tallies, failed) = count_on_both(&bouncer.url(&database), 140);
-    assert_eq!(totals(&mut conn), added(&tallies), "{failed:?}");
-    assert!(failed.is_empty(), "{failed:?}");
+fn counts_behind_transaction_pooling() {
+    every_count_lands_where_it_belongs(PoolMode::Transaction, 3, 350);
+}
+
+#[test]
+fn counts_behind_session_pooling() {
+    every_count_lands_where_it_belongs(PoolMode::Session, 8, 140);
 }
 
 #[test]
@@ -263,6 +261,24 @@ struct Awaited {
     refused: usize,
 }
 
+/// Counts on the first row of the table by its key, or on the second by a filter.
+macro_rules! count_awaited {
+    ($table:ident, $row:expr, $conn:expr) => {{
+        use $table::dsl::{id, n, $table as all};
+        match $row {
+            0 => {
+                let count = asynchronous::update(all.find(1)).set(n.eq(n + 1));
+                count.execute($conn).await
+            }
+            _ => {
+                let second = all.filter(id.eq(2).and(n.ge(0)));
+                let count = asynchronous::update(second).set(n.eq(n + 1));
+                count.execute($conn).await
+            }
+        }
+    }};
+}
+
 /// tokio-postgres names the statements of one process alike in each process, so that two of them are needed.
 async fn awaited_counts(url: &str, client: usize) -> Awaited {
     let mut awaited = Awaited::default();
@@ -273,26 +289,8 @@ async fn awaited_counts(url: &str, client: usize) -> Awaited {
         }
         let is_left = (client + round).is_multiple_of(2);
         let (place, counted) = match (is_left, round % 3) {
-            (true, 0) => {
-                let count =
-                    asynchronous::update(lefts::table.find(1)).set(lefts::n.eq(lefts::n + 1));
-                (0, count.execute(&mut conn).await)
-            }
-            (true, 1) => {
-                let second = lefts::table.filter(lefts::id.eq(2).and(lefts::n.ge(0)));
-                let count = asynchronous::update(second).set(lefts::n.eq(lefts::n + 1));
-                (1, count.execute(&mut conn).await)
-            }
-            (false, 0) => {
-                let count =
-                    asynchronous::update(rights::table.find(1)).set(rights::n.eq(rights::n + 1));
-                (3, count.execute(&mut conn).await)
-            }
-            (false, 1) => {
-                let second = rights::table.filter(rights::id.eq(2).and(rights::n.ge(0)));
-                let count = asynchronous::update(second).set(rights::n.eq(rights::n + 1));
-                (4, count.execute(&mut conn).await)
-            }
+            (true, row @ 0..2) => (row, count_awaited!(lefts, row, &mut conn)),
+            (false, row @ 0..2) => (3 + row, count_awaited!(rights, row, &mut conn)),
             (_, _) => {
                 let side = usize::from(!is_left);
                 let name = asynchronous::Counter::named(NAMES[side]);
@@ -336,8 +334,13 @@ fn awaited_client() {
         .unwrap();
     let client: usize = client.parse().unwrap();
     let awaited = runtime.block_on(awaited_counts(url, client));
-    let numbers = [&awaited.acknowledged[..], &awaited.unknown[..]].concat();
-    println!("{COUNTED}{numbers:?} {}", awaited.refused);
+    let numbers = [awaited.acknowledged, awaited.unknown].concat();
+    let numbers = numbers.iter().map(|number| format!("{number} "));
+    println!(
+        "{COUNTED}{}{}",
+        numbers.collect::<String>(),
+        awaited.refused
+    );
 }
 
 /// A process of its own for the test below, since the first loss changes whether a process keeps statements prepared.
@@ -369,56 +372,53 @@ fn loser() {
     println!("{COUNTED}10");
 }
 
+/// A process of one of the ignored tests, which is told this.
+fn process(test: &str, told: &str) -> Child {
+    Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", test, "--ignored", "--nocapture"])
+        .env(CLIENT_URL, told)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+/// What a process has counted.
+fn counted_by(process: Child) -> String {
+    let output = process.wait_with_output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    let counted = text
+        .lines()
+        .find_map(|line| Some(line.split_once(COUNTED)?.1));
+    let counted = counted.unwrap_or_else(|| {
+        let errors = String::from_utf8_lossy(&output.stderr);
+        panic!("{text}\n{errors}")
+    });
+    counted.to_owned()
+}
+
 #[test]
 fn a_lost_statement_in_a_callers_transaction_is_told() {
     let (database, mut conn) = database();
-    let loser = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "poolers::loser", "--ignored", "--nocapture"])
-        .env(CLIENT_URL, database.url())
-        .output()
-        .unwrap();
-    let text = String::from_utf8_lossy(&loser.stdout);
-    let errors = String::from_utf8_lossy(&loser.stderr);
-    assert!(text.contains(&format!("{COUNTED}10")), "{text}\n{errors}");
+    assert_eq!(counted_by(process("poolers::loser", database.url())), "10");
     assert_eq!(totals(&mut conn)[0], 10);
 }
 
 /// The counts of four processes' awaited clients.
 fn awaited_processes(url: &str) -> Awaited {
-    let clients: Vec<_> = (0..4)
-        .map(|client| {
-            Command::new(std::env::current_exe().unwrap())
-                .args([
-                    "--exact",
-                    "poolers::awaited_client",
-                    "--ignored",
-                    "--nocapture",
-                ])
-                .env(CLIENT_URL, format!("{url} {client}"))
-                .stdout(Stdio::piped())
-                .stderr(Stdio::piped())
-                .spawn()
-                .unwrap()
-        })
-        .collect();
+    let client = |client| process("poolers::awaited_client", &format!("{url} {client}"));
+    let clients: Vec<_> = (0..4).map(client).collect();
     let mut all = Awaited::default();
     for client in clients {
-        let output = client.wait_with_output().unwrap();
-        let text = String::from_utf8_lossy(&output.stdout);
-        let errors = String::from_utf8_lossy(&output.stderr);
-        let (_, told) = text
-            .split_once(COUNTED)
-            .unwrap_or_else(|| panic!("{text}\n{errors}"));
-        let (numbers, refused) = told.trim_start_matches('[').split_once("] ").unwrap();
-        let numbers: Vec<i64> = numbers.split(", ").map(|n| n.parse().unwrap()).collect();
-        let (acknowledged, unknown) = numbers.split_at(all.acknowledged.len());
+        let counted = counted_by(client);
+        let numbers = counted
+            .split(' ')
+            .map(|number| number.parse::<i64>().unwrap());
+        let numbers: Vec<_> = numbers.collect();
+        let (acknowledged, unknown) = numbers[..16].split_at(8);
         all.acknowledged = added(&[all.acknowledged, acknowledged.try_into().unwrap()]);
         all.unknown = added(&[all.unknown, unknown.try_into().unwrap()]);
-        all.refused += refused
-            .lines()
-            .next()
-            .and_then(|n| n.trim().parse::<usize>().ok())
-            .unwrap();
+        all.refused += numbers[16] as usize;
     }
     all
 }
