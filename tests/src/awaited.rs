@@ -151,6 +151,15 @@ macro_rules! builds {
     };
 }
 
+/// The methods of these names that leave the operation as it is, and give another.
+macro_rules! gives {
+    ($($name:ident($argument:ident: $type:ty) -> $other:ty;)+) => {$(
+        pub fn $name(&self, $argument: $type) -> Waiting<$other> {
+            Waiting(self.0.$name($argument))
+        }
+    )+};
+}
+
 /// A named counter's methods, waited for.
 macro_rules! waits_for_names {
     ($($name:ident($($argument:ident: $type:ty),*) -> $result:ty;)+) => {
@@ -200,12 +209,9 @@ impl Counter {
         wait(asynchronous::Counter::get_many(names, conn))
     }
 
-    pub fn idempotency_key(&self, key: impl AsRef<[u8]>) -> Waiting<waiting::IdempotentCounter> {
-        Waiting(self.0.idempotency_key(key))
-    }
-
-    pub fn combine(&self, combiner: &Combiner) -> Waiting<Combining<asynchronous::Counter>> {
-        Waiting(self.0.combine(combiner))
+    gives! {
+        idempotency_key(key: impl AsRef<[u8]>) -> waiting::IdempotentCounter;
+        combine(combiner: &Combiner) -> Combining<asynchronous::Counter>;
     }
 
     waits_for_names! {
@@ -251,12 +257,7 @@ impl Waiting<waiting::BoundedCounter> {
         never_above(most: i64);
     }
 
-    pub fn idempotency_key(
-        &self,
-        key: impl AsRef<[u8]>,
-    ) -> Waiting<Idempotent<waiting::BoundedCounter>> {
-        Waiting(self.0.idempotency_key(key))
-    }
+    gives! { idempotency_key(key: impl AsRef<[u8]>) -> Idempotent<waiting::BoundedCounter>; }
 
     waits_for_names! {
         add(n: i64) -> bool;
@@ -320,9 +321,7 @@ impl<C: ShardedColumn> RowCounter<C> {
         Waiting(self.0.idempotency_key(key))
     }
 
-    pub fn combine(&self, combiner: &Combiner) -> Waiting<Combining<asynchronous::RowCounter<C>>> {
-        Waiting(self.0.combine(combiner))
-    }
+    gives! { combine(combiner: &Combiner) -> Combining<asynchronous::RowCounter<C>>; }
 
     builds! {
         never_below(least: i64) -> asynchronous::bounded::Bounded<C>;
@@ -350,11 +349,8 @@ impl<C: ShardedColumn> Bounded<C> {
         retry(policy: RetryPolicy);
     }
 
-    pub fn idempotency_key(
-        &self,
-        key: impl AsRef<[u8]>,
-    ) -> Waiting<Idempotent<asynchronous::bounded::Bounded<C>>> {
-        Waiting(self.0.idempotency_key(key))
+    gives! {
+        idempotency_key(key: impl AsRef<[u8]>) -> Idempotent<asynchronous::bounded::Bounded<C>>;
     }
 
     waits_for_rows! {
@@ -476,41 +472,36 @@ impl<Q, A, T, W> Waiting<operation::SetTotal<Q, A, Async>>
 where
     Q: IntoUpdateTarget<Table = T, WhereClause = W>,
 {
-    builds! { retry(policy: RetryPolicy); }
-
-    pub fn idempotency_key(
-        self,
-        key: impl AsRef<[u8]>,
-    ) -> Waiting<Idempotent<operation::SetTotal<Q, A, Async>>> {
-        Waiting(self.0.idempotency_key(key))
-    }
-
-    waits! {
-        {
-            Q: Send,
-            A: Assignment + QueryFragment<DB> + Send + Sync,
-            T: KeyedTable<DB>,
-            T::PrimaryKey: Expression + QueryId,
-            W: QueryFragment<DB> + QueryId + Send + Sync,
-        }
-        execute(self: Self) -> usize;
+    builds! {
+        retry(policy: RetryPolicy);
+        idempotency_key(key: impl AsRef<[u8]>) -> Idempotent<operation::SetTotal<Q, A, Async>>;
     }
 }
 
-impl<Q, A, T, W> Waiting<Idempotent<operation::SetTotal<Q, A, Async>>>
-where
-    Q: IntoUpdateTarget<Table = T, WhereClause = W>,
-{
-    waits! {
+/// Sets, with an idempotency key or without one.
+macro_rules! sets {
+    ($($set:ty),+) => {$(
+        impl<Q, A, T, W> Waiting<$set>
+        where
+            Q: IntoUpdateTarget<Table = T, WhereClause = W> + Send,
         {
-            A: Assignment + QueryFragment<DB> + Send + Sync,
-            T: KeyedTable<DB>,
-            T::PrimaryKey: Expression + QueryId,
-            W: QueryFragment<DB> + QueryId + Send + Sync,
+            waits! {
+                {
+                    A: Assignment + QueryFragment<DB> + Send + Sync,
+                    T: KeyedTable<DB>,
+                    T::PrimaryKey: Expression + QueryId,
+                    W: QueryFragment<DB> + QueryId + Send + Sync,
+                }
+                execute(self: Self) -> usize;
+            }
         }
-        execute(self: Self) -> usize;
-    }
+    )+};
 }
+
+sets!(
+    operation::SetTotal<Q, A, Async>,
+    Idempotent<operation::SetTotal<Q, A, Async>>
+);
 
 pub fn verify<Source, Kind, C, Fields, Q>(
     source: Source,
@@ -686,10 +677,7 @@ impl<Q, V, R, I> Waiting<UpdateStatement<Q, V, R, I, Async>> {
         retry(policy: RetryPolicy);
         shard_choice(choice: ShardChoice);
         combine(combiner: &Combiner);
-    }
-
-    pub fn alone(self) -> Self {
-        Waiting(self.0.alone())
+        alone();
     }
 }
 
@@ -719,47 +707,29 @@ where
 }
 
 impl<Q, V, R, I> Waiting<UpdateStatement<Q, Values<V>, R, I, Async>> {
-    pub fn idempotency_key(
-        self,
-        key: impl AsRef<[u8]>,
-    ) -> Waiting<Idempotent<UpdateStatement<Q, Values<V>, R, I, Async>>> {
-        Waiting(self.0.idempotency_key(key))
+    builds! {
+        idempotency_key(key: impl AsRef<[u8]>) -> Idempotent<UpdateStatement<Q, Values<V>, R, I, Async>>;
     }
 }
 
-impl<Q, V, R, I, T, W> Waiting<UpdateStatement<Q, Values<V>, R, I, Async>>
-where
-    Q: IntoUpdateTarget<Table = T, WhereClause = W>,
-{
-    waits! {
-        {
-            V: AsChangeset<Target = T, Changeset: QueryFragment<DB> + Send> + QueryId,
-            T: ShardedTable + QueryFragment<DB> + QueryId,
-            W: QueryFragment<DB> + QueryId + Send,
-            I: InsertRow<T, DB, Statement: Send>,
-        }
-        execute(self: Self) -> usize;
-    }
-}
-
-impl<Q, V, R, I, T, W> Waiting<Idempotent<UpdateStatement<Q, Values<V>, R, I, Async>>>
-where
-    Q: IntoUpdateTarget<Table = T, WhereClause = W>,
-{
-    waits! {
-        {
-            V: AsChangeset<Target = T, Changeset: QueryFragment<DB> + Send> + QueryId,
-            T: ShardedTable + QueryFragment<DB> + QueryId,
-            W: QueryFragment<DB> + QueryId + Send,
-            I: InsertRow<T, DB, Statement: Send>,
-        }
-        execute(self: Self) -> usize;
-    }
-}
-
-/// Rows that a count gives back.
-macro_rules! gives_rows {
+/// Counts, with an idempotency key or without one: how many rows they met, or the rows.
+macro_rules! counts {
     ($($counted:ty),+) => {$(
+        impl<Q, V, R, I, T, W> Waiting<$counted>
+        where
+            Q: IntoUpdateTarget<Table = T, WhereClause = W>,
+        {
+            waits! {
+                {
+                    V: AsChangeset<Target = T, Changeset: QueryFragment<DB> + Send> + QueryId,
+                    T: ShardedTable + QueryFragment<DB> + QueryId,
+                    W: QueryFragment<DB> + QueryId + Send,
+                    I: InsertRow<T, DB, Statement: Send>,
+                }
+                execute(self: Self) -> usize;
+            }
+        }
+
         impl<Q, V, R, I> Waiting<$counted> {
             pub fn load<'c, U>(
                 self,
@@ -786,7 +756,7 @@ macro_rules! gives_rows {
     )+};
 }
 
-gives_rows!(
+counts!(
     UpdateStatement<Q, Values<V>, R, I, Async>,
     Idempotent<UpdateStatement<Q, Values<V>, R, I, Async>>
 );

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 use std::io::{self, BufReader, Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::net::TcpStream;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use std::time::Duration;
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 
-use crate::in_front::{behind, connect, handle, listen, port_of};
+use crate::in_front::{behind, connect, end, handle, listen, port_of};
 
 /// What happens to a statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -139,7 +139,7 @@ impl Wire {
                 true => answers.forward_mysql(&mut server, &mut client),
                 false => answers.forward_postgres(&mut server, &mut client),
             }; // ends with the connection
-            let _ = client.shutdown(Shutdown::Both); // it may be gone
+            end([&client]);
         });
         thread::spawn(move || {
             let (mut client, mut server) = (client, server);
@@ -147,9 +147,7 @@ impl Wire {
                 true => self.pass_mysql_requests(&mut client, &mut server),
                 false => self.pass_postgres_requests(&mut client, &mut server),
             }; // ends with the connection
-            for stream in [client, server] {
-                let _ = stream.shutdown(Shutdown::Both); // it may be gone
-            }
+            end([&client, &server]);
         });
     }
 
@@ -232,7 +230,7 @@ impl Wire {
             // tokio-postgres waits neither for the end of an answer nor for that to a `Close`. An answer of the proxy's own would
             // overtake it, and be taken for it.
             if matches!(head[0], b'Q' | b'S') {
-                assert!(self.answered(Duration::from_secs(60)), "no answer");
+                self.wait_for_the_answer();
                 lock(&self.answers.now).answered = false;
             }
             let (group, statement) = (std::mem::take(&mut group), statement.take());
@@ -260,17 +258,15 @@ impl Wire {
         };
         match plan.fault {
             Fault::Interrupted | Fault::TimedOut if mysql => {
-                client.write_all(&mysql_error(1, plan.fault))
+                client.write_all(&mysql_error(plan.fault))
             }
             Fault::Interrupted | Fault::TimedOut => {
-                let transaction = lock(&self.answers.now).transaction;
-                match transaction {
-                    b'E' => {
-                        lock(&self.answers.now).answered = true;
-                        client.write_all(&postgres_error(plan.fault))
-                    }
-                    _ => server.write_all(&postgres_raise(plan.fault)),
+                let mut now = lock(&self.answers.now);
+                if now.transaction != b'E' {
+                    return server.write_all(&postgres_raise(plan.fault));
                 }
+                now.answered = true;
+                client.write_all(&postgres_error(plan.fault))
             }
             Fault::AfterItsWork => {
                 set(Fate::Denied);
@@ -281,10 +277,10 @@ impl Wire {
                     for part in parts {
                         set(Fate::Dropped);
                         server.write_all(&part)?;
-                        assert!(self.answered(Duration::from_secs(60)), "no answer");
+                        self.wait_for_the_answer();
                     }
                     set(Fate::Forwarded);
-                    client.write_all(&mysql_error(1, plan.fault))
+                    client.write_all(&mysql_error(plan.fault))
                 }
                 _ => {
                     let mut locker = side(&self.url);
@@ -331,6 +327,10 @@ impl Wire {
         };
         state.hit.push(text);
         Some(Plan { fault, ..plan })
+    }
+
+    fn wait_for_the_answer(&self) {
+        assert!(self.answered(Duration::from_secs(60)), "no answer");
     }
 
     /// Whether the server answers within this time.
@@ -381,22 +381,16 @@ impl Answers {
                 ended = ends_well(&withheld); // or more answers follow
             }
             if ended.is_some() {
-                (now.answered, now.fate) = (
-                    true,
-                    if fate == Fate::Denied {
-                        Fate::Forwarded
-                    } else {
-                        fate
-                    },
-                );
+                now.answered = true;
+                if fate == Fate::Denied {
+                    now.fate = Fate::Forwarded;
+                }
                 self.changed.notify_all();
             }
             drop(now);
             match (fate, ended) {
                 (Fate::Forwarded, _) => client.write_all(answer)?,
-                (Fate::Denied, Some(true)) => {
-                    client.write_all(&mysql_error(1, Fault::Interrupted))?
-                }
+                (Fate::Denied, Some(true)) => client.write_all(&mysql_error(Fault::Interrupted))?,
                 (Fate::Denied, Some(false)) => client.write_all(&withheld)?,
                 _ => {}
             }
@@ -457,7 +451,7 @@ fn number(bytes: &[u8]) -> usize {
     u32::from_be_bytes(bytes[..4].try_into().expect("four bytes")) as usize
 }
 
-fn mysql_error(sequence: u8, fault: Fault) -> Vec<u8> {
+fn mysql_error(fault: Fault) -> Vec<u8> {
     let (number, text) = match fault {
         Fault::TimedOut => (
             1969_u16,
@@ -466,7 +460,7 @@ fn mysql_error(sequence: u8, fault: Fault) -> Vec<u8> {
         _ => (1317, "Query execution was interrupted"),
     };
     let length = u8::try_from(9 + text.len()).expect("a short text");
-    let mut packet = vec![length, 0, 0, sequence, 0xff];
+    let mut packet = vec![length, 0, 0, 1, 0xff];
     packet.extend(number.to_le_bytes());
     packet.extend(b"#70100");
     packet.extend(text.bytes());
