@@ -10,6 +10,8 @@ mod backups;
 mod fold_and_triggers;
 mod forked;
 mod grants;
+mod late_requests;
+mod locks;
 #[cfg(feature = "observability")]
 mod monitoring;
 mod raw_transactions;
