@@ -363,8 +363,7 @@ impl Doctor<'_> {
         }
         let (table, shards) = (sharded.table(), sharded.shards_table());
         let count = ["INSERT", "UPDATE"].map(|privilege| Need::of(privilege, shards));
-        let mut fold = vec![Need::of("UPDATE", shards), Need::of("DELETE", shards)];
-        fold.extend(Need::to_update(sharded.fields(), table));
+        let mut fold: Vec<_> = Need::to_fold(sharded, true).collect();
         if sharded.live.has_numbers && sharded.live.schema().is_none() {
             fold.extend(needs_of_counts());
         }

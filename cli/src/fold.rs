@@ -189,15 +189,11 @@ impl Folding<'_> {
     /// The privileges that a fold needs, which may remove shards.
     fn needs(&self, removes: bool) -> Vec<Need<'_>> {
         let sharded = self.sharded;
-        let (table, shards) = (sharded.table(), sharded.shards_table());
         if self.dry_run {
-            return vec![Need::of("SELECT", shards)];
+            return vec![Need::of("SELECT", sharded.shards_table())];
         }
-        let mut needs = Need::to_read(sharded).to_vec();
-        needs.extend(Need::to_update(sharded.fields(), table));
-        needs.push(Need::of("UPDATE", shards));
-        needs.extend(removes.then(|| Need::of("DELETE", shards)));
-        needs
+        let read = Need::to_read(sharded).into_iter();
+        read.chain(Need::to_fold(sharded, removes)).collect()
     }
 
     fn explained(&self, error: DieselError, conn: &mut AnyConnection) -> Error {

@@ -46,6 +46,14 @@ impl<'t> Need<'t> {
         ]
     }
 
+    /// Those for folding, beside reading totals.
+    pub fn to_fold(sharded: &'t Sharded, removes: bool) -> impl Iterator<Item = Self> {
+        let shards = sharded.shards_table();
+        let of_shards = ["UPDATE"].into_iter().chain(removes.then_some("DELETE"));
+        let of_shards = of_shards.map(move |privilege| Need::of(privilege, shards));
+        Need::to_update(sharded.fields(), sharded.table()).chain(of_shards)
+    }
+
     /// To update each of these columns.
     pub fn to_update(
         fields: &'t [ShardsColumn],

@@ -11,7 +11,7 @@ use diesel_sharded_tests::Database;
 use diesel_sharded_tests::schema::{self, comments, videos};
 
 use super::Conn;
-use super::{Script, assert_says, at, empty_database, ended, migration, refused, run, run_noting};
+use super::{Script, assert_says, empty_database, migration, refused, run, run_in, run_noting};
 
 type Backend = <Conn as Connection>::Backend;
 
@@ -58,20 +58,15 @@ fn a_migration_counts_and_is_filled_by_the_note() {
     let conn = &mut conn;
     let project = tempfile::tempdir().unwrap();
     let folder = project.path().join("migrations");
-    let generate = |option: &str| {
+    let generate = |option: &str, code| {
         let line = format!("{COUNTS} --migration-dir=migrations {option}");
-        let generate = at(database.url(), project.path(), &line).output();
-        let (code, printed, noted) = ended(generate.unwrap());
-        (code, printed + &noted)
+        run_in(project.path(), &database, &line, code)
     };
-    let (code, says) = generate("");
-    assert_eq!(code, Some(0), "{says}");
+    let says = generate("", 0);
     let source = FileBasedMigrations::from_path(&folder).unwrap();
     conn.run_pending_migrations(source.clone()).unwrap();
-    let (code, _) = generate("--locked");
-    assert_eq!(code, Some(0));
-    let (code, refused) = generate("");
-    assert_eq!(code, Some(1), "{refused}");
+    generate("--locked", 0);
+    let refused = generate("", 1);
     assert_says(
         &refused,
         "videos.likes has a counter cache already, `comments_video_id_videos_likes`",

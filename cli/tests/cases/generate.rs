@@ -16,7 +16,7 @@ use diesel_sharded_tests::schema::{self, downloads, videos};
 
 use super::Conn;
 use super::{
-    Script, assert_says, at, empty_database, ended, migration, run, run_noting, session, shard,
+    Script, assert_says, empty_database, migration, run, run_in, run_noting, session, shard,
 };
 
 type Backend = <Conn as Connection>::Backend;
@@ -94,10 +94,7 @@ fn a_view_with_totals_is_the_librarys() {
 #[track_caller]
 fn generate(database: &Database, folder: &Path, options: &str, code: i32) -> String {
     let line = format!("generate videos views likes {options}");
-    let generate = at(database.url(), folder, &line).output().unwrap();
-    let (ended, printed, noted) = ended(generate);
-    assert_eq!(ended, Some(code), "{printed}{noted}");
-    printed + &noted
+    run_in(folder, database, &line, code)
 }
 
 fn only_migration(folder: &Path) -> PathBuf {

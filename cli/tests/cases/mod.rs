@@ -95,11 +95,22 @@ pub fn signal(tool: &Child, signal: &str) {
 
 /// Runs the tool, which has to end with this code; what it prints, and what it notes.
 #[track_caller]
-pub fn run_at(url: &str, line: &str, code: i32) -> (String, String) {
-    let output = at(url, &std::env::temp_dir(), line).output().unwrap();
-    let (ended, printed, noted) = ended(output);
-    assert_eq!(ended, Some(code), "{line}: {printed}{noted}");
+fn ran(mut tool: Command, code: i32) -> (String, String) {
+    let (ended, printed, noted) = ended(tool.output().unwrap());
+    assert_eq!(ended, Some(code), "{tool:?}: {printed}{noted}");
     (printed, noted)
+}
+
+#[track_caller]
+pub fn run_at(url: &str, line: &str, code: i32) -> (String, String) {
+    ran(at(url, &std::env::temp_dir(), line), code)
+}
+
+/// In a folder; what it prints and notes.
+#[track_caller]
+pub fn run_in(folder: &Path, database: &Database, line: &str, code: i32) -> String {
+    let (printed, noted) = ran(at(database.url(), folder, line), code);
+    printed + &noted
 }
 
 #[track_caller]
@@ -229,9 +240,7 @@ pub fn refused(database: &Database, lines: &str) {
     for (line, says) in lines {
         let folder = tempfile::tempdir().unwrap();
         let line = format!("generate {line}");
-        let generate = at(database.url(), folder.path(), &line).output().unwrap();
-        let (code, _, refused) = ended(generate);
-        assert_eq!(code, Some(1), "{line}: {refused}");
+        let refused = run_in(folder.path(), database, &line, 1);
         assert!(refused.contains(says), "{line}: {refused}");
         let written = folder.path().read_dir().unwrap().count();
         assert_eq!(written, 0, "{line}");

@@ -1,7 +1,6 @@
 //! `setup`: the library's own tables, run or written, and recorded as the application would.
 
 use std::fs;
-use std::path::Path;
 
 use diesel::connection::{Connection, SimpleConnection};
 use diesel::migration::MigrationSource;
@@ -14,21 +13,13 @@ use diesel_sharded_tests::{Database, TestConnection};
 use super::Conn;
 use super::doctor::findings;
 use super::{
-    Script, assert_says, at, dialect, empty_database, end, ended, run, run_noting, session, spawn,
+    Script, assert_says, dialect, empty_database, end, run, run_in, run_noting, session, spawn,
 };
 
 fn versions(conn: &mut Conn) -> Vec<String> {
     let mut versions: Vec<_> = conn.applied_migrations().unwrap();
     versions.sort();
     versions.iter().map(ToString::to_string).collect()
-}
-
-/// Runs `setup` in a folder; what it prints and notes.
-fn setup_in(folder: &Path, database: &Database, options: &str, code: i32) -> String {
-    let setup = at(database.url(), folder, &format!("setup {options}")).output();
-    let (ended, printed, noted) = ended(setup.unwrap());
-    assert_eq!(ended, Some(code), "{printed}{noted}");
-    printed + &noted
 }
 
 /// All migrations have run, and the tool finds nothing to do.
@@ -108,11 +99,11 @@ fn written_migrations_are_those_that_setup_runs() {
     for form in ["", "--no-foreign-key"] {
         let (database, mut conn) = empty_database();
         let folder = tempfile::tempdir().unwrap();
-        let write = format!("--write --migration-dir m {form}");
-        let written = setup_in(folder.path(), &database, &write, 0);
+        let write = format!("setup --write --migration-dir m {form}");
+        let written = run_in(folder.path(), &database, &write, 0);
         let written = written.matches("Creating m/00000000000000-diesel-sharded-");
-        assert_eq!(written.count(), 4);
-        let again = setup_in(folder.path(), &database, &write, 0);
+        assert_eq!(written.count(), 6);
+        let again = run_in(folder.path(), &database, &write, 0);
         assert_says(&again, "nothing to do");
 
         let files = FileBasedMigrations::from_path(folder.path().join("m")).unwrap();
@@ -126,11 +117,8 @@ fn written_migrations_are_those_that_setup_runs() {
             .path()
             .join("m/00000000000000-diesel-sharded-02_idempotency_keys/up.sql");
         fs::write(changed, "-- nothing").unwrap();
-        let says = setup_in(folder.path(), &database, &write, 3);
-        assert_says(
-            &says,
-            "02_idempotency_keys/up.sql is not what would be written now",
-        );
+        let says = run_in(folder.path(), &database, &write, 3);
+        assert_says(&says, "02_batches/up.sql is not what would be written now");
     }
 }
 
