@@ -22,7 +22,7 @@ pub fn start(server: Server) -> Result<String, String> {
     let installed = match server {
         Server::Postgres => postgres("fsync=off", Messages::Two)?,
         Server::SyncedPostgres => postgres("fsync=on", Messages::Two)?,
-        Server::Mysql => mysql("--innodb-flush-log-at-trx-commit=0")?,
+        Server::Mysql => mysql(&["--innodb-flush-log-at-trx-commit=0"])?,
     };
     Ok(keep_running(installed))
 }

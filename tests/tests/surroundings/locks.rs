@@ -7,7 +7,7 @@ use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel_sharded::prelude::*;
 use diesel_sharded::retry::{Isolation, Transaction};
-use diesel_sharded::{RowCounter, set_total};
+use diesel_sharded::{RowCounter, set_total, update};
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::{TestConnection, count, schema};
 

@@ -75,7 +75,7 @@ pub fn count(url: &str) {
     coalesce(url);
 }
 
-/// The first time with keys.
+/// Each child has a coalescer of its own.
 fn coalesce(url: &str) {
     let mut conn = connect(url);
     let of_coalescers = 500..500 + KEYS;
@@ -83,21 +83,16 @@ fn coalesce(url: &str) {
         arrange("coalescer", Before::Parent, video, &mut conn);
     }
     drop(conn);
-    for (name, once) in [("coalescer", true), ("coalescer without a key", false)] {
-        let before = total(url);
-        let well = in_children(|wait| {
-            let coalescer = Coalescer::new(pool(url)).expect("a coalescer");
-            wait();
-            for video in of_coalescers.clone() {
-                let counter = RowCounter::of(views, video);
-                let added = match once {
-                    true => coalescer.add(&counter.idempotency_key(format!("{name} {video}")), 1),
-                    false => coalescer.add(&counter, 1),
-                };
-                assert_eq!(added.expect("a count"), 1);
-            }
-        });
-        let due = if once { KEYS } else { KEYS * CHILDREN };
-        println!("{name}\t{well}, {}\t{CHILDREN}, {due}", total(url) - before);
-    }
+    let before = total(url);
+    let well = in_children(|wait| {
+        let coalescer = Coalescer::new(pool(url)).expect("a coalescer");
+        wait();
+        for video in of_coalescers.clone() {
+            let added = coalescer.add_later(&RowCounter::of(views, video), 1);
+            added.expect("room");
+        }
+        coalescer.close().expect("a last flush");
+    });
+    let due = KEYS * CHILDREN;
+    println!("coalescer\t{well}, {}\t{CHILDREN}, {due}", total(url) - before);
 }

@@ -3,13 +3,13 @@
 use diesel::prelude::*;
 use diesel_async::RunQueryDsl;
 use diesel_async::async_connection_wrapper::AsyncConnectionWrapper;
-use diesel_sharded::coalescer::Coalescer;
 use diesel_sharded::RowCounter;
-use diesel_sharded_tests::schema::videos::dsl::*;
+use diesel_sharded::coalescer::Coalescer;
 use diesel_sharded_tests::pool;
+use diesel_sharded_tests::schema::videos::dsl::*;
 
-use super::tasks::{connect, database, total};
 use super::Conn;
+use super::tasks::{connect, database, total};
 
 /// A coalescer whose own connection is an asynchronous one, and waits for it on the coalescer's thread: no C library.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
