@@ -43,9 +43,7 @@ impl Amount {
             DieselError::DeserializationError(message.into())
         })
     }
-}
 
-impl Amount {
     /// Whether both are the same number. Where sums round, they may be as far apart as sums of numbers of the size of `among`
     /// come to differ by the order in which a database adds them up.
     pub(crate) fn agrees(&self, other: &Amount, among: &[&Amount], rounds: bool) -> bool {

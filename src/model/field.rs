@@ -127,7 +127,11 @@ impl ShardsColumn {
     }
 
     const fn new(name: &'static str, column_type: ColumnType, merge: Merge) -> Self {
-        assert_other_than_shard(name);
+        // The derive has looked at the name in Rust; the one in SQL may be another.
+        assert!(
+            !are_equal(name.as_bytes(), SHARD.as_bytes()),
+            "a shards table has its own column `shard`: rename this one"
+        );
         ShardsColumn {
             name: Cow::Borrowed(name),
             column_type,
@@ -171,14 +175,6 @@ pub(crate) const fn has_sums(fields: &[ShardsColumn]) -> bool {
         i += 1;
     }
     false
-}
-
-/// The derive has looked at the name in Rust; the one in SQL may be another.
-const fn assert_other_than_shard(name: &str) {
-    assert!(
-        !are_equal(name.as_bytes(), SHARD.as_bytes()),
-        "a shards table has its own column `shard`: rename this one"
-    );
 }
 
 /// A Rust type whose values a column of the SQL type `ST` takes.

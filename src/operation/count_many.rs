@@ -17,7 +17,8 @@ use crate::engine::{
 };
 use crate::error::Error;
 use crate::model::{ShardedColumn, ShardedTable};
-use crate::operation::row_counter::{IntegerField, ready_to_add};
+use crate::operation::combine::{Combined, count};
+use crate::operation::row_counter::{IntegerField, ready_to_add, ready_to_add_or_insert};
 use crate::operation::shard_counts;
 use crate::operation::update::{InsertRow, NoInsert, OrInsert};
 use crate::placement::{Choice, Process, Subject};
@@ -143,7 +144,10 @@ impl<C: ShardedColumn, Run> CountMany<C, NoInsert, Run> {
         F: Fn(&<C::Table as ShardedTable>::Key) -> I,
         I: Insertable<C::Table>,
     {
-        self.inserting(OrInsertEach::new(row_of))
+        self.inserting(OrInsertEach {
+            row_of,
+            row: PhantomData,
+        })
     }
 
     pub(crate) fn inserting<Ins>(self, insert: Ins) -> CountMany<C, Ins, Run> {
@@ -179,8 +183,7 @@ impl<C: ShardedColumn, Ins> CountMany<C, Ins> {
     /// As there. No total was changed then.
     pub fn run<Conn, DB>(self, conn: &mut Conn) -> QueryResult<CountedMany<C::Table>>
     where
-        C: IntegerField<DB>,
-        C::Table: KeyedTable<DB> + ShardedTable<Key: Ord, KeyValues: QueryFragment<DB>>,
+        C: IntegerField<DB, Table: ShardedTable<Key: Ord, KeyValues: QueryFragment<DB>>>,
         Ins: InsertMissing<C::Table, DB>,
         Conn: LoadConnection<Backend = DB>,
         DB: BackendOf<Conn>,
@@ -213,15 +216,6 @@ pub struct CountedMany<T: ShardedTable> {
     pub missing: Vec<T::Key>,
 }
 
-impl<T: ShardedTable> CountedMany<T> {
-    fn nothing() -> Self {
-        CountedMany {
-            rows: 0,
-            missing: vec![],
-        }
-    }
-}
-
 impl<T: ShardedTable<Key: fmt::Debug>> fmt::Debug for CountedMany<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CountedMany")
@@ -237,7 +231,7 @@ pub mod asynchronous {
     use diesel_async::AsyncConnection;
 
     use super::{
-        BackendOf, CountMany, CountedMany, InsertMissing, IntegerField, KeyedTable, Link, NoInsert,
+        BackendOf, CountMany, CountedMany, InsertMissing, IntegerField, Link, NoInsert,
         QueryFragment, QueryResult, ShardedColumn, ShardedTable,
     };
     use crate::connection::{Async, BoxFuture};
@@ -262,7 +256,7 @@ pub mod asynchronous {
         ) -> BoxFuture<'c, QueryResult<CountedMany<C::Table>>>
         where
             C: IntegerField<DB> + Send + Sync + 'c,
-            C::Table: KeyedTable<DB> + ShardedTable<Key: Ord, KeyValues: QueryFragment<DB> + Send>,
+            C::Table: ShardedTable<Key: Ord, KeyValues: QueryFragment<DB> + Send>,
             Ins: InsertMissing<C::Table, DB, Statement: Send> + Send + Sync + 'c,
             Conn: AsyncConnection<Backend = DB>,
             DB: BackendOf<Conn>,
@@ -276,15 +270,6 @@ pub mod asynchronous {
 pub struct OrInsertEach<F, I> {
     row_of: F,
     row: PhantomData<fn() -> I>,
-}
-
-impl<F, I> OrInsertEach<F, I> {
-    fn new(row_of: F) -> Self {
-        OrInsertEach {
-            row_of,
-            row: PhantomData,
-        }
-    }
 }
 
 impl<F, I> fmt::Debug for OrInsertEach<F, I> {
@@ -330,37 +315,34 @@ impl<C: ShardedColumn, Ins, Run> CountMany<C, Ins, Run> {
         link: &mut Link<'_, M, Conn>,
     ) -> QueryResult<CountedMany<C::Table>>
     where
-        C: IntegerField<DB>,
-        C::Table: KeyedTable<DB> + ShardedTable<Key: Ord, KeyValues: QueryFragment<DB>>,
+        C: IntegerField<DB, Table: ShardedTable<Key: Ord, KeyValues: QueryFragment<DB>>>,
         Ins: InsertMissing<C::Table, DB>,
         M: LoadIo<Conn, Backend = DB>,
         DB: ShardedBackend,
     {
-        let amount = |(key, n)| Some((key, i64::try_from(n).ok()?));
-        let amounts: Option<Vec<_>> = self.amounts.into_iter().map(amount).collect();
-        let Some(amounts) = amounts else {
-            let source =
-                DieselError::QueryBuilderError("amounts add up to more than an i64".into());
-            return Err(Error::Overflow { source }.into());
-        };
         let retry = self.retry.unwrap_or_default();
         let (dialect, inside) = (link.dialect(), in_transaction(link)?);
         let attempts = Attempts::start(retry.clone());
-        let mut choices = vec![];
-        for (key, n) in &amounts {
-            let mut count = ready_to_add::<C, DB>(key.clone(), *n);
+        let mut additions = vec![];
+        for (key, n) in self.amounts {
+            let Ok(n) = i64::try_from(n) else {
+                let source =
+                    DieselError::QueryBuilderError("amounts add up to more than an i64".into());
+                return Err(Error::Overflow { source }.into());
+            };
+            let mut count = ready_to_add::<C, DB>(key.clone(), n);
             count.alone = self.alone;
             let subject = Subject {
                 timed: false, // a wait may have been for any of the keys
                 ..count.plan(link)?.subject()
             };
-            choices.push(Choice::new(subject, Process::this(), &attempts));
+            let choice = Choice::new(subject, Process::this(), &attempts);
+            additions.push(Addition { key, n, choice });
         }
         let mut counting = Counting::<C, Ins> {
-            amounts,
+            additions,
             insert: self.insert,
             shards: shard_counts::known::<C::Table>(std::iter::once(C::NAME)),
-            choices,
             attempts,
         };
         let options = TransactionOptions::of_a_count(dialect);
@@ -396,19 +378,24 @@ impl<C: ShardedColumn, Ins, Run> CountMany<C, Ins, Run> {
 
 /// Counts on many rows, under way.
 struct Counting<C: ShardedColumn, Ins> {
-    amounts: Vec<(<C::Table as ShardedTable>::Key, i64)>,
+    additions: Vec<Addition<<C::Table as ShardedTable>::Key>>,
     insert: Ins,
     /// How many shards there are to choose from.
     shards: u16,
-    /// The shard of each key, in their order, chosen as a count of its own would.
-    choices: Vec<Choice>,
     attempts: Attempts,
+}
+
+/// An amount for the row of a key, and the shard on which it is counted, chosen as a count of its own would.
+struct Addition<Key> {
+    key: Key,
+    n: i64,
+    choice: Choice,
 }
 
 impl<C: ShardedColumn, Ins> Counting<C, Ins> {
     /// After a conflict, which may have been on any of the keys, the next attempt takes another shard of each.
     fn leave_shards(&mut self) {
-        for choice in &mut self.choices {
+        for Addition { choice, .. } in &mut self.additions {
             choice.met_conflict(&self.attempts);
             choice.again(&self.attempts);
         }
@@ -421,46 +408,37 @@ impl<C: ShardedColumn, Ins> Counting<C, Ins> {
         rung: Rung,
     ) -> QueryResult<Result<CountedMany<C::Table>, Rung>>
     where
-        C: IntegerField<DB>,
-        C::Table: KeyedTable<DB> + ShardedTable<Key: Ord, KeyValues: QueryFragment<DB>>,
+        C: IntegerField<DB, Table: ShardedTable<Key: Ord, KeyValues: QueryFragment<DB>>>,
         Ins: InsertMissing<C::Table, DB>,
         M: LoadIo<Conn, Backend = DB>,
         DB: ShardedBackend,
     {
-        let mut counted = CountedMany::nothing();
-        let chunks = self.amounts.chunks(KEYS_IN_A_STATEMENT);
-        for (amounts, choices) in chunks.zip(self.choices.chunks(KEYS_IN_A_STATEMENT)) {
-            let missing = match rung {
-                Rung::EachAlone => {
-                    let mut missing = vec![];
-                    for (number, (key, n)) in amounts.iter().enumerate() {
-                        if ready_to_add::<C, DB>(key.clone(), *n).count(link).await? == 0 {
-                            missing.push(number);
-                        }
-                    }
-                    missing
-                }
-                _ => {
-                    let additions = amounts.iter().zip(choices);
-                    let additions = additions.map(|((key, n), choice)| Addition {
-                        key: key.clone(),
-                        n: *n,
-                        shard: choice.shard(),
-                    });
-                    let additions: Vec<_> = additions.collect();
-                    match count_together::<C, DB, _, _>(link, rung, &additions).await? {
-                        Climbed::Counted { missing } => missing,
-                        Climbed::Again(rung) => return Ok(Err(rung)),
+        let mut counted = CountedMany {
+            rows: 0,
+            missing: vec![],
+        };
+        for additions in self.additions.chunks(KEYS_IN_A_STATEMENT) {
+            let mut missing = vec![];
+            if rung == Rung::EachAlone {
+                for addition in additions {
+                    let mut add = ready_to_add::<C, DB>(addition.key.clone(), addition.n);
+                    if count(link, &mut add).await? == 0 {
+                        missing.push(addition);
                     }
                 }
-            };
-            counted.rows += amounts.len() - missing.len();
-            for (key, n) in missing.into_iter().map(|number| &amounts[number]) {
+            } else {
+                missing = match count_together::<C, _, _, _>(link, rung, additions).await? {
+                    Ok(missing) => missing,
+                    Err(higher) => return Ok(Err(higher)),
+                };
+            }
+            counted.rows += additions.len() - missing.len();
+            for Addition { key, n, .. } in missing {
                 match self.insert.insert(key) {
                     Some(insert) => {
-                        let mut add =
-                            ready_to_add::<C, DB>(key.clone(), *n).or_insert(insert, self.shards);
-                        counted.rows += add.count(link).await?;
+                        let insert = Some((insert, self.shards));
+                        let mut add = ready_to_add_or_insert::<C, DB, _>(key.clone(), *n, insert);
+                        counted.rows += count(link, &mut add).await?;
                     }
                     None => counted.missing.push(key.clone()),
                 }
@@ -468,14 +446,6 @@ impl<C: ShardedColumn, Ins> Counting<C, Ins> {
         }
         Ok(Ok(counted))
     }
-}
-
-/// An amount for the row of a key, and the shard on which it is counted.
-#[derive(Debug)]
-struct Addition<Key> {
-    key: Key,
-    n: i64,
-    shard: i32,
 }
 
 /// How many keys are counted on. Each rung costs more than the one before, and follows it where that cannot count.
@@ -489,27 +459,15 @@ enum Rung {
     EachAlone,
 }
 
-/// What became of many keys in one attempt.
-enum Climbed {
-    /// All were counted but these, by their numbers in the list: they have no row.
-    Counted { missing: Vec<usize> },
-    /// The transaction has to be undone, and to begin again on this rung.
-    Again(Rung),
-}
-
-impl Climbed {
-    const ALL: Climbed = Climbed::Counted { missing: vec![] };
-}
-
-/// Counts on many rows by one statement, in an open transaction; on every rung but the last one.
-async fn count_together<C, DB, M, Conn>(
+/// Counts on many rows by one statement, in an open transaction; on every rung but the last one. Returns those that have no row, or the rung
+/// on which to begin again, after this transaction was undone.
+async fn count_together<'a, C, DB, M, Conn>(
     link: &mut Link<'_, M, Conn>,
     rung: Rung,
-    additions: &[Addition<<C::Table as ShardedTable>::Key>],
-) -> QueryResult<Climbed>
+    additions: &'a [Addition<<C::Table as ShardedTable>::Key>],
+) -> QueryResult<Result<Vec<&'a Addition<<C::Table as ShardedTable>::Key>>, Rung>>
 where
-    C: IntegerField<DB>,
-    C::Table: KeyedTable<DB> + ShardedTable<Key: Ord, KeyValues: QueryFragment<DB>>,
+    C: IntegerField<DB, Table: ShardedTable<Key: Ord, KeyValues: QueryFragment<DB>>>,
     M: LoadIo<Conn, Backend = DB>,
     DB: ShardedBackend,
 {
@@ -526,7 +484,7 @@ where
     let counted = match additions {
         [one] => {
             let mut add = ready_to_add::<C, DB>(one.key.clone(), one.n);
-            add.send_step(link, Statement::CountByKey, one.shard)
+            add.send_step(link, Statement::CountByKey, one.choice.shard())
                 .await?
         }
         _ => {
@@ -535,27 +493,24 @@ where
         }
     };
     if counted == additions.len() {
-        return Ok(Climbed::ALL);
+        return Ok(Ok(vec![]));
     }
     if rung == Rung::Together {
-        return Ok(Climbed::Again(Rung::Creating));
+        return Ok(Err(Rung::Creating));
     }
-    let found = rows_of::<C::Table, DB, _, _>(link, additions.iter()).await?;
-    let is_missing = |number: &usize| !found.contains(&additions[*number].key);
-    let missing: Vec<usize> = (0..additions.len()).filter(is_missing).collect();
+    let found = rows_of::<C::Table, DB, _, _>(link, additions).await?;
+    let missing = additions.iter().filter(|one| !found.contains(&one.key));
+    let missing: Vec<_> = missing.collect();
     if !found.is_empty() && !missing.is_empty() {
         // One that is there now is another name of a row that was found, or was inserted meanwhile.
-        let missing = missing.iter().map(|number| &additions[*number]);
-        if !rows_of::<C::Table, DB, _, _>(link, missing)
-            .await?
-            .is_empty()
-        {
-            return Ok(Climbed::Again(Rung::EachAlone));
+        let others = rows_of::<C::Table, DB, _, _>(link, missing.iter().copied()).await?;
+        if !others.is_empty() {
+            return Ok(Err(Rung::EachAlone));
         }
     }
     Ok(match counted + missing.len() == additions.len() {
-        true => Climbed::Counted { missing },
-        false => Climbed::Again(Rung::EachAlone),
+        true => Ok(missing),
+        false => Err(Rung::EachAlone),
     })
 }
 
@@ -586,7 +541,10 @@ type CountEachRow<C, T, DB> =
 fn by_shard<Key>(additions: &[Addition<Key>]) -> BTreeMap<i32, Vec<&Addition<Key>>> {
     let mut shards = BTreeMap::<_, Vec<_>>::new();
     for addition in additions {
-        shards.entry(addition.shard).or_default().push(addition);
+        shards
+            .entry(addition.choice.shard())
+            .or_default()
+            .push(addition);
     }
     shards
 }

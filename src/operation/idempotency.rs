@@ -119,6 +119,8 @@ use crate::policy::RetryPolicy;
 
 use self::keys::{DeleteKeys, FindKey, FindOld, InsertKey, NoteCounted, explained};
 
+pub(crate) use self::update::UpdateOnce;
+
 /// A counting update, or a counter, with an idempotency key; see the [module](self).
 ///
 /// Made by [`UpdateStatement::idempotency_key`](crate::operation::UpdateStatement::idempotency_key),

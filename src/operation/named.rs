@@ -31,7 +31,7 @@ use crate::operation::combine::{Combiner, Combining};
 use crate::operation::fold::{Batches, Folded, Folding};
 use crate::operation::idempotency::{Idempotent, Request, Requested, once};
 use crate::operation::row_counter::{
-    CachedAs, IntegerField, OneCounter, ReadyToAdd, TableOf, ready_to_add,
+    CachedAs, IntegerField, OneCounter, ReadyToAdd, TableOf, ready_to_add_or_insert,
 };
 use crate::operation::set_total::set_by_key;
 use crate::operation::shard_counts::{self, Number};
@@ -583,8 +583,8 @@ where
 
     fn ready(&self, n: i64) -> QueryResult<ReadyToAdd<DB::Value, DB, InsertCounter>> {
         let name = key(&self.name)?;
-        let count = ready_to_add::<DB::Value, DB>(name.clone(), n);
-        Ok(count.or_insert(InsertCounter { name }, self.number().known()))
+        let insert = (InsertCounter { name: name.clone() }, self.number().known());
+        Ok(ready_to_add_or_insert(name, n, Some(insert)))
     }
 
     async fn begin(&self, link: &mut Link<'_, M, Conn>) -> QueryResult<()> {

@@ -17,10 +17,10 @@ use crate::engine::{self, KeyedTable, Plan, SendStep, Sender, Statement, explain
 #[cfg(doc)]
 use crate::error::Error;
 use crate::model::{ShardedColumn, ShardedTable, Value};
-use crate::operation::combine::{Combiner, Combining};
-use crate::operation::idempotency::{Idempotent, Request, Requested, once};
+use crate::operation::combine::{Combined, Combiner, Combining, count};
+use crate::operation::idempotency::{Idempotent, Request, Requested, UpdateOnce, once};
 use crate::operation::shard_counts;
-use crate::operation::update::Ready;
+use crate::operation::update::{Ready, Sendable};
 use crate::policy::RetryPolicy;
 use crate::query_builder::{
     CountAllAndLoad, CountAllAndLoadId, FindParent, Identified, KeyIs, Names, SelectParents,
@@ -262,7 +262,7 @@ pub(crate) trait OneCounter<M: LoadIo<Conn>, Conn> {
 
     /// Inserts the row, by a count of 0.
     async fn create(&self, link: &mut Link<'_, M, Conn>) -> QueryResult<()> {
-        self.ready(0)?.count(link).await.map(drop)
+        count(link, &mut self.ready(0)?).await.map(drop)
     }
 
     /// Adds `n`, and returns the number of rows counted.
@@ -281,9 +281,9 @@ pub(crate) trait OneCounter<M: LoadIo<Conn>, Conn> {
             return Ok(self.is_there(link).await?.into());
         }
         self.begin(link).await?;
-        let mut count = self.ready(n)?;
-        count.combine(combiner);
-        count.count(link).await
+        let mut update = self.ready(n)?;
+        update.combine(combiner);
+        count(link, &mut update).await
     }
 
     /// Adds `n`, and returns the new total; `None` if there is no such row.
@@ -329,8 +329,8 @@ pub(crate) trait OneCounter<M: LoadIo<Conn>, Conn> {
             return once(link, request, RetryPolicy::default(), &mut AddNothing(self)).await;
         }
         self.begin(link).await?;
-        let mut count = self.ready(n)?;
-        let retry = count.retry();
+        let mut count = UpdateOnce(self.ready(n)?);
+        let retry = count.0.retry();
         once(link, request, retry, &mut count).await
     }
 }
@@ -521,8 +521,21 @@ where
     C: ShardedColumn<Table: KeyedTable<DB>>,
     DB: ShardedBackend,
 {
+    ready_to_add_or_insert(key, n, None)
+}
+
+/// The same, which inserts the row by a statement if it is not there, and chooses from the number of shards beside that.
+pub(crate) fn ready_to_add_or_insert<C, DB, I>(
+    key: <C::Table as ShardedTable>::Key,
+    n: i64,
+    insert: Option<(I, u16)>,
+) -> ReadyToAdd<C, DB, I>
+where
+    C: ShardedColumn<Table: KeyedTable<DB>>,
+    DB: ShardedBackend,
+{
     let key = KeyIs(C::Table::key_is(key));
-    Ready::by_key(key, AddTo::new(n), const { &[C::NAME] })
+    Ready::by_key(key, AddTo::new(n), const { &[C::NAME] }, insert)
 }
 
 pub(crate) type ReadyToAdd<C, DB, I = ()> = Ready<

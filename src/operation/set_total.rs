@@ -202,12 +202,10 @@ impl<Q, A> SetTotal<Q, A> {
     ///
     /// # Errors
     /// As [`update`](crate::update())'s. No total was set then.
-    pub fn execute<Conn, DB, T, W>(self, conn: &mut Conn) -> QueryResult<usize>
+    pub fn execute<Conn, DB>(self, conn: &mut Conn) -> QueryResult<usize>
     where
-        Q: IntoUpdateTarget<Table = T, WhereClause = W>,
+        Q: IntoUpdateTarget<Table: KeyedTable<DB>, WhereClause: QueryFragment<DB> + QueryId>,
         A: Assignment + QueryFragment<DB>,
-        T: KeyedTable<DB>,
-        W: QueryFragment<DB> + QueryId,
         Conn: LoadConnection<Backend = DB>,
         DB: BackendOf<Conn>,
     {
@@ -223,12 +221,10 @@ impl<Q, A> Idempotent<SetTotal<Q, A>> {
     /// As [`SetTotal::execute`](crate::operation::SetTotal::execute)'s;
     /// [`InvalidIdempotencyKey`](Error::InvalidIdempotencyKey) for a key that is empty or too long,
     /// [`IdempotencyKeyReused`](Error::IdempotencyKeyReused) for a key that came with another request before.
-    pub fn execute<Conn, DB, T, W>(self, conn: &mut Conn) -> QueryResult<usize>
+    pub fn execute<Conn, DB>(self, conn: &mut Conn) -> QueryResult<usize>
     where
-        Q: IntoUpdateTarget<Table = T, WhereClause = W>,
+        Q: IntoUpdateTarget<Table: KeyedTable<DB>, WhereClause: QueryFragment<DB> + QueryId>,
         A: Assignment + QueryFragment<DB>,
-        T: KeyedTable<DB>,
-        W: QueryFragment<DB> + QueryId,
         Conn: LoadConnection<Backend = DB>,
         DB: BackendOf<Conn>,
     {
@@ -246,11 +242,8 @@ struct ReadyToSet<T, A, W> {
     table: PhantomData<fn() -> T>,
 }
 
-impl<Q, A, Run> SetTotal<Q, A, Run> {
-    fn ready<T, W>(self) -> ReadyToSet<T, A, W>
-    where
-        Q: IntoUpdateTarget<Table = T, WhereClause = W>,
-    {
+impl<Q: IntoUpdateTarget, A, Run> SetTotal<Q, A, Run> {
+    fn ready(self) -> ReadyToSet<Q::Table, A, Q::WhereClause> {
         ReadyToSet {
             assignment: self.assignment,
             filter: self.query.into_update_target().where_clause,
@@ -514,10 +507,7 @@ pub mod asynchronous {
         SetTotal::of(source, ToZero::new())
     }
 
-    impl<Q, A, T, W> SetTotal<Q, A, Async>
-    where
-        Q: IntoUpdateTarget<Table = T, WhereClause = W>,
-    {
+    impl<Q: IntoUpdateTarget, A> SetTotal<Q, A, Async> {
         /// Sets the totals and returns the number of rows.
         ///
         /// # Errors
@@ -526,8 +516,8 @@ pub mod asynchronous {
         where
             Q: Send + 'c,
             A: Assignment + QueryFragment<DB> + Send + Sync + 'c,
-            T: KeyedTable<DB>,
-            W: QueryFragment<DB> + QueryId + Send + Sync + 'c,
+            Q::Table: KeyedTable<DB>,
+            Q::WhereClause: QueryFragment<DB> + QueryId + Send + Sync + 'c,
             Conn: AsyncConnection<Backend = DB>,
             DB: BackendOf<Conn>,
         {
@@ -536,10 +526,7 @@ pub mod asynchronous {
         }
     }
 
-    impl<Q, A, T, W> Idempotent<SetTotal<Q, A, Async>>
-    where
-        Q: IntoUpdateTarget<Table = T, WhereClause = W>,
-    {
+    impl<Q: IntoUpdateTarget, A> Idempotent<SetTotal<Q, A, Async>> {
         /// Sets the totals, unless this was done before, and returns the number of rows.
         ///
         /// # Errors
@@ -547,8 +534,8 @@ pub mod asynchronous {
         pub fn execute<'c, Conn, DB>(self, conn: &'c mut Conn) -> BoxFuture<'c, QueryResult<usize>>
         where
             A: Assignment + QueryFragment<DB> + Send + Sync + 'c,
-            T: KeyedTable<DB>,
-            W: QueryFragment<DB> + QueryId + Send + Sync + 'c,
+            Q::Table: KeyedTable<DB>,
+            Q::WhereClause: QueryFragment<DB> + QueryId + Send + Sync + 'c,
             Conn: AsyncConnection<Backend = DB>,
             DB: BackendOf<Conn>,
         {

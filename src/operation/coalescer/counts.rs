@@ -34,6 +34,11 @@ where
         Counts(Fields::default())
     }
 
+    /// Counts them, once their transaction has committed.
+    fn hand_to(self, coalescer: &Coalescer<Conn>) -> QueryResult<()> {
+        Ok(coalescer.owner.buffer.absorb(self.0)?)
+    }
+
     /// Adds `n`, which may be negative, once the transaction has committed.
     ///
     /// # Errors
@@ -118,10 +123,7 @@ where
             counts = Counts::none();
             f(conn, &mut counts)
         })?;
-        self.owner
-            .buffer
-            .absorb(counts.0)
-            .map_err(DieselError::from)?;
+        counts.hand_to(self)?;
         Ok(value)
     }
 
@@ -156,10 +158,7 @@ where
             });
             link.leave();
             let value = done?;
-            self.owner
-                .buffer
-                .absorb(counts.0)
-                .map_err(DieselError::from)?;
+            counts.hand_to(self)?;
             Ok(value)
         })
     }

@@ -12,10 +12,35 @@ use crate::error::Error;
 use crate::observe;
 use crate::policy::RetryPolicy;
 
-/// Sends an update's statements with its own amounts, or with the sums of a batch in their place.
+/// An update that is counted with its own amounts, or with the sums of a batch in their place. The engine and the combiner are compiled once
+/// for each connection behind it.
 pub(crate) trait Combined<M: Io<Conn>, Conn>: SendStep<M, Conn> {
+    fn retry(&self) -> RetryPolicy;
+
+    /// What its count depends on.
+    fn plan(&self, link: &mut Link<'_, M, Conn>) -> QueryResult<Plan>;
+
+    /// The count as others may share it; `None` if it counts alone.
+    fn combinable(&self, in_transaction: bool, backend: &M::Backend) -> Option<Combinable>;
+
     /// Takes these sums, one for each field, in the place of the update's own amounts; or these again.
     fn add(&mut self, sums: Option<Vec<i64>>);
+
+    fn explained(&self, backend: &M::Backend, error: DieselError) -> DieselError;
+}
+
+/// Counts, with others if they meet. Returns the number of rows counted.
+pub(crate) async fn count<M, Conn, S>(
+    link: &mut Link<'_, M, Conn>,
+    update: &mut S,
+) -> QueryResult<usize>
+where
+    M: Io<Conn>,
+    S: Combined<M, Conn> + ?Sized,
+{
+    let plan = update.plan(link)?;
+    let role = Role::of(update, plan.in_transaction, &link.backend()).await;
+    role.carry_out(link, plan, update).await
 }
 
 /// What is left to do for a caller.
@@ -32,12 +57,17 @@ pub(crate) enum Role {
 
 impl Role {
     /// The role of a count, after a wait for others if there are some. It needs no connection.
-    pub(crate) async fn of<M, Conn>(combinable: Option<Combinable>, retry: &RetryPolicy) -> Self
+    pub(crate) async fn of<M, Conn, S>(
+        update: &mut S,
+        in_transaction: bool,
+        backend: &M::Backend,
+    ) -> Self
     where
         M: Io<Conn>,
+        S: Combined<M, Conn> + ?Sized,
     {
         let alone = |one_attempt| Role::Alone { one_attempt };
-        let Some(count) = combinable else {
+        let Some(count) = update.combinable(in_transaction, backend) else {
             return alone(false);
         };
         let slots = count.combiner.slots.own();
@@ -46,7 +76,7 @@ impl Role {
             Entered::Waits(wait) => wait,
         };
         let began = Instant::now();
-        let turn = M::wait(wait, retry.deadline()).await;
+        let turn = M::wait(wait, update.retry().deadline()).await;
         observe::combined_wait(began);
         match turn {
             Turn::Ended(outcome) => Role::after(outcome),
@@ -68,15 +98,40 @@ impl Role {
         self,
         link: &mut Link<'_, M, Conn>,
         plan: Plan,
-        mut retry: RetryPolicy,
-        sender: &mut S,
+        update: &mut S,
     ) -> QueryResult<usize>
     where
         M: Io<Conn>,
         S: Combined<M, Conn> + ?Sized,
     {
-        let role = match self {
-            Role::LeadsOn(lead) => match count_for_others(link, plan, &retry, sender, lead).await {
+        let retry = update.retry();
+        let mut leader = Leader {
+            link,
+            plan,
+            retry,
+            update,
+        };
+        let counted = leader.carry_out(self).await;
+        counted.map_err(|error| leader.update.explained(&leader.link.backend(), error))
+    }
+}
+
+/// A caller who counts on its own connection.
+struct Leader<'a, 'c, M: Io<Conn>, Conn, S: ?Sized> {
+    link: &'a mut Link<'c, M, Conn>,
+    plan: Plan,
+    retry: RetryPolicy,
+    update: &'a mut S,
+}
+
+impl<M, Conn, S> Leader<'_, '_, M, Conn, S>
+where
+    M: Io<Conn>,
+    S: Combined<M, Conn> + ?Sized,
+{
+    async fn carry_out(&mut self, role: Role) -> QueryResult<usize> {
+        let role = match role {
+            Role::LeadsOn(lead) => match self.count_for_others(lead).await {
                 Some(outcome) => Role::after(outcome),
                 None => Role::Alone { one_attempt: false },
             },
@@ -85,82 +140,61 @@ impl Role {
         let lead = match role {
             Role::Counted(counted) => return counted,
             Role::Leads(lead) | Role::LeadsOn(lead) => Some(lead),
-            Role::Alone { one_attempt: true } => {
-                retry = retry.with_attempts(1);
+            Role::Alone { one_attempt } => {
+                if one_attempt {
+                    self.retry = self.retry.clone().with_attempts(1);
+                }
                 None
             }
-            Role::Alone { one_attempt: false } => None,
         };
-        let counted = engine::count(link, plan, retry.clone(), &mut Steps(sender)).await;
+        let counted = self.count().await;
         if let (Some(lead), Ok(_)) = (lead, &counted) {
-            count_for_others(link, plan, &retry, sender, lead).await;
+            self.count_for_others(lead).await;
         }
         counted
     }
-}
 
-/// Counts the batches of a slot until nobody waits or others lead on. Returns the outcome of the first one, which holds the amounts of a caller
-/// who had waited; `None` if it was not sent, because the connection's transaction is somebody else's to commit.
-async fn count_for_others<M, Conn, S>(
-    link: &mut Link<'_, M, Conn>,
-    plan: Plan,
-    retry: &RetryPolicy,
-    sender: &mut S,
-    mut lead: Lead<CounterKey>,
-) -> Option<Outcome>
-where
-    M: Io<Conn>,
-    S: Combined<M, Conn> + ?Sized,
-{
-    let mut first = None;
-    while lead.next() {
-        // The connection is this caller's alone until it returns: what holds now holds for all rounds.
-        if first.is_none() && !matches!(commits_by_itself(link).await, Ok(true)) {
-            break;
+    async fn count(&mut self) -> QueryResult<usize> {
+        let steps = &mut Steps(&mut *self.update);
+        engine::count(self.link, self.plan, self.retry.clone(), steps).await
+    }
+
+    /// Counts the batches of a slot until nobody waits or others lead on. Returns the outcome of the first one, which holds the amounts of a
+    /// caller who had waited; `None` if it was not sent, because the connection's transaction is somebody else's to commit.
+    async fn count_for_others(&mut self, mut lead: Lead<CounterKey>) -> Option<Outcome> {
+        let mut first = None;
+        while lead.next() {
+            // The connection is this caller's alone until it returns: what holds now holds for all rounds.
+            if first.is_none() && !matches!(commits_by_itself(self.link).await, Ok(true)) {
+                break;
+            }
+            let Some((sums, callers)) = lead.send() else {
+                continue; // all have left
+            };
+            observe::combined(self.plan.dialect, self.plan.table, callers);
+            let outcome = self.count_sums(sums).await;
+            first.get_or_insert_with(|| outcome.clone());
+            lead.end(outcome.clone());
+            // A connection on which this one failed is no place for the next; somebody else leads on.
+            if !matches!(outcome, Outcome::Counted(_)) {
+                break;
+            }
         }
-        let Some((sums, callers)) = lead.send() else {
-            continue; // all have left
+        first
+    }
+
+    async fn count_sums(&mut self, sums: Vec<i128>) -> Outcome {
+        let sums: Result<Vec<i64>, _> = sums.into_iter().map(i64::try_from).collect();
+        let Ok(sums) = sums else {
+            return Outcome::Nothing; // each amount by itself fits
         };
-        observe::combined(plan.dialect, plan.table, callers);
-        let outcome = count_sums(link, plan, retry, sender, sums).await;
-        first.get_or_insert_with(|| outcome.clone());
-        lead.end(outcome.clone());
-        // A connection on which this one failed is no place for the next; somebody else leads on.
-        if !matches!(outcome, Outcome::Counted(_)) {
-            break;
+        self.update.add(Some(sums));
+        let counted = self.count().await;
+        self.update.add(None);
+        match counted.map_err(Error::from) {
+            Ok(rows) => Outcome::Counted(rows),
+            Err(error @ Error::OutcomeUnknown { .. }) => Outcome::Unknown(error.to_string().into()),
+            Err(_) => Outcome::Nothing,
         }
     }
-    first
-}
-
-async fn count_sums<M, Conn, S>(
-    link: &mut Link<'_, M, Conn>,
-    plan: Plan,
-    retry: &RetryPolicy,
-    sender: &mut S,
-    sums: Vec<i128>,
-) -> Outcome
-where
-    M: Io<Conn>,
-    S: Combined<M, Conn> + ?Sized,
-{
-    let sums: Result<Vec<i64>, _> = sums.into_iter().map(i64::try_from).collect();
-    let Ok(sums) = sums else {
-        return Outcome::Nothing; // each amount by itself fits
-    };
-    sender.add(Some(sums));
-    let counted = engine::count(link, plan, retry.clone(), &mut Steps(sender)).await;
-    sender.add(None);
-    match counted {
-        Ok(rows) => Outcome::Counted(rows),
-        Err(error) if is_unknown(&error) => Outcome::Unknown(error.to_string().into()),
-        Err(_) => Outcome::Nothing,
-    }
-}
-
-fn is_unknown(error: &DieselError) -> bool {
-    let DieselError::QueryBuilderError(boxed) = error else {
-        return false;
-    };
-    matches!(boxed.downcast_ref(), Some(Error::OutcomeUnknown { .. }))
 }

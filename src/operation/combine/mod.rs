@@ -82,7 +82,7 @@ use crate::model::Terms;
 use crate::per_process::{PerProcess, inherited};
 use crate::query_builder::shown_binds;
 
-pub(crate) use self::lead::{Combined, Role};
+pub(crate) use self::lead::{Combined, Role, count};
 
 /// Stands for connections of one database, one role and one session, whose callers count for each other; see [`combine`](crate::combine).
 ///

@@ -9,7 +9,7 @@ use diesel::deserialize::FromSqlRow;
 use diesel::dsl::SqlTypeOf;
 use diesel::expression::QueryMetadata;
 use diesel::prelude::*;
-use diesel::query_builder::{AsChangeset, AstPass, IntoUpdateTarget, QueryFragment, QueryId};
+use diesel::query_builder::{AstPass, QueryFragment, QueryId};
 use diesel::query_dsl::methods::{ExecuteDsl, LoadQuery};
 use diesel::result::{DatabaseErrorKind, Error as DieselError};
 #[cfg(feature = "async")]
@@ -22,13 +22,17 @@ use crate::conflict::Failure;
 #[cfg(feature = "async")]
 use crate::connection::{Async, BoxFuture};
 use crate::connection::{Io, Link, LoadInto, clean_up, now, other_nodes_write};
-use crate::engine::{self, KeyedTable, Plan, SendStep, Sender, Statement, explain};
+use crate::engine::{self, KeyedTable, Plan, SendStep, Sender, Statement};
 use crate::model::ShardedTable;
+use crate::operation::combine::{Combined, count};
 #[cfg(feature = "async")]
 use crate::operation::update::asynchronous::{LoadCounted, first, gives_rows};
-use crate::operation::update::returning::{ReadAs, Returning};
-use crate::operation::update::{InsertRow, Ready, UpdateStatement, Values};
+use crate::operation::update::returning::ReadAs;
+use crate::operation::update::{
+    CountAndLoad, IntoLoad, IntoReady, RowOf, Sendable, UpdateStatement, Values,
+};
 use crate::per_process::random;
+use crate::policy::RetryPolicy;
 use crate::query_builder::{
     CountByKey, Identified, Prepare, has_rows, id, number_of_rows, sql, walk,
 };
@@ -43,38 +47,27 @@ impl<Query, V, Ret, Ins, Run> UpdateStatement<Query, Values<V>, Ret, Ins, Run> {
 
 impl<Of, Conn> RunQueryDsl<Conn> for Idempotent<Of> {}
 
-impl<Q, V, Ret, Ins, Conn, DB, T, W> ExecuteDsl<Conn, DB>
+impl<Q, V, Ret, Ins, Conn, DB> ExecuteDsl<Conn, DB>
     for Idempotent<UpdateStatement<Q, Values<V>, Ret, Ins>>
 where
-    Q: IntoUpdateTarget<Table = T, WhereClause = W>,
-    V: AsChangeset<Target = T, Changeset: QueryFragment<DB>> + QueryId,
-    T: ShardedTable + QueryFragment<DB> + QueryId,
-    W: QueryFragment<DB> + QueryId,
-    Ins: InsertRow<T, DB>,
+    UpdateStatement<Q, Values<V>, Ret, Ins>: IntoReady<DB>,
     Conn: LoadConnection<Backend = DB>,
     DB: BackendOf<Conn>,
 {
     fn execute(update: Self, conn: &mut Conn) -> QueryResult<usize> {
-        let mut ready = update.of.ready::<DB>();
-        let (request, retry) = (ready.request::<DB>(&update.key)?, ready.retry());
+        let mut count = UpdateOnce(update.of.into_ready());
+        let (request, retry) = request(&count.0, &update.key)?;
         let link = &mut Link::blocking(conn);
-        Ok(now(once(link, &request, retry, &mut ready))?.0)
+        Ok(now(once(link, &request, retry, &mut count))?.0)
     }
 }
 
-impl<'query, Q, V, Ret, Ins, Conn, DB, T, W, U> LoadQuery<'query, Conn, U>
-    for Idempotent<UpdateStatement<Q, Values<V>, Ret, Ins>>
+impl<'query, S, Conn, DB, U> LoadQuery<'query, Conn, U> for Idempotent<S>
 where
-    Q: IntoUpdateTarget<Table = T, WhereClause = W>,
-    V: AsChangeset<Target = T, Changeset: QueryFragment<DB>> + QueryId,
-    T: KeyedTable<DB>,
-    W: QueryFragment<DB> + QueryId,
-    Ins: InsertRow<T, DB>,
-    Ret: Returning<T, Selection: ReadAs<U, DB> + QueryFragment<DB> + QueryId>,
-    U: FromSqlRow<<Ret::Selection as ReadAs<U, DB>>::Row, DB>,
-    T::PrimaryKey: QueryId,
+    S: IntoLoad<U, DB>,
+    U: FromSqlRow<RowOf<S, U, DB>, DB>,
     Conn: LoadConnection<Backend = DB>,
-    DB: BackendOf<Conn> + QueryMetadata<SqlTypeOf<Ret::Selection>>,
+    DB: BackendOf<Conn> + QueryMetadata<SqlTypeOf<S::Selection>>,
 {
     type RowIter<'conn>
         = std::vec::IntoIter<QueryResult<U>>
@@ -82,25 +75,26 @@ where
         Conn: 'conn;
 
     fn internal_load(self, conn: &mut Conn) -> QueryResult<Self::RowIter<'_>> {
-        let selection = self.of.selection();
-        let ready = self.of.ready::<DB>();
-        let (request, retry) = (ready.request::<DB>(&self.key)?, ready.retry());
-        let mut counted = Counted::<_, _, _, _, Ret, U>::new(ready, selection);
-        let link = &mut Link::blocking(conn);
-        now(once(link, &request, retry, &mut counted))?;
-        let rows: Vec<_> = counted.rows.into_iter().map(Ok).collect();
+        let mut update = self.of.into_load();
+        let (request, retry) = request(&update.ready, &self.key)?;
+        now(once(
+            &mut Link::blocking(conn),
+            &request,
+            retry,
+            &mut update,
+        ))?;
+        let rows: Vec<_> = update.rows.into_iter().map(Ok).collect();
         Ok(rows.into_iter())
     }
 }
 
-impl<M, Conn, DB, T, V, W, I> Requested<M, Conn> for Ready<T, V, W, I>
+/// An update that is counted once for its key.
+pub(crate) struct UpdateOnce<R>(pub(crate) R);
+
+impl<M, Conn, R> Requested<M, Conn> for UpdateOnce<R>
 where
-    T: ShardedTable + QueryFragment<DB> + QueryId,
-    V: AsChangeset<Target = T, Changeset: QueryFragment<DB>> + QueryId,
-    W: QueryFragment<DB> + QueryId,
-    I: QueryFragment<DB> + QueryId,
-    M: Io<Conn, Backend = DB>,
-    DB: BackendOf<Conn>,
+    M: Io<Conn>,
+    R: Sendable<M::Backend>,
 {
     /// One statement can do it outside a caller's transaction, by key. It does neither if the key is known, or the shard is not there.
     async fn count_at_once(
@@ -108,7 +102,7 @@ where
         link: &mut Link<'_, M, Conn>,
         request: &Request,
     ) -> QueryResult<Option<usize>> {
-        let plan = self.plan(link)?;
+        let plan = self.0.plan(link)?;
         let may_be_tried = plan.by_key && !plan.in_transaction;
         let form = match plan.dialect.counts_once_by() {
             Some(OnceForm::Compound) if !may_be_sent() => None,
@@ -118,9 +112,9 @@ where
             return Ok(None);
         };
         let plan = Plan { once: true, ..plan };
-        let (claim, retry) = (i64::from_ne_bytes(random()?), self.retry());
+        let (claim, retry) = (i64::from_ne_bytes(random()?), self.0.ready().retry());
         let mut sender = Once {
-            ready: self,
+            ready: &mut self.0,
             request,
             claim,
             form,
@@ -130,111 +124,78 @@ where
             Ok(counted) => Ok(Some(counted)),
             Err(error) => {
                 let error = explained(link, error);
-                Err(explain::<T, DB>(&link.backend(), error))
+                Err(Combined::<M, Conn>::explained(
+                    &self.0,
+                    &link.backend(),
+                    error,
+                ))
             }
         }
     }
 
     fn set_alone(&mut self, alone: bool) {
-        self.alone = alone;
+        self.0.ready_mut().alone = alone;
     }
 
     async fn carry_out(&mut self, link: &mut Link<'_, M, Conn>) -> QueryResult<usize> {
-        self.count(link).await
+        count(link, &mut self.0).await
     }
 }
 
-/// An update that returns the counted rows.
-struct Counted<T, V: AsChangeset, W, I, Ret: Returning<T>, U> {
-    ready: Ready<T, V, W, I>,
-    selection: Ret::Selection,
-    rows: Vec<U>,
-}
-
-impl<T, V: AsChangeset, W, I, Ret: Returning<T>, U> Counted<T, V, W, I, Ret, U> {
-    fn new(ready: Ready<T, V, W, I>, selection: Ret::Selection) -> Self {
-        Counted {
-            ready,
-            selection,
-            rows: vec![],
-        }
-    }
-}
-
-impl<M, Conn, DB, T, V, W, I, Ret, U> Requested<M, Conn> for Counted<T, V, W, I, Ret, U>
+impl<M, Conn, DB, R, S, U> Requested<M, Conn> for CountAndLoad<R, S, U, DB>
 where
-    T: KeyedTable<DB>,
-    T::PrimaryKey: QueryId,
-    V: AsChangeset<Target = T, Changeset: QueryFragment<DB>> + QueryId,
-    W: QueryFragment<DB> + QueryId,
-    I: QueryFragment<DB> + QueryId,
-    Ret: Returning<T, Selection: ReadAs<U, DB> + QueryFragment<DB> + QueryId>,
-    M: LoadInto<Conn, <Ret::Selection as ReadAs<U, DB>>::Row, U, Backend = DB>,
-    DB: BackendOf<Conn> + QueryMetadata<SqlTypeOf<Ret::Selection>>,
+    R: Sendable<DB, Table: KeyedTable<DB, PrimaryKey: QueryId>>,
+    S: ReadAs<U, DB> + QueryFragment<DB> + QueryId,
+    M: LoadInto<Conn, S::Row, U, Backend = DB>,
+    DB: ShardedBackend + QueryMetadata<SqlTypeOf<S>>,
 {
     fn set_alone(&mut self, alone: bool) {
-        self.ready.alone = alone;
+        self.ready.ready_mut().alone = alone;
     }
 
     async fn carry_out(&mut self, link: &mut Link<'_, M, Conn>) -> QueryResult<usize> {
-        let selection = &mut self.selection;
-        let counted = self
-            .ready
-            .count_and_load::<Ret, U, _, _, _>(link, selection);
-        self.rows = counted.await?;
+        self.count(link).await?;
         Ok(self.rows.len())
     }
 
     async fn repeat(&mut self, link: &mut Link<'_, M, Conn>) -> QueryResult<()> {
-        let selection = &mut self.selection;
-        self.rows = self.ready.load::<Ret, U, _, _, _>(link, selection).await?;
-        Ok(())
+        self.load(link).await
     }
 }
 
-impl<T, V, W, I> Ready<T, V, W, I>
+/// The request that the idempotency key stands for, and how it is retried.
+fn request<DB, R>(update: &R, key: &[u8]) -> QueryResult<(Request, RetryPolicy)>
 where
-    T: ShardedTable,
-    V: AsChangeset<Target = T>,
+    R: Sendable<DB>,
+    DB: ShardedBackend,
 {
-    /// The request that the idempotency key stands for.
-    pub(crate) fn request<DB>(&self, key: &[u8]) -> QueryResult<Request>
-    where
-        V::Changeset: QueryFragment<DB>,
-        W: QueryFragment<DB>,
-        DB: ShardedBackend,
-    {
-        Ok(Request::new(key, |text| {
-            text.write_str(T::SHARDS_TABLE.as_str())?;
-            text.write_fragment::<DB>(&self.changes)?;
-            text.write_fragment::<DB>(&self.filter)
-        })?)
-    }
+    let ready = update.ready();
+    let request = Request::new(key, |text| {
+        text.write_str(R::Table::SHARDS_TABLE.as_str())?;
+        text.write_fragment::<DB>(&ready.changes)?;
+        text.write_fragment::<DB>(&ready.filter)
+    })?;
+    Ok((request, ready.retry()))
 }
 
 #[cfg(feature = "async")]
-impl<Q, V, Ret, Ins, T, W> Idempotent<UpdateStatement<Q, Values<V>, Ret, Ins, Async>>
-where
-    Q: IntoUpdateTarget<Table = T, WhereClause = W>,
-{
+impl<Q, V, Ret, Ins> Idempotent<UpdateStatement<Q, Values<V>, Ret, Ins, Async>> {
     /// Counts, unless this was done before, and returns the number of rows.
     ///
     /// # Errors
     /// As [`update`](crate::update())'s, and those of [`idempotency`](crate::idempotency).
     pub fn execute<'c, Conn, DB>(self, conn: &'c mut Conn) -> BoxFuture<'c, QueryResult<usize>>
     where
-        V: AsChangeset<Target = T, Changeset: QueryFragment<DB> + Send + 'c> + QueryId + 'c,
-        T: ShardedTable + QueryFragment<DB> + QueryId,
-        W: QueryFragment<DB> + QueryId + Send + 'c,
-        Ins: InsertRow<T, DB, Statement: Send + 'c>,
+        UpdateStatement<Q, Values<V>, Ret, Ins, Async>: IntoReady<DB, Ready: Send + 'c>,
         Conn: AsyncConnection<Backend = DB>,
         DB: BackendOf<Conn>,
     {
-        let mut ready = self.of.ready::<DB>();
-        let (request, retry) = (ready.request::<DB>(&self.key), ready.retry());
+        let mut count = UpdateOnce(self.of.into_ready());
+        let request = request(&count.0, &self.key);
         Box::pin(async move {
+            let (request, retry) = request?;
             let link = &mut Link::awaited(conn);
-            Ok(once(link, &request?, retry, &mut ready).await?.0)
+            Ok(once(link, &request, retry, &mut count).await?.0)
         })
     }
 
@@ -242,51 +203,36 @@ where
 }
 
 #[cfg(feature = "async")]
-impl<'c, Q, V, Ret, Ins, T, W, U, Conn, DB>
-    LoadCounted<'c, Idempotent<UpdateStatement<Q, Values<V>, Ret, Ins, Async>>, U> for Conn
+impl<'c, S, U, Conn, DB> LoadCounted<'c, Idempotent<S>, U> for Conn
 where
-    Q: IntoUpdateTarget<Table = T, WhereClause = W>,
-    V: AsChangeset<Target = T, Changeset: QueryFragment<DB> + Send + 'c> + QueryId + 'c,
-    T: KeyedTable<DB>,
-    T::PrimaryKey: QueryId,
-    W: QueryFragment<DB> + QueryId + Send + 'c,
-    Ins: InsertRow<T, DB, Statement: Send + 'c>,
-    Ret: Returning<T, Selection: ReadAs<U, DB> + QueryFragment<DB> + QueryId + Send + 'c> + 'c,
-    U: FromSqlRow<<Ret::Selection as ReadAs<U, DB>>::Row, DB> + Send + 'static,
+    S: IntoLoad<U, DB, Ready: Send + 'c, Selection: Send + 'c>,
+    U: FromSqlRow<RowOf<S, U, DB>, DB> + Send + 'static,
     Conn: AsyncConnection<Backend = DB> + 'c,
-    DB: BackendOf<Conn> + QueryMetadata<SqlTypeOf<Ret::Selection>>,
+    DB: BackendOf<Conn> + QueryMetadata<SqlTypeOf<S::Selection>>,
 {
-    fn load_counted(
-        &'c mut self,
-        update: Idempotent<UpdateStatement<Q, Values<V>, Ret, Ins, Async>>,
-    ) -> BoxFuture<'c, QueryResult<Vec<U>>> {
-        let selection = update.of.selection();
-        let ready = update.of.ready::<DB>();
-        let (request, retry) = (ready.request::<DB>(&update.key), ready.retry());
-        let mut counted = Counted::<_, _, _, _, Ret, U>::new(ready, selection);
+    fn load_counted(&'c mut self, update: Idempotent<S>) -> BoxFuture<'c, QueryResult<Vec<U>>> {
+        let mut rows = update.of.into_load();
+        let request = request(&rows.ready, &update.key);
         Box::pin(async move {
-            once(&mut Link::awaited(self), &request?, retry, &mut counted).await?;
-            Ok(counted.rows)
+            let (request, retry) = request?;
+            once(&mut Link::awaited(self), &request, retry, &mut rows).await?;
+            Ok(rows.rows)
         })
     }
 }
 
 /// Sends an update's statements, and the one that claims a key too.
-struct Once<'a, T, V: AsChangeset, W, I> {
-    ready: &'a mut Ready<T, V, W, I>,
+struct Once<'a, R> {
+    ready: &'a mut R,
     request: &'a Request,
     claim: i64,
     form: OnceForm,
 }
 
-impl<M, Conn, DB, T, V, W, I> Sender<M, Conn> for Once<'_, T, V, W, I>
+impl<M, Conn, R> Sender<M, Conn> for Once<'_, R>
 where
-    M: Io<Conn, Backend = DB>,
-    DB: ShardedBackend,
-    T: ShardedTable + QueryFragment<DB> + QueryId,
-    V: AsChangeset<Target = T, Changeset: QueryFragment<DB>> + QueryId,
-    W: QueryFragment<DB> + QueryId,
-    I: QueryFragment<DB> + QueryId,
+    M: Io<Conn>,
+    R: Sendable<M::Backend>,
 {
     async fn send(
         &mut self,
@@ -303,7 +249,7 @@ where
             claim: self.claim,
             count: CountByKey(self.ready.parts(shard)),
         };
-        let count = Identified::<CountOnceId<T, W, V>, _>::new(count);
+        let count = Identified::<CountOnceId<R::Table, R::Filter, R::Changes>, _>::new(count);
         let sent = link.execute_prepared(count).await;
         match self.form {
             OnceForm::With => sent,
@@ -472,6 +418,7 @@ mod tests {
     use crate::test_schema::{sql, videos as table};
     use diesel::mysql::Mysql;
     use diesel::pg::Pg;
+    use diesel::query_builder::{AsChangeset, IntoUpdateTarget};
     use diesel::sqlite::Sqlite;
 
     /// Another release must recognize the updates that this one has counted: as long as Diesel writes updates in the same way,
@@ -482,12 +429,12 @@ mod tests {
         assert_eq!(added.unwrap(), 2168550578216979576);
         let update = || crate::update(videos.find(7)).set(views.eq(views + 1));
         let fingerprints = [
-            update().ready::<Pg>().request::<Pg>(b"key"),
-            update().ready::<Mysql>().request::<Mysql>(b"key"),
-            update().ready::<Sqlite>().request::<Sqlite>(b"key"),
+            request::<Pg, _>(&update().into_ready(), b"key"),
+            request::<Mysql, _>(&update().into_ready(), b"key"),
+            request::<Sqlite, _>(&update().into_ready(), b"key"),
         ];
         assert_eq!(
-            fingerprints.map(|request| request.unwrap().fingerprint),
+            fingerprints.map(|request| request.unwrap().0.fingerprint),
             // MySQL and SQLite quote alike.
             [
                 2366884638119216392,
@@ -501,8 +448,9 @@ mod tests {
     fn other_updates_have_other_fingerprints() {
         macro_rules! fingerprint {
             ($target:expr, $changes:expr) => {{
-                let ready = crate::update($target).set($changes).ready::<Pg>();
-                ready.request::<Pg>(b"key").unwrap().fingerprint
+                let update = crate::update($target).set($changes);
+                let (request, _) = request::<Pg, _>(&update.into_ready(), b"key").unwrap();
+                request.fingerprint
             }};
         }
         let all = [

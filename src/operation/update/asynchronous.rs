@@ -6,20 +6,18 @@ use diesel::deserialize::FromSqlRow;
 use diesel::dsl::SqlTypeOf;
 use diesel::expression::QueryMetadata;
 use diesel::prelude::*;
-use diesel::query_builder::{AsChangeset, IntoUpdateTarget, QueryFragment, QueryId};
+use diesel::query_builder::{QueryFragment, QueryId};
 use diesel::result::Error as DieselError;
 use diesel_async::AsyncConnection;
 
-use super::ready::count;
-use super::returning::{NoReturning, ReadAs, Returning};
+use super::load::IntoLoad;
+use super::ready::IntoReady;
+use super::returning::{NoReturning, ReadAs};
 use super::source::UpdateSource;
-use super::statement::{InsertRow, NoInsert, SetNotCalled, UpdateStatement, Values};
+use super::statement::{NoInsert, SetNotCalled, UpdateStatement, Values};
 use crate::backend::BackendOf;
 use crate::connection::{Async, BoxFuture, Link};
-use crate::engine::KeyedTable;
-use crate::model::ShardedTable;
-use crate::operation::combine::{Combined, Role};
-use crate::query_builder::Names;
+use crate::operation::combine::{Combined, Role, count};
 
 /// Begins a counting update on a connection of `diesel_async`; see [`update`](crate::update()).
 pub fn update<Source, Kind>(
@@ -75,31 +73,21 @@ macro_rules! gives_rows {
 
 pub(crate) use gives_rows;
 
-impl<Q, V, Ret, Ins, T, W> UpdateStatement<Q, Values<V>, Ret, Ins, Async>
-where
-    Q: IntoUpdateTarget<Table = T, WhereClause = W>,
-{
+impl<Q, V, Ret, Ins> UpdateStatement<Q, Values<V>, Ret, Ins, Async> {
     /// Counts and returns the number of rows. It has the same name as the method of `diesel_async::RunQueryDsl`.
     ///
     /// # Errors
     /// As [`update`](crate::update())'s.
     pub fn execute<'c, Conn, DB>(self, conn: &'c mut Conn) -> BoxFuture<'c, QueryResult<usize>>
     where
-        V: AsChangeset<Target = T, Changeset: QueryFragment<DB> + Send + 'c> + QueryId + 'c,
-        T: ShardedTable + QueryFragment<DB> + QueryId,
-        W: QueryFragment<DB> + QueryId + Send + 'c,
-        Ins: InsertRow<T, DB, Statement: Send + 'c>,
+        Self: IntoReady<DB, Ready: Send + 'c>,
         Conn: AsyncConnection<Backend = DB>,
         DB: BackendOf<Conn>,
     {
-        let mut ready = self.ready::<DB>();
+        let mut ready = self.into_ready();
         Box::pin(async move {
-            let link = &mut Link::awaited(conn);
-            let (plan, retry) = (ready.plan(link)?, ready.retry());
-            let combinable = ready.combinable(plan.in_transaction, &link.backend());
-            let role = Role::of::<Async, Conn>(combinable, &retry).await;
-            let sender: &mut (dyn Combined<Async, Conn> + Send) = &mut ready;
-            count(link, plan, retry, sender, role, Names::of::<T>()).await
+            let update: &mut (dyn Combined<Async, Conn> + Send) = &mut ready;
+            count(&mut Link::awaited(conn), update).await
         })
     }
 
@@ -118,30 +106,24 @@ where
         acquire: impl FnOnce() -> F + Send + 'c,
     ) -> BoxFuture<'c, Result<usize, E>>
     where
-        V: AsChangeset<Target = T, Changeset: QueryFragment<DB> + Send + 'c> + QueryId + 'c,
-        T: ShardedTable + QueryFragment<DB> + QueryId,
-        W: QueryFragment<DB> + QueryId + Send + 'c,
-        Ins: InsertRow<T, DB, Statement: Send + 'c>,
+        Self: IntoReady<DB, Ready: Send + 'c>,
         Conn: AsyncConnection<Backend = DB> + 'c,
         DB: BackendOf<Conn>,
         E: From<DieselError> + 'c,
         C: DerefMut<Target = Conn> + Send + 'c,
         F: Future<Output = Result<C, E>> + Send + 'c,
     {
-        let mut ready = self.ready::<DB>();
+        let mut ready = self.into_ready();
         Box::pin(async move {
-            let retry = ready.retry();
-            let combinable = ready.combinable(false, &DB::default());
-            let role = Role::of::<Async, Conn>(combinable, &retry).await;
+            let update: &mut (dyn Combined<Async, Conn> + Send) = &mut ready;
+            let role = Role::of(update, false, &DB::default()).await;
             if let Role::Counted(counted) = role {
                 return Ok(counted?);
             }
             let mut conn = acquire().await?;
             let link = &mut Link::awaited(&mut *conn);
-            let plan = ready.plan(link)?;
-            let sender: &mut (dyn Combined<Async, Conn> + Send) = &mut ready;
-            let counted = count(link, plan, retry, sender, role, Names::of::<T>()).await;
-            Ok(counted?)
+            let plan = update.plan(link)?;
+            Ok(role.carry_out(link, plan, update).await?)
         })
     }
 
@@ -171,30 +153,24 @@ pub trait LoadCounted<'c, S, U> {
     fn load_counted(&'c mut self, update: S) -> BoxFuture<'c, QueryResult<Vec<U>>>;
 }
 
-impl<'c, Q, V, Ret, Ins, T, W, U, Conn, DB>
+impl<'c, Q, V, Ret, Ins, U, Conn, DB, S>
     LoadCounted<'c, UpdateStatement<Q, Values<V>, Ret, Ins, Async>, U> for Conn
 where
-    Q: IntoUpdateTarget<Table = T, WhereClause = W>,
-    V: AsChangeset<Target = T, Changeset: QueryFragment<DB> + Send + 'c> + QueryId + 'c,
-    T: KeyedTable<DB>,
-    T::PrimaryKey: QueryId,
-    W: QueryFragment<DB> + QueryId + Send + 'c,
-    Ins: InsertRow<T, DB, Statement: Send + 'c>,
-    Ret: Returning<T, Selection: ReadAs<U, DB> + QueryFragment<DB> + QueryId + Send + 'c> + 'c,
-    U: FromSqlRow<<Ret::Selection as ReadAs<U, DB>>::Row, DB> + Send + 'static,
+    UpdateStatement<Q, Values<V>, Ret, Ins, Async>:
+        IntoLoad<U, DB, Selection = S, Ready: Send + 'c>,
+    S: ReadAs<U, DB> + QueryFragment<DB> + QueryId + Send + 'c,
+    U: FromSqlRow<S::Row, DB> + Send + 'static,
     Conn: AsyncConnection<Backend = DB> + 'c,
-    DB: BackendOf<Conn> + QueryMetadata<SqlTypeOf<Ret::Selection>>,
+    DB: BackendOf<Conn> + QueryMetadata<SqlTypeOf<S>>,
 {
     fn load_counted(
         &'c mut self,
         update: UpdateStatement<Q, Values<V>, Ret, Ins, Async>,
     ) -> BoxFuture<'c, QueryResult<Vec<U>>> {
-        let mut selection = update.selection();
-        let mut ready = update.ready::<DB>();
+        let mut update = update.into_load();
         Box::pin(async move {
-            ready
-                .count_and_load::<Ret, U, _, _, _>(&mut Link::awaited(self), &mut selection)
-                .await
+            update.count(&mut Link::awaited(self)).await?;
+            Ok(update.rows)
         })
     }
 }

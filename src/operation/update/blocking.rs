@@ -7,49 +7,31 @@ use diesel::deserialize::FromSqlRow;
 use diesel::dsl::SqlTypeOf;
 use diesel::expression::QueryMetadata;
 use diesel::prelude::*;
-use diesel::query_builder::{AsChangeset, IntoUpdateTarget, QueryFragment, QueryId};
 use diesel::query_dsl::methods::{ExecuteDsl, LoadQuery};
 use diesel::result::Error as DieselError;
 
-use super::ready::count;
-use super::returning::{ReadAs, Returning};
-use super::statement::{InsertRow, UpdateStatement, Values};
+use super::load::{IntoLoad, RowOf};
+use super::ready::IntoReady;
+use super::statement::{UpdateStatement, Values};
 use crate::backend::BackendOf;
 use crate::connection::{Blocking, Link, now};
-use crate::engine::KeyedTable;
-use crate::model::ShardedTable;
-use crate::operation::combine::{Combined, Role};
-use crate::query_builder::Names;
+use crate::operation::combine::{Combined, Role, count};
 
 impl<Query, Values, Ret, Ins, Conn> RunQueryDsl<Conn> for UpdateStatement<Query, Values, Ret, Ins> {}
 
-impl<Q, V, Ret, Ins, Conn, DB, T, W> ExecuteDsl<Conn, DB>
-    for UpdateStatement<Q, Values<V>, Ret, Ins>
+impl<Q, V, Ret, Ins, Conn, DB> ExecuteDsl<Conn, DB> for UpdateStatement<Q, Values<V>, Ret, Ins>
 where
-    Q: IntoUpdateTarget<Table = T, WhereClause = W>,
-    V: AsChangeset<Target = T, Changeset: QueryFragment<DB>> + QueryId,
-    T: ShardedTable + QueryFragment<DB> + QueryId,
-    W: QueryFragment<DB> + QueryId,
-    Ins: InsertRow<T, DB>,
+    Self: IntoReady<DB>,
     Conn: Connection<Backend = DB>,
     DB: BackendOf<Conn>,
 {
     fn execute(update: Self, conn: &mut Conn) -> QueryResult<usize> {
-        let (mut ready, link) = (update.ready::<DB>(), &mut Link::blocking(conn));
-        let (plan, retry) = (ready.plan(link)?, ready.retry());
-        let combinable = ready.combinable(plan.in_transaction, &link.backend());
-        let sender: &mut dyn Combined<Blocking, Conn> = &mut ready;
-        now(async {
-            let role = Role::of::<Blocking, Conn>(combinable, &retry).await;
-            count(link, plan, retry, sender, role, Names::of::<T>()).await
-        })
+        let update: &mut dyn Combined<Blocking, Conn> = &mut update.into_ready();
+        now(count(&mut Link::blocking(conn), update))
     }
 }
 
-impl<Q, V, Ret, Ins, T, W> UpdateStatement<Q, Values<V>, Ret, Ins>
-where
-    Q: IntoUpdateTarget<Table = T, WhereClause = W>,
-{
+impl<Q, V, Ret, Ins> UpdateStatement<Q, Values<V>, Ret, Ins> {
     /// Counts like `execute`, but acquires a connection only if it needs one: nobody does whose amount another caller counts. So threads that
     /// outnumber a pool's connections [combine](crate::combine) too. Returns the number of rows counted.
     ///
@@ -79,44 +61,31 @@ where
         acquire: impl FnOnce() -> Result<C, E>,
     ) -> Result<usize, E>
     where
-        V: AsChangeset<Target = T, Changeset: QueryFragment<DB>> + QueryId,
-        T: ShardedTable + QueryFragment<DB> + QueryId,
-        W: QueryFragment<DB> + QueryId,
-        Ins: InsertRow<T, DB>,
+        Self: IntoReady<DB>,
         Conn: Connection<Backend = DB>,
         DB: BackendOf<Conn>,
         E: From<DieselError>,
         C: DerefMut<Target = Conn>,
     {
-        let mut ready = self.ready::<DB>();
-        let retry = ready.retry();
-        let combinable = ready.combinable(false, &DB::default());
-        let role = now(Role::of::<Blocking, Conn>(combinable, &retry));
+        let update: &mut dyn Combined<Blocking, Conn> = &mut self.into_ready();
+        let role = now(Role::of(update, false, &DB::default()));
         if let Role::Counted(counted) = role {
             return Ok(counted?);
         }
-        let conn = &mut *acquire()?;
-        let link = &mut Link::blocking(conn);
-        let plan = ready.plan(link)?;
-        let sender: &mut dyn Combined<Blocking, Conn> = &mut ready;
-        let counted = now(count(link, plan, retry, sender, role, Names::of::<T>()));
-        Ok(counted?)
+        let mut conn = acquire()?;
+        let link = &mut Link::blocking(&mut *conn);
+        let plan = update.plan(link)?;
+        Ok(now(role.carry_out(link, plan, update))?)
     }
 }
 
-impl<'query, Q, V, Ret, Ins, Conn, DB, T, W, U> LoadQuery<'query, Conn, U>
+impl<'query, Q, V, Ret, Ins, Conn, DB, U> LoadQuery<'query, Conn, U>
     for UpdateStatement<Q, Values<V>, Ret, Ins>
 where
-    Q: IntoUpdateTarget<Table = T, WhereClause = W>,
-    V: AsChangeset<Target = T, Changeset: QueryFragment<DB>> + QueryId,
-    T: KeyedTable<DB>,
-    W: QueryFragment<DB> + QueryId,
-    Ins: InsertRow<T, DB>,
-    Ret: Returning<T, Selection: ReadAs<U, DB> + QueryFragment<DB> + QueryId>,
-    U: FromSqlRow<<Ret::Selection as ReadAs<U, DB>>::Row, DB>,
-    T::PrimaryKey: QueryId,
+    Self: IntoLoad<U, DB>,
+    U: FromSqlRow<RowOf<Self, U, DB>, DB>,
     Conn: LoadConnection<Backend = DB>,
-    DB: BackendOf<Conn> + QueryMetadata<SqlTypeOf<Ret::Selection>>,
+    DB: BackendOf<Conn> + QueryMetadata<SqlTypeOf<<Self as IntoLoad<U, DB>>::Selection>>,
 {
     type RowIter<'conn>
         = std::vec::IntoIter<QueryResult<U>>
@@ -124,11 +93,9 @@ where
         Conn: 'conn;
 
     fn internal_load(self, conn: &mut Conn) -> QueryResult<Self::RowIter<'_>> {
-        let mut selection = self.selection();
-        let mut ready = self.ready::<DB>();
-        let rows = now(
-            ready.count_and_load::<Ret, U, _, _, _>(&mut Link::blocking(conn), &mut selection)
-        )?;
-        Ok(rows.into_iter().map(Ok).collect::<Vec<_>>().into_iter())
+        let mut update = self.into_load();
+        now(update.count(&mut Link::blocking(conn)))?;
+        let rows: Vec<_> = update.rows.into_iter().map(Ok).collect();
+        Ok(rows.into_iter())
     }
 }

@@ -5,93 +5,64 @@ use std::marker::PhantomData;
 use diesel::dsl::SqlTypeOf;
 use diesel::expression::QueryMetadata;
 use diesel::prelude::*;
-use diesel::query_builder::{AsChangeset, QueryFragment, QueryId};
+use diesel::query_builder::{IntoUpdateTarget, QueryFragment, QueryId};
 
-use super::ready::{Ready, send};
+use super::ready::{IntoReady, Sendable, send};
 use super::returning::{ReadAs, Returning};
+use super::statement::{UpdateStatement, Values};
 use crate::backend::ShardedBackend;
 use crate::connection::{Link, LoadInto};
 use crate::engine::{self, KeyedTable, Plan, SendStep, Sender, Statement, explain, in_chunks};
-use crate::model::ShardedTable;
+use crate::operation::combine::Combined;
 use crate::query_builder::{
     CountAllAndLoad, CountAllAndLoadId, Identified, KeyIs, KeysAre, PickKeys, SelectParents,
 };
 
-impl<T, V, W, I> Ready<T, V, W, I>
+/// An update whose counted rows are read, each as a `U`. It stands for the bounds on the parts of an [`UpdateStatement`].
+#[doc(hidden)]
+pub trait IntoLoad<U, DB: ShardedBackend> {
+    type Ready: Sendable<DB, Table: KeyedTable<DB, PrimaryKey: QueryId>>;
+    type Selection: ReadAs<U, DB> + QueryFragment<DB> + QueryId;
+
+    fn into_load(self) -> CountAndLoad<Self::Ready, Self::Selection, U, DB>;
+}
+
+/// The SQL type of a row that `S` reads.
+pub(crate) type RowOf<S, U, DB> = <<S as IntoLoad<U, DB>>::Selection as ReadAs<U, DB>>::Row;
+
+impl<Q, V, Ret, Ins, Run, U, DB> IntoLoad<U, DB> for UpdateStatement<Q, Values<V>, Ret, Ins, Run>
 where
-    T: ShardedTable,
-    V: AsChangeset<Target = T> + QueryId,
+    Self: IntoReady<DB, Ready: Sendable<DB, Table = Q::Table>>,
+    Q: IntoUpdateTarget<Table: KeyedTable<DB, PrimaryKey: QueryId>>,
+    Ret: Returning<Q::Table, Selection: ReadAs<U, DB> + QueryFragment<DB> + QueryId>,
+    DB: ShardedBackend,
 {
-    /// Returns the rows counted.
-    pub(crate) async fn count_and_load<Ret, U, DB, M, Conn>(
-        &mut self,
-        link: &mut Link<'_, M, Conn>,
-        selection: &mut Ret::Selection,
-    ) -> QueryResult<Vec<U>>
-    where
-        T: KeyedTable<DB>,
-        T::PrimaryKey: QueryId,
-        V::Changeset: QueryFragment<DB>,
-        W: QueryFragment<DB> + QueryId,
-        I: QueryFragment<DB> + QueryId,
-        Ret: Returning<T, Selection: ReadAs<U, DB> + QueryFragment<DB> + QueryId>,
-        M: LoadInto<Conn, Row<Ret, T, U, DB>, U, Backend = DB>,
-        DB: ShardedBackend + QueryMetadata<SqlTypeOf<Ret::Selection>>,
-    {
-        let plan = Plan {
-            returning: true,
-            loads_apart: self.loads_apart(link.dialect()),
-            ..self.plan(link)?
-        };
-        let retry = self.retry();
-        let mut returning = CountAndLoad::<_, _, _, _, _, _, Ret> {
-            by_key: plan.by_key,
-            ready: self,
-            selection,
+    type Ready = <Self as IntoReady<DB>>::Ready;
+    type Selection = Ret::Selection;
+
+    fn into_load(self) -> CountAndLoad<Self::Ready, Self::Selection, U, DB> {
+        CountAndLoad {
+            selection: self.returning.selection(),
+            ready: self.into_ready(),
             picked: Picked::Several(vec![]),
             rows: vec![],
-        };
-        let counted = engine::count(link, plan, retry, &mut returning).await;
-        let rows = returning.rows;
-        counted.map_err(|error| explain::<T, DB>(&link.backend(), error))?;
-        Ok(rows)
-    }
-
-    /// Returns the rows as they are, without counting.
-    pub(crate) async fn load<Ret, U, DB, M, Conn>(
-        &mut self,
-        link: &mut Link<'_, M, Conn>,
-        selection: &mut Ret::Selection,
-    ) -> QueryResult<Vec<U>>
-    where
-        T: KeyedTable<DB>,
-        W: QueryFragment<DB> + QueryId,
-        Ret: Returning<T, Selection: ReadAs<U, DB> + QueryFragment<DB> + QueryId>,
-        M: LoadInto<Conn, Row<Ret, T, U, DB>, U, Backend = DB>,
-        DB: ShardedBackend + QueryMetadata<SqlTypeOf<Ret::Selection>>,
-    {
-        let rows = M::load_into(link.conn, select::<T, _, _>(&*selection, &self.filter)).await;
-        rows.map_err(|error| explain::<T, DB>(&link.backend(), error))
+        }
     }
 }
 
 /// An update that returns the counted rows.
-struct CountAndLoad<
-    'a,
-    T: KeyedTable<DB>,
-    V: AsChangeset,
-    W,
-    I,
-    U,
+#[doc(hidden)]
+#[allow(missing_debug_implementations)] // the parts cannot be shown
+pub struct CountAndLoad<R, S, U, DB>
+where
+    R: Sendable<DB, Table: KeyedTable<DB>>,
     DB: ShardedBackend,
-    Ret: Returning<T>,
-> {
-    ready: &'a mut Ready<T, V, W, I>,
-    by_key: bool,
-    selection: &'a mut Ret::Selection,
+{
+    pub(crate) ready: R,
+    selection: S,
     /// The parents to count, where the filter does not name them by key.
-    picked: Picked<T::KeyIs>,
-    rows: Vec<U>,
+    picked: Picked<<R::Table as KeyedTable<DB>>::KeyIs>,
+    pub(crate) rows: Vec<U>,
 }
 
 /// The parents that a filter matched, named by their keys.
@@ -101,16 +72,45 @@ enum Picked<P> {
     Several(Vec<KeysAre<P>>),
 }
 
-impl<M, Conn, DB, T, V, W, I, U, Ret> Sender<M, Conn> for CountAndLoad<'_, T, V, W, I, U, DB, Ret>
+impl<R, S, U, DB> CountAndLoad<R, S, U, DB>
 where
-    M: LoadInto<Conn, Row<Ret, T, U, DB>, U, Backend = DB>,
-    DB: ShardedBackend + QueryMetadata<SqlTypeOf<Ret::Selection>>,
-    T: KeyedTable<DB>,
-    T::PrimaryKey: QueryId,
-    V: AsChangeset<Target = T, Changeset: QueryFragment<DB>> + QueryId,
-    W: QueryFragment<DB> + QueryId,
-    I: QueryFragment<DB> + QueryId,
-    Ret: Returning<T, Selection: ReadAs<U, DB> + QueryFragment<DB> + QueryId>,
+    R: Sendable<DB, Table: KeyedTable<DB, PrimaryKey: QueryId>>,
+    S: ReadAs<U, DB> + QueryFragment<DB> + QueryId,
+    DB: ShardedBackend + QueryMetadata<SqlTypeOf<S>>,
+{
+    /// Counts, and keeps the counted rows.
+    pub(crate) async fn count<M, Conn>(&mut self, link: &mut Link<'_, M, Conn>) -> QueryResult<()>
+    where
+        M: LoadInto<Conn, S::Row, U, Backend = DB>,
+    {
+        let plan = Plan {
+            returning: true,
+            loads_apart: self.ready.loads_apart(link.dialect()),
+            ..self.ready.plan(link)?
+        };
+        let retry = self.ready.ready().retry();
+        let counted = engine::count(link, plan, retry, self).await.map(drop);
+        counted.map_err(|error| explain::<R::Table, DB>(&link.backend(), error))
+    }
+
+    /// Reads the rows as they are, without counting.
+    pub(crate) async fn load<M, Conn>(&mut self, link: &mut Link<'_, M, Conn>) -> QueryResult<()>
+    where
+        M: LoadInto<Conn, S::Row, U, Backend = DB>,
+    {
+        let query = select::<R::Table, _, _>(&self.selection, &self.ready.ready().filter);
+        let rows = M::load_into(link.conn, query).await;
+        self.rows = rows.map_err(|error| explain::<R::Table, DB>(&link.backend(), error))?;
+        Ok(())
+    }
+}
+
+impl<M, Conn, R, S, U, DB> Sender<M, Conn> for CountAndLoad<R, S, U, DB>
+where
+    M: LoadInto<Conn, S::Row, U, Backend = DB>,
+    R: Sendable<DB, Table: KeyedTable<DB, PrimaryKey: QueryId>>,
+    S: ReadAs<U, DB> + QueryFragment<DB> + QueryId,
+    DB: ShardedBackend + QueryMetadata<SqlTypeOf<S>>,
 {
     async fn send(
         &mut self,
@@ -119,18 +119,20 @@ where
         shard: i32,
     ) -> QueryResult<usize> {
         self.rows.clear(); // what an earlier attempt read was taken back with it
+        let by_key = self.ready.ready().by_key;
         match statement {
             Statement::Pick => {
-                let pick = PickKeys::<T, _> {
-                    filter: &self.ready.filter,
+                let pick = PickKeys::<R::Table, _> {
+                    filter: &self.ready.ready().filter,
                     table: PhantomData,
                 };
-                let mut keys = T::load_keys(link, pick).await?;
+                let mut keys = R::Table::load_keys(link, pick).await?;
                 let met = keys.len();
                 self.picked = match (keys.pop(), met) {
-                    (Some(key), 1) => Picked::One(KeyIs(T::key_is(key))),
+                    (Some(key), 1) => Picked::One(KeyIs(R::Table::key_is(key))),
                     (key, _) => {
-                        Picked::Several(in_chunks::<T, DB>(keys.into_iter().chain(key).collect()))
+                        let keys = keys.into_iter().chain(key).collect();
+                        Picked::Several(in_chunks::<R::Table, DB>(keys))
                     }
                 };
                 Ok(met)
@@ -138,37 +140,39 @@ where
             Statement::CountAndLoad => {
                 let query = CountAllAndLoad {
                     parts: self.ready.parts(shard),
-                    selection: &*self.selection,
+                    selection: &self.selection,
                 };
-                let query = Identified::<CountAllAndLoadId<T, W, V, Ret::Selection>, _>::new(query);
-                self.rows = M::load_into(link.conn, query).await?;
+                let id =
+                    Identified::<CountAllAndLoadId<R::Table, R::Filter, R::Changes, S>, _>::new;
+                self.rows = M::load_into(link.conn, id(query)).await?;
                 Ok(self.rows.len())
             }
             Statement::Load => {
                 match &self.picked {
-                    _ if self.by_key => {
-                        let query = select::<T, _, _>(&*self.selection, &self.ready.filter);
+                    _ if by_key => {
+                        let filter = &self.ready.ready().filter;
+                        let query = select::<R::Table, _, _>(&self.selection, filter);
                         self.rows = M::load_into(link.conn, query).await?;
                     }
                     Picked::One(key) => {
-                        let query = select::<T, _, _>(&*self.selection, key);
+                        let query = select::<R::Table, _, _>(&self.selection, key);
                         self.rows = M::load_into(link.conn, query).await?;
                     }
                     Picked::Several(chunks) => {
                         for keys in chunks {
-                            let query = select::<T, _, _>(&*self.selection, keys);
+                            let query = select::<R::Table, _, _>(&self.selection, keys);
                             self.rows.append(&mut M::load_into(link.conn, query).await?);
                         }
                     }
                 }
                 Ok(self.rows.len())
             }
-            Statement::CountByKey if self.by_key => self.ready.count_before_load(link, shard).await,
+            Statement::CountByKey if by_key => self.ready.count_before_load(link, shard).await,
             Statement::FindMissing
             | Statement::Create
             | Statement::CountByKey
             | Statement::CountPicked
-                if !self.by_key =>
+                if !by_key =>
             {
                 match &self.picked {
                     Picked::One(key) => {
@@ -189,9 +193,6 @@ where
         }
     }
 }
-
-/// The SQL type of a row that `Ret` asks for.
-type Row<Ret, T, U, DB> = <<Ret as Returning<T>>::Selection as ReadAs<U, DB>>::Row;
 
 fn select<'a, T, S, W>(selection: S, filter: &'a W) -> SelectParents<'a, T, W, S> {
     SelectParents {

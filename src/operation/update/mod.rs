@@ -9,7 +9,8 @@ pub mod returning;
 mod source;
 mod statement;
 
-pub(crate) use self::ready::Ready;
+pub(crate) use self::load::{CountAndLoad, IntoLoad, RowOf};
+pub(crate) use self::ready::{IntoReady, Ready, Sendable};
 pub use self::source::{BoxedRows, Rows, UpdateSource};
 pub use self::statement::{
     InsertRow, NoInsert, OrInsert, SetNotCalled, UpdateStatement, Values, update,

@@ -2,18 +2,16 @@
 
 use std::marker::PhantomData;
 
-use diesel::backend::Backend;
 use diesel::prelude::*;
 use diesel::query_builder::{AsChangeset, IntoUpdateTarget, QueryFragment, QueryId};
 use diesel::result::{EmptyChangeset, Error as DieselError};
 
-use super::returning::Returning;
 use super::statement::{InsertRow, Settings, UpdateStatement, Values};
 use crate::backend::{Dialect, ShardedBackend};
 use crate::connection::{Io, Link, in_transaction};
-use crate::engine::{Plan, SendStep, Statement, explain_of};
+use crate::engine::{Plan, SendStep, Statement, explain};
 use crate::model::{ShardedTable, Term, Terms, type_id};
-use crate::operation::combine::{Combinable, Combined, Combiner, Role};
+use crate::operation::combine::{Combinable, Combined, Combiner};
 use crate::operation::shard_counts;
 use crate::placement::ShardChoice;
 use crate::policy::RetryPolicy;
@@ -24,27 +22,27 @@ use crate::query_builder::{
 };
 use crate::{observe, placement};
 
-impl<Q, V, Ret, Ins, Run, T, W> UpdateStatement<Q, Values<V>, Ret, Ins, Run>
-where
-    Q: IntoUpdateTarget<Table = T, WhereClause = W>,
-    V: AsChangeset<Target = T>,
-{
-    /// The selection to return.
-    pub(crate) fn selection(&self) -> Ret::Selection
-    where
-        Ret: Returning<T>,
-    {
-        self.returning.selection()
-    }
+/// An update that can be counted on a database `DB`. It stands for the bounds on the parts of an [`UpdateStatement`].
+#[doc(hidden)]
+pub trait IntoReady<DB: ShardedBackend> {
+    type Ready: Sendable<DB>;
 
     /// The update in the parts that its statements are made of.
-    pub(crate) fn ready<DB>(self) -> Ready<T, V, W, Ins::Statement>
-    where
-        T: ShardedTable,
-        W: QueryId,
-        Ins: InsertRow<T, DB>,
-        DB: Backend,
-    {
+    fn into_ready(self) -> Self::Ready;
+}
+
+impl<Q, V, Ret, Ins, Run, T, W, DB> IntoReady<DB> for UpdateStatement<Q, Values<V>, Ret, Ins, Run>
+where
+    Q: IntoUpdateTarget<Table = T, WhereClause = W>,
+    V: AsChangeset<Target = T, Changeset: QueryFragment<DB>> + QueryId,
+    T: ShardedTable + QueryFragment<DB> + QueryId,
+    W: QueryFragment<DB> + QueryId,
+    Ins: InsertRow<T, DB>,
+    DB: ShardedBackend,
+{
+    type Ready = Ready<T, V, W, Ins::Statement>;
+
+    fn into_ready(self) -> Self::Ready {
         let insert = self.insert.statement();
         Ready {
             changes: self.values.changes.as_changeset(),
@@ -67,7 +65,9 @@ where
 }
 
 /// An update that can be carried out, repeatedly if necessary.
-pub(crate) struct Ready<T, V: AsChangeset, W, I> {
+#[doc(hidden)]
+#[allow(missing_debug_implementations)] // the parts cannot be shown
+pub struct Ready<T, V: AsChangeset, W, I> {
     table: PhantomData<T>,
     pub(crate) changes: V::Changeset,
     /// The names of the fields that the changes count.
@@ -75,7 +75,7 @@ pub(crate) struct Ready<T, V: AsChangeset, W, I> {
     /// There are no changes.
     is_nothing: bool,
     /// The filter names the key and nothing else.
-    by_key: bool,
+    pub(crate) by_key: bool,
     pub(crate) filter: W,
     /// Whether the filter names a key whose value is known; see [`ShardedTable::shows_key_filter`].
     shows_key: fn() -> bool,
@@ -88,12 +88,16 @@ pub(crate) struct Ready<T, V: AsChangeset, W, I> {
     pub(crate) alone: bool,
 }
 
-impl<T, V: AsChangeset, P> Ready<T, V, KeyIs<P>, ()> {
-    /// Counts `changes`, which are of the fields named, on the one parent that `key` names.
-    pub(crate) fn by_key(key: KeyIs<P>, changes: V, fields: &'static [&'static str]) -> Self
-    where
-        T: ShardedTable,
-    {
+impl<T: ShardedTable, V: AsChangeset, P, I> Ready<T, V, KeyIs<P>, I> {
+    /// Counts `changes`, which are of the fields named, on the one parent that `key` names. If it is not there, inserts it by the statement, and
+    /// chooses from the number of shards beside that, from 1 on.
+    pub(crate) fn by_key(
+        key: KeyIs<P>,
+        changes: V,
+        fields: &'static [&'static str],
+        insert: Option<(I, u16)>,
+    ) -> Self {
+        let (insert, shards) = insert.unzip();
         Ready {
             changes: changes.as_changeset(),
             table: PhantomData,
@@ -103,149 +107,78 @@ impl<T, V: AsChangeset, P> Ready<T, V, KeyIs<P>, ()> {
             filter: key,
             shows_key: T::shows_keys,
             terms: plus_one,
-            insert: None,
+            insert,
             sums: None,
             // The library's own counts are parts of what their callers do.
             settings: Settings {
                 combiner: Some(None),
+                shards,
                 ..Settings::default()
             },
             alone: false,
         }
     }
-
-    /// Inserts the parent by this statement if it is not there, and chooses from this number of shards, from 1 on.
-    pub(crate) fn or_insert<I>(self, insert: I, shards: u16) -> Ready<T, V, KeyIs<P>, I> {
-        Ready {
-            table: PhantomData,
-            changes: self.changes,
-            fields: self.fields,
-            is_nothing: self.is_nothing,
-            by_key: self.by_key,
-            filter: self.filter,
-            shows_key: self.shows_key,
-            terms: self.terms,
-            insert: Some(insert),
-            sums: None,
-            settings: Settings {
-                shards: Some(shards),
-                ..self.settings
-            },
-            alone: self.alone,
-        }
-    }
 }
 
-impl<T, V, W, I> Ready<T, V, W, I>
-where
-    T: ShardedTable,
-    V: AsChangeset<Target = T> + QueryId,
-{
-    pub(crate) fn plan<DB, M, Conn>(&self, link: &mut Link<'_, M, Conn>) -> QueryResult<Plan>
-    where
-        W: QueryFragment<DB> + QueryId,
-        M: Io<Conn, Backend = DB>,
-        DB: ShardedBackend,
-    {
-        if self.is_nothing {
-            return Err(DieselError::QueryBuilderError(Box::new(EmptyChangeset)));
-        }
-        let dialect = link.dialect();
-        let shard_choice = self.settings.shard_choice;
-        let shard_choice = shard_choice.unwrap_or_else(ShardChoice::global);
-        let key = match shard_choice {
-            ShardChoice::Adaptive if dialect.has_row_locks() => {
-                placement::hash_of::<DB>(T::SHARDS_TABLE.as_str(), &self.filter)
-            }
-            _ => 0,
-        };
-        let shards = self.settings.shards;
-        Ok(Plan {
-            by_key: self.by_key,
-            filter: W::query_id().filter(|_| !self.by_key),
-            returning: false,
-            loads_apart: T::SHARDS_TABLE.is_qualified(), // asked only where rows are wanted
-            once: false,
-            inserts: self.insert.is_some(),
-            in_transaction: in_transaction(link)?,
-            alone: self.alone,
-            dialect,
-            shard_choice,
-            table: T::SHARDS_TABLE.as_str(),
-            keys: observe::Keys::of::<T>(dialect),
-            key,
-            shards: shards.unwrap_or_else(|| shard_counts::known::<T>(self.fields.iter().copied())),
-        })
-    }
-
-    /// See [`Plan::loads_apart`].
-    pub(super) fn loads_apart(&self, dialect: Dialect) -> bool {
-        T::SHARDS_TABLE.is_qualified()
-            || T::FIELDS.iter().any(|field| {
-                dialect.rounds_sums(field.column_type) && self.fields.contains(&&*field.name)
-            })
-    }
-
-    pub(crate) fn retry(&self) -> RetryPolicy {
-        self.settings.retry.clone().unwrap_or_default()
-    }
-
-    /// The parts of its statements.
-    pub(crate) fn parts<DB>(&self, shard: i32) -> Parts<'_, DB>
-    where
-        T: QueryFragment<DB>,
-        V::Changeset: QueryFragment<DB>,
-        W: QueryFragment<DB>,
-        DB: ShardedBackend,
-    {
-        self.parts_of(&self.filter, shard)
-    }
-
-    /// The parts of statements about other parents.
-    pub(super) fn parts_of<'a, DB>(
-        &'a self,
-        filter: &'a dyn QueryFragment<DB>,
-        shard: i32,
-    ) -> Parts<'a, DB>
-    where
-        T: QueryFragment<DB>,
-        V::Changeset: QueryFragment<DB>,
-        DB: ShardedBackend,
-    {
-        Parts {
-            names: Names::of::<T>(),
-            changes: &self.changes,
-            filter,
-            shard,
-        }
-    }
-
+impl<T, V: AsChangeset, W, I> Ready<T, V, W, I> {
     /// Counts through this combiner or none, or else through the global one.
     pub(crate) fn combine(&mut self, combiner: Option<Option<Combiner>>) {
         self.settings.combiner = combiner;
     }
 
+    pub(crate) fn retry(&self) -> RetryPolicy {
+        self.settings.retry.clone().unwrap_or_default()
+    }
+}
+
+/// An update whose parts a database `DB` can be sent. It stands for the bounds on them.
+#[doc(hidden)]
+#[allow(private_interfaces, reason = "only this crate calls it")]
+pub trait Sendable<DB: ShardedBackend> {
+    type Table: ShardedTable + QueryFragment<DB> + QueryId;
+    type Changes: AsChangeset<Target = Self::Table, Changeset: QueryFragment<DB>> + QueryId;
+    type Filter: QueryFragment<DB> + QueryId;
+    type Insert: QueryFragment<DB> + QueryId;
+
+    fn ready(&self) -> &Ready<Self::Table, Self::Changes, Self::Filter, Self::Insert>;
+
+    fn ready_mut(&mut self) -> &mut Ready<Self::Table, Self::Changes, Self::Filter, Self::Insert>;
+
+    /// See [`Plan::loads_apart`].
+    fn loads_apart(&self, dialect: Dialect) -> bool {
+        Self::Table::SHARDS_TABLE.is_qualified()
+            || Self::Table::FIELDS.iter().any(|field| {
+                dialect.rounds_sums(field.column_type)
+                    && self.ready().fields.contains(&&*field.name)
+            })
+    }
+
+    /// The parts of its statements.
+    fn parts(&self, shard: i32) -> Parts<'_, DB> {
+        self.parts_of(&self.ready().filter, shard)
+    }
+
+    /// The parts of statements about other parents.
+    fn parts_of<'a>(&'a self, filter: &'a dyn QueryFragment<DB>, shard: i32) -> Parts<'a, DB> {
+        Parts {
+            names: Names::of::<Self::Table>(),
+            changes: &self.ready().changes,
+            filter,
+            shard,
+        }
+    }
+
     /// The count as others on the same counter may share it, if the caller asked for that.
-    pub(crate) fn combinable<DB>(&self, in_transaction: bool, backend: &DB) -> Option<Combinable>
-    where
-        T: QueryFragment<DB>,
-        V::Changeset: QueryFragment<DB>,
-        W: QueryFragment<DB>,
-        DB: ShardedBackend,
-    {
-        let combiner = self.settings.combiner.clone();
+    fn combinable(&self, in_transaction: bool, backend: &DB) -> Option<Combinable> {
+        let ready = self.ready();
+        let combiner = ready.settings.combiner.clone();
         let combiner = combiner.unwrap_or_else(Combiner::global)?;
-        let table = T::SHARDS_TABLE.as_str();
-        let may_be = !in_transaction && self.by_key && (self.shows_key)();
+        let table = Self::Table::SHARDS_TABLE.as_str();
+        let may_be = !in_transaction && ready.by_key && (ready.shows_key)();
         let combinable = may_be.then(|| {
-            let statement = (&self.filter as _, &self.changes as _);
-            Combinable::of(
-                combiner,
-                (table, self.fields),
-                statement,
-                self.terms,
-                backend,
-            )
+            let statement = (&ready.filter as _, &ready.changes as _);
+            let counter = (table, ready.fields);
+            Combinable::of(combiner, counter, statement, ready.terms, backend)
         });
         let combinable = combinable.flatten();
         if combinable.is_none() {
@@ -255,68 +188,46 @@ where
     }
 
     /// Counts by key in a transaction that reads the parents later.
-    pub(crate) fn count_before_load<'c, DB, M, Conn>(
+    fn count_before_load<'c, M, Conn>(
         &'c self,
         link: &'c mut Link<'_, M, Conn>,
         shard: i32,
     ) -> M::Future<'c, QueryResult<usize>>
     where
-        T: QueryFragment<DB> + QueryId,
-        V::Changeset: QueryFragment<DB>,
-        W: QueryFragment<DB> + QueryId,
         M: Io<Conn, Backend = DB>,
-        DB: ShardedBackend,
     {
         let count = CountBeforeLoad(CountByKey(self.parts(shard)));
-        link.execute_prepared(Identified::<CountBeforeLoadId<T, W, V>, _>::new(count))
-    }
-
-    /// Returns the number of rows counted.
-    pub(crate) async fn count<DB, M, Conn>(
-        &mut self,
-        link: &mut Link<'_, M, Conn>,
-    ) -> QueryResult<usize>
-    where
-        T: QueryFragment<DB> + QueryId,
-        V::Changeset: QueryFragment<DB>,
-        W: QueryFragment<DB> + QueryId,
-        I: QueryFragment<DB> + QueryId,
-        M: Io<Conn, Backend = DB>,
-        DB: ShardedBackend,
-    {
-        let plan = self.plan(link)?;
-        let combinable = self.combinable(plan.in_transaction, &link.backend());
-        let retry = self.retry();
-        let role = Role::of::<M, Conn>(combinable, &retry).await;
-        count(link, plan, retry, self, role, Names::of::<T>()).await
+        let id = Identified::<CountBeforeLoadId<Self::Table, Self::Filter, Self::Changes>, _>::new;
+        link.execute_prepared(id(count))
     }
 }
 
-/// Counts as `plan` says. Returns the number of rows counted.
-pub(super) async fn count<M, Conn, S>(
-    link: &mut Link<'_, M, Conn>,
-    plan: Plan,
-    retry: RetryPolicy,
-    sender: &mut S,
-    role: Role,
-    names: Names<'_, M::Backend>,
-) -> QueryResult<usize>
+impl<T, V, W, I, DB> Sendable<DB> for Ready<T, V, W, I>
 where
-    M: Io<Conn>,
-    S: Combined<M, Conn> + ?Sized,
-{
-    let counted = role.carry_out(link, plan, retry, sender).await;
-    counted.map_err(|error| explain_of(names, &link.backend(), error))
-}
-
-impl<M, Conn, DB, T, V, W, I> SendStep<M, Conn> for Ready<T, V, W, I>
-where
-    M: Io<Conn, Backend = DB>,
-    DB: ShardedBackend,
     T: ShardedTable + QueryFragment<DB> + QueryId,
     V: AsChangeset<Target = T, Changeset: QueryFragment<DB>> + QueryId,
     W: QueryFragment<DB> + QueryId,
     I: QueryFragment<DB> + QueryId,
+    DB: ShardedBackend,
+{
+    type Table = T;
+    type Changes = V;
+    type Filter = W;
+    type Insert = I;
+
+    fn ready(&self) -> &Self {
+        self
+    }
+
+    fn ready_mut(&mut self) -> &mut Self {
+        self
+    }
+}
+
+impl<M, Conn, R> SendStep<M, Conn> for R
+where
+    M: Io<Conn>,
+    R: Sendable<M::Backend>,
 {
     fn send_step<'s>(
         &'s mut self,
@@ -324,34 +235,81 @@ where
         statement: Statement,
         shard: i32,
     ) -> M::Future<'s, QueryResult<usize>> {
-        let mut parts = self.parts(shard);
-        if let Some(sums) = &self.sums {
+        let (ready, mut parts) = (self.ready(), self.parts(shard));
+        if let Some(sums) = &ready.sums {
             parts.changes = sums;
         }
         match statement {
-            Statement::CountByKey | Statement::CountOne if self.sums.is_none() => {
-                let count = match self.by_key {
+            Statement::CountByKey | Statement::CountOne if ready.sums.is_none() => {
+                let count = match ready.by_key {
                     true => FirstCount::ByKey(CountByKey(parts)),
                     false => FirstCount::One(CountOne(parts)),
                 };
-                link.execute_prepared(Identified::<FirstCountId<T, W, V>, _>::new(count))
+                let id = Identified::<FirstCountId<R::Table, R::Filter, R::Changes>, _>::new;
+                link.execute_prepared(id(count))
             }
             _ => {
-                let insert = self.insert.as_ref().map(|insert| insert as _);
+                let insert = ready.insert.as_ref().map(|insert| insert as _);
                 send(link, statement, parts, insert)
             }
         }
     }
 }
 
-impl<M, Conn, DB, T, V, W, I> Combined<M, Conn> for Ready<T, V, W, I>
+impl<M, Conn, R> Combined<M, Conn> for R
 where
-    Self: SendStep<M, Conn>,
-    M: Io<Conn, Backend = DB>,
-    V: AsChangeset,
+    M: Io<Conn>,
+    R: Sendable<M::Backend>,
 {
+    fn retry(&self) -> RetryPolicy {
+        self.ready().retry()
+    }
+
+    fn plan(&self, link: &mut Link<'_, M, Conn>) -> QueryResult<Plan> {
+        let ready = self.ready();
+        if ready.is_nothing {
+            return Err(DieselError::QueryBuilderError(Box::new(EmptyChangeset)));
+        }
+        let dialect = link.dialect();
+        let shard_choice = ready.settings.shard_choice;
+        let shard_choice = shard_choice.unwrap_or_else(ShardChoice::global);
+        let table = R::Table::SHARDS_TABLE;
+        let key = match shard_choice {
+            ShardChoice::Adaptive if dialect.has_row_locks() => {
+                placement::hash_of::<M::Backend>(table.as_str(), &ready.filter)
+            }
+            _ => 0,
+        };
+        let known = || shard_counts::known::<R::Table>(ready.fields.iter().copied());
+        Ok(Plan {
+            by_key: ready.by_key,
+            filter: R::Filter::query_id().filter(|_| !ready.by_key),
+            returning: false,
+            loads_apart: table.is_qualified(), // asked only where rows are wanted
+            once: false,
+            inserts: ready.insert.is_some(),
+            in_transaction: in_transaction(link)?,
+            alone: ready.alone,
+            dialect,
+            shard_choice,
+            table: table.as_str(),
+            keys: observe::Keys::of::<R::Table>(dialect),
+            key,
+            shards: ready.settings.shards.unwrap_or_else(known),
+        })
+    }
+
+    fn combinable(&self, in_transaction: bool, backend: &M::Backend) -> Option<Combinable> {
+        Sendable::combinable(self, in_transaction, backend)
+    }
+
     fn add(&mut self, sums: Option<Vec<i64>>) {
-        self.sums = sums.map(|sums| AddSums::new(self.fields, sums));
+        let ready = self.ready_mut();
+        ready.sums = sums.map(|sums| AddSums::new(ready.fields, sums));
+    }
+
+    fn explained(&self, backend: &M::Backend, error: DieselError) -> DieselError {
+        explain::<R::Table, M::Backend>(backend, error)
     }
 }
 
@@ -434,9 +392,10 @@ mod tests {
     /// The text of the key and the amounts by which an update is combined.
     macro_rules! combined {
         ($update:expr) => {{
-            let ready = $update.combine(&Combiner::new()).ready::<Pg>();
-            let combinable = ready.combinable(false, &Pg);
-            assert!(ready.combinable(true, &Pg).is_none());
+            let update = $update.combine(&Combiner::new());
+            let ready = IntoReady::<Pg>::into_ready(update);
+            let combinable = Sendable::combinable(&ready, false, &Pg);
+            assert!(Sendable::combinable(&ready, true, &Pg).is_none());
             combinable.map(|count| count.shown())
         }};
     }
