@@ -104,11 +104,10 @@ use std::time::Duration;
 
 use diesel::connection::LoadConnection;
 use diesel::prelude::*;
-use diesel::query_builder::QueryFragment;
 use diesel::result::Error as DieselError;
 use fnv::FnvHasher;
 
-use crate::backend::{BackendOf, Dialect, ShardedBackend};
+use crate::backend::{BackendOf, Dialect};
 use crate::connection::{Blocking, Io, Link, LoadIo, TransactionOptions, in_transaction, now};
 use crate::engine::{RetryLoop, retry_loop};
 use crate::error::Error;
@@ -208,15 +207,6 @@ impl Write for Fingerprint {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         self.0.write(text.as_bytes());
         Ok(())
-    }
-}
-
-impl Fingerprint {
-    pub(crate) fn write_fragment<DB>(&mut self, fragment: &impl QueryFragment<DB>) -> fmt::Result
-    where
-        DB: ShardedBackend,
-    {
-        DB::show(fragment, self)
     }
 }
 

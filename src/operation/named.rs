@@ -548,12 +548,6 @@ impl<Run> Counter<Run> {
     pub(crate) fn number(&self) -> Number {
         Number::of_counter::<counters::table>(self.name.as_bytes())
     }
-
-    /// Whether a counter may have this name.
-    #[cfg(feature = "r2d2")]
-    pub(crate) fn check(&self) -> Result<(), Error> {
-        check(&self.name)
-    }
 }
 
 /// How often a counter is created that another connection deletes at once.
@@ -697,7 +691,7 @@ fn key(name: &str) -> Result<Vec<u8>, Error> {
 }
 
 /// Whether a counter may have this name.
-fn check(name: &str) -> Result<(), Error> {
+pub(crate) fn check(name: &str) -> Result<(), Error> {
     match name.len() {
         1..=LONGEST => Ok(()),
         bytes => Err(Error::InvalidCounterName { bytes }),

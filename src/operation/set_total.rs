@@ -263,8 +263,8 @@ impl<T: ShardedTable, A, W> ReadyToSet<T, A, W> {
     {
         Ok(Request::new(key, |text| {
             write!(text, "set {} ", T::SHARDS_TABLE)?;
-            text.write_fragment::<DB>(&self.assignment)?;
-            text.write_fragment::<DB>(&self.filter)
+            DB::show(&self.assignment, text)?;
+            DB::show(&self.filter, text)
         })?)
     }
 }

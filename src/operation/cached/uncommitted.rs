@@ -38,7 +38,10 @@ impl<C: TotalCache> Cached<C> {
         let outermost = depth(conn)? == 0;
         let mut uncommitted = Uncommitted::default();
         let result = Transaction::new().retry(policy).run(conn, |conn| {
-            uncommitted = Uncommitted::at_depth(depth(conn)?);
+            uncommitted = Uncommitted {
+                depth: depth(conn)?,
+                ..Uncommitted::default()
+            };
             f(conn, &mut uncommitted).map_err(TransactionError::Closure)
         });
         match result {
@@ -81,13 +84,6 @@ pub struct Uncommitted {
 }
 
 impl Uncommitted {
-    fn at_depth(depth: u32) -> Self {
-        Uncommitted {
-            depth,
-            changes: BTreeMap::new(),
-        }
-    }
-
     /// Counts, and remembers the count for the cache until the transaction is committed. A count in a savepoint (a
     /// `conn.transaction(..)` inside the closure) may be rolled back without the rest, so the cached total of its counter is
     /// removed.

@@ -16,7 +16,7 @@ use crate::engine::KeyedTable;
 use crate::error::Error;
 use crate::model::{ShardedColumn, ShardedTable};
 use crate::operation::count_many::CountMany;
-use crate::operation::named::{Counter, CounterBackend, InsertCounters};
+use crate::operation::named::{Counter, CounterBackend, InsertCounters, check};
 use crate::operation::row_counter::{IntegerField, RowCounter};
 
 use super::buffer::Loss;
@@ -101,7 +101,7 @@ where
     type Field = NamedField;
 
     fn key(&self) -> Result<&String, Error> {
-        self.check()?;
+        check(&self.name)?;
         Ok(&self.name)
     }
 }

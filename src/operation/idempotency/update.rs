@@ -22,7 +22,7 @@ use crate::conflict::Failure;
 #[cfg(feature = "async")]
 use crate::connection::{Async, BoxFuture};
 use crate::connection::{Io, Link, LoadInto, clean_up, now, other_nodes_write};
-use crate::engine::{self, KeyedTable, Plan, SendStep, Sender, Statement};
+use crate::engine::{self, KeyedTable, Plan, SendStep, Sender, Statement, explain};
 use crate::model::ShardedTable;
 use crate::operation::combine::{Combined, count};
 #[cfg(feature = "async")]
@@ -77,12 +77,8 @@ where
     fn internal_load(self, conn: &mut Conn) -> QueryResult<Self::RowIter<'_>> {
         let mut update = self.of.into_load();
         let (request, retry) = request(&update.ready, &self.key)?;
-        now(once(
-            &mut Link::blocking(conn),
-            &request,
-            retry,
-            &mut update,
-        ))?;
+        let link = &mut Link::blocking(conn);
+        now(once(link, &request, retry, &mut update))?;
         let rows: Vec<_> = update.rows.into_iter().map(Ok).collect();
         Ok(rows.into_iter())
     }
@@ -124,11 +120,7 @@ where
             Ok(counted) => Ok(Some(counted)),
             Err(error) => {
                 let error = explained(link, error);
-                Err(Combined::<M, Conn>::explained(
-                    &self.0,
-                    &link.backend(),
-                    error,
-                ))
+                Err(explain::<R::Table, M::Backend>(&link.backend(), error))
             }
         }
     }
@@ -172,8 +164,8 @@ where
     let ready = update.ready();
     let request = Request::new(key, |text| {
         text.write_str(R::Table::SHARDS_TABLE.as_str())?;
-        text.write_fragment::<DB>(&ready.changes)?;
-        text.write_fragment::<DB>(&ready.filter)
+        DB::show(&ready.changes, text)?;
+        DB::show(&ready.filter, text)
     })?;
     Ok((request, ready.retry()))
 }
@@ -429,9 +421,9 @@ mod tests {
         assert_eq!(added.unwrap(), 2168550578216979576);
         let update = || crate::update(videos.find(7)).set(views.eq(views + 1));
         let fingerprints = [
-            request::<Pg, _>(&update().into_ready(), b"key"),
-            request::<Mysql, _>(&update().into_ready(), b"key"),
-            request::<Sqlite, _>(&update().into_ready(), b"key"),
+            request::<Pg, _>(&IntoReady::<Pg>::into_ready(update()), b"key"),
+            request::<Mysql, _>(&IntoReady::<Mysql>::into_ready(update()), b"key"),
+            request::<Sqlite, _>(&IntoReady::<Sqlite>::into_ready(update()), b"key"),
         ];
         assert_eq!(
             fingerprints.map(|request| request.unwrap().0.fingerprint),
@@ -449,8 +441,8 @@ mod tests {
         macro_rules! fingerprint {
             ($target:expr, $changes:expr) => {{
                 let update = crate::update($target).set($changes);
-                let (request, _) = request::<Pg, _>(&update.into_ready(), b"key").unwrap();
-                request.fingerprint
+                let ready = IntoReady::<Pg>::into_ready(update);
+                request::<Pg, _>(&ready, b"key").unwrap().0.fingerprint
             }};
         }
         let all = [
