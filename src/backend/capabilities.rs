@@ -110,8 +110,9 @@ capabilities! {
     /// exclusive lock at once, where `INSERT IGNORE` would take a shared one first, on which two writers deadlock. SQLite
     /// has one writer at a time.
     keeps_and_locks: KeepsAndLocks = KeepsAndLocks::ConflictIgnored,
-    /// Follow a `SELECT` that locks its rows until the transaction ends. SQLite has one writer at a time.
-    row_locks: Option<RowLocks> = None,
+    /// Follows a `SELECT` that locks its rows until the transaction ends; `None` where rows cannot be locked, since SQLite has one writer
+    /// at a time.
+    locks_rows(strength: Strength): Option<&'static str> = |_| None,
     /// Whether [`ExclusiveIfFree`](Strength::ExclusiveIfFree) leaves out locked rows.
     supports_skip_locked: bool = false,
     /// Bounds each wait for a lock until the open transaction ends, and leaves the session as it was. Only where a bound can be
@@ -343,15 +344,6 @@ pub(crate) enum Strength {
     NoKeyUpdate,
 }
 
-/// A clause for each [`Strength`].
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct RowLocks {
-    pub(super) exclusive: &'static str,
-    pub(super) at_once: &'static str,
-    pub(super) if_free: &'static str,
-    pub(super) no_key_update: &'static str,
-}
-
 /// See [`Dialect::keeps_and_locks`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum KeepsAndLocks {
@@ -413,19 +405,9 @@ impl Dialect {
             .map(|precedes| (sql, precedes))
     }
 
-    /// Follows a `SELECT` that locks its rows; `None` where rows cannot be locked.
-    pub(crate) fn locks_rows(self, strength: Strength) -> Option<&'static str> {
-        self.row_locks().map(|locks| match strength {
-            Strength::Exclusive => locks.exclusive,
-            Strength::ExclusiveAtOnce => locks.at_once,
-            Strength::ExclusiveIfFree => locks.if_free,
-            Strength::NoKeyUpdate => locks.no_key_update,
-        })
-    }
-
     /// Whether rows can be locked at all.
     pub(crate) fn has_row_locks(self) -> bool {
-        self.row_locks().is_some()
+        self.locks_rows(Strength::Exclusive).is_some()
     }
 
     /// Ends a query that has to give all of its rows, whatever `sql_select_limit` MySQL's session has.

@@ -3,7 +3,7 @@
 use diesel::result::DatabaseErrorKind;
 
 use super::capabilities::{
-    Capabilities, Guard, KeepsAndLocks, OnceForm, OpenQuestion, RowLocks, SumsForm, SurvivalCheck,
+    Capabilities, Guard, KeepsAndLocks, OnceForm, OpenQuestion, Strength, SumsForm, SurvivalCheck,
 };
 use super::isolation::Isolation;
 use crate::conflict::{Conflict, Failure};
@@ -54,12 +54,10 @@ pub(super) const CAPABILITIES: Capabilities = Capabilities {
          ('statement/sql/begin', 'statement/sql/commit', 'statement/sql/rollback') */) > 0)",
     ),
     keeps_and_locks: KeepsAndLocks::DuplicateKeyLocks,
-    row_locks: Some(RowLocks {
-        exclusive: " FOR UPDATE",
-        at_once: " FOR UPDATE NOWAIT",
-        if_free: " FOR UPDATE NOWAIT",
-        no_key_update: " FOR UPDATE",
-    }),
+    locks_rows: |strength| match strength {
+        Strength::Exclusive | Strength::NoKeyUpdate => Some(" FOR UPDATE"),
+        Strength::ExclusiveAtOnce | Strength::ExclusiveIfFree => Some(" FOR UPDATE NOWAIT"),
+    },
     reads_what_is_locked: " FOR UPDATE",
     reads_what_is_safe: " FOR UPDATE",
     shares_lock: " LOCK IN SHARE MODE",

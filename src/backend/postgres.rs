@@ -6,7 +6,7 @@
 use diesel::result::DatabaseErrorKind;
 
 use super::capabilities::{
-    Capabilities, KeepsAndLocks, OnceForm, OpenQuestion, RowLocks, SurvivalCheck, TotalForm,
+    Capabilities, KeepsAndLocks, OnceForm, OpenQuestion, Strength, SurvivalCheck, TotalForm,
 };
 use crate::conflict::{Conflict, Failure};
 use crate::model::{ColumnType, Merge};
@@ -34,12 +34,12 @@ pub(super) const CAPABILITIES: Capabilities = Capabilities {
     },
     refuses_after_errors: true,
     keeps_and_locks: KeepsAndLocks::ConflictLocks,
-    row_locks: Some(RowLocks {
-        exclusive: " FOR UPDATE",
-        at_once: " FOR UPDATE NOWAIT",
-        if_free: " FOR UPDATE SKIP LOCKED",
-        no_key_update: " FOR NO KEY UPDATE",
-    }),
+    locks_rows: |strength| match strength {
+        Strength::Exclusive => Some(" FOR UPDATE"),
+        Strength::ExclusiveAtOnce => Some(" FOR UPDATE NOWAIT"),
+        Strength::ExclusiveIfFree => Some(" FOR UPDATE SKIP LOCKED"),
+        Strength::NoKeyUpdate => Some(" FOR NO KEY UPDATE"),
+    },
     supports_skip_locked: true,
     bounds_waits_for_locks: Some("SET LOCAL lock_timeout = '200ms'"),
     reads_what_is_safe: " FOR KEY SHARE",

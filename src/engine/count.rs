@@ -107,14 +107,14 @@ where
                     if let Some(filter) = self.plan.filter {
                         matched(filter, *rows);
                     }
-                    self.retry.observer().counted(*rows);
+                    self.retry.observer.counted(*rows);
                 }
                 Err(error) => self.leave_shard(error),
             }
             if let Some(counted) = self.retry.end(self.link, outcome).await {
                 return counted;
             }
-            self.choice.again(self.retry.attempts());
+            self.choice.again(&self.retry.attempts);
         }
     }
 
@@ -122,7 +122,7 @@ where
     fn leave_shard(&mut self, error: &AttemptError) {
         match error.conflict(self.plan.dialect) {
             None | Some(Conflict::ParentGone) => {}
-            Some(_) => self.choice.met_conflict(self.retry.attempts()),
+            Some(_) => self.choice.met_conflict(&self.retry.attempts),
         }
     }
 
@@ -131,8 +131,8 @@ where
         while self.choice.probes() {
             self.probe().await?;
         }
-        let (number, shard) = (self.retry.attempts().number(), self.choice.shard());
-        self.retry.observer().attempt(number, shard);
+        let (number, shard) = (self.retry.attempts.number(), self.choice.shard());
+        self.retry.observer.attempt(number, shard);
         let plan = self.plan;
         if plan.once {
             return self.count_timed(Statement::CountOnce).await;
@@ -141,7 +141,7 @@ where
             return Ok(counted);
         }
         // Inside the caller's: a savepoint, so that a failure after the count takes the count back.
-        if plan.returning || (!plan.by_key && (plan.inserts || !self.retry.is_inside())) {
+        if plan.returning || (!plan.by_key && (plan.inserts || !self.retry.inside)) {
             self.begin().await?;
         }
         let mut counted = self.count().await?;
@@ -160,10 +160,10 @@ where
         let dialect = self.plan.dialect;
         let (kind, shard) = (Statement::Probe, self.choice.shard());
         self.is_first = false;
-        let scope = self.retry.observer().probe(kind.name(), shard);
+        let scope = self.retry.observer.probe(kind.name(), shard);
         let sent = pin!(self.sender.send(self.link, kind, shard));
         let outcome = scope.within(sent).await;
-        self.retry.observer().sent(&outcome);
+        self.retry.observer.sent(&outcome);
         let locked = match outcome {
             // A shard that is not there is taken for a locked one; it was there a moment ago.
             Ok(rows) => rows == 0 && dialect.supports_skip_locked(),
@@ -173,7 +173,7 @@ where
                 _ => false, // the count fails by the same
             },
         };
-        self.choice.probed(locked, self.retry.attempts());
+        self.choice.probed(locked, &self.retry.attempts);
         Ok(())
     }
 
@@ -264,7 +264,7 @@ where
 
     /// Whether a count that meets no row locks the gap until the caller's transaction ends.
     fn may_lock_gap(&self) -> bool {
-        self.retry.is_inside() && self.plan.dialect.missing_row_locks_gap()
+        self.retry.inside && self.plan.dialect.missing_row_locks_gap()
     }
 
     /// Counts, and tells the choice of shards how long that took.
@@ -277,7 +277,7 @@ where
         };
         let counted = self.send(statement).await?;
         if let (Some(sent), 1..) = (sent, counted) {
-            let now = self.retry.attempts().now();
+            let now = self.retry.attempts.now();
             let time = now.saturating_duration_since(sent);
             self.choice.took(time, kind, now);
         }
@@ -286,8 +286,8 @@ where
 
     fn now(&self) -> Instant {
         match self.is_first {
-            true => self.retry.attempts().started(),
-            false => self.retry.attempts().now(),
+            true => self.retry.attempts.started(),
+            false => self.retry.attempts.now(),
         }
     }
 
@@ -306,7 +306,7 @@ where
         let met = self.send(Statement::Create).await?;
         // MySQL counts rows too that were there; by key none was, or nothing would be created.
         if self.plan.by_key || self.plan.dialect.counts_inserted_alone() {
-            self.retry.observer().created(met);
+            self.retry.observer.created(met);
         }
         Ok(met)
     }
@@ -329,7 +329,7 @@ where
             }
         }
         // A row may be inserted later on, which has to be taken back if the count fails.
-        if !self.retry.is_open() && (!self.retry.is_inside() || self.plan.inserts) {
+        if !self.retry.is_open() && (!self.retry.inside || self.plan.inserts) {
             self.begin().await?;
         }
         self.create().await?;
@@ -384,21 +384,19 @@ where
     /// Sends a statement. The number of rows that it met.
     async fn send(&mut self, statement: Statement) -> Result<usize, AttemptError> {
         self.is_first = false;
-        let scope = self.retry.observer().step(statement.name());
+        let scope = self.retry.observer.step(statement.name());
         let shard = self.choice.shard();
         let outcome = {
             let sent = pin!(self.sender.send(self.link, statement, shard));
             scope.within(sent).await
         };
-        self.retry.observer().sent(&outcome);
+        self.retry.observer.sent(&outcome);
         outcome.map_err(|error| self.failed(statement, error))
     }
 
     fn failed(&mut self, statement: Statement, error: DieselError) -> AttemptError {
         match statement {
-            Statement::Create
-                if !self.retry.is_inside() && self.plan.dialect.is_parent_gone(&error) =>
-            {
+            Statement::Create if !self.retry.inside && self.plan.dialect.is_parent_gone(&error) => {
                 AttemptError::ParentGone(error)
             }
             // Not for ever: a unique key that is violated each time is another than the parent's.

@@ -23,13 +23,13 @@ use crate::policy::{Attempts, RetryPolicy};
 pub(crate) struct RetryLoop<O = observe::Transaction> {
     unit: Unit,
     /// In a transaction of the caller's.
-    inside: bool,
-    attempts: Attempts,
+    pub(super) inside: bool,
+    pub(super) attempts: Attempts,
     /// The transaction or savepoint of the attempt.
     open: Option<OpenTransaction>,
     /// The next parent that is gone is looked for again at once, which takes no attempt: it is found, or found missing.
     retries_at_once: bool,
-    observer: O,
+    pub(super) observer: O,
 }
 
 /// The unit that is retried.
@@ -191,19 +191,6 @@ impl<O: Observer> RetryLoop<O> {
             retries_at_once: true,
             observer,
         }
-    }
-
-    pub(super) fn attempts(&self) -> &Attempts {
-        &self.attempts
-    }
-
-    pub(super) fn observer(&mut self) -> &mut O {
-        &mut self.observer
-    }
-
-    /// Whether a transaction of the caller's is open.
-    pub(super) fn is_inside(&self) -> bool {
-        self.inside
     }
 
     /// Whether the attempt has opened a transaction or a savepoint.

@@ -9,7 +9,6 @@ use super::sinks::{self, Scope};
 use crate::backend::Dialect;
 
 /// A batch of a fold: so many parents are looked at.
-#[inline]
 pub(crate) fn fold(dialect: Dialect, table: &str, parents: usize) -> Scope {
     let backend = dialect.name();
     Scope(span!(
@@ -21,7 +20,6 @@ pub(crate) fn fold(dialect: Dialect, table: &str, parents: usize) -> Scope {
 }
 
 /// A fold has moved something to so many parents from so many shards, and removed so many shards.
-#[inline]
 pub(crate) fn folded(dialect: Dialect, table: &str, parents: usize, shards: usize, removed: usize) {
     let backend = dialect.name();
     count!(
@@ -37,7 +35,6 @@ pub(crate) fn folded(dialect: Dialect, table: &str, parents: usize, shards: usiz
 }
 
 /// A pass of a folder took so long, and succeeded or failed.
-#[inline]
 pub(crate) fn folder_passed(table: &'static str, time: Duration, succeeded: bool) {
     count!(PASSES += 1, table = table, outcome = outcome_of(succeeded));
     measure!(PASS_TIME, time.as_secs_f64(), table = table);
@@ -47,14 +44,12 @@ pub(crate) fn folder_passed(table: &'static str, time: Duration, succeeded: bool
 }
 
 /// A flush of a coalescer: so many counters.
-#[inline]
 pub(crate) fn flush(counters: usize) -> Scope {
     measure!(FLUSH_COUNTERS, counters as f64);
     Scope(span!(FLUSH, counters = counters))
 }
 
 /// The flush took so long.
-#[inline]
 pub(crate) fn flushed(time: Duration) {
     measure!(FLUSH_TIME, time.as_secs_f64());
 }
@@ -80,7 +75,6 @@ pub(crate) fn not_combined(dialect: Dialect, table: &'static str) {
 }
 
 /// A coalescer lost what was added to a counter.
-#[inline]
 pub(crate) fn lost() {
     count!(LOSSES += 1);
     event!(LOST);
@@ -111,7 +105,6 @@ pub(crate) fn cache_read(read: CacheRead) {
 }
 
 /// A cache could not be used.
-#[inline]
 pub(crate) fn cache_unavailable(error: &dyn Display) {
     count!(CACHE_FAILURES += 1, failure = "unavailable");
     event!(CACHE_LEFT_OUT);
@@ -119,14 +112,12 @@ pub(crate) fn cache_unavailable(error: &dyn Display) {
 }
 
 /// A cache held a value that is no total.
-#[inline]
 pub(crate) fn not_a_total(error: &dyn Display) {
     count!(CACHE_FAILURES += 1, failure = "not_a_total");
     event!(CACHE_FAILED, error = sinks::display(error));
 }
 
 /// All shards of a key were being counted on at once.
-#[inline]
 pub(crate) fn crowded(table: &'static str) {
     count!(CROWDED += 1, table = table);
 }
