@@ -17,7 +17,7 @@ use super::wait::Waiting;
 use crate::backend::{BackendOf, Reads, ShardedBackend};
 use crate::connection::{Io, Link, LoadInto, LoadIo, told};
 use crate::policy::RetryPolicy;
-use crate::query_builder::{Passing, Prepare, Prepared, PreparedQuery};
+use crate::query_builder::PreparedQuery;
 
 /// The future of a step.
 pub type BoxFuture<'c, T> = Pin<Box<dyn Future<Output = T> + Send + 'c>>;
@@ -34,27 +34,12 @@ where
     type Backend = Conn::Backend;
     type Future<'c, T: 'c> = BoxFuture<'c, T>;
 
-    fn execute_prepared<'c, Q>(
-        conn: &'c mut Conn,
-        statement: Q,
-    ) -> BoxFuture<'c, QueryResult<usize>>
-    where
-        Q: Prepare<Conn::Backend> + QueryId + 'c,
-    {
-        let backend = Conn::Backend::backend_of(conn);
-        let dialect = backend.dialect();
-        let counted: Conn::ExecuteFuture<'c, 'c> =
-            conn.execute_returning_count(Prepared::new(statement, &backend));
-        Box::pin(counted.map_err(move |error| told(dialect, error)))
-    }
-
     fn execute<'c, Q>(conn: &'c mut Conn, statement: Q) -> BoxFuture<'c, QueryResult<usize>>
     where
         Q: QueryFragment<Conn::Backend> + QueryId + 'c,
     {
         let dialect = Conn::Backend::backend_of(conn).dialect();
-        let counted: Conn::ExecuteFuture<'c, 'c> =
-            conn.execute_returning_count(Passing::statement(statement));
+        let counted: Conn::ExecuteFuture<'c, 'c> = conn.execute_returning_count(statement);
         Box::pin(counted.map_err(move |error| told(dialect, error)))
     }
 
@@ -63,7 +48,7 @@ where
         Q: Query + QueryFragment<Conn::Backend> + QueryId + 'c,
     {
         let dialect = Conn::Backend::backend_of(conn).dialect();
-        let rows: Conn::LoadFuture<'c, 'c> = conn.load(Passing::query(query));
+        let rows: Conn::LoadFuture<'c, 'c> = conn.load(query);
         let number = rows.and_then(|rows| rows.try_fold(0, |number, _| future::ok(number + 1)));
         Box::pin(number.map_err(move |error| told(dialect, error)))
     }
@@ -122,18 +107,6 @@ where
     Conn: AsyncConnection,
     Conn::Backend: BackendOf<Conn>,
 {
-    fn load_prepared<'c, ST, U, Q>(
-        conn: &'c mut Conn,
-        query: Q,
-    ) -> BoxFuture<'c, QueryResult<Vec<U>>>
-    where
-        Q: Query + QueryFragment<Conn::Backend> + QueryId + 'c,
-        U: FromSqlRow<ST, Conn::Backend> + Send + 'static,
-        Conn::Backend: QueryMetadata<Q::SqlType>,
-    {
-        <Async as LoadInto<Conn, ST, U>>::load_into(conn, query)
-    }
-
     fn load<'c, U, Q>(conn: &'c mut Conn, query: Q) -> BoxFuture<'c, QueryResult<Vec<U>>>
     where
         Q: Query + QueryFragment<Conn::Backend> + QueryId + 'c,
@@ -141,7 +114,7 @@ where
         Conn::Backend: Reads<Q::SqlType, U>,
     {
         let dialect = Conn::Backend::backend_of(conn).dialect();
-        let rows: Conn::LoadFuture<'c, 'c> = conn.load(Passing::query(query));
+        let rows: Conn::LoadFuture<'c, 'c> = conn.load(query);
         let read = |row: QueryResult<Conn::Row<'c, 'c>>| {
             Conn::Backend::read(&row?).map_err(DieselError::DeserializationError)
         };

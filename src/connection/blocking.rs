@@ -17,7 +17,7 @@ use super::link::{Io, Link, LoadInto, LoadIo, told};
 use super::wait::Waiting;
 use crate::backend::{BackendOf, Reads, ShardedBackend};
 use crate::policy::RetryPolicy;
-use crate::query_builder::{Passing, Prepare, Prepared, PreparedQuery};
+use crate::query_builder::PreparedQuery;
 
 /// Diesel's own connections: each call returns when it is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -31,21 +31,12 @@ where
     type Backend = Conn::Backend;
     type Future<'c, T: 'c> = Ready<T>;
 
-    fn execute_prepared<'c, Q>(conn: &'c mut Conn, statement: Q) -> Ready<QueryResult<usize>>
-    where
-        Q: Prepare<Conn::Backend> + QueryId + 'c,
-    {
-        let backend = Conn::Backend::backend_of(conn);
-        let counted = conn.execute_returning_count(&Prepared::new(statement, &backend));
-        ready(counted.map_err(|error| told(backend.dialect(), error)))
-    }
-
     fn execute<'c, Q>(conn: &'c mut Conn, statement: Q) -> Ready<QueryResult<usize>>
     where
         Q: QueryFragment<Conn::Backend> + QueryId + 'c,
     {
         let dialect = Conn::Backend::backend_of(conn).dialect();
-        let counted = conn.execute_returning_count(&Passing::statement(statement));
+        let counted = conn.execute_returning_count(&statement);
         ready(counted.map_err(|error| told(dialect, error)))
     }
 
@@ -53,9 +44,7 @@ where
     where
         Q: Query + QueryFragment<Conn::Backend> + QueryId + 'c,
     {
-        let dialect = Conn::Backend::backend_of(conn).dialect();
-        let counted = conn.execute_returning_count(&Passing::query(query));
-        ready(counted.map_err(|error| told(dialect, error)))
+        Self::execute(conn, query)
     }
 
     fn nothing(_: &mut Conn) -> Ready<QueryResult<usize>> {
@@ -105,22 +94,13 @@ where
     Conn: LoadConnection,
     Conn::Backend: BackendOf<Conn>,
 {
-    fn load_prepared<'c, ST, U, Q>(conn: &'c mut Conn, query: Q) -> Ready<QueryResult<Vec<U>>>
-    where
-        Q: Query + QueryFragment<Conn::Backend> + QueryId + 'c,
-        U: FromSqlRow<ST, Conn::Backend> + 'static,
-        Conn::Backend: QueryMetadata<Q::SqlType>,
-    {
-        <Blocking as LoadInto<Conn, ST, U>>::load_into(conn, query)
-    }
-
     fn load<'c, U, Q>(conn: &'c mut Conn, query: Q) -> Ready<QueryResult<Vec<U>>>
     where
         Q: Query + QueryFragment<Conn::Backend> + QueryId + 'c,
         Conn::Backend: Reads<Q::SqlType, U>,
     {
         let dialect = Conn::Backend::backend_of(conn).dialect();
-        let rows = conn.load(Passing::query(query)).and_then(|rows| {
+        let rows = conn.load(query).and_then(|rows| {
             rows.map(|row| Conn::Backend::read(&row?).map_err(DieselError::DeserializationError))
                 .collect()
         });

@@ -12,7 +12,6 @@ use std::marker::PhantomData;
 use std::time::Duration;
 
 use diesel::connection::TransactionManagerStatus;
-use diesel::deserialize::FromSqlRow;
 use diesel::expression::QueryMetadata;
 use diesel::query_builder::{Query, QueryFragment, QueryId};
 use diesel::result::{Error as DieselError, QueryResult};
@@ -22,7 +21,7 @@ use crate::backend::{BackendOf, Dialect, Reads, ShardedBackend};
 use crate::conflict::{Conflict, Failure};
 use crate::error::Error;
 use crate::policy::RetryPolicy;
-use crate::query_builder::{Prepare, statement_was_lost};
+use crate::query_builder::{Passing, Prepare, Prepared, PreparedQuery, statement_was_lost};
 
 /// How statements reach a `Conn`.
 pub trait Io<Conn> {
@@ -31,14 +30,6 @@ pub trait Io<Conn> {
 
     /// A step that is under way.
     type Future<'c, T: 'c>: Future<Output = T>;
-
-    /// Sends a statement that the connection keeps prepared. Gives the number of rows that it met.
-    fn execute_prepared<'c, Q>(
-        conn: &'c mut Conn,
-        statement: Q,
-    ) -> Self::Future<'c, QueryResult<usize>>
-    where
-        Q: Prepare<Self::Backend> + QueryId + 'c;
 
     /// Sends a statement. Gives the number of rows that it met.
     fn execute<'c, Q>(conn: &'c mut Conn, statement: Q) -> Self::Future<'c, QueryResult<usize>>
@@ -88,16 +79,6 @@ pub trait Io<Conn> {
 
 /// An [`Io`] whose connections give rows.
 pub trait LoadIo<Conn>: Io<Conn> {
-    /// Reads the rows of `query`, a `SELECT` without a limit that the connection keeps prepared where it can, as the SQL type `ST`.
-    fn load_prepared<'c, ST, U, Q>(
-        conn: &'c mut Conn,
-        query: Q,
-    ) -> Self::Future<'c, QueryResult<Vec<U>>>
-    where
-        Q: Query + QueryFragment<Self::Backend> + QueryId + 'c,
-        U: FromSqlRow<ST, Self::Backend> + Send + 'static,
-        Self::Backend: QueryMetadata<Q::SqlType>;
-
     /// Reads the rows of `query`.
     fn load<'c, U, Q>(conn: &'c mut Conn, query: Q) -> Self::Future<'c, QueryResult<Vec<U>>>
     where
@@ -108,7 +89,7 @@ pub trait LoadIo<Conn>: Io<Conn> {
 
 /// An [`Io`] that can read an application's own `U`. On a blocking connection that need not be `Send`.
 pub trait LoadInto<Conn, ST, U>: LoadIo<Conn> {
-    /// The same as [`LoadIo::load_prepared`].
+    /// Reads the rows of `query`, a `SELECT` without a limit that the connection keeps prepared where it can, as the SQL type `ST`.
     fn load_into<'c, Q>(conn: &'c mut Conn, query: Q) -> Self::Future<'c, QueryResult<Vec<U>>>
     where
         Q: Query + QueryFragment<Self::Backend> + QueryId + 'c,
@@ -181,12 +162,13 @@ where
         self.backend().dialect()
     }
 
-    /// See [`Io::execute_prepared`].
+    /// Sends a statement that the connection keeps prepared. Gives the number of rows that it met.
     pub(crate) fn execute_prepared<'s>(
         &'s mut self,
         statement: impl Prepare<M::Backend> + QueryId + 's,
     ) -> M::Future<'s, QueryResult<usize>> {
-        M::execute_prepared(self.conn, statement)
+        let statement = Prepared::new(statement, &self.backend());
+        M::execute(self.conn, statement)
     }
 
     /// See [`Io::execute`].
@@ -194,7 +176,7 @@ where
         &'s mut self,
         statement: impl QueryFragment<M::Backend> + QueryId + 's,
     ) -> M::Future<'s, QueryResult<usize>> {
-        M::execute(self.conn, statement)
+        M::execute(self.conn, Passing::statement(statement))
     }
 
     /// See [`Io::execute_query`].
@@ -202,7 +184,7 @@ where
         &'s mut self,
         query: impl Query + QueryFragment<M::Backend> + QueryId + 's,
     ) -> M::Future<'s, QueryResult<usize>> {
-        M::execute_query(self.conn, query)
+        M::execute_query(self.conn, Passing::query(query))
     }
 
     /// See [`Io::batch_execute`].
@@ -238,6 +220,21 @@ where
         U: Send + 'static,
         M::Backend: Reads<Q::SqlType, U>,
     {
+        M::load(self.conn, Passing::query(query))
+    }
+
+    /// The same for a `SELECT` without a limit that the connection keeps prepared where it can.
+    pub(crate) fn load_prepared<'s, U, Q>(
+        &'s mut self,
+        query: Q,
+    ) -> M::Future<'s, QueryResult<Vec<U>>>
+    where
+        M: LoadIo<Conn>,
+        Q: Query + QueryFragment<M::Backend> + QueryId + 's,
+        U: Send + 'static,
+        M::Backend: Reads<Q::SqlType, U>,
+    {
+        let query = PreparedQuery::new(query, &self.backend());
         M::load(self.conn, query)
     }
 }

@@ -15,8 +15,7 @@
 //! place of a caller's transaction.
 
 use diesel::prelude::*;
-use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
-use diesel::sql_types::Integer;
+use diesel::query_builder::{AstPass, QueryFragment, QueryId};
 
 use super::link::{Io, Link};
 use super::transaction::{Fixed, again_if_interrupted, depth};
@@ -64,7 +63,9 @@ where
 pub(super) async fn is_open<M: Io<Conn>, Conn>(link: &mut Link<'_, M, Conn>) -> QueryResult<bool> {
     let dialect = link.dialect();
     let answer = match dialect.asks_whether_open() {
-        OpenQuestion::Rows { .. } => return is_open_by_rows(link).await,
+        OpenQuestion::Rows { is_older, is_same } => {
+            return is_open_by_rows(link, is_older, is_same).await;
+        }
         OpenQuestion::Statement(sql) => link.execute(Fixed(sql)).await.map(drop),
         OpenQuestion::Batch(sql) => link.batch_execute(sql).await,
     };
@@ -74,12 +75,19 @@ pub(super) async fn is_open<M: Io<Conn>, Conn>(link: &mut Link<'_, M, Conn>) -> 
 /// How often the question is asked if a pooler loses its statement.
 const MOST_LOOKS: u8 = 32;
 
-async fn is_open_by_rows<M: Io<Conn>, Conn>(link: &mut Link<'_, M, Conn>) -> QueryResult<bool> {
+async fn is_open_by_rows<M: Io<Conn>, Conn>(
+    link: &mut Link<'_, M, Conn>,
+    is_older: &'static str,
+    is_same: &'static str,
+) -> QueryResult<bool> {
     let mut tries = 0;
     loop {
-        let open = match link.execute_prepared(IsOlder).await {
+        let open = match link.execute_prepared(IsOlder(Fixed(is_older))).await {
             Ok(0) => return Ok(false),
-            Ok(_) => link.execute_query(IsSame).await.map(|rows| rows > 0),
+            Ok(_) => link
+                .execute_query(Fixed(is_same))
+                .await
+                .map(|rows| rows > 0),
             Err(error) => Err(error),
         };
         let Err(error) = open else { return open };
@@ -130,33 +138,16 @@ pub(crate) async fn met_inside<M: Io<Conn>, Conn>(
     }
 }
 
-/// The queries of [`OpenQuestion::Rows`].
-macro_rules! questions {
-    ($($name:ident = $of:ident;)+) => {$(
-        #[derive(QueryId)]
-        struct $name;
+/// The first query of [`OpenQuestion::Rows`]. Kept prepared, since only then its answer is enough.
+#[derive(QueryId)]
+struct IsOlder(Fixed);
 
-        impl<DB: ShardedBackend> QueryFragment<DB> for $name {
-            fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-                if let OpenQuestion::Rows { $of: sql, .. } = out.backend().dialect().asks_whether_open() {
-                    out.push_sql(sql);
-                }
-                Ok(())
-            }
-        }
-
-        impl Query for $name {
-            type SqlType = Integer;
-        }
-    )+};
+impl<DB: ShardedBackend> QueryFragment<DB> for IsOlder {
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        self.0.walk_ast(out)
+    }
 }
 
-questions! {
-    IsOlder = is_older;
-    IsSame = is_same;
-}
-
-/// Kept prepared, since only then the first answer is enough.
 impl<DB: ShardedBackend> Prepare<DB> for IsOlder {}
 
 #[cfg(test)]

@@ -4,8 +4,9 @@ use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use diesel::connection::TransactionManagerStatus;
-use diesel::query_builder::{AstPass, QueryFragment};
+use diesel::query_builder::{AstPass, Query, QueryFragment};
 use diesel::result::{DatabaseErrorKind, Error as DieselError, QueryResult};
+use diesel::sql_types::Integer;
 
 use super::link::{Io, Link};
 use super::raw;
@@ -45,7 +46,7 @@ pub(crate) fn in_transaction<M: Io<Conn>, Conn>(link: &mut Link<'_, M, Conn>) ->
     Ok(depth(link)? > 0)
 }
 
-/// A statement without binds.
+/// A statement or a query without binds.
 pub(super) struct Fixed(pub(super) &'static str);
 
 impl<DB: ShardedBackend> QueryFragment<DB> for Fixed {
@@ -53,6 +54,10 @@ impl<DB: ShardedBackend> QueryFragment<DB> for Fixed {
         out.push_sql(self.0);
         Ok(())
     }
+}
+
+impl Query for Fixed {
+    type SqlType = Integer;
 }
 
 no_query_id!([] Fixed);
@@ -87,10 +92,11 @@ pub(crate) async fn clean_up<M: Io<Conn>, Conn>(link: &mut Link<'_, M, Conn>, sq
 }
 
 /// How a transaction begins.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct TransactionOptions {
     pub(crate) isolation: Option<Isolation>,
-    pub(crate) immediate: bool,
+    /// Waits with SQLite's write lock for the first write.
+    pub(crate) deferred: bool,
     /// Has a [`Guard`] in any process, not only in one whose stripe says that other nodes write too. That costs several round
     /// trips.
     pub(crate) guarded: bool,
@@ -114,18 +120,6 @@ impl TransactionOptions {
         TransactionOptions {
             isolation: dialect.own_isolation(),
             ..Default::default()
-        }
-    }
-}
-
-impl Default for TransactionOptions {
-    fn default() -> Self {
-        TransactionOptions {
-            isolation: None,
-            immediate: true,
-            guarded: false,
-            outermost: false,
-            own: false,
         }
     }
 }
@@ -284,7 +278,7 @@ async fn open<M: Io<Conn>, Conn>(
         Some(sql) => link.batch_execute(sql).await?,
         // Diesel's transaction manager says `BEGIN` for every connection behind a generic `Conn`. This puts the immediate
         // transaction in its place: both are a transaction at depth one. Where it fails there is none, and Diesel notices.
-        None if options.immediate && dialect.begins_immediate() => {
+        None if !options.deferred && dialect.begins_immediate() => {
             link.batch_execute("COMMIT; BEGIN IMMEDIATE").await?
         }
         None => {}

@@ -5,7 +5,7 @@ use diesel::dsl::SqlTypeOf;
 use diesel::expression::QueryMetadata;
 use diesel::expression_methods::EqAll;
 use diesel::prelude::*;
-use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
+use diesel::query_builder::{Query, QueryFragment, QueryId};
 use diesel::sql_types::{Nullable, Text};
 
 use crate::backend::{Reads, ShardedBackend};
@@ -19,18 +19,14 @@ use crate::unfit::Unfit;
 type KeysAndTexts<Key> = QueryResult<Vec<(Key, Option<String>)>>;
 
 /// A sharded table whose parents can be named by their keys on `DB`. Every one is; the trait gathers what that takes.
-pub trait KeyedTable<DB: ShardedBackend>: ShardedTable + QueryFragment<DB> + QueryId {
+pub trait KeyedTable<DB: ShardedBackend>:
+    ShardedTable<KeyAfter: QueryFragment<DB>> + QueryFragment<DB> + QueryId
+{
     /// `key = $n`
     type KeyIs: QueryFragment<DB> + QueryId + Send + Sync;
 
     /// `key = $n`
     fn key_is(key: Self::Key) -> Self::KeyIs;
-
-    /// Writes `key > $n`.
-    fn push_key_after<'b>(
-        after: &'b <Self as ShardedTable>::KeyAfter,
-        out: AstPass<'_, 'b, DB>,
-    ) -> QueryResult<()>;
 
     /// Reads keys.
     fn load_keys<'s, Q, M, Conn>(
@@ -69,10 +65,6 @@ where
         T::TABLE.primary_key().eq_all(key)
     }
 
-    fn push_key_after<'b>(after: &'b T::KeyAfter, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        after.walk_ast(out)
-    }
-
     fn load_keys<'s, Q, M, Conn>(
         link: &'s mut Link<'_, M, Conn>,
         query: Q,
@@ -108,7 +100,7 @@ pub(crate) trait Parents<DB: ShardedBackend>: Copy + Send + Sync {
     type KeyIs: QueryFragment<DB> + QueryId + Send + Sync;
 
     /// `key > $n`
-    type KeyAfter: Send + Sync;
+    type KeyAfter: QueryFragment<DB> + Send + Sync;
 
     /// The names of the table.
     fn names(&self) -> Names<'_, DB>;
@@ -118,9 +110,6 @@ pub(crate) trait Parents<DB: ShardedBackend>: Copy + Send + Sync {
 
     /// `key > $n`
     fn is_after(&self, key: &Self::Key) -> Self::KeyAfter;
-
-    /// Writes `key > $n`.
-    fn push_after<'b>(after: &'b Self::KeyAfter, out: AstPass<'_, 'b, DB>) -> QueryResult<()>;
 
     /// Reads keys.
     fn load<'s, Q, M, Conn>(
@@ -175,10 +164,6 @@ where
         T::key_after(key)
     }
 
-    fn push_after<'b>(after: &'b Self::KeyAfter, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        T::push_key_after(after, out)
-    }
-
     fn load<'s, Q, M, Conn>(
         link: &'s mut Link<'_, M, Conn>,
         query: Q,
@@ -193,15 +178,6 @@ where
 
 /// How many parents one statement names: a number that every planner and every limit on parameters bears.
 pub(crate) const KEYS_IN_A_STATEMENT: usize = 100;
-
-/// `parent.key > $n`
-pub(crate) struct After<P: Parents<DB>, DB: ShardedBackend>(pub(crate) P::KeyAfter);
-
-impl<P: Parents<DB>, DB: ShardedBackend> QueryFragment<DB> for After<P, DB> {
-    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        P::push_after(&self.0, out)
-    }
-}
 
 /// `WHERE` clauses for `keys`.
 pub(crate) fn in_chunks<T, DB>(keys: Vec<T::Key>) -> Vec<KeysAre<T::KeyIs>>

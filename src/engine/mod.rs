@@ -11,8 +11,8 @@ mod statement;
 
 pub(crate) use self::count::count;
 pub(crate) use self::failure::{AttemptError, explain, explain_missing, explain_of};
-pub(crate) use self::keyed::{After, KEYS_IN_A_STATEMENT, Parents, in_chunks};
-pub use self::keyed::{KeyAndText, KeyedTable};
+pub use self::keyed::KeyedTable;
+pub(crate) use self::keyed::{KEYS_IN_A_STATEMENT, Parents, in_chunks};
 pub(crate) use self::locking::{
     LockedParents, Moved, Shards, States, Sums, TRIES_TO_LOCK, field, locking, locking_options,
     remove_orphans, shards_of, zeros,

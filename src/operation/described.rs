@@ -23,7 +23,7 @@ use crate::operation::named::counters;
 use crate::operation::shard_counts::{self, Number, ShardCount, largest, read_table};
 use crate::operation::shards_table::{self, Integrity, create_view_sql, drop_view_sql};
 use crate::policy::RetryPolicy;
-use crate::query_builder::Names;
+use crate::query_builder::{Names, Sql};
 use crate::unfit::Unfit;
 
 pub use crate::operation::fold::Pace;
@@ -186,7 +186,7 @@ impl DescribedTable {
 /// The parent's name.
 impl<DB: ShardedBackend> QueryFragment<DB> for DescribedTable {
     fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        self.table().push(out)
+        Sql::push(self.table(), out)
     }
 }
 
@@ -234,10 +234,6 @@ where
 
     fn is_after(&self, key: &K::Key) -> K::Condition {
         self.0.is_after(key)
-    }
-
-    fn push_after<'b>(after: &'b K::Condition, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        after.walk_ast(out)
     }
 
     fn load<'s, Q, M, Conn>(

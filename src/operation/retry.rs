@@ -131,7 +131,7 @@ impl Transaction {
     /// On SQLite, begins without the write lock. A transaction that reads first and then writes may then end in
     /// BUSY_SNAPSHOT, which no `busy_timeout` waits for; it is retried. No effect elsewhere.
     pub fn deferred(mut self) -> Self {
-        self.options.immediate = false;
+        self.options.deferred = true;
         self
     }
 

@@ -3,15 +3,13 @@
 use std::fmt;
 use std::marker::PhantomData;
 
-use diesel::deserialize::FromSqlRow;
 use diesel::dsl::SqlTypeOf;
-use diesel::expression::QueryMetadata;
 use diesel::prelude::*;
 use diesel::query_builder::{AsChangeset, AstPass, Query, QueryFragment, QueryId};
 use diesel::result::Error as DieselError;
 use diesel::sql_types::BigInt;
 
-use crate::backend::{BackendOf, ShardedBackend};
+use crate::backend::{BackendOf, Reads, ShardedBackend};
 use crate::connection::{Blocking, Link, LoadIo, paired};
 use crate::engine::{self, KeyedTable, Plan, SendStep, Sender, Statement, explain};
 #[cfg(doc)]
@@ -444,9 +442,6 @@ pub trait IntegerField<DB: ShardedBackend>: ShardedColumn<Table: KeyedTable<DB>>
 
 type Totals<K, R> = QueryResult<Vec<(K, R)>>;
 
-/// The SQL type of a key and a total.
-type Row<T, C> = (SqlTypeOf<<T as Table>::PrimaryKey>, SqlTypeOf<C>);
-
 #[diagnostic::do_not_recommend]
 impl<C, T, DB> IntegerField<DB> for C
 where
@@ -454,8 +449,7 @@ where
     T: KeyedTable<DB>,
     T::PrimaryKey: QueryFragment<DB> + QueryId,
     (T::PrimaryKey, Total<C>): Expression,
-    DB: ShardedBackend + QueryMetadata<SqlTypeOf<(T::PrimaryKey, Total<C>)>>,
-    (T::Key, Value<C>): FromSqlRow<(SqlTypeOf<T::PrimaryKey>, C::SqlType), DB>,
+    DB: ShardedBackend + Reads<SqlTypeOf<(T::PrimaryKey, Total<C>)>, (T::Key, Value<C>)>,
     Value<C>: Into<i64>,
 {
     type Row = Value<C>;
@@ -473,7 +467,7 @@ where
         M: LoadIo<Conn, Backend = DB>,
         Q: Query<SqlType = SqlTypeOf<Self::Selection>> + QueryFragment<DB> + QueryId + 'c,
     {
-        M::load_prepared::<Row<T, C>, (T::Key, Value<C>), _>(link.conn, query)
+        link.load_prepared(query)
     }
 }
 
@@ -592,7 +586,7 @@ type CountAndReadId<C, DB> = CountAllAndLoadId<
 >;
 
 /// The key and the total of the row that `filter` matches.
-fn totals_of<C, W, DB>(column: C, filter: &W) -> SelectParents<'_, TableOf<C>, W, C::Selection>
+fn totals_of<C, W, DB>(column: C, filter: &W) -> SelectParents<TableOf<C>, &W, C::Selection>
 where
     C: IntegerField<DB>,
     DB: ShardedBackend,

@@ -287,7 +287,7 @@ where
         let (filter, assignment) = (&self.filter, &self.assignment);
         let locking = locking(link, self.retry.clone())?;
         let set = retry_loop!(link, locking, {
-            let pick = PickKeys::<T, W> {
+            let pick = PickKeys::<T, _> {
                 filter,
                 table: PhantomData,
             };

@@ -6,12 +6,12 @@ use diesel::prelude::*;
 use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::sql_types::{BigInt, Integer};
 
-use crate::backend::{Dialect, ShardedBackend};
-use crate::model::{SHARD, ShardedColumn, ShardedTable, ShardsColumn};
+use crate::backend::ShardedBackend;
+use crate::model::{SHARD, ShardedColumn, ShardedTable};
 
 use super::names::Names;
 use super::prepared::Prepare;
-use super::sql::{Sql, bind, id, no_query_id, on, part, sql, walk};
+use super::sql::{Sql, bind, id, no_query_id, sql, walk};
 
 /// Adds to one shard of each of several parents, each with its own amount. Hot parents have another shard than cold ones.
 ///
@@ -81,88 +81,6 @@ impl<C: ShardedColumn, P, V> CountEach<C, P, V> {
     pub(crate) fn parents(&self) -> usize {
         self.shards.iter().map(|counted| counted.rows.len()).sum()
     }
-
-    /// `"sharded_batch" ("id", "shard", "views") AS (VALUES ($1, $2, $3), …)`
-    pub(crate) fn values<'b, DB: ShardedBackend>(&'b self) -> impl Sql<'b, DB>
-    where
-        V: QueryFragment<DB>,
-    {
-        let shards = self.shards.iter();
-        let rows = shards.flat_map(|on| on.rows.iter().map(|row| (&on.shard, row, &row.n)));
-        let last = rows.clone().last().into_iter().cycle();
-        let none = last.map(|(_, row, _)| (&NO_SHARD, row, &0));
-        let rows = rows.chain(none.take(padding(self.parents())));
-        sql! {
-            id(BATCH), " ", columns::<C, DB>(), " AS (VALUES ",
-            for (shard, row, n) in (rows, ", ") { "(", walk(&row.key_values), ", ", bind(Integer, shard), ", ", bind(BigInt, n), ")" },
-            ")"
-        }
-    }
-
-    /// `UPDATE shards AS parent SET … WHERE …`; a condition may follow.
-    pub(crate) fn update<'b, DB: ShardedBackend>(&'b self) -> impl Sql<'b, DB>
-    where
-        C::Table: QueryFragment<DB>,
-        P: QueryFragment<DB>,
-        V: QueryFragment<DB>,
-    {
-        let batch = |dialect: Dialect| dialect.joins_values().then(|| sql! { " FROM ", id(BATCH) });
-        sql! {
-            "UPDATE ", Names::of::<C::Table>().shards_as_parent(), " SET ", self.change(), on(batch), " WHERE ", self.filter()
-        }
-    }
-
-    /// `field = (parent.field + …)`
-    pub(crate) fn change<'b, DB: ShardedBackend>(&'b self) -> impl Sql<'b, DB>
-    where
-        C::Table: QueryFragment<DB>,
-        P: QueryFragment<DB>,
-    {
-        let table = Names::of::<C::Table>();
-        part(move |out: AstPass<'_, 'b, DB>| {
-            let joins_values = out.backend().dialect().joins_values();
-            let shards = self.shards.iter();
-            let rows = shards.flat_map(|on| on.repeated().map(move |row| (&on.shard, row)));
-            // Two keys may name one parent: on two shards each has its own.
-            let are_several = self.shards.len() > 1;
-            sql!(out;
-                id(C::NAME), " = (", table.under_alias().column(C::NAME), " + ",
-                if joins_values { of_batch(C::NAME) } else {
-                    "CASE", for (shard, row) in (rows, "") {
-                        " WHEN ", table.aliased(&row.key_is), if are_several { " AND ", table.shard_is(shard) },
-                        " THEN ", bind(BigInt, &row.n)
-                    }, " END"
-                },
-                ")")
-        })
-    }
-
-    /// `parent.key IN (?, …) AND parent.shard = ?`; for composite keys `OR`, since no index serves a list of them on every
-    /// database.
-    pub(crate) fn filter<'b, DB: ShardedBackend>(&'b self) -> impl Sql<'b, DB>
-    where
-        C::Table: QueryFragment<DB>,
-        P: QueryFragment<DB>,
-        V: QueryFragment<DB>,
-    {
-        let table = Names::of::<C::Table>();
-        let are_several = self.shards.len() > 1;
-        part(
-            move |out: AstPass<'_, 'b, DB>| match out.backend().dialect().joins_values() {
-                true => is_in_batch(table).push(out),
-                false => sql!(out;
-                if are_several { "(" },
-                for counted in (&self.shards, " OR ") { keys_of(table, counted), " AND ", table.shard_is(&counted.shard) },
-                if are_several { ")" }),
-            },
-        )
-    }
-}
-
-/// `("id", "shard", "views")`
-fn columns<'b, C: ShardedColumn, DB: ShardedBackend>() -> impl Sql<'b, DB> {
-    let key = C::Table::KEY.iter().map(|key| &*key.name);
-    sql! { "(", for column in (key.chain([SHARD, C::NAME]), ", ") { id(column) }, ")" }
 }
 
 /// `"sharded_batch"."name"`
@@ -170,21 +88,7 @@ fn of_batch<'b, DB: ShardedBackend>(name: &str) -> impl Sql<'b, DB> {
     sql! { id(BATCH), ".", id(name) }
 }
 
-/// `parent.key = "sharded_batch".key`, where `column` writes a column of the parent
-fn key_is_in_batch<'b, C: Sql<'b, DB>, DB: ShardedBackend>(
-    key: &'b [ShardsColumn],
-    column: impl Fn(&'b str) -> C,
-) -> impl Sql<'b, DB> {
-    sql! { for key in (key, " AND ") { column(&key.name), " = ", of_batch(&key.name) } }
-}
-
-/// `parent.key = "sharded_batch".key AND parent.shard = "sharded_batch".shard`
-fn is_in_batch<'b, DB: ShardedBackend>(table: Names<'b, DB>) -> impl Sql<'b, DB> {
-    let column = move |name| table.under_alias().column(name);
-    sql! { key_is_in_batch(table.key, column), " AND ", column(SHARD), " = ", of_batch(SHARD) }
-}
-
-/// `parent.key IN (?, …)`
+/// `parent.key IN (?, …)`; for composite keys `OR`, since no index serves a list of them on every database.
 fn keys_of<'b, P, V, DB>(table: Names<'b, DB>, counted: &'b CountedShard<P, V>) -> impl Sql<'b, DB>
 where
     DB: ShardedBackend,
@@ -209,11 +113,36 @@ where
     V: QueryFragment<DB>,
 {
     fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let with = |dialect: Dialect| {
-            let joins_values = dialect.joins_values();
-            joins_values.then(|| sql! { "WITH ", self.values(), " " })
+        let table = Names::<DB>::of::<C::Table>();
+        let parent = table.under_alias();
+        let update = sql! {
+            "UPDATE ", table.shards_as_parent(), " SET ", id(C::NAME), " = (", parent.column(C::NAME), " + "
         };
-        sql!(out; on(with), self.update())
+        if out.backend().dialect().joins_values() {
+            let key = || C::Table::KEY.iter().map(|key| &*key.name).chain([SHARD]);
+            let shards = self.shards.iter();
+            let rows = shards.flat_map(|on| on.rows.iter().map(|row| (&on.shard, row, &row.n)));
+            let last = rows.clone().last().into_iter().cycle();
+            let none = last.map(|(_, row, _)| (&NO_SHARD, row, &0));
+            let rows = rows.chain(none.take(padding(self.parents())));
+            return sql!(out;
+                "WITH ", id(BATCH), " (", for name in (key().chain([C::NAME]), ", ") { id(name) }, ") AS (VALUES ",
+                for (shard, row, n) in (rows, ", ") { "(", walk(&row.key_values), ", ", bind(Integer, shard), ", ", bind(BigInt, n), ")" },
+                ") ", update, of_batch(C::NAME), ") FROM ", id(BATCH),
+                " WHERE ", for name in (key(), " AND ") { parent.column(name), " = ", of_batch(name) });
+        }
+        let shards = self.shards.iter();
+        let rows = shards.flat_map(|on| on.repeated().map(move |row| (&on.shard, row)));
+        // Two keys may name one parent: on two shards each has its own.
+        let are_several = self.shards.len() > 1;
+        sql!(out;
+            update, "CASE",
+            for (shard, row) in (rows, "") {
+                " WHEN ", table.aliased(&row.key_is), if are_several { " AND ", table.shard_is(shard) }, " THEN ", bind(BigInt, &row.n)
+            },
+            " END) WHERE ", if are_several { "(" },
+            for counted in (&self.shards, " OR ") { keys_of(table, counted), " AND ", table.shard_is(&counted.shard) },
+            if are_several { ")" })
     }
 }
 

@@ -1,9 +1,8 @@
 //! An `INSERT` of a parent that is counted at once.
 
-use diesel::prelude::*;
 use diesel::query_builder::{QueryBuilder, QueryFragment};
 
-use super::sql::statements;
+use super::sql::{statements, text_of};
 use super::under_alias::{push_text, word, writes_text};
 use crate::model::ShardsColumn;
 
@@ -27,12 +26,8 @@ statements! {
             return self.insert.walk_ast(out); // the zeros are no binds
         }
         let backend = out.backend();
-        let text = |fragment: &dyn QueryFragment<DB>| -> QueryResult<String> {
-            let mut text = backend.query_builder();
-            fragment.to_sql(&mut text, backend)?;
-            Ok(text.finish())
-        };
-        let (mut insert, changes) = (text(self.insert)?, text(self.changes)?);
+        let changes = text_of(self.changes, backend)?;
+        let mut insert = text_of(self.insert, backend)?;
         for field in self.fields.iter().filter(|field| field.is_sum()) {
             let mut column = backend.query_builder();
             column.push_identifier(field.name())?;
@@ -119,6 +114,7 @@ fn list(text: &str) -> Option<(&str, Vec<&str>, &str)> {
 mod tests {
     use diesel::mysql::Mysql;
     use diesel::pg::Pg;
+    use diesel::prelude::*;
     use diesel::query_builder::AsChangeset;
     use diesel::sqlite::Sqlite;
 

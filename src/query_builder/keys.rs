@@ -7,7 +7,7 @@ use diesel::prelude::*;
 use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 
 use super::names::Names;
-use super::sql::{Sql, no_query_id, part, query_ids, sql, walk};
+use super::sql::{Sql, no_query_id, part, sql, walk};
 use crate::backend::ShardedBackend;
 use crate::model::ShardedTable;
 
@@ -67,40 +67,40 @@ where
 /// ```sql
 /// SELECT "videos"."id" FROM "videos" WHERE … ORDER BY "videos"."id"      -- MySQL, MariaDB: LIMIT 18446744073709551615
 /// ```
-pub(crate) struct PickKeys<'a, T, W> {
-    pub(crate) filter: &'a W,
+#[derive(QueryId)]
+pub(crate) struct PickKeys<T, W> {
+    pub(crate) filter: W,
     pub(crate) table: PhantomData<T>,
 }
 
-impl<T, W, DB> QueryFragment<DB> for PickKeys<'_, T, W>
+impl<T, W, DB> QueryFragment<DB> for PickKeys<T, W>
 where
     DB: ShardedBackend,
     T: ShardedTable + QueryFragment<DB>,
     W: QueryFragment<DB>,
 {
     fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        Names::of::<T>().select_keys(self.filter).push(out)
+        Names::of::<T>().select_keys(&self.filter).push(out)
     }
 }
 
-impl<T: Table, W> Query for PickKeys<'_, T, W> {
+impl<T: Table, W> Query for PickKeys<T, W> {
     type SqlType = <T::PrimaryKey as Expression>::SqlType;
 }
-
-query_ids!(PickKeys<'a, T, W>);
 
 /// Reads `selection` of the parents that `filter` matches.
 ///
 /// ```sql
 /// SELECT … FROM "videos" WHERE …
 /// ```
-pub(crate) struct SelectParents<'a, T, W, S> {
+#[derive(QueryId)]
+pub(crate) struct SelectParents<T, W, S> {
     pub(crate) selection: S,
-    pub(crate) filter: &'a W,
+    pub(crate) filter: W,
     pub(crate) table: PhantomData<T>,
 }
 
-impl<T, W, S, DB> QueryFragment<DB> for SelectParents<'_, T, W, S>
+impl<T, W, S, DB> QueryFragment<DB> for SelectParents<T, W, S>
 where
     DB: ShardedBackend,
     T: ShardedTable + QueryFragment<DB>,
@@ -108,15 +108,13 @@ where
     S: QueryFragment<DB>,
 {
     fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        sql!(out; "SELECT ", walk(&self.selection), " FROM ", walk(T::TABLE), walk(self.filter))
+        sql!(out; "SELECT ", walk(&self.selection), " FROM ", walk(T::TABLE), walk(&self.filter))
     }
 }
 
-impl<T, W, S: Expression> Query for SelectParents<'_, T, W, S> {
+impl<T, W, S: Expression> Query for SelectParents<T, W, S> {
     type SqlType = S::SqlType;
 }
-
-query_ids!(SelectParents<'a, T, W, S>);
 
 #[cfg(all(
     test,

@@ -3,13 +3,13 @@
 use std::marker::PhantomData;
 
 use diesel::backend::Backend;
-use diesel::query_builder::{AstPass, QueryBuilder, QueryFragment};
+use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::sql_types::{Integer, Nullable, Text};
 
 use super::keys::KeysAre;
 use super::literal::literal;
 use super::names::{Names, zeros};
-use super::sql::{Sql, bind, id, on, part, sql, statements, walk};
+use super::sql::{Sql, bind, id, on, part, sql, statements, text_of, walk};
 use crate::backend::{Dialect, ShardedBackend};
 use crate::model::{SHARD, ShardsColumn};
 
@@ -116,9 +116,8 @@ fn row_security_active<'b, DB: ShardedBackend>(
     table: &'b dyn QueryFragment<DB>,
 ) -> impl Sql<'b, DB> {
     part(|out: AstPass<'_, 'b, DB>| {
-        let mut name = out.backend().query_builder();
-        table.to_sql(&mut name, out.backend())?;
-        let name = literal(out.backend().dialect(), &name.finish());
+        let name = text_of(table, out.backend())?;
+        let name = literal(out.backend().dialect(), &name);
         sql!(out; "row_security_active(", &*name, ")")
     })
 }

@@ -166,13 +166,8 @@ impl<'b, DB: ShardedBackend> Names<'b, DB> {
 
     /// `(key, shard)`
     pub(crate) fn unique_key(self) -> impl Sql<'b, DB> {
-        unique_key(self.key)
+        sql! { "(", for column in (self.key, ", ") { id(&column.name) }, ", ", id(SHARD), ")" }
     }
-}
-
-/// `(key, shard)`
-pub(crate) fn unique_key<'b, DB: Backend>(key: &[ShardsColumn]) -> impl Sql<'b, DB> {
-    sql! { "(", for column in (key, ", ") { id(&column.name) }, ", ", id(SHARD), ")" }
 }
 
 /// `"views" = 0, "likes" = 0`
@@ -216,10 +211,6 @@ impl TableName<'_> {
             false => Ok(()),
         }
     }
-
-    pub(crate) fn push<DB: Backend>(self, out: AstPass<'_, '_, DB>) -> QueryResult<()> {
-        Sql::push(self, out)
-    }
 }
 
 /// `"analytics"."videos_shards"`
@@ -232,6 +223,6 @@ impl<DB: Backend> Sql<'_, DB> for TableName<'_> {
 
 impl<DB: Backend> QueryFragment<DB> for TableName<'_> {
     fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        self.push(out)
+        Sql::push(*self, out)
     }
 }

@@ -17,15 +17,16 @@
 use std::any::TypeId;
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::hash::Hasher;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use diesel::query_builder::{AstPass, Query, QueryBuilder, QueryFragment, QueryId};
+use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 use diesel::result::QueryResult;
 use diesel::sql_types::Binary;
-use fnv::FnvBuildHasher;
+use fnv::{FnvBuildHasher, FnvHasher};
 
 use crate::backend::{Dialect, ShardedBackend, TAKEN_FOR_ANOTHER};
-use crate::query_builder::{Sql, bind, on, sql, walk};
+use crate::query_builder::{Sql, bind, on, sql, text_of, walk};
 
 /// Whether a statement of this process was taken for another one.
 static WAS_LOST: AtomicBool = AtomicBool::new(false);
@@ -225,14 +226,14 @@ impl TextGuard {
     }
 }
 
-/// The hash of a statement's text.
+/// The hash of a statement's text, the same in each build, so that processes of two releases have one guard for one text.
 fn hash_of_text<DB: ShardedBackend>(
     statement: &dyn QueryFragment<DB>,
     backend: &DB,
 ) -> Option<u64> {
-    let mut text = backend.query_builder();
-    statement.to_sql(&mut text, backend).ok()?;
-    Some(fnv_1a(text.finish().as_bytes()))
+    let mut hash = FnvHasher::default();
+    hash.write(text_of(statement, backend).ok()?.as_bytes());
+    Some(hash.finish())
 }
 
 /// The hash of the one text that this query id has on PostgreSQL. It is kept, since writing the text costs more than all other
@@ -249,13 +250,6 @@ fn known_hash(id: TypeId, hash: &dyn Fn() -> Option<u64>) -> Option<u64> {
     let hash = hash()?;
     let _ = KNOWN.try_with(|known| known.borrow_mut().insert(id, hash));
     Some(hash)
-}
-
-/// A hash that is the same in each build, so that processes of two releases have one guard for one text.
-fn fnv_1a(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
-    })
 }
 
 /// A statement that can be written with a guard.

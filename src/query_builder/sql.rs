@@ -192,17 +192,6 @@ where
     push
 }
 
-/// Implements `QueryId` for a statement whose text depends on nothing but its types and the dialect, so that Diesel can keep it
-/// prepared.
-macro_rules! query_ids {
-    ($statement:ident<$lifetime:lifetime, $($part:ident),+>) => {
-        impl<$lifetime, $($part: QueryId),+> QueryId for $statement<$lifetime, $($part),+> {
-            type QueryId = $statement<'static, $($part::QueryId),+>;
-            const HAS_STATIC_QUERY_ID: bool = $($part::HAS_STATIC_QUERY_ID)&&+;
-        }
-    };
-}
-
 /// Implements `QueryId` for statements whose text differs between values of one type, as by their number of rows or keys: no id stands
 /// for one text. Generics stand in brackets before the type.
 macro_rules! no_query_id {
@@ -254,4 +243,4 @@ macro_rules! statements {
         impl<DB: $crate::backend::ShardedBackend> $crate::query_builder::Prepare<DB> for $name<'_, DB> {}
     };
 }
-pub(crate) use {no_query_id, query_ids, statements};
+pub(crate) use {no_query_id, statements};

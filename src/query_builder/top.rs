@@ -4,13 +4,13 @@ use std::marker::PhantomData;
 
 use diesel::expression::Expression;
 use diesel::prelude::*;
-use diesel::query_builder::{AstPass, Query, QueryBuilder, QueryFragment, QueryId};
+use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 use diesel::sql_types::BigInt;
 
 use crate::backend::{Dialect, ShardedBackend, SumsForm};
 use crate::model::ShardedColumn;
 use crate::query_builder::count::picked_key;
-use crate::query_builder::{Names, Sql, bind, id, on, part, sql, walk};
+use crate::query_builder::{Names, Sql, bind, id, on, part, sql, text_of, walk};
 
 /// Reads `selection` of the rows with the greatest totals of the field `C`; see [`top`](crate::top()) for the SQL.
 ///
@@ -47,7 +47,7 @@ where
         if dialect.waits_after_interrupted_rows() || self.ascending {
             out.unsafe_to_cache_prepared(); // the query id does not tell ascending from descending
         }
-        let is_filtered = writes_sql(&self.filter, out.backend())?;
+        let is_filtered = !text_of(&self.filter, out.backend())?.is_empty();
         let table = Names::of::<C::Table>();
         let parts = Parts {
             parent: table,
@@ -76,40 +76,26 @@ impl<C, W, S: Expression> Query for SelectTop<C, W, S> {
     type SqlType = S::SqlType;
 }
 
-/// Whether a `WHERE` clause holds anything.
-fn writes_sql<W: QueryFragment<DB>, DB: ShardedBackend>(
-    filter: &W,
-    backend: &DB,
-) -> QueryResult<bool> {
-    let mut builder = backend.query_builder();
-    filter.to_sql(&mut builder, backend)?;
-    Ok(!builder.finish().is_empty())
-}
-
 /// The parts of the query for keys and totals.
-struct Parts<'b, W, DB: ShardedBackend> {
+struct Parts<'b, DB: ShardedBackend> {
     parent: Names<'b, DB>,
     /// The names of the parents that the filter leaves.
     names: Names<'b, DB>,
     field: &'static str,
-    filter: &'b W,
+    filter: &'b dyn QueryFragment<DB>,
     is_filtered: bool,
     direction: &'static str,
 }
 
-impl<W, DB: ShardedBackend> Clone for Parts<'_, W, DB> {
+impl<DB: ShardedBackend> Clone for Parts<'_, DB> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<W, DB: ShardedBackend> Copy for Parts<'_, W, DB> {}
+impl<DB: ShardedBackend> Copy for Parts<'_, DB> {}
 
-impl<'b, W, DB> Parts<'b, W, DB>
-where
-    DB: ShardedBackend,
-    W: QueryFragment<DB>,
-{
+impl<'b, DB: ShardedBackend> Parts<'b, DB> {
     /// `SELECT parent.key AS sharded_key_0, parent.views AS sharded_total FROM parent WHERE NOT EXISTS (…) ORDER BY parent.views DESC,
     /// parent.key DESC LIMIT $n`
     fn without_shards(self, candidates: &'b i64) -> impl Sql<'b, DB> {

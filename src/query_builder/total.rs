@@ -78,7 +78,7 @@ use crate::query_builder::{Names, Sql, sql};
 ///
 /// The query is Diesel's, and so are its errors. Where the shards table is missing, the error is the database's own, which names that table; a count and
 /// [`RowCounter::get`](crate::RowCounter::get) report [`MissingShardsTable`](crate::Error::MissingShardsTable), which says what to do.
-#[derive(Debug, Clone, Copy, Default, DieselNumericOps)]
+#[derive(Debug, Clone, Copy, Default, DieselNumericOps, QueryId)]
 #[must_use = "an expression does nothing until it is part of a query"]
 pub struct Total<C> {
     column: PhantomData<C>,
@@ -141,11 +141,6 @@ impl<C: SelectableExpression<QS>, QS> SelectableExpression<QS> for Total<C> wher
 
 impl<C: AppearsOnTable<QS>, QS> AppearsOnTable<QS> for Total<C> {}
 
-impl<C: QueryId> QueryId for Total<C> {
-    type QueryId = Total<C::QueryId>;
-    const HAS_STATIC_QUERY_ID: bool = C::HAS_STATIC_QUERY_ID;
-}
-
 impl<C, DB> QueryFragment<DB> for Total<C>
 where
     DB: ShardedBackend,
@@ -170,7 +165,7 @@ where
 }
 
 /// The [total](Total) of a sharded field, of an SQL type that no column has. `#[derive(ShardedSelectable)]` selects it.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, QueryId)]
 pub struct TotalInRow<C>(Total<C>);
 
 impl<C: TotalColumn> TotalInRow<C> {
@@ -203,11 +198,6 @@ where
     Total<C>: AppearsOnTable<QS>,
     Self: Expression,
 {
-}
-
-impl<C: QueryId> QueryId for TotalInRow<C> {
-    type QueryId = TotalInRow<C::QueryId>;
-    const HAS_STATIC_QUERY_ID: bool = C::HAS_STATIC_QUERY_ID;
 }
 
 impl<C, DB> QueryFragment<DB> for TotalInRow<C>

@@ -9,12 +9,12 @@ use std::cell::Cell;
 use diesel::backend::Backend;
 use diesel::internal::derives::multiconnection::AstPassHelper;
 use diesel::prelude::*;
-use diesel::query_builder::{AstPass, QueryBuilder, QueryFragment};
+use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::sql_types::Integer;
 
 use crate::backend::{Dialect, ShardedBackend};
 use crate::query_builder::names::Names;
-use crate::query_builder::sql::{Sql, bind, id, sql};
+use crate::query_builder::sql::{Sql, bind, id, sql, text_of};
 
 /// Stands in the place of a table inside a schema. No table of the application's is likely to have this name.
 const ALIAS: &str = "sharded_parent";
@@ -59,15 +59,9 @@ impl<'b, DB: ShardedBackend> Names<'b, DB> {
             return expression.walk_ast(out); // for its binds
         }
         let backend = out.backend();
-        let mut text = backend.query_builder();
-        expression.to_sql(&mut text, backend)?;
-        let text = text.finish();
-        let mut table = backend.query_builder();
-        self.parent.to_sql(&mut table, backend)?;
-        push_pieces(
-            pieces(&text, &(table.finish() + "."), backend.dialect()),
-            out,
-        )
+        let text = text_of(expression, backend)?;
+        let table = text_of(self.parent, backend)? + ".";
+        push_pieces(pieces(&text, &table, backend.dialect()), out)
     }
 }
 

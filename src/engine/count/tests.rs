@@ -6,7 +6,6 @@ use super::*;
 use crate::backend::{BackendOf, Dialect, ShardedBackend};
 use crate::observe::{Observer, Scope};
 use crate::placement::ShardChoice;
-use crate::query_builder::Prepare;
 use diesel::connection::TransactionManagerStatus;
 use diesel::pg::Pg;
 use diesel::query_builder::{Query, QueryBuilder, QueryFragment, QueryId};
@@ -129,14 +128,6 @@ impl<DB: ShardedBackend + BackendOf<Connection>> Io<Connection> for Scripted<DB>
     type Backend = DB;
     type Future<'c, T: 'c> = Local<'c, T>;
 
-    fn execute_prepared<'c, Q>(conn: &'c mut Connection, _: Q) -> Local<'c, QueryResult<usize>>
-    where
-        Q: Prepare<DB> + QueryId + 'c,
-    {
-        let is_inside = conn.shared.script().is_inside;
-        Box::pin(async move { Ok(usize::from(is_inside)) })
-    }
-
     fn execute<'c, Q>(conn: &'c mut Connection, statement: Q) -> Local<'c, QueryResult<usize>>
     where
         Q: QueryFragment<DB> + QueryId + 'c,
@@ -153,6 +144,10 @@ impl<DB: ShardedBackend + BackendOf<Connection>> Io<Connection> for Scripted<DB>
             ) => Box::pin(shared.outcome()),
             Ok("ROLLBACK" | "ROLLBACK TO SAVEPOINT diesel_sharded_own") => {
                 Box::pin(async { Ok(0) })
+            }
+            Ok(older) if older.starts_with("SELECT 1 ") => {
+                let is_inside = shared.script().is_inside;
+                Box::pin(async move { Ok(usize::from(is_inside)) })
             }
             _ => Box::pin(shared.question()),
         }

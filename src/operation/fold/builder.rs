@@ -360,6 +360,12 @@ impl<T, K> Folded<T, K> {
         }
     }
 
+    /// The bases of these parents do not accept the values of their shards.
+    pub(super) fn refuse(&mut self, keys: Vec<K>, reason: &Unfit) {
+        let unfit = keys.into_iter().map(|key| (key, reason.clone()));
+        self.unfit.extend(unfit);
+    }
+
     pub(super) fn add(&mut self, moved: &Moved, removed: usize) {
         self.parents += moved.parents as u64;
         self.shards_removed += removed as u64;

@@ -1,11 +1,12 @@
 //! Folding batch by batch, in key order, with no wait for a lock, or a short one.
 
+use std::marker::PhantomData;
 use std::ops::ControlFlow;
 use std::time::Instant;
 
 use diesel::expression::Expression;
 use diesel::prelude::*;
-use diesel::query_builder::{AstPass, IntoUpdateTarget, Query, QueryFragment, QueryId};
+use diesel::query_builder::{IntoUpdateTarget, QueryFragment, QueryId};
 use diesel::result::Error as DieselError;
 use diesel::sql_types::Integer;
 
@@ -15,14 +16,14 @@ use crate::backend::{Dialect, ShardedBackend};
 use crate::conflict::{Conflict, Failure};
 use crate::connection::{Link, LoadIo, in_any_transaction};
 use crate::engine::{
-    After, KeyedTable, LockedParents, Moved, Parents, RetryLoop, Shards, TRIES_TO_LOCK, explain_of,
+    KeyedTable, LockedParents, Moved, Parents, RetryLoop, Shards, TRIES_TO_LOCK, explain_of,
     locking, retry_loop, shards_of,
 };
 use crate::error::Error;
 use crate::model::{SHARD, ShardedTable};
 use crate::operation::shards_table::check_triggers;
 use crate::policy::RetryPolicy;
-use crate::query_builder::{KeysAre, Names, Sql, bind, no_query_id, sql};
+use crate::query_builder::{KeysAre, Names, Sql, bind, sql, statements};
 use crate::unfit::Unfit;
 use crate::{observe, shard_counts};
 
@@ -106,17 +107,17 @@ impl<P> Folding<P> {
             let reading = RetryLoop::read(link, self.retry.clone())?;
             let keys = retry_loop!(link, reading, {
                 let after = folded.last.as_ref().map(|last| self.of.is_after(last));
-                let pick = PickFoldable::<P, W, DB> {
+                let pick = PickFoldable {
                     names: self.of.names(),
                     filter: &batches.filter,
-                    after: after.map(After::<P, DB>),
+                    after: after.as_ref().map(|after| after as &dyn QueryFragment<DB>),
                     first_to_remove: self.first_to_remove().map(i32::from),
                     limit: batch as i64,
+                    key_sql: PhantomData,
                 };
                 P::load(link, pick).await
             });
-            let explained = |error| explain_of(self.of.names(), &link.backend(), error);
-            let keys = keys.map_err(explained)?;
+            let keys = keys.map_err(|error| explain_of(self.of.names(), &link.backend(), error))?;
             folded.finished = keys.len() < batch;
             if let Some(last) = keys.last().cloned() {
                 let parents = keys.len();
@@ -142,24 +143,34 @@ impl<P> Folding<P> {
     }
 }
 
-/// Finds parents that have something to fold; see [`fold`](fold()).
-///
-/// Without a filter the shards table alone is read, so that rows without shards cost nothing.
-///
-/// With a filter not `EXISTS`: planners turn that into a join that reads the whole shards table for every batch.
-struct PickFoldable<'a, P: Parents<DB>, W, DB: ShardedBackend> {
-    names: Names<'a, DB>,
-    filter: &'a W,
-    after: Option<After<P, DB>>,
-    first_to_remove: Option<i32>,
-    limit: i64,
+statements! {
+    /// Finds parents that have something to fold; see [`fold`](fold()).
+    ///
+    /// Without a filter the shards table alone is read, so that rows without shards cost nothing.
+    ///
+    /// With a filter not `EXISTS`: planners turn that into a join that reads the whole shards table for every batch.
+    struct PickFoldable<'a, ST> {
+        names: Names<'a, DB>,
+        filter: &'a dyn QueryFragment<DB>,
+        after: Option<&'a dyn QueryFragment<DB>>,
+        first_to_remove: Option<i32>,
+        limit: i64,
+        key_sql: PhantomData<ST>,
+    }: Query<ST>;
+    |self, out| {
+        let table = self.names;
+        let next = table.next_keys(self.after.as_ref(), &self.limit);
+        if self.filter.is_noop(out.backend())? {
+            let has_work = self.has_work(|name| table.under_alias().column(name));
+            return table.keys_of_shards(sql! { has_work, next }).push(out);
+        }
+        sql!(out;
+            table.select_keys_as_parent(&self.filter), " WHERE (SELECT 1 FROM ", table.under_alias().shards_of_parent(None),
+            " AND ", self.has_work(|name| table.shards_column(name)), " LIMIT 1) IS NOT NULL", next)
+    }
 }
 
-impl<P, W, DB> PickFoldable<'_, P, W, DB>
-where
-    DB: ShardedBackend,
-    P: Parents<DB>,
-{
+impl<ST, DB: ShardedBackend> PickFoldable<'_, ST, DB> {
     /// `(table.field <> 0 OR … OR table.shard >= $n)`, where `column` writes a column of the shards table.
     fn has_work<'b, C: Sql<'b, DB>>(&'b self, column: impl Fn(&'b str) -> C) -> impl Sql<'b, DB> {
         sql! {
@@ -168,32 +179,6 @@ where
         }
     }
 }
-
-impl<P, W, DB> QueryFragment<DB> for PickFoldable<'_, P, W, DB>
-where
-    DB: ShardedBackend,
-    P: Parents<DB>,
-    W: QueryFragment<DB>,
-{
-    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let table = self.names;
-        let next = table.next_keys(self.after.as_ref(), &self.limit);
-        if self.filter.is_noop(out.backend())? {
-            let has_work = self.has_work(|name| table.under_alias().column(name));
-            return table.keys_of_shards(sql! { has_work, next }).push(out);
-        }
-        sql!(out;
-            table.select_keys_as_parent(self.filter), " WHERE (SELECT 1 FROM ", table.under_alias().shards_of_parent(None),
-            " AND ", self.has_work(|name| table.shards_column(name)), " LIMIT 1) IS NOT NULL", next)
-    }
-}
-
-impl<P: Parents<DB>, W, DB: ShardedBackend> Query for PickFoldable<'_, P, W, DB> {
-    type SqlType = P::KeySql;
-}
-
-// Its text changes with `after`; one preparation a batch is little.
-no_query_id!([P: Parents<DB>, W, DB: ShardedBackend] PickFoldable<'_, P, W, DB>);
 
 /// The settings of every batch of a fold.
 pub(in crate::operation) struct Folding<P> {
@@ -256,10 +241,7 @@ impl<P> Folding<P> {
                     (_, 2..) => {
                         left.extend(keys.into_iter().rev().map(|key| (vec![key], tries)));
                     }
-                    (Trouble::Unfit(reason), _) => {
-                        let unfit = keys.into_iter().map(|key| (key, reason.clone()));
-                        folded.unfit.extend(unfit);
-                    }
+                    (Trouble::Unfit(reason), _) => folded.refuse(keys, &reason),
                     (Trouble::Blocked(_), _) => {
                         self.fold_shard_by_shard(keys, folded, link).await?;
                     }
@@ -302,8 +284,8 @@ impl<P> Folding<P> {
         let named = self.of.are(&keys);
         let reading = RetryLoop::read(link, self.retry.clone())?;
         let shards = retry_loop!(link, reading, shards_of(self.of, link, &named).await);
-        let explained = |error| explain_of(self.of.names(), &link.backend(), error);
-        let mut left = shards.map_err(explained)?;
+        let mut left =
+            shards.map_err(|error| explain_of(self.of.names(), &link.backend(), error))?;
         let (mut busy, mut tried, mut parents) = (false, usize::MAX, 0);
         let mut reason = None;
         while left.len() < tried {
@@ -318,13 +300,11 @@ impl<P> Folding<P> {
                 match self.fold_locked(&named, shards, retry, link).await {
                     Ok((moved, removed, _)) => {
                         parents = moved.parents.max(parents);
-                        folded.add(
-                            &Moved {
-                                parents: 0,
-                                ..moved
-                            },
-                            removed,
-                        );
+                        let moved = Moved {
+                            parents: 0,
+                            ..moved
+                        };
+                        folded.add(&moved, removed);
                     }
                     Err(error) => match self.trouble(error) {
                         Trouble::Unfit(unfits) => {
@@ -340,8 +320,7 @@ impl<P> Folding<P> {
         }
         folded.parents += parents as u64;
         if let (false, Some(reason)) = (left.is_empty(), reason) {
-            let unfit = keys.into_iter().map(|key| (key, reason.clone()));
-            folded.unfit.extend(unfit);
+            folded.refuse(keys, &reason);
         } else if busy {
             folded.busy.extend(keys);
         }
@@ -383,29 +362,23 @@ impl<P> Folding<P> {
             }
             Ok((moved, removed, not_locked))
         });
-        let explained = |error| explain_of(self.of.names(), &link.backend(), error);
-        let (moved, removed, not_locked) = folded.map_err(explained)?;
+        let (moved, removed, not_locked) =
+            folded.map_err(|error| explain_of(self.of.names(), &link.backend(), error))?;
         let table = self.of.names().shards_table.as_str();
         observe::folded(self.dialect, table, moved.parents, moved.shards, removed);
         Ok((moved, removed, not_locked))
     }
 
     fn trouble(&self, error: DieselError) -> Trouble {
-        if !self.dialect.has_row_locks() {
-            return match Error::from(error) {
-                Error::Overflow { source } => Trouble::Unfit(self.dialect.refused(&source)),
-                Error::Unfit { reason, .. } => Trouble::Unfit(reason),
-                error => Trouble::Other(error.into()),
-            };
-        }
         // Inside a caller's transaction: the lock was not had, and the savepoint took back what was.
-        if self.dialect.classify(&error) == Failure::Conflict(Conflict::LockTimeout) {
+        let locks_rows = self.dialect.has_row_locks();
+        if locks_rows && self.dialect.classify(&error) == Failure::Conflict(Conflict::LockTimeout) {
             return Trouble::Blocked(error);
         }
         match Error::from(error) {
-            error @ Error::ConflictPersisted { .. } => Trouble::Blocked(error.into()),
             Error::Overflow { source } => Trouble::Unfit(self.dialect.refused(&source)),
             Error::Unfit { reason, .. } => Trouble::Unfit(reason),
+            error @ Error::ConflictPersisted { .. } if locks_rows => Trouble::Blocked(error.into()),
             error => Trouble::Other(error.into()),
         }
     }
@@ -429,23 +402,27 @@ mod tests {
         let filter = videos::table
             .filter(videos::slug.eq("a"))
             .into_update_target();
-        let pick = PickFoldable::<videos::table, _, Pg> {
+        let after = videos::table::key_after(&7);
+        let pick = PickFoldable::<(), Pg> {
             names: Names::of::<videos::table>(),
             filter: &filter.where_clause,
-            after: Some(After(videos::table::key_after(&7))),
+            after: Some(&after),
             first_to_remove: Some(16),
             limit: 100,
+            key_sql: PhantomData,
         };
         assert_sql!(pick;
             Pg => r#"SELECT "videos"."id" FROM (SELECT "videos"."id" FROM "videos" WHERE ("videos"."slug" = $1)) AS "videos" WHERE (SELECT 1 FROM "videos_shards" WHERE "videos_shards"."id" = "videos"."id" AND ("videos_shards"."views" <> 0 OR "videos_shards"."likes" <> 0 OR "videos_shards"."shard" >= $2) LIMIT 1) IS NOT NULL AND ("videos"."id" > $3) ORDER BY "videos"."id" LIMIT $4"#,
         );
         let all = downloads::table.into_update_target();
-        let pick = PickFoldable::<downloads::table, _, Mysql> {
+        let after = downloads::table::key_after(&(1, "x".to_owned()));
+        let pick = PickFoldable::<(), Mysql> {
             names: Names::of::<downloads::table>(),
             filter: &all.where_clause,
-            after: Some(After(downloads::table::key_after(&(1, "x".to_owned())))),
+            after: Some(&after),
             first_to_remove: Some(16),
             limit: 100,
+            key_sql: PhantomData,
         };
         assert_sql!(pick;
             Mysql => "SELECT `downloads`.`version`, `downloads`.`day` FROM (SELECT DISTINCT `downloads`.`version`, `downloads`.`day` FROM `download \"counts\"` AS `downloads` WHERE (`downloads`.`number` <> 0 OR `downloads`.`shard` >= ?) AND ((`downloads`.`version` >= ?) AND ((`downloads`.`version` > ?) OR ((`downloads`.`version` = ?) AND (`downloads`.`day` > ?)))) ORDER BY `downloads`.`version`, `downloads`.`day` LIMIT ?) AS `downloads` ORDER BY `downloads`.`version`, `downloads`.`day` LIMIT 18446744073709551615",

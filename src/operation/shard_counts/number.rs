@@ -7,7 +7,7 @@ use std::sync::RwLock;
 use std::time::{Duration, Instant};
 
 use diesel::prelude::*;
-use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
+use diesel::query_builder::{AstPass, Query, QueryFragment};
 use diesel::result::Error as DieselError;
 use diesel::sql_types::{Binary, Integer};
 
@@ -404,7 +404,7 @@ impl Query for Only<'_> {
     type SqlType = (Binary, Binary, Integer);
 }
 
-no_query_id!([] Only<'_>, [] UpsertNumber<'_>);
+no_query_id!([] Only<'_>, [] UpsertNumber<'_>, [] DeleteNumber<'_>);
 
 /// Forgets a number.
 struct DeleteNumber<'a>(&'a Number);
@@ -458,11 +458,6 @@ fn columns<'b, DB: ShardedBackend>() -> impl Sql<'b, DB> {
 /// `numbers.shards`
 fn number<'b, DB: ShardedBackend>() -> impl Sql<'b, DB> {
     sql! { id(TABLE), ".", id("shards") }
-}
-
-impl QueryId for DeleteNumber<'_> {
-    type QueryId = DeleteNumber<'static>;
-    const HAS_STATIC_QUERY_ID: bool = true;
 }
 
 #[cfg(all(

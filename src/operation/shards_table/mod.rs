@@ -32,13 +32,13 @@ use crate::connection::{
     Blocking, Io, Link, LoadIo, TransactionOptions, begin, clean_up, in_any_transaction, paired,
 };
 use crate::engine::{
-    self, After, KEYS_IN_A_STATEMENT, KeyedTable, Parents, RetryLoop, explain, explain_of, locking,
+    self, KEYS_IN_A_STATEMENT, KeyedTable, Parents, RetryLoop, explain, explain_of, locking,
     retry_loop,
 };
 use crate::error::Error;
 use crate::model::ShardedTable;
 use crate::policy::RetryPolicy;
-use crate::query_builder::{Names, Sql, no_query_id, sql};
+use crate::query_builder::{Names, Sql, no_query_id, sql, statements};
 
 use super::migrations::{CreatedBySql, SqlMigration};
 
@@ -570,13 +570,14 @@ where
     let explained = |error, backend| explain_of(of.names(), &backend, error);
     let (mut removed, mut last) = (0, None);
     loop {
-        let after = last.as_ref().map(|last| After::<P, DB>(of.is_after(last)));
+        let after = last.as_ref().map(|last| of.is_after(last));
         let reading = RetryLoop::read(link, RetryPolicy::default())?;
         let keys = retry_loop!(link, reading, {
-            let pick = PickOrphans::<P, DB> {
+            let pick = PickOrphans {
                 names: of.names(),
-                after: after.as_ref(),
+                after: after.as_ref().map(|after| after as &dyn QueryFragment<DB>),
                 limit: KEYS_IN_A_STATEMENT as i64,
+                key_sql: PhantomData,
             };
             P::load(link, pick).await
         });
@@ -593,31 +594,20 @@ where
     }
 }
 
-/// Reads keys in the shards table that no parent has, in key order.
-struct PickOrphans<'a, P: Parents<DB>, DB: ShardedBackend> {
-    names: Names<'a, DB>,
-    after: Option<&'a After<P, DB>>,
-    limit: i64,
-}
-
-impl<P, DB> QueryFragment<DB> for PickOrphans<'_, P, DB>
-where
-    DB: ShardedBackend,
-    P: Parents<DB>,
-{
-    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let table = self.names;
-        let condition = sql! { table.has_no_parent(), table.next_keys(self.after, &self.limit) };
+statements! {
+    /// Reads keys in the shards table that no parent has, in key order.
+    struct PickOrphans<'a, ST> {
+        names: Names<'a, DB>,
+        after: Option<&'a dyn QueryFragment<DB>>,
+        limit: i64,
+        key_sql: PhantomData<ST>,
+    }: Query<ST>;
+    |self, out| {
+        let (table, after) = (self.names, self.after.as_ref());
+        let condition = sql! { table.has_no_parent(), table.next_keys(after, &self.limit) };
         table.keys_of_shards(condition).push(out)
     }
 }
-
-impl<P: Parents<DB>, DB: ShardedBackend> Query for PickOrphans<'_, P, DB> {
-    type SqlType = P::KeySql;
-}
-
-// Its text changes with `after`; one preparation a batch is little.
-no_query_id!([P: Parents<DB>, DB: ShardedBackend] PickOrphans<'_, P, DB>);
 
 #[cfg(all(
     test,
@@ -633,18 +623,21 @@ mod orphan_tests {
 
     #[test]
     fn keys_without_parents_are_picked_behind_the_last_one() {
-        let pick = PickOrphans::<videos::table, Pg> {
+        let after = videos::table::key_after(&7);
+        let pick = PickOrphans::<(), Pg> {
             names: Names::of::<videos::table>(),
-            after: Some(&After(videos::table::key_after(&7))),
+            after: Some(&after),
             limit: 100,
+            key_sql: PhantomData,
         };
         assert_sql!(pick;
             Pg => r#"SELECT "videos"."id" FROM (SELECT DISTINCT "videos"."id" FROM "videos_shards" AS "videos" WHERE NOT EXISTS (SELECT 1 FROM "videos" AS "diesel_sharded_parents" WHERE "diesel_sharded_parents"."id" = "videos"."id") AND ("videos"."id" > $1) ORDER BY "videos"."id" LIMIT $2) AS "videos" ORDER BY "videos"."id""#,
         );
-        let pick = PickOrphans::<videos::table, Mysql> {
+        let pick = PickOrphans::<(), Mysql> {
             names: Names::of::<videos::table>(),
             after: None,
             limit: 100,
+            key_sql: PhantomData,
         };
         assert_sql!(pick;
             Mysql => "SELECT `videos`.`id` FROM (SELECT DISTINCT `videos`.`id` FROM `videos_shards` AS `videos` WHERE NOT EXISTS (SELECT 1 FROM `videos` AS `diesel_sharded_parents` WHERE `diesel_sharded_parents`.`id` = `videos`.`id`) ORDER BY `videos`.`id` LIMIT ?) AS `videos` ORDER BY `videos`.`id` LIMIT 18446744073709551615",

@@ -4,14 +4,14 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use diesel::prelude::*;
-use diesel::query_builder::{AstPass, QueryFragment};
+use diesel::query_builder::QueryFragment;
 
 use super::{CreatedBySql, ShardsTable, SqlMigration, install, quoted_on};
 use crate::backend::{BackendOf, Dialect, ShardedBackend};
 use crate::connection::{Blocking, paired};
 use crate::model::{ShardedTable, TableName};
 use crate::operation::update::returning::AllWithTotals;
-use crate::query_builder::{Names, id, sql, text_of, walk};
+use crate::query_builder::{Names, id, sql, statements, text_of, walk};
 
 /// A view of a sharded table with totals in place of bases; made by [`ShardsTable::view`].
 ///
@@ -191,15 +191,14 @@ pub(crate) fn create_view_sql<DB: ShardedBackend>(
     text_of(&create, backend)
 }
 
-/// Creates a view of these columns of the parent, with totals in place of bases.
-struct CreateView<'a, DB: ShardedBackend> {
-    names: Names<'a, DB>,
-    view: &'a str,
-    columns: &'a [&'a str],
-}
-
-impl<DB: ShardedBackend> QueryFragment<DB> for CreateView<'_, DB> {
-    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+statements! {
+    /// Creates a view of these columns of the parent, with totals in place of bases.
+    struct CreateView<'a> {
+        names: Names<'a, DB>,
+        view: &'a str,
+        columns: &'a [&'a str],
+    };
+    |self, out| {
         let table = self.names;
         let field = |name: &str| table.fields.iter().find(|field| field.name == name);
         sql!(out;

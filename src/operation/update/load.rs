@@ -194,7 +194,10 @@ where
     }
 }
 
-fn select<'a, T, S, W>(selection: S, filter: &'a W) -> SelectParents<'a, T, W, S> {
+/// The SQL type of a row that `Ret` asks for.
+type Row<Ret, T, U, DB> = <<Ret as Returning<T>>::Selection as ReadAs<U, DB>>::Row;
+
+fn select<T, S, W>(selection: S, filter: &W) -> SelectParents<T, &W, S> {
     SelectParents {
         selection,
         filter,

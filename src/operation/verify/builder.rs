@@ -17,6 +17,7 @@ use crate::engine::{KeyedTable, LockedParents, RetryLoop, explain, in_chunks, re
 use crate::model::{Amount, ShardedTable};
 use crate::operation::update::UpdateSource;
 use crate::policy::RetryPolicy;
+use crate::query_builder::Names;
 use crate::unfit::Unfit;
 
 use super::number::{RecountQuery, VerifiedFields};
@@ -425,7 +426,8 @@ impl<R, C, Q, Run> Verify<R, C, Q, Run> {
                 let keys = locked.keys();
                 let differ = compare::<R::Table, _, _, _>(link, &fields, keys, &expected).await?;
                 for (amounts, keys) in by_lacks(locked.parents(), &differ)? {
-                    let add = AddAmounts::<R::Table>::new(&fields, &amounts).ok_or_else(beyond)?;
+                    let names = Names::<M::Backend>::of::<R::Table>();
+                    let add = AddAmounts::new(names, &fields, &amounts).ok_or_else(beyond)?;
                     let of_each = vec![&*amounts; keys.len()];
                     let lacking = LockedParents::<R::Table, M::Backend>::locked(table, keys);
                     lacking.add_to_bases(link, &fields, &of_each, &add).await?;
@@ -492,7 +494,7 @@ where
     }
     let options = TransactionOptions {
         isolation: Some(Isolation::RepeatableRead),
-        immediate: writes,
+        deferred: !writes,
         guarded: writes,
         outermost: true,
         own: false,

@@ -6,18 +6,18 @@ use std::hash::Hash;
 use std::marker::PhantomData;
 
 use diesel::prelude::*;
-use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
+use diesel::query_builder::{AstPass, QueryFragment, QueryId};
 use diesel::query_dsl::methods::LoadQuery;
 use diesel::result::Error as DieselError;
 use diesel::sql_types::BigInt;
 
 use crate::backend::{BackendOf, Dialect, ShardedBackend};
 use crate::connection::{Blocking, Io, Link, LoadIo};
-use crate::engine::{KEYS_IN_A_STATEMENT, KeyAndText, KeyedTable};
+use crate::engine::{KEYS_IN_A_STATEMENT, KeyedTable};
 use crate::error::Error;
-use crate::model::{Amount, ColumnType, ShardedTable, ShardsColumn};
+use crate::model::{Amount, ColumnType, ShardsColumn};
 use crate::operation::shards_table::{Integrity, Quoted, each, texts};
-use crate::query_builder::{Names, PickKeys, Sql, bind, id, no_query_id, on, sql, walk};
+use crate::query_builder::{Names, PickKeys, Sql, bind, id, on, sql, statements, walk};
 
 use super::number::RecountQuery;
 
@@ -114,7 +114,7 @@ where
     if !types.any(|column| column == ColumnType::Text) {
         return Ok(recounted);
     }
-    let pick = PickKeys::<T, W> {
+    let pick = PickKeys::<T, _> {
         filter,
         table: PhantomData,
     };
@@ -125,9 +125,10 @@ where
     let others: Vec<_> = others.into_iter().collect();
     for others in others.chunks(KEYS_IN_A_STATEMENT) {
         let keys = others.iter().map(|(key, _)| T::key_is(key.clone()));
-        let find = FindEach::<T, _> {
+        let find = FindEach {
+            names: Names::<M::Backend>::of::<T>(),
             keys: keys.collect(),
-            table: PhantomData,
+            row: PhantomData,
         };
         for (parent, number) in T::load_texts(link, find).await? {
             let number = number.and_then(|number| number.parse().ok());
@@ -163,10 +164,11 @@ where
     W: QueryFragment<M::Backend> + QueryId,
     M: LoadIo<Conn>,
 {
-    let read = ReadTotals::<T, W> {
+    let read = ReadTotals {
+        names: Names::<M::Backend>::of::<T>(),
         fields,
         filter,
-        table: PhantomData,
+        row: PhantomData,
     };
     let totals = T::load_texts(link, read).await?;
     let dialect = link.dialect();
@@ -289,81 +291,62 @@ pub(super) async fn refuse_cut_recounts<M: LoadIo<Conn>, Conn>(
     }
 }
 
-/// Reads keys and totals, the totals of a parent as one text.
-///
-/// ```sql
-/// SELECT "videos"."id", CAST(total AS TEXT) || ' ' || CAST(total AS TEXT) FROM "videos" WHERE …
-/// -- MySQL, MariaDB: CONCAT(CAST(total AS CHAR), ' ', …), and LIMIT 18446744073709551615
-/// ```
-struct ReadTotals<'a, T, W> {
-    fields: &'a [&'static ShardsColumn],
-    filter: &'a W,
-    table: PhantomData<T>,
-}
-
-impl<T, W, DB> QueryFragment<DB> for ReadTotals<'_, T, W>
-where
-    DB: ShardedBackend,
-    T: ShardedTable + QueryFragment<DB>,
-    W: QueryFragment<DB>,
-{
-    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let table = Names::of::<T>();
+statements! {
+    /// Reads keys and totals, the totals of a parent as one text.
+    ///
+    /// ```sql
+    /// SELECT "videos"."id", CAST(total AS TEXT) || ' ' || CAST(total AS TEXT) FROM "videos" WHERE …
+    /// -- MySQL, MariaDB: CONCAT(CAST(total AS CHAR), ' ', …), and LIMIT 18446744073709551615
+    /// ```
+    struct ReadTotals<'a, ST> {
+        names: Names<'a, DB>,
+        fields: &'a [&'static ShardsColumn],
+        filter: &'a dyn QueryFragment<DB>,
+        row: PhantomData<ST>,
+    }: Query<ST>;
+    |self, out| {
+        let table = self.names;
         let dialect = out.backend().dialect();
         let [joined, between, end] = dialect.joined_texts();
         let cast = |field: &ShardsColumn| dialect.number_as_text(field.column_type);
         sql!(out;
             "SELECT ", table.key(), ", ", joined,
             for field in (self.fields, between) { cast(field).0, table.total(field, None), cast(field).1 }, end,
-            " FROM ", walk(T::TABLE), walk(self.filter), on(Dialect::all_rows))
+            " FROM ", walk(table.parent), walk(self.filter), on(Dialect::all_rows))
     }
-}
 
-impl<T: Table, W> Query for ReadTotals<'_, T, W> {
-    type SqlType = KeyAndText<T>;
-}
-
-no_query_id!([T, W] ReadTotals<'_, T, W>);
-
-/// Reads the parents' own keys for these, each with the number of the key that found it.
-///
-/// ```sql
-/// SELECT "tags"."name", '0' FROM "tags" WHERE ("tags"."name" = $1) UNION ALL SELECT "tags"."name", '1' FROM "tags" WHERE …
-/// ```
-struct FindEach<T, K> {
-    keys: Vec<K>,
-    table: PhantomData<T>,
-}
-
-impl<T, K, DB> QueryFragment<DB> for FindEach<T, K>
-where
-    DB: ShardedBackend,
-    T: ShardedTable + QueryFragment<DB>,
-    K: QueryFragment<DB>,
-{
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+    /// Reads the parents' own keys for these, each with the number of the key that found it.
+    ///
+    /// ```sql
+    /// SELECT "tags"."name", '0' FROM "tags" WHERE ("tags"."name" = $1) UNION ALL SELECT "tags"."name", '1' FROM "tags" WHERE …
+    /// ```
+    struct FindEach<'a, K: QueryFragment<DB>, ST> {
+        names: Names<'a, DB>,
+        keys: Vec<K>,
+        row: PhantomData<ST>,
+    }: Query<ST>;
+    |self, mut out| {
         out.unsafe_to_cache_prepared(); // one text for each number of keys
-        let table = Names::of::<T>();
+        let table = self.names;
         sql!(out; for (number, key_is) in (self.keys.iter().enumerate(), " UNION ALL ") {
-            "SELECT ", table.key(), ", '", &*number.to_string(), "' FROM ", walk(T::TABLE), " WHERE ", walk(key_is)
+            "SELECT ", table.key(), ", '", &*number.to_string(), "' FROM ", walk(table.parent), " WHERE ", walk(key_is)
         })
     }
-}
 
-impl<T: Table, K> Query for FindEach<T, K> {
-    type SqlType = KeyAndText<T>;
-}
-
-no_query_id!([T, K] FindEach<T, K>);
-
-/// `"views" = ("videos"."views" + $1), "score" = ("videos"."score" + 0.5)`
-///
-/// Integers are bound, if an `i64` holds them: another number is a literal of its digits, which every database takes for the type of its
-/// column.
-pub(super) struct AddAmounts<'a, T> {
-    fields: &'a [&'static ShardsColumn],
-    terms: Vec<Term>,
-    table: PhantomData<T>,
+    /// `"views" = ("videos"."views" + $1), "score" = ("videos"."score" + 0.5)`
+    ///
+    /// Integers are bound, if an `i64` holds them: another number is a literal of its digits, which every database takes for the type of its
+    /// column.
+    pub(super) struct AddAmounts<'a> {
+        names: Names<'a, DB>,
+        fields: &'a [&'static ShardsColumn],
+        terms: Vec<Term>,
+    };
+    |self, out| {
+        sql!(out; for (field, term) in (self.fields.iter().zip(&self.terms), ", ") {
+            id(&field.name), " = (", self.names.column(&field.name), " + ", term.sql(), ")"
+        })
+    }
 }
 
 enum Term {
@@ -380,9 +363,13 @@ impl Term {
     }
 }
 
-impl<'a, T> AddAmounts<'a, T> {
+impl<'a, DB: ShardedBackend> AddAmounts<'a, DB> {
     /// `None` if an integer is too large.
-    pub(super) fn new(fields: &'a [&'static ShardsColumn], amounts: &[Amount]) -> Option<Self> {
+    pub(super) fn new(
+        names: Names<'a, DB>,
+        fields: &'a [&'static ShardsColumn],
+        amounts: &[Amount],
+    ) -> Option<Self> {
         let term = |(amount, field): (&Amount, &&ShardsColumn)| match amount {
             Amount::Integer(n) => match i64::try_from(*n) {
                 Ok(n) => Some(Term::Bound(n)),
@@ -395,22 +382,9 @@ impl<'a, T> AddAmounts<'a, T> {
         };
         let terms = amounts.iter().zip(fields).map(term);
         Some(AddAmounts {
+            names,
             fields,
             terms: terms.collect::<Option<_>>()?,
-            table: PhantomData,
-        })
-    }
-}
-
-impl<T, DB> QueryFragment<DB> for AddAmounts<'_, T>
-where
-    DB: ShardedBackend,
-    T: ShardedTable + QueryFragment<DB>,
-{
-    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let table = Names::of::<T>();
-        sql!(out; for (field, term) in (self.fields.iter().zip(&self.terms), ", ") {
-            id(&field.name), " = (", table.column(&field.name), " + ", term.sql(), ")"
         })
     }
 }
@@ -439,6 +413,7 @@ mod drift_tests {
 ))]
 mod tests {
     use super::*;
+    use crate::model::ShardedTable;
     use crate::query_builder::KeyIs;
     use crate::test_schema::{assert_sql, downloads, sql, videos};
     use diesel::mysql::Mysql;
@@ -449,29 +424,36 @@ mod tests {
     fn totals_of_several_fields_are_one_text() {
         let fields: Vec<_> = videos::table::FIELDS.iter().collect();
         let filter = KeyIs(videos::id.eq(7));
-        let read = ReadTotals::<videos::table, _> {
-            fields: &fields,
-            filter: &filter,
-            table: PhantomData,
-        };
+        macro_rules! read {
+            () => {
+                ReadTotals::<(), _> {
+                    names: Names::of::<videos::table>(),
+                    fields: &fields,
+                    filter: &filter,
+                    row: PhantomData,
+                }
+            };
+        }
         let total = |field: &str| {
             format!(
                 r#"("videos"."{field}" + (SELECT COALESCE(SUM("videos_shards"."{field}"), 0) FROM "videos_shards" WHERE "videos_shards"."id" = "videos"."id"))"#
             )
         };
         let (views, likes) = (total("views"), total("likes"));
-        assert_sql!(read;
-            Pg => format!(
+        assert_eq!(
+            sql!(Pg, read!()),
+            format!(
                 r#"SELECT "videos"."id", CAST(CAST({views} AS bigint) AS TEXT) || ' ' || CAST(CAST({likes} AS integer) AS TEXT) FROM "videos" WHERE ("videos"."id" = $1)"#
             ),
         );
         let (views, likes) = (views.replace('"', "`"), likes.replace('"', "`"));
-        assert_sql!(read;
-            Mysql => format!(
+        assert_eq!(
+            sql!(Mysql, read!()),
+            format!(
                 "SELECT `videos`.`id`, CONCAT(CAST({views} AS CHAR), ' ', CAST({likes} AS CHAR)) FROM `videos` WHERE (`videos`.`id` = ?) LIMIT 18446744073709551615"
             ),
         );
-        let sqlite = sql!(Sqlite, read);
+        let sqlite = sql!(Sqlite, read!());
         assert!(
             sqlite.starts_with("SELECT `videos`.`id`, CAST((SELECT CASE WHEN total"),
             "{sqlite}"
@@ -484,9 +466,10 @@ mod tests {
 
     #[test]
     fn the_parents_own_keys_are_found() {
-        let find = FindEach::<videos::table, _> {
+        let find = FindEach::<_, (), Pg> {
+            names: Names::of::<videos::table>(),
             keys: vec![videos::id.eq(7), videos::id.eq(8)],
-            table: PhantomData,
+            row: PhantomData,
         };
         assert_sql!(find;
             Pg => r#"SELECT "videos"."id", '0' FROM "videos" WHERE ("videos"."id" = $1) UNION ALL SELECT "videos"."id", '1' FROM "videos" WHERE ("videos"."id" = $2)"#,
@@ -497,19 +480,22 @@ mod tests {
     fn integers_are_bound_and_other_numbers_are_literals() {
         let fields: Vec<_> = videos::table::FIELDS.iter().collect();
         let amounts = [Amount::Integer(-3), Amount::Integer(4)];
-        let add = AddAmounts::<videos::table>::new(&fields, &amounts).unwrap();
-        assert_sql!(add;
-            Pg => r#""views" = ("videos"."views" + $1), "likes" = ("videos"."likes" + $2)"#,
+        let add = AddAmounts::new(Names::<Pg>::of::<videos::table>(), &fields, &amounts).unwrap();
+        assert_eq!(
+            sql!(Pg, add),
+            r#""views" = ("videos"."views" + $1), "likes" = ("videos"."likes" + $2)"#
         );
         let doubles: Vec<_> = downloads::table::FIELDS.iter().collect();
         let literal = |n| {
-            let add = AddAmounts::<downloads::table>::new(&doubles, &[Amount::Double(n)]);
+            let names = Names::<Mysql>::of::<downloads::table>();
+            let add = AddAmounts::new(names, &doubles, &[Amount::Double(n)]);
             add.map(|add| sql!(Mysql, add))
         };
         let expected = "`number` = (`downloads`.`number` + -1.25e-7)";
         assert_eq!(literal(-1.25e-7).as_deref(), Some(expected));
         assert_eq!(literal(f64::NAN), None);
         let beyond = [Amount::Integer(i128::MAX), Amount::Integer(0)];
-        assert!(AddAmounts::<videos::table>::new(&fields, &beyond).is_none());
+        let names = Names::<Pg>::of::<videos::table>();
+        assert!(AddAmounts::new(names, &fields, &beyond).is_none());
     }
 }
