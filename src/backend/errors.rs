@@ -12,23 +12,24 @@ use crate::unfit::Unfit;
 
 /// What the text of an error means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Meaning {
+pub(crate) enum Meaning {
     Failure(Failure),
     /// An overflow that a `CHECK` refused.
     Check,
     /// The error has ended the whole transaction.
     TransactionGone,
-    /// Only a commit gives the error.
+    /// Only a commit gives the error, as of Group Replication.
     Commit,
+    /// A rollback to a savepoint failed because a conflict has ended its transaction. On PostgreSQL nothing but the session ends one.
     SavepointGone,
     ParentGone,
-    /// Refused because a transaction is open.
+    /// Refused because a transaction is open: SQLite's `BEGIN`, and the questions that MySQL and MariaDB are asked.
     RefusedInside,
     /// The server does not know the syntax.
     Syntax,
     /// The server does not prepare such a statement.
     Unprepared,
-    /// The statement may not read the table that it writes to.
+    /// The statement may not read the table that it writes to. MySQL refuses that of a filter on a total.
     TargetRead,
 }
 
@@ -87,7 +88,8 @@ impl Dialect {
         headings.flat_map(|heading| heading.split(", ").filter_map(Meaning::of))
     }
 
-    fn means(self, error: &DieselError, meaning: Meaning) -> bool {
+    /// Whether an error of no known kind means this.
+    pub(crate) fn means(self, error: &DieselError, meaning: Meaning) -> bool {
         let information = of_unknown_kind(error);
         information.is_some_and(|says| self.meanings(says.message()).any(|m| m == meaning))
     }
@@ -156,18 +158,8 @@ impl Dialect {
 
     /// Whether the same statement may succeed on the same connection, as after one that was interrupted.
     pub(crate) fn may_succeed_again(self, error: &DieselError) -> bool {
-        self.classify(error) != Failure::ConnectionLost && !self.is_savepoint_gone(error)
-    }
-
-    /// Whether a rollback to a savepoint failed because a conflict has ended its transaction. On PostgreSQL nothing but the session
-    /// ends one.
-    pub(crate) fn is_savepoint_gone(self, error: &DieselError) -> bool {
-        self.means(error, Meaning::SavepointGone)
-    }
-
-    /// Whether an error is one that only a commit gives, as of Group Replication.
-    pub(crate) fn is_of_a_commit(self, error: &DieselError) -> bool {
-        self.means(error, Meaning::Commit)
+        self.classify(error) != Failure::ConnectionLost
+            && !self.means(error, Meaning::SavepointGone)
     }
 
     /// Whether a shard was refused because its row is gone: a violated foreign key of the shards table, or MySQL's trigger in its
@@ -177,26 +169,6 @@ impl Dialect {
             error,
             DieselError::DatabaseError(DatabaseErrorKind::ForeignKeyViolation, _)
         ) || self.means(error, Meaning::ParentGone)
-    }
-
-    /// Whether a statement was refused because a transaction is open: SQLite's `BEGIN`, and the questions that MySQL and MariaDB are asked.
-    pub(crate) fn is_refused_inside(self, error: &DieselError) -> bool {
-        self.means(error, Meaning::RefusedInside)
-    }
-
-    /// Whether an error says that the server does not know a statement's syntax.
-    pub(crate) fn lacks_syntax(self, error: &DieselError) -> bool {
-        self.means(error, Meaning::Syntax)
-    }
-
-    /// Whether an error says that the server does not prepare such a statement.
-    pub(crate) fn refuses_to_prepare(self, error: &DieselError) -> bool {
-        self.means(error, Meaning::Unprepared)
-    }
-
-    /// Whether an error says that a statement may not read the table that it writes to. MySQL refuses that of a filter on a total.
-    pub(crate) fn refuses_to_read_target(self, error: &DieselError) -> bool {
-        self.means(error, Meaning::TargetRead)
     }
 
     /// The setting of a session that refused a statement, and the remedy.

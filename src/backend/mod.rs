@@ -19,6 +19,7 @@ pub(crate) use self::capabilities::{
     SurvivalCheck, TotalForm,
 };
 pub use self::dialect::{Dialect, keep_queries_on_mysql};
+pub(crate) use self::errors::Meaning;
 pub(crate) use self::fitting_names::shortened;
 pub(crate) use self::isolation::Isolation;
 pub(crate) use self::mysql::INTERRUPTED_UNHEARD;

@@ -19,7 +19,7 @@ use diesel::query_builder::{AstPass, QueryFragment, QueryId};
 
 use super::link::{Io, Link};
 use super::transaction::{Fixed, again_if_interrupted, depth};
-use crate::backend::{Dialect, OpenQuestion, ShardedBackend};
+use crate::backend::{Dialect, Meaning, OpenQuestion, ShardedBackend};
 use crate::conflict::{Conflict, Failure};
 use crate::error::Error;
 use crate::query_builder::Prepare;
@@ -107,7 +107,7 @@ async fn is_open_by_rows<M: Io<Conn>, Conn>(
 fn is_refused<T>(dialect: Dialect, outcome: QueryResult<T>) -> QueryResult<bool> {
     match outcome {
         Ok(_) => Ok(false),
-        Err(error) if dialect.is_refused_inside(&error) => Ok(true),
+        Err(error) if dialect.means(&error, Meaning::RefusedInside) => Ok(true),
         Err(error) => Err(error),
     }
 }

@@ -10,7 +10,7 @@ use diesel::sql_types::Integer;
 
 use super::link::{Io, Link};
 use super::raw;
-use crate::backend::{Dialect, Guard, Isolation, OpenQuestion, ShardedBackend};
+use crate::backend::{Dialect, Guard, Isolation, Meaning, OpenQuestion, ShardedBackend};
 use crate::conflict::Failure;
 use crate::error::Error;
 use crate::query_builder::no_query_id;
@@ -166,7 +166,7 @@ pub(crate) async fn begin<M: Io<Conn>, Conn>(
     }
     match begin_by(link, by_statements, "START TRANSACTION").await {
         Ok(by_statement) => begun.by_statements = by_statement,
-        Err(error) if dialect.is_refused_inside(&error) => {
+        Err(error) if dialect.means(&error, Meaning::RefusedInside) => {
             return savepoint(link, nothing, options).await;
         }
         Err(error) => {
@@ -210,7 +210,7 @@ async fn begin_by<M: Io<Conn>, Conn>(
     if by_statements && !PREPARES_NO_BEGIN.load(Ordering::Relaxed) {
         match link.execute(Fixed(begin)).await {
             Ok(_) => return Ok(true),
-            Err(error) if link.dialect().refuses_to_prepare(&error) => {
+            Err(error) if link.dialect().means(&error, Meaning::Unprepared) => {
                 PREPARES_NO_BEGIN.store(true, Ordering::Relaxed);
             }
             Err(error) => return Err(error),
@@ -239,7 +239,7 @@ async fn prepare<M: Io<Conn>, Conn>(
         // Kept prepared it is one round trip; a batch is three on MySQL, since Diesel switches batches on and off around it.
         match link.execute(Fixed(sql)).await {
             Ok(_) => {}
-            Err(error) if dialect.is_refused_inside(&error) => return Ok(false),
+            Err(error) if dialect.means(&error, Meaning::RefusedInside) => return Ok(false),
             Err(error) => return Err(error),
         }
     }
@@ -354,7 +354,7 @@ impl OpenTransaction {
         };
         if may_have_ended
             && dialect.may_succeed_again(&error)
-            && matches!(self.undo(link).await, Err(gone) if dialect.is_savepoint_gone(&gone))
+            && matches!(self.undo(link).await, Err(gone) if dialect.means(&gone, Meaning::SavepointGone))
         {
             // It was interrupted as it ended.
             if is_savepoint {
@@ -426,7 +426,7 @@ impl OpenTransaction {
         let undone = self.undo(link).await;
         if let Err(error) = &undone {
             // Or a conflict has ended the whole transaction.
-            if !link.dialect().is_savepoint_gone(error) {
+            if !link.dialect().means(error, Meaning::SavepointGone) {
                 link.transaction_status().set_in_error();
             }
         }

@@ -30,7 +30,7 @@ use super::plan::Plan;
 use super::retry_loop::RetryLoop;
 use super::several::{matched, matched_several};
 use super::statement::{Sender, Statement};
-use crate::backend::INTERRUPTED_UNHEARD;
+use crate::backend::{INTERRUPTED_UNHEARD, Meaning};
 use crate::conflict::{Conflict, Failure};
 use crate::connection::{Io, Link, TransactionOptions};
 use crate::error::Error;
@@ -210,7 +210,7 @@ where
     /// Counts on the one parent that a filter matches; on none where the filter may not read what it needs.
     async fn count_one(&mut self) -> Result<usize, AttemptError> {
         let dialect = self.plan.dialect;
-        let refuses = |error: &DieselError| dialect.refuses_to_read_target(error);
+        let refuses = |error: &DieselError| dialect.means(error, Meaning::TargetRead);
         match self.send(Statement::CountOne).await {
             Err(error) if error.source().is_some_and(refuses) => Ok(0),
             counted => counted,

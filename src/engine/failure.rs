@@ -20,7 +20,7 @@ use std::error::Error as StdError;
 use diesel::query_builder::QueryFragment;
 use diesel::result::Error as DieselError;
 
-use crate::backend::{Dialect, ShardedBackend};
+use crate::backend::{Dialect, Meaning, ShardedBackend};
 use crate::conflict::{Conflict, Failure};
 use crate::error::Error;
 use crate::model::ShardedTable;
@@ -83,7 +83,8 @@ impl<E: From<DieselError> + StdError + 'static> AttemptError<E> {
                 return None;
             }
         };
-        (is_conflict && !dialect.is_of_a_commit(error)).then(|| dialect.ends_transaction(error))
+        (is_conflict && !dialect.means(error, Meaning::Commit))
+            .then(|| dialect.ends_transaction(error))
     }
 
     /// The error to report where no new attempt can help.

@@ -17,7 +17,7 @@ use diesel_async::AsyncConnection;
 
 use super::keys::{explained, insert_into, values};
 use super::{Idempotent, Request, Requested, once};
-use crate::backend::{BackendOf, OnceForm, SHARD_REMOVED, ShardedBackend};
+use crate::backend::{BackendOf, Meaning, OnceForm, SHARD_REMOVED, ShardedBackend};
 use crate::conflict::Failure;
 #[cfg(feature = "async")]
 use crate::connection::{Async, BoxFuture};
@@ -362,10 +362,10 @@ async fn compound_ended<M: Io<Conn>, Conn>(
             KNOWN.store(COUNTS, Ordering::Relaxed);
             return Ok(1);
         }
-        Err(error) if dialect.is_refused_inside(&error) => return Ok(0),
+        Err(error) if dialect.means(&error, Meaning::RefusedInside) => return Ok(0),
         Err(error) => error,
     };
-    if dialect.lacks_syntax(&error) {
+    if dialect.means(&error, Meaning::Syntax) {
         KNOWN.store(REFUSED, Ordering::Relaxed);
         return Ok(0);
     }
