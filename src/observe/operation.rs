@@ -263,7 +263,6 @@ pub(crate) struct Transaction {
 }
 
 impl Transaction {
-    #[inline]
     pub(crate) fn begin(dialect: Dialect, work: Work) -> Self {
         Transaction {
             dialect,
@@ -280,14 +279,12 @@ impl Transaction {
     }
 
     /// The attempt of this number begins.
-    #[inline]
     pub(crate) fn attempt(&mut self, number: u32) {
         let operation = &self.spans.operation;
         self.spans.attempt = span!(ATTEMPT in operation, attempt = number, conflict = Empty);
     }
 
     /// The scope of the attempt.
-    #[inline]
     pub(crate) fn scope(&self) -> Scope {
         match self.spans.attempt.is_disabled() {
             true => Scope(self.spans.operation.clone()),
@@ -297,15 +294,12 @@ impl Transaction {
 }
 
 impl Observer for Transaction {
-    #[inline]
     fn step(&mut self, _: &'static str) -> Scope {
         self.scope()
     }
 
-    #[inline]
     fn stepped(&mut self, _: Option<&DieselError>) {}
 
-    #[inline]
     fn failed(&mut self, attempt: u32, conflict: Option<Conflict>, delay: Option<Duration>) {
         self.spans.failed(attempt, conflict, delay);
         if let Some(conflict) = conflict {
@@ -318,7 +312,6 @@ impl Observer for Transaction {
         }
     }
 
-    #[inline]
     fn ended(&mut self, attempts: u32, succeeded: bool) {
         self.spans.ended(attempts, succeeded);
         let (backend, kind) = (self.dialect.name(), kind_of(self.work));

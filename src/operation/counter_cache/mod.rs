@@ -28,7 +28,7 @@ use diesel::result::Error as DieselError;
 use diesel::sql_types::BoolOrNullableBool;
 
 use crate::backend::{BackendOf, Dialect, SESSION_SHARDS, ShardedBackend};
-use crate::connection::{Blocking, Link, LoadIo, paired};
+use crate::connection::{Blocking, paired};
 use crate::engine::explain;
 use crate::error::Error;
 use crate::model::{FieldType, ShardedColumn, ShardedTable};
@@ -372,7 +372,18 @@ paired! {
         /// would commit it; an error there may leave some of the triggers, which [`drop`](Self::drop) removes.
         pub fn create(&self, link: Link) -> QueryResult<()> {
             let declared = self.declaration(&link.backend())?;
-            create::<C::Table, _, _>(&declared, link).await
+            if let Some(query) = declared.select_sum_type() {
+                for sql_type in texts(link, query).await? {
+                    declared.check_sum(&sql_type)?;
+                }
+            }
+            let sql = declared.create_statements().join(";\n");
+            let Err(error) = install(link, &sql, Some(&unlock())).await else {
+                return Ok(());
+            };
+            let tables = &declared.tables;
+            let error = tables.explain_cache(&declared.field, link, error).await;
+            Err(explain::<C::Table, DB>(&link.backend(), error))
         }
 
         /// Drops the triggers; see [`drop_sql`](Self::drop_sql).
@@ -409,28 +420,6 @@ where
     fn explain(&self, dialect: Dialect, error: DieselError) -> DieselError {
         explain_unfit::<C::Table>(dialect, error)
     }
-}
-
-async fn create<T, M, Conn>(
-    declared: &Declaration<'_>,
-    link: &mut Link<'_, M, Conn>,
-) -> QueryResult<()>
-where
-    T: ShardedTable + QueryFragment<M::Backend>,
-    M: LoadIo<Conn>,
-{
-    if let Some(query) = declared.select_sum_type() {
-        for sql_type in texts(link, query).await? {
-            declared.check_sum(&sql_type)?;
-        }
-    }
-    let sql = declared.create_statements().join(";\n");
-    let Err(error) = install(link, &sql, Some(&unlock())).await else {
-        return Ok(());
-    };
-    let tables = &declared.tables;
-    let error = tables.explain_cache(&declared.field, link, error).await;
-    Err(explain::<T, M::Backend>(&link.backend(), error))
 }
 
 /// The text of a condition; `None` if there is none.

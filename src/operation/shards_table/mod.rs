@@ -345,7 +345,12 @@ paired! {
                 _ => drop_in_one::<T, _, _>(&quoted, link).await,
             };
             link.leave();
-            dropped.map_err(|error| explain_drop::<T, DB>(&link.backend(), error))
+            let dialect = quoted.dialect;
+            let explained = |error| connection::told(dialect, explain_unfit::<T>(dialect, error));
+            dropped.map_err(explained).map_err(|source| match dialect.classify(&source) {
+                Failure::Overflow => Error::Overflow { source }.into(),
+                _ => explain::<T, DB>(&link.backend(), source),
+            })
         }
     }
 
@@ -515,20 +520,6 @@ async fn drop_on_sqlite<T: ShardedTable, M: LoadIo<Conn>, Conn>(
             Err(told::<T>(&text).unwrap_or_else(|| DieselError::QueryBuilderError(text.into())))
         }
         None => link.batch_execute(&quoted.drop_on_sqlite()).await,
-    }
-}
-
-/// Explains the error of a failed fold and drop of `T`'s shards table.
-fn explain_drop<T, DB>(backend: &DB, error: DieselError) -> DieselError
-where
-    T: ShardedTable + QueryFragment<DB>,
-    DB: ShardedBackend,
-{
-    let dialect = backend.dialect();
-    let error = connection::told(dialect, explain_unfit::<T>(dialect, error));
-    match dialect.classify(&error) {
-        Failure::Overflow => Error::Overflow { source: error }.into(),
-        _ => explain::<T, DB>(backend, error),
     }
 }
 
