@@ -114,8 +114,8 @@ where
     M: Io<Conn>,
 {
     pub(crate) conn: &'c mut Conn,
-    /// In a caller's transaction.
-    inside: bool,
+    /// In a caller's transaction, which Diesel may not know of.
+    pub(crate) inside: bool,
     /// How many operations, each inside the one before, are under way.
     under_way: u32,
     io: PhantomData<M>,
@@ -140,11 +140,6 @@ where
             self.inside = M::may_be_in_transaction(self.conn);
         }
         self.under_way += 1;
-    }
-
-    /// The operation is part of a caller's transaction that Diesel does not know.
-    pub(crate) fn set_inside(&mut self) {
-        self.inside = true;
     }
 
     /// The operation ended.

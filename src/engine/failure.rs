@@ -24,7 +24,6 @@ use crate::backend::{Dialect, Meaning, ShardedBackend};
 use crate::conflict::{Conflict, Failure};
 use crate::error::Error;
 use crate::model::ShardedTable;
-use crate::policy::Attempts;
 use crate::query_builder::Names;
 
 /// The error of an attempt, by the step that it came from.
@@ -109,13 +108,8 @@ impl<E: From<DieselError> + StdError + 'static> AttemptError<E> {
         })
     }
 
-    /// The error to report where the policy allows no further attempt.
-    pub(super) fn report_persisting(self, conflict: Conflict, attempts: &Attempts) -> E {
-        self.report_as(|source| attempts.persisted(conflict, source))
-    }
-
     /// Reports the database's error so, or the one that is reported as it is.
-    fn report_as(self, error_of: impl FnOnce(DieselError) -> Error) -> E {
+    pub(super) fn report_as(self, error_of: impl FnOnce(DieselError) -> Error) -> E {
         match self {
             AttemptError::Statement(error)
             | AttemptError::Commit(error)

@@ -216,7 +216,7 @@ impl<O: Observer> RetryLoop<O> {
         let open = begun?;
         if open.is_in_anothers() {
             self.inside = true;
-            link.set_inside();
+            link.inside = true;
         }
         self.open = Some(open);
         Ok(())
@@ -355,7 +355,8 @@ impl<O: Observer> RetryLoop<O> {
                 self.observer.failed(number, Some(conflict), delay);
                 let Some(delay) = delay else {
                     self.observer.ended(number, false);
-                    return Err(error.report_persisting(conflict, &self.attempts));
+                    let persisted = |source| self.attempts.persisted(conflict, source);
+                    return Err(error.report_as(persisted));
                 };
                 delay
             }

@@ -263,10 +263,7 @@ impl<Q: IntoUpdateTarget<Table: ShardedTable>> Fold<Q> {
 pub mod asynchronous {
     use diesel_async::AsyncConnection;
 
-    use super::{
-        BackendOf, ControlFlow, Expression, Fold, Folded, IntoUpdateTarget, KeyedTable, Link,
-        QueryFragment, QueryId, QueryResult, ShardedTable, UpdateSource,
-    };
+    use super::*;
     use crate::connection::{Async, BoxFuture};
 
     /// Begins a fold on a connection of `diesel_async`; see [`fold`](crate::fold()).

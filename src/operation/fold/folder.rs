@@ -169,10 +169,10 @@ impl<Q: IntoUpdateTarget<Table: ShardedTable>> FolderBuilder<Q> {
     {
         let (fold, mut passes) = self.passes();
         let state = Arc::clone(&passes.state);
-        let stopping = Arc::clone(&state);
+        let shared = Arc::clone(&state);
         let mut pass = move || -> Result<PassOutcome, PassError> {
             let mut conn = connect().map_err(Into::into)?;
-            let mut progress = |_: &_| match stopping.is_stopping() {
+            let mut progress = |_: &_| match shared.stopping.load(Ordering::Relaxed) {
                 true => ControlFlow::Break(()),
                 false => ControlFlow::Continue(()),
             };
@@ -213,11 +213,7 @@ mod asynchronous {
     use diesel_async::AsyncConnection;
     use tokio::runtime::Handle;
 
-    use super::{
-        Arc, AssertUnwindSafe, BackendOf, ControlFlow, Error, Expression, Fold, Folder,
-        FolderBuilder, Instant, IntoUpdateTarget, KeyedTable, PassError, PassOutcome,
-        QueryFragment, QueryId, ShardedTable, StdError, Worker, io, panic,
-    };
+    use super::*;
     use crate::connection::pause::pause;
     use crate::connection::{Async, BoxFuture};
 
@@ -345,7 +341,7 @@ impl Drop for Folder {
         if !self.made_in.is_this_process() {
             return; // it folds on in the parent
         }
-        self.state.stop();
+        self.state.stopping.store(true, Ordering::Relaxed); // the pass that is under way ends after its batch
         match &mut self.worker {
             Worker::Thread(thread) => thread.stop(LAST_BATCH),
             #[cfg(feature = "async")]
@@ -428,15 +424,6 @@ struct FolderState {
 impl FolderState {
     fn stats(&self) -> MutexGuard<'_, FolderStats> {
         self.stats.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The pass that is under way ends after its batch.
-    fn stop(&self) {
-        self.stopping.store(true, Ordering::Relaxed);
-    }
-
-    fn is_stopping(&self) -> bool {
-        self.stopping.load(Ordering::Relaxed)
     }
 }
 

@@ -250,17 +250,11 @@ impl<R, C, Q> Verify<R, C, Q> {
 /// Comparisons on connections of `diesel_async`.
 #[cfg(feature = "async")]
 pub mod asynchronous {
-    use std::hash::Hash;
-
-    use diesel::query_builder::{IntoUpdateTarget, QueryFragment, QueryId};
-    use diesel::result::QueryResult;
     use diesel_async::AsyncConnection;
     use diesel_async::methods::LoadQuery;
 
-    use super::{Drift, RecountQuery, UpdateSource, VerifiedFields, Verify, drifts};
-    use crate::backend::BackendOf;
-    use crate::connection::{Async, BoxFuture, Link};
-    use crate::engine::KeyedTable;
+    use super::*;
+    use crate::connection::{Async, BoxFuture};
 
     /// Totals that are not as expected.
     type Drifts<Key, Total> = QueryResult<Vec<Drift<Key, Total>>>;
