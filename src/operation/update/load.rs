@@ -194,9 +194,6 @@ where
     }
 }
 
-/// The SQL type of a row that `Ret` asks for.
-type Row<Ret, T, U, DB> = <<Ret as Returning<T>>::Selection as ReadAs<U, DB>>::Row;
-
 fn select<T, S, W>(selection: S, filter: &W) -> SelectParents<T, &W, S> {
     SelectParents {
         selection,

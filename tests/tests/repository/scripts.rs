@@ -350,7 +350,7 @@ macro_rules! tests_on {
                     .map(|entry| entry.unwrap().path())
                     .collect();
                 migrations.sort();
-                assert_eq!(migrations.len(), 3);
+                assert_eq!(migrations.len(), 2);
                 let programs = Program::all(DIALECT).iter();
                 for program in programs.filter(|program| **program != Program::Diesel) {
                     let database = Conn::database();
