@@ -73,14 +73,3 @@ async fn a_port_that_is_taken_is_told_before_anything_is_created() {
     );
     assert!(!std::path::Path::new(database.url()).exists());
 }
-
-#[tokio::test(flavor = "multi_thread")]
-async fn wrong_variables_end_the_program_with_a_reason() {
-    for (variable, value, reason) in [
-        ("FOLD_EVERY", "-1", "for '--fold-every"),
-        ("DATABASE_URL", "/nothing/here.db", "unable to open"),
-    ] {
-        let error = Program::fails(variable, value).await;
-        assert!(error.to_lowercase().contains(reason), "{error}");
-    }
-}

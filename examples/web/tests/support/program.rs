@@ -16,8 +16,10 @@ pub struct Program {
 impl Program {
     /// On a free port.
     pub async fn start(database_url: &str) -> Self {
-        let mut process = command()
-            .env("DATABASE_URL", database_url)
+        let mut process = Command::new(env!("CARGO_BIN_EXE_diesel_sharded_web"))
+            .envs([("PORT", "0"), ("DATABASE_URL", database_url)])
+            .env_remove("ADDR")
+            .env_remove("FOLD_EVERY")
             .stdout(Stdio::piped())
             .kill_on_drop(true)
             .spawn()
@@ -32,14 +34,6 @@ impl Program {
             output,
             url: url.to_owned(),
         }
-    }
-
-    /// The only output of a program that ends by an error.
-    pub async fn fails(variable: &str, value: &str) -> String {
-        let ended = command().env(variable, value).output().await;
-        let ended = ended.expect("it starts");
-        assert!(!ended.status.success() && ended.stdout.is_empty());
-        String::from_utf8(ended.stderr).expect("text")
     }
 
     pub async fn page(&self, path: &str) -> String {
@@ -62,13 +56,4 @@ impl Program {
             "stopped: every count is in the database"
         );
     }
-}
-
-fn command() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_diesel_sharded_web"));
-    command.env("PORT", "0");
-    for variable in ["ADDR", "DATABASE_URL", "FOLD_EVERY"] {
-        command.env_remove(variable);
-    }
-    command
 }
