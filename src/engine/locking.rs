@@ -230,7 +230,11 @@ impl<P: Parents<DB>, DB: ShardedBackend> LockedParents<P, DB> {
         &self,
         link: &mut Link<'_, M, Conn>,
     ) -> QueryResult<Vec<i32>> {
-        shards_of(self.of, link, &self.keys).await
+        let of = StatementRows {
+            shard: None,
+            ..self.rows(RowKind::Shards)
+        };
+        link.load::<i32, _>(SelectShards { of }).await
     }
 
     /// The error of a parent that is unfit.
@@ -571,26 +575,6 @@ impl<P: Parents<DB>, DB: ShardedBackend> LockedParents<P, DB> {
 
 /// A parent that can be seen and not be locked may have been inserted in between: so often it is tried again.
 pub(crate) const TRIES_TO_LOCK: u8 = 3;
-
-/// The numbers of the shards that parents have.
-pub(crate) async fn shards_of<P, DB, M, Conn>(
-    of: P,
-    link: &mut Link<'_, M, Conn>,
-    keys: &KeysAre<P::KeyIs>,
-) -> QueryResult<Vec<i32>>
-where
-    P: Parents<DB>,
-    M: LoadIo<Conn, Backend = DB>,
-    DB: ShardedBackend,
-{
-    let rows = StatementRows {
-        rows: RowKind::Shards,
-        names: of.names(),
-        keys,
-        shard: None,
-    };
-    link.load::<i32, _>(SelectShards { of: rows }).await
-}
 
 /// Removes the shards of these keys that have no parent, in the transaction that is open. The number removed.
 ///

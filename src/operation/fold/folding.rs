@@ -17,7 +17,7 @@ use crate::conflict::{Conflict, Failure};
 use crate::connection::{Link, LoadIo, in_any_transaction};
 use crate::engine::{
     KeyedTable, LockedParents, Moved, Parents, RetryLoop, Shards, TRIES_TO_LOCK, explain_of,
-    locking, retry_loop, shards_of,
+    locking, retry_loop,
 };
 use crate::error::Error;
 use crate::model::{SHARD, ShardedTable};
@@ -283,7 +283,8 @@ impl<P> Folding<P> {
     {
         let named = self.of.are(&keys);
         let reading = RetryLoop::read(link, self.retry.clone())?;
-        let shards = retry_loop!(link, reading, shards_of(self.of, link, &named).await);
+        let unlocked = LockedParents::locked(self.of, keys.clone()); // only their shards are looked for
+        let shards = retry_loop!(link, reading, unlocked.shards(link).await);
         let mut left =
             shards.map_err(|error| explain_of(self.of.names(), &link.backend(), error))?;
         let (mut busy, mut tried, mut parents) = (false, usize::MAX, 0);
