@@ -293,7 +293,7 @@ pub fn recording() -> (RetryPolicy, Arc<Mutex<Vec<Conflict>>>) {
 
 /// A key that no other test of this process counts on: the process remembers by key what it waited for, whatever the database.
 pub fn own_key() -> i64 {
-    static NEXT: AtomicI64 = AtomicI64::new(1_001);
+    static NEXT: AtomicI64 = AtomicI64::new(1_000_001);
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 

@@ -19,7 +19,7 @@ use diesel_sharded::prelude::*;
 use diesel_sharded::retry::{Isolation, RetryPolicy};
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::schema::{self, Video};
-use diesel_sharded_tests::{Database, conflict};
+use diesel_sharded_tests::{Database, conflict, own_key};
 
 use super::super::{Dropped, polled, until};
 use super::{Backend, Blocking, Conn, LOCK, SETUP, others};
@@ -308,16 +308,17 @@ fn patient() -> RetryPolicy {
 async fn a_dropped_task_takes_no_combined_count_with_it() {
     let (database, mut conn) = database();
     // No other test's counts meet these, so they choose the shard that is locked.
-    let alone = "INSERT INTO videos VALUES (91, 'alone', 'Alone', 0, 0, NULL)";
-    conn.batch_execute(alone).unwrap();
+    let key = own_key();
+    let alone = format!("INSERT INTO videos VALUES ({key}, 'alone', 'Alone', 0, 0, NULL)");
+    conn.batch_execute(&alone).unwrap();
     let combiner = Combiner::new();
     let add = async |n: i64| {
         let mut conn = connect(database.url()).await.unwrap();
-        let count = update(videos.find(91)).set(views.eq(views + n));
+        let count = update(videos.find(key)).set(views.eq(views + n));
         count.combine(&combiner).execute(&mut conn).await
     };
     assert_eq!(add(1).await, Ok(1)); // creates the shard that is locked
-    conn.batch_execute(&LOCK.replace("id = 1", "id = 91"))
+    conn.batch_execute(&LOCK.replace("id = 1", &format!("id = {key}")))
         .unwrap();
     let tasks = [10, 100, 1_000, 10_000].map(|n| Box::pin(add(n)));
     let mut tasks = Vec::from(tasks);
@@ -332,7 +333,7 @@ async fn a_dropped_task_takes_no_combined_count_with_it() {
     for task in tasks {
         assert_eq!(task.await, Ok(1));
     }
-    let total = total_of(91, &mut conn) - 1;
+    let total = total_of(key, &mut conn) - 1;
     assert!([10_100, 10_110].contains(&total), "{total}");
 }
 
