@@ -560,8 +560,8 @@ macro_rules! chaos_connection {
                 let mut tokens = tokens.load::<String>(self)?;
                 let keys = idempotency_keys::table.select(idempotency_keys::key);
                 let keys = keys.load::<Vec<u8>>(self)?.into_iter();
-                let keys =
-                    keys.map(|key| String::from_utf8(key).expect("the clients' keys are texts"));
+                // The clients' keys are texts, and those of a coalescer's batches are not.
+                let keys = keys.filter_map(|key| String::from_utf8(key).ok());
                 tokens.extend(keys.filter(|key| key.starts_with(prefix)));
                 Ok(tokens)
             }

@@ -134,10 +134,11 @@ impl Judgement {
 }
 
 /// The kinds of errors that the library's own operations may report under faults. Each tells the outcome, or that it is unknown.
-const TOLD: [&str; 8] = [
+const TOLD: [&str; 9] = [
     "ConflictPersisted",
     "ConnectionLost",
     "DeadlinePassed",
+    "FlushPending",
     "DiskFull",
     "MissingShardsTable",
     "NodeNotReady",

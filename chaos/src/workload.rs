@@ -510,7 +510,7 @@ mod tests {
         mix.push((Kind::CountBounded, 8));
         let operations = drawn(None, mix, 10_000);
         let names = kinds(&operations);
-        assert_eq!(names.len(), 14, "{names:?}");
+        assert_eq!(names.len(), 13, "{names:?}");
         let is_request = |operation: &&Operation| matches!(operation, Operation::Count(_));
         let (requests, others): (Vec<_>, Vec<_>) = operations.iter().partition(is_request);
         let tokens: Vec<_> = others.into_iter().filter_map(Operation::token).collect();

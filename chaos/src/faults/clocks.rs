@@ -106,6 +106,8 @@ const MONTHS: i64 = 100 * 24 * 3600;
 /// Moves the dates of idempotency keys, and checks that keys and counts are right.
 fn judge_database_clock<Conn: ChaosConnection>(conn: &mut Conn, round: Round, line: &mut Line) {
     let age = Duration::from_secs(30 * 24 * 3600);
+    let of_coalescers = conn.batch_execute("DELETE FROM diesel_sharded_idempotency_keys");
+    of_coalescers.expect("keys of the clients and of their coalescers");
     let row = round.row(900);
     let inserted = conn.insert_rows(&[(row, None)], 0);
     inserted.expect("a row of no client");

@@ -48,7 +48,7 @@ pub static MODES: [Mode; 3] = [
     Mode {
         name: "combined",
         title: "Combined",
-        code: "diesel_sharded::update(…).combine(…)",
+        code: "update(…).combine(…)",
         count: |video, conn, combiner| {
             let count = update(videos.find(video)).set(views.eq(views + 1));
             count.combine(combiner).execute(conn)

@@ -185,9 +185,12 @@ impl<Conn: 'static> Buffer<Conn> {
         self.changed.notify_all();
     }
 
-    /// The writer panicked.
-    pub(super) fn panicked(&self) {
-        self.state().stats.panics += 1;
+    /// The writer panicked, and what it had taken is lost, as far as it was not committed.
+    pub(super) fn panicked(&self, counters: usize) {
+        let stats = &mut self.state().stats;
+        stats.panics += 1;
+        stats.losses += counters as u64;
+        stats.last_error = Some("the code of a key panicked".into());
     }
 
     /// An attempt failed, and there will be another one.

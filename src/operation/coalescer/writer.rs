@@ -41,7 +41,13 @@ pub(super) struct Writer<Conn> {
 /// Why a batch was not committed.
 enum Failure {
     /// The database cannot be reached, or not now.
-    Away { reason: String, is_unknown: bool },
+    Away {
+        reason: String,
+        /// It may have been committed.
+        is_unknown: bool,
+        /// The policy has paused already, between conflicts.
+        has_paused: bool,
+    },
     /// The fault is a row's, as far as it is known.
     OfARow(Error),
 }
@@ -67,7 +73,7 @@ where
             let flush = AssertUnwindSafe(|| self.flush(fields, &mut losses));
             let flushed = observe::flush(counters).block(|| panic::catch_unwind(flush));
             if flushed.is_err() {
-                self.buffer.panicked();
+                self.buffer.panicked(counters);
             }
             observe::flushed(began.elapsed());
             self.buffer.flushed(counters, began.elapsed(), &losses);
@@ -83,7 +89,9 @@ where
             parts.extend(sums.split_off(self.buffer.settings.max_batch));
             match self.commit(&*sums) {
                 Ok(()) => {}
-                Err(Failure::Away { reason, is_unknown }) => {
+                Err(Failure::Away {
+                    reason, is_unknown, ..
+                }) => {
                     losses.extend(sums.lost(&Arc::new(match is_unknown {
                         true => Error::outcome_unknown(&reason),
                         false => Error::DeadlinePassed {
@@ -110,10 +118,14 @@ where
         };
         let (mut pause, mut was_unknown) = (FIRST_PAUSE, false);
         loop {
-            let reason = match self.attempt(sums, &request) {
-                Err(Failure::Away { reason, is_unknown }) => {
+            let (reason, has_paused) = match self.attempt(sums, &request) {
+                Err(Failure::Away {
+                    reason,
+                    is_unknown,
+                    has_paused,
+                }) => {
                     was_unknown |= is_unknown;
-                    reason
+                    (reason, has_paused)
                 }
                 Err(Failure::OfARow(error)) => return Err(Failure::OfARow(error)),
                 Ok(()) => {
@@ -123,8 +135,14 @@ where
             };
             self.buffer.blocked_by(&reason);
             if self.buffer.gives_up() {
-                let is_unknown = was_unknown;
-                return Err(Failure::Away { reason, is_unknown });
+                return Err(Failure::Away {
+                    reason,
+                    is_unknown: was_unknown,
+                    has_paused,
+                });
+            }
+            if has_paused {
+                pause = FIRST_PAUSE;
             }
             self.buffer.settings.retry.sleep(pause);
             pause = (pause * 2).min(LONGEST_PAUSE);
@@ -135,6 +153,7 @@ where
         let away = |reason| Failure::Away {
             reason,
             is_unknown: false,
+            has_paused: false,
         };
         let patience = match self.buffer.gives_up() {
             true => Duration::ZERO,
@@ -158,6 +177,7 @@ where
             Err(error) => error,
         };
         let is_unknown = matches!(error, Error::OutcomeUnknown { .. });
+        let has_paused = matches!(error, Error::ConflictPersisted { .. });
         match error {
             // The pool drops a connection that works, to a server that takes no writes. The next one may lead to another server.
             Error::NodeNotReady { .. } => {
@@ -175,6 +195,7 @@ where
         Err(Failure::Away {
             reason: error.to_string(),
             is_unknown,
+            has_paused,
         })
     }
 

@@ -1,11 +1,6 @@
 //! Databases of several nodes, and what stands before a database: a Galera cluster, a group of MySQL servers, a primary with its standby,
 //! poolers and proxies. The library learns from these for the rest of a process, so no test of the exact statements is here.
 
-#![expect(
-    clippy::duplicate_mod,
-    reason = "the same operations, once for each kind of servers"
-)]
-
 mod cluster;
 mod failover;
 mod galera;

@@ -156,7 +156,7 @@ fn alerts_fire_where_they_should() {
     assert!(ran.status.success(), "{ran:?}");
 }
 
-/// Metrics that a quiet database does not have: nothing is lost, no cache fails, no shard is crowded.
+/// Metrics that only the other tests of this process may have: nothing is lost here, no cache fails, no shard is crowded.
 const RARE: [&str; 3] = [
     "diesel_sharded_cache_failures_total",
     "diesel_sharded_coalescer_losses_total",
@@ -238,7 +238,7 @@ fn a_prometheus_answers_all_queries() {
     for metric in documented().keys() {
         let is_there =
             page.contains(&format!("\n{metric}{{")) || page.contains(&format!("\n{metric} "));
-        assert_eq!(!is_there, RARE.contains(&&**metric), "{metric}: {page}");
+        assert!(is_there || RARE.contains(&&**metric), "{metric}: {page}");
     }
     // A rate needs two scrapes.
     until("it has scraped twice", || {
@@ -253,7 +253,7 @@ fn a_prometheus_answers_all_queries() {
             .iter()
             .any(|metric| RARE.contains(metric));
         let answer = prometheus.query(&query);
-        assert_eq!(has_result(&answer), !is_rare, "{query}: {answer}");
+        assert!(has_result(&answer) || is_rare, "{query}: {answer}");
     }
 }
 

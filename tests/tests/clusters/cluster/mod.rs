@@ -19,14 +19,6 @@ use diesel_sharded::retry::RetryPolicy;
 use diesel_sharded_tests::cluster::{Cluster, NODES};
 use diesel_sharded_tests::schema;
 
-#[path = "../../operations/mod.rs"]
-#[expect(dead_code, reason = "what other programs use")]
-mod operations;
-
-use diesel_sharded as api;
-
-type Conn = MysqlConnection;
-
 pub use self::faults::*;
 pub use self::several::transactions_of_several_statements_beside_writers;
 pub use self::stripes::stripes_keep_processes_apart;

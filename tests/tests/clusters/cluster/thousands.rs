@@ -14,6 +14,8 @@ use diesel_sharded_tests::schema::videos::dsl::*;
 
 use super::{Stop, on_all_nodes, patient, prepare};
 
+/// How many of each operation have to succeed.
+const EACH: u64 = 1_000;
 const LONGEST: Duration = Duration::from_secs(900);
 /// The stock that the nodes exchange is on this row. Each node sets the likes of a row of its own, the others.
 const STOCK: i64 = 1;
@@ -29,24 +31,16 @@ pub struct Done {
 }
 
 impl Done {
-    fn all(&self, each: u64) -> bool {
+    fn all(&self) -> bool {
         [&self.folds, &self.sets, &self.exchanges]
             .iter()
-            .all(|number| number.load(Ordering::Relaxed) >= each)
+            .all(|number| number.load(Ordering::Relaxed) >= EACH)
     }
 }
 
+/// All shards of all rows are folded away again and again on each node, while the other nodes count on them, set and exchange.
 pub fn thousands_of_folds_sets_and_exchanges(cluster: &impl Cluster) -> Done {
-    folds_sets_and_exchanges(cluster, &mut prepare(cluster), 1_000)
-}
-
-/// All shards of all rows are folded away again and again on each node, while the other nodes count on them, set and exchange, until so many
-/// of each have succeeded.
-pub(super) fn folds_sets_and_exchanges(
-    cluster: &impl Cluster,
-    conn: &mut MysqlConnection,
-    each: u64,
-) -> Done {
+    let mut conn = prepare(cluster);
     let own_row = |node: usize| 4 + node as i64;
     for node in 0..NODES {
         insert!(
@@ -56,7 +50,7 @@ pub(super) fn folds_sets_and_exchanges(
                 title.eq("t"),
                 slug.eq(format!("own {node}")),
             ),
-            conn
+            &mut conn
         );
     }
     let totals = |conn: &mut MysqlConnection| -> QueryResult<Vec<(i64, i64, i32)>> {
@@ -122,7 +116,7 @@ pub(super) fn folds_sets_and_exchanges(
             });
         }
         let begun = Instant::now();
-        while !done.all(each) {
+        while !done.all() {
             assert!(begun.elapsed() < LONGEST, "{done:?}");
             thread::sleep(Duration::from_millis(100));
         }

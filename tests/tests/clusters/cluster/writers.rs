@@ -3,58 +3,113 @@
 use std::thread;
 
 use diesel::prelude::*;
-use diesel_sharded::fold;
 use diesel_sharded::prelude::*;
+use diesel_sharded::retry::{self, RetryPolicy};
 use diesel_sharded::shard_choice::ShardChoice;
+use diesel_sharded::{Counter, fold, update};
 use diesel_sharded_tests::cluster::{Cluster, NODES};
-use diesel_sharded_tests::schema::videos::dsl::*;
+use diesel_sharded_tests::schema::{Day, comments, downloads, videos::dsl::*};
 
-use super::operations::{arrange, is_once, together, totals};
-use super::{on_all_nodes, patient, prepare};
+use super::{on_all_nodes, prepare};
 
 /// Few shards, chosen at random: every writer meets every other, and none notices.
 pub fn writers_on_all_nodes(cluster: &impl Cluster) {
-    each_operation_on_all_nodes(cluster, &mut prepare(cluster));
+    const ROUNDS: i64 = 25;
+    prepare(cluster);
+    thread::scope(|scope| {
+        for node in 0..NODES {
+            for kind in 0..3 {
+                scope.spawn(move || {
+                    let conn = &mut cluster.connect(node);
+                    for round in 0..ROUNDS {
+                        match kind {
+                            0 => by_key(conn),
+                            1 => by_other_ways(conn, round),
+                            _ => in_a_transaction(conn, node as i64 * ROUNDS + round),
+                        }
+                    }
+                });
+            }
+        }
+    });
+    let each = ROUNDS * NODES as i64;
+    let (totals, pages, numbers, posts) = on_all_nodes(cluster, |conn| {
+        let totals: Vec<(i64, i32)> = videos
+            .select((views.total(), likes.total()))
+            .order(id)
+            .load(conn)?;
+        let pages = Counter::named("page").get(conn)?;
+        let numbers: Vec<i32> = downloads::table
+            .select(downloads::number.total())
+            .load(conn)?;
+        let posts: i64 = comments::table.count().get_result(conn)?;
+        Ok((totals, pages, numbers, posts))
+    });
+    let each_like = each as i32;
+    assert_eq!(
+        totals,
+        [
+            (100 + 2 * each, 1 - each_like),
+            (200 + 2 * each, 2 + each_like),
+            (300, 3)
+        ]
+    );
+    assert_eq!((pages, posts), (each, 2 + each));
+    assert_eq!(numbers, [NODES as i32; ROUNDS as usize]);
     assert!(cluster.conflicts() > 0);
     // If nobody else writes, a fold changes no total, and moves all of it.
-    let read = |conn: &mut MysqlConnection| videos.select(views.total()).order(id).load(conn);
-    let before: Vec<i64> = on_all_nodes(cluster, read);
     let folded = fold(videos).run(&mut cluster.up_to_date(1)).unwrap();
     assert!(folded.finished && folded.busy.is_empty());
     let bases: Vec<i64> = on_all_nodes(cluster, |conn| videos.select(views).order(id).load(conn));
-    assert_eq!(bases, before);
+    assert_eq!(bases, [100 + 2 * each, 200 + 2 * each, 300]);
 }
 
-/// All nodes do the same on one row, several times.
-pub(super) fn each_operation_on_all_nodes(cluster: &impl Cluster, conn: &mut MysqlConnection) {
-    const ROUNDS: i64 = 8;
-    patient().set_global();
-    ShardChoice::Random.set_global();
-    for (video, (name, before, work)) in (1000..).zip(together()) {
-        arrange(name, before, video, conn);
-        let read = |conn: &mut MysqlConnection| Ok(totals(video, conn));
-        let before = on_all_nodes(cluster, read);
-        let added: Vec<i64> = thread::scope(|scope| {
-            let nodes = (0..NODES).map(|node| {
-                scope.spawn(move || {
-                    let conn = &mut cluster.connect(node);
-                    let added = (0..ROUNDS).map(|_| work(conn, video));
-                    let added =
-                        added.map(|n| n.unwrap_or_else(|error| panic!("{name}: {error:?}")));
-                    added.collect::<Vec<_>>()
-                })
-            });
-            let nodes: Vec<_> = nodes.collect();
-            nodes
-                .into_iter()
-                .flat_map(|node| node.join().unwrap())
-                .collect()
-        });
-        let expected = match is_once(name) {
-            true => added[0],
-            false => added.iter().sum(),
-        };
-        let after = on_all_nodes(cluster, read);
-        assert_eq!(after - before, expected, "{name}: {added:?}");
-    }
+fn by_key(conn: &mut MysqlConnection) {
+    let counted = update(videos.find(1))
+        .set(views.eq(views + 1))
+        .shard_choice(ShardChoice::Random)
+        .execute(conn);
+    assert_eq!(counted, Ok(1));
+    let counted = update(videos.find(1))
+        .set(likes.eq(likes - 1))
+        .shard_choice(ShardChoice::Random)
+        .execute(conn);
+    assert_eq!(counted, Ok(1));
+}
+
+fn by_other_ways(conn: &mut MysqlConnection, round: i64) {
+    let counted = update(videos.filter(slug.eq_any(["a", "b"])))
+        .set(views.eq(views + 1))
+        .shard_choice(ShardChoice::Random)
+        .execute(conn);
+    assert_eq!(counted, Ok(2));
+    Counter::named("page").increment(conn).unwrap();
+    // The first ones insert the row, on all nodes at once.
+    let counted = update(downloads::table.find((round as i32, Day(1))))
+        .set(downloads::number.eq(downloads::number + 1))
+        .or_insert((
+            downloads::version.eq(round as i32),
+            downloads::day.eq(Day(1)),
+        ))
+        .execute(conn);
+    assert_eq!(counted, Ok(1));
+    let _ = update(videos.find(2))
+        .set(views.eq(views + 1))
+        .execute(conn)
+        .unwrap();
+}
+
+fn in_a_transaction(conn: &mut MysqlConnection, comment: i64) {
+    let counted: QueryResult<usize> = retry::transaction(conn, RetryPolicy::new(), |conn| {
+        let row = (comments::id.eq(100 + comment), comments::video_id.eq(1));
+        diesel::insert_into(comments::table)
+            .values(row)
+            .execute(conn)?;
+        videos.find(1).select(views.total()).first::<i64>(conn)?;
+        update(videos.find(2))
+            .set(likes.eq(likes + 1))
+            .shard_choice(ShardChoice::Random)
+            .execute(conn)
+    });
+    assert_eq!(counted, Ok(1));
 }
