@@ -99,9 +99,10 @@ impl<Conn: 'static> Buffer<Conn> {
 
     /// Adds `n` as soon as there is room.
     pub(super) fn add<F: Field<Conn>>(&self, key: &F::Key, n: i128) -> Result<(), Error> {
-        let began = Instant::now();
+        let mut full_since = None;
         let mut state = self.state();
         while state.gives_up_at.is_none() && state.fields.len() >= self.settings.max_queued {
+            let began = *full_since.get_or_insert_with(Instant::now);
             if began.elapsed() >= self.settings.deadline {
                 return Err(Error::DeadlinePassed {
                     waited: began.elapsed(),
