@@ -4,15 +4,18 @@ use std::marker::PhantomData;
 
 use diesel::backend::Backend;
 use diesel::dsl::Filter;
-use diesel::expression::Expression;
+use diesel::expression::{AsExpression, Expression};
 use diesel::prelude::*;
 use diesel::query_builder::{AsQuery, IntoUpdateTarget, QueryFragment, QueryId};
 use diesel::query_dsl::methods::{FilterDsl, LimitDsl};
+use diesel::sql_types::SqlType;
+use diesel::sql_types::is_nullable::NotNull;
 
-use crate::model::ShardedColumn;
+use crate::dsl::Value;
+use crate::model::{ShardedColumn, ShardedTable};
 use crate::operation::update::BoxedRows;
 use crate::operation::update::returning::{AllWithTotals, SelectTotals};
-use crate::query_builder::SelectTop;
+use crate::query_builder::{After, NoColumn, SelectTop, SortedBy};
 
 /// Reads the `n` rows with the greatest totals of a field, the greatest first. The result is exact, as a sort of all totals is,
 /// but cheaper: the cost grows with the rows that have shards to add up, not with the table.
@@ -58,8 +61,8 @@ use crate::query_builder::SelectTop;
 /// Without a selection, all columns of the table are read (at most 32), into a tuple or a struct with Diesel's `Queryable`. Every sharded column
 /// is read as its total.
 ///
-/// Of rows with the same total, the one with the greater key comes first. So the order is the same at each call, and pages by
-/// [`offset`](Top::offset) neither repeat nor skip a row while nothing is counted.
+/// Of rows with the same total, the one with the greater key comes first, so the order is the same at each call. The next page begins
+/// [`after`](Top::after) the last row of this one.
 ///
 /// # SQL
 ///
@@ -69,9 +72,9 @@ use crate::query_builder::SelectTop;
 ///
 /// ```sql
 /// SELECT … FROM (
-///     SELECT key, total FROM (
-///         SELECT key, total FROM (
-///             SELECT "videos"."id" AS key, "videos"."views" AS total FROM "videos"
+///     SELECT total, key FROM (
+///         SELECT total, key FROM (
+///             SELECT "videos"."views" AS total, "videos"."id" AS key FROM "videos"
 ///             WHERE NOT EXISTS (SELECT 1 FROM "videos_shards"
 ///                 WHERE "videos_shards"."id" = "videos"."id" AND "videos_shards"."views" <> 0)
 ///                 -- MySQL, MariaDB: (SELECT 1 FROM … LIMIT 1) IS NULL
@@ -79,15 +82,15 @@ use crate::query_builder::SelectTop;
 ///         ) AS sharded_bases
 ///         UNION ALL
 ///         -- PostgreSQL, SQLite
-///         SELECT "videos"."id" AS key, "videos"."views" + sum AS total
+///         SELECT "videos"."views" + sum AS total, "videos"."id" AS key
 ///         FROM (SELECT "videos_shards"."id", SUM("videos_shards"."views") AS sum FROM "videos_shards"
 ///             WHERE "videos_shards"."views" <> 0 GROUP BY "videos_shards"."id") AS sharded_sums
 ///         JOIN "videos" ON sharded_sums."id" = "videos"."id"
 ///         -- PostgreSQL, SQLite, with a filter
-///         SELECT "videos"."id" AS key, "videos"."views" + (SELECT SUM("videos_shards"."views") FROM … ) AS total
+///         SELECT "videos"."views" + (SELECT SUM("videos_shards"."views") FROM … ) AS total, "videos"."id" AS key
 ///         FROM (SELECT "videos"."id", "videos"."views" FROM "videos" WHERE …) AS "videos" WHERE EXISTS (…)
 ///         -- MySQL, MariaDB; with a filter, JOIN in place of STRAIGHT_JOIN
-///         SELECT `videos`.`id` AS key, MAX(`videos`.`views`) + SUM(`videos_shards`.`views`) AS total
+///         SELECT MAX(`videos`.`views`) + SUM(`videos_shards`.`views`) AS total, `videos`.`id` AS key
 ///         FROM `videos_shards` STRAIGHT_JOIN `videos` ON `videos_shards`.`id` = `videos`.`id`
 ///         WHERE `videos_shards`.`views` <> 0 GROUP BY `videos`.`id`
 ///     ) AS sharded_candidates
@@ -137,6 +140,7 @@ where
     Top {
         query,
         selection: C::Table::all_columns().all_with_totals(),
+        after: (),
         limit: n.into(),
         offset: 0,
         ascending: false,
@@ -147,43 +151,48 @@ where
 /// The rows with the greatest totals of one field; made by [`top`](top()).
 #[derive(Debug, Clone)]
 #[must_use = "nothing is read until it is `.load(conn)`-ed"]
-pub struct Top<Q, C, S> {
+pub struct Top<Q, C, S, Order = SortedBy, After = ()> {
     query: Q,
     selection: S,
+    after: After,
     limit: i64,
     offset: i64,
     ascending: bool,
-    field: PhantomData<C>,
+    field: PhantomData<(C, Order)>,
 }
 
-impl<Q, C: ShardedColumn, S> Top<Q, C, S> {
+impl<Q, C: ShardedColumn, S, Order, A> Top<Q, C, S, Order, A> {
     /// Reads only rows that match `predicate` too. A filter on a sharded field sees its base; filter on `field.total()` instead.
-    pub fn filter<Predicate>(self, predicate: Predicate) -> Top<Filter<Q, Predicate>, C, S>
+    pub fn filter<Predicate>(
+        self,
+        predicate: Predicate,
+    ) -> Top<Filter<Q, Predicate>, C, S, Order, A>
     where
         Q: FilterDsl<Predicate>,
     {
-        self.with(|query, selection| (query.filter(predicate), selection))
+        self.with(|query, selection, after| (query.filter(predicate), selection, after))
     }
 
     /// Boxes the filter, so that further filters do not change the type. The query is then prepared each time.
-    pub fn into_boxed<'a, DB>(self) -> Top<BoxedRows<'a, C::Table, DB>, C, S>
+    pub fn into_boxed<'a, DB>(self) -> Top<BoxedRows<'a, C::Table, DB>, C, S, Order, A>
     where
         Q: IntoUpdateTarget<Table = C::Table, WhereClause: QueryFragment<DB> + QueryId + Send + 'a>,
         C::Table: IntoUpdateTarget<WhereClause: QueryId>,
         DB: Backend,
     {
-        self.with(|query, selection| (BoxedRows::new(query), selection))
+        self.with(|query, selection, after| (BoxedRows::new(query), selection, after))
     }
 
-    /// The same over other rows, or with another selection.
-    fn with<Rows, Selected>(
+    /// The same over other rows, or with another selection, order or beginning.
+    fn with<Rows, Selected, OtherOrder, OtherAfter>(
         self,
-        change: impl FnOnce(Q, S) -> (Rows, Selected),
-    ) -> Top<Rows, C, Selected> {
-        let (query, selection) = change(self.query, self.selection);
+        change: impl FnOnce(Q, S, A) -> (Rows, Selected, OtherAfter),
+    ) -> Top<Rows, C, Selected, OtherOrder, OtherAfter> {
+        let (query, selection, after) = change(self.query, self.selection, self.after);
         Top {
             query,
             selection,
+            after,
             limit: self.limit,
             offset: self.offset,
             ascending: self.ascending,
@@ -193,38 +202,162 @@ impl<Q, C: ShardedColumn, S> Top<Q, C, S> {
 
     /// Reads `selection` of each row: columns, a tuple of them, `Model::as_select()`. Every sharded column in it is read as its
     /// total.
-    pub fn select<Selection, Kind>(self, selection: Selection) -> Top<Q, C, Selection::Output>
+    pub fn select<Selection, Kind>(
+        self,
+        selection: Selection,
+    ) -> Top<Q, C, Selection::Output, Order, A>
     where
         Selection: SelectTotals<C::Table, Kind>,
     {
-        self.with(|query, _| (query, selection.with_totals()))
+        self.with(|query, _, after| (query, selection.with_totals(), after))
     }
 
-    /// Leaves out the first `rows`, as for a further page.
+    /// Begins the list after a row of these values: those that it sorts by, in their order. So a page goes on after the last row of the one
+    /// before, wherever that row stands by now. `after((total, key))`, with [`first_by`](Self::first_by) and
+    /// [`then_by`](Self::then_by) `after((first, total, then, key))`. The key of several columns is a tuple.
+    ///
+    /// ```
+    /// # mod schema { diesel::table! { videos (id) { id -> BigInt, title -> Text, views -> BigInt, } } }
+    /// # use schema::videos::{self, dsl::{id, title, videos as all, views}};
+    /// # use diesel::prelude::*;
+    /// # #[derive(diesel_sharded::ShardedField)]
+    /// # #[diesel(table_name = videos)]
+    /// # struct Video { id: i64, #[sharded] views: i64 }
+    /// # fn main() -> QueryResult<()> {
+    /// # let conn = &mut SqliteConnection::establish(":memory:").unwrap();
+    /// # diesel::sql_query("CREATE TABLE videos (id INTEGER PRIMARY KEY, title TEXT NOT NULL, views BIGINT NOT NULL)").execute(conn)?;
+    /// # for (key, name, n) in [(7, "zoo", 100), (8, "farm", 90), (9, "sea", 90)] {
+    /// #     diesel::insert_into(all).values((id.eq(key), title.eq(name), views.eq(n))).execute(conn)?;
+    /// # }
+    /// # diesel_sharded::ShardsTable::of(videos::table).create(conn)?;
+    /// use diesel_sharded::top;
+    ///
+    /// let page = top(all, views, 2).select((views, id)).load::<(i64, i64)>(conn)?;
+    /// assert_eq!(page, [(100, 7), (90, 9)]);
+    /// let next = top(all, views, 2).after(page[1]).select((views, id)).load::<(i64, i64)>(conn)?;
+    /// assert_eq!(next, [(90, 8)]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Each half gets the condition, and reads no row before it:
+    ///
+    /// ```sql
+    /// "videos"."views" <= $1 AND ("videos"."views", "videos"."id") < ($2, $3)
+    /// ```
+    ///
+    /// A row that is counted between two pages may move from one side of that place to the other, and is then seen on both pages or on none.
+    /// A total of doubles, which depends on the order of addition, is no place to go on from.
+    pub fn after<Cursor>(self, cursor: Cursor) -> Top<Q, C, S, Order, Cursor::After>
+    where
+        Cursor: TopCursor<C, Order>,
+    {
+        self.with(|query, selection, _| (query, selection, cursor.into_after()))
+    }
+
+    /// Leaves out the first `rows`. A further page had better begin [`after`](Self::after) the last row of the one before.
     pub fn offset(mut self, rows: u32) -> Self {
         self.offset = rows.into();
         self
     }
 
-    /// Reads the rows with the least totals instead, the least first.
+    /// Reads the rows with the least totals instead, the least first. Every column that the list is sorted by turns around.
     pub fn ascending(mut self) -> Self {
         self.ascending = true;
         self
     }
 }
 
-impl<Q, C, S> AsQuery for Top<Q, C, S>
+impl<Q, C: ShardedColumn, S, Then> Top<Q, C, S, SortedBy<NoColumn, Then>> {
+    /// Sorts by `column` before the total, the greatest first: pinned posts above all others. The index then begins with this column. A
+    /// sharded one is sorted by its base.
+    pub fn first_by<F>(self, _column: F) -> Top<Q, C, S, SortedBy<F, Then>>
+    where
+        F: Column<Table = C::Table, SqlType: SqlType<IsNull = NotNull>>,
+    {
+        self.with(|query, selection, after| (query, selection, after))
+    }
+}
+
+impl<Q, C: ShardedColumn, S, First> Top<Q, C, S, SortedBy<First, NoColumn>> {
+    /// Sorts rows of the same total by `column` before their key, the greatest first: the later of two posts. A sharded one is sorted by its
+    /// base.
+    pub fn then_by<T>(self, _column: T) -> Top<Q, C, S, SortedBy<First, T>>
+    where
+        T: Column<Table = C::Table, SqlType: SqlType<IsNull = NotNull>>,
+    {
+        self.with(|query, selection, after| (query, selection, after))
+    }
+}
+
+/// The place of a row in a list by the totals of `C` in this order; see [`Top::after`].
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no place in this list",
+    label = "not the values that the list is sorted by",
+    note = "`.after(..)` takes the values that the list is sorted by, in their order: `(total, key)`, `(first, total, key)` with \
+            `.first_by(..)`, `(total, then, key)` with `.then_by(..)`; call it behind these two"
+)]
+pub trait TopCursor<C, Order> {
+    /// The values, as expressions.
+    type After;
+
+    /// The values, as expressions.
+    fn into_after(self) -> Self::After;
+}
+
+type ExprOf<V, C> = <V as AsExpression<<C as Expression>::SqlType>>::Expression;
+type KeyValues<C> = <<C as Column>::Table as ShardedTable>::KeyValues;
+type Key<C> = <<C as Column>::Table as ShardedTable>::Key;
+
+macro_rules! top_cursor {
+    (($($first:ident $F:ident)?) ($($then:ident $T:ident)?) $order:ty) => {
+        impl<C, K $(, $first, $F)? $(, $then, $T)?> TopCursor<C, $order> for ($($first,)? Value<C>, $($then,)? K)
+        where
+            C: ShardedColumn,
+            C::SqlType: SqlType,
+            Value<C>: AsExpression<C::SqlType> + Clone,
+            K: Into<Key<C>>,
+            $($first: AsExpression<$F::SqlType> + Clone, $F: Column<SqlType: SqlType>,)?
+            $($then: AsExpression<$T::SqlType>, $T: Column<SqlType: SqlType>,)?
+        {
+            type After = After<
+                top_cursor!(@lead C $($first $F)?),
+                ($(ExprOf<$first, $F>,)? ExprOf<Value<C>, C>, $(ExprOf<$then, $T>,)? KeyValues<C>),
+            >;
+
+            #[allow(non_snake_case, reason = "the values have the names of their types")]
+            fn into_after(self) -> Self::After {
+                let ($($first,)? total, $($then,)? key) = self;
+                After {
+                    lead: top_cursor!(@value total $($first)?),
+                    values: ($($first.as_expression(),)? total.as_expression(), $($then.as_expression(),)? C::Table::key_values(&key.into())),
+                }
+            }
+        }
+    };
+    (@lead $C:ident) => { ExprOf<Value<$C>, $C> };
+    (@lead $C:ident $first:ident $F:ident) => { ExprOf<$first, $F> };
+    (@value $total:ident) => { $total.clone().as_expression() };
+    (@value $total:ident $first:ident) => { $first.clone().as_expression() };
+}
+top_cursor!(() () SortedBy);
+top_cursor!((V F) () SortedBy<F>);
+top_cursor!(() (W T) SortedBy<NoColumn, T>);
+top_cursor!((V F) (W T) SortedBy<F, T>);
+
+impl<Q, C, S, Order, A> AsQuery for Top<Q, C, S, Order, A>
 where
     Q: IntoUpdateTarget,
     S: Expression,
 {
     type SqlType = S::SqlType;
-    type Query = SelectTop<C, Q::WhereClause, S>;
+    type Query = SelectTop<C, Q::WhereClause, S, Order, A>;
 
     fn as_query(self) -> Self::Query {
         SelectTop {
             filter: self.query.into_update_target().where_clause,
             selection: self.selection,
+            after: self.after,
             limit: self.limit,
             offset: self.offset,
             candidates: self.limit.saturating_add(self.offset),
@@ -235,7 +368,7 @@ where
 }
 
 /// For `.first(conn)`.
-impl<Q, C, S> LimitDsl for Top<Q, C, S> {
+impl<Q, C, S, Order, A> LimitDsl for Top<Q, C, S, Order, A> {
     type Output = Self;
 
     fn limit(mut self, limit: i64) -> Self {
@@ -244,4 +377,4 @@ impl<Q, C, S> LimitDsl for Top<Q, C, S> {
     }
 }
 
-impl<Q, C, S, Conn> diesel::RunQueryDsl<Conn> for Top<Q, C, S> {}
+impl<Q, C, S, Order, A, Conn> diesel::RunQueryDsl<Conn> for Top<Q, C, S, Order, A> {}

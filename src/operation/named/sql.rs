@@ -92,6 +92,7 @@ impl SelectedRows {
         SelectedRows::Top(SelectTop {
             filter: Prefixed::by(prefix),
             selection: NameAndTotal,
+            after: (),
             limit,
             offset,
             candidates: limit + offset,

@@ -18,13 +18,28 @@ const FILL: &str = "DELETE FROM videos; \
         FROM videos v, (SELECT id AS n FROM videos WHERE id <= 20) AS s WHERE v.id % 10 = 3 AND (s.n = 1 OR v.id % 100 = 13); \
     CREATE INDEX videos_views ON videos (views)";
 
-/// The first ten rows are those of a sort of all totals, and the plan says how they are found.
+/// The text of a query whose binds are numbers, with these in their places.
+fn with_values(query: impl ToString) -> String {
+    let query = query.to_string();
+    let (text, binds) = query.split_once(" -- binds: ").unwrap();
+    let values: Vec<_> = binds.trim_matches(['[', ']']).split(", ").collect();
+    let mut text = text.to_owned();
+    for (number, value) in values.iter().enumerate().rev() {
+        text = text.replace(&format!("${}", number + 1), value);
+    }
+    values
+        .iter()
+        .fold(text, |text, value| text.replacen('?', value, 1))
+}
+
+/// The first ten rows are those of a sort of all totals, the next ten begin after them, and the plans say how they are found.
 macro_rules! the_first_bases_are_read_by_their_index {
     ($($name:ident: $conn:ty {
         numbers: $numbers:literal,
         analyze: [$($analyze:literal),+],
         explain: $explain:literal gives $column:literal,
         plan: [$($part:literal),+],
+        after: $after:literal,
     })+) => {$(
         #[test]
         fn $name() {
@@ -42,15 +57,22 @@ macro_rules! the_first_bases_are_read_by_their_index {
             let rows: QueryResult<Vec<(i64, i64)>> = first.clone().load(conn);
             let sorted = videos.select((id, views.total())).order((views.total().desc(), id.desc()));
             assert_eq!(rows, sorted.limit(10).load(conn));
-            let text = debug_query::<<$conn as Connection>::Backend, _>(&first.as_query()).to_string();
-            let mut text = text.split(" -- binds").next().unwrap_or_default().to_owned();
-            for (bind, value) in [("OFFSET $3", "OFFSET 0"), ("OFFSET ?", "OFFSET 0"), ("?", "10"), ("$1", "10"), ("$2", "10")] {
-                text = text.replace(bind, value);
+            let (key, total) = rows.unwrap()[9];
+            let next = top(videos, views, 10).after((total, key)).select((id, views));
+            assert_eq!(next.clone().load::<(i64, i64)>(conn), sorted.limit(10).offset(10).load(conn));
+            macro_rules! plan_of {
+                ($query:expr) => {{
+                    let text = with_values(debug_query::<<$conn as Connection>::Backend, _>(&$query.as_query()));
+                    let plan: Vec<Line> = diesel::sql_query(format!("{} {text}", $explain)).load(conn).unwrap();
+                    let plan: Vec<_> = plan.into_iter().map(|line| line.line).collect();
+                    plan.join("\n")
+                }};
             }
-            let plan: Vec<Line> = diesel::sql_query(format!("{} {text}", $explain)).load(conn).unwrap();
-            let plan: Vec<_> = plan.into_iter().map(|line| line.line).collect();
-            let plan = plan.join("\n");
-            $(assert!(plan.contains($part), "{plan}");)+
+            for plan in [plan_of!(first), plan_of!(next.clone())] {
+                $(assert!(plan.contains($part), "{plan}");)+
+            }
+            let after = plan_of!(next);
+            assert!(after.contains($after), "{after}");
         }
     )+};
 }
@@ -61,6 +83,7 @@ the_first_bases_are_read_by_their_index! {
         analyze: ["VACUUM ANALYZE videos", "VACUUM ANALYZE videos_shards"],
         explain: "EXPLAIN (COSTS OFF)" gives "QUERY PLAN",
         plan: ["Backward using videos_views on videos", "Anti Join"],
+        after: "Index Cond: ((views <= ",
     }
     on_mysql: MysqlConnection {
         numbers: "WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < 1000) \
@@ -68,12 +91,14 @@ the_first_bases_are_read_by_their_index! {
         analyze: ["ANALYZE TABLE videos, videos_shards"],
         explain: "EXPLAIN FORMAT=JSON" gives "EXPLAIN",
         plan: [r#""key": "videos_views""#],
+        after: r#""access_type": "range""#,
     }
     on_sqlite: SqliteConnection {
         numbers: "WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < 100000) SELECT n FROM numbers",
         analyze: ["ANALYZE"],
         explain: "EXPLAIN QUERY PLAN" gives "detail",
-        plan: ["SCAN videos USING INDEX videos_views"],
+        plan: ["videos USING INDEX videos_views"],
+        after: "SEARCH videos USING INDEX videos_views (views<?)",
     }
 }
 

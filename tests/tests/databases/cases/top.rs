@@ -89,6 +89,8 @@ fn composite_keys_and_names_of_any_kind() {
     let best = top(downloads, number, 3).load(conn);
     let expected = vec![(1, Day(2), 7), (2, Day(2), 5), (1, Day(1), 5)];
     assert_eq!(best, Ok(expected));
+    let next = top(downloads, number, 3).after((5, (2, Day(2))));
+    assert_eq!(next.load(conn), Ok(vec![(1, Day(1), 5), (2, Day(1), 3)]));
     let second = top(downloads, number, 3).filter(version.eq(2));
     let second = second.select((day, number)).load(conn);
     assert_eq!(second, Ok(vec![(Day(2), 5), (Day(1), 3)]));
@@ -164,7 +166,7 @@ fn fill(conn: &mut Conn, case: &Case) {
         let row = (
             id.eq(key),
             slug.eq(key.to_string()),
-            title.eq(""),
+            title.eq(["x", "y"][key as usize / 2 % 2]),
             views.eq(*base),
             channel.eq(["a", "b"][key as usize % 2]),
         );
@@ -214,6 +216,47 @@ fn any_rows_come_as_by_a_sort_of_all_totals() {
         };
         prop_assert!(picked.is_ok(), "{:?}", picked);
         prop_assert_eq!(picked, sorted);
+        Ok(())
+    });
+}
+
+/// Each page begins after the last row of the one before, and all of them are the list.
+#[test]
+fn pages_are_the_list() {
+    let fixture = std::cell::RefCell::new(set_up());
+    for_all(40, cases(), |case| {
+        let conn = &mut fixture.borrow_mut().conn;
+        fill(conn, &case);
+        macro_rules! is_paged {
+            ($list:expr, ($($by:expr),+), $place:expr) => {{
+                let sorted = videos.select((title, views.total(), slug, id));
+                let (list, sorted) = match case.ascending {
+                    false => ($list, sorted.order(($($by.desc()),+)).load(conn)),
+                    true => ($list.ascending(), sorted.order(($($by.asc()),+)).load(conn)),
+                };
+                let list = list.select((title, views, slug, id));
+                let mut rows: Vec<(String, i64, String, i64)> = list.clone().load(conn).unwrap();
+                while let Some(last) = rows.last().cloned() {
+                    let page = list.clone().after($place(last)).load(conn).unwrap();
+                    if page.is_empty() {
+                        break;
+                    }
+                    rows.extend(page);
+                }
+                prop_assert_eq!(Ok(rows), sorted);
+            }};
+        }
+        let list = top(videos, views, case.n.max(1));
+        let total = views.total();
+        is_paged!(list.clone(), (total, id), |(_, n, _, key)| (n, key));
+        let tied = list.clone().then_by(title);
+        is_paged!(tied, (total, title, id), |(then, n, _, key)| (n, then, key));
+        let pinned = list.clone().first_by(title);
+        is_paged!(pinned, (title, total, id), |(first, n, _, key)| (
+            first, n, key
+        ));
+        let both = list.first_by(title).then_by(slug);
+        is_paged!(both, (title, total, slug, id), |place| place);
         Ok(())
     });
 }
