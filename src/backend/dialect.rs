@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use super::mysql_client;
+
 /// The family of SQL that a connection speaks.
 ///
 /// It is a value, not a type, so that an application's own `MultiConnection` enum can tell at run time which of its variants it
@@ -26,16 +28,16 @@ impl Dialect {
 /// Whether the application has said that its clients of MySQL survive interrupted rows.
 static SURVIVES_INTERRUPTED_ROWS: AtomicBool = AtomicBool::new(false);
 
-/// Keeps queries prepared on MySQL and MariaDB too, in this process and from now on: those of the crate, and all that contain a
+/// Keeps queries prepared on MySQL and MariaDB whatever client the program has, from now on: those of the crate, and all that contain a
 /// [`total`](crate::Total) or are a [`top`](crate::top()).
 ///
-/// Without this call each of them is prepared anew each time, which takes about as long as a total does: one total took 1.7 times as
-/// long as the plain column with it and 3.1 times without, a page of 50 totals 2.5 and 3.4 times (`docs/decisions/0006` in the
-/// repository). The reason is a fault of MariaDB's C library, which Diesel's `MysqlConnection` links on most systems. After the
-/// server has ended a query in the middle of its rows (`max_statement_time`, `KILL QUERY`, an overflow of doubles), the library
-/// waits for ever when the same prepared statement is executed again. Call this function at the start of the program
+/// With Oracle's `libmysqlclient` and the feature `mysql` they are kept anyway. With MariaDB's C library each of them is prepared anew each
+/// time, which takes about as long as a total does: one total took 1.7 times as long as the plain column with this call and 3.1 times without,
+/// a page of 50 totals 2.5 and 3.4 times (`docs/decisions/0006` in the repository). The reason is a fault of that library. After the
+/// server has ended a query in the middle of its rows (`max_statement_time`, `KILL QUERY`, an overflow of doubles), it waits for ever when
+/// the same prepared statement is executed again. Call this function at the start of the program
 ///
-/// - if all of its connections to MySQL are `diesel_async`'s, which do not use that library; or
+/// - if all of its connections to MySQL are `diesel_async`'s, which do not use a C library; or
 /// - if nothing interrupts its queries. Diesel keeps the application's other queries prepared in any case, and these have the
 ///   same fault.
 ///
@@ -58,6 +60,8 @@ impl Dialect {
     /// on for the rest of them. MariaDB's client does so after `max_statement_time` and `KILL QUERY`. They hit a total above all,
     /// since it takes long at a parent with many shards. [`keep_queries_on_mysql`] says that this process has no such client.
     pub(crate) fn waits_after_interrupted_rows(self) -> bool {
-        self.has_clients_that_wait() && !SURVIVES_INTERRUPTED_ROWS.load(Ordering::Relaxed)
+        self.has_clients_that_wait()
+            && !SURVIVES_INTERRUPTED_ROWS.load(Ordering::Relaxed)
+            && !mysql_client::survives_interrupted_rows()
     }
 }

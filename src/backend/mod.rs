@@ -10,6 +10,7 @@ mod fitting_names;
 pub(crate) mod isolation;
 mod multi_connection;
 mod mysql;
+mod mysql_client;
 mod postgres;
 mod sharded_backend;
 mod sqlite;

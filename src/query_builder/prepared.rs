@@ -11,8 +11,8 @@
 //! - after the first such failure in a process, nothing is kept on its connections to PostgreSQL. The guards stay:
 //!   `diesel_async` prepares each statement under a name and executes it in a message of its own, perhaps on another connection.
 //!
-//! MariaDB's and MySQL's clients wait for ever if a kept statement is executed again after it failed in the middle of its rows.
-//! There a statement with rows is kept only if the application [says](crate::backend::keep_queries_on_mysql) that it has no such client.
+//! MariaDB's client waits for ever if a kept statement is executed again after it failed in the middle of its rows. There a statement with
+//! rows is kept only if the process links Oracle's client, or [says](crate::backend::keep_queries_on_mysql) that none of its clients waits.
 
 use std::any::TypeId;
 use std::cell::RefCell;
