@@ -153,7 +153,7 @@ pub(crate) struct CounterKey {
     table: &'static str,
     fields: &'static [&'static str],
     /// The values of the key, as they are shown.
-    key: Box<str>,
+    key: Arc<str>,
 }
 
 impl CounterKey {
@@ -166,7 +166,7 @@ impl CounterKey {
                 backend: self.backend,
                 table: "",
                 fields: &[],
-                key: Box::default(),
+                key: Arc::default(),
             },
         }
     }
@@ -184,7 +184,7 @@ impl Combinable {
     /// The text of the key, and the amounts.
     #[cfg(test)]
     pub(crate) fn shown(self) -> (String, Vec<i64>) {
-        (self.key.key.into(), self.amounts.into())
+        (self.key.key.to_string(), self.amounts.into())
     }
 
     /// The count of `changes` on the row that `filter` names; `None` if its key or an amount is not known for certain.
