@@ -42,17 +42,20 @@ fn redis() -> String {
     version.map_or(line.clone(), |version| format!("Redis {version}"))
 }
 
-/// Runs this program again with a MariaDB or MySQL of its own that has a binary log, as in production.
-pub fn again_with_binary_log() -> ExitCode {
+/// Runs this program again with a MariaDB or MySQL of its own that has a binary log, as in production; `None` if there is a server already.
+pub fn with_binary_log() -> Option<ExitCode> {
+    const URL: &str = "MYSQL_DATABASE_URL";
+    if std::env::var_os(URL).is_some() {
+        return None;
+    }
     let server = OwnServer::mysql_with_binary_log().unwrap_or_else(|missing| panic!("{missing}"));
-    let arguments = std::env::args().skip(1);
     let again = Command::new(std::env::current_exe().expect("this program"))
-        .args(arguments.filter(|argument| argument != "--binary-log"))
-        .env("MYSQL_DATABASE_URL", format!("{}/mysql", server.address()))
+        .args(std::env::args_os().skip(1))
+        .env(URL, format!("{}/mysql", server.address()))
         .status();
     match again.expect("this program again").success() {
-        true => ExitCode::SUCCESS,
-        false => ExitCode::FAILURE,
+        true => Some(ExitCode::SUCCESS),
+        false => Some(ExitCode::FAILURE),
     }
 }
 

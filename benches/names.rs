@@ -21,6 +21,8 @@ pub const SQLITE: &str = "SQLite";
 /// The disks that a commit waits for.
 pub const NO_DISK: &str = "no fsync";
 pub const LOCAL_DISK: &str = "local disk";
+pub const UNLOGGED: &str = "local disk, no binary log";
+pub const REMOTE: &str = "local disk, 0.5 ms away";
 pub const SLOW_DISK: &str = "local disk + 1 ms";
 
 /// The sections whose results are published.
@@ -32,9 +34,19 @@ pub const SHAPES: &str = "shapes";
 pub const READS: &str = "reads";
 pub const TOP: &str = "top";
 pub const SNAPSHOT: &str = "snapshot";
+pub const LEAD: &str = "lead";
+pub const NETWORK: &str = "network";
+pub const OPEN: &str = "open";
 pub const LONG: &str = "long";
 pub const SOAK: &str = "soak";
 pub const PROCESSES: &str = "processes";
+
+/// The rates of the section [`OPEN`], as shares of what 64 threads make that wait for nothing else.
+pub const OPEN_RATES: [(&str, f64); 3] = [
+    ("at 50 % of the best rate", 0.5),
+    ("at 80 % of the best rate", 0.8),
+    ("at 95 % of the best rate", 0.95),
+];
 
 /// The forms of a read.
 pub const PLAIN: &str = "plain column";

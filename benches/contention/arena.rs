@@ -2,6 +2,7 @@
 
 use std::marker::PhantomData;
 use std::sync::Arc;
+use std::time::Duration;
 
 use diesel::dsl::{select, sql};
 use diesel::prelude::*;
@@ -13,6 +14,7 @@ use diesel_sharded_benches::measured::Measured;
 use diesel_sharded_benches::names;
 use diesel_sharded_benches::report::Upkeep;
 use diesel_sharded_tests::Database;
+use diesel_sharded_tests::proxy::delayed;
 
 use crate::schema::{self, EVENTS, PLAIN, ROWS, SHARDED, SLOTS, SLOTTED, for_each_sharded};
 
@@ -23,6 +25,10 @@ pub enum Disk {
     Free,
     /// This machine's disk.
     Local,
+    /// This machine's disk, without the binary log that MariaDB has in production.
+    Unlogged,
+    /// This machine's disk, and every packet travels for 0.25 ms.
+    Remote,
     /// This machine's disk and 1 ms more, as behind a network. Only PostgreSQL has a setting for it.
     Slow,
 }
@@ -32,25 +38,38 @@ impl Disk {
         match self {
             Disk::Free => names::NO_DISK,
             Disk::Local => names::LOCAL_DISK,
+            Disk::Unlogged => names::UNLOGGED,
+            Disk::Remote => names::REMOTE,
             Disk::Slow => names::SLOW_DISK,
         }
     }
 }
 
+/// The way of a packet over a network: its round trip takes 0.5 ms.
+const WAY: Duration = Duration::from_micros(250);
+
 /// A database with the tables of [`schema`]. Its commits wait for `disk`.
 pub struct Stage<Conn> {
     database: Arc<Database>,
+    /// Of the database as the measured connections reach it.
+    url: Arc<str>,
     pub disk: Disk,
     connection: PhantomData<fn() -> Conn>,
 }
 
 impl<Conn: Arena> Stage<Conn> {
     pub fn new(disk: Disk) -> Self {
+        let database = match disk {
+            Disk::Free => Conn::database(),
+            _ => Conn::synced_database(),
+        };
+        let url = match disk {
+            Disk::Remote => delayed(database.url(), WAY),
+            _ => database.url().to_owned(),
+        };
         let stage: Stage<Conn> = Stage {
-            database: Arc::new(match disk {
-                Disk::Free => Conn::database(),
-                Disk::Local | Disk::Slow => Conn::synced_database(),
-            }),
+            database: Arc::new(database),
+            url: url.into(),
             disk,
             connection: PhantomData,
         };
@@ -61,11 +80,14 @@ impl<Conn: Arena> Stage<Conn> {
     }
 
     pub fn url(&self) -> &str {
-        self.database.url()
+        &self.url
     }
 
     pub fn connect(&self) -> Conn {
-        let mut conn = Conn::connect(&self.database);
+        let mut conn = match self.disk {
+            Disk::Remote => Conn::establish(&self.url).expect("a connection by the network"),
+            _ => Conn::connect(&self.database),
+        };
         conn.wait_for(self.disk);
         conn
     }
@@ -92,6 +114,7 @@ impl<Conn> Clone for Stage<Conn> {
     fn clone(&self) -> Self {
         Stage {
             database: Arc::clone(&self.database),
+            url: Arc::clone(&self.url),
             ..*self
         }
     }
@@ -241,12 +264,12 @@ arena!(MysqlConnection {
     const ANALYZE: &'static [&'static str] = &[];
 
     const SHARDS_OPTIONS: &'static str = "";
-    const DISKS: &'static [Disk] = &[Disk::Local];
+    const DISKS: &'static [Disk] = &[Disk::Local, Disk::Unlogged];
 
     fn wait_for(&mut self, disk: Disk) {
-        let flush = u8::from(disk == Disk::Local);
+        let (flush, log) = (u8::from(disk != Disk::Free), u8::from(disk != Disk::Unlogged));
         self.run(&format!(
-            "SET GLOBAL innodb_flush_log_at_trx_commit = {flush}, GLOBAL sync_binlog = {flush}"
+            "SET GLOBAL innodb_flush_log_at_trx_commit = {flush}, GLOBAL sync_binlog = {flush}, SESSION sql_log_bin = {log}"
         ));
     }
 });

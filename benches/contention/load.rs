@@ -8,6 +8,7 @@ use diesel_sharded_benches::report::{Cell, tenths};
 use diesel_sharded_benches::{median, percentiles};
 use indicatif::ProgressBar;
 use rand::RngExt;
+use rand::distr::weighted::WeightedIndex;
 
 use crate::arena::{Arena, Stage};
 use crate::contenders::{Contender, Counting};
@@ -18,6 +19,8 @@ use crate::schema::ROWS;
 pub enum Keys {
     Hot,
     Uniform,
+    /// The n-th key is counted in proportion to 1 / n.
+    Zipf,
 }
 
 impl Keys {
@@ -25,6 +28,7 @@ impl Keys {
         match self {
             Keys::Hot => "one hot key",
             Keys::Uniform => "1000 keys, uniform",
+            Keys::Zipf => "1000 keys, Zipf",
         }
     }
 
@@ -33,6 +37,11 @@ impl Keys {
         match self {
             Keys::Hot => Box::new(|| 1),
             Keys::Uniform => Box::new(move || random.random_range(1..=ROWS)),
+            Keys::Zipf => {
+                let weights = (1..=ROWS).map(|key| 1.0 / key as f64);
+                let weights = WeightedIndex::new(weights).expect("positive weights");
+                Box::new(move || 1 + random.sample(&weights) as i64)
+            }
         }
     }
 }
@@ -53,6 +62,9 @@ pub struct Scene {
     pub shape: Option<&'static str>,
     /// The number of threads, or of tasks.
     pub threads: usize,
+    /// The counts that all threads together begin in a second, whether earlier ones are done or not; without it each begins the next one when
+    /// the last is done.
+    pub rate: Option<f64>,
 }
 
 impl Scene {
@@ -62,6 +74,7 @@ impl Scene {
             keys: Keys::Hot,
             shape: None,
             threads,
+            rate: None,
         }
     }
 }
@@ -110,8 +123,12 @@ pub fn measure<Conn: Arena>(
     let end = Mutex::new(Instant::now());
     let counted = Mutex::new(vec![]);
     thread::scope(|scope| {
-        for _ in 0..scene.threads {
+        for number in 0..scene.threads {
             let mut conn = stage.connect();
+            let every = scene.rate.map(|rate| {
+                let every = Duration::from_secs_f64(scene.threads as f64 / rate);
+                (every.mul_f64(number as f64 / scene.threads as f64), every)
+            });
             let (turns, gate, end, counted) = (&turns, &gate, &end, &counted);
             scope.spawn(move || {
                 let mut keys = scene.keys.sampler();
@@ -121,7 +138,7 @@ pub fn measure<Conn: Arena>(
                     gate.wait();
                     let end = *end.lock().expect("no panic");
                     let slice = match &mut ways[entrant] {
-                        Ok(count) => count_until(end, count, &mut conn, &mut keys),
+                        Ok(count) => count_until(end, every, count, &mut conn, &mut keys),
                         Err(error) => panic!("{error}"),
                     };
                     counted.lock().expect("no panic").push(slice);
@@ -166,8 +183,11 @@ pub fn measure<Conn: Arena>(
     cells.collect()
 }
 
+/// Counts until the end; with `(first, every)` at these times. A count that begins late, because the one before took so long, waits since
+/// the time at which it was to begin.
 fn count_until<Conn>(
     end: Instant,
+    every: Option<(Duration, Duration)>,
     count: &mut Counting<Conn>,
     conn: &mut Conn,
     keys: &mut dyn FnMut() -> i64,
@@ -177,8 +197,9 @@ fn count_until<Conn>(
         latencies: vec![],
         failures: vec![],
     };
-    let mut begun = Instant::now();
+    let mut begun = Instant::now() + every.map_or(Duration::ZERO, |(first, _)| first);
     while begun < end {
+        thread::sleep(begun.saturating_duration_since(Instant::now()));
         let outcome = count(conn, keys());
         let done = Instant::now();
         match outcome {
@@ -188,7 +209,7 @@ fn count_until<Conn>(
             }
             Err(error) => counted.failures.push(error.to_string()),
         }
-        begun = done;
+        begun = every.map_or(done, |(_, every)| begun + every);
     }
     counted
 }

@@ -39,13 +39,13 @@ use crate::top::TopLists;
 use crate::write_behind::Redis;
 
 /// The sections of a run, in order.
-const SECTIONS: [&str; 9] = [HOT, DISKS, TASKS, SHAPES, KEYS, READS, TOP, SNAPSHOT, LONG];
+const SECTIONS: [&str; 12] = [
+    HOT, DISKS, LEAD, NETWORK, OPEN, TASKS, SHAPES, KEYS, READS, TOP, SNAPSHOT, LONG,
+];
 
-/// The contenders on SQLite where commits wait for the disk. Its waiting writers sleep so long that a slice takes seconds to end.
-const ON_SYNCED_SQLITE: [&str; 5] = [ONE_ROW, PREPARED, APPEND_ONLY_PREPARED, DEFAULT, COMBINED];
-
-/// The contenders of the long run.
-const FOR_LONG: [&str; 5] = [
+/// The contenders of the long run, and wherever not all are measured: one row, what a team would write by hand, and this crate.
+const LEADING: [&str; 6] = [
+    ONE_ROW,
     PREPARED,
     SLOTTED_PREPARED,
     APPEND_ONLY_PREPARED,
@@ -53,13 +53,22 @@ const FOR_LONG: [&str; 5] = [
     COMBINED,
 ];
 
+/// Whether it is measured where not all are. SQLite, with its one writer, has nothing to gain from slots.
+fn leads<Conn: Arena>(contender: &Contender<Conn>) -> bool {
+    let is_slotted = contender.name == SLOTTED_PREPARED;
+    LEADING.contains(&contender.name) && !(is_slotted && Conn::NAME == SQLITE)
+}
+
+/// The threads of the sections that count on one row.
+const THREADS: usize = 64;
+
 /// Measures counts under contention.
 #[derive(Parser)]
 struct Options {
     /// One round of short slices, and fewer numbers of threads
     #[arg(long)]
     quick: bool,
-    /// One section; without it all but `long`
+    /// One section; without it all but `lead` and `long`
     #[arg(long, value_name = "SECTION", value_parser = SECTIONS)]
     only: Option<String>,
     /// One database
@@ -68,15 +77,12 @@ struct Options {
     /// So many rounds instead of 3
     #[arg(long)]
     rounds: Option<usize>,
-    /// Slices of so many milliseconds instead of 150; `tasks` keeps its own
+    /// Slices of so many milliseconds instead of 150, or of 10 s in `lead`; `tasks` keeps its own
     #[arg(long, value_name = "MS")]
     slice: Option<u64>,
     /// The time of the section `long` on all its databases
     #[arg(long, default_value_t = 30)]
     minutes: u64,
-    /// MariaDB or MySQL with a binary log, as in production; the report names it
-    #[arg(long)]
-    binary_log: bool,
     /// Replaces the sections that are measured in the report that is published
     #[arg(long)]
     publish: bool,
@@ -89,7 +95,7 @@ impl Options {
     fn has(&self, section: &str) -> bool {
         match &self.only {
             Some(only) => only == section,
-            None => section != LONG,
+            None => ![LEAD, LONG].contains(&section),
         }
     }
 
@@ -105,10 +111,19 @@ impl Options {
         }
     }
 
+    /// The pace of the figures that come first.
+    fn lead_pace(&self) -> Pace {
+        let slice = self.slice.unwrap_or(if self.quick { 40 } else { 10_000 });
+        Pace {
+            slice: Duration::from_millis(slice),
+            ..self.pace()
+        }
+    }
+
     /// The pace of the long run: slices of a minute and more if there is time, so that checkpoints and vacuums fall into them.
     fn long_pace(&self) -> Pace {
         let databases = if self.database.is_some() { 1 } else { 2 };
-        let time = Duration::from_secs(60 * self.minutes) / databases / FOR_LONG.len() as u32;
+        let time = Duration::from_secs(60 * self.minutes) / databases / LEADING.len() as u32;
         let rounds = (time.as_secs() / 60).max(1);
         Pace {
             rounds: rounds as usize,
@@ -142,6 +157,27 @@ impl Run {
         let pace = self.options.pace();
         self.section::<Conn>(HOT, pace, Run::hot::<Conn>);
         self.section::<Conn>(DISKS, pace, Run::disks::<Conn>);
+        self.section::<Conn>(LEAD, self.options.lead_pace(), |run, part| {
+            for &disk in Conn::DISKS {
+                run.leading(
+                    &Stage::<Conn>::new(disk),
+                    Scene::hot(THREADS),
+                    run.options.lead_pace(),
+                    part,
+                );
+            }
+        });
+        if Conn::NAME != SQLITE {
+            self.section::<Conn>(NETWORK, pace, |run, part| {
+                run.leading(
+                    &Stage::<Conn>::new(Disk::Remote),
+                    Scene::hot(THREADS),
+                    pace,
+                    part,
+                );
+            });
+        }
+        self.section::<Conn>(OPEN, pace, Run::open::<Conn>);
         self.section::<Conn>(TASKS, pace, |run, part| {
             part.cells = tasks::measure::<Conn>(run.options.quick, pace.rounds, &run.bar);
         });
@@ -212,13 +248,53 @@ impl Run {
     }
 
     fn keys<Conn: Contenders>(&self, part: &mut Part) {
-        let stage = Stage::<Conn>::new(Disk::Free);
+        let stage = Stage::<Conn>::new(Disk::Local);
         stage.connect().create_all_shards(ROWS);
-        let scene = Scene {
-            keys: Keys::Uniform,
-            ..Scene::hot(32)
-        };
-        self.alone(&stage, [scene], part);
+        for keys in [Keys::Uniform, Keys::Zipf] {
+            let scene = Scene {
+                keys,
+                ..Scene::hot(32)
+            };
+            self.leading(&stage, scene, self.options.pace(), part);
+        }
+    }
+
+    /// Measures the leading contenders.
+    fn leading<Conn: Contenders>(
+        &self,
+        stage: &Stage<Conn>,
+        scene: Scene,
+        pace: Pace,
+        part: &mut Part,
+    ) {
+        let all = Conn::alone(stage, &self.redis);
+        let chosen: Vec<_> = all.iter().filter(|one| leads(one)).collect();
+        part.cells
+            .extend(load::measure(stage, scene, pace, &chosen, &self.bar));
+    }
+
+    /// Measures how long counts wait that begin at a fixed rate: a part of the contender's best.
+    fn open<Conn: Contenders>(&self, part: &mut Part) {
+        let stage = Stage::<Conn>::new(Disk::Local);
+        let all = Conn::alone(&stage, &self.redis);
+        for contender in all.iter().filter(|one| leads(one)) {
+            let mut measure = |scene| {
+                let cells =
+                    load::measure(&stage, scene, self.options.pace(), &[contender], &self.bar);
+                let rate = cells.first().map(|cell| cell.per_second);
+                part.cells.extend(cells);
+                rate
+            };
+            let best = measure(Scene::hot(THREADS)).unwrap_or_default();
+            for (shape, share) in OPEN_RATES {
+                let rate = Some(best * share);
+                measure(Scene {
+                    shape: Some(shape),
+                    rate,
+                    ..Scene::hot(THREADS)
+                });
+            }
+        }
     }
 
     /// Measures the contenders whose counts commit by themselves.
@@ -229,8 +305,9 @@ impl Run {
         part: &mut Part,
     ) {
         let contenders = Conn::alone(stage, &self.redis);
+        // SQLite's waiting writers sleep so long that a slice takes seconds to end where commits wait for the disk.
         let is_slow = (stage.disk, Conn::NAME) == (Disk::Local, SQLITE);
-        let fits = |one: &&Contender<Conn>| !is_slow || ON_SYNCED_SQLITE.contains(&one.name);
+        let fits = |one: &&Contender<Conn>| !is_slow || leads(one);
         let contenders: Vec<_> = contenders.iter().filter(fits).collect();
         for scene in scenes {
             let cells = load::measure(stage, scene, self.options.pace(), &contenders, &self.bar);
@@ -269,13 +346,9 @@ impl Run {
     /// Measures the contenders of the long run, and the upkeep of the database meanwhile, if it tells.
     fn long<Conn: Contenders>(&self, part: &mut Part) {
         let stage = Stage::<Conn>::new(Disk::Local);
-        let all = Conn::alone(&stage, &self.redis);
-        let chosen = all.iter().filter(|one| FOR_LONG.contains(&one.name));
-        let chosen: Vec<_> = chosen.collect();
         let mut conn = stage.connect();
         let before = conn.upkeep();
-        let pace = self.options.long_pace();
-        part.cells = load::measure(&stage, Scene::hot(64), pace, &chosen, &self.bar);
+        self.leading(&stage, Scene::hot(THREADS), self.options.long_pace(), part);
         let upkeep = before.zip(conn.upkeep());
         part.upkeep = upkeep.map(|(before, after)| Upkeep {
             checkpoints: after.checkpoints - before.checkpoints,
@@ -286,8 +359,8 @@ impl Run {
 
 fn main() -> ExitCode {
     let options = Options::parse();
-    if options.binary_log {
-        return machine::again_with_binary_log();
+    if let Some(code) = machine::with_binary_log() {
+        return code;
     }
     let report_panic = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {

@@ -9,15 +9,16 @@ type Figure = fn(&Report, &[&str]) -> Result<String, Missing>;
 
 const DATABASES: [&str; 3] = [POSTGRESQL, MARIADB, SQLITE];
 const SERVERS: [&str; 2] = [POSTGRESQL, MARIADB];
-const PLACES: [(&str, &str); 4] = [
+const PLACES: [(&str, &str); 5] = [
     (POSTGRESQL, LOCAL_DISK),
     (POSTGRESQL, SLOW_DISK),
     (MARIADB, LOCAL_DISK),
+    (MARIADB, UNLOGGED),
     (SQLITE, LOCAL_DISK),
 ];
 const THREADS: usize = 64;
 
-const FIGURES: [(&str, Figure); 21] = [
+const FIGURES: [(&str, Figure); 23] = [
     // Of a part: its section and its database.
     ("fact", fact),
     ("measured", |report, of| {
@@ -40,22 +41,47 @@ const FIGURES: [(&str, Figure); 21] = [
         let rate = |entrant| cell(report, &[section, database, disk, threads, entrant]);
         Ok(ratio(rate(entrant)?.per_second / rate(other)?.per_second))
     }),
-    // Of an entrant on one hot row, in one cell or more of a table.
+    // Of a section and an entrant on one hot row, in one cell or more of a table.
     ("everywhere", |report, of| {
-        let [entrant] = exactly(of)?;
+        let [section, entrant] = exactly(of)?;
         in_cells(PLACES, |(database, disk)| {
-            match report.part(DISKS, database)?.cell(disk, THREADS, entrant) {
+            match report.part(section, database)?.cell(disk, THREADS, entrant) {
                 Err(_) if database == SQLITE => Ok(String::new()), // not every contender is measured there
                 cell => Ok(rate_and_latencies(cell?)),
             }
         })
     }),
     ("on_servers", |report, of| {
-        let [entrant] = exactly(of)?;
+        let [section, disk, entrant] = exactly(of)?;
         in_cells(SERVERS, |database| {
-            let part = report.part(DISKS, database)?;
-            Ok(rate_and_latencies(part.cell(LOCAL_DISK, THREADS, entrant)?))
+            let part = report.part(section, database)?;
+            Ok(rate_and_latencies(part.cell(disk, THREADS, entrant)?))
         })
+    }),
+    // Of a database and an entrant.
+    ("open", |report, of| {
+        let [database, entrant] = exactly(of)?;
+        let cells = &report.part(OPEN, database)?.cells;
+        in_cells(OPEN_RATES, |(shape, _)| {
+            let found = cells
+                .iter()
+                .find(|cell| cell.shape.as_deref() == Some(shape) && cell.entrant == entrant);
+            let cell = found.ok_or_else(|| Missing(format!("{entrant} {shape}")))?;
+            Ok(rate_and_latencies(cell))
+        })
+    }),
+    // Of a database, the keys and an entrant.
+    ("keys", |report, of| {
+        let [database, keys, entrant] = exactly(of)?;
+        let cells = &report.part(KEYS, database)?.cells;
+        let found = cells
+            .iter()
+            .find(|cell| cell.keys == keys && cell.entrant == entrant);
+        Ok(rate(
+            found
+                .ok_or_else(|| Missing(format!("{entrant}, {keys}")))?
+                .per_second,
+        ))
     }),
     ("tasks", |report, of| {
         let [entrant] = exactly(of)?;

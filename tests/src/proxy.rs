@@ -3,11 +3,41 @@
 use std::io::{self, Write};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
-use std::thread::sleep;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, mpsc};
+use std::thread::{self, sleep};
+use std::time::{Duration, Instant};
 
 use crate::in_front::{behind, connect, end, forward, handle, listen, port_of};
+
+/// Begins a proxy that holds each packet back for `delay`, as a network does; and returns the URL of the same database behind it. Ends with
+/// the process.
+pub fn delayed(url: &str, delay: Duration) -> String {
+    let server = port_of(url);
+    let port = listen(move |client| {
+        if let Ok(server) = connect(server) {
+            for (from, to) in [(&client, &server), (&server, &client)] {
+                let (packets, due) = mpsc::channel::<(Instant, Vec<u8>)>();
+                let mut receiver = handle(to);
+                thread::spawn(move || {
+                    for (at, packet) in due {
+                        sleep(at.saturating_duration_since(Instant::now()));
+                        if receiver.write_all(&packet).is_err() {
+                            break;
+                        }
+                    }
+                    end([&receiver]);
+                });
+                forward(from, to, move |packet, _| {
+                    let packet = (Instant::now() + delay, packet.to_vec());
+                    packets
+                        .send(packet)
+                        .map_err(|_| io::ErrorKind::BrokenPipe.into())
+                });
+            }
+        }
+    });
+    behind(url, port, "")
+}
 
 /// Where a connection is cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
