@@ -38,10 +38,9 @@ use crate::operation::shard_counts::{self, Number};
 use crate::policy::RetryPolicy;
 use crate::query_builder::KeyIs;
 
-use self::sql::{DeleteCounter, InsertCounter, SelectedRows, explain_counters, select};
+use self::sql::{DeleteCounter, SelectedRows, explain_counters, select};
 
-#[cfg(feature = "r2d2")]
-pub(crate) use self::sql::InsertCounters;
+pub(crate) use self::sql::InsertCounter;
 
 pub use self::list::{CounterList, TopCounters};
 

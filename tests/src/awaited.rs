@@ -22,7 +22,9 @@ use diesel::backend::Backend;
 use diesel::dsl::Filter;
 use diesel::expression::{AppearsOnTable, Expression, NonAggregate};
 use diesel::prelude::*;
-use diesel::query_builder::{AsChangeset, IntoUpdateTarget, QueryFragment, QueryId};
+use diesel::query_builder::{
+    AsChangeset, InsertStatement, IntoUpdateTarget, QueryFragment, QueryId,
+};
 use diesel::query_dsl::methods::FilterDsl;
 use diesel::result::Error as DieselError;
 use diesel::sql_types::BoolOrNullableBool;
@@ -33,8 +35,8 @@ pub use diesel_sharded::*;
 use tokio::runtime::Runtime;
 
 use diesel_sharded::__bounds::{
-    AllWithTotals, Assignment, BoxedRows, InsertMissing, InsertRow, KeyedTable, NoInsert,
-    NoReturning, OrInsert, OrInsertEach, ReturningTotals, SetNotCalled, ToValue, ToZero, Values,
+    AllWithTotals, Assignment, BoxedRows, KeyedTable, NoReturning, ReturningTotals, SetNotCalled,
+    ToValue, ToZero, Values,
 };
 use diesel_sharded::asynchronous::{Async, operation as waiting, operation::LoadCounted};
 use diesel_sharded::backend::BackendOf;
@@ -412,7 +414,12 @@ where
     }
 }
 
-pub fn count_many<C, I>(column: C, amounts: I) -> Waiting<operation::CountMany<C, NoInsert, Async>>
+type KeyOf<C> = <<C as Column>::Table as ShardedTable>::Key;
+
+pub fn count_many<C, I>(
+    column: C,
+    amounts: I,
+) -> Waiting<operation::CountMany<C, fn(&KeyOf<C>), Async>>
 where
     C: ShardedColumn<Table: ShardedTable<Key: Ord>>,
     I: IntoIterator<Item = (<C::Table as ShardedTable>::Key, i64)>,
@@ -420,13 +427,15 @@ where
     Waiting(asynchronous::count_many(column, amounts))
 }
 
-impl<C: ShardedColumn> Waiting<operation::CountMany<C, NoInsert, Async>> {
+impl<C: ShardedColumn> Waiting<operation::CountMany<C, fn(&KeyOf<C>), Async>> {
     pub fn or_insert<F, I>(
         self,
         row_of: F,
-    ) -> Waiting<operation::CountMany<C, OrInsertEach<F, I>, Async>>
+    ) -> Waiting<
+        operation::CountMany<C, impl Fn(&KeyOf<C>) -> InsertStatement<C::Table, I::Values>, Async>,
+    >
     where
-        F: Fn(&<C::Table as ShardedTable>::Key) -> I,
+        F: Fn(&KeyOf<C>) -> I,
         I: Insertable<C::Table>,
     {
         Waiting(self.0.or_insert(row_of))
@@ -434,13 +443,16 @@ impl<C: ShardedColumn> Waiting<operation::CountMany<C, NoInsert, Async>> {
 }
 
 impl<C: ShardedColumn, Ins> Waiting<operation::CountMany<C, Ins, Async>> {
-    waits! {
-        {
-            C: IntegerField<DB> + Send + Sync,
-            C::Table: KeyedTable<DB> + ShardedTable<Key: Ord, KeyValues: QueryFragment<DB> + Send>,
-            Ins: InsertMissing<C::Table, DB, Statement: Send> + Send + Sync,
-        }
-        run(self: Self) -> CountedMany<C::Table>;
+    pub fn run<Conn, DB, Insert>(self, conn: &mut Conn) -> QueryResult<CountedMany<C::Table>>
+    where
+        C: IntegerField<DB> + Send + Sync,
+        C::Table: KeyedTable<DB> + ShardedTable<Key: Ord, KeyValues: QueryFragment<DB> + Send>,
+        Ins: Fn(&KeyOf<C>) -> Insert + Send + Sync,
+        Insert: QueryFragment<DB> + QueryId + Send,
+        Conn: AsyncConnection<Backend = DB>,
+        DB: BackendOf<Conn>,
+    {
+        wait(self.0.run(conn))
     }
 }
 
@@ -634,7 +646,7 @@ impl<C: ShardedColumn, Child, W> CounterCache<C, Child, W> {
 
 pub fn update<Source, Kind>(
     source: Source,
-) -> Waiting<UpdateStatement<Source::Query, SetNotCalled, NoReturning, NoInsert, Async>>
+) -> Waiting<UpdateStatement<Source::Query, SetNotCalled, NoReturning, (), Async>>
 where
     Source: UpdateSource<Kind>,
 {
@@ -681,8 +693,11 @@ impl<Q, V, R, I> Waiting<UpdateStatement<Q, V, R, I, Async>> {
     }
 }
 
-impl<Q, V, R> Waiting<UpdateStatement<Q, V, R, NoInsert, Async>> {
-    pub fn or_insert<I>(self, row: I) -> Waiting<UpdateStatement<Q, V, R, OrInsert<I>, Async>>
+impl<Q, V, R> Waiting<UpdateStatement<Q, V, R, (), Async>> {
+    pub fn or_insert<I>(
+        self,
+        row: I,
+    ) -> Waiting<UpdateStatement<Q, V, R, InsertStatement<Q::Table, I::Values>, Async>>
     where
         Q: HasTable,
         I: Insertable<Q::Table>,
@@ -724,7 +739,7 @@ macro_rules! counts {
                     V: AsChangeset<Target = T, Changeset: QueryFragment<DB> + Send> + QueryId,
                     T: ShardedTable + QueryFragment<DB> + QueryId,
                     W: QueryFragment<DB> + QueryId + Send,
-                    I: InsertRow<T, DB, Statement: Send>,
+                    I: QueryFragment<DB> + QueryId + Send,
                 }
                 execute(self: Self) -> usize;
             }

@@ -14,7 +14,7 @@ use super::load::IntoLoad;
 use super::ready::IntoReady;
 use super::returning::{NoReturning, ReadAs};
 use super::source::UpdateSource;
-use super::statement::{NoInsert, SetNotCalled, UpdateStatement, Values};
+use super::statement::{SetNotCalled, UpdateStatement, Values};
 use crate::backend::BackendOf;
 use crate::connection::{Async, BoxFuture, Link};
 use crate::operation::combine::{Combined, Role, count};
@@ -22,7 +22,7 @@ use crate::operation::combine::{Combined, Role, count};
 /// Begins a counting update on a connection of `diesel_async`; see [`update`](crate::update()).
 pub fn update<Source, Kind>(
     source: Source,
-) -> UpdateStatement<Source::Query, SetNotCalled, NoReturning, NoInsert, Async>
+) -> UpdateStatement<Source::Query, SetNotCalled, NoReturning, (), Async>
 where
     Source: UpdateSource<Kind>,
 {
