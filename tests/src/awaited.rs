@@ -40,16 +40,16 @@ use diesel_sharded::__bounds::{
 };
 use diesel_sharded::asynchronous::{Async, operation as waiting, operation::LoadCounted};
 use diesel_sharded::backend::BackendOf;
-use diesel_sharded::combine::{Combiner, Combining};
+use diesel_sharded::combine::Combiner;
 use diesel_sharded::counter_cache::{
     CacheRecount, ChildTable, EveryRow, NotCounting, RefersTo, SummedInto,
 };
 use diesel_sharded::dsl::Value;
 use diesel_sharded::idempotency::Idempotent;
-use diesel_sharded::model::{CountingUpdate, ShardedColumn, ShardedTable};
+use diesel_sharded::model::{CountingUpdate, FieldType, ShardedColumn, ShardedTable};
 use diesel_sharded::operation::{
     CountedMany, CounterBackend, Drift, Folded, IntegerField, RecountQuery, SelectTotals,
-    UpdateSource, UpdateStatement, VerifiedFields,
+    UpdateSource, UpdateStatement,
 };
 use diesel_sharded::retry::RetryPolicy;
 use diesel_sharded::shard_choice::ShardChoice;
@@ -213,7 +213,7 @@ impl Counter {
 
     gives! {
         idempotency_key(key: impl AsRef<[u8]>) -> waiting::IdempotentCounter;
-        combine(combiner: &Combiner) -> Combining<asynchronous::Counter>;
+        combine(combiner: &Combiner) -> asynchronous::Counter;
     }
 
     waits_for_names! {
@@ -230,14 +230,6 @@ impl Counter {
         shards() -> u16;
         increase_shards(n: u16) -> u16;
         resize(n: u16) -> ();
-    }
-}
-
-impl Waiting<Combining<asynchronous::Counter>> {
-    waits_for_names! {
-        increment() -> ();
-        decrement() -> ();
-        add(n: i64) -> ();
     }
 }
 
@@ -291,8 +283,6 @@ impl CounterList {
 
 impl Waiting<waiting::IdempotentCounter> {
     waits_for_names! {
-        increment() -> usize;
-        decrement() -> usize;
         add(n: i64) -> usize;
         set(total: i64) -> ();
         reset() -> ();
@@ -323,16 +313,12 @@ impl<C: ShardedColumn> RowCounter<C> {
         Waiting(self.0.idempotency_key(key))
     }
 
-    gives! { combine(combiner: &Combiner) -> Combining<asynchronous::RowCounter<C>>; }
+    gives! { combine(combiner: &Combiner) -> asynchronous::RowCounter<C>; }
 
     builds! {
         never_below(least: i64) -> asynchronous::bounded::Bounded<C>;
         never_above(most: i64) -> asynchronous::bounded::Bounded<C>;
     }
-}
-
-impl<C: ShardedColumn> Waiting<Combining<asynchronous::RowCounter<C>>> {
-    waits_for_rows! { add(n: i64) -> usize; }
 }
 
 impl<C: ShardedColumn> Waiting<waiting::IdempotentRowCounter<C>>
@@ -515,7 +501,7 @@ sets!(
     Idempotent<operation::SetTotal<Q, A, Async>>
 );
 
-pub fn verify<Source, Kind, C, Fields, Q>(
+pub fn verify<Source, Kind, C, Q>(
     source: Source,
     column: C,
     expected: Q,
@@ -523,7 +509,7 @@ pub fn verify<Source, Kind, C, Fields, Q>(
 where
     Source: UpdateSource<Kind>,
     Source::Query: IntoUpdateTarget<Table = C::Table>,
-    C: VerifiedFields<Fields>,
+    C: ShardedColumn,
 {
     Waiting(asynchronous::verify(source, column, expected))
 }
@@ -537,7 +523,8 @@ where
     waits! {
         {
             R: Clone + Send,
-            C: VerifiedFields<Fields, Table = T, Total: Send> + Send + Sync,
+            C: ShardedColumn<Table = T>,
+            <C::SqlType as FieldType>::Total: Send,
             Q: RecountQuery<T::Key, Row: Send>
                 + LoadQuery<'static, Conn, <Q as RecountQuery<T::Key>>::Row>
                 + Clone
@@ -547,8 +534,8 @@ where
             T: KeyedTable<DB, Key: Eq + Hash>,
             W: QueryFragment<DB> + QueryId + Send + Sync,
         }
-        drifts<Fields>(self: Self) -> Vec<Drift<T::Key, C::Total>>;
-        repair<Fields>(self: Self) -> Vec<Drift<T::Key, C::Total>>;
+        drifts(self: Self) -> Vec<Drift<T::Key, <C::SqlType as FieldType>::Total>>;
+        repair(self: Self) -> Vec<Drift<T::Key, <C::SqlType as FieldType>::Total>>;
     }
 }
 
@@ -721,13 +708,13 @@ where
     }
 }
 
-impl<Q, V, R, I> Waiting<UpdateStatement<Q, Values<V>, R, I, Async>> {
+impl<Q, V, I> Waiting<UpdateStatement<Q, Values<V>, NoReturning, I, Async>> {
     builds! {
-        idempotency_key(key: impl AsRef<[u8]>) -> Idempotent<UpdateStatement<Q, Values<V>, R, I, Async>>;
+        idempotency_key(key: impl AsRef<[u8]>) -> Idempotent<UpdateStatement<Q, Values<V>, NoReturning, I, Async>>;
     }
 }
 
-/// Counts, with an idempotency key or without one: how many rows they met, or the rows.
+/// Counts, with an idempotency key or without one: how many rows they met.
 macro_rules! counts {
     ($($counted:ty),+) => {$(
         impl<Q, V, R, I, T, W> Waiting<$counted>
@@ -744,30 +731,6 @@ macro_rules! counts {
                 execute(self: Self) -> usize;
             }
         }
-
-        impl<Q, V, R, I> Waiting<$counted> {
-            pub fn load<'c, U>(
-                self,
-                conn: &'c mut impl LoadCounted<'c, $counted, U>,
-            ) -> QueryResult<Vec<U>> {
-                wait(conn.load_counted(self.0))
-            }
-
-            pub fn get_results<'c, U>(
-                self,
-                conn: &'c mut impl LoadCounted<'c, $counted, U>,
-            ) -> QueryResult<Vec<U>> {
-                self.load(conn)
-            }
-
-            pub fn get_result<'c, U>(
-                self,
-                conn: &'c mut impl LoadCounted<'c, $counted, U>,
-            ) -> QueryResult<U> {
-                let first = self.load(conn)?.into_iter().next();
-                first.ok_or(DieselError::NotFound)
-            }
-        }
     )+};
 }
 
@@ -775,6 +738,30 @@ counts!(
     UpdateStatement<Q, Values<V>, R, I, Async>,
     Idempotent<UpdateStatement<Q, Values<V>, R, I, Async>>
 );
+
+impl<Q, V, R, I> Waiting<UpdateStatement<Q, Values<V>, R, I, Async>> {
+    pub fn load<'c, U>(
+        self,
+        conn: &'c mut impl LoadCounted<'c, UpdateStatement<Q, Values<V>, R, I, Async>, U>,
+    ) -> QueryResult<Vec<U>> {
+        wait(conn.load_counted(self.0))
+    }
+
+    pub fn get_results<'c, U>(
+        self,
+        conn: &'c mut impl LoadCounted<'c, UpdateStatement<Q, Values<V>, R, I, Async>, U>,
+    ) -> QueryResult<Vec<U>> {
+        self.load(conn)
+    }
+
+    pub fn get_result<'c, U>(
+        self,
+        conn: &'c mut impl LoadCounted<'c, UpdateStatement<Q, Values<V>, R, I, Async>, U>,
+    ) -> QueryResult<U> {
+        let first = self.load(conn)?.into_iter().next();
+        first.ok_or(DieselError::NotFound)
+    }
+}
 
 /// Counters with bounds.
 pub mod bounded {
