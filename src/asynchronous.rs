@@ -61,8 +61,7 @@
 //! - Pauses between attempts need no timer of tokio's, so a runtime without `enable_time` is enough: a thread of this crate
 //!   wakes the tasks. Pauses pass also while `tokio::time::pause` has stopped the clock.
 //!   [`RetryPolicy::with_sleep`](crate::retry::RetryPolicy::with_sleep) has no effect.
-//! - [`Cached::transaction`](crate::cached::Cached::transaction) and [`shard_counts::follow`](crate::shard_counts::follow) have
-//!   no awaited form.
+//! - [`shard_counts::follow`](crate::shard_counts::follow) has no awaited form.
 //! - A coalescer serves both kinds of callers. It takes the crate's own [`RowCounter`](crate::RowCounter) and
 //!   [`Counter`](crate::Counter), and its `flush` and `close` block.
 //! - Migrations run on an ordinary connection, or by `diesel_async`'s `AsyncMigrationHarness`.

@@ -328,18 +328,6 @@ pub enum Error {
         /// The name that those of the cache's triggers begin with.
         cache: String,
     },
-    /// A [`CounterCache`](crate::CounterCache) sums a column whose type in the database is not the field's. Nothing was changed.
-    #[error(
-        "`{column}` has the type `{sql_type}`, whose sums `{field}` cannot hold: sum a column of the field's type"
-    )]
-    SumOfOtherType {
-        /// The summed column.
-        column: String,
-        /// Its type in the database.
-        sql_type: String,
-        /// The field.
-        field: String,
-    },
     /// SQLite has no stored functions, so there is none that adds to a shard.
     #[error("SQLite has no stored functions: see `ShardsTable::add_function_sql` for a statement")]
     NoStoredFunctions,

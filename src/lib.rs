@@ -370,10 +370,7 @@ pub use diesel as __diesel;
 #[doc(hidden)]
 pub mod __bounds {
     pub use crate::engine::KeyedTable;
-    pub use crate::operation::count_many::{InsertMissing, OrInsertEach};
     pub use crate::operation::set_total::{Assignment, ToValue, ToZero};
     pub use crate::operation::update::returning::{AllWithTotals, NoReturning, ReturningTotals};
-    pub use crate::operation::update::{
-        BoxedRows, InsertRow, NoInsert, OrInsert, SetNotCalled, Values,
-    };
+    pub use crate::operation::update::{BoxedRows, SetNotCalled, Values};
 }

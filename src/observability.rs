@@ -80,7 +80,7 @@
 //! | `diesel_sharded_cache_reads_total` | counter | totals that were asked for by `Cached::get` | `result` |
 //! | `diesel_sharded_cache_failures_total` | counter | failures of a cache | `failure` |
 //!
-//! Labels have the values of the fields of the same names. `result` is `hit`, `miss`, `shared` (with another reader's read) or `bypassed`
+//! Labels have the values of the fields of the same names. `result` is `hit`, `miss` or `bypassed`
 //! (inside a transaction); `failure` is `unavailable` or `not_a_total`.
 //!
 //! An operation is counted when it ends; a cancelled one is not. Operations inside a caller's transaction are counted whether that is

@@ -303,31 +303,34 @@ macro_rules! chaos_connection {
                 let conn = self;
                 let Count { n, request, .. } = count;
                 macro_rules! send {
-                    ($count:expr, $send:ident) => {
+                    ($count:expr) => {
                         match request {
-                            None => $count.$send(conn)?,
-                            Some(key) => $count.idempotency_key(key).$send(conn)?,
+                            None => $count.execute(conn)?,
+                            Some(key) => $count.idempotency_key(key).execute(conn)?,
                         }
                     };
                 }
                 let on_row = |row| update(chaos_rows.find(row)).set(views.eq(views + n));
                 let counted = match (&count.on, count.by) {
                     (On::Row(row), By::Update) => match count.likes {
-                        None => send!(on_row(*row), execute),
+                        None => send!(on_row(*row)),
                         Some(m) => {
                             let both = (views.eq(views + n), likes.eq(likes + m));
-                            send!(update(chaos_rows.find(*row)).set(both), execute)
+                            send!(update(chaos_rows.find(*row)).set(both))
                         }
                     },
                     (On::Row(row), By::OrInsert) => {
                         let inserted = (chaos_rows::id.eq(*row), views.eq(0), likes.eq(0));
-                        send!(on_row(*row).or_insert(inserted), execute)
+                        send!(on_row(*row).or_insert(inserted))
                     }
-                    (On::Row(row), By::Returning) => {
-                        let count = on_row(*row).returning((id, views.total()));
-                        let (_, _): (i64, i64) = send!(count, get_result);
-                        1
-                    }
+                    (On::Row(row), By::Returning) => match request {
+                        None => {
+                            let count = on_row(*row).returning((id, views.total()));
+                            let (_, _): (i64, i64) = count.get_result(conn)?;
+                            1
+                        }
+                        Some(key) => on_row(*row).idempotency_key(key).execute(conn)?,
+                    },
                     (On::Row(row), By::Bounded(lowest, highest)) => {
                         let bounded = RowCounter::of(views, *row)
                             .never_below(lowest)
@@ -348,7 +351,7 @@ macro_rules! chaos_connection {
                     }
                     (On::Team { team: of, .. }, _) => {
                         let rows = update(chaos_rows.filter(team.eq(*of)));
-                        send!(rows.set(views.eq(views + n)), execute)
+                        send!(rows.set(views.eq(views + n)))
                     }
                     (On::Named(name), _) => {
                         let counter = NamedCounter::named(name);

@@ -93,8 +93,8 @@ pub struct GenerateArgs {
     /// Adds up this column of the counted rows instead.
     #[arg(long, value_name = "COLUMN", requires = "counts")]
     pub sums: Option<String>,
-    /// Counts only the rows that fulfil this condition on their own columns. It is written as it is, so it is trusted as whoever
-    /// runs the tool is.
+    /// Counts only the rows that fulfil this condition on their own columns, each behind its table's name (`comments.shown`). It is
+    /// written as it is, so it is trusted as whoever runs the tool is.
     #[arg(long = "where", value_name = "SQL", requires = "counts")]
     pub condition: Option<String>,
     /// How many shards of a row the triggers use, 1 to 4096 [default: 16; always one on SQLite].

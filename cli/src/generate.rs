@@ -233,7 +233,7 @@ fn counts(args: &GenerateArgs, conn: &mut AnyConnection) -> Result<Ended, Error>
         let text = "with --counts the command takes one column, the one that holds the number";
         return Err(Error::refused(text));
     };
-    sharded.field(field)?;
+    let field_type = sharded.field(field)?.column_type();
     let there = Cache::read(&sharded, Some(field), conn)?.pop();
     // `--locked` looks at the migration also after it has run.
     if let (Some(cache), false) = (there, args.locked) {
@@ -252,16 +252,20 @@ fn counts(args: &GenerateArgs, conn: &mut AnyConnection) -> Result<Ended, Error>
         field: field.clone(),
         schema: live.schema().map(str::to_owned),
         child: child.name.clone(),
-        columns: child.columns.iter().map(|c| c.name.clone()).collect(),
         by,
         amount: args.sums.clone(),
         condition: args.condition.clone(),
         shards: args.shards,
     };
-    let declared = cache.declaration(parent, &conn.backend())?;
-    if let Some(sums) = sums {
-        declared.check_sum(&sums.sql_type)?;
+    if let Some(sums) = sums.filter(|sums| !holds_sums_of(conn.dialect(), sums, field_type)) {
+        let why = format!(
+            "has the type `{}`, whose sums `{}.{field}` cannot hold: sum a column of the field's type",
+            sums.sql_type,
+            parent.table()
+        );
+        return Err(of_column(child, sums, &why));
     }
+    let declared = cache.declaration(parent, &conn.backend())?;
     let files = Files {
         up: declared.create_sql() + ";\n",
         down: declared.drop_sql() + ";\n",
@@ -317,6 +321,35 @@ fn counted<'l>(
         }
     }
     Ok((child, by))
+}
+
+/// Whether a field holds the sums of a column exactly, or rounds them as it would round its own.
+fn holds_sums_of(dialect: Dialect, column: &LiveColumn, field: ColumnType) -> bool {
+    let sql_type = column.sql_type.to_lowercase();
+    let name = sql_type.split('(').next().unwrap_or_default();
+    let name = name.trim_end_matches(" unsigned").trim();
+    let takes_any_type = dialect == Dialect::Sqlite;
+    let whole = [
+        "tinyint",
+        "smallint",
+        "mediumint",
+        "int",
+        "integer",
+        "bigint",
+    ];
+    let is_whole = match takes_any_type {
+        true => name.contains("int"), // its own rule
+        false => whole.contains(&name),
+    };
+    let is_of = |parts: &[&str]| parts.iter().any(|part| name.starts_with(part));
+    match field {
+        ColumnType::Double if !takes_any_type => is_of(&["double"]),
+        ColumnType::Numeric if !takes_any_type => is_whole || is_of(&["numeric", "decimal"]),
+        ColumnType::Double | ColumnType::Numeric => {
+            is_whole || is_of(&["double", "numeric", "decimal", "real", "float"])
+        }
+        _ => is_whole,
+    }
 }
 
 /// The kind of a column's values: those of one kind compare. Lengths may differ, and the widths of integers.

@@ -211,8 +211,6 @@ capabilities! {
     stores_nan_as_null: bool = false,
     /// Whether a `NUMERIC` is a double.
     numerics_are_doubles: bool = false,
-    /// Whether a column's declared type may be any words, and its values of any type.
-    has_any_type: bool = false,
     /// Compares two values of which any may be NULL.
     is_same: &'static str = "IS NOT DISTINCT FROM",
     /// The type of a `CAST` to text.

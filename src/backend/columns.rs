@@ -115,35 +115,6 @@ impl Dialect {
             _ => self.as_text(),
         }
     }
-
-    /// Whether a field holds the sums of a column of this declared type exactly, or rounds them as it would round its own.
-    pub(crate) fn holds_sums_of(self, sql_type: &str, field: ColumnType) -> bool {
-        let sql_type = sql_type.to_lowercase();
-        let name = sql_type.split('(').next().unwrap_or_default();
-        let name = name.trim_end_matches(" unsigned").trim();
-        let any_type = self.has_any_type();
-        let is_whole = match any_type {
-            true => name.contains("int"), // its own rule
-            false => [
-                "tinyint",
-                "smallint",
-                "mediumint",
-                "int",
-                "integer",
-                "bigint",
-            ]
-            .contains(&name),
-        };
-        let is_of = |parts: &[&str]| parts.iter().any(|part| name.starts_with(part));
-        match field {
-            ColumnType::Double if !any_type => is_of(&["double"]),
-            ColumnType::Numeric if !any_type => is_whole || is_of(&["numeric", "decimal"]),
-            ColumnType::Double | ColumnType::Numeric => {
-                is_whole || is_of(&["double", "numeric", "decimal", "real", "float"])
-            }
-            _ => is_whole,
-        }
-    }
 }
 
 #[cfg(test)]
@@ -232,33 +203,6 @@ mod tests {
             assert_eq!(rounds(Dialect::Sqlite), matches!(column, Double | Numeric));
             assert_eq!(rounds(Dialect::Postgres), column == Double);
             assert_eq!(rounds(Dialect::Mysql), column == Double);
-        }
-    }
-
-    #[test]
-    fn a_field_holds_sums_of_its_own_kind() {
-        use ColumnType::{BigInt, Double, Numeric};
-        for (dialect, sql_type, held_by) in [
-            (Dialect::Postgres, "bigint", &[BigInt, Numeric][..]),
-            (Dialect::Postgres, "interval", &[]),
-            (Dialect::Postgres, "numeric(9,2)", &[Numeric]),
-            (Dialect::Postgres, "double precision", &[Double]),
-            (Dialect::Postgres, "character varying", &[]),
-            (Dialect::Mysql, "int(10) unsigned", &[BigInt, Numeric]),
-            (Dialect::Mysql, "decimal", &[Numeric]),
-            (Dialect::Mysql, "varchar", &[]),
-            (
-                Dialect::Sqlite,
-                "UNSIGNED BIG INT",
-                &[BigInt, Double, Numeric],
-            ),
-            (Dialect::Sqlite, "DECIMAL(9, 2)", &[Double, Numeric]),
-            (Dialect::Sqlite, "", &[]),
-        ] {
-            for field in [BigInt, Double, Numeric] {
-                let holds = dialect.holds_sums_of(sql_type, field);
-                assert_eq!(holds, held_by.contains(&field), "{sql_type} in {field:?}");
-            }
         }
     }
 }

@@ -22,7 +22,6 @@ pub(super) const CAPABILITIES: Capabilities = Capabilities {
     nan_refusal: |_| Some(" IS NULL THEN abs(-9223372036854775807 - 1) WHEN "),
     stores_nan_as_null: true,
     numerics_are_doubles: true,
-    has_any_type: true,
     is_same: "IS",
     double_as_text: ("printf('%!.17g', ", ")"),
     nullable_as_text: |_| ("quote(", ")"),

@@ -87,8 +87,6 @@ pub(crate) enum CacheRead {
     Hit,
     /// The database.
     Miss,
-    /// Another reader's read of the database.
-    Shared,
     /// The database, inside a transaction.
     Bypassed,
 }
@@ -99,7 +97,6 @@ pub(crate) fn cache_read(read: CacheRead) {
     match read {
         CacheRead::Hit => count!(CACHE_READS += 1, result = "hit"),
         CacheRead::Miss => count!(CACHE_READS += 1, result = "miss"),
-        CacheRead::Shared => count!(CACHE_READS += 1, result = "shared"),
         CacheRead::Bypassed => count!(CACHE_READS += 1, result = "bypassed"),
     }
 }

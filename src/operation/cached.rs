@@ -20,7 +20,7 @@
 //! use diesel::prelude::*;
 //! use diesel_sharded::cached::{Cached, CachedCounter, MokaCache};
 //! use diesel_sharded::prelude::*;
-//! use diesel_sharded::retry::RetryPolicy;
+//! use diesel_sharded::retry::{self, RetryPolicy};
 //! use diesel_sharded::update;
 //! # #[derive(diesel_sharded::ShardedField)]
 //! # #[diesel(table_name = videos)]
@@ -51,10 +51,12 @@
 //! cached.add(&Views(7), 1, conn)?;
 //! assert_eq!(cached.get(&Views(7), conn)?, 101); // does not
 //!
-//! cached.transaction(conn, RetryPolicy::default(), |conn, uncommitted| {
-//!     uncommitted.add(&Views(7), -1, conn)?;
-//!     uncommitted.add(&Views(8), 1, conn)
+//! retry::transaction(conn, RetryPolicy::default(), |conn| {
+//!     Views(7).add(-1, conn)?;
+//!     Views(8).add(1, conn)
 //! })?;
+//! cached.forget(&Views(7), conn); // after the commit
+//! cached.forget(&Views(8), conn);
 //! assert_eq!(cached.get(&Views(7), conn)?, 100);
 //! # Ok(())
 //! # }
@@ -73,7 +75,7 @@
 //! that filled the cache. It is off by
 //!
 //! - counts that bypassed the cache: other code, other processes where the cache is in the process, counts inside a transaction
-//!   that [`Cached`] did not begin;
+//!   ([`forget`](Cached::forget) the total after its commit);
 //! - counts while the cache failed or was left out after a failure, and counts whose process ended between commit and
 //!   increment;
 //! - counts that met the reader who filled the cache. A count that was committed after the total was read, and found nothing in
@@ -88,28 +90,24 @@
 //! # When the cache is down
 //!
 //! Counts and reads still work. After a failure no operation uses the cache for a second. Then one operation tries it, and if
-//! that succeeds all use it again. [`with_notify`](Cached::with_notify) receives each error, and [`failures`](Cached::failures)
-//! counts them. A total that the cache kept meanwhile is at most as old as its TTL.
+//! that succeeds all use it again. Each failure is an [event and a metric](crate::observability); a [`TotalCache`] of your own sees its
+//! errors before it returns them. A total that the cache kept meanwhile is at most as old as its TTL.
 //!
 //! # Many readers at once
 //!
-//! Readers in one process that miss the same total share one read of the database, whether the cache works or not. The reader
-//! that loads the total first asks the cache once more. The others wait for it, at most for [`with_wait`](Cached::with_wait), and
-//! then load the total themselves. If the first reader fails, they do so at once. Readers of other totals do not wait.
+//! Each reader that finds no total reads the database. A cache that shares one read among them, as moka's `try_get_with` does, stands in front
+//! of [`get`](Cached::get).
 
-mod flights;
 #[cfg(feature = "cache")]
 mod moka;
 mod pause;
 #[cfg(all(test, feature = "sqlite"))]
 mod tests;
-mod uncommitted;
 
 use std::error::Error as StdError;
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use diesel::Connection;
@@ -123,12 +121,10 @@ use crate::observe::{self, CacheRead};
 use crate::operation::named::{Counter, CounterBackend};
 use crate::operation::row_counter::{CachedAs, IntegerField, Key, OneCounter, RowCounter};
 
-use self::flights::{Flights, Role};
 use self::pause::{Pause, Turn};
 
 #[cfg(feature = "cache")]
 pub use self::moka::MokaCache;
-pub use self::uncommitted::Uncommitted;
 
 /// A counter that a cache can stand before.
 #[diagnostic::on_unimplemented(
@@ -262,8 +258,8 @@ pub trait TotalCache: Send + Sync {
     }
 }
 
-/// Why an operation of a cache failed. It is never the error of a count or a read: see
-/// [`Cached::with_notify`].
+/// Why an operation of a cache failed. It is never the error of a count or a read; see [when the cache is
+/// down](self#when-the-cache-is-down).
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CacheError {
@@ -283,34 +279,6 @@ pub enum CacheError {
     },
 }
 
-macro_rules! forward {
-    ($($pointer:ty),+) => {$(
-        impl<C: TotalCache + ?Sized> TotalCache for $pointer {
-            fn get(&self, key: &str) -> Result<Option<i64>, CacheError> {
-                (**self).get(key)
-            }
-
-            fn add_if_absent(&self, key: &str, total: i64, ttl: Duration) -> Result<(), CacheError> {
-                (**self).add_if_absent(key, total, ttl)
-            }
-
-            fn increment_if_present(&self, key: &str, by: i64) -> Result<(), CacheError> {
-                (**self).increment_if_present(key, by)
-            }
-
-            fn remove(&self, key: &str) -> Result<(), CacheError> {
-                (**self).remove(key)
-            }
-
-            fn waits(&self) -> bool {
-                (**self).waits()
-            }
-        }
-    )+};
-}
-
-forward!(&C, Box<C>, Arc<C>);
-
 /// A cache in front of counters. Clones share the cache and its state; each clone has its own settings.
 ///
 /// Diesel's `begin_test_transaction` begins a transaction too: a test inside one never meets the cache.
@@ -318,28 +286,20 @@ forward!(&C, Box<C>, Arc<C>);
 /// | setting | default | meaning |
 /// |---|---|---|
 /// | [`with_ttl`](Self::with_ttl) | 60 s | how long a total is kept, and so the greatest age of an error in it |
-/// | [`with_prefix`](Self::with_prefix) | `diesel_sharded:` | what every key begins with; each database needs one of its own |
 /// | [`with_pause`](Self::with_pause) | 1 s | how long the cache is left out after a failure |
-/// | [`with_wait`](Self::with_wait) | 1 s | how long a reader waits for another one's read of the same total |
-/// | [`with_notify`](Self::with_notify) | none | is called at every failure of the cache |
+///
+/// Every key begins with `diesel_sharded:`. Where several databases share one cache, its [`TotalCache`] gives each of them a prefix of its own.
 #[must_use = "a cache does nothing until totals are read and counted through it"]
 pub struct Cached<C> {
     ttl: Duration,
     pause: Duration,
-    wait: Duration,
-    prefix: Arc<str>,
-    notify: Option<Notify>,
     shared: Arc<Shared<C>>,
 }
-
-type Notify = Arc<dyn Fn(&CacheError) + Send + Sync>;
 
 /// The state that all clones share.
 struct Shared<C> {
     cache: C,
-    flights: Flights,
     pause: Pause,
-    failures: AtomicU64,
 }
 
 impl<C: TotalCache> Cached<C> {
@@ -348,14 +308,9 @@ impl<C: TotalCache> Cached<C> {
         Cached {
             ttl: Duration::from_secs(60),
             pause: Duration::from_secs(1),
-            wait: Duration::from_secs(1),
-            prefix: "diesel_sharded:".into(),
-            notify: None,
             shared: Arc::new(Shared {
                 cache,
-                flights: Flights::default(),
                 pause: Pause::new(Instant::now()),
-                failures: AtomicU64::new(0),
             }),
         }
     }
@@ -366,55 +321,15 @@ impl<C: TotalCache> Cached<C> {
         self
     }
 
-    /// Sets what every key begins with.
-    pub fn with_prefix(mut self, prefix: impl Into<Arc<str>>) -> Self {
-        self.prefix = prefix.into();
-        self
-    }
-
     /// Sets how long the cache is left out after a failure.
     pub fn with_pause(mut self, pause: Duration) -> Self {
         self.pause = pause;
         self
     }
 
-    /// Sets how long a reader waits for another one's read of the same total before it reads for itself.
-    pub fn with_wait(mut self, wait: Duration) -> Self {
-        self.wait = wait;
-        self
-    }
-
-    /// Calls `notify` at every failure of the cache, to log it. The count or the read continues when it returns.
-    pub fn with_notify(mut self, notify: impl Fn(&CacheError) + Send + Sync + 'static) -> Self {
-        self.notify = Some(Arc::new(notify));
-        self
-    }
-
-    /// How often the cache has failed. Operations that skipped the cache after a failure are not counted.
-    pub fn failures(&self) -> u64 {
-        self.shared.failures.load(Ordering::Relaxed)
-    }
-
-    fn increment(&self, key: &str, n: i64) {
-        self.ask(&self.key(key), Question::IncrementIfPresent(n));
-    }
-
-    fn remove(&self, key: &str) {
-        self.ask(&self.key(key), Question::Remove);
-    }
-
-    fn key(&self, key: &str) -> String {
-        format!("{}{key}", self.prefix)
-    }
-
     /// Asks the cache something, unless it is left out; `None` if it failed.
     fn ask(&self, key: &str, question: Question) -> Option<Option<i64>> {
-        let Shared {
-            cache,
-            pause,
-            failures,
-            ..
-        } = &*self.shared;
+        let Shared { cache, pause } = &*self.shared;
         let turn = pause.turn(Instant::now(), self.pause);
         if turn == Turn::LeaveOut {
             return None;
@@ -433,15 +348,10 @@ impl<C: TotalCache> Cached<C> {
             Ok(_) | Err(CacheError::NotATotal { .. }) if turn == Turn::Try => pause.ended(),
             _ => {}
         }
-        if let Err(error) = &result {
-            failures.fetch_add(1, Ordering::Relaxed);
-            match error {
-                CacheError::Unavailable { .. } => observe::cache_unavailable(error),
-                CacheError::NotATotal { .. } => observe::not_a_total(error),
-            }
-            if let Some(notify) = &self.notify {
-                notify(error);
-            }
+        match &result {
+            Err(error @ CacheError::Unavailable { .. }) => observe::cache_unavailable(error),
+            Err(error @ CacheError::NotATotal { .. }) => observe::not_a_total(error),
+            Ok(_) => {}
         }
         result.ok()
     }
@@ -452,9 +362,6 @@ impl<C> Clone for Cached<C> {
         Cached {
             ttl: self.ttl,
             pause: self.pause,
-            wait: self.wait,
-            prefix: Arc::clone(&self.prefix),
-            notify: self.notify.clone(),
             shared: Arc::clone(&self.shared),
         }
     }
@@ -464,9 +371,7 @@ impl<C> fmt::Debug for Cached<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Cached")
             .field("ttl", &self.ttl)
-            .field("prefix", &self.prefix)
             .field("pause", &self.pause)
-            .field("wait", &self.wait)
             .finish_non_exhaustive()
     }
 }
@@ -497,7 +402,7 @@ impl<C: TotalCache> Cached<C> {
         Conn: Connection,
         K: CachedCounter<Conn> + ?Sized,
     {
-        let inside = depth(conn)? > 0;
+        let inside = is_inside(conn)?;
         let read = async { counter.read(conn) };
         now(self.total::<Blocking>(&counter.cache_key(), inside, read))
     }
@@ -509,39 +414,17 @@ impl<C: TotalCache> Cached<C> {
         inside: bool,
         read: impl Future<Output = QueryResult<i64>>,
     ) -> QueryResult<i64> {
-        // Nor may whoever holds locks wait for another connection's read.
         if inside {
             observe::cache_read(CacheRead::Bypassed);
             return read.await;
         }
-        let key = self.key(key);
-        let answer = M::ask(self, &key, Question::Get).await;
-        if let Some(Some(total)) = answer {
+        let key = in_cache(key);
+        if let Some(Some(total)) = M::ask(self, &key, Question::Get).await {
             observe::cache_read(CacheRead::Hit);
             return Ok(total);
         }
-        let lead = match M::join(self, &key).await {
-            Role::Share(total) => {
-                observe::cache_read(CacheRead::Shared);
-                return Ok(total);
-            }
-            Role::Alone => None,
-            Role::Lead(lead) => Some(lead),
-        };
-        if let (Some(lead), Some(_)) = (&lead, answer) {
-            // Another read may have come to its end since the cache was asked.
-            if let Some(Some(total)) = M::ask(self, &key, Question::Get).await {
-                observe::cache_read(CacheRead::Hit);
-                lead.share(total);
-                return Ok(total);
-            }
-        }
         observe::cache_read(CacheRead::Miss);
         let total = read.await?;
-        // Before it is kept: nobody has to wait for that.
-        if let Some(lead) = &lead {
-            lead.share(total);
-        }
         M::ask(self, &key, Question::AddIfAbsent(total, self.ttl)).await;
         Ok(total)
     }
@@ -549,7 +432,7 @@ impl<C: TotalCache> Cached<C> {
     /// Counts `n` on `counter`, which may be negative, and adds it to the cached total, if there is one.
     ///
     /// Inside a transaction it counts but does not touch the cache, because it cannot know when the transaction commits. The
-    /// cached total then lacks the count until it expires. [`transaction`](Self::transaction) avoids this.
+    /// cached total then lacks the count until it expires. [`forget`](Self::forget) it after the commit.
     ///
     /// # Errors
     /// Those of [`CachedCounter::add`]. The cache then stays as it is. But if the connection was lost and the count may have been
@@ -559,7 +442,7 @@ impl<C: TotalCache> Cached<C> {
         Conn: Connection,
         K: CachedCounter<Conn> + ?Sized,
     {
-        let inside = depth(conn)? > 0;
+        let inside = is_inside(conn)?;
         let add = async { counter.add(n, conn) };
         now(self.count::<Blocking>(&counter.cache_key(), n, inside, add))
     }
@@ -576,7 +459,7 @@ impl<C: TotalCache> Cached<C> {
         if inside {
             return counted;
         }
-        let key = self.key(key);
+        let key = in_cache(key);
         match &counted {
             Ok(0) => {}
             Ok(_) => {
@@ -590,14 +473,19 @@ impl<C: TotalCache> Cached<C> {
         counted
     }
 
-    /// Removes the cached total, after a change that bypassed the cache and was committed: a total that was set, a repair. A
-    /// reader who read before the change may still add the old total after this.
+    /// Removes the cached total, after a change that bypassed the cache and was committed: a transaction that counted, a total that was
+    /// set, a repair. A reader who read before the change may still add the old total after this.
     pub fn forget<Conn, K>(&self, counter: &K, _conn: &mut Conn)
     where
         K: CachedCounter<Conn> + ?Sized,
     {
-        self.remove(&counter.cache_key());
+        self.ask(&in_cache(&counter.cache_key()), Question::Remove);
     }
+}
+
+/// The counter's key, as the cache is asked for it.
+fn in_cache(key: &str) -> String {
+    format!("diesel_sharded:{key}")
 }
 
 /// Whether a count that ended in `error` may have been committed. A counter of an application's own may report a lost
@@ -613,46 +501,34 @@ fn may_be_committed(error: &DieselError) -> bool {
     }
 }
 
-/// How a cache is asked, and other readers are waited for.
+/// How a cache is asked.
 trait Asks<C> {
     /// Asks the cache something, unless it is left out; `None` if it failed.
     async fn ask(cached: &Cached<C>, key: &str, question: Question) -> Option<Option<i64>>;
-
-    /// Joins the read of a key that is under way, or begins one.
-    async fn join(cached: &Cached<C>, key: &str) -> Role;
 }
 
 impl<C: TotalCache> Asks<C> for Blocking {
     async fn ask(cached: &Cached<C>, key: &str, question: Question) -> Option<Option<i64>> {
         cached.ask(key, question)
     }
-
-    async fn join(cached: &Cached<C>, key: &str) -> Role {
-        cached.shared.flights.join(key, cached.wait)
-    }
 }
 
-/// How deep the transactions on `conn` are nested, as far as Diesel knows.
-fn depth<Conn: Connection>(conn: &mut Conn) -> QueryResult<u32> {
-    depth_of(Conn::TransactionManager::transaction_manager_status_mut(
-        conn,
-    ))
+/// Whether a transaction is open, as far as Diesel knows.
+fn is_inside<Conn: Connection>(conn: &mut Conn) -> QueryResult<bool> {
+    let status = Conn::TransactionManager::transaction_manager_status_mut(conn);
+    Ok(depth_of(status)? > 0)
 }
 
 /// Totals from a cache, on connections of `diesel_async`.
 #[cfg(feature = "async")]
 #[doc(hidden)]
 pub mod asynchronous {
-    use std::future::poll_fn;
-
     use diesel::result::QueryResult;
     use diesel_async::AsyncConnection;
     use tokio::task::spawn_blocking;
 
-    use super::flights::{Boarded, Role};
-    use super::{Asks, Cached, Question, TotalCache};
+    use super::{Asks, Cached, Question, TotalCache, in_cache};
     use crate::backend::BackendOf;
-    use crate::connection::pause::within;
     use crate::connection::{Async, BoxFuture, Io, depth_of};
 
     /// A counter that [`Cached`] can keep the total of; see [`CachedCounter`](crate::cached::CachedCounter).
@@ -731,7 +607,7 @@ pub mod asynchronous {
             Conn::Backend: BackendOf<Conn>,
             K: CachedCounter<Conn> + Sync + ?Sized,
         {
-            let key = self.key(&counter.cache_key());
+            let key = in_cache(&counter.cache_key());
             Box::pin(async move {
                 Async::ask(self, &key, Question::Remove).await;
             })
@@ -759,17 +635,6 @@ pub mod asynchronous {
                     Ok(panic) => std::panic::resume_unwind(panic),
                     Err(_) => None, // the runtime is shutting down
                 },
-            }
-        }
-
-        async fn join(cached: &Cached<C>, key: &str) -> Role {
-            match cached.shared.flights.board(key) {
-                Boarded::Lead(lead) => Role::Lead(lead),
-                Boarded::Waiting(waiting) => {
-                    let landed = poll_fn(|context| waiting.poll(context.waker()));
-                    let _ = within(cached.wait, landed).await; // the role tells whether it was in vain
-                    waiting.role()
-                }
             }
         }
     }

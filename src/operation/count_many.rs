@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::marker::PhantomData;
 
-use diesel::backend::Backend;
+use diesel::associations::HasTable;
 use diesel::connection::LoadConnection;
 use diesel::prelude::*;
-use diesel::query_builder::{QueryFragment, QueryId};
+use diesel::query_builder::{InsertStatement, QueryFragment, QueryId};
 use diesel::result::{Error as DieselError, QueryResult};
 
 use crate::backend::{BackendOf, ShardedBackend};
@@ -20,7 +20,6 @@ use crate::model::{ShardedColumn, ShardedTable};
 use crate::operation::combine::{Combined, count};
 use crate::operation::row_counter::{IntegerField, ready_to_add, ready_to_add_or_insert};
 use crate::operation::shard_counts;
-use crate::operation::update::{InsertRow, NoInsert, OrInsert};
 use crate::placement::{Choice, Process, Subject};
 use crate::policy::{Attempts, RetryPolicy};
 use crate::query_builder::{
@@ -92,29 +91,33 @@ use crate::query_builder::{
 pub fn count_many<C, I>(_column: C, amounts: I) -> CountMany<C>
 where
     C: ShardedColumn<Table: ShardedTable<Key: Ord>>,
-    I: IntoIterator<Item = (<C::Table as ShardedTable>::Key, i64)>,
+    I: IntoIterator<Item = (KeyOf<C>, i64)>,
 {
     CountMany::of(amounts)
 }
 
 /// Counts on many rows; made by [`count_many`].
 #[must_use = "nothing is counted until it is `.run(conn)`"]
-pub struct CountMany<C: ShardedColumn, Ins = NoInsert, Run = Blocking> {
+pub struct CountMany<C: ShardedColumn, Ins = NoInsert<KeyOf<C>>, Run = Blocking> {
     /// In the order of the keys.
-    amounts: Vec<(<C::Table as ShardedTable>::Key, i128)>,
-    insert: Ins,
+    amounts: Vec<(KeyOf<C>, i128)>,
+    /// Makes the insert for a key that has no row.
+    insert: Option<Ins>,
     retry: Option<RetryPolicy>,
     /// See [`Plan::alone`](crate::engine::Plan::alone).
     alone: bool,
     run: PhantomData<fn() -> Run>,
 }
 
-impl<C: ShardedColumn, Run> CountMany<C, NoInsert, Run> {
-    fn of(
-        amounts: impl IntoIterator<Item = (<C::Table as ShardedTable>::Key, i64)>,
-    ) -> CountMany<C, NoInsert, Run>
+/// `.or_insert(..)` was not called.
+type NoInsert<Key> = fn(&Key);
+
+type KeyOf<C> = <<C as Column>::Table as ShardedTable>::Key;
+
+impl<C: ShardedColumn, Run> CountMany<C, NoInsert<KeyOf<C>>, Run> {
+    fn of(amounts: impl IntoIterator<Item = (KeyOf<C>, i64)>) -> Self
     where
-        <C::Table as ShardedTable>::Key: Ord,
+        KeyOf<C>: Ord,
     {
         let mut sums = BTreeMap::new();
         for (key, n) in amounts {
@@ -124,10 +127,10 @@ impl<C: ShardedColumn, Run> CountMany<C, NoInsert, Run> {
     }
 
     /// In the order of the keys, each of which is there once.
-    pub(crate) fn of_sums(amounts: Vec<(<C::Table as ShardedTable>::Key, i128)>) -> Self {
+    pub(crate) fn of_sums(amounts: Vec<(KeyOf<C>, i128)>) -> Self {
         CountMany {
             amounts,
-            insert: NoInsert,
+            insert: None,
             retry: None,
             alone: false,
             run: PhantomData,
@@ -139,21 +142,24 @@ impl<C: ShardedColumn, Run> CountMany<C, NoInsert, Run> {
     ///
     /// As with [`or_insert`](crate::operation::UpdateStatement::or_insert) of an update, callers that race insert one row, and lose no
     /// count.
-    pub fn or_insert<F, I>(self, row_of: F) -> CountMany<C, OrInsertEach<F, I>, Run>
+    pub fn or_insert<F, I>(
+        self,
+        row_of: F,
+    ) -> CountMany<C, impl Fn(&KeyOf<C>) -> InsertStatement<C::Table, I::Values>, Run>
     where
-        F: Fn(&<C::Table as ShardedTable>::Key) -> I,
+        F: Fn(&KeyOf<C>) -> I,
         I: Insertable<C::Table>,
     {
-        self.inserting(OrInsertEach {
-            row_of,
-            row: PhantomData,
+        self.inserting(move |key: &KeyOf<C>| {
+            diesel::insert_into(C::Table::table()).values(row_of(key))
         })
     }
 
+    /// The same, by a statement that inserts a key's row.
     pub(crate) fn inserting<Ins>(self, insert: Ins) -> CountMany<C, Ins, Run> {
         CountMany {
             amounts: self.amounts,
-            insert,
+            insert: Some(insert),
             retry: self.retry,
             alone: self.alone,
             run: PhantomData,
@@ -181,10 +187,11 @@ impl<C: ShardedColumn, Ins> CountMany<C, Ins> {
     ///
     /// # Errors
     /// As there. No total was changed then.
-    pub fn run<Conn, DB>(self, conn: &mut Conn) -> QueryResult<CountedMany<C::Table>>
+    pub fn run<Conn, DB, Insert>(self, conn: &mut Conn) -> QueryResult<CountedMany<C::Table>>
     where
         C: IntegerField<DB, Table: ShardedTable<Key: Ord, KeyValues: QueryFragment<DB>>>,
-        Ins: InsertMissing<C::Table, DB>,
+        Ins: Fn(&KeyOf<C>) -> Insert,
+        Insert: QueryFragment<DB> + QueryId,
         Conn: LoadConnection<Backend = DB>,
         DB: BackendOf<Conn>,
     {
@@ -195,7 +202,7 @@ impl<C: ShardedColumn, Ins> CountMany<C, Ins> {
 impl<C, Ins, Run> fmt::Debug for CountMany<C, Ins, Run>
 where
     C: ShardedColumn,
-    <C::Table as ShardedTable>::Key: fmt::Debug,
+    KeyOf<C>: fmt::Debug,
 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CountMany")
@@ -231,16 +238,16 @@ pub mod asynchronous {
     use diesel_async::AsyncConnection;
 
     use super::{
-        BackendOf, CountMany, CountedMany, InsertMissing, IntegerField, Link, NoInsert,
-        QueryFragment, QueryResult, ShardedColumn, ShardedTable,
+        BackendOf, CountMany, CountedMany, IntegerField, KeyOf, Link, NoInsert, QueryFragment,
+        QueryId, QueryResult, ShardedColumn, ShardedTable,
     };
     use crate::connection::{Async, BoxFuture};
 
     /// Counts on many rows on a connection of `diesel_async`; see [`count_many`](crate::count_many()).
-    pub fn count_many<C, I>(_column: C, amounts: I) -> CountMany<C, NoInsert, Async>
+    pub fn count_many<C, I>(_column: C, amounts: I) -> CountMany<C, NoInsert<KeyOf<C>>, Async>
     where
         C: ShardedColumn<Table: ShardedTable<Key: Ord>>,
-        I: IntoIterator<Item = (<C::Table as ShardedTable>::Key, i64)>,
+        I: IntoIterator<Item = (KeyOf<C>, i64)>,
     {
         CountMany::of(amounts)
     }
@@ -250,14 +257,15 @@ pub mod asynchronous {
         ///
         /// # Errors
         /// As there. No total was changed then.
-        pub fn run<'c, Conn, DB>(
+        pub fn run<'c, Conn, DB, Insert>(
             self,
             conn: &'c mut Conn,
         ) -> BoxFuture<'c, QueryResult<CountedMany<C::Table>>>
         where
             C: IntegerField<DB> + Send + Sync + 'c,
             C::Table: ShardedTable<Key: Ord, KeyValues: QueryFragment<DB> + Send>,
-            Ins: InsertMissing<C::Table, DB, Statement: Send> + Send + Sync + 'c,
+            Ins: Fn(&KeyOf<C>) -> Insert + Send + Sync + 'c,
+            Insert: QueryFragment<DB> + QueryId + Send + 'c,
             Conn: AsyncConnection<Backend = DB>,
             DB: BackendOf<Conn>,
         {
@@ -266,57 +274,15 @@ pub mod asynchronous {
     }
 }
 
-/// The row that `.or_insert(..)` makes for a key that has none.
-pub struct OrInsertEach<F, I> {
-    row_of: F,
-    row: PhantomData<fn() -> I>,
-}
-
-impl<F, I> fmt::Debug for OrInsertEach<F, I> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OrInsertEach").finish_non_exhaustive()
-    }
-}
-
-/// The inserts for the keys that have no row.
-pub trait InsertMissing<T: ShardedTable, DB: Backend> {
-    /// The insert of one row.
-    type Statement: QueryFragment<DB> + QueryId;
-
-    /// The insert for a key, if there is one.
-    fn insert(&self, key: &T::Key) -> Option<Self::Statement>;
-}
-
-impl<T: ShardedTable, DB: Backend> InsertMissing<T, DB> for NoInsert {
-    type Statement = ();
-
-    fn insert(&self, _: &T::Key) -> Option<()> {
-        None
-    }
-}
-
-impl<T, DB, F, I> InsertMissing<T, DB> for OrInsertEach<F, I>
-where
-    T: ShardedTable,
-    DB: Backend,
-    F: Fn(&T::Key) -> I,
-    OrInsert<I>: InsertRow<T, DB>,
-{
-    type Statement = <OrInsert<I> as InsertRow<T, DB>>::Statement;
-
-    fn insert(&self, key: &T::Key) -> Option<Self::Statement> {
-        OrInsert((self.row_of)(key)).statement()
-    }
-}
-
 impl<C: ShardedColumn, Ins, Run> CountMany<C, Ins, Run> {
-    pub(crate) async fn count<DB, M, Conn>(
+    pub(crate) async fn count<DB, M, Conn, Insert>(
         self,
         link: &mut Link<'_, M, Conn>,
     ) -> QueryResult<CountedMany<C::Table>>
     where
         C: IntegerField<DB, Table: ShardedTable<Key: Ord, KeyValues: QueryFragment<DB>>>,
-        Ins: InsertMissing<C::Table, DB>,
+        Ins: Fn(&KeyOf<C>) -> Insert,
+        Insert: QueryFragment<DB> + QueryId,
         M: LoadIo<Conn, Backend = DB>,
         DB: ShardedBackend,
     {
@@ -357,7 +323,7 @@ impl<C: ShardedColumn, Ins, Run> CountMany<C, Ins, Run> {
                 if !std::mem::take(&mut is_first) {
                     counting.leave_shards();
                 }
-                let climbed = counting.attempt::<DB, _, _>(link, rung).await;
+                let climbed = counting.attempt::<DB, _, _, _>(link, rung).await;
                 climbed.and_then(|climbed| {
                     climbed.map_err(|higher| {
                         next = higher;
@@ -378,8 +344,8 @@ impl<C: ShardedColumn, Ins, Run> CountMany<C, Ins, Run> {
 
 /// Counts on many rows, under way.
 struct Counting<C: ShardedColumn, Ins> {
-    additions: Vec<Addition<<C::Table as ShardedTable>::Key>>,
-    insert: Ins,
+    additions: Vec<Addition<KeyOf<C>>>,
+    insert: Option<Ins>,
     /// How many shards there are to choose from.
     shards: u16,
     attempts: Attempts,
@@ -402,14 +368,15 @@ impl<C: ShardedColumn, Ins> Counting<C, Ins> {
     }
 
     /// One attempt, in an open transaction, which has to be undone where another rung is the result.
-    async fn attempt<DB, M, Conn>(
+    async fn attempt<DB, M, Conn, Insert>(
         &self,
         link: &mut Link<'_, M, Conn>,
         rung: Rung,
     ) -> QueryResult<Result<CountedMany<C::Table>, Rung>>
     where
         C: IntegerField<DB, Table: ShardedTable<Key: Ord, KeyValues: QueryFragment<DB>>>,
-        Ins: InsertMissing<C::Table, DB>,
+        Ins: Fn(&KeyOf<C>) -> Insert,
+        Insert: QueryFragment<DB> + QueryId,
         M: LoadIo<Conn, Backend = DB>,
         DB: ShardedBackend,
     {
@@ -434,9 +401,9 @@ impl<C: ShardedColumn, Ins> Counting<C, Ins> {
             }
             counted.rows += additions.len() - missing.len();
             for Addition { key, n, .. } in missing {
-                match self.insert.insert(key) {
+                match &self.insert {
                     Some(insert) => {
-                        let insert = Some((insert, self.shards));
+                        let insert = Some((insert(key), self.shards));
                         let mut add = ready_to_add_or_insert::<C, DB, _>(key.clone(), *n, insert);
                         counted.rows += count(link, &mut add).await?;
                     }
@@ -464,8 +431,8 @@ enum Rung {
 async fn count_together<'a, C, DB, M, Conn>(
     link: &mut Link<'_, M, Conn>,
     rung: Rung,
-    additions: &'a [Addition<<C::Table as ShardedTable>::Key>],
-) -> QueryResult<Result<Vec<&'a Addition<<C::Table as ShardedTable>::Key>>, Rung>>
+    additions: &'a [Addition<KeyOf<C>>],
+) -> QueryResult<Result<Vec<&'a Addition<KeyOf<C>>>, Rung>>
 where
     C: IntegerField<DB, Table: ShardedTable<Key: Ord, KeyValues: QueryFragment<DB>>>,
     M: LoadIo<Conn, Backend = DB>,
@@ -515,14 +482,12 @@ where
 }
 
 /// The statement that adds to one shard of each row.
-fn count_each<C, DB>(
-    additions: &[Addition<<C::Table as ShardedTable>::Key>],
-) -> CountEachRow<C, C::Table, DB>
+fn count_each<C, DB>(additions: &[Addition<KeyOf<C>>]) -> CountEachRow<C, C::Table, DB>
 where
     C: ShardedColumn<Table: KeyedTable<DB>>,
     DB: ShardedBackend,
 {
-    let row = |Addition { key, n, .. }: &Addition<<C::Table as ShardedTable>::Key>| CountedRow {
+    let row = |Addition { key, n, .. }: &Addition<KeyOf<C>>| CountedRow {
         key_values: C::Table::key_values(key),
         key_is: C::Table::key_is(key.clone()),
         n: *n,

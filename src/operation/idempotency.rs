@@ -72,8 +72,9 @@
 //! On PostgreSQL with a synchronous standby, a repeat is answered when the standby has the first count too. Its lock makes its commit wait.
 //!
 //! The number of rows that were counted the first time ([`Cached::add`](crate::cached::Cached::add) returns 0: nothing was added
-//! to the cached total). Returned rows (`get_result`) are read in their current state. An update that counted nothing, because it
-//! failed or no row matched, leaves no key: a repeat runs as if it were the first.
+//! to the cached total). To read the counted rows too, `.execute(conn)` and a `select` stand in one
+//! [`retry::transaction`](crate::retry::transaction()). An update that counted nothing, because it failed or no row matched, leaves no
+//! key: a repeat runs as if it were the first.
 //!
 //! A key that comes again with another update (another amount, row or field) would lose a count. So it is an error:
 //! [`IdempotencyKeyReused`](crate::Error::IdempotencyKeyReused). Updates are distinguished by a 64-bit hash of their content, as
@@ -124,8 +125,8 @@ pub(crate) use self::update::UpdateOnce;
 ///
 /// Made by [`UpdateStatement::idempotency_key`](crate::operation::UpdateStatement::idempotency_key),
 /// [`Counter::idempotency_key`](crate::Counter::idempotency_key) and
-/// [`RowCounter::idempotency_key`](crate::RowCounter::idempotency_key). It takes the place of an update before `.execute(conn)`,
-/// `.get_result(conn)` and `.get_results(conn)`, and of a counter in [`Cached::add`](crate::cached::Cached::add).
+/// [`RowCounter::idempotency_key`](crate::RowCounter::idempotency_key). It takes the place of an update before `.execute(conn)`, and
+/// of a counter in [`Cached::add`](crate::cached::Cached::add).
 #[derive(Debug, Clone)]
 #[must_use = "nothing is counted until it is executed or added to"]
 pub struct Idempotent<Of> {
@@ -243,10 +244,7 @@ where
     retry_loop!(link, repeated, {
         match claim(link, request).await? {
             Claimed::First => {}
-            Claimed::Repeated(counted) => {
-                work.repeat(link).await?;
-                return Ok((counted, false));
-            }
+            Claimed::Repeated(counted) => return Ok((counted, false)),
             Claimed::Reused => return Err(Error::IdempotencyKeyReused.into()),
         }
         let counted = work.carry_out(link).await?;
@@ -290,11 +288,6 @@ pub(crate) trait Requested<M: Io<Conn>, Conn> {
         &mut self,
         link: &mut Link<'_, M, Conn>,
     ) -> impl Future<Output = QueryResult<usize>>;
-
-    /// Reads what its caller is told, where it was done before.
-    fn repeat(&mut self, _: &mut Link<'_, M, Conn>) -> impl Future<Output = QueryResult<()>> {
-        ready(Ok(()))
-    }
 }
 
 /// Claims a key for the open transaction. Waits for another transaction that claims the same one.

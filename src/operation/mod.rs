@@ -45,5 +45,5 @@ pub use self::shards_table::{ShardsTable, TotalsView};
 pub use self::top::Top;
 pub use self::update::returning::SelectTotals;
 pub use self::update::{UpdateSource, UpdateStatement};
-pub use self::verify::{Drift, RecountQuery, VerifiedFields, Verify};
+pub use self::verify::{Drift, RecountQuery, Verify};
 pub use crate::model::amount::Amount;

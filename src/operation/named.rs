@@ -27,7 +27,7 @@ use crate::engine::{
 use crate::error::Error;
 use crate::model::ShardedTable;
 use crate::operation::bounded::Within;
-use crate::operation::combine::{Combiner, Combining};
+use crate::operation::combine::Combiner;
 use crate::operation::fold::{Batches, Folded, Folding};
 use crate::operation::idempotency::{Idempotent, Request, Requested, once};
 use crate::operation::row_counter::{
@@ -38,10 +38,9 @@ use crate::operation::shard_counts::{self, Number};
 use crate::policy::RetryPolicy;
 use crate::query_builder::KeyIs;
 
-use self::sql::{DeleteCounter, InsertCounter, SelectedRows, explain_counters, select};
+use self::sql::{DeleteCounter, SelectedRows, explain_counters, select};
 
-#[cfg(feature = "r2d2")]
-pub(crate) use self::sql::InsertCounters;
+pub(crate) use self::sql::InsertCounter;
 
 pub use self::list::{CounterList, TopCounters};
 
@@ -120,10 +119,12 @@ where
 /// too long, and [`MissingShardsTable`](Error::MissingShardsTable) if the library's migrations have not run.
 ///
 /// After the counters of [App Engine's article](https://web.archive.org/web/2010/http://code.google.com/appengine/articles/sharding_counters.html).
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone)]
 #[must_use = "a counter does nothing by itself"]
 pub struct Counter<Run = Blocking> {
     pub(crate) name: String,
+    /// `None` is the global one; `Some(None)` is none.
+    combiner: Option<Option<Combiner>>,
     run: PhantomData<fn() -> Run>,
 }
 
@@ -322,35 +323,6 @@ paired! {
         }
     }
 
-    impl<> Combining<Counter<Run>>
-    where
-        DB: CounterBackend<Conn>,
-    {
-        /// Adds 1; see [`add`](Self::add).
-        ///
-        /// # Errors
-        /// See [`Counter`](Counter#errors).
-        pub fn increment(&self, link: Link) -> QueryResult<()> {
-            self.of.count_through(Some(self.combiner.clone()), 1, link).await.map(drop)
-        }
-
-        /// Subtracts 1, also below zero; see [`add`](Self::add).
-        ///
-        /// # Errors
-        /// See [`Counter`](Counter#errors).
-        pub fn decrement(&self, link: Link) -> QueryResult<()> {
-            self.of.count_through(Some(self.combiner.clone()), -1, link).await.map(drop)
-        }
-
-        /// Adds `n`, which may be negative, by a statement that others may share.
-        ///
-        /// # Errors
-        /// See [`Counter`](Counter#errors).
-        pub fn add(&self, link: Link, n: i64) -> QueryResult<()> {
-            self.of.count_through(Some(self.combiner.clone()), n, link).await.map(drop)
-        }
-    }
-
     impl<> Idempotent<Counter<Run>>
     where
         DB: CounterBackend<Conn>,
@@ -362,22 +334,6 @@ paired! {
         /// As [`set`](Self::set).
         pub fn add(&self, link: Link, n: i64) -> QueryResult<usize> {
             Ok(self.of.count_once(n, &self.key, link).await?.0)
-        }
-
-        /// Adds 1; see [`add`](Self::add).
-        ///
-        /// # Errors
-        /// As [`set`](Self::set).
-        pub fn increment(&self, link: Link) -> QueryResult<usize> {
-            Ok(self.of.count_once(1, &self.key, link).await?.0)
-        }
-
-        /// Subtracts 1; see [`add`](Self::add).
-        ///
-        /// # Errors
-        /// As [`set`](Self::set).
-        pub fn decrement(&self, link: Link) -> QueryResult<usize> {
-            Ok(self.of.count_once(-1, &self.key, link).await?.0)
         }
 
         /// Sets the total, unless that was done with this key before; see [`Counter::set`]. A repeat changes nothing, also where the
@@ -431,6 +387,7 @@ impl<Run> Counter<Run> {
     pub fn named(name: impl Into<String>) -> Self {
         Counter {
             name: name.into(),
+            combiner: None,
             run: PhantomData,
         }
     }
@@ -451,18 +408,19 @@ impl<Run> Counter<Run> {
     }
 
     /// The same counter, whose counts may share a commit with others' through the same combiner; see [`combine`](crate::combine).
-    pub fn combine(&self, combiner: &Combiner) -> Combining<Self> {
-        Combining {
-            of: Self::named(self.name.as_str()),
-            combiner: Some(combiner.clone()),
-        }
+    pub fn combine(&self, combiner: &Combiner) -> Self {
+        self.through(Some(combiner.clone()))
     }
 
     /// The same counter, which counts by itself, also where there is a [global combiner](Combiner::set_global).
-    pub fn alone(&self) -> Combining<Self> {
-        Combining {
-            of: Self::named(self.name.as_str()),
-            combiner: None,
+    pub fn alone(&self) -> Self {
+        self.through(None)
+    }
+
+    fn through(&self, combiner: Option<Combiner>) -> Self {
+        Counter {
+            combiner: Some(combiner),
+            ..Self::named(self.name.as_str())
         }
     }
 
@@ -581,6 +539,10 @@ where
         Ok(ready_to_add_or_insert(name, n, Some(insert)))
     }
 
+    fn combiner(&self) -> Option<Option<Combiner>> {
+        self.combiner.clone()
+    }
+
     async fn begin(&self, link: &mut Link<'_, M, Conn>) -> QueryResult<()> {
         check(&self.name)?;
         shard_counts::keep_fresh(link).await
@@ -665,7 +627,10 @@ where
 #[cfg(feature = "async")]
 impl From<Counter> for Counter<crate::connection::Async> {
     fn from(counter: Counter) -> Self {
-        Self::named(counter.name)
+        Counter {
+            combiner: counter.combiner,
+            ..Self::named(counter.name)
+        }
     }
 }
 

@@ -15,7 +15,7 @@ use crate::engine::{self, KeyedTable, Plan, SendStep, Sender, Statement, explain
 #[cfg(doc)]
 use crate::error::Error;
 use crate::model::{ShardedColumn, ShardedTable, Value};
-use crate::operation::combine::{Combined, Combiner, Combining, count};
+use crate::operation::combine::{Combined, Combiner, count};
 use crate::operation::idempotency::{Idempotent, Request, Requested, UpdateOnce, once};
 use crate::operation::shard_counts;
 use crate::operation::update::{Ready, Sendable};
@@ -53,6 +53,8 @@ use crate::query_builder::{
 pub struct RowCounter<C: Column<Table: ShardedTable>, Run = Blocking> {
     pub(crate) column: C,
     pub(crate) key: Key<C>,
+    /// `None` is the global one; `Some(None)` is none.
+    combiner: Option<Option<Combiner>>,
     run: PhantomData<fn() -> Run>,
 }
 
@@ -121,21 +123,6 @@ paired! {
         }
     }
 
-    impl<C: ShardedColumn> Combining<RowCounter<C, Run>>
-    where
-        C: IntegerField<DB>,
-        DB: BackendOf<Conn>,
-    {
-        /// Adds `n`, which may be negative, by a statement that others may share. Returns the number of rows counted, 0 if there is no such
-        /// row.
-        ///
-        /// # Errors
-        /// As [`update`](crate::update())'s.
-        pub fn add(&self, link: Link, n: i64) -> QueryResult<usize> {
-            self.of.count_through(Some(self.combiner.clone()), n, link).await
-        }
-    }
-
     impl<C: ShardedColumn> Idempotent<RowCounter<C, Run>>
     where
         C: IntegerField<DB>,
@@ -151,22 +138,6 @@ paired! {
         pub fn add(&self, link: Link, n: i64) -> QueryResult<usize> {
             Ok(self.of.count_once(n, &self.key, link).await?.0)
         }
-
-        /// Adds 1; see [`add`](Self::add).
-        ///
-        /// # Errors
-        /// As [`add`](Self::add).
-        pub fn increment(&self, link: Link) -> QueryResult<usize> {
-            Ok(self.of.count_once(1, &self.key, link).await?.0)
-        }
-
-        /// Subtracts 1; see [`add`](Self::add).
-        ///
-        /// # Errors
-        /// As [`add`](Self::add).
-        pub fn decrement(&self, link: Link) -> QueryResult<usize> {
-            Ok(self.of.count_once(-1, &self.key, link).await?.0)
-        }
     }
 }
 
@@ -176,23 +147,25 @@ impl<C: ShardedColumn, Run> RowCounter<C, Run> {
         RowCounter {
             column,
             key,
+            combiner: None,
             run: PhantomData,
         }
     }
 
     /// The same counter, whose counts may share a commit with others' through the same combiner; see [`combine`](crate::combine).
-    pub fn combine(&self, combiner: &Combiner) -> Combining<Self> {
-        Combining {
-            of: Self::of(self.column, self.key.clone()),
-            combiner: Some(combiner.clone()),
-        }
+    pub fn combine(&self, combiner: &Combiner) -> Self {
+        self.through(Some(combiner.clone()))
     }
 
     /// The same counter, which counts by itself, also where there is a [global combiner](Combiner::set_global).
-    pub fn alone(&self) -> Combining<Self> {
-        Combining {
-            of: Self::of(self.column, self.key.clone()),
-            combiner: None,
+    pub fn alone(&self) -> Self {
+        self.through(None)
+    }
+
+    fn through(&self, combiner: Option<Combiner>) -> Self {
+        RowCounter {
+            combiner: Some(combiner),
+            ..Self::of(self.column, self.key.clone())
         }
     }
 
@@ -206,7 +179,10 @@ impl<C: ShardedColumn, Run> RowCounter<C, Run> {
 #[cfg(feature = "async")]
 impl<C: ShardedColumn> From<RowCounter<C>> for RowCounter<C, crate::connection::Async> {
     fn from(counter: RowCounter<C>) -> Self {
-        Self::of(counter.column, counter.key)
+        RowCounter {
+            combiner: counter.combiner,
+            ..Self::of(counter.column, counter.key)
+        }
     }
 }
 
@@ -247,6 +223,9 @@ pub(crate) trait OneCounter<M: LoadIo<Conn>, Conn> {
     /// The count of `n` in its parts.
     fn ready(&self, n: i64) -> QueryResult<ReadyToAdd<Self::Field, M::Backend, Self::Insert>>;
 
+    /// Counts through this combiner or none, or else through the global one.
+    fn combiner(&self) -> Option<Option<Combiner>>;
+
     /// Before a count.
     async fn begin(&self, link: &mut Link<'_, M, Conn>) -> QueryResult<()>;
 
@@ -265,22 +244,12 @@ pub(crate) trait OneCounter<M: LoadIo<Conn>, Conn> {
 
     /// Adds `n`, and returns the number of rows counted.
     async fn count(&self, n: i64, link: &mut Link<'_, M, Conn>) -> QueryResult<usize> {
-        self.count_through(None, n, link).await
-    }
-
-    /// The same through this combiner or none, or else through the global one.
-    async fn count_through(
-        &self,
-        combiner: Option<Option<Combiner>>,
-        n: i64,
-        link: &mut Link<'_, M, Conn>,
-    ) -> QueryResult<usize> {
         if n == 0 {
             return Ok(self.is_there(link).await?.into());
         }
         self.begin(link).await?;
         let mut update = self.ready(n)?;
-        update.combine(combiner);
+        update.combine(self.combiner());
         count(link, &mut update).await
     }
 
@@ -358,6 +327,10 @@ where
 
     fn ready(&self, n: i64) -> QueryResult<ReadyToAdd<C, DB>> {
         Ok(ready_to_add(self.key.clone(), n))
+    }
+
+    fn combiner(&self) -> Option<Option<Combiner>> {
+        self.combiner.clone()
     }
 
     async fn begin(&self, _: &mut Link<'_, M, Conn>) -> QueryResult<()> {

@@ -22,7 +22,9 @@ use diesel::backend::Backend;
 use diesel::dsl::Filter;
 use diesel::expression::{AppearsOnTable, Expression, NonAggregate};
 use diesel::prelude::*;
-use diesel::query_builder::{AsChangeset, IntoUpdateTarget, QueryFragment, QueryId};
+use diesel::query_builder::{
+    AsChangeset, InsertStatement, IntoUpdateTarget, QueryFragment, QueryId,
+};
 use diesel::query_dsl::methods::FilterDsl;
 use diesel::result::Error as DieselError;
 use diesel::sql_types::BoolOrNullableBool;
@@ -33,21 +35,21 @@ pub use diesel_sharded::*;
 use tokio::runtime::Runtime;
 
 use diesel_sharded::__bounds::{
-    AllWithTotals, Assignment, BoxedRows, InsertMissing, InsertRow, KeyedTable, NoInsert,
-    NoReturning, OrInsert, OrInsertEach, ReturningTotals, SetNotCalled, ToValue, ToZero, Values,
+    AllWithTotals, Assignment, BoxedRows, KeyedTable, NoReturning, ReturningTotals, SetNotCalled,
+    ToValue, ToZero, Values,
 };
 use diesel_sharded::asynchronous::{Async, operation as waiting, operation::LoadCounted};
 use diesel_sharded::backend::BackendOf;
-use diesel_sharded::combine::{Combiner, Combining};
+use diesel_sharded::combine::Combiner;
 use diesel_sharded::counter_cache::{
     CacheRecount, ChildTable, EveryRow, NotCounting, RefersTo, SummedInto,
 };
 use diesel_sharded::dsl::Value;
 use diesel_sharded::idempotency::Idempotent;
-use diesel_sharded::model::{CountingUpdate, ShardedColumn, ShardedTable};
+use diesel_sharded::model::{CountingUpdate, FieldType, ShardedColumn, ShardedTable};
 use diesel_sharded::operation::{
     CountedMany, CounterBackend, Drift, Folded, IntegerField, RecountQuery, SelectTotals,
-    UpdateSource, UpdateStatement, VerifiedFields,
+    UpdateSource, UpdateStatement,
 };
 use diesel_sharded::retry::RetryPolicy;
 use diesel_sharded::shard_choice::ShardChoice;
@@ -211,7 +213,7 @@ impl Counter {
 
     gives! {
         idempotency_key(key: impl AsRef<[u8]>) -> waiting::IdempotentCounter;
-        combine(combiner: &Combiner) -> Combining<asynchronous::Counter>;
+        combine(combiner: &Combiner) -> asynchronous::Counter;
     }
 
     waits_for_names! {
@@ -228,14 +230,6 @@ impl Counter {
         shards() -> u16;
         increase_shards(n: u16) -> u16;
         resize(n: u16) -> ();
-    }
-}
-
-impl Waiting<Combining<asynchronous::Counter>> {
-    waits_for_names! {
-        increment() -> ();
-        decrement() -> ();
-        add(n: i64) -> ();
     }
 }
 
@@ -289,8 +283,6 @@ impl CounterList {
 
 impl Waiting<waiting::IdempotentCounter> {
     waits_for_names! {
-        increment() -> usize;
-        decrement() -> usize;
         add(n: i64) -> usize;
         set(total: i64) -> ();
         reset() -> ();
@@ -321,16 +313,12 @@ impl<C: ShardedColumn> RowCounter<C> {
         Waiting(self.0.idempotency_key(key))
     }
 
-    gives! { combine(combiner: &Combiner) -> Combining<asynchronous::RowCounter<C>>; }
+    gives! { combine(combiner: &Combiner) -> asynchronous::RowCounter<C>; }
 
     builds! {
         never_below(least: i64) -> asynchronous::bounded::Bounded<C>;
         never_above(most: i64) -> asynchronous::bounded::Bounded<C>;
     }
-}
-
-impl<C: ShardedColumn> Waiting<Combining<asynchronous::RowCounter<C>>> {
-    waits_for_rows! { add(n: i64) -> usize; }
 }
 
 impl<C: ShardedColumn> Waiting<waiting::IdempotentRowCounter<C>>
@@ -412,7 +400,12 @@ where
     }
 }
 
-pub fn count_many<C, I>(column: C, amounts: I) -> Waiting<operation::CountMany<C, NoInsert, Async>>
+type KeyOf<C> = <<C as Column>::Table as ShardedTable>::Key;
+
+pub fn count_many<C, I>(
+    column: C,
+    amounts: I,
+) -> Waiting<operation::CountMany<C, fn(&KeyOf<C>), Async>>
 where
     C: ShardedColumn<Table: ShardedTable<Key: Ord>>,
     I: IntoIterator<Item = (<C::Table as ShardedTable>::Key, i64)>,
@@ -420,13 +413,15 @@ where
     Waiting(asynchronous::count_many(column, amounts))
 }
 
-impl<C: ShardedColumn> Waiting<operation::CountMany<C, NoInsert, Async>> {
+impl<C: ShardedColumn> Waiting<operation::CountMany<C, fn(&KeyOf<C>), Async>> {
     pub fn or_insert<F, I>(
         self,
         row_of: F,
-    ) -> Waiting<operation::CountMany<C, OrInsertEach<F, I>, Async>>
+    ) -> Waiting<
+        operation::CountMany<C, impl Fn(&KeyOf<C>) -> InsertStatement<C::Table, I::Values>, Async>,
+    >
     where
-        F: Fn(&<C::Table as ShardedTable>::Key) -> I,
+        F: Fn(&KeyOf<C>) -> I,
         I: Insertable<C::Table>,
     {
         Waiting(self.0.or_insert(row_of))
@@ -434,13 +429,16 @@ impl<C: ShardedColumn> Waiting<operation::CountMany<C, NoInsert, Async>> {
 }
 
 impl<C: ShardedColumn, Ins> Waiting<operation::CountMany<C, Ins, Async>> {
-    waits! {
-        {
-            C: IntegerField<DB> + Send + Sync,
-            C::Table: KeyedTable<DB> + ShardedTable<Key: Ord, KeyValues: QueryFragment<DB> + Send>,
-            Ins: InsertMissing<C::Table, DB, Statement: Send> + Send + Sync,
-        }
-        run(self: Self) -> CountedMany<C::Table>;
+    pub fn run<Conn, DB, Insert>(self, conn: &mut Conn) -> QueryResult<CountedMany<C::Table>>
+    where
+        C: IntegerField<DB> + Send + Sync,
+        C::Table: KeyedTable<DB> + ShardedTable<Key: Ord, KeyValues: QueryFragment<DB> + Send>,
+        Ins: Fn(&KeyOf<C>) -> Insert + Send + Sync,
+        Insert: QueryFragment<DB> + QueryId + Send,
+        Conn: AsyncConnection<Backend = DB>,
+        DB: BackendOf<Conn>,
+    {
+        wait(self.0.run(conn))
     }
 }
 
@@ -503,7 +501,7 @@ sets!(
     Idempotent<operation::SetTotal<Q, A, Async>>
 );
 
-pub fn verify<Source, Kind, C, Fields, Q>(
+pub fn verify<Source, Kind, C, Q>(
     source: Source,
     column: C,
     expected: Q,
@@ -511,7 +509,7 @@ pub fn verify<Source, Kind, C, Fields, Q>(
 where
     Source: UpdateSource<Kind>,
     Source::Query: IntoUpdateTarget<Table = C::Table>,
-    C: VerifiedFields<Fields>,
+    C: ShardedColumn,
 {
     Waiting(asynchronous::verify(source, column, expected))
 }
@@ -525,7 +523,8 @@ where
     waits! {
         {
             R: Clone + Send,
-            C: VerifiedFields<Fields, Table = T, Total: Send> + Send + Sync,
+            C: ShardedColumn<Table = T>,
+            <C::SqlType as FieldType>::Total: Send,
             Q: RecountQuery<T::Key, Row: Send>
                 + LoadQuery<'static, Conn, <Q as RecountQuery<T::Key>>::Row>
                 + Clone
@@ -535,8 +534,8 @@ where
             T: KeyedTable<DB, Key: Eq + Hash>,
             W: QueryFragment<DB> + QueryId + Send + Sync,
         }
-        drifts<Fields>(self: Self) -> Vec<Drift<T::Key, C::Total>>;
-        repair<Fields>(self: Self) -> Vec<Drift<T::Key, C::Total>>;
+        drifts(self: Self) -> Vec<Drift<T::Key, <C::SqlType as FieldType>::Total>>;
+        repair(self: Self) -> Vec<Drift<T::Key, <C::SqlType as FieldType>::Total>>;
     }
 }
 
@@ -634,7 +633,7 @@ impl<C: ShardedColumn, Child, W> CounterCache<C, Child, W> {
 
 pub fn update<Source, Kind>(
     source: Source,
-) -> Waiting<UpdateStatement<Source::Query, SetNotCalled, NoReturning, NoInsert, Async>>
+) -> Waiting<UpdateStatement<Source::Query, SetNotCalled, NoReturning, (), Async>>
 where
     Source: UpdateSource<Kind>,
 {
@@ -681,8 +680,11 @@ impl<Q, V, R, I> Waiting<UpdateStatement<Q, V, R, I, Async>> {
     }
 }
 
-impl<Q, V, R> Waiting<UpdateStatement<Q, V, R, NoInsert, Async>> {
-    pub fn or_insert<I>(self, row: I) -> Waiting<UpdateStatement<Q, V, R, OrInsert<I>, Async>>
+impl<Q, V, R> Waiting<UpdateStatement<Q, V, R, (), Async>> {
+    pub fn or_insert<I>(
+        self,
+        row: I,
+    ) -> Waiting<UpdateStatement<Q, V, R, InsertStatement<Q::Table, I::Values>, Async>>
     where
         Q: HasTable,
         I: Insertable<Q::Table>,
@@ -706,13 +708,13 @@ where
     }
 }
 
-impl<Q, V, R, I> Waiting<UpdateStatement<Q, Values<V>, R, I, Async>> {
+impl<Q, V, I> Waiting<UpdateStatement<Q, Values<V>, NoReturning, I, Async>> {
     builds! {
-        idempotency_key(key: impl AsRef<[u8]>) -> Idempotent<UpdateStatement<Q, Values<V>, R, I, Async>>;
+        idempotency_key(key: impl AsRef<[u8]>) -> Idempotent<UpdateStatement<Q, Values<V>, NoReturning, I, Async>>;
     }
 }
 
-/// Counts, with an idempotency key or without one: how many rows they met, or the rows.
+/// Counts, with an idempotency key or without one: how many rows they met.
 macro_rules! counts {
     ($($counted:ty),+) => {$(
         impl<Q, V, R, I, T, W> Waiting<$counted>
@@ -724,33 +726,9 @@ macro_rules! counts {
                     V: AsChangeset<Target = T, Changeset: QueryFragment<DB> + Send> + QueryId,
                     T: ShardedTable + QueryFragment<DB> + QueryId,
                     W: QueryFragment<DB> + QueryId + Send,
-                    I: InsertRow<T, DB, Statement: Send>,
+                    I: QueryFragment<DB> + QueryId + Send,
                 }
                 execute(self: Self) -> usize;
-            }
-        }
-
-        impl<Q, V, R, I> Waiting<$counted> {
-            pub fn load<'c, U>(
-                self,
-                conn: &'c mut impl LoadCounted<'c, $counted, U>,
-            ) -> QueryResult<Vec<U>> {
-                wait(conn.load_counted(self.0))
-            }
-
-            pub fn get_results<'c, U>(
-                self,
-                conn: &'c mut impl LoadCounted<'c, $counted, U>,
-            ) -> QueryResult<Vec<U>> {
-                self.load(conn)
-            }
-
-            pub fn get_result<'c, U>(
-                self,
-                conn: &'c mut impl LoadCounted<'c, $counted, U>,
-            ) -> QueryResult<U> {
-                let first = self.load(conn)?.into_iter().next();
-                first.ok_or(DieselError::NotFound)
             }
         }
     )+};
@@ -760,6 +738,30 @@ counts!(
     UpdateStatement<Q, Values<V>, R, I, Async>,
     Idempotent<UpdateStatement<Q, Values<V>, R, I, Async>>
 );
+
+impl<Q, V, R, I> Waiting<UpdateStatement<Q, Values<V>, R, I, Async>> {
+    pub fn load<'c, U>(
+        self,
+        conn: &'c mut impl LoadCounted<'c, UpdateStatement<Q, Values<V>, R, I, Async>, U>,
+    ) -> QueryResult<Vec<U>> {
+        wait(conn.load_counted(self.0))
+    }
+
+    pub fn get_results<'c, U>(
+        self,
+        conn: &'c mut impl LoadCounted<'c, UpdateStatement<Q, Values<V>, R, I, Async>, U>,
+    ) -> QueryResult<Vec<U>> {
+        self.load(conn)
+    }
+
+    pub fn get_result<'c, U>(
+        self,
+        conn: &'c mut impl LoadCounted<'c, UpdateStatement<Q, Values<V>, R, I, Async>, U>,
+    ) -> QueryResult<U> {
+        let first = self.load(conn)?.into_iter().next();
+        first.ok_or(DieselError::NotFound)
+    }
+}
 
 /// Counters with bounds.
 pub mod bounded {

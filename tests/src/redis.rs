@@ -75,3 +75,40 @@ impl RedisServer {
         Ok(text)
     }
 }
+
+/// A cache of totals that counts how often it failed.
+pub struct CountsFailures<C> {
+    cache: C,
+    failures: Arc<AtomicU64>,
+}
+
+impl<C: TotalCache> CountsFailures<C> {
+    /// The cache, and the number of its failures so far.
+    pub fn of(cache: C) -> (Self, Arc<AtomicU64>) {
+        let failures = Arc::new(AtomicU64::new(0));
+        let counted = Arc::clone(&failures);
+        (CountsFailures { cache, failures }, counted)
+    }
+
+    fn counted<T>(&self, answer: Result<T, CacheError>) -> Result<T, CacheError> {
+        answer.inspect_err(|_| drop(self.failures.fetch_add(1, Ordering::Relaxed)))
+    }
+}
+
+impl<C: TotalCache> TotalCache for CountsFailures<C> {
+    fn get(&self, key: &str) -> Result<Option<i64>, CacheError> {
+        self.counted(self.cache.get(key))
+    }
+
+    fn add_if_absent(&self, key: &str, total: i64, ttl: Duration) -> Result<(), CacheError> {
+        self.counted(self.cache.add_if_absent(key, total, ttl))
+    }
+
+    fn increment_if_present(&self, key: &str, by: i64) -> Result<(), CacheError> {
+        self.counted(self.cache.increment_if_present(key, by))
+    }
+
+    fn remove(&self, key: &str) -> Result<(), CacheError> {
+        self.counted(self.cache.remove(key))
+    }
+}

@@ -16,7 +16,7 @@ use crate::engine::KeyedTable;
 use crate::error::Error;
 use crate::model::{ShardedColumn, ShardedTable};
 use crate::operation::count_many::CountMany;
-use crate::operation::named::{Counter, CounterBackend, InsertCounters, check};
+use crate::operation::named::{Counter, CounterBackend, InsertCounter, check};
 use crate::operation::row_counter::{IntegerField, RowCounter};
 
 use super::buffer::Loss;
@@ -121,7 +121,8 @@ where
 
     fn count(sums: &BTreeMap<String, i128>, conn: &mut Conn) -> QueryResult<()> {
         let sums = sums.iter().map(|(name, n)| (name.clone().into_bytes(), *n));
-        let many = CountMany::<DB::Value>::of_sums(sums.collect()).inserting(InsertCounters);
+        let insert = |name: &Vec<u8>| InsertCounter { name: name.clone() };
+        let many = CountMany::<DB::Value>::of_sums(sums.collect()).inserting(insert);
         now(many.alone().count(&mut Link::blocking(conn))).map(drop)
     }
 }

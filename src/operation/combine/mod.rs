@@ -136,16 +136,6 @@ impl Debug for Combiner {
     }
 }
 
-/// A counter whose counts may share a commit with others', or whose counts do not; made by `combine` and `alone` of
-/// [`RowCounter`](crate::RowCounter) and [`Counter`](crate::Counter).
-#[derive(Debug, Clone)]
-#[must_use = "a counter does nothing by itself"]
-pub struct Combining<Of> {
-    pub(crate) of: Of,
-    /// None for a counter that counts alone.
-    pub(crate) combiner: Option<Combiner>,
-}
-
 /// The name of a counter, or of several fields of a row that are counted together.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct CounterKey {

@@ -116,25 +116,17 @@ where
     note = "say which rows are counted: `CounterCache::of(posts::comments_count).counts(comments::post_id)`"
 )]
 pub trait ChildTable<DB: ShardedBackend>: Table {
-    /// The names before and of the table, and those of its columns, as they are.
+    /// The names before and of the table, as they are.
     #[doc(hidden)]
-    fn names(backend: &DB) -> QueryResult<(Vec<String>, Vec<String>)>;
+    fn names(backend: &DB) -> QueryResult<Vec<String>>;
 }
 
 impl<T, DB> ChildTable<DB> for T
 where
     T: Table + HasTable<Table = T> + QueryFragment<DB>,
-    T::AllColumns: QueryFragment<DB>,
     DB: ShardedBackend,
 {
-    fn names(backend: &DB) -> QueryResult<(Vec<String>, Vec<String>)> {
-        let table = identifiers(&text_of(&T::table(), backend)?);
-        // Each column stands behind its table.
-        let columns = identifiers(&text_of(&T::all_columns(), backend)?);
-        let columns = columns
-            .into_iter()
-            .skip(table.len())
-            .step_by(table.len() + 1);
-        Ok((table, columns.collect()))
+    fn names(backend: &DB) -> QueryResult<Vec<String>> {
+        Ok(identifiers(&text_of(&T::table(), backend)?))
     }
 }

@@ -9,9 +9,7 @@ use crate::error::Error;
 use crate::model::{ColumnType, MAX_SHARDS};
 use crate::operation::described::DescribedTable;
 use crate::operation::shards_table::{Integrity, Quoted, identifiers, quoted_on};
-use crate::query_builder::{Names, literal, with_other_table};
-
-use super::condition::Condition;
+use crate::query_builder::{Names, with_other_table};
 
 /// A counter cache by the names in its SQL, not quoted.
 #[derive(Debug, Clone)]
@@ -22,13 +20,11 @@ pub struct DescribedCache {
     pub schema: Option<String>,
     /// The table whose rows are counted.
     pub child: String,
-    /// All of its columns: those that a condition may name without quotes.
-    pub columns: Vec<String>,
     /// Those that hold the parent's key, in its order.
     pub by: Vec<String>,
     /// The column that is summed; else rows are counted.
     pub amount: Option<String>,
-    /// A condition on the child's columns, as SQL.
+    /// A condition on the child's columns, as SQL; each stands behind the child's name.
     pub condition: Option<String>,
     /// How many shards the triggers use.
     pub shards: Option<u16>,
@@ -47,7 +43,7 @@ pub struct Declaration<'a> {
     pub(super) child_table: String,
     pub(super) by: Vec<String>,
     pub(super) amount: Option<String>,
-    pub(super) condition: Option<Condition>,
+    pub(super) condition: Option<String>,
     /// The shard that a session adds to.
     pub(super) shard: String,
     /// The names of the triggers and of their function begin so.
@@ -124,7 +120,7 @@ impl DescribedCache {
             child_table,
             by: self.by.iter().map(quoted).collect(),
             amount: self.amount.as_ref().map(quoted),
-            condition: condition.map(|sql| Condition::new(sql, self, dialect)),
+            condition,
             shard: dialect.session_shard(number),
             name,
             schema,
@@ -151,50 +147,6 @@ impl Declaration<'_> {
     /// The same, quoted.
     pub(super) fn trigger(&self, end: &str) -> String {
         quoted_on(self.dialect(), &self.name_of_trigger(end))
-    }
-
-    /// The query for the type of the summed column.
-    pub(super) fn select_sum_type(&self) -> Option<String> {
-        let column = self.amount.as_ref()?;
-        let text = |name: &str| literal(self.dialect(), &identifiers(name).concat());
-        let (table, name) = (text(&self.child), text(column));
-        let schema = (!self.schema.is_empty()).then(|| text(&self.schema));
-        Some(match self.dialect() {
-            Dialect::Postgres => format!(
-                "SELECT format_type(COALESCE(NULLIF(t.typbasetype, 0), t.oid), NULL) FROM pg_type t
-    WHERE t.oid = CAST(pg_typeof((SELECT {column} FROM {} LIMIT 0)) AS OID)",
-                self.child_table
-            ),
-            Dialect::Mysql => format!(
-                "SELECT CAST(DATA_TYPE AS CHAR) FROM information_schema.COLUMNS
-    WHERE TABLE_SCHEMA = {} AND TABLE_NAME = {table} AND COLUMN_NAME = {name}",
-                schema.as_deref().unwrap_or("DATABASE()")
-            ),
-            Dialect::Sqlite => format!(
-                "SELECT type FROM pragma_table_info({table}, {}) WHERE name = {name} COLLATE NOCASE",
-                schema.as_deref().unwrap_or("'main'")
-            ),
-        })
-    }
-
-    /// Fails if the field cannot hold the sums of a column of this type.
-    ///
-    /// # Errors
-    /// [`SumOfOtherType`](Error::SumOfOtherType).
-    pub fn check_sum(&self, sql_type: &str) -> QueryResult<()> {
-        match &self.amount {
-            Some(column) if !self.dialect().holds_sums_of(sql_type, self.field_type) => {
-                let of =
-                    |table: &str, column: &str| identifiers(&format!("{table}.{column}")).join(".");
-                Err(Error::SumOfOtherType {
-                    column: of(&self.child_table, column),
-                    sql_type: sql_type.to_owned(),
-                    field: of(&self.tables.parent, &self.field),
-                }
-                .into())
-            }
-            _ => Ok(()),
-        }
     }
 }
 

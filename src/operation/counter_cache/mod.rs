@@ -33,7 +33,7 @@ use crate::engine::explain;
 use crate::error::Error;
 use crate::model::{FieldType, ShardedColumn, ShardedTable};
 use crate::operation::migrations::{CreatedBySql, SqlMigration};
-use crate::operation::shards_table::{explain_unfit, install, texts};
+use crate::operation::shards_table::{explain_unfit, install};
 use crate::operation::verify::Verify;
 use crate::query_builder::{Names, no_query_id, sql, text_of};
 
@@ -198,8 +198,8 @@ where
     /// Counts only the rows that fulfil a condition on their own columns. A row whose condition is NULL is not counted.
     ///
     /// The condition stands in the triggers, which hold no binds: `comments::published`, `comments::deleted_at.is_null()`,
-    /// `comments::status.eq(literal("published"))` with [`literal`](literal()), or [`diesel::dsl::sql`]. It has to give the same
-    /// answer for the same row at any time: no clock, no other table.
+    /// `comments::status.eq(literal("published"))` with [`literal`](literal()), or [`diesel::dsl::sql`], in which each column stands behind
+    /// its table's name: `comments.published`. It has to give the same answer for the same row at any time: no clock, no other table.
     pub fn filter<W>(self, condition: W) -> CounterCache<C, Child, W, Run>
     where
         W: Expression<SqlType: BoolOrNullableBool> + AppearsOnTable<Child> + NonAggregate,
@@ -215,6 +215,7 @@ where
     /// Adds up a column of the rows instead of counting them:
     /// `CounterCache::of(customers::spent).counts(orders::customer_id).sums(orders::amount)`.
     ///
+    /// The column has to have the type that its `table!` says: a fraction would be rounded, and a text that is no number would fail the writer.
     /// If the column is itself a sharded field, its *base* is added up: the sum then follows each [`fold`](crate::fold()).
     pub fn sums<A>(mut self, amount: A) -> Self
     where
@@ -254,12 +255,11 @@ where
         Child: ChildTable<DB>,
         W: QueryFragment<DB>,
     {
-        let (mut table, columns) = Child::names(backend)?;
+        let mut table = Child::names(backend)?;
         let described = DescribedCache {
             field: C::NAME.to_owned(),
             child: table.pop().unwrap_or_default(),
             schema: table.pop(),
-            columns,
             by: self.by.iter().map(|name| (*name).to_owned()).collect(),
             amount: self.amount.map(str::to_owned),
             condition: text_without_binds(&self.condition, backend)?,
@@ -367,16 +367,10 @@ paired! {
         ///
         /// # Errors
         /// As [`create_sql`](Self::create_sql); [`MissingShardsTable`](crate::Error::MissingShardsTable);
-        /// [`SumOfOtherType`](crate::Error::SumOfOtherType) if the summed column has not the type that its `table!` says;
         /// [`HasCounterCache`](crate::Error::HasCounterCache) if the field has a cache already, this one or another; the database's error. [`AlreadyInTransaction`](diesel::result::Error::AlreadyInTransaction) inside a transaction on MySQL, which
         /// would commit it; an error there may leave some of the triggers, which [`drop`](Self::drop) removes.
         pub fn create(&self, link: Link) -> QueryResult<()> {
             let declared = self.declaration(&link.backend())?;
-            if let Some(query) = declared.select_sum_type() {
-                for sql_type in texts(link, query).await? {
-                    declared.check_sum(&sql_type)?;
-                }
-            }
             let sql = declared.create_statements().join(";\n");
             let Err(error) = install(link, &sql, Some(&unlock())).await else {
                 return Ok(());

@@ -159,7 +159,9 @@ CREATE TRIGGER "comments_video_id_videos_likes_cd1f488c5d310695_rename" BEFORE U
     FOR EACH ROW WHEN (ROW(OLD."id") IS DISTINCT FROM ROW(NEW."id")) EXECUTE FUNCTION "comments_video_id_videos_likes_cd1f488c5d310695"();
 END
 $diesel_sharded_1$"#,
-        check = add(&side("", all, "1 = 0 AND ")),
+        check = add(
+            r#"SELECT "comments"."video_id" AS key1, COUNT(*) AS n FROM (SELECT "comments"."video_id" FROM "comments" AS "comments", "comments" AS sharded_other WHERE 1 = 0 AND ("comments"."published")) AS "comments" WHERE 1 = 0 GROUP BY "comments"."video_id""#
+        ),
         rename = add(&side("-", all, r#""comments"."video_id" = OLD."id" AND "#)),
         one_new = one("+", new),
         one_old = one("-", old),
@@ -177,7 +179,7 @@ fn create_on_mysql() {
     let check = format!(
         "INSERT INTO `download \"counts\"` (`version`, `day`, `shard`, `number`)
     SELECT `downloads`.`version`, `downloads`.`day`, CONNECTION_ID() % 16, sharded_counts.n
-    FROM (SELECT {child}.`version` AS key1, {child}.`the ``day``` AS key2, COALESCE(SUM({child}.`size`), 0) AS n FROM (SELECT `version`, `the ``day```, `size` FROM {child} WHERE 1 = 0) AS {child} WHERE 1 = 0 GROUP BY {child}.`version`, {child}.`the ``day```) AS sharded_counts
+    FROM (SELECT {child}.`version` AS key1, {child}.`the ``day``` AS key2, COALESCE(SUM({child}.`size`), 0) AS n FROM {child} WHERE 1 = 0 GROUP BY {child}.`version`, {child}.`the ``day```) AS sharded_counts
     STRAIGHT_JOIN `downloads` ON `downloads`.`version` = sharded_counts.key1 AND `downloads`.`day` = sharded_counts.key2
     WHERE sharded_counts.n <> 0 ORDER BY `downloads`.`version`, `downloads`.`day`
     ON DUPLICATE KEY UPDATE `number` = `download \"counts\"`.`number` + sharded_counts.n"
@@ -242,7 +244,7 @@ fn create_on_sqlite() {
     let check = format!(
         "INSERT INTO `videos_shards` (`id`, `shard`, `views`)
     SELECT `videos`.`id`, 0, sharded_counts.n
-    FROM (SELECT `comments`.`video_id` AS key1, COUNT(*) AS n FROM (SELECT `video_id` FROM `comments` WHERE 1 = 0) AS `comments` WHERE 1 = 0 GROUP BY `comments`.`video_id`) AS sharded_counts
+    FROM (SELECT `comments`.`video_id` AS key1, COUNT(*) AS n FROM `comments` WHERE 1 = 0 GROUP BY `comments`.`video_id`) AS sharded_counts
     JOIN `videos` ON `videos`.`id` = sharded_counts.key1
     WHERE sharded_counts.n <> 0 ORDER BY `videos`.`id`
     {or_add}"
@@ -300,16 +302,18 @@ fn a_condition_on_the_row() {
         .unwrap();
     let (old, new) = ("((OLD.`stars` >= 3))", "((NEW.`stars` >= 3))");
     for part in [
-        "FROM (SELECT `video_id`, `stars` FROM `comments` WHERE 1 = 0) AS `comments` WHERE 1 = 0 AND ((`comments`.`stars` >= 3))",
+        "FROM (SELECT sharded_row.`video_id` FROM `comments` AS sharded_row, `comments` AS sharded_other WHERE 1 = 0 AND ((sharded_row.`stars` >= 3))) AS `comments` WHERE 1 = 0 GROUP",
         &format!("WHERE `videos`.`id` = NEW.`video_id` AND {new} LOCK IN SHARE MODE"),
         &format!("CASE WHEN `videos`.`id` = OLD.`video_id` AND {old} THEN -1 ELSE 0 END"),
         &format!("AND NOT (OLD.`video_id` <=> NEW.`video_id` AND {old} <=> {new}) AND"),
     ] {
         assert!(sql.contains(part), "{part} in {sql}");
     }
-    let whole = likes(diesel::dsl::sql::<diesel::sql_types::Bool>("NOT published"));
+    let whole = likes(diesel::dsl::sql::<diesel::sql_types::Bool>(
+        "NOT comments.published",
+    ));
     let sql = whole.create_sql(&Sqlite).unwrap();
-    assert!(sql.contains("AND (NOT NEW.`published`)"), "{sql}");
+    assert!(sql.contains("AND (NOT NEW.published)"), "{sql}");
 }
 
 #[test]
@@ -381,7 +385,7 @@ fn triggers_inside_a_schema() {
     for part in [
         "LOCK TABLES `analytics`.`visits` WRITE",
         "CREATE TRIGGER `analytics`.`visits_site_id_analytics_sites_hits_3612e50db211d24a_insert` AFTER INSERT ON `analytics`.`visits` FOR EACH ROW",
-        "AS `visits` WHERE 1 = 0 AND (`visits`.`counted`)",
+        "`analytics`.`visits` AS sharded_other WHERE 1 = 0 AND (sharded_row.`counted`)) AS `visits` WHERE 1 = 0 GROUP",
         "= NEW.`site_id` AND (NEW.`counted`)",
         "INSERT INTO `analytics`.`sites_shards` (`id`, `shard`, `hits`)",
     ] {

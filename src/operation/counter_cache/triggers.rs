@@ -2,10 +2,12 @@
 
 use crate::backend::Dialect;
 use crate::model::ColumnType;
-use crate::operation::shards_table::{UNLOCK_CACHES, as_one, each, joined, trigger_function};
+use crate::operation::shards_table::{
+    UNLOCK_CACHES, as_one, each, identifiers, joined, trigger_function,
+};
 use crate::query_builder::literal;
 
-use super::condition::Condition;
+use super::condition::on_row;
 use super::described::Declaration;
 
 /// The row before and the row behind a change, in a row trigger.
@@ -219,8 +221,8 @@ END IF",
             )
         };
         let counts = |row: &str| {
-            let condition = self.condition.as_ref();
-            let condition = condition.map(|c| format!(" AND {}", c.on_row(row)));
+            let condition = self.condition_on(row);
+            let condition = condition.map(|condition| format!(" AND {condition}"));
             is_parent(row) + &condition.unwrap_or_default()
         };
         let number = |row: &str| {
@@ -265,9 +267,20 @@ END IF",
         let is = self.dialect().is_same();
         let read = self.by.iter().chain(&self.amount);
         let same = read.map(|c| format!("{OLD}.{c} {is} {NEW}.{c}"));
-        let condition = self.condition.iter();
-        let same_condition = condition.map(|c| format!("{} {is} {}", c.on_row(OLD), c.on_row(NEW)));
+        let condition = self.condition_on(OLD).zip(self.condition_on(NEW));
+        let same_condition = condition.map(|(old, new)| format!("{old} {is} {new}"));
         format!(" AND NOT ({})", joined(same.chain(same_condition), " AND "))
+    }
+
+    /// The condition on the row of this name, in parentheses.
+    fn condition_on(&self, row: &str) -> Option<String> {
+        let condition = self.condition.as_ref()?;
+        let child = identifiers(&self.child).concat();
+        let tables = [&*child, &*self.child];
+        Some(format!(
+            "({})",
+            on_row(condition, tables, row, self.dialect())
+        ))
     }
 
     /// Keys of parents and the numbers to add, one row for each key.
@@ -304,7 +317,9 @@ END IF",
             Rows::OfOldParent => vec![self.refers_to_old_parent()],
             Rows::Of(_) | Rows::All => vec![],
         };
-        conditions.extend(self.condition.iter().map(|c| format!("({})", c.text)));
+        if rows != Rows::None {
+            conditions.extend(self.condition.iter().map(|sql| format!("({sql})")));
+        }
         if self.amount.is_some() && is_one {
             conditions.push(format!("{number} <> 0"));
         }
@@ -338,12 +353,8 @@ END IF",
         let child = &self.child;
         match rows {
             Rows::Of(table) => format!("{table} AS {child}"),
-            // A name that no row of a trigger has is found here.
-            Rows::None if !self.dialect().has_transition_tables() => {
-                let (columns, rows) = (self.read_columns().join(", "), self.child_rows());
-                format!("(SELECT {columns} FROM {rows} WHERE 1 = 0) AS {child}")
-            }
-            Rows::All | Rows::OfOldParent | Rows::None => self.child_rows(),
+            Rows::None => self.checked_rows(),
+            Rows::All | Rows::OfOldParent => self.child_rows(),
         }
     }
 
@@ -355,16 +366,26 @@ END IF",
         }
     }
 
-    /// The columns that the triggers read.
-    fn read_columns(&self) -> Vec<&str> {
-        let named = self.condition.iter().flat_map(Condition::columns);
-        let mut read = vec![];
-        for name in self.by.iter().chain(&self.amount).chain(named) {
-            if !read.contains(&name.as_str()) {
-                read.push(name.as_str());
-            }
-        }
-        read
+    /// No row, of those that fulfil the condition. The condition stands as in the triggers, on rows of another name where they are called so
+    /// there, and beside the same rows again: a column without its table's name could be either's, and fails.
+    fn checked_rows(&self) -> String {
+        let (child, table) = (&self.child, &self.child_table);
+        let (row, condition) = match self.dialect().has_transition_tables() {
+            true => (
+                &**child,
+                self.condition.as_ref().map(|sql| format!("({sql})")),
+            ),
+            false => ("sharded_row", self.condition_on("sharded_row")),
+        };
+        let Some(condition) = condition else {
+            return self.child_rows();
+        };
+        let amount = self.amount.iter().filter(|c| !self.by.contains(c));
+        let columns = self.by.iter().chain(amount);
+        let columns = joined(columns.map(|c| format!("{row}.{c}")), ", ");
+        format!(
+            "(SELECT {columns} FROM {table} AS {row}, {table} AS sharded_other WHERE 1 = 0 AND {condition}) AS {child}"
+        )
     }
 
     /// Locks the rows that refer to the parent `OLD`, and its shards: whoever is about to change one, or has written one that nobody
@@ -393,7 +414,7 @@ PERFORM 1 FROM {shards} WHERE {is_parents} FOR NO KEY UPDATE"
         let is_sum = self.amount.is_some();
         let (before, behind) = self.dialect().recounted(self.field_type, is_sum);
         let not_null = self.refers().map(|name| format!("{name} IS NOT NULL"));
-        let conditions = self.condition.iter().map(|c| format!("({})", c.text));
+        let conditions = self.condition.iter().map(|sql| format!("({sql})"));
         let filter = joined(not_null.chain(conditions), " AND ");
         let rows = self.child_rows();
         format!("SELECT {by}, {before}{number}{behind} FROM {rows} WHERE {filter} GROUP BY {by}")

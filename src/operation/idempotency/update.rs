@@ -5,12 +5,9 @@ use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use diesel::connection::LoadConnection;
-use diesel::deserialize::FromSqlRow;
-use diesel::dsl::SqlTypeOf;
-use diesel::expression::QueryMetadata;
 use diesel::prelude::*;
 use diesel::query_builder::{AstPass, QueryFragment, QueryId};
-use diesel::query_dsl::methods::{ExecuteDsl, LoadQuery};
+use diesel::query_dsl::methods::ExecuteDsl;
 use diesel::result::{DatabaseErrorKind, Error as DieselError};
 #[cfg(feature = "async")]
 use diesel_async::AsyncConnection;
@@ -21,25 +18,21 @@ use crate::backend::{BackendOf, Meaning, OnceForm, SHARD_REMOVED, ShardedBackend
 use crate::conflict::Failure;
 #[cfg(feature = "async")]
 use crate::connection::{Async, BoxFuture};
-use crate::connection::{Io, Link, LoadInto, clean_up, now, other_nodes_write};
-use crate::engine::{self, KeyedTable, Plan, SendStep, Sender, Statement, explain};
+use crate::connection::{Io, Link, clean_up, now, other_nodes_write};
+use crate::engine::{self, Plan, SendStep, Sender, Statement, explain};
 use crate::model::ShardedTable;
 use crate::operation::combine::{Combined, count};
-#[cfg(feature = "async")]
-use crate::operation::update::asynchronous::{LoadCounted, first, gives_rows};
-use crate::operation::update::returning::ReadAs;
-use crate::operation::update::{
-    CountAndLoad, IntoLoad, IntoReady, RowOf, Sendable, UpdateStatement, Values,
-};
+use crate::operation::update::returning::NoReturning;
+use crate::operation::update::{IntoReady, Sendable, UpdateStatement, Values};
 use crate::per_process::random;
 use crate::policy::RetryPolicy;
 use crate::query_builder::{
     CountByKey, Identified, Prepare, has_rows, id, number_of_rows, sql, walk,
 };
 
-impl<Query, V, Ret, Ins, Run> UpdateStatement<Query, Values<V>, Ret, Ins, Run> {
+impl<Query, V, Ins, Run> UpdateStatement<Query, Values<V>, NoReturning, Ins, Run> {
     /// Counts only if nothing was counted with this key before, in any process. A key has 1 to 255 bytes, such as a request's id.
-    /// Only `.execute(conn)` and its kin may follow. See [`idempotency`](crate::idempotency).
+    /// Only `.execute(conn)` may follow. See [`idempotency`](crate::idempotency).
     pub fn idempotency_key(self, key: impl AsRef<[u8]>) -> Idempotent<Self> {
         Idempotent::new(self, key)
     }
@@ -59,28 +52,6 @@ where
         let (request, retry) = request(&count.0, &update.key)?;
         let link = &mut Link::blocking(conn);
         Ok(now(once(link, &request, retry, &mut count))?.0)
-    }
-}
-
-impl<'query, S, Conn, DB, U> LoadQuery<'query, Conn, U> for Idempotent<S>
-where
-    S: IntoLoad<U, DB>,
-    U: FromSqlRow<RowOf<S, U, DB>, DB>,
-    Conn: LoadConnection<Backend = DB>,
-    DB: BackendOf<Conn> + QueryMetadata<SqlTypeOf<S::Selection>>,
-{
-    type RowIter<'conn>
-        = std::vec::IntoIter<QueryResult<U>>
-    where
-        Conn: 'conn;
-
-    fn internal_load(self, conn: &mut Conn) -> QueryResult<Self::RowIter<'_>> {
-        let mut update = self.of.into_load();
-        let (request, retry) = request(&update.ready, &self.key)?;
-        let link = &mut Link::blocking(conn);
-        now(once(link, &request, retry, &mut update))?;
-        let rows: Vec<_> = update.rows.into_iter().map(Ok).collect();
-        Ok(rows.into_iter())
     }
 }
 
@@ -134,27 +105,6 @@ where
     }
 }
 
-impl<M, Conn, DB, R, S, U> Requested<M, Conn> for CountAndLoad<R, S, U, DB>
-where
-    R: Sendable<DB, Table: KeyedTable<DB, PrimaryKey: QueryId>>,
-    S: ReadAs<U, DB> + QueryFragment<DB> + QueryId,
-    M: LoadInto<Conn, S::Row, U, Backend = DB>,
-    DB: ShardedBackend + QueryMetadata<SqlTypeOf<S>>,
-{
-    fn set_alone(&mut self, alone: bool) {
-        self.ready.ready_mut().alone = alone;
-    }
-
-    async fn carry_out(&mut self, link: &mut Link<'_, M, Conn>) -> QueryResult<usize> {
-        self.count(link).await?;
-        Ok(self.rows.len())
-    }
-
-    async fn repeat(&mut self, link: &mut Link<'_, M, Conn>) -> QueryResult<()> {
-        self.load(link).await
-    }
-}
-
 /// The request that the idempotency key stands for, and how it is retried.
 fn request<DB, R>(update: &R, key: &[u8]) -> QueryResult<(Request, RetryPolicy)>
 where
@@ -188,27 +138,6 @@ impl<Q, V, Ret, Ins> Idempotent<UpdateStatement<Q, Values<V>, Ret, Ins, Async>> 
             let (request, retry) = request?;
             let link = &mut Link::awaited(conn);
             Ok(once(link, &request, retry, &mut count).await?.0)
-        })
-    }
-
-    gives_rows!();
-}
-
-#[cfg(feature = "async")]
-impl<'c, S, U, Conn, DB> LoadCounted<'c, Idempotent<S>, U> for Conn
-where
-    S: IntoLoad<U, DB, Ready: Send + 'c, Selection: Send + 'c>,
-    U: FromSqlRow<RowOf<S, U, DB>, DB> + Send + 'static,
-    Conn: AsyncConnection<Backend = DB> + 'c,
-    DB: BackendOf<Conn> + QueryMetadata<SqlTypeOf<S::Selection>>,
-{
-    fn load_counted(&'c mut self, update: Idempotent<S>) -> BoxFuture<'c, QueryResult<Vec<U>>> {
-        let mut rows = update.of.into_load();
-        let request = request(&rows.ready, &update.key);
-        Box::pin(async move {
-            let (request, retry) = request?;
-            once(&mut Link::awaited(self), &request, retry, &mut rows).await?;
-            Ok(rows.rows)
         })
     }
 }

@@ -12,8 +12,6 @@ use crate::backend::{Dialect, ShardedBackend};
 use crate::connection::{Link, LoadIo};
 use crate::engine::explain_missing;
 use crate::model::ShardedTable;
-#[cfg(feature = "r2d2")]
-use crate::operation::count_many::InsertMissing;
 use crate::query_builder::{Names, SelectTop, Sql, bind, id, no_query_id, on, sql, walk};
 
 /// Inserts a counter at 0.
@@ -31,23 +29,6 @@ impl<DB: ShardedBackend> QueryFragment<DB> for InsertCounter {
         sql!(out;
             "INSERT INTO ", walk(counters::table::TABLE),
             " (", id(counters::name::NAME), ", ", id(counters::value::NAME), ") VALUES (", bind(Binary, &self.name[..]), ", 0)")
-    }
-}
-
-/// Inserts each named counter that is missing.
-#[cfg(feature = "r2d2")]
-pub(crate) struct InsertCounters;
-
-#[cfg(feature = "r2d2")]
-impl<T, DB> InsertMissing<T, DB> for InsertCounters
-where
-    T: ShardedTable<Key = Vec<u8>>,
-    DB: ShardedBackend,
-{
-    type Statement = InsertCounter;
-
-    fn insert(&self, name: &Vec<u8>) -> Option<InsertCounter> {
-        Some(InsertCounter { name: name.clone() })
     }
 }
 

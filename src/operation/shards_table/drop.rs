@@ -13,16 +13,7 @@ use crate::query_builder::literal;
 use super::quoted::{Column, Quoted, as_one, each, joined, quoted_on};
 use super::unfit_text::{COLON, GAVE, KEY, NO_ROW, NOTHING, NULL, PLUS};
 
-/// The program that runs the text of SQLite.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Program {
-    /// It may continue after an error, as `sqlite3` does, and may be outside any transaction.
-    Any,
-    /// It ends at an error, and rolls its transaction back.
-    StopsAtErrors,
-}
-
-/// Which row does not fit, for MySQL and SQLite, once it is known.
+/// Which row does not fit, for MySQL and SQLite, until the failed fold is undone.
 pub(super) fn select_unfit(dialect: Dialect) -> &'static str {
     match dialect {
         Dialect::Mysql => "SELECT CAST(@diesel_sharded_unfit AS CHAR)",
@@ -37,14 +28,10 @@ pub(super) const CLEAN_UP: &str = "ROLLBACK; UNLOCK TABLES; DROP TEMPORARY TABLE
 impl Quoted<'_> {
     /// The whole text that folds and drops the table, for any program.
     pub fn drop_sql(&self) -> String {
-        self.fold_and_drop(Program::Any)
-    }
-
-    pub(super) fn fold_and_drop(&self, program: Program) -> String {
         match self.dialect {
             Dialect::Postgres => self.on_postgres(),
             Dialect::Mysql => self.on_mysql(),
-            Dialect::Sqlite => self.on_sqlite(program),
+            Dialect::Sqlite => self.on_sqlite(),
         }
     }
 
@@ -99,67 +86,33 @@ impl Quoted<'_> {
     /// A program that continues after an error must not drop shards that it could not fold. So the table is renamed first: if
     /// everything was rolled back there is no table of the other name. And the check that fails is made twice, since the first
     /// time only its own statement is undone, so that a program that stops there finds its transaction open.
-    fn on_sqlite(&self, program: Program) -> String {
-        const DROPPED: &str = "`diesel_sharded_dropped`";
+    fn on_sqlite(&self) -> String {
+        const RENAMED: &str = "`diesel_sharded_dropped`";
+        let columns =
+            |columns: &[Column], name: &str| each(columns, ", ", |i, _| format!("{name}{i}"));
+        let dropped = &format!("{}{RENAMED}", self.schema); // in its schema it stays
+        let in_triggers = RENAMED.replace('`', "\""); // where SQLite renames it so
         let message = format!(
             "{}: a row did not take what its shards hold, or a counter cache adds to it",
             self.shards_table
         );
-        let message = quoted_on(self.dialect, &message);
-        let drop = match program {
-            Program::Any => format!(
-                include_str!("sql/drop_on_sqlite.sql"),
-                fold = self.fold_on_sqlite(Some(DROPPED)),
-                shards = format_args!("{}{DROPPED}", self.schema),
-                message = message,
-            ),
-            Program::StopsAtErrors => format!(
-                include_str!("sql/drop_in_transaction_on_sqlite.sql"),
-                fold = self.fold_on_sqlite(None),
-                shards = self.shards,
-                message = message,
-            ),
-        };
-        drop.trim_end().to_owned()
-    }
-
-    /// Up to the row that does not fit, which is in a temporary table then.
-    pub(super) fn fold_on_sqlite(&self, renamed: Option<&str>) -> String {
-        let columns =
-            |columns: &[Column], name: &str| each(columns, ", ", |i, _| format!("{name}{i}"));
-        // In its schema it stays. In triggers SQLite renames it so.
-        let (rename, shards, in_triggers) = match renamed {
-            Some(renamed) => (
-                format!("ALTER TABLE {} RENAME TO {renamed};\n", self.shards),
-                &format!("{}{renamed}", self.schema),
-                &renamed.replace('`', "\""),
-            ),
-            None => (String::new(), &self.shards, &self.bare_shards),
-        };
-        let fold = format!(
-            include_str!("sql/fold_on_sqlite.sql"),
+        let drop = format!(
+            include_str!("sql/drop_on_sqlite.sql"),
             drop_triggers = self.drop_triggers().join(";\n"), // rebuilding the parent's table has dropped them
             key = columns(&self.key, "key"),
             bases = columns(&self.fields, "base"),
             sums = columns(&self.fields, "sum"),
-            rename = rename,
-            totals = self.totals(shards),
+            shards = self.shards,
+            renamed = RENAMED,
+            dropped = dropped,
+            totals = self.totals(dropped),
             update = self.update(),
-            cache = self.cache(in_triggers, None),
+            cache = self.cache(&in_triggers, None),
             unfit = self.unfit(),
-            orphan = self.orphan(shards),
+            orphan = self.orphan(dropped),
+            message = quoted_on(self.dialect, &message),
         );
-        fold.trim_end().to_owned()
-    }
-
-    /// Drops the table after [`fold_on_sqlite`](Self::fold_on_sqlite) found no row that does not fit.
-    pub(super) fn drop_on_sqlite(&self) -> String {
-        format!(
-            "DROP TABLE {};
-DROP TABLE temp.diesel_sharded_unfit;
-DROP TABLE temp.diesel_sharded_totals",
-            self.shards
-        )
+        drop.trim_end().to_owned()
     }
 
     /// The bases, and the sums of shards, of the rows that have some.

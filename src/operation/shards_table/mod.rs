@@ -43,7 +43,7 @@ use crate::query_builder::{Names, Sql, no_query_id, sql, statements};
 use super::migrations::{CreatedBySql, SqlMigration};
 
 use self::create::explain_key;
-use self::drop::{CLEAN_UP, Program, select_unfit};
+use self::drop::{CLEAN_UP, select_unfit};
 use self::unfit_text::told;
 
 pub(crate) use self::caches::UNLOCK_CACHES;
@@ -239,23 +239,21 @@ impl<T: ShardedTable, Run> ShardsTable<T, Run> {
         Ok(self.quoted(backend)?.drop_sql())
     }
 
-    /// The statements that create functions for triggers of the application's own: `videos_shards_add(id, field, delta)` adds to a field of a row, on one
-    /// of 16 shards by the session's number, and `videos_shards_add_all(id, views, likes)` to all fields, if there are several.
+    /// The statement that creates a function for triggers of the application's own: `videos_shards_add(id, views, likes)` adds to the fields of a
+    /// row, on one of 16 shards by the session's number.
     ///
     /// ```sql
-    /// -- PostgreSQL: functions, true if there is such a row. In a trigger's function:
-    /// PERFORM videos_shards_add(NEW.video_id, 'likes', 1);
-    /// PERFORM videos_shards_add_all(NEW.video_id, likes => 1); -- 0 for others
-    /// CALL videos_shards_add(NEW.video_id, 'likes', 1); -- MySQL, MariaDB: procedures
-    /// CALL videos_shards_add_all(NEW.video_id, 0, 1);          -- in the fields' order
+    /// -- PostgreSQL: a function, true if there is such a row. In a trigger's function:
+    /// PERFORM videos_shards_add(NEW.video_id, likes => 1); -- 0 for the other fields
+    /// CALL videos_shards_add(NEW.video_id, 0, 1); -- MySQL, MariaDB: a procedure, with an amount for each field in their order
     /// -- SQLite has neither: in a trigger, this statement
     /// INSERT INTO videos_shards (id, shard, likes) SELECT id, 0, 1 FROM videos WHERE id = NEW.video_id
     ///     ON CONFLICT (id, shard) DO UPDATE SET likes = likes + excluded.likes;
     /// ```
     ///
-    /// Their names are that of the shards table, `_add` and `_add_all`; a composite key has a parameter for each column. Deltas are of the fields' own types
-    /// (`BIGINT`, `DOUBLE`, `NUMERIC`). A field of another name is an error, a row that does not exist counts nothing. They run with the
-    /// privileges of their caller on PostgreSQL, and those of their creator on MySQL.
+    /// Its name is that of the shards table and `_add`; a composite key has a parameter for each column. Amounts are of the fields' own types
+    /// (`BIGINT`, `DOUBLE`, `NUMERIC`). A row that does not exist counts nothing. It runs with the privileges of its caller on PostgreSQL, and
+    /// those of its creator on MySQL.
     ///
     /// ```
     /// # mod schema { diesel::table! { videos (id) { id -> BigInt, views -> BigInt, } } }
@@ -278,10 +276,10 @@ impl<T: ShardedTable, Run> ShardsTable<T, Run> {
         self.quoted(backend)?.add_function_sql()
     }
 
-    /// The statements that drop these functions.
+    /// The statement that drops this function.
     ///
     /// ```sql
-    /// DROP FUNCTION IF EXISTS "videos_shards_add"; …       -- PostgreSQL; MySQL: DROP PROCEDURE
+    /// DROP FUNCTION IF EXISTS "videos_shards_add"          -- PostgreSQL; MySQL: DROP PROCEDURE
     /// ```
     ///
     /// # Errors
@@ -411,8 +409,7 @@ where
     }
 
     fn down(&self, backend: &DB) -> QueryResult<Vec<String>> {
-        let quoted = self.quoted(backend)?;
-        Ok(vec![quoted.fold_and_drop(Program::StopsAtErrors)])
+        Ok(vec![self.drop_sql(backend)?])
     }
 
     fn clean_up(&self, creating: bool) -> Option<String> {
@@ -486,9 +483,8 @@ async fn drop_on_mysql<T: ShardedTable, M: LoadIo<Conn>, Conn>(
     let Err(error) = link.batch_execute(&quoted.drop_sql()).await else {
         return Ok(());
     };
-    let unfit = texts(link, select_unfit(quoted.dialect).to_owned()).await;
+    let unfit = found_unfit::<T, _, _>(link).await;
     clean_up(link, CLEAN_UP).await;
-    let unfit = unfit.ok().and_then(|unfit| told::<T>(unfit.first()?));
     Err(unfit.unwrap_or(error))
 }
 
@@ -502,25 +498,21 @@ async fn drop_in_one<T: ShardedTable, M: LoadIo<Conn>, Conn>(
         ..Default::default()
     };
     let begun = begin(link, quoted.dialect, options).await?;
-    let dropped = match quoted.dialect {
-        Dialect::Sqlite => drop_on_sqlite::<T, _, _>(quoted, link).await,
-        _ => link.batch_execute(&quoted.drop_sql()).await,
-    };
+    let mut dropped = link.batch_execute(&quoted.drop_sql()).await;
+    if let (Err(error), Dialect::Sqlite) = (&mut dropped, quoted.dialect) {
+        if let Some(unfit) = found_unfit::<T, _, _>(link).await {
+            *error = unfit;
+        }
+    }
     begun.end(link, dropped).await
 }
 
-async fn drop_on_sqlite<T: ShardedTable, M: LoadIo<Conn>, Conn>(
-    quoted: &Quoted<'_>,
+/// The error about the row that does not fit, on MySQL and SQLite.
+async fn found_unfit<T: ShardedTable, M: LoadIo<Conn>, Conn>(
     link: &mut Link<'_, M, Conn>,
-) -> QueryResult<()> {
-    link.batch_execute(&quoted.fold_on_sqlite(None)).await?;
-    let mut unfit = texts(link, select_unfit(quoted.dialect).to_owned()).await?;
-    match unfit.pop() {
-        Some(text) => {
-            Err(told::<T>(&text).unwrap_or_else(|| DieselError::QueryBuilderError(text.into())))
-        }
-        None => link.batch_execute(&quoted.drop_on_sqlite()).await,
-    }
+) -> Option<DieselError> {
+    let unfit = texts(link, select_unfit(link.dialect()).to_owned()).await;
+    told::<T>(unfit.ok()?.first()?)
 }
 
 /// Reads the rows of a query of one column of texts.

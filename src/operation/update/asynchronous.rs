@@ -14,7 +14,7 @@ use super::load::IntoLoad;
 use super::ready::IntoReady;
 use super::returning::{NoReturning, ReadAs};
 use super::source::UpdateSource;
-use super::statement::{NoInsert, SetNotCalled, UpdateStatement, Values};
+use super::statement::{SetNotCalled, UpdateStatement, Values};
 use crate::backend::BackendOf;
 use crate::connection::{Async, BoxFuture, Link};
 use crate::operation::combine::{Combined, Role, count};
@@ -22,56 +22,12 @@ use crate::operation::combine::{Combined, Role, count};
 /// Begins a counting update on a connection of `diesel_async`; see [`update`](crate::update()).
 pub fn update<Source, Kind>(
     source: Source,
-) -> UpdateStatement<Source::Query, SetNotCalled, NoReturning, NoInsert, Async>
+) -> UpdateStatement<Source::Query, SetNotCalled, NoReturning, (), Async>
 where
     Source: UpdateSource<Kind>,
 {
     UpdateStatement::of(source)
 }
-
-/// The methods that return the counted rows.
-macro_rules! gives_rows {
-    () => {
-        /// Counts and returns the counted rows; see [`update`](crate::update#results). With an idempotency key that was counted
-        /// before, it only returns the rows.
-        ///
-        /// # Errors
-        /// As [`execute`](Self::execute)'s.
-        pub fn load<'c, U>(
-            self,
-            conn: &'c mut impl LoadCounted<'c, Self, U>,
-        ) -> BoxFuture<'c, QueryResult<Vec<U>>> {
-            conn.load_counted(self)
-        }
-
-        /// The same as [`load`](Self::load).
-        ///
-        /// # Errors
-        /// As [`execute`](Self::execute)'s.
-        pub fn get_results<'c, U>(
-            self,
-            conn: &'c mut impl LoadCounted<'c, Self, U>,
-        ) -> BoxFuture<'c, QueryResult<Vec<U>>> {
-            conn.load_counted(self)
-        }
-
-        /// The same, but returns only the first of the rows.
-        ///
-        /// # Errors
-        /// As [`execute`](Self::execute)'s; [`NotFound`](diesel::result::Error::NotFound) if there is no such row.
-        pub fn get_result<'c, U>(
-            self,
-            conn: &'c mut impl LoadCounted<'c, Self, U>,
-        ) -> BoxFuture<'c, QueryResult<U>>
-        where
-            U: Send + 'c,
-        {
-            first(conn.load_counted(self))
-        }
-    };
-}
-
-pub(crate) use gives_rows;
 
 impl<Q, V, Ret, Ins> UpdateStatement<Q, Values<V>, Ret, Ins, Async> {
     /// Counts and returns the number of rows. It has the same name as the method of `diesel_async::RunQueryDsl`.
@@ -127,17 +83,45 @@ impl<Q, V, Ret, Ins> UpdateStatement<Q, Values<V>, Ret, Ins, Async> {
         })
     }
 
-    gives_rows!();
-}
+    /// Counts and returns the counted rows; see [`update`](crate::update#results).
+    ///
+    /// # Errors
+    /// As [`execute`](Self::execute)'s.
+    pub fn load<'c, U>(
+        self,
+        conn: &'c mut impl LoadCounted<'c, Self, U>,
+    ) -> BoxFuture<'c, QueryResult<Vec<U>>> {
+        conn.load_counted(self)
+    }
 
-/// The first of the rows.
-pub(crate) fn first<'c, U: Send + 'c>(
-    rows: BoxFuture<'c, QueryResult<Vec<U>>>,
-) -> BoxFuture<'c, QueryResult<U>> {
-    Box::pin(async move {
-        let first = rows.await?.into_iter().next();
-        first.ok_or(DieselError::NotFound)
-    })
+    /// The same as [`load`](Self::load).
+    ///
+    /// # Errors
+    /// As [`execute`](Self::execute)'s.
+    pub fn get_results<'c, U>(
+        self,
+        conn: &'c mut impl LoadCounted<'c, Self, U>,
+    ) -> BoxFuture<'c, QueryResult<Vec<U>>> {
+        conn.load_counted(self)
+    }
+
+    /// The same, but returns only the first of the rows.
+    ///
+    /// # Errors
+    /// As [`execute`](Self::execute)'s; [`NotFound`](diesel::result::Error::NotFound) if there is no such row.
+    pub fn get_result<'c, U>(
+        self,
+        conn: &'c mut impl LoadCounted<'c, Self, U>,
+    ) -> BoxFuture<'c, QueryResult<U>>
+    where
+        U: Send + 'c,
+    {
+        let rows = conn.load_counted(self);
+        Box::pin(async move {
+            let first = rows.await?.into_iter().next();
+            first.ok_or(DieselError::NotFound)
+        })
+    }
 }
 
 /// A connection that returns the rows of the counting update `S`, each as a `U`.

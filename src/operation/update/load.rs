@@ -92,17 +92,6 @@ where
         let counted = engine::count(link, plan, retry, self).await.map(drop);
         counted.map_err(|error| explain::<R::Table, DB>(&link.backend(), error))
     }
-
-    /// Reads the rows as they are, without counting.
-    pub(crate) async fn load<M, Conn>(&mut self, link: &mut Link<'_, M, Conn>) -> QueryResult<()>
-    where
-        M: LoadInto<Conn, S::Row, U, Backend = DB>,
-    {
-        let query = select::<R::Table, _, _>(&self.selection, &self.ready.ready().filter);
-        let rows = M::load_into(link.conn, query).await;
-        self.rows = rows.map_err(|error| explain::<R::Table, DB>(&link.backend(), error))?;
-        Ok(())
-    }
 }
 
 impl<M, Conn, R, S, U, DB> Sender<M, Conn> for CountAndLoad<R, S, U, DB>

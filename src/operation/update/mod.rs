@@ -9,9 +9,6 @@ pub mod returning;
 mod source;
 mod statement;
 
-pub(crate) use self::load::{CountAndLoad, IntoLoad, RowOf};
 pub(crate) use self::ready::{IntoReady, Ready, Sendable};
 pub use self::source::{BoxedRows, Rows, UpdateSource};
-pub use self::statement::{
-    InsertRow, NoInsert, OrInsert, SetNotCalled, UpdateStatement, Values, update,
-};
+pub use self::statement::{SetNotCalled, UpdateStatement, Values, update};

@@ -6,7 +6,7 @@ use diesel::prelude::*;
 use diesel::query_builder::{AsChangeset, IntoUpdateTarget, QueryFragment, QueryId};
 use diesel::result::{EmptyChangeset, Error as DieselError};
 
-use super::statement::{InsertRow, Settings, UpdateStatement, Values};
+use super::statement::{Settings, UpdateStatement, Values};
 use crate::backend::{Dialect, ShardedBackend};
 use crate::connection::{Io, Link, in_transaction};
 use crate::engine::{Plan, SendStep, Statement, explain};
@@ -37,13 +37,12 @@ where
     V: AsChangeset<Target = T, Changeset: QueryFragment<DB>> + QueryId,
     T: ShardedTable + QueryFragment<DB> + QueryId,
     W: QueryFragment<DB> + QueryId,
-    Ins: InsertRow<T, DB>,
+    Ins: QueryFragment<DB> + QueryId,
     DB: ShardedBackend,
 {
-    type Ready = Ready<T, V, W, Ins::Statement>;
+    type Ready = Ready<T, V, W, Ins>;
 
     fn into_ready(self) -> Self::Ready {
-        let insert = self.insert.statement();
         Ready {
             changes: self.values.changes.as_changeset(),
             table: PhantomData,
@@ -51,12 +50,12 @@ where
             is_nothing: self.values.is_nothing,
             by_key: W::query_id().is_some_and(T::is_key_filter),
             filter: self.query.into_update_target().where_clause,
-            shows_key: match insert {
+            shows_key: match self.insert {
                 Some(_) => || false, // each caller has a row of its own
                 None => || T::shows_key_filter(type_id::<W>()),
             },
             terms: self.values.terms,
-            insert,
+            insert: self.insert,
             sums: None,
             settings: self.settings,
             alone: false,

@@ -198,13 +198,14 @@ pub struct UpdateStatement<
     Query,
     Values = SetNotCalled,
     Ret = NoReturning,
-    Ins = NoInsert,
+    Ins = (),
     Run = Blocking,
 > {
     pub(super) query: Query,
     pub(super) values: Values,
     pub(super) returning: Ret,
-    pub(super) insert: Ins,
+    /// The insert that `.or_insert(..)` was given.
+    pub(super) insert: Option<Ins>,
     pub(super) settings: Settings,
     pub(super) run: PhantomData<fn() -> Run>,
 }
@@ -224,7 +225,7 @@ pub struct Values<V> {
     pub(super) terms: Terms,
 }
 
-impl<Query, Run> UpdateStatement<Query, SetNotCalled, NoReturning, NoInsert, Run> {
+impl<Query, Run> UpdateStatement<Query, SetNotCalled, NoReturning, (), Run> {
     /// Begins an update of the rows that `source` names.
     pub(crate) fn of<Source, Kind>(source: Source) -> Self
     where
@@ -234,7 +235,7 @@ impl<Query, Run> UpdateStatement<Query, SetNotCalled, NoReturning, NoInsert, Run
             query: source.into_query(),
             values: SetNotCalled,
             returning: NoReturning,
-            insert: NoInsert,
+            insert: None,
             settings: Settings::default(),
             run: PhantomData,
         }
@@ -398,7 +399,7 @@ impl<Query, Values, Ret, Ins, Run> UpdateStatement<Query, Values, Ret, Ins, Run>
     /// The same update, made of other parts.
     fn with<Q, V, R, I>(
         self,
-        parts: impl FnOnce(Query, Values, Ret, Ins) -> (Q, V, R, I),
+        parts: impl FnOnce(Query, Values, Ret, Option<Ins>) -> (Q, V, R, Option<I>),
     ) -> UpdateStatement<Q, V, R, I, Run> {
         let (query, values, returning, insert) =
             parts(self.query, self.values, self.returning, self.insert);
@@ -413,7 +414,7 @@ impl<Query, Values, Ret, Ins, Run> UpdateStatement<Query, Values, Ret, Ins, Run>
     }
 }
 
-impl<Query, Values, Ret, Run> UpdateStatement<Query, Values, Ret, NoInsert, Run> {
+impl<Query, Values, Ret, Run> UpdateStatement<Query, Values, Ret, (), Run> {
     /// Inserts `row` if no row matches, and then counts on it: for rows that may not exist yet, such as the downloads of one day.
     /// Racing callers lose no counts: one inserts the row, and the others count on it.
     ///
@@ -452,12 +453,16 @@ impl<Query, Values, Ret, Run> UpdateStatement<Query, Values, Ret, NoInsert, Run>
     /// # Errors
     /// As without it. Errors of the insert, as Diesel reports them: a unique key that is violated although no row matches, a
     /// value out of range. [`InsertedOther`](Error::InsertedOther) if the row does not match the update's filter.
-    pub fn or_insert<I>(self, row: I) -> UpdateStatement<Query, Values, Ret, OrInsert<I>, Run>
+    pub fn or_insert<I>(
+        self,
+        row: I,
+    ) -> UpdateStatement<Query, Values, Ret, InsertStatement<Query::Table, I::Values>, Run>
     where
         Query: HasTable,
         I: Insertable<Query::Table>,
     {
-        self.with(|query, values, returning, _| (query, values, returning, OrInsert(row)))
+        let insert = diesel::insert_into(Query::table()).values(row);
+        self.with(|query, values, returning, _| (query, values, returning, Some(insert)))
     }
 }
 
@@ -487,43 +492,4 @@ pub(super) struct Settings {
     pub(super) combiner: Option<Option<Combiner>>,
     /// Replaces the number of shards that the table's writers choose from.
     pub(super) shards: Option<u16>,
-}
-
-/// `.or_insert(..)` was not called.
-#[derive(Debug, Clone, Copy)]
-pub struct NoInsert;
-
-/// The row that `.or_insert(..)` was given.
-#[derive(Debug, Clone, Copy)]
-pub struct OrInsert<I>(pub(in crate::operation) I);
-
-/// The insert of an update that finds no row.
-pub trait InsertRow<T, DB: Backend> {
-    /// The insert.
-    type Statement: QueryFragment<DB> + QueryId;
-
-    /// The insert, if there is one.
-    fn statement(self) -> Option<Self::Statement>;
-}
-
-impl<T, DB: Backend> InsertRow<T, DB> for NoInsert {
-    type Statement = ();
-
-    fn statement(self) -> Option<()> {
-        None
-    }
-}
-
-impl<T, DB, I> InsertRow<T, DB> for OrInsert<I>
-where
-    T: Table + HasTable<Table = T>,
-    DB: Backend,
-    I: Insertable<T>,
-    InsertStatement<T, I::Values>: QueryFragment<DB> + QueryId,
-{
-    type Statement = InsertStatement<T, I::Values>;
-
-    fn statement(self) -> Option<Self::Statement> {
-        Some(diesel::insert_into(T::table()).values(self.0))
-    }
 }

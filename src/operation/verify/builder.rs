@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::marker::PhantomData;
+use std::slice;
 
 use diesel::associations::HasTable;
 use diesel::connection::LoadConnection;
@@ -13,22 +14,22 @@ use diesel::result::Error as DieselError;
 
 use crate::backend::{BackendOf, Isolation, ShardedBackend, Strength};
 use crate::connection::{Blocking, Io, Link, LoadIo, TransactionOptions, in_transaction, now};
-use crate::engine::{KeyedTable, LockedParents, RetryLoop, explain, in_chunks, retry_loop};
-use crate::model::{Amount, ShardedTable};
+use crate::engine::{KeyedTable, LockedParents, RetryLoop, explain, field, in_chunks, retry_loop};
+use crate::error::Error;
+use crate::model::{Amount, FieldType, ShardedColumn, ShardedTable};
 use crate::operation::update::UpdateSource;
 use crate::policy::RetryPolicy;
 use crate::query_builder::Names;
 use crate::unfit::Unfit;
 
-use super::number::{RecountQuery, VerifiedFields};
+use super::number::RecountQuery;
 use super::recount::{
-    AddAmounts, Compared, Recount, beyond, by_key, by_parent, compare, refuse_cut_recounts,
+    AddAmount, Compared, Recount, beyond, by_key, by_parent, compare, refuse_cut_recounts,
     refuse_padded_keys,
 };
 
-/// Begins to compare the totals of a field, or of a tuple of up to 4 fields, with `expected`: a query for keys and numbers, such as a
-/// recount returns. A row that the query leaves out is expected to have 0, and so is a number that is NULL. Keys of other rows in
-/// the query's result are ignored.
+/// Begins to compare the totals of a field with `expected`: a query for keys and numbers, such as a recount returns. A row that the query
+/// leaves out is expected to have 0, and so is a number that is NULL. Keys of other rows in the query's result are ignored.
 ///
 /// ```
 /// # mod schema {
@@ -63,40 +64,12 @@ use super::recount::{
 /// that returns two numbers for one and the same key is an error.
 ///
 /// # Numbers
-/// The recount gives a number for each field, as Diesel gives counts and sums: an integer, a `Double`, or with the feature `numeric` a
+/// The recount gives the number as Diesel gives counts and sums: an integer, a `Double`, or with the feature `numeric` a
 /// `Numeric`, each also as NULL. Diesel's `sum(..)` of a `BigInt` is a `Numeric`. (On SQLite Diesel reads that as a double, so such
 /// a sum is exact up to 2⁵³.) An integer field is compared with integers; any fraction is an error.
 ///
 /// Sums of doubles depend on the order of addition. So a field of type `Double`, and on SQLite one of type `Numeric`, has drifted only
 /// if its total differs from the recount by more than 1e-9 of the greater of the two.
-///
-/// ```
-/// # mod schema {
-/// #     diesel::table! { shops (id) { id -> BigInt, orders -> BigInt, items -> BigInt, } }
-/// #     diesel::table! { orders (id) { id -> Integer, shop_id -> BigInt, items -> Integer, } }
-/// # }
-/// # use schema::{orders, shops};
-/// # use diesel::prelude::*;
-/// # #[derive(diesel_sharded::ShardedField)]
-/// # struct Shop { id: i64, #[sharded] orders: i64, #[sharded] items: i64 }
-/// # fn main() -> QueryResult<()> {
-/// # let conn = &mut SqliteConnection::establish(":memory:").unwrap();
-/// # diesel::sql_query("CREATE TABLE shops (id INTEGER PRIMARY KEY, orders BIGINT NOT NULL, items BIGINT NOT NULL)").execute(conn)?;
-/// # diesel::sql_query("CREATE TABLE orders (id INTEGER PRIMARY KEY, shop_id BIGINT NOT NULL, items INTEGER NOT NULL)").execute(conn)?;
-/// # diesel::insert_into(shops::table).values((shops::id.eq(7), shops::orders.eq(2), shops::items.eq(1))).execute(conn)?;
-/// # diesel::insert_into(orders::table).values([(orders::shop_id.eq(7), orders::items.eq(3)), (orders::shop_id.eq(7), orders::items.eq(1))]).execute(conn)?;
-/// # diesel_sharded::ShardsTable::of(shops::table).create(conn)?;
-/// use diesel::dsl::{count_star, sum};
-/// use diesel_sharded::verify;
-///
-/// let recount = orders::table
-///     .group_by(orders::shop_id)
-///     .select((orders::shop_id, count_star(), sum(orders::items)));
-/// let drifts = verify(shops::table, (shops::orders, shops::items), recount).repair(conn)?;
-/// assert_eq!((drifts[0].total, drifts[0].expected), ((2, 1), (2, 4)));
-/// # Ok(())
-/// # }
-/// ```
 ///
 /// Named counters are verified by their table, `verify(counters::table, counters::value, recount)`, with names as bytes. A counter
 /// that does not exist yet has no row to be repaired; `increment` and `decrement` in one transaction leave it there with 0.
@@ -111,15 +84,15 @@ use super::recount::{
 /// that writes them. Then [`repair`](Verify::repair) adds the earlier rows while the application runs. Process a large table in
 /// steps of some thousand keys, by a filter of the rows *and* of the recount (`videos.filter(id.between(1, 5000))`,
 /// `likes.filter(video_id.between(1, 5000))`): each step holds its keys and numbers in memory, and locks its rows.
-pub fn verify<Source, Kind, C, Fields, Q>(
+pub fn verify<Source, Kind, C, Q>(
     source: Source,
-    _fields: C,
+    _field: C,
     expected: Q,
 ) -> Verify<Source::Query, C, Q>
 where
     Source: UpdateSource<Kind>,
     Source::Query: IntoUpdateTarget<Table = C::Table>,
-    C: VerifiedFields<Fields>,
+    C: ShardedColumn,
 {
     Verify::of(source, expected)
 }
@@ -129,7 +102,7 @@ where
 #[must_use = "nothing is compared until `.drifts(conn)` or `.repair(conn)`"]
 pub struct Verify<Rows, C, Q, Run = Blocking> {
     query: Rows,
-    fields: PhantomData<fn() -> C>,
+    field: PhantomData<fn() -> C>,
     expected: Q,
     retry: Option<RetryPolicy>,
     run: PhantomData<fn() -> Run>,
@@ -146,7 +119,7 @@ impl<R, C, Q, Run> Verify<R, C, Q, Run> {
     pub(crate) fn of_query(query: R, expected: Q) -> Self {
         Verify {
             query,
-            fields: PhantomData,
+            field: PhantomData,
             expected,
             retry: None,
             run: PhantomData,
@@ -160,8 +133,7 @@ impl<R, C, Q, Run> Verify<R, C, Q, Run> {
     }
 }
 
-/// A total that is not what it was expected to be: an `i64` (an `i128` of an `Unsigned<BigInt>`), an `f64` or a `BigDecimal`, or a
-/// tuple of them where several fields were compared at once.
+/// A total that is not what it was expected to be: an `i64` (an `i128` of an `Unsigned<BigInt>`), an `f64` or a `BigDecimal`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Drift<K, N = i64> {
@@ -187,21 +159,21 @@ impl<R, C, Q> Verify<R, C, Q> {
     /// As [`update`](crate::update())'s; [`AlreadyInTransaction`](diesel::result::Error::AlreadyInTransaction) inside a
     /// transaction, which might not read from one snapshot. A total that does not fit its column's type causes the database's own
     /// error.
-    pub fn drifts<'q, Conn, DB, Fields, T, W>(
+    pub fn drifts<'q, Conn, DB, T, W>(
         self,
         conn: &mut Conn,
-    ) -> QueryResult<Vec<Drift<T::Key, C::Total>>>
+    ) -> QueryResult<Vec<Drift<T::Key, TotalValue<C>>>>
     where
         R: IntoUpdateTarget<Table = T, WhereClause = W>,
-        C: VerifiedFields<Fields, Table = T>,
+        C: ShardedColumn<Table = T>,
         Q: RecountQuery<T::Key> + LoadQuery<'q, Conn, <Q as RecountQuery<T::Key>>::Row> + Clone,
         T: KeyedTable<DB, Key: Eq + Hash>,
         W: QueryFragment<DB> + QueryId,
         Conn: LoadConnection<Backend = DB>,
         DB: BackendOf<Conn>,
     {
-        let compared = now(self.find::<Fields, _, _>(&mut Link::blocking(conn)));
-        drifts::<C, Fields, _>(compared?)
+        let compared = now(self.find(&mut Link::blocking(conn)));
+        drifts::<C, _>(compared?)
     }
 
     /// Adds the difference to every total that is not as expected, and returns the drifts that it repaired. Counts that arrive
@@ -229,21 +201,21 @@ impl<R, C, Q> Verify<R, C, Q> {
     /// # Errors
     /// As [`drifts`](Self::drifts). [`Overflow`](crate::Error::Overflow) if a base cannot take the difference. That happens to an
     /// unsigned base if most of the total is on shards: fold first.
-    pub fn repair<'q, Conn, DB, Fields, T, W>(
+    pub fn repair<'q, Conn, DB, T, W>(
         self,
         conn: &mut Conn,
-    ) -> QueryResult<Vec<Drift<T::Key, C::Total>>>
+    ) -> QueryResult<Vec<Drift<T::Key, TotalValue<C>>>>
     where
         R: IntoUpdateTarget<Table = T, WhereClause = W> + Clone,
-        C: VerifiedFields<Fields, Table = T>,
+        C: ShardedColumn<Table = T>,
         Q: RecountQuery<T::Key> + LoadQuery<'q, Conn, <Q as RecountQuery<T::Key>>::Row> + Clone,
         T: KeyedTable<DB, Key: Eq + Hash>,
         W: QueryFragment<DB> + QueryId,
         Conn: LoadConnection<Backend = DB>,
         DB: BackendOf<Conn>,
     {
-        let compared = now(self.find_and_repair::<Fields, _, _>(&mut Link::blocking(conn)));
-        drifts::<C, Fields, _>(compared?)
+        let compared = now(self.find_and_repair(&mut Link::blocking(conn)));
+        drifts::<C, _>(compared?)
     }
 }
 
@@ -261,15 +233,15 @@ pub mod asynchronous {
 
     /// Compares totals with a recount on a connection of `diesel_async`; see [`verify`](crate::verify()). The
     /// recount is a query that borrows nothing.
-    pub fn verify<Source, Kind, C, Fields, Q>(
+    pub fn verify<Source, Kind, C, Q>(
         source: Source,
-        _fields: C,
+        _field: C,
         expected: Q,
     ) -> Verify<Source::Query, C, Q, Async>
     where
         Source: UpdateSource<Kind>,
         Source::Query: IntoUpdateTarget<Table = C::Table>,
-        C: VerifiedFields<Fields>,
+        C: ShardedColumn,
     {
         Verify::of(source, expected)
     }
@@ -282,13 +254,14 @@ pub mod asynchronous {
         ///
         /// # Errors
         /// As there.
-        pub fn drifts<'c, Conn, DB, Fields>(
+        pub fn drifts<'c, Conn, DB>(
             self,
             conn: &'c mut Conn,
-        ) -> BoxFuture<'c, Drifts<T::Key, C::Total>>
+        ) -> BoxFuture<'c, Drifts<T::Key, TotalValue<C>>>
         where
             R: Send + 'c,
-            C: VerifiedFields<Fields, Table = T, Total: Send> + Send + Sync + 'c,
+            C: ShardedColumn<Table = T> + 'c,
+            TotalValue<C>: Send,
             Q: RecountQuery<T::Key, Row: Send>
                 + LoadQuery<'static, Conn, <Q as RecountQuery<T::Key>>::Row>
                 + Clone
@@ -302,7 +275,7 @@ pub mod asynchronous {
         {
             Box::pin(async move {
                 let link = &mut Link::awaited(conn);
-                drifts::<C, Fields, _>(self.find::<Fields, _, _>(link).await?)
+                drifts::<C, _>(self.find(link).await?)
             })
         }
 
@@ -310,13 +283,14 @@ pub mod asynchronous {
         ///
         /// # Errors
         /// As there.
-        pub fn repair<'c, Conn, DB, Fields>(
+        pub fn repair<'c, Conn, DB>(
             self,
             conn: &'c mut Conn,
-        ) -> BoxFuture<'c, Drifts<T::Key, C::Total>>
+        ) -> BoxFuture<'c, Drifts<T::Key, TotalValue<C>>>
         where
             R: Clone + Send + 'c,
-            C: VerifiedFields<Fields, Table = T, Total: Send> + Send + Sync + 'c,
+            C: ShardedColumn<Table = T> + 'c,
+            TotalValue<C>: Send,
             Q: RecountQuery<T::Key, Row: Send>
                 + LoadQuery<'static, Conn, <Q as RecountQuery<T::Key>>::Row>
                 + Clone
@@ -330,11 +304,14 @@ pub mod asynchronous {
         {
             Box::pin(async move {
                 let link = &mut Link::awaited(conn);
-                drifts::<C, Fields, _>(self.find_and_repair::<Fields, _, _>(link).await?)
+                drifts::<C, _>(self.find_and_repair(link).await?)
             })
         }
     }
 }
+
+/// A total of the field: `i64` (`i128` of an `Unsigned<BigInt>`), `f64` or `BigDecimal`.
+type TotalValue<C> = <<C as Expression>::SqlType as FieldType>::Total;
 
 /// The rows of a sharded table, by which its key can be compared with that of a recount.
 pub trait VerifiedRows<DB: ShardedBackend>:
@@ -357,45 +334,45 @@ type Key<R> = <<R as HasTable>::Table as ShardedTable>::Key;
 
 impl<R, C, Q, Run> Verify<R, C, Q, Run> {
     /// The rows whose totals are not as expected.
-    async fn find<'q, F, M, Conn>(
+    async fn find<'q, M, Conn>(
         self,
         link: &mut Link<'_, M, Conn>,
     ) -> QueryResult<Vec<Compared<Key<R>>>>
     where
         R: VerifiedRows<M::Backend>,
-        C: VerifiedFields<F, Table = R::Table>,
+        C: ShardedColumn<Table = R::Table>,
         Q: Clone,
         M: LoadIo<Conn> + Recount<'q, Conn, Q, Key<R>>,
     {
         let filter = self.query.into_update_target().where_clause;
-        let (fields, query) = (C::fields()?, self.expected);
+        let (field, query) = (field::<C>()?, self.expected);
         let repeated = in_a_snapshot(link, self.retry.unwrap_or_default(), false)?;
         let differ = retry_loop!(link, repeated, {
             refuse_padded_keys::<R::Table, _, _>(link).await?;
             refuse_cut_recounts(link).await?;
-            let expected = by_key(M::recount(link.conn, query.clone()).await?, &fields)?;
+            let expected = by_key(M::recount(link.conn, query.clone()).await?, field)?;
             let expected = by_parent::<R::Table, _, _, _>(link, &filter, expected).await?;
-            compare::<R::Table, _, _, _>(link, &fields, &filter, &expected).await
+            compare::<R::Table, _, _, _>(link, field, &filter, &expected).await
         });
         differ.map_err(|error| explain::<R::Table, M::Backend>(&link.backend(), error))
     }
 
     /// Those of them that it repaired.
-    async fn find_and_repair<'q, F, M, Conn>(
+    async fn find_and_repair<'q, M, Conn>(
         self,
         link: &mut Link<'_, M, Conn>,
     ) -> QueryResult<Vec<Compared<Key<R>>>>
     where
         R: VerifiedRows<M::Backend> + Clone,
-        C: VerifiedFields<F, Table = R::Table>,
+        C: ShardedColumn<Table = R::Table>,
         Q: Clone,
         M: LoadIo<Conn> + Recount<'q, Conn, Q, Key<R>>,
     {
-        let (table, fields) = (*R::Table::TABLE, C::fields()?);
+        let (table, field) = (*R::Table::TABLE, field::<C>()?);
         let query = self.expected.clone();
         let filter = self.query.clone().into_update_target().where_clause;
         let retry = self.retry.clone().unwrap_or_default();
-        let suspects = self.find::<F, M, Conn>(link).await?;
+        let suspects = self.find(link).await?;
         let suspects = suspects.into_iter().map(|compared| compared.key);
         let suspects = in_chunks::<R::Table, M::Backend>(suspects.collect());
         if suspects.is_empty() {
@@ -413,18 +390,18 @@ impl<R, C, Q, Run> Verify<R, C, Q, Run> {
                 }
                 all_locked.push(locked);
             }
-            let expected = by_key(M::recount(link.conn, query.clone()).await?, &fields)?;
+            let expected = by_key(M::recount(link.conn, query.clone()).await?, field)?;
             let expected = by_parent::<R::Table, _, _, _>(link, &filter, expected).await?;
             let mut repaired = vec![];
             for locked in all_locked.iter().filter(|locked| !locked.is_empty()) {
                 let keys = locked.keys();
-                let differ = compare::<R::Table, _, _, _>(link, &fields, keys, &expected).await?;
-                for (amounts, keys) in by_lacks(locked.parents(), &differ)? {
+                let differ = compare::<R::Table, _, _, _>(link, field, keys, &expected).await?;
+                for (amount, keys) in by_lacks(locked.parents(), &differ)? {
                     let names = Names::<M::Backend>::of::<R::Table>();
-                    let add = AddAmounts::new(names, &fields, &amounts).ok_or_else(beyond)?;
-                    let of_each = vec![&*amounts; keys.len()];
+                    let add = AddAmount::new(names, field, &amount).ok_or_else(beyond)?;
+                    let of_each = vec![slice::from_ref(&amount); keys.len()];
                     let lacking = LockedParents::<R::Table, M::Backend>::locked(table, keys);
-                    lacking.add_to_bases(link, &fields, &of_each, &add).await?;
+                    lacking.add_to_bases(link, &[field], &of_each, &add).await?;
                 }
                 repaired.extend(differ);
             }
@@ -435,14 +412,21 @@ impl<R, C, Q, Run> Verify<R, C, Q, Run> {
 }
 
 /// What the caller learns of rows.
-fn drifts<C, Kind, K>(compared: Vec<Compared<K>>) -> QueryResult<Vec<Drift<K, C::Total>>>
+fn drifts<C, K>(compared: Vec<Compared<K>>) -> QueryResult<Vec<Drift<K, TotalValue<C>>>>
 where
-    C: VerifiedFields<Kind>,
+    C: ShardedColumn,
 {
+    let value = |amount: &Amount| {
+        C::SqlType::of_amount(amount).ok_or_else(|| {
+            let message = format!("a total of {} out of any range", C::NAME);
+            let source = DieselError::SerializationError(message.into());
+            DieselError::from(Error::Overflow { source })
+        })
+    };
     let drifts = compared.into_iter().map(|compared| {
         Ok(Drift {
-            total: C::from_amounts(&compared.totals)?,
-            expected: C::from_amounts(&compared.expected)?,
+            total: value(&compared.total)?,
+            expected: value(&compared.expected)?,
             key: compared.key,
         })
     });
@@ -453,17 +437,17 @@ where
 fn by_lacks<K: Clone + Eq + Hash>(
     parents: &[K],
     differ: &[Compared<K>],
-) -> QueryResult<Vec<(Vec<Amount>, Vec<K>)>> {
+) -> QueryResult<Vec<(Amount, Vec<K>)>> {
     let mut lacking = HashMap::new();
     for compared in differ {
         lacking.insert(&compared.key, compared.lacks()?);
     }
-    let mut equal: Vec<(Vec<Amount>, Vec<K>)> = vec![];
+    let mut equal: Vec<(Amount, Vec<K>)> = vec![];
     for key in parents {
         let Some(lacks) = lacking.remove(key) else {
             continue;
         };
-        match equal.iter_mut().find(|(amounts, _)| *amounts == lacks) {
+        match equal.iter_mut().find(|(amount, _)| *amount == lacks) {
             Some((_, keys)) => keys.push(key.clone()),
             None => equal.push((lacks, vec![key.clone()])),
         }

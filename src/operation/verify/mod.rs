@@ -7,5 +7,5 @@ mod recount;
 #[cfg(feature = "async")]
 pub use self::builder::asynchronous;
 pub use self::builder::{Drift, Verify, verify};
-pub use self::number::{RecountQuery, VerifiedFields};
+pub use self::number::RecountQuery;
 pub use self::recount::differs;

@@ -28,7 +28,7 @@ pub trait Recount<'q, Conn, Q, K>: Io<Conn> {
 }
 
 /// Keys and their numbers.
-type Recounted<K> = Vec<(K, Vec<Amount>)>;
+type Recounted<K> = Vec<(K, Amount)>;
 
 impl<'q, Conn, Q, K> Recount<'q, Conn, Q, K> for Blocking
 where
@@ -40,7 +40,7 @@ where
     fn recount(conn: &mut Conn, query: Q) -> Ready<QueryResult<Recounted<K>>> {
         let rows = query.internal_load(conn);
         ready(rows.and_then(|rows| {
-            rows.map(|row| row.map(<Q as RecountQuery<K>>::amounts))
+            rows.map(|row| row.map(<Q as RecountQuery<K>>::amount))
                 .collect()
         }))
     }
@@ -63,33 +63,22 @@ where
         let loading = diesel_async::RunQueryDsl::load(query, conn);
         Box::pin(async move {
             let rows = loading.await?.into_iter();
-            Ok(rows.map(<Q as RecountQuery<K>>::amounts).collect())
+            Ok(rows.map(<Q as RecountQuery<K>>::amount).collect())
         })
     }
 }
 
-/// The recounted numbers as amounts of the fields.
+/// The recounted numbers as amounts of the field.
 pub(super) fn by_key<K: Eq + Hash>(
     recounted: Recounted<K>,
-    fields: &[&ShardsColumn],
-) -> QueryResult<HashMap<K, Vec<Amount>>> {
+    field: &ShardsColumn,
+) -> QueryResult<HashMap<K, Amount>> {
     let mut by_key = HashMap::new();
-    for (key, numbers) in recounted {
-        if numbers.len() != fields.len() {
-            let (given, needed) = (numbers.len(), fields.len());
-            return Err(misread(format!(
-                "a recount gives one number for each field; this one gives {given} for {needed}"
-            )));
-        }
-        let amounts = numbers.iter().zip(fields);
-        let amounts = amounts.map(|(number, field)| {
-            let amount = number.of_type(field.column_type);
-            amount.ok_or_else(|| misread(format!("`{}` is never {number}", field.name)))
-        });
-        if by_key
-            .insert(key, amounts.collect::<QueryResult<_>>()?)
-            .is_some()
-        {
+    for (key, number) in recounted {
+        let amount = number.of_type(field.column_type);
+        let amount =
+            amount.ok_or_else(|| misread(format!("`{}` is never {number}", field.name)))?;
+        if by_key.insert(key, amount).is_some() {
             return Err(misread(
                 "a recount gives one number for each key; this one gave two: group it by the key alone",
             ));
@@ -103,8 +92,8 @@ pub(super) fn by_key<K: Eq + Hash>(
 pub(super) async fn by_parent<T, W, M, Conn>(
     link: &mut Link<'_, M, Conn>,
     filter: &W,
-    recounted: HashMap<T::Key, Vec<Amount>>,
-) -> QueryResult<HashMap<T::Key, Vec<Amount>>>
+    recounted: HashMap<T::Key, Amount>,
+) -> QueryResult<HashMap<T::Key, Amount>>
 where
     T: KeyedTable<M::Backend, Key: Eq + Hash>,
     W: QueryFragment<M::Backend> + QueryId,
@@ -133,15 +122,11 @@ where
         for (parent, number) in T::load_texts(link, find).await? {
             let number = number.and_then(|number| number.parse().ok());
             let other = number.and_then(|number: usize| others.get(number));
-            let Some((_, amounts)) = other.filter(|_| parents.contains(&parent)) else {
+            let Some((_, amount)) = other.filter(|_| parents.contains(&parent)) else {
                 continue;
             };
-            let sums = by_parent.entry(parent);
-            let sums = sums.and_modify(|sums| {
-                let sums = sums.iter_mut().zip(amounts);
-                sums.for_each(|(sum, amount)| *sum += amount);
-            });
-            sums.or_insert_with(|| amounts.clone());
+            let sum = by_parent.entry(parent).and_modify(|sum| *sum += amount);
+            sum.or_insert_with(|| amount.clone());
         }
     }
     Ok(by_parent)
@@ -155,9 +140,9 @@ fn misread(message: impl Into<String>) -> DieselError {
 /// The rows that `filter` matches, with totals and recounted numbers that differ.
 pub(super) async fn compare<T, W, M, Conn>(
     link: &mut Link<'_, M, Conn>,
-    fields: &[&'static ShardsColumn],
+    field: &'static ShardsColumn,
     filter: &W,
-    expected: &HashMap<T::Key, Vec<Amount>>,
+    expected: &HashMap<T::Key, Amount>,
 ) -> QueryResult<Vec<Compared<T::Key>>>
 where
     T: KeyedTable<M::Backend, Key: Eq + Hash>,
@@ -166,7 +151,7 @@ where
 {
     let read = ReadTotals {
         names: Names::<M::Backend>::of::<T>(),
-        fields,
+        field,
         filter,
         row: PhantomData,
     };
@@ -174,25 +159,15 @@ where
     let dialect = link.dialect();
     let mut differ = vec![];
     for (key, text) in totals {
-        let text = text.unwrap_or_default();
-        let mut texts = text.split(' ');
-        let mut totals = vec![];
-        for field in fields {
-            let text = texts.next().unwrap_or_default();
-            totals.push(Amount::parse(text, field.column_type)?);
-        }
-        let zero = |field: &&ShardsColumn| Amount::zero(field.column_type);
-        let expected = match expected.get(&key) {
-            Some(expected) => expected.clone(),
-            None => fields.iter().map(zero).collect(),
-        };
-        let compared = Compared {
-            key,
-            totals,
-            expected,
-        };
-        if compared.differs(dialect, fields) {
-            differ.push(compared);
+        let total = Amount::parse(&text.unwrap_or_default(), field.column_type)?;
+        let expected = expected.get(&key).cloned();
+        let expected = expected.unwrap_or_else(|| Amount::zero(field.column_type));
+        if differs(dialect, field.column_type, &total, &expected) {
+            differ.push(Compared {
+                key,
+                total,
+                expected,
+            });
         }
     }
     Ok(differ)
@@ -206,27 +181,17 @@ pub fn differs(dialect: Dialect, column: ColumnType, total: &Amount, expected: &
     total != expected && !(dialect.rounds_sums(column) && total.is_close_to(expected, TOLERANCE))
 }
 
-/// A row's totals beside the recounted numbers.
+/// A row's total beside the recounted number.
 pub(super) struct Compared<K> {
     pub(super) key: K,
-    pub(super) totals: Vec<Amount>,
-    pub(super) expected: Vec<Amount>,
+    pub(super) total: Amount,
+    pub(super) expected: Amount,
 }
 
 impl<K> Compared<K> {
-    /// Whether any total is not as expected.
-    fn differs(&self, dialect: Dialect, fields: &[&ShardsColumn]) -> bool {
-        let mut totals = self.totals.iter().zip(&self.expected).zip(fields);
-        totals
-            .any(|((total, expected), field)| differs(dialect, field.column_type, total, expected))
-    }
-
-    /// The differences that have to be added to the totals.
-    pub(super) fn lacks(&self) -> QueryResult<Vec<Amount>> {
-        let totals = self.totals.iter().zip(&self.expected);
-        let lacks = totals.map(|(total, expected)| expected.minus(total));
-        let lacks: Option<Vec<_>> = lacks.collect();
-        lacks.ok_or_else(beyond)
+    /// The difference that has to be added to the total.
+    pub(super) fn lacks(&self) -> QueryResult<Amount> {
+        self.expected.minus(&self.total).ok_or_else(beyond)
     }
 }
 
@@ -292,26 +257,23 @@ pub(super) async fn refuse_cut_recounts<M: LoadIo<Conn>, Conn>(
 }
 
 statements! {
-    /// Reads keys and totals, the totals of a parent as one text.
+    /// Reads keys and totals.
     ///
     /// ```sql
-    /// SELECT "videos"."id", CAST(total AS TEXT) || ' ' || CAST(total AS TEXT) FROM "videos" WHERE …
-    /// -- MySQL, MariaDB: CONCAT(CAST(total AS CHAR), ' ', …), and LIMIT 18446744073709551615
+    /// SELECT "videos"."id", CAST(total AS TEXT) FROM "videos" WHERE …
+    /// -- MySQL, MariaDB: CAST(total AS CHAR), and LIMIT 18446744073709551615
     /// ```
     struct ReadTotals<'a, ST> {
         names: Names<'a, DB>,
-        fields: &'a [&'static ShardsColumn],
+        field: &'static ShardsColumn,
         filter: &'a dyn QueryFragment<DB>,
         row: PhantomData<ST>,
     }: Query<ST>;
     |self, out| {
         let table = self.names;
-        let dialect = out.backend().dialect();
-        let [joined, between, end] = dialect.joined_texts();
-        let cast = |field: &ShardsColumn| dialect.number_as_text(field.column_type);
+        let (cast, end) = out.backend().dialect().number_as_text(self.field.column_type);
         sql!(out;
-            "SELECT ", table.key(), ", ", joined,
-            for field in (self.fields, between) { cast(field).0, table.total(field, None), cast(field).1 }, end,
+            "SELECT ", table.key(), ", ", cast, table.total(self.field, None), end,
             " FROM ", walk(table.parent), walk(self.filter), on(Dialect::all_rows))
     }
 
@@ -333,19 +295,18 @@ statements! {
         })
     }
 
-    /// `"views" = ("videos"."views" + $1), "score" = ("videos"."score" + 0.5)`
+    /// `"views" = ("videos"."views" + $1)`
     ///
-    /// Integers are bound, if an `i64` holds them: another number is a literal of its digits, which every database takes for the type of its
+    /// An integer is bound, if an `i64` holds it: another number is a literal of its digits, which every database takes for the type of its
     /// column.
-    pub(super) struct AddAmounts<'a> {
+    pub(super) struct AddAmount<'a> {
         names: Names<'a, DB>,
-        fields: &'a [&'static ShardsColumn],
-        terms: Vec<Term>,
+        field: &'static ShardsColumn,
+        term: Term,
     };
     |self, out| {
-        sql!(out; for (field, term) in (self.fields.iter().zip(&self.terms), ", ") {
-            id(&field.name), " = (", self.names.column(&field.name), " + ", term.sql(), ")"
-        })
+        let name = &self.field.name;
+        sql!(out; id(name), " = (", self.names.column(name), " + ", self.term.sql(), ")")
     }
 }
 
@@ -363,29 +324,23 @@ impl Term {
     }
 }
 
-impl<'a, DB: ShardedBackend> AddAmounts<'a, DB> {
+impl<'a, DB: ShardedBackend> AddAmount<'a, DB> {
     /// `None` if an integer is too large.
     pub(super) fn new(
         names: Names<'a, DB>,
-        fields: &'a [&'static ShardsColumn],
-        amounts: &[Amount],
+        field: &'static ShardsColumn,
+        amount: &Amount,
     ) -> Option<Self> {
-        let term = |(amount, field): (&Amount, &&ShardsColumn)| match amount {
+        let is_unsigned = field.column_type == ColumnType::UnsignedBigInt;
+        let term = match amount {
             Amount::Integer(n) => match i64::try_from(*n) {
-                Ok(n) => Some(Term::Bound(n)),
-                Err(_) if field.column_type == ColumnType::UnsignedBigInt => {
-                    amount.literal().map(Term::Literal)
-                }
-                Err(_) => None,
+                Ok(n) => Term::Bound(n),
+                Err(_) if !is_unsigned => return None,
+                Err(_) => Term::Literal(amount.literal()?),
             },
-            other => other.literal().map(Term::Literal),
+            other => Term::Literal(other.literal()?),
         };
-        let terms = amounts.iter().zip(fields).map(term);
-        Some(AddAmounts {
-            names,
-            fields,
-            terms: terms.collect::<Option<_>>()?,
-        })
+        Some(AddAmount { names, field, term })
     }
 }
 
@@ -421,36 +376,33 @@ mod tests {
     use diesel::sqlite::Sqlite;
 
     #[test]
-    fn totals_of_several_fields_are_one_text() {
-        let fields: Vec<_> = videos::table::FIELDS.iter().collect();
+    fn a_total_is_read_as_a_text() {
+        let [_, field] = videos::table::FIELDS else {
+            unreachable!("views and likes");
+        };
         let filter = KeyIs(videos::id.eq(7));
         macro_rules! read {
             () => {
                 ReadTotals::<(), _> {
                     names: Names::of::<videos::table>(),
-                    fields: &fields,
+                    field,
                     filter: &filter,
                     row: PhantomData,
                 }
             };
         }
-        let total = |field: &str| {
-            format!(
-                r#"("videos"."{field}" + (SELECT COALESCE(SUM("videos_shards"."{field}"), 0) FROM "videos_shards" WHERE "videos_shards"."id" = "videos"."id"))"#
-            )
-        };
-        let (views, likes) = (total("views"), total("likes"));
+        let likes = r#"("videos"."likes" + (SELECT COALESCE(SUM("videos_shards"."likes"), 0) FROM "videos_shards" WHERE "videos_shards"."id" = "videos"."id"))"#;
         assert_eq!(
             sql!(Pg, read!()),
             format!(
-                r#"SELECT "videos"."id", CAST(CAST({views} AS bigint) AS TEXT) || ' ' || CAST(CAST({likes} AS integer) AS TEXT) FROM "videos" WHERE ("videos"."id" = $1)"#
+                r#"SELECT "videos"."id", CAST(CAST({likes} AS integer) AS TEXT) FROM "videos" WHERE ("videos"."id" = $1)"#
             ),
         );
-        let (views, likes) = (views.replace('"', "`"), likes.replace('"', "`"));
+        let likes = likes.replace('"', "`");
         assert_eq!(
             sql!(Mysql, read!()),
             format!(
-                "SELECT `videos`.`id`, CONCAT(CAST({views} AS CHAR), ' ', CAST({likes} AS CHAR)) FROM `videos` WHERE (`videos`.`id` = ?) LIMIT 18446744073709551615"
+                "SELECT `videos`.`id`, CAST({likes} AS CHAR) FROM `videos` WHERE (`videos`.`id` = ?) LIMIT 18446744073709551615"
             ),
         );
         let sqlite = sql!(Sqlite, read!());
@@ -478,24 +430,19 @@ mod tests {
 
     #[test]
     fn integers_are_bound_and_other_numbers_are_literals() {
-        let fields: Vec<_> = videos::table::FIELDS.iter().collect();
-        let amounts = [Amount::Integer(-3), Amount::Integer(4)];
-        let add = AddAmounts::new(Names::<Pg>::of::<videos::table>(), &fields, &amounts).unwrap();
-        assert_eq!(
-            sql!(Pg, add),
-            r#""views" = ("videos"."views" + $1), "likes" = ("videos"."likes" + $2)"#
-        );
-        let doubles: Vec<_> = downloads::table::FIELDS.iter().collect();
+        let views = &videos::table::FIELDS[0];
+        let names = || Names::<Pg>::of::<videos::table>();
+        let add = AddAmount::new(names(), views, &Amount::Integer(-3)).unwrap();
+        assert_eq!(sql!(Pg, add), r#""views" = ("videos"."views" + $1)"#);
         let literal = |n| {
             let names = Names::<Mysql>::of::<downloads::table>();
-            let add = AddAmounts::new(names, &doubles, &[Amount::Double(n)]);
+            let add = AddAmount::new(names, &downloads::table::FIELDS[0], &Amount::Double(n));
             add.map(|add| sql!(Mysql, add))
         };
         let expected = "`number` = (`downloads`.`number` + -1.25e-7)";
         assert_eq!(literal(-1.25e-7).as_deref(), Some(expected));
         assert_eq!(literal(f64::NAN), None);
-        let beyond = [Amount::Integer(i128::MAX), Amount::Integer(0)];
-        let names = Names::<Pg>::of::<videos::table>();
-        assert!(AddAmounts::new(names, &fields, &beyond).is_none());
+        let beyond = Amount::Integer(i128::MAX);
+        assert!(AddAmount::new(names(), views, &beyond).is_none());
     }
 }

@@ -309,10 +309,6 @@ pub const ALL: &[Operation] = &[
         let count = count!(by filter video).idempotency_key(key(video));
         rows(count.execute(conn))
     }),
-    ("keyed, rows back", Parent, |conn, video| {
-        let count = count!(video).returning(views).idempotency_key(key(video));
-        adds(1, count.get_result::<i64>(conn))
-    }),
     ("keyed or_insert", Nothing, |conn, video| {
         let row = (id.eq(video), slug.eq(slug_of(video)), title.eq("new"));
         let count = count!(video).or_insert(row).idempotency_key(key(video));

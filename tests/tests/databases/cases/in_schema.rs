@@ -396,7 +396,7 @@ fn views_and_the_way_back() {
     let mut first = 11;
     if let Ok(function) = shards_table.add_function_sql(&backend) {
         conn.batch_execute(&function).unwrap();
-        let add = format!("{call} analytics.videos_shards_add(1, 'views', 4)");
+        let add = format!("{call} analytics.videos_shards_add(1, 4, 0)");
         conn.batch_execute(&add).unwrap();
         first += 4;
         assert_eq!(totals(conn), [first, 21, 31]);
