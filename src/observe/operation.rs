@@ -26,9 +26,6 @@ pub(crate) trait Observer {
 
 /// Observes a counting update.
 pub(crate) trait CountObserver: Observer {
-    /// The next step is a statement of this kind before the attempt, whose shard depends on it.
-    fn probe(&mut self, kind: &'static str, shard: i32) -> Scope;
-
     /// The attempt of this number begins.
     fn attempt(&mut self, number: u32, shard: i32);
 
@@ -201,15 +198,6 @@ impl Observer for Update {
 }
 
 impl CountObserver for Update {
-    #[inline]
-    fn probe(&mut self, kind: &'static str, shard: i32) -> Scope {
-        if is_listened_to() {
-            self.shard = shard;
-            self.statement = self.statement(kind, &self.spans.operation);
-        }
-        Scope(self.statement.clone())
-    }
-
     #[inline]
     fn attempt(&mut self, number: u32, shard: i32) {
         if is_listened_to() {
