@@ -32,7 +32,7 @@ use crate::backend::{INTERRUPTED_UNHEARD, Meaning};
 use crate::conflict::{Conflict, Failure};
 use crate::connection::{Io, Link, TransactionOptions};
 use crate::error::Error;
-use crate::observe::{self, CountObserver};
+use crate::observe::{self, Observer};
 use crate::placement::{Choice, Process};
 use crate::policy::{Attempts, RetryPolicy};
 
@@ -75,7 +75,7 @@ impl<'a, 'c, M, Conn, S, O> Count<'a, 'c, M, Conn, S, O>
 where
     M: Io<Conn>,
     S: Sender<M, Conn>,
-    O: CountObserver,
+    O: Observer,
 {
     fn new(
         link: &'a mut Link<'c, M, Conn>,

@@ -280,16 +280,6 @@ impl Observer for Recorder {
     fn ended(&mut self, _: u32, _: bool) {}
 }
 
-impl CountObserver for Recorder {
-    fn attempt(&mut self, _: u32, _: i32) {}
-
-    fn sent(&mut self, _: &QueryResult<usize>) {}
-
-    fn created(&mut self, _: usize) {}
-
-    fn counted(&mut self, _: usize) {}
-}
-
 /// Counts by a script, up to its end.
 fn follow<DB>(process: &'static Process, plan: Plan, retry: RetryPolicy, shared: &Shared)
 where
