@@ -343,16 +343,6 @@ pub enum Error {
         /// The other.
         other: String,
     },
-    /// A `table!` inside a schema is imported under another name than it has in SQL (`use schema::posts as entries`, or its
-    /// `#[sql_name]`), and no attribute names its shards table. Nothing was sent.
-    #[error(
-        "`{shards_table}` is not the table's own schema and name with `_shards` behind it: if the `table!` is imported under another name \
-         than it has in SQL, name its shards table, as in `#[sharded(table_name = videos_shards)]`"
-    )]
-    NamedAfterAnImport {
-        /// The name that was made from the import.
-        shards_table: String,
-    },
     /// Any other error, as Diesel reports it.
     #[error(transparent)]
     Diesel(DieselError),

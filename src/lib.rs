@@ -215,7 +215,7 @@ pub type CounterCache<C, Child = counter_cache::NotCounting, Condition = counter
 ///
 /// | attribute | meaning | default |
 /// |---|---|---|
-/// | `#[sharded(table_name = videos_shards)]` | the shards table's name; a string for one that is no identifier | the table's own name in SQL, however it is imported, and `_shards` (inside a schema the import must have that name, or [`NamedAfterAnImport`](Error::NamedAfterAnImport) asks for this attribute) |
+/// | `#[sharded(table_name = videos_shards)]` | the shards table's name; a string for one that is no identifier | the table's own name in SQL, however it is imported, and `_shards`; none inside a schema |
 /// | `#[sharded(schema = analytics)]` | the schema (on MySQL, the database) in which the `table!` and the shards table are; the compiler asks for it where the `table!` names one | none |
 /// | `#[sharded(shards = 128)]` | the number of shards that a writer chooses from: 1 to 4096 | 128 |
 /// | `#[sharded(no_totals)]` | this model means to read bases | a model that can be read (`Queryable`) has to read totals, by [`ShardedSelectable`](derive@ShardedSelectable) or Diesel's `select_expression` |

@@ -103,7 +103,7 @@ pub mod analytics {
     }
 
     #[derive(ShardedField)]
-    #[sharded(schema = analytics)]
+    #[sharded(schema = analytics, table_name = sites_shards)]
     #[expect(dead_code, reason = "the derive reads the fields' types")]
     struct Site {
         id: i64,

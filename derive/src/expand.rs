@@ -2,10 +2,9 @@
 
 use proc_macro2::TokenStream;
 use quote::{ToTokens, format_ident, quote, quote_spanned};
-use syn::{DeriveInput, GenericParam, Ident, Index, LitStr, Path, Result, Type, parse_quote};
+use syn::{DeriveInput, GenericParam, Ident, Index, Path, Result, Type, parse_quote};
 
 use crate::ast::{Field, Struct};
-use crate::attr::unraw;
 use crate::saves_totals::{Reported, refuse_to_save};
 use crate::valid::Valid;
 
@@ -208,33 +207,24 @@ fn expand(
 }
 
 /// The name of the shards table: the one that is written, or the table's own and `_shards`. The name of a table inside a schema is no
-/// constant: then that of its module is taken, and compared when statements are built.
+/// constant, and so the shards table's has to be written.
 fn shards_table(model: &Struct, module: &Path) -> TokenStream {
     let path = quote!(::diesel_sharded::model);
-    let written = model.attrs.shards_table.as_ref();
-    let Some(schema) = &model.attrs.schema else {
-        return match written {
-            Some(name) => quote!(#path::TableName::new(#name)),
-            None => quote!({
-                const PARENT: &str = #path::own_name::<#module::table>();
-                const NAME: [u8; PARENT.len() + #path::SUFFIX.len()] = #path::with_suffix(PARENT);
-                match ::std::str::from_utf8(&NAME) {
-                    ::std::result::Result::Ok(name) => #path::TableName::new(name),
-                    ::std::result::Result::Err(_) => ::std::unreachable!(),
-                }
-            }),
-        };
-    };
-    let in_schema = |name: &str| {
-        let (text, length) = (format!("{}.{name}", schema.value()), schema.value().len());
-        quote!(#path::TableName::in_schema(#text, #length))
-    };
-    match (written, module.segments.last()) {
-        (None, Some(last)) => {
-            let name = in_schema(&format!("{}_shards", unraw(&last.ident)));
-            quote!(#name.after_module_of::<#module::table>())
+    match (&model.attrs.shards_table, &model.attrs.schema) {
+        (Some(name), Some(schema)) => {
+            let (schema, name) = (schema.value(), name.value());
+            let (text, length) = (format!("{schema}.{name}"), schema.len());
+            quote!(#path::TableName::in_schema(#text, #length))
         }
-        _ => in_schema(&written.map(LitStr::value).unwrap_or_default()),
+        (Some(name), None) => quote!(#path::TableName::new(#name)),
+        (None, _) => quote!({
+            const PARENT: &str = #path::own_name::<#module::table>();
+            const NAME: [u8; PARENT.len() + #path::SUFFIX.len()] = #path::with_suffix(PARENT);
+            match ::std::str::from_utf8(&NAME) {
+                ::std::result::Result::Ok(name) => #path::TableName::new(name),
+                ::std::result::Result::Err(_) => ::std::unreachable!(),
+            }
+        }),
     }
 }
 

@@ -35,6 +35,11 @@ impl Struct<'_> {
                 return Err(Error::new(field.span, message));
             }
         }
+        if let (Some(schema), None) = (&self.attrs.schema, &self.attrs.shards_table) {
+            let message =
+                "inside a schema, name the shards table too, as in `table_name = videos_shards`";
+            return Err(Error::new_spanned(schema, message));
+        }
         Ok(Valid {
             shards: self.shards()?,
             key,

@@ -19,8 +19,8 @@ use crate::model::{Amount, ShardedColumn, ShardedTable, ShardsColumn};
 use crate::policy::RetryPolicy;
 pub(crate) use crate::query_builder::Sums;
 use crate::query_builder::{
-    AddShardsToBases, BaseValues, EmptyShards, Fields, FindHot, FindPolicy, KeysAre, LockParents,
-    LockShards, NotLocked, ReadPeaks, ReadStates, RemoveOrphans, RemoveShards, RowKind,
+    AddShardsToBases, BaseValues, EmptyShards, Fields, FindHot, FindPolicy, KeysAre, LockShards,
+    NotLocked, ReadPeaks, ReadStates, RemoveOrphans, RemoveShards, RowKind, SelectKeys,
     SelectShards, StatementRows, Write, WriteValues, literal,
 };
 use crate::unfit::{FieldState, Unfit};
@@ -137,12 +137,7 @@ impl<P: Parents<DB>, DB: ShardedBackend> LockedParents<P, DB> {
         strength: Strength,
     ) -> QueryResult<Self> {
         let clause = link.dialect().locks_rows(strength);
-        let lock = LockParents {
-            names: of.names(),
-            keys,
-            clause: clause.unwrap_or_default(),
-            key_sql: PhantomData,
-        };
+        let lock = SelectKeys::locking(of.names(), keys, clause.unwrap_or_default());
         let locked = P::load(link, lock).await?;
         Ok(Self::locked(of, locked))
     }

@@ -1,19 +1,16 @@
 //! The name of a table, with that of its schema.
 
 use std::fmt;
-use std::hash::{Hash, Hasher};
 
 use diesel::internal::table_macro::{Identifier, InfixNode, StaticQueryFragment};
 
 /// The name of a table as it is, not quoted, with that of its schema (a database, on MySQL) if it has one.
-#[derive(Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TableName<'a> {
     /// `videos_shards`, or `analytics.videos_shards`
     text: &'a str,
     /// The length of the schema's name, where there is one.
     schema: Option<usize>,
-    /// Whether the parent has this schema and name, where the compiler could not see it.
-    is_parent: Option<fn(&str, &str) -> bool>,
 }
 
 impl<'a> TableName<'a> {
@@ -22,7 +19,6 @@ impl<'a> TableName<'a> {
         TableName {
             text: name,
             schema: None,
-            is_parent: None,
         }
     }
 
@@ -38,21 +34,6 @@ impl<'a> TableName<'a> {
         TableName {
             text,
             schema: Some(schema),
-            is_parent: None,
-        }
-    }
-
-    /// The same for the shards table of `T`, with a name that was made from that of its module: a statement fails where the table has
-    /// another one.
-    #[doc(hidden)]
-    #[must_use]
-    pub const fn after_module_of<T>(self) -> Self
-    where
-        T: StaticQueryFragment<Component: fmt::Debug>,
-    {
-        TableName {
-            is_parent: Some(is_named::<T>),
-            ..self
         }
     }
 
@@ -78,35 +59,6 @@ impl<'a> TableName<'a> {
     pub const fn is_qualified(self) -> bool {
         self.schema.is_some()
     }
-
-    /// Whether it may have been made from an import of a table that has another name.
-    pub(crate) fn is_anothers(self) -> bool {
-        let parent = self.name().strip_suffix(SUFFIX);
-        match (self.is_parent, self.schema(), parent) {
-            (Some(is_parent), Some(schema), Some(parent)) => !is_parent(schema, parent),
-            _ => false,
-        }
-    }
-}
-
-impl PartialEq for TableName<'_> {
-    fn eq(&self, other: &Self) -> bool {
-        (self.text, self.schema) == (other.text, other.schema)
-    }
-}
-
-impl Eq for TableName<'_> {}
-
-impl Hash for TableName<'_> {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        (self.text, self.schema).hash(state);
-    }
-}
-
-impl fmt::Debug for TableName<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("TableName").field(&self.text).finish()
-    }
 }
 
 impl fmt::Display for TableName<'_> {
@@ -125,7 +77,7 @@ where
     if T::Component::OWN_NAME.is_none() {
         assert!(
             shards_table.is_qualified(),
-            "this `table!` is inside a schema: name it on the struct too, as in `#[sharded(schema = analytics)]`"
+            "this `table!` is inside a schema: name it on the struct too, as in `#[sharded(schema = analytics, table_name = videos_shards)]`"
         );
     } else {
         assert!(
@@ -187,15 +139,6 @@ where
 
 impl<T, L, R, M> TableForm<T> for InfixNode<L, R, M> {
     const OWN_NAME: Option<&'static str> = None;
-}
-
-/// Whether `schema` and `name` are those of `T`, which is inside a schema. (Diesel shows them by `Debug` alone.)
-fn is_named<T>(schema: &str, name: &str) -> bool
-where
-    T: StaticQueryFragment<Component: fmt::Debug>,
-{
-    let named = InfixNode::new(Identifier(schema), Identifier(name), ".");
-    format!("{:?}", T::STATIC_COMPONENT) == format!("{named:?}")
 }
 
 #[cfg(test)]

@@ -21,5 +21,5 @@ pub(crate) use self::events::{
 pub(crate) use self::events::{flush, flushed, lost};
 #[cfg(feature = "metrics")]
 pub use self::names::describe_metrics;
-pub(crate) use self::operation::{CountObserver, Keys, Observer, Transaction, Update, Work};
+pub(crate) use self::operation::{Keys, Observer, Transaction, Update, Work};
 pub(crate) use self::sinks::Scope;

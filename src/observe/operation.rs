@@ -22,24 +22,18 @@ pub(crate) trait Observer {
 
     /// The operation ended after so many attempts.
     fn ended(&mut self, attempts: u32, succeeded: bool);
-}
 
-/// Observes a counting update.
-pub(crate) trait CountObserver: Observer {
-    /// The next step is a statement of this kind before the attempt, whose shard depends on it.
-    fn probe(&mut self, kind: &'static str, shard: i32) -> Scope;
+    /// The attempt of this number at a counting update begins.
+    fn attempt(&mut self, _number: u32, _shard: i32) {}
 
-    /// The attempt of this number begins.
-    fn attempt(&mut self, number: u32, shard: i32);
-
-    /// The statement ended: it met so many rows, or failed.
-    fn sent(&mut self, outcome: &QueryResult<usize>);
+    /// A statement of a counting update ended: it met so many rows, or failed.
+    fn sent(&mut self, _outcome: &QueryResult<usize>) {}
 
     /// The attempt created so many shards.
-    fn created(&mut self, shards: usize);
+    fn created(&mut self, _shards: usize) {}
 
     /// The update counted so many rows.
-    fn counted(&mut self, rows: usize);
+    fn counted(&mut self, _rows: usize) {}
 }
 
 /// The spans of an operation and of its attempt.
@@ -197,17 +191,6 @@ impl Observer for Update {
                 table = self.table
             );
         }
-    }
-}
-
-impl CountObserver for Update {
-    #[inline]
-    fn probe(&mut self, kind: &'static str, shard: i32) -> Scope {
-        if is_listened_to() {
-            self.shard = shard;
-            self.statement = self.statement(kind, &self.spans.operation);
-        }
-        Scope(self.statement.clone())
     }
 
     #[inline]

@@ -16,7 +16,6 @@
 //! hands it out again.
 
 use std::fmt;
-use std::marker::PhantomData;
 
 use diesel::prelude::*;
 use diesel::query_builder::{AstPass, QueryFragment};
@@ -37,7 +36,7 @@ use crate::operation::row_counter::{
 };
 use crate::policy::RetryPolicy;
 use crate::query_builder::{
-    CountByKey, CreateShards, KeyIs, KeysAre, Names, Parts, PickKeys, Prepare, bind, id,
+    CountByKey, CreateShards, KeyIs, KeysAre, Names, Parts, Prepare, SelectKeys, bind, id,
     no_query_id, sql, walk,
 };
 use crate::unfit::FieldState;
@@ -387,10 +386,7 @@ impl<K> Within<K> {
         let by_key = KeyIs(TableOf::<K::Field>::key_is(key.clone()));
         let reading = RetryLoop::read(link, retry.clone())?;
         let stored = retry_loop!(link, reading, {
-            let pick = PickKeys::<TableOf<K::Field>, _> {
-                filter: &by_key,
-                table: PhantomData,
-            };
+            let pick = SelectKeys::new(Names::of::<TableOf<K::Field>>(), &by_key);
             TableOf::<K::Field>::load_keys(link, pick).await
         })?;
         let key = stored.into_iter().next().unwrap_or(key);

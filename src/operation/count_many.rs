@@ -23,7 +23,7 @@ use crate::operation::shard_counts;
 use crate::placement::{Choice, Process, Subject};
 use crate::policy::{Attempts, RetryPolicy};
 use crate::query_builder::{
-    CountEach, CountedRow, CountedShard, CreateShards, KeysAre, Names, PickKeys,
+    CountEach, CountedRow, CountedShard, CreateShards, KeysAre, Names, SelectKeys,
 };
 
 /// Begins to count on many rows of one field, each with its own amount, by their keys.
@@ -524,10 +524,8 @@ where
     DB: ShardedBackend,
     M: LoadIo<Conn, Backend = DB>,
 {
-    let pick = PickKeys::<T, _> {
-        filter: &keys_are::<T, DB>(additions),
-        table: PhantomData,
-    };
+    let filter = keys_are::<T, DB>(additions);
+    let pick = SelectKeys::new(Names::of::<T>(), &filter);
     let keys = T::load_keys(link, pick).await?;
     Ok(keys.into_iter().collect())
 }

@@ -19,7 +19,7 @@ use crate::model::{Amount, FieldType, ShardedColumn, ShardedTable, ShardsColumn,
 use crate::operation::idempotency::{Idempotent, Request, Requested, once};
 use crate::operation::update::UpdateSource;
 use crate::policy::RetryPolicy;
-use crate::query_builder::{KeysAre, Names, PickKeys, Sql, id, no_query_id, on, sql, zeros};
+use crate::query_builder::{KeysAre, Names, SelectKeys, Sql, id, no_query_id, on, sql, zeros};
 use crate::unfit::FieldState;
 
 /// Begins to set the total of a field to a value, in rows by key, by any filter, or all.
@@ -287,10 +287,7 @@ where
         let (filter, assignment) = (&self.filter, &self.assignment);
         let locking = locking(link, self.retry.clone())?;
         let set = retry_loop!(link, locking, {
-            let pick = PickKeys::<T, _> {
-                filter,
-                table: PhantomData,
-            };
+            let pick = SelectKeys::new(Names::of::<T>(), filter);
             let mut set = 0;
             for keys in in_chunks::<T, DB>(T::load_keys(link, pick).await?) {
                 let locked = LockedParents::<T, DB>::lock_all(*T::TABLE, link, &keys).await?;

@@ -1,8 +1,9 @@
 //! Which ranks of which keys are taken in this process.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
 use std::time::{Duration, Instant};
+
+use fnv::FnvBuildHasher;
 
 use super::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -24,32 +25,28 @@ pub(super) struct Claims {
 
 #[derive(Debug, Default)]
 struct Part {
-    keys: HashMap<u64, Ranks, BuildHasherDefault<AsItIs>>,
+    keys: HashMap<u64, Ranks, FnvBuildHasher>,
     /// When to look for leases that ran out; `None` while there are no leases.
     sweep: Option<Instant>,
 }
 
-/// The ranks of one key.
+/// The ranks of one key. Most keys have one writer, and need no memory beside their entry in the map.
 #[derive(Debug, Default)]
 struct Ranks {
-    held: HeldRanks,
-    leases: Vec<Lease>,
+    first: Slot,
+    /// Rank 1 and above. Ranks beyond the end are free.
+    others: Vec<Slot>,
 }
 
-/// How many counts and leases hold each rank. Most keys have one writer, and need no memory beside their entry in the map.
-#[derive(Debug, Default)]
-struct HeldRanks {
-    first: u32,
-    /// Of rank 1 and above. Ranks beyond the end are free.
-    others: Vec<u32>,
-}
-
-/// A thread counted on this rank inside a transaction, which may still have the row locked.
-#[derive(Debug)]
-struct Lease {
+/// One rank.
+#[derive(Debug, Clone, Copy, Default)]
+struct Slot {
+    /// How many counts are on it.
+    holders: u32,
+    /// The thread that last counted on it inside a transaction.
     thread: u64,
-    rank: u16,
-    until: Instant,
+    /// The end of that thread's lease: until then its transaction may have the row locked.
+    until: Option<Instant>,
 }
 
 /// A thread that keeps a rank after its count.
@@ -98,36 +95,34 @@ impl Claims {
         let ranks = part.keys.entry(key).or_default();
         ranks.end_leases(now);
         let (rank, crowded) = ranks.choose(wish);
-        ranks.held.hold(rank);
+        ranks.slot(rank).holders += 1;
         (rank, crowded)
     }
 
     /// Gives a rank back, or leaves it to its holder for the length of a lease.
     pub(super) fn release(&self, key: u64, rank: u16, holder: Option<Holder>) {
-        let lease = holder.map(|holder| Lease {
-            thread: holder.thread,
-            rank,
-            until: later((holder.clock)(), LEASE), // an application's clock: not under the lock
-        });
+        // An application's clock: not under the lock.
+        let lease = holder.map(|holder| (holder.thread, later((holder.clock)(), LEASE)));
         let mut part = self.part(key);
         let Some(ranks) = part.keys.get_mut(&key) else {
             return;
         };
-        if let Some(lease) = lease {
-            let until = lease.until;
-            ranks.lease(lease);
-            ranks.held.let_go(rank);
+        let slot = ranks.slot(rank);
+        slot.holders = slot.holders.saturating_sub(1);
+        if let Some((thread, until)) = lease {
+            slot.thread = thread;
+            slot.until = Some(until);
             part.sweep.get_or_insert(until);
-            return;
-        }
-        ranks.held.let_go(rank);
-        if ranks.held.is_empty() {
-            part.keys.remove(&key);
+        } else {
+            ranks.trim();
+            if ranks.is_empty() {
+                part.keys.remove(&key);
+            }
         }
     }
 
     fn part(&self, key: u64) -> MutexGuard<'_, Part> {
-        let part = &self.parts[(key >> 32) as usize % self.parts.len()]; // bits that the map does not use
+        let part = &self.parts[(key >> 32) as usize % self.parts.len()];
         part.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -148,120 +143,95 @@ impl Part {
         }
         self.keys.retain(|_, ranks| {
             ranks.end_leases(now);
-            !ranks.held.is_empty()
+            !ranks.is_empty()
         });
         self.keys.shrink_to(2 * self.keys.len());
-        let leased = self.keys.values().any(|ranks| !ranks.leases.is_empty());
+        let mut slots = self.keys.values().flat_map(Ranks::slots);
+        let leased = slots.any(|slot| slot.until.is_some());
         self.sweep = leased.then(|| later(now, LEASE));
     }
 }
 
 impl Ranks {
+    /// Takes no lease for over: [`end_leases`](Self::end_leases) comes before it.
     fn choose(&mut self, wish: Wish) -> (u16, bool) {
-        let own = self
-            .leases
-            .iter()
-            .position(|lease| Some(lease.thread) == wish.holder);
-        if let Some(own) = own {
-            let rank = self.leases[own].rank;
-            if wish.keeps(rank) {
-                return (rank, false);
-            }
-            self.leases.swap_remove(own);
-            self.held.let_go(rank);
+        if let Some(own) = self.own_rank(wish) {
+            return (own, false);
         }
-        let free = wish.ranks().find(|rank| self.held.by(*rank) == 0);
-        let fewest = || wish.ranks().min_by_key(|rank| self.held.by(*rank));
+        let users = |rank: u16| self.get(rank).users(wish.holder);
+        let free = wish.ranks().find(|rank| users(*rank) == 0);
+        let fewest = || wish.ranks().min_by_key(|rank| users(*rank));
         match free {
             Some(rank) => (rank, false),
             None => (fewest().unwrap_or(0), true),
         }
     }
 
-    /// Makes a lease, or renews the thread's own.
-    fn lease(&mut self, lease: Lease) {
-        match self
-            .leases
-            .iter_mut()
-            .find(|own| own.thread == lease.thread)
-        {
-            Some(own) => {
-                self.held.hold(lease.rank);
-                self.held.let_go(own.rank);
-                *own = lease;
-            }
-            None => {
-                self.held.hold(lease.rank);
-                self.leases.push(lease);
+    /// The rank that the thread has a lease of. It gives up those that it no longer wants.
+    fn own_rank(&mut self, wish: Wish) -> Option<u16> {
+        let thread = wish.holder?;
+        for (rank, slot) in (0..).zip(self.slots_mut()) {
+            if slot.until.is_some() && slot.thread == thread {
+                if wish.keeps(rank) {
+                    return Some(rank);
+                }
+                slot.until = None;
             }
         }
+        None
     }
 
     fn end_leases(&mut self, now: Instant) {
-        self.leases.retain(|lease| {
-            let lives = now < lease.until;
-            if !lives {
-                self.held.let_go(lease.rank);
-            }
-            lives
-        });
-    }
-}
-
-impl HeldRanks {
-    fn by(&self, rank: u16) -> u32 {
-        match usize::from(rank).checked_sub(1) {
-            None => self.first,
-            Some(other) => self.others.get(other).copied().unwrap_or(0),
+        for slot in self.slots_mut() {
+            slot.until = slot.until.filter(|until| now < *until);
         }
+        self.trim();
     }
 
-    fn hold(&mut self, rank: u16) {
+    fn slots(&self) -> impl Iterator<Item = &Slot> {
+        std::iter::once(&self.first).chain(&self.others)
+    }
+
+    fn slots_mut(&mut self) -> impl Iterator<Item = &mut Slot> {
+        std::iter::once(&mut self.first).chain(&mut self.others)
+    }
+
+    fn get(&self, rank: u16) -> Slot {
+        let slot = self.slots().nth(usize::from(rank));
+        slot.copied().unwrap_or_default()
+    }
+
+    fn slot(&mut self, rank: u16) -> &mut Slot {
         let Some(other) = usize::from(rank).checked_sub(1) else {
-            self.first += 1;
-            return;
+            return &mut self.first;
         };
         if self.others.len() <= other {
-            self.others.resize(other + 1, 0);
+            self.others.resize(other + 1, Slot::default());
         }
-        self.others[other] += 1;
+        &mut self.others[other]
     }
 
-    fn let_go(&mut self, rank: u16) {
-        let holders = match usize::from(rank).checked_sub(1) {
-            None => Some(&mut self.first),
-            Some(other) => self.others.get_mut(other),
-        };
-        if let Some(holders) = holders {
-            *holders = holders.saturating_sub(1);
-        }
-        while self.others.last() == Some(&0) {
+    /// Forgets free ranks at the end.
+    fn trim(&mut self) {
+        while self.others.last().is_some_and(Slot::is_free) {
             self.others.pop();
         }
     }
 
     fn is_empty(&self) -> bool {
-        self.first == 0 && self.others.is_empty()
+        self.first.is_free() && self.others.is_empty()
     }
 }
 
-/// Takes a hash as its own hash.
-#[derive(Default)]
-struct AsItIs(u64);
-
-impl Hasher for AsItIs {
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
-        }
+impl Slot {
+    fn is_free(&self) -> bool {
+        self.users(None) == 0
     }
 
-    fn write_u64(&mut self, hash: u64) {
-        self.0 = hash;
-    }
-
-    fn finish(&self) -> u64 {
-        self.0
+    /// How many counts and leases use it, this thread's lease left out.
+    fn users(&self, thread: Option<u64>) -> u32 {
+        let is_leased = self.until.is_some() && thread != Some(self.thread);
+        self.holders + u32::from(is_leased)
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use super::claims::Claims;
-use super::contention::{Contention, ContentionTable, CountKind, Pace, ShortestTime};
+use super::contention::{Contention, ContentionTable, ShortestTime};
 use super::shard_choice::{ChoiceCounters, Warnings};
 use crate::per_process::{MadeIn, PerProcess, random_bits};
 
@@ -17,9 +17,8 @@ pub(crate) struct Process {
     pub(super) offset: u32,
     pub(super) claims: Claims,
     pub(super) contention: ContentionTable,
-    /// Of each [kind](CountKind) of count.
-    pub(super) shortest: [ShortestTime; CountKind::NUMBER],
-    pub(super) probes: Pace,
+    /// Of counts in a transaction, and of those that commit by themselves: only times of one kind can be compared.
+    pub(super) shortest: [ShortestTime; 2],
     pub(super) stats: ChoiceCounters,
     pub(super) warnings: Warnings,
 }
@@ -39,7 +38,6 @@ impl Process {
             claims: Claims::default(),
             contention: ContentionTable::new(now),
             shortest: Default::default(),
-            probes: Pace::new(now),
             stats: ChoiceCounters::default(),
             warnings: Warnings::default(),
         }

@@ -2,12 +2,13 @@
 
 use std::marker::PhantomData;
 
+use diesel::backend::Backend;
 use diesel::expression::Expression;
 use diesel::prelude::*;
 use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 
 use super::names::Names;
-use super::sql::{Sql, no_query_id, part, sql, walk};
+use super::sql::{Sql, no_query_id, part, sql, statements, walk};
 use crate::backend::ShardedBackend;
 use crate::model::ShardedTable;
 
@@ -62,30 +63,40 @@ where
     }
 }
 
-/// Reads the keys of the parents that `filter` matches, in the order in which their shards are then locked.
-///
-/// ```sql
-/// SELECT "videos"."id" FROM "videos" WHERE … ORDER BY "videos"."id"      -- MySQL, MariaDB: LIMIT 18446744073709551615
-/// ```
-#[derive(QueryId)]
-pub(crate) struct PickKeys<T, W> {
-    pub(crate) filter: W,
-    pub(crate) table: PhantomData<T>,
-}
-
-impl<T, W, DB> QueryFragment<DB> for PickKeys<T, W>
-where
-    DB: ShardedBackend,
-    T: ShardedTable + QueryFragment<DB>,
-    W: QueryFragment<DB>,
-{
-    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        Names::of::<T>().select_keys(&self.filter).push(out)
+statements! {
+    /// Reads the keys of the parents that `filter` matches, in the order in which their shards are then locked. A `clause` locks the parents.
+    ///
+    /// ```sql
+    /// SELECT "videos"."id" FROM "videos" WHERE … ORDER BY "videos"."id" FOR UPDATE  -- MySQL, MariaDB: LIMIT 18446744073709551615 FOR UPDATE
+    /// ```
+    pub(crate) struct SelectKeys<'a, ST> {
+        names: Names<'a, DB>,
+        filter: &'a dyn QueryFragment<DB>,
+        clause: &'static str,
+        key_sql: PhantomData<ST>,
+    }: Query<ST>;
+    |self, out| {
+        sql!(out; self.names.select_keys(self.filter), self.clause)
     }
 }
 
-impl<T: Table, W> Query for PickKeys<T, W> {
-    type SqlType = <T::PrimaryKey as Expression>::SqlType;
+impl<'a, ST, DB: Backend> SelectKeys<'a, ST, DB> {
+    pub(crate) fn new(names: Names<'a, DB>, filter: &'a dyn QueryFragment<DB>) -> Self {
+        Self::locking(names, filter, "")
+    }
+
+    pub(crate) fn locking(
+        names: Names<'a, DB>,
+        filter: &'a dyn QueryFragment<DB>,
+        clause: &'static str,
+    ) -> Self {
+        SelectKeys {
+            names,
+            filter,
+            clause,
+            key_sql: PhantomData,
+        }
+    }
 }
 
 /// Reads `selection` of the parents that `filter` matches.
@@ -130,14 +141,12 @@ mod tests {
     use diesel::query_builder::IntoUpdateTarget;
 
     #[test]
-    fn pick_keys() {
-        let pick = PickKeys::<downloads::table, _> {
-            filter: &downloads::table
-                .filter(downloads::day.eq("x"))
-                .into_update_target()
-                .where_clause,
-            table: PhantomData,
-        };
+    fn select_keys() {
+        let filter = downloads::table
+            .filter(downloads::day.eq("x"))
+            .into_update_target()
+            .where_clause;
+        let pick = SelectKeys::<(), _>::new(Names::of::<downloads::table>(), &filter);
         assert_sql!(pick;
             Pg => r#"SELECT "downloads"."version", CAST("downloads"."day" AS TEXT) FROM "downloads" WHERE ("downloads"."day" = $1) ORDER BY "downloads"."version", "downloads"."day""#,
         );

@@ -123,21 +123,6 @@ fn row_security_active<'b, DB: ShardedBackend>(
 }
 
 statements! {
-    /// Locks parents in key order, and reads their keys.
-    ///
-    /// ```sql
-    /// SELECT "videos"."id" FROM "videos" WHERE … ORDER BY "videos"."id" FOR UPDATE
-    /// ```
-    pub(crate) struct LockParents<'a, ST> {
-        pub(crate) names: Names<'a, DB>,
-        pub(crate) keys: &'a dyn QueryFragment<DB>,
-        pub(crate) clause: &'static str,
-        pub(crate) key_sql: PhantomData<ST>,
-    }: Query<ST>;
-    |self, out| {
-        sql!(out; self.names.select_keys(self.keys), self.clause)
-    }
-
     /// Finds parents that can be seen and were not locked.
     ///
     /// ```sql

@@ -20,17 +20,16 @@ pub(crate) use self::add_sums::{AddSums, shown_binds};
 pub(crate) use self::count::{
     CountAll, CountAllAndLoad, CountAllAndLoadId, CountBeforeLoad, CountBeforeLoadId, CountByKey,
     CountOne, CountPicked, FindMissing, FindParent, FirstCount, FirstCountId, Identified, Parts,
-    ProbeShard,
 };
 pub(crate) use self::count_each::{CountEach, CountedRow, CountedShard};
 pub(crate) use self::create_shards::CreateShards;
 pub(crate) use self::insert_parent::InsertParent;
-pub(crate) use self::keys::{KeyIs, KeysAre, PickKeys, SelectParents};
+pub(crate) use self::keys::{KeyIs, KeysAre, SelectKeys, SelectParents};
 pub(crate) use self::literal::literal;
 pub(crate) use self::locking::{
-    AddShardsToBases, BaseValues, EmptyShards, Fields, FindHot, FindPolicy, LockParents,
-    LockShards, NotLocked, ReadPeaks, ReadStates, RemoveOrphans, RemoveShards, RowKind,
-    SelectShards, StatementRows, Sums, Write, WriteValues,
+    AddShardsToBases, BaseValues, EmptyShards, Fields, FindHot, FindPolicy, LockShards, NotLocked,
+    ReadPeaks, ReadStates, RemoveOrphans, RemoveShards, RowKind, SelectShards, StatementRows, Sums,
+    Write, WriteValues,
 };
 pub(crate) use self::names::{Names, has_rows, number_of_rows, zeros};
 pub use self::peak::{NewPeak, PeakExpressionMethods};

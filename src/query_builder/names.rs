@@ -10,7 +10,6 @@ use diesel::sql_types::{BigInt, Integer};
 
 use super::sql::{Sql, bind, id, on, part, sql, walk};
 use crate::backend::{Dialect, ShardedBackend};
-use crate::error::Error;
 use crate::model::{ColumnType, SHARD, ShardedTable, ShardsColumn, TableName};
 
 /// The names of a sharded table and of its shards table as values: those of a type, or those that a tool has read from the
@@ -200,23 +199,9 @@ pub(crate) fn number_of_rows<'b, DB: Backend>(name: &str) -> impl Sql<'b, DB> {
     sql! { "(SELECT COUNT(*) FROM ", id(name), ")" }
 }
 
-impl TableName<'_> {
-    /// Refuses the name of another table's shards.
-    pub(crate) fn check(self) -> QueryResult<()> {
-        match self.is_anothers() {
-            true => {
-                let shards_table = self.as_str().to_owned();
-                Err(Error::NamedAfterAnImport { shards_table }.into())
-            }
-            false => Ok(()),
-        }
-    }
-}
-
 /// `"analytics"."videos_shards"`
 impl<DB: Backend> Sql<'_, DB> for TableName<'_> {
     fn push(self, out: AstPass<'_, '_, DB>) -> QueryResult<()> {
-        self.check()?;
         sql!(out; if let Some(schema) = self.schema() { id(schema), "." }, id(self.name()))
     }
 }

@@ -85,7 +85,6 @@ impl<'a> Quoted<'a> {
             }
             .into());
         }
-        shards_table.check()?;
         let schema = shards_table.schema().map(|schema| quoted(schema) + ".");
         let schema = schema.unwrap_or_default();
         let bare_shards = quoted(shards_table.name());

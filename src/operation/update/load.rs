@@ -15,7 +15,8 @@ use crate::connection::{Link, LoadInto};
 use crate::engine::{self, KeyedTable, Plan, SendStep, Sender, Statement, explain, in_chunks};
 use crate::operation::combine::Combined;
 use crate::query_builder::{
-    CountAllAndLoad, CountAllAndLoadId, Identified, KeyIs, KeysAre, PickKeys, SelectParents,
+    CountAllAndLoad, CountAllAndLoadId, Identified, KeyIs, KeysAre, Names, SelectKeys,
+    SelectParents,
 };
 
 /// An update whose counted rows are read, each as a `U`. It stands for the bounds on the parts of an [`UpdateStatement`].
@@ -111,10 +112,8 @@ where
         let by_key = self.ready.ready().by_key;
         match statement {
             Statement::Pick => {
-                let pick = PickKeys::<R::Table, _> {
-                    filter: &self.ready.ready().filter,
-                    table: PhantomData,
-                };
+                let filter = &self.ready.ready().filter;
+                let pick = SelectKeys::new(Names::of::<R::Table>(), filter);
                 let mut keys = R::Table::load_keys(link, pick).await?;
                 let met = keys.len();
                 self.picked = match (keys.pop(), met) {

@@ -17,7 +17,7 @@ use crate::engine::{KEYS_IN_A_STATEMENT, KeyedTable};
 use crate::error::Error;
 use crate::model::{Amount, ColumnType, ShardsColumn};
 use crate::operation::shards_table::{Integrity, Quoted, each, texts};
-use crate::query_builder::{Names, PickKeys, Sql, bind, id, on, sql, statements, walk};
+use crate::query_builder::{Names, SelectKeys, Sql, bind, id, on, sql, statements, walk};
 
 use super::number::RecountQuery;
 
@@ -103,10 +103,7 @@ where
     if !types.any(|column| column == ColumnType::Text) {
         return Ok(recounted);
     }
-    let pick = PickKeys::<T, _> {
-        filter,
-        table: PhantomData,
-    };
+    let pick = SelectKeys::new(Names::of::<T>(), filter);
     let parents: HashSet<_> = T::load_keys(link, pick).await?.into_iter().collect();
     let (mut by_parent, others): (HashMap<_, _>, HashMap<_, _>) = recounted
         .into_iter()

@@ -4,7 +4,7 @@ use diesel::prelude::*;
 
 use super::*;
 use crate::model::ShardedTable;
-use crate::query_builder::{KeysAre, Names};
+use crate::query_builder::{KeysAre, Names, SelectKeys};
 use crate::test_schema::videos::dsl::id;
 use crate::test_schema::{assert_sql, sql, videos as table};
 use diesel::mysql::Mysql;
@@ -26,12 +26,8 @@ macro_rules! rows {
 #[test]
 fn parents_are_locked_and_then_shards_in_key_order() {
     let keys = KeysAre(vec![id.eq(1), id.eq(2)]);
-    let lock = LockParents {
-        names: Names::of::<table::table>(),
-        keys: &keys,
-        clause: " FOR UPDATE",
-        key_sql: PhantomData::<BigInt>,
-    };
+    let names = Names::of::<table::table>();
+    let lock = SelectKeys::<BigInt, _>::locking(names, &keys, " FOR UPDATE");
     assert_sql!(lock;
         Pg => r#"SELECT "videos"."id" FROM "videos" WHERE (("videos"."id" = $1) OR ("videos"."id" = $2)) ORDER BY "videos"."id" FOR UPDATE"#,
     );

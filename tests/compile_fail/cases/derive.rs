@@ -45,6 +45,15 @@ struct BorrowedKey<'a> {
 }
 
 #[derive(diesel_sharded::ShardedField)]
+#[diesel(table_name = videos)]
+#[sharded(schema = analytics)]
+struct InSchemaWithoutShardsTable {
+    id: i64,
+    #[sharded]
+    views: i64,
+}
+
+#[derive(diesel_sharded::ShardedField)]
 struct Page {
     id: i64,
     #[sharded]

@@ -8,7 +8,7 @@ diesel::table! {
 }
 
 #[derive(diesel_sharded::ShardedField)]
-#[sharded(schema = analytics)]
+#[sharded(schema = analytics, table_name = videos_shards)]
 struct Video {
     id: i64,
     #[sharded]

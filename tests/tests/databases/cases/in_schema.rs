@@ -67,7 +67,7 @@ mod analytics {
 
     #[derive(Debug, Clone, PartialEq, ShardedSelectable, Identifiable, ShardedField)]
     #[diesel(table_name = videos)]
-    #[sharded(schema = analytics, shards = 4)]
+    #[sharded(schema = analytics, table_name = videos_shards, shards = 4)]
     pub struct Video {
         pub id: i64,
         pub slug: String,
