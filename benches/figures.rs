@@ -145,83 +145,8 @@ impl Document {
     pub fn write(&self, text: &str) {
         fs::write(root().join(&self.name), text).expect("a document");
     }
-
-    /// The lines outside of blocks that have a figure: a number of thousands or millions, or of something a second.
-    pub fn figures_by_hand(&self) -> Vec<&str> {
-        let mut in_block = false;
-        let lines = self.text.lines().filter(|line| {
-            if begin(line).is_some() || *line == END {
-                in_block = *line != END;
-            }
-            !in_block && has_figure(line)
-        });
-        lines.collect()
-    }
 }
 
 fn begin(line: &str) -> Option<&str> {
     line.strip_prefix(BEGIN)?.strip_suffix(BEGIN_END)
-}
-
-fn has_figure(line: &str) -> bool {
-    let is_digit = |c: char| c.is_ascii_digit();
-    let has_thousands = line
-        .split(|c: char| !is_digit(c) && c != ',')
-        .any(|number| {
-            let mut groups = number.split(',');
-            let starts = groups.next().is_some_and(|first| !first.is_empty());
-            starts && groups.any(|group| group.len() == 3)
-        });
-    let words: Vec<_> = line.split_whitespace().collect();
-    let has_unit = words.windows(2).enumerate().any(|(at, pair)| {
-        let unit = pair[1].trim_end_matches(|c: char| !c.is_alphanumeric());
-        let is_rate = words[at + 1..].windows(2).take(4).any(|words| {
-            words[0] == "a" && words[1].trim_end_matches(|c: char| !c.is_alphabetic()) == "second"
-        });
-        pair[0].starts_with(is_digit) && (unit == "million" || is_rate)
-    });
-    has_thousands || has_unit
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn figures_are_told_from_other_numbers() {
-        let figures = [
-            "threads make 18,333 counts",
-            "| one row | 2,227 |",
-            "560 counts a second, at best",
-            "about 13 million",
-            "9 updates of it a second.",
-        ];
-        for line in figures {
-            assert!(has_figure(line), "{line}");
-        }
-        let others = [
-            "64 threads on 2 cores",
-            "a second connection, and 2 others",
-            "5.0, 6.3 times",
-            "2026-11-22, 15.18 and 10.11.19",
-            "about a thousand counts a second",
-        ];
-        for line in others {
-            assert!(!has_figure(line), "{line}");
-        }
-    }
-
-    #[test]
-    fn figures_outside_of_blocks_are_found() {
-        let text =
-            "1,000 by hand\n<!-- figures: lead -->\n2,000\n<!-- /figures -->\n3,000 by hand\n";
-        let document = Document {
-            name: "page.md".into(),
-            text: text.into(),
-        };
-        assert_eq!(
-            document.figures_by_hand(),
-            ["1,000 by hand", "3,000 by hand"]
-        );
-    }
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Clusters under faults: PostgreSQL's failover in full, directly and through HAProxy; MySQL Group Replication in containers; MariaDB Galera
+# Clusters under faults: PostgreSQL's failover in full; MySQL Group Replication in containers; MariaDB Galera
 # with the faults that `cargo test` leaves out, and once more with MariaDB 11.8. Installs what scripts/test.sh installs, and builds the image of MySQL where it is
 # missing (scripts/images.sh: root, Docker and debootstrap). Run as root, for the network namespaces of Galera's nodes.
 #

@@ -9,7 +9,7 @@
 # Prometheus, the example site in Chromium, diesel_cli, interleavings of threads and a short run of chaos. About 30 minutes.
 #
 # On Debian it installs what is missing; where there is no apt-get it says what to install. That is the databases' servers and clients, and
-# SQLite, and PgBouncer; with --all also Pgpool-II, HAProxy, Galera, Redis, Prometheus, Chromium and diesel_cli. Ubuntu has no package
+# SQLite, and PgBouncer; with --all also HAProxy, Galera, Redis, Prometheus, Chromium and diesel_cli. Ubuntu has no package
 # `chromium`, but a snap: install a Chromium and its chromedriver first. One test cuts a cluster's network in namespaces of its own, for
 # which one has to be root.
 set -uo pipefail
@@ -43,14 +43,12 @@ need pgbouncer eval 'command -v pgbouncer || test -x /usr/sbin/pgbouncer' # the 
 need bsdutils command -v script # terminals for the tool's tests
 need locales test -e /usr/share/i18n/locales/de_DE
 if [ "$all" ]; then
-    need pgpool2 eval 'command -v pgpool || test -x /usr/sbin/pgpool'
     need haproxy eval 'command -v haproxy || test -x /usr/sbin/haproxy'
     need galera-4 eval 'compgen -G "/usr/lib*/galera*/libgalera_smm.so"'
     need redis-server command -v redis-server # the example of a cache in Redis
     need rsync command -v rsync
     need iproute2 eval 'command -v ip || test -x /usr/sbin/ip'
     need prometheus eval 'command -v prometheus && command -v promtool'
-    need systemd command -v systemd-analyze
     need util-linux command -v flock
     need chromium command -v chromium
     need chromium-driver command -v chromedriver

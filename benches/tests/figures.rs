@@ -56,26 +56,3 @@ fn the_picture_shows_the_report() {
         "docs/benchmarks/one-hot-row.svg shows other figures. Draw it anew: {UPDATE}"
     );
 }
-
-/// The documents that compare this crate with others.
-const COMPARING: [&str; 4] = [
-    "README.md",
-    "src/guide/why.md",
-    "src/reference/benchmarks.md",
-    "src/reference/comparison.md",
-];
-
-#[test]
-fn no_figure_is_written_by_hand() {
-    for document in documents() {
-        if !COMPARING.contains(&document.name.as_str()) {
-            continue;
-        }
-        let by_hand = document.figures_by_hand();
-        assert!(
-            by_hand.is_empty(),
-            "{}: figures outside of a block: {by_hand:#?}",
-            document.name
-        );
-    }
-}

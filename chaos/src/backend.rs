@@ -8,7 +8,7 @@ use diesel::connection::{LoadConnection, SimpleConnection};
 use diesel::dsl::sql;
 use diesel::prelude::*;
 use diesel::r2d2::R2D2Connection;
-use diesel::result::{DatabaseErrorKind, Error as DieselError};
+use diesel::result::Error as DieselError;
 use diesel::sql_types::BigInt;
 use diesel_async::AsyncPgConnection;
 use diesel_migrations::MigrationHarness;
@@ -16,7 +16,7 @@ use diesel_sharded::backend::BackendOf;
 use diesel_sharded::coalescer::Coalescer;
 use diesel_sharded::prelude::*;
 use diesel_sharded::retry::Isolation;
-use diesel_sharded::{Error, MIGRATIONS, counters};
+use diesel_sharded::{Error, MIGRATIONS};
 use diesel_sharded_tests::awaited::{self, Awaited};
 use serde::{Deserialize, Serialize};
 
@@ -78,8 +78,6 @@ pub enum Locks {
     Waited,
     /// As usual, but on SQLite the library retries: SQLite's own wait for its one lock would grow longer and longer.
     Retried,
-    /// For a few milliseconds at most.
-    Impatient,
 }
 
 /// How a connection is set up.
@@ -102,8 +100,6 @@ pub struct Sessions {
     random: &'static str,
     /// The beginning and the end of the statement that ends a connection.
     end: [&'static str; 2],
-    /// Sets [`Locks::Impatient`].
-    impatient: &'static str,
 }
 
 const ON_POSTGRES: Sessions = Sessions {
@@ -112,7 +108,6 @@ const ON_POSTGRES: Sessions = Sessions {
     own: "pg_backend_pid()::BIGINT",
     random: "random()",
     end: ["SELECT pg_terminate_backend(", ")"],
-    impatient: "SET lock_timeout = '3ms'",
 };
 
 const ON_MARIADB: Sessions = Sessions {
@@ -121,7 +116,6 @@ const ON_MARIADB: Sessions = Sessions {
     own: "CONNECTION_ID()",
     random: "RAND()",
     end: ["KILL ", ""],
-    impatient: "SET innodb_lock_wait_timeout = 0",
 };
 
 /// A connection of a client, or of the checker.
@@ -157,21 +151,6 @@ pub trait ChaosConnection:
 
     /// Reads the tokens and the idempotency keys that begin with `prefix`.
     fn tokens(&mut self, prefix: &str) -> QueryResult<Vec<String>>;
-
-    /// Reads the total of `views` of a row; `None` if there is none.
-    ///
-    /// # Panics
-    /// If it cannot be read.
-    fn total(&mut self, row: i64) -> Option<i64> {
-        let read = Operation::ReadRows {
-            first: row,
-            last: row,
-        };
-        match self.run(&read) {
-            Ok(Answer::Totals(totals)) => totals.first().map(|(_, total)| *total),
-            answer => panic!("the total of row {row}: {answer:?}"),
-        }
-    }
 
     /// Returns the number of other connections to this database; 0 if there is no server.
     fn others(&mut self) -> QueryResult<i64> {
@@ -221,57 +200,26 @@ pub trait ChaosConnection:
         let wait = match locks {
             Locks::Waited => deadline.as_millis() / 20,
             Locks::Retried => 0,
-            Locks::Impatient => 1,
         };
-        match (Self::SESSIONS, locks) {
-            (None, _) => self.batch_execute(&format!(
+        match Self::SESSIONS {
+            None => self.batch_execute(&format!(
                 "PRAGMA busy_timeout = {wait}; PRAGMA synchronous = FULL"
             )),
-            (Some(sessions), Locks::Impatient) => self.batch_execute(sessions.impatient),
-            (Some(_), Locks::Waited | Locks::Retried) => Ok(()),
+            Some(_) => Ok(()),
         }
     }
 }
 
-/// Returns the result of a write, or `taken` if the id was taken.
-fn unless_taken<T>(written: QueryResult<T>, taken: T) -> Result<T, Error> {
-    match written {
-        Err(DieselError::DatabaseError(DatabaseErrorKind::UniqueViolation, _)) => Ok(taken),
-        written => Ok(written?),
-    }
-}
-
-/// Locks a row and its shards until the open transaction ends. Meanwhile no count on the row commits. On SQLite, a transaction that
-/// may write holds the database's one lock from its beginning on.
-///
-/// It uses no prepared statement: MariaDB's client waits forever if such a statement's last result ends in an error, as it does when
-/// taking a lock ends in a deadlock.
-fn hold<Conn: ChaosConnection>(conn: &mut Conn, row: i64) -> QueryResult<()> {
-    if Conn::SESSIONS.is_none() {
-        return Ok(());
-    }
-    conn.batch_execute(&format!(
-        "SELECT 1 FROM chaos_rows WHERE id = {row} FOR UPDATE; \
-         SELECT 1 FROM chaos_rows_shards WHERE id = {row} ORDER BY shard FOR UPDATE"
-    ))
-}
-
-/// A row as it is read: its id, its life, and its totals.
-type Read = (i64, Option<i64>, i64, i32);
+/// A row as it is read: its id and its totals.
+type Read = (i64, i64, i32);
 
 fn totals(read: Vec<Read>) -> Totals {
-    let totals = read
-        .into_iter()
-        .flat_map(|(row, number, of_views, of_likes)| {
-            let plain = [
-                (Counter::Views(row), of_views),
-                (Counter::Likes(row), i64::from(of_likes)),
-            ];
-            match number {
-                Some(number) => vec![(Counter::Life { number, row }, of_views)],
-                None => plain.to_vec(),
-            }
-        });
+    let totals = read.into_iter().flat_map(|(row, of_views, of_likes)| {
+        [
+            (Counter::Views(row), of_views),
+            (Counter::Likes(row), i64::from(of_likes)),
+        ]
+    });
     totals.collect()
 }
 
@@ -323,14 +271,6 @@ macro_rules! chaos_connection {
                         let inserted = (chaos_rows::id.eq(*row), views.eq(0), likes.eq(0));
                         send!(on_row(*row).or_insert(inserted))
                     }
-                    (On::Row(row), By::Returning) => match request {
-                        None => {
-                            let count = on_row(*row).returning((id, views.total()));
-                            let (_, _): (i64, i64) = count.get_result(conn)?;
-                            1
-                        }
-                        Some(key) => on_row(*row).idempotency_key(key).execute(conn)?,
-                    },
                     (On::Row(row), By::Bounded(lowest, highest)) => {
                         let bounded = RowCounter::of(views, *row)
                             .never_below(lowest)
@@ -377,9 +317,7 @@ macro_rules! chaos_connection {
                 use $library::shard_counts::ShardCount;
                 use $library::{Counter as NamedCounter, fold, set_total, update, verify};
                 let conn = self;
-                let columns = (id, life, views.total(), likes.total());
-                // Each statement reads all that is committed before it.
-                let transaction = || Transaction::new().isolation(Isolation::ReadCommitted);
+                let columns = (id, views.total(), likes.total());
                 let rows = match operation {
                     Operation::Count(count) => return conn.count(count),
                     Operation::Transaction {
@@ -407,11 +345,9 @@ macro_rules! chaos_connection {
                             let mut counted = 0;
                             for (counter, n) in counts {
                                 counted += match counter {
-                                    Counter::Views(row) | Counter::Life { row, .. } => {
-                                        update(chaos_rows.find(*row))
-                                            .set(views.eq(views + n))
-                                            .execute(conn)?
-                                    }
+                                    Counter::Views(row) => update(chaos_rows.find(*row))
+                                        .set(views.eq(views + n))
+                                        .execute(conn)?,
                                     Counter::Likes(row) => {
                                         let n = i32::try_from(*n).expect("a small amount");
                                         update(chaos_rows.find(*row))
@@ -452,7 +388,6 @@ macro_rules! chaos_connection {
                             Folded::Team(of) => parents!(fold(chaos_rows.filter(team.eq(*of)))),
                             Folded::Table => parents!(fold(chaos_rows).batch(5)),
                             Folded::Named(name) => NamedCounter::named(name).fold(conn)?.parents,
-                            Folded::AllNamed => parents!(fold(counters::table)),
                         };
                         parents as usize
                     }
@@ -481,46 +416,13 @@ macro_rules! chaos_connection {
                         let total = NamedCounter::named(name).get(conn)?;
                         return Ok(Answer::Totals(vec![(Counter::Named(name.clone()), total)]));
                     }
-                    Operation::Insert {
-                        row,
-                        life: number,
-                        total,
-                    } => {
-                        let inserted = transaction().run(conn, |conn| {
-                            let row = (id.eq(row), life.eq(number), views.eq(total), likes.eq(0));
-                            diesel::insert_into(chaos_rows).values(row).execute(conn)
-                        });
-                        unless_taken(inserted, 0)?
-                    }
-                    Operation::Delete { row: at } | Operation::Rename { from: at, .. } => {
-                        let row = chaos_rows.find(*at);
-                        let changed: QueryResult<Vec<Read>> = transaction().run(conn, |conn| {
-                            hold(conn, *at)?;
-                            let there = row.select(columns).load(conn)?;
-                            match operation {
-                                Operation::Rename { to, .. } => {
-                                    diesel::update(row).set(id.eq(to)).execute(conn)?
-                                }
-                                _ => diesel::delete(row).execute(conn)?,
-                            };
-                            Ok(there)
-                        });
-                        let mut changed = unless_taken(changed, vec![])?;
-                        if let Operation::Rename { to, .. } = operation {
-                            changed.iter_mut().for_each(|(at, ..)| *at = *to);
-                        }
-                        return Ok(Answer::Totals(totals(changed)));
-                    }
-                    Operation::DeleteNamed { name } => {
-                        usize::from(NamedCounter::named(name).delete(conn)?)
-                    }
                 };
                 Ok(Answer::Rows(rows))
             }
 
             fn create_tables(&mut self) {
                 for statement in [
-                    "CREATE TABLE chaos_rows (id BIGINT PRIMARY KEY, team BIGINT, life BIGINT, \
+                    "CREATE TABLE chaos_rows (id BIGINT PRIMARY KEY, team BIGINT, \
                      views BIGINT NOT NULL, likes INTEGER NOT NULL)",
                     "CREATE TABLE chaos_tokens (token VARCHAR(100) PRIMARY KEY)",
                 ] {

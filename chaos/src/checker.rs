@@ -24,22 +24,9 @@
 //! - *Errors.* The library's own operations report only the kinds of errors that a fault explains. A bare error of Diesel's would not tell
 //!   the outcome, and no client reuses a key for another count or lets a counter overflow.
 //! - *Refusals.* Bounds refuse a count only if it might have left them, and a repair changes a total only if it was wrong.
-//!
-//! Where rows are inserted, deleted and renamed, nothing is killed or cut, so every operation tells its outcome. Only one thing can be
-//! unknown: the life on which a count fell, if the count overlapped the end of one life and the beginning of another; [`lives`] tells
-//! where each life is.
-//!
-//! - *Counts.* An acknowledged count fell on a life that may have been at its id meanwhile. If there is only one such life, the count is in
-//!   that life's total from then on, whatever its id. If there are several, it may be in any of them. If there is none, the
-//!   acknowledgement was wrong. Sets and repairs begin eras by the same rule. A life ends with the total that its delete returned.
-//! - *The sum.* Where nothing is set, all lives together have grown by the acknowledged amounts: each count fell on exactly one life. So
-//!   no count is lost or doubled between two lives.
-//! - *Not there.* An operation reports a missing row only if the row was missing at some moment meanwhile. A read returns every life that
-//!   is certainly there, and none that cannot be there. A row without a life is always there.
-//! - *Bounds* hold in every read of a life.
+//! - *Not there.* A row is always there: an operation that reports it missing is wrong.
 
 mod eras;
-mod lives;
 #[cfg(test)]
 mod tests;
 
@@ -50,8 +37,7 @@ use std::ops::RangeInclusive;
 use serde::Serialize;
 
 use self::eras::{Add, Changes, Eras, Set};
-use self::lives::{Lives, is_there, not_elsewhere};
-use crate::history::{Done, History, Moment, Outcome, Span};
+use crate::history::{Done, History, Moment, Outcome};
 use crate::operation::{Answer, By, Count, Counter, NO_CONNECTION, On, Operation, Totals};
 
 /// A rule that a history may violate.
@@ -71,13 +57,9 @@ pub enum Rule {
     Teams,
     /// A total that only grows is never smaller than in an earlier read.
     NoWayBack,
-    /// The growth of all lives together is the sum of the acknowledged amounts.
-    RightSum,
-    /// A row that is there all along is not reported missing, and is returned.
+    /// A row is not reported missing.
     There,
-    /// A row is not reported where it cannot be.
-    NotElsewhere,
-    /// A total is within the bounds of all counts.
+    /// Bounds refuse only a count that might have left them.
     Bounds,
     /// An error tells the outcome, and something explains it.
     Errors,
@@ -153,20 +135,11 @@ pub struct Rules {
     pub base: BTreeMap<Counter, i64>,
     /// The groups of counters that are always counted together, by the same amount.
     pub teams: Vec<Vec<Counter>>,
-    /// The ids whose rows are inserted, deleted and renamed, if there are any. Then each operation has to tell its outcome.
-    pub lives: Option<RangeInclusive<i64>>,
-    /// The bounds of all counts on these rows.
-    pub bounds: Option<RangeInclusive<i64>>,
 }
 
 impl Rules {
     fn base(&self, counter: &Counter) -> i64 {
         self.base.get(counter).copied().unwrap_or(0)
-    }
-
-    fn is_of_lives(&self, row: i64) -> bool {
-        let lives = self.lives.as_ref();
-        lives.is_some_and(|rows| rows.contains(&row))
     }
 }
 
@@ -182,23 +155,17 @@ pub fn judge(rules: &Rules, history: &History, aftermath: &Aftermath) -> Judgeme
     let mut judgement = Judgement::of(history);
     let findings = &mut judgement.findings;
     let tokens = judge_tokens(history, aftermath, findings);
-    judge_errors(rules, history, findings);
+    judge_errors(history, findings);
+    judge_absences(history, findings);
     let mut courses = Courses {
         rules,
         plain: BTreeMap::new(),
-        lives: Lives::of(history, findings),
     };
-    let counted = courses.change(history, aftermath, &tokens, findings);
-    judge_absences(rules, history, &courses.lives, findings);
+    courses.change(history, aftermath, &tokens);
     judgement.reads = courses.read(history, aftermath, findings);
     for (counter, course) in &courses.plain {
-        course.judge(counter, None, findings);
+        course.judge(counter, findings);
     }
-    for life in &courses.lives.0 {
-        let name = format!("life {}", life.number);
-        life.course.judge(&name, rules.bounds.as_ref(), findings);
-    }
-    judge_sum(&courses.lives, counted, findings);
     judgement
 }
 
@@ -254,18 +221,13 @@ fn judge_tokens<'a>(
     tokens
 }
 
-fn judge_errors(rules: &Rules, history: &History, findings: &mut Vec<Finding>) {
-    let has_to_tell = rules.lives.is_some();
+fn judge_errors(history: &History, findings: &mut Vec<Finding>) {
     for done in &history.operations {
-        let (is_told, error) = match &done.outcome {
-            Outcome::Unknown(None) if has_to_tell => (false, "it did not end".to_owned()),
+        let error = match &done.outcome {
             Outcome::Ok(_) | Outcome::Unknown(None) => continue,
-            Outcome::Failed(refused) | Outcome::Unknown(Some(refused)) => {
-                let is_told = TOLD.contains(&refused.kind.as_str());
-                let is_told = is_told && !(has_to_tell && refused.unknown);
-                (is_told, refused.to_string())
-            }
+            Outcome::Failed(refused) | Outcome::Unknown(Some(refused)) => refused,
         };
+        let is_told = TOLD.contains(&error.kind.as_str());
         // Reads are Diesel's own queries. In a caller's transaction, statements report Diesel's errors.
         let is_in_transaction = matches!(done.operation, Operation::Transaction { .. });
         let any_is_right = is_in_transaction || done.operation.is_read();
@@ -277,62 +239,19 @@ fn judge_errors(rules: &Rules, history: &History, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Reports operations that wrongly found no row.
-fn judge_absences(
-    rules: &Rules,
-    history: &History,
-    lives: &Lives<'_>,
-    findings: &mut Vec<Finding>,
-) {
+/// Reports operations that found too few rows.
+fn judge_absences(history: &History, findings: &mut Vec<Finding>) {
     for done in &history.operations {
-        let Outcome::Ok(answer) = &done.outcome else {
-            continue;
-        };
-        let row = match (&done.operation, answer) {
-            (Operation::Delete { row }, Answer::Totals(seen)) if seen.is_empty() => *row,
-            (Operation::Rename { from, to }, Answer::Totals(seen)) if seen.is_empty() => {
-                if lives.may_be_at(*to, done.span) {
-                    continue; // the new id may be taken
-                }
-                *from
-            }
-            (operation, Answer::Rows(met)) if operation.rows().is_some_and(|all| all != *met) => {
-                let mut changed = operation.adds().into_iter().chain(operation.sets());
-                match changed.next() {
-                    Some((Counter::Views(row), _)) if rules.is_of_lives(row) => row,
-                    _ => {
-                        let text = format!("{}: it met {met} rows, and more are there", done.at());
-                        find(findings, Rule::There, text);
-                        continue;
-                    }
-                }
-            }
-            _ => continue,
-        };
-        if lives.is_at(row, done.span) {
-            is_there(findings, &done.at(), row);
+        if let Outcome::Ok(Answer::Rows(met)) = &done.outcome
+            && done.operation.rows().is_some_and(|all| all != *met)
+        {
+            let text = format!("{}: it met {met} rows, and more are there", done.at());
+            find(findings, Rule::There, text);
         }
     }
 }
 
-/// Checks that every count fell on exactly one life.
-fn judge_sum(lives: &Lives<'_>, acknowledged: i64, findings: &mut Vec<Finding>) {
-    let courses = || lives.0.iter().map(|life| &life.course);
-    if courses().any(|course| !course.changes.sets.is_empty()) {
-        return;
-    }
-    let grown = courses().map(|course| Some(course.end? - course.base));
-    // Another check reports a life without an end.
-    if let Some(grown) = grown.sum::<Option<i64>>()
-        && grown != acknowledged
-    {
-        let acknowledged = format!("where {acknowledged} was acknowledged");
-        let text = format!("all lives together have grown by {grown}, {acknowledged}");
-        find(findings, Rule::RightSum, text);
-    }
-}
-
-/// The course of one counter: of one that is there all the time, or of one life of a row.
+/// The course of one counter.
 struct Course<'h> {
     base: i64,
     changes: Changes,
@@ -355,12 +274,7 @@ impl Course<'_> {
         }
     }
 
-    fn judge(
-        &self,
-        counter: &dyn fmt::Display,
-        bounds: Option<&RangeInclusive<i64>>,
-        findings: &mut Vec<Finding>,
-    ) {
+    fn judge(&self, counter: &dyn fmt::Display, findings: &mut Vec<Finding>) {
         let eras = Eras::of(self.base, &self.changes);
         for (done, value) in &self.reads {
             if !eras.explain(done.span, *value) {
@@ -380,12 +294,6 @@ impl Course<'_> {
         self.judge_growth(counter, findings);
         if let Some(end) = self.end {
             self.changes.judge_end(counter, self.base, end, findings);
-        }
-        let values = self.reads.iter().map(|(_, value)| *value).chain(self.end);
-        let is_beyond = |value: &i64| bounds.is_some_and(|bounds| !bounds.contains(value));
-        for value in values.filter(is_beyond) {
-            let text = format!("{counter} is {value}, outside the bounds of all counts");
-            find(findings, Rule::Bounds, text);
         }
     }
 
@@ -424,36 +332,18 @@ impl Course<'_> {
 struct Courses<'h> {
     rules: &'h Rules,
     plain: BTreeMap<Counter, Course<'h>>,
-    lives: Lives<'h>,
 }
 
 impl<'h> Courses<'h> {
-    /// The course of a counter; of a row that is inserted and deleted, those of all lives that may have been there meanwhile.
-    fn of(&mut self, counter: &Counter, meanwhile: Span) -> Vec<&mut Course<'h>> {
-        match counter {
-            Counter::Life { number, row } => {
-                let life = self.lives.find(*number, *row, meanwhile);
-                life.map(|life| &mut life.course).into_iter().collect()
-            }
-            Counter::Views(row) if self.rules.is_of_lives(*row) => self.lives.at(*row, meanwhile),
-            _ => {
-                let course = || Course::of(self.rules.base(counter));
-                vec![self.plain.entry(counter.clone()).or_insert_with(course)]
-            }
-        }
+    fn of(&mut self, counter: &Counter) -> &mut Course<'h> {
+        let course = || Course::of(self.rules.base(counter));
+        self.plain.entry(counter.clone()).or_insert_with(course)
     }
 
-    /// Adds all changes. Returns the sum of the amounts that were certainly added to lives.
-    fn change(
-        &mut self,
-        history: &History,
-        aftermath: &Aftermath,
-        tokens: &BTreeSet<&str>,
-        findings: &mut Vec<Finding>,
-    ) -> i64 {
-        let rules = self.rules;
+    /// Adds all changes.
+    fn change(&mut self, history: &History, aftermath: &Aftermath, tokens: &BTreeSet<&str>) {
         for (counter, _) in &aftermath.totals {
-            self.of(counter, Span::END);
+            self.of(counter);
         }
         // The moment by which a request that was made more than once had certainly happened.
         let mut acknowledged: BTreeMap<&str, Moment> = BTreeMap::new();
@@ -464,7 +354,6 @@ impl<'h> Courses<'h> {
             }
         }
         let mut begun = BTreeSet::new();
-        let mut counted = 0;
         for done in &history.operations {
             let (operation, token) = (&done.operation, done.operation.token());
             let met_nothing = matches!(
@@ -481,40 +370,25 @@ impl<'h> Courses<'h> {
                 None => done.is_ok().then_some(done.span.ended),
             };
             let began = done.span.began;
-            let mut change =
-                |counter: &Counter, change: &dyn Fn(&mut Changes, Option<Moment>, bool)| {
-                    let courses = self.of(counter, done.span);
-                    if courses.is_empty() && happened && done.is_ok() {
-                        not_elsewhere(findings, &done.at(), counter);
-                    }
-                    let is_one = courses.len() == 1;
-                    for course in courses.into_iter().filter(|_| happened) {
-                        change(&mut course.changes, ended.filter(|_| is_one), is_one);
-                    }
-                };
+            if !happened {
+                continue;
+            }
             for (counter, amount) in operation.adds() {
-                change(&counter, &|changes, ended, is_one| {
-                    changes.adds.push(Add {
-                        amount,
-                        began,
-                        ended,
-                        happened: ended.is_some() || is_one && token.is_some(),
-                    });
+                self.of(&counter).changes.adds.push(Add {
+                    amount,
+                    began,
+                    ended,
+                    happened: ended.is_some() || token.is_some(),
                 });
-                let is_of_lives = matches!(counter, Counter::Views(row) if rules.is_of_lives(row));
-                counted += if happened && is_of_lives { amount } else { 0 };
             }
             if let Some((counter, value)) = operation.sets() {
-                change(&counter, &|changes, ended, _| {
-                    changes.sets.push(Set {
-                        value,
-                        began,
-                        ended,
-                    });
+                self.of(&counter).changes.sets.push(Set {
+                    value,
+                    began,
+                    ended,
                 });
             }
         }
-        counted
     }
 
     /// Adds all reads, and returns their number.
@@ -542,18 +416,14 @@ impl<'h> Courses<'h> {
                         n,
                         ..
                     } = count
-                        && let [course] = &mut self.of(&Counter::Views(*row), done.span)[..]
                     {
+                        let course = self.of(&Counter::Views(*row));
                         course.refusals.push((done, lowest - n..=highest - n));
                     }
                 }
                 (Outcome::Ok(Answer::Unchanged), Operation::Repair { row, total }) => {
-                    if self.rules.is_of_lives(*row) && !self.lives.is_at(*row, done.span) {
-                        continue; // it may have been missing
-                    }
-                    if let [course] = &mut self.of(&Counter::Views(*row), done.span)[..] {
-                        course.reads.push((done, *total)); // it was right already
-                    }
+                    let course = self.of(&Counter::Views(*row));
+                    course.reads.push((done, *total)); // it was right already
                 }
                 _ => {}
             }
@@ -575,34 +445,20 @@ impl<'h> Courses<'h> {
         findings: &mut Vec<Finding>,
     ) {
         let at = done.map_or_else(|| "at the end".to_owned(), Done::at);
-        let meanwhile = done.map_or(Span::END, |done| done.span);
         let is_read = |row: &i64| rows.as_ref().is_some_and(|rows| rows.contains(row));
         // A row that is not there yet counts as 0.
         let absent = self.plain.keys().filter(|counter| match counter {
             Counter::Views(row) | Counter::Likes(row) => done.is_some() && is_read(row),
-            Counter::Named(_) | Counter::Life { .. } => false,
+            Counter::Named(_) => false,
         });
         let mut seen: BTreeMap<Counter, i64> = absent.map(|absent| (absent.clone(), 0)).collect();
         seen.extend(totals.iter().cloned());
         judge_teams(self.rules, &at, &seen, findings);
         for (counter, value) in &seen {
-            let courses = self.of(counter, meanwhile);
-            if courses.is_empty() {
-                not_elsewhere(findings, &at, counter);
-            }
-            for course in courses {
-                match done {
-                    Some(done) => course.reads.push((done, *value)),
-                    None => course.end = course.end.or(Some(*value)),
-                }
-            }
-        }
-        for life in &self.lives.0 {
-            let is_shown = |counter: &Counter| matches!(counter, Counter::Life { number, .. } if *number == life.number);
-            if let Some(row) = life.is_alive(meanwhile).filter(|row| is_read(row))
-                && !seen.keys().any(is_shown)
-            {
-                is_there(findings, &at, row);
+            let course = self.of(counter);
+            match done {
+                Some(done) => course.reads.push((done, *value)),
+                None => course.end = course.end.or(Some(*value)),
             }
         }
     }

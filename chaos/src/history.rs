@@ -39,11 +39,6 @@ impl Span {
         began: Moment::MAX,
         ended: Moment::MAX,
     };
-
-    /// Whether it was over before another one began.
-    pub fn is_before(self, other: Span) -> bool {
-        self.ended < other.began
-    }
 }
 
 /// A line of a log.

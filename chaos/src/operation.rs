@@ -13,8 +13,6 @@ pub enum Counter {
     Likes(i64),
     /// The named counter of this name.
     Named(String),
-    /// `views` of the row that carries this life's number, where it is read. See [`Operation::Insert`].
-    Life { number: i64, row: i64 },
 }
 
 impl fmt::Display for Counter {
@@ -23,7 +21,6 @@ impl fmt::Display for Counter {
             Counter::Views(row) => write!(f, "views of row {row}"),
             Counter::Likes(row) => write!(f, "likes of row {row}"),
             Counter::Named(name) => write!(f, "counter {name:?}"),
-            Counter::Life { number, row } => write!(f, "life {number} in row {row}"),
         }
     }
 }
@@ -56,8 +53,6 @@ pub enum By {
     Update,
     /// `update(..).set(..).or_insert(..)`
     OrInsert,
-    /// `update(..).set(..).returning(..).get_result(..)`
-    Returning,
     /// `RowCounter::add` or `Counter::add`
     Counter,
     /// `RowCounter::of(..).never_below(..).never_above(..).add(..)`
@@ -88,13 +83,9 @@ pub enum Folded {
     /// All rows, a few at a time.
     Table,
     Named(String),
-    AllNamed,
 }
 
 /// One call of the library by a client.
-///
-/// A row from its insert to its delete is a *life*, a counter of its own. It carries a unique number and keeps it when its id changes.
-/// Rows that are there at the beginning have no such number.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Operation {
     Count(Count),
@@ -140,25 +131,6 @@ pub enum Operation {
     ReadNamed {
         name: String,
     },
-    /// Begins a life, or does nothing if there is such a row.
-    Insert {
-        row: i64,
-        life: i64,
-        total: i64,
-    },
-    /// Ends the life of a row, and returns it.
-    Delete {
-        row: i64,
-    },
-    /// `UPDATE … SET id = to WHERE id = from`. Returns the life, or none if there is none at `from` or if `to` is taken.
-    Rename {
-        from: i64,
-        to: i64,
-    },
-    /// `Counter::named(name).delete(..)`
-    DeleteNamed {
-        name: String,
-    },
 }
 
 impl Operation {
@@ -198,7 +170,6 @@ impl Operation {
             Operation::SetTotal { row, total } | Operation::Repair { row, total } => {
                 Some((Counter::Views(*row), *total))
             }
-            Operation::DeleteNamed { name } => Some((Counter::Named(name.clone()), 0)),
             _ => None,
         }
     }
@@ -259,7 +230,7 @@ pub enum Answer {
     Rows(usize),
     /// Nothing was written: a bound refused the count, or there was nothing to repair.
     Unchanged,
-    /// The totals of rows that were read, deleted or renamed.
+    /// The totals of rows that were read.
     Totals(Totals),
 }
 

@@ -10,12 +10,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::backend::{Locks, Settings};
 use crate::checker::{Aftermath, Judgement, judge};
-use crate::client::{self, Client, Conflicts, Orders, Progress};
+use crate::client::{self, Client, Orders, Progress};
 use crate::history::History;
 use crate::place::Place;
 use crate::report::Line;
 use crate::until;
-use crate::workload::{Mix, Round, Scene, everything};
+use crate::workload::{Mix, Round, everything};
 
 /// The client processes of a round, and their settings.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -26,10 +26,6 @@ pub struct Crew {
     pub attempts: Option<u32>,
     /// The number of shards, if not the derive's.
     pub shards: Option<u16>,
-    /// How rows are deleted, inserted and renamed, if they are.
-    pub scene: Option<Scene>,
-    /// Whether the clocks of the processes jump.
-    pub clock_jumps: bool,
 }
 
 /// One process of a crew.
@@ -68,8 +64,6 @@ impl Crew {
             },
             attempts: None,
             shards: None,
-            scene: None,
-            clock_jumps: false,
         }
     }
 
@@ -91,7 +85,8 @@ impl Crew {
 pub struct Played {
     pub round: Round,
     pub history: History,
-    pub conflicts: Conflicts,
+    /// The number that the clients met.
+    pub conflicts: u64,
     pub judgement: Judgement,
     aftermath: Aftermath,
     logs: PathBuf,
@@ -159,11 +154,6 @@ impl Playing {
         self.progress.acknowledged().expect("the logs")
     }
 
-    /// Returns what the logs hold by now.
-    pub fn history(&self) -> History {
-        History::read(&self.logs).expect("the logs")
-    }
-
     /// Kills a client process.
     pub fn kill(&mut self, client: usize) {
         let mut client = self.clients.remove(client);
@@ -171,7 +161,10 @@ impl Playing {
     }
 }
 
-/// Plays one round and adds it to `line`; see [`judged`].
+/// Plays one round after those of `line`, judges it, and adds it to `line`.
+///
+/// The clients start. As soon as every process has counted, `strike` runs the fault. Then the clients stop and the checker judges
+/// their history.
 ///
 /// # Panics
 /// If anything but the counting fails.
@@ -181,28 +174,9 @@ pub fn play(
     line: &mut Line,
     strike: impl FnOnce(&mut Place, &mut Playing),
 ) -> Played {
-    let played = judged(place, crew, line, strike);
-    played.add_to(line);
-    played
-}
-
-/// Plays one round after those of `line`, and judges it.
-///
-/// The clients start. As soon as every process has counted, `strike` runs the fault. Then the clients stop and the checker judges
-/// their history.
-///
-/// # Panics
-/// If anything but the counting fails.
-pub fn judged(
-    place: &mut Place,
-    crew: &Crew,
-    line: &Line,
-    strike: impl FnOnce(&mut Place, &mut Playing),
-) -> Played {
     let round = Round {
         number: i64::from(line.rounds) + 1,
         clients: crew.processes.iter().map(|process| process.clients).sum(),
-        scene: crew.scene,
     };
     place.prepare(round);
     let logs = place.folder().join(format!("round-{}", round.number));
@@ -238,12 +212,14 @@ pub fn judged(
     let history = History::read(&logs).expect("the logs");
     let conflicts = client::conflicts(&logs).expect("the logs");
     let judgement = judge(&round.rules(), &history, &aftermath);
-    Played {
+    let played = Played {
         round,
         history,
         conflicts,
         judgement,
         aftermath,
         logs,
-    }
+    };
+    played.add_to(line);
+    played
 }

@@ -7,8 +7,6 @@ diesel::table! {
     chaos_rows (id) {
         id -> BigInt,
         team -> Nullable<BigInt>,
-        /// The unique number of the row's life, if it is to be deleted or renamed.
-        life -> Nullable<BigInt>,
         views -> BigInt,
         likes -> Integer,
     }

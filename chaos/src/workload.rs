@@ -1,12 +1,10 @@
 //! A client's workload: random operations on the counters of its round.
 
-use std::collections::VecDeque;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use clap::ValueEnum;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use serde::{Deserialize, Serialize};
@@ -21,27 +19,8 @@ pub struct Round {
     pub number: i64,
     /// The number of clients in all processes.
     pub clients: u16,
-    /// How rows are deleted, inserted and renamed, if they are. Then clients count on these rows alone.
-    pub scene: Option<Scene>,
 }
 
-/// The ways in which lives begin and end in a round, and the operations besides counts and folds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
-pub enum Scene {
-    /// Two rows are deleted and inserted again.
-    Replaced,
-    /// A row is renamed from one id to another and back.
-    Renamed,
-    /// Two rows are deleted and inserted again, and totals are set and repaired.
-    Set,
-    /// A row is deleted, inserted again and renamed, and counted on within bounds.
-    Bounded,
-    /// Named counters are deleted, and the next count creates them again.
-    Named,
-}
-
-/// The upper bound of rows that have bounds; the lower one is 0.
-pub const MOST: i64 = 20;
 /// Bounds that no client's counts reach.
 const FAR: By = By::Bounded(-1_000_000, 1_000_000);
 
@@ -59,8 +38,6 @@ const COALESCED: i64 = 8;
 const REQUESTED: i64 = 9;
 /// The row that is counted on within bounds.
 const BOUNDED: i64 = 10;
-/// The first of the two rows that are deleted, inserted and renamed.
-const LIFE: i64 = 100;
 
 impl Round {
     /// The id of a row of the round, from 1 to 999. The clients count on the first ones.
@@ -83,10 +60,6 @@ impl Round {
         self.row(11 + i64::from(client))
     }
 
-    fn named_life(self, n: usize) -> String {
-        format!("life {n} in round {}", self.number)
-    }
-
     /// The rows that are there at the beginning, each with its team if it has one.
     pub fn rows(self) -> Vec<(i64, Option<i64>)> {
         let team = self.team();
@@ -107,16 +80,8 @@ impl Round {
 
     /// The reads that return all counters.
     pub fn reads(self) -> [Operation; 3] {
-        let (first, last, names) = match self.scene {
-            None => {
-                let names = [self.named(), self.named_of_tokens()];
-                (self.row(1), self.row(IDS - 1), names)
-            }
-            Some(_) => {
-                let names = [0, 1].map(|n| self.named_life(n));
-                (self.row(LIFE), self.row(LIFE) + 1, names)
-            }
-        };
+        let (first, last) = (self.row(1), self.row(IDS - 1));
+        let names = [self.named(), self.named_of_tokens()];
         let [name, other] = names.map(|name| Operation::ReadNamed { name });
         [Operation::ReadRows { first, last }, name, other]
     }
@@ -132,8 +97,6 @@ impl Round {
         Rules {
             base: rows.map(|(row, _)| (Counter::Views(row), BASE)).collect(),
             teams: vec![self.team().into_iter().map(Counter::Views).collect()],
-            lives: self.scene.map(|_| self.row(LIFE)..=self.row(LIFE) + 1),
-            bounds: (self.scene == Some(Scene::Bounded)).then_some(0..=MOST),
         }
     }
 }
@@ -159,12 +122,6 @@ pub enum Kind {
     Resize,
     ReadRows,
     ReadNamed,
-    /// The operations that end lives and begin them, counts in between, and reads. A scene has one such client, but of named counters
-    /// two: each with a counter that nobody else counts on.
-    Keep(usize),
-    /// Counts on the rows of a scene, whichever life is there.
-    CountLives,
-    FoldLives,
 }
 
 /// The weight of each kind.
@@ -200,9 +157,6 @@ pub struct Workload {
     random: SmallRng,
     transactions: u64,
     requests: u64,
-    lives: i64,
-    /// The operations that come next.
-    planned: VecDeque<Operation>,
     /// A set whose outcome is unknown. The client repeats it, which does no harm.
     unfinished: Option<Operation>,
 }
@@ -216,8 +170,6 @@ impl Workload {
             random: SmallRng::seed_from_u64(seed),
             transactions: 0,
             requests: 0,
-            lives: 0,
-            planned: VecDeque::new(),
             unfinished: None,
         }
     }
@@ -254,9 +206,6 @@ impl Workload {
 
     /// Draws the next operation.
     pub fn draw(&mut self) -> Operation {
-        if let Some(planned) = self.planned.pop_front() {
-            return planned;
-        }
         let all: u32 = self.mix.iter().map(|(_, weight)| weight).sum();
         let mut drawn = self.random.random_range(0..all);
         let mut kinds = self.mix.iter();
@@ -322,104 +271,8 @@ impl Workload {
             Kind::ReadRows => rows,
             Kind::ReadNamed if self.random.random() => named,
             Kind::ReadNamed => of_tokens,
-            Kind::Keep(n) => {
-                self.planned = match self.scene() {
-                    Scene::Named => self.keep_name(n).into(),
-                    scene => self.keep_rows(scene).into(),
-                };
-                self.draw()
-            }
-            Kind::CountLives => {
-                let row = round.row(LIFE) + self.random.random_range(0..=1);
-                match (self.random.random_range(0..10), self.scene()) {
-                    (0, _) => rows,
-                    (1, Scene::Set) => self.set(row),
-                    (2, Scene::Set) => self.repair(row),
-                    (_, scene) => self.count_on_life(scene, row),
-                }
-            }
-            Kind::FoldLives => Operation::Fold {
-                what: match self.scene() {
-                    Scene::Named => Folded::AllNamed,
-                    _ => Folded::Table,
-                },
-                keep: if self.random.random() { 0 } else { 4 },
-            },
             counts => unreachable!("{counts:?} is a count"),
         }
-    }
-
-    fn scene(&self) -> Scene {
-        self.round.scene.expect("a round with a scene")
-    }
-
-    /// Plans to end a life, to begin another, and to count on it and read it.
-    fn keep_rows(&mut self, scene: Scene) -> Vec<Operation> {
-        let [read, ..] = self.round.reads();
-        let (first, second) = (self.round.row(LIFE), self.round.row(LIFE) + 1);
-        let replaced = match scene {
-            Scene::Renamed | Scene::Bounded => first,
-            _ => self.random.random_range(first..=second),
-        };
-        let mut plan = vec![];
-        if scene != Scene::Renamed || self.lives == 0 || self.random.random_ratio(1, 8) {
-            self.lives += 1;
-            plan.push(Operation::Delete { row: replaced });
-            plan.push(Operation::Insert {
-                row: replaced,
-                life: 1_000_000 * self.round.number + self.lives,
-                total: self.random.random_range(0..=MOST),
-            });
-        }
-        let counts =
-            |workload: &mut Self, row| [(); 3].map(|()| workload.count_on_life(scene, row));
-        plan.extend(counts(self, replaced));
-        match scene {
-            Scene::Replaced | Scene::Named => {}
-            Scene::Renamed | Scene::Bounded => {
-                for (from, to) in [(first, second), (second, first)] {
-                    plan.push(Operation::Rename { from, to });
-                    plan.extend(counts(self, to));
-                }
-            }
-            Scene::Set => {
-                // A set hides earlier errors, so there is a read before it.
-                plan.extend([read.clone(), self.set(replaced)]);
-                plan.extend(counts(self, replaced));
-                plan.extend([read.clone(), self.repair(replaced)]);
-                plan.extend(counts(self, replaced));
-            }
-        }
-        plan.push(read);
-        plan
-    }
-
-    /// Plans counts on a named counter, a read and a delete.
-    fn keep_name(&mut self, n: usize) -> Vec<Operation> {
-        let name = self.round.named_life(n);
-        let count = Operation::count(On::Named(name.clone()), By::Counter, 1);
-        let read = Operation::ReadNamed { name: name.clone() };
-        let mut plan = vec![count; 4];
-        plan.extend([read, Operation::DeleteNamed { name }]);
-        plan
-    }
-
-    fn count_on_life(&mut self, scene: Scene, row: i64) -> Operation {
-        let by = match scene {
-            Scene::Bounded => By::Bounded(0, MOST),
-            _ => By::Update,
-        };
-        Operation::count(On::Row(row), by, self.amount())
-    }
-
-    fn set(&mut self, row: i64) -> Operation {
-        let total = self.random.random_range(0..1000);
-        Operation::SetTotal { row, total }
-    }
-
-    fn repair(&mut self, row: i64) -> Operation {
-        let total = self.random.random_range(1000..2000);
-        Operation::Repair { row, total }
     }
 
     fn transaction(&mut self) -> Operation {
@@ -490,11 +343,10 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
-    fn drawn(scene: Option<Scene>, mix: Mix, operations: usize) -> Vec<Operation> {
+    fn drawn(mix: Mix, operations: usize) -> Vec<Operation> {
         let round = Round {
             number: 3,
             clients: 2,
-            scene,
         };
         let mut workload = Workload::new(round, 1, mix, 7);
         (0..operations).map(|_| workload.draw()).collect()
@@ -508,7 +360,7 @@ mod tests {
     fn every_kind_is_drawn_every_token_is_new_and_requests_are_repeated() {
         let mut mix = everything();
         mix.push((Kind::CountBounded, 8));
-        let operations = drawn(None, mix, 10_000);
+        let operations = drawn(mix, 10_000);
         let names = kinds(&operations);
         assert_eq!(names.len(), 13, "{names:?}");
         let is_request = |operation: &&Operation| matches!(operation, Operation::Count(_));
@@ -521,41 +373,5 @@ mod tests {
         let different: BTreeSet<_> = asked.iter().collect();
         assert!(asked.len() > different.len() && different.len() > 100);
         assert!(tokens.iter().all(|token| token.starts_with("3-")));
-    }
-
-    fn of_lives(scene: Scene) -> Vec<Operation> {
-        let kinds = [Kind::Keep(0), Kind::CountLives, Kind::FoldLives];
-        let drawn = kinds.map(|kind| drawn(Some(scene), vec![(kind, 1)], 1000));
-        match scene {
-            Scene::Named => [&drawn[0][..], &drawn[2]].concat(),
-            _ => drawn.concat(),
-        }
-    }
-
-    #[test]
-    fn every_operation_on_lives_is_drawn_and_every_life_is_new() {
-        let all: Vec<_> = Scene::value_variants()
-            .iter()
-            .map(|scene| of_lives(*scene))
-            .collect();
-        let names = kinds(all.iter().flatten());
-        assert_eq!(names.len(), 12, "{names:?}");
-        for operations in all {
-            let lives = operations.iter().filter_map(|operation| match operation {
-                Operation::Insert { life, .. } => Some(*life),
-                _ => None,
-            });
-            let lives: Vec<_> = lives.collect();
-            let different: BTreeSet<_> = lives.iter().collect();
-            assert_eq!(lives.len(), different.len());
-        }
-    }
-
-    /// Plain counts and repairs ignore bounds.
-    #[test]
-    fn rows_within_bounds_are_counted_on_by_nothing_else() {
-        let names = kinds(&of_lives(Scene::Bounded));
-        let boundless = ["CountRowByUpdate", "Repair", "SetTotal"];
-        assert!(boundless.iter().all(|kind| !names.contains(*kind)));
     }
 }

@@ -1,13 +1,9 @@
-//! The command line, and the one that goes on where a command ended.
+//! The command line.
 
 use std::path::PathBuf;
 
-use clap::parser::ValueSource;
-use clap::{ArgMatches, Args as ClapArgs, Command as ClapCommand, Parser, Subcommand};
+use clap::{Args as ClapArgs, Parser, Subcommand};
 use clap_complete::Shell;
-
-use crate::connection::without_password;
-use crate::shell;
 
 /// Sharded counters of diesel_sharded: migrations, folds, recounts, and how they are.
 #[derive(Debug, Parser)]
@@ -240,38 +236,6 @@ pub struct BackfillArgs {
     pub dry_run: bool,
 }
 
-/// ` --batch=10 --json`: the options of this run that the subcommand of this name takes, and not the keys after which the run began.
-/// Values from the environment are there in the next run too.
-pub fn again(command: &ClapCommand, matches: &ArgMatches, name: &str) -> String {
-    let Some((_, matches)) = matches.subcommand() else {
-        return String::new();
-    };
-    let own = command.find_subcommand(name).into_iter();
-    let own = own.flat_map(ClapCommand::get_arguments);
-    let mut again = String::new();
-    for argument in own.chain(command.get_arguments()) {
-        let id = argument.get_id().as_str();
-        let is_given = matches!(matches.try_contains_id(id), Ok(true))
-            && matches.value_source(id) == Some(ValueSource::CommandLine);
-        let Some(long) = argument.get_long().filter(|_| is_given && id != "after") else {
-            continue;
-        };
-        if !argument.get_action().takes_values() {
-            again += &format!(" --{long}");
-            continue;
-        }
-        for text in matches.get_raw(id).into_iter().flatten() {
-            let text = text.to_string_lossy();
-            let text = match long {
-                "database-url" => without_password(&text),
-                _ => text.into_owned(),
-            };
-            again += &format!(" {}", shell::option(long, &text));
-        }
-    }
-    again
-}
-
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;
@@ -281,46 +245,5 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Args::command().debug_assert();
-    }
-
-    fn again(words: &[&str], name: &str) -> String {
-        let command = Args::command();
-        let words = ["diesel-sharded"].iter().chain(words);
-        let matches = command.clone().try_get_matches_from(words).unwrap();
-        super::again(&command, &matches, name)
-    }
-
-    #[test]
-    fn every_option_is_repeated_but_the_key() {
-        let words = [
-            "fold",
-            "videos",
-            "--after=7",
-            "--batch",
-            "10",
-            "--at-most-per-second=5",
-            "--keep-shards=3",
-            "--json",
-            "--database-url=postgres://app:secret@localhost/shop",
-        ];
-        assert_eq!(
-            again(&words, "fold"),
-            " --batch=10 --keep-shards=3 --at-most-per-second=5 --json \
-             --database-url='postgres://app:***@localhost/shop'"
-        );
-        let recount = ["backfill", "videos", "likes", "--recount", "SELECT 1, 2"];
-        assert_eq!(again(&recount, "backfill"), " --recount='SELECT 1, 2'");
-        // It has no password, and would be another query.
-        let query = "SELECT id, COUNT(*) FROM t WHERE url <> 'http://a:b@c?password=d' GROUP BY id";
-        let recount = ["backfill", "videos", "likes", "--recount", query];
-        let printed = again(&recount, "backfill").replace(r"'\''", "'");
-        assert!(printed.contains(query), "{printed}");
-    }
-
-    #[test]
-    fn another_command_gets_those_that_it_takes() {
-        let resize = ["--database-url=a.db", "resize", "videos", "views", "--to=4"];
-        assert_eq!(again(&resize, "fold"), " --database-url=a.db");
-        assert_eq!(again(&["resize", "--counter=a", "--to=4"], "fold"), "");
     }
 }

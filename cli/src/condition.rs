@@ -225,7 +225,7 @@ impl Beside {
         let beside = sharded.within(conn, |conn| {
             Beside::read(conn, table, &fields, shards_table)
         })?;
-        let findings = beside.findings(sharded.dialect, table, &fields);
+        let findings = beside.findings(&table.name);
         Ok((beside, findings))
     }
 
@@ -242,15 +242,12 @@ impl Beside {
         }
     }
 
-    fn findings(&self, dialect: Dialect, table: &LiveTable, fields: &[&str]) -> Vec<Finding> {
-        let (check, name) = ("triggers and checks", &table.name);
+    fn findings(&self, name: &str) -> Vec<Finding> {
+        let check = "triggers and checks";
         let (triggers, checks) = (self.update_triggers.join(", "), self.checks.join(", "));
         let mut findings = vec![];
         if !triggers.is_empty() {
-            let mut remedy = "A fold updates the base, so that they see it as an edit.".to_owned();
-            if let Some(condition) = unless_folded(dialect, table, fields) {
-                remedy += &format!(" To leave folds out, let them act only {condition}");
-            }
+            let remedy = "A fold updates the base, so that they see it as an edit. To leave folds out, let them act only where another column has changed: the guide's chapter on folding shows how.";
             let says = format!("An UPDATE of {name} fires: {triggers}.");
             findings.push(Finding::warning(check, says, remedy));
         }
@@ -263,23 +260,6 @@ impl Beside {
         }
         findings
     }
-}
-
-/// The condition of a trigger that no fold meets: another column has changed.
-fn unless_folded(dialect: Dialect, table: &LiveTable, fields: &[&str]) -> Option<String> {
-    let columns = table.columns.iter();
-    let others = columns.filter(|c| !fields.contains(&c.name.as_str()) && !c.generated);
-    let names: Vec<_> = others.map(|column| quoted(dialect, &column.name)).collect();
-    let old = joined(", ", names.iter().map(|name| format!("OLD.{name}")));
-    let new = joined(", ", names.iter().map(|name| format!("NEW.{name}")));
-    let same = names
-        .iter()
-        .map(|name| format!("OLD.{name} <=> NEW.{name}"));
-    (!names.is_empty()).then(|| match dialect {
-        Dialect::Postgres => format!("WHEN (ROW({old}) IS DISTINCT FROM ROW({new}))"),
-        Dialect::Mysql => format!("IF NOT ({}) THEN … END IF", joined(" AND ", same)),
-        _ => format!("WHEN ({old}) IS NOT ({new})"),
-    })
 }
 
 fn on_server(conn: &mut AnyConnection, table: &LiveTable, fields: &[&str]) -> QueryResult<Beside> {

@@ -22,9 +22,7 @@ use crate::privilege::{Need, current_role, denied, enabled_roles, lacked};
 use crate::resize::needs_of_counts;
 use crate::setup::{LibraryMigration, RECORDS, recorded};
 use crate::sharded::{self, Sharded, names};
-use crate::shell;
 use crate::statement::quoted;
-use crate::sums::Sizes;
 
 /// Adds the findings whose conditions hold: level, check, condition, what it says, and the remedy where all is not well.
 macro_rules! find {
@@ -113,53 +111,7 @@ impl Doctor<'_> {
         }
         self.other_indexes(sharded)?;
         self.row_rules(sharded)?;
-        self.privileges(sharded)?;
-        match self.unfolded(sharded) {
-            Err(DieselError::DatabaseError(_, refused)) => find!(self.all;
-                warning "fold" =>
-                    format!("the shards of {} cannot be added up: {}", sharded.table(), refused.message()),
-                    "Run this as a role that may read both tables";
-            ),
-            done => done?,
-        }
-        Ok(())
-    }
-
-    /// How much is on shards, as far as few rows tell.
-    fn unfolded(&mut self, sharded: &Sharded) -> QueryResult<()> {
-        let table = sharded.table();
-        let sizes = Sizes::read(sharded, false, self.conn)?;
-        let (mut most, mut shares) = (0.0, vec![]);
-        for (field, sums) in sharded.fields().iter().zip(&sizes.sums) {
-            if let Some(share) = sums.share() {
-                most = f64::max(most, share);
-                shares.push(format!("{:.1}% of {}", share * 100.0, field.name()));
-            }
-        }
-        let on_shards = match (shares.is_empty(), sizes.shards.is_exact()) {
-            (false, _) => {
-                let shards = sizes.shards.of("shard");
-                format!("{table} has {} on {shards}", shares.join(", "))
-            }
-            (true, is_exact) => {
-                let number = match is_exact {
-                    true => sizes.rows.of("row"),
-                    false => sizes.shards.of("shard"),
-                };
-                let status = shell::command(["status", table.as_str(), "--exact"]);
-                format!("{table} has {number}, too many to add them up here: `{status}`")
-            }
-        };
-        let fold = shell::command(["fold", table.as_str()]);
-        self.all.push(match most > 0.5 {
-            true => Finding::warning(
-                "fold",
-                on_shards,
-                format!("{fold}\nor in the application fold(..).every(..)"),
-            ),
-            false => Finding::ok("fold", on_shards),
-        });
-        Ok(())
+        self.privileges(sharded)
     }
 
     /// Indexes of the shards table beside its key, which every count writes.

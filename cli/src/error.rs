@@ -19,20 +19,10 @@ pub enum Ended {
 }
 
 impl Ended {
-    /// Of a command that goes on after its last batch. The command line that does so is given if an error or an interrupt ended it.
-    pub fn of(error: Option<Error>, go_on: Option<String>, left_over: bool) -> Result<Self, Error> {
-        match (error, go_on) {
-            (Some(error), Some(go_on)) => Err(Error::Unfinished {
-                source: Box::new(error),
-                go_on,
-            }),
-            (Some(error), None) => Err(error),
-            (None, Some(go_on)) => {
-                output::note(&format!("interrupted: go on with: {go_on}"));
-                Ok(Ended::Interrupted)
-            }
-            (None, None) => Ok(Ended::left_over_if(left_over)),
-        }
+    /// An interrupt has ended it, and this does the rest.
+    pub fn interrupted(rest: &str) -> Self {
+        output::note(&format!("interrupted: {rest}"));
+        Ended::Interrupted
     }
 
     pub fn left_over_if(something: bool) -> Self {
@@ -84,8 +74,8 @@ pub enum Error {
         grant: String,
         says: String,
     },
-    #[error("{source}\ngo on with: {go_on}")]
-    Unfinished { source: Box<Error>, go_on: String },
+    #[error("{source}\n{rest}")]
+    Unfinished { source: Box<Error>, rest: String },
     #[error("a migration of the library failed: {0}")]
     Migration(String),
     #[error("nothing was run. {}", .0.join("\n"))]

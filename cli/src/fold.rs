@@ -18,15 +18,14 @@ use crate::connection::AnyConnection;
 use crate::error::{Ended, Error};
 use crate::interrupt;
 use crate::key::{Key, KeyValues, as_text};
-use crate::output::{self, bar, end_bar, joined, plural};
+use crate::output::{self, Progress, joined, plural};
 use crate::privilege::{Need, explained};
 use crate::resize::{needs_of_counts, shard_counts};
 use crate::sharded::{self, Sharded};
-use crate::shell;
 use crate::statement::{sql, unreadable};
 use crate::sums::{self, Number};
 
-pub fn run(args: &FoldArgs, options: &str, conn: &mut AnyConnection) -> Result<Ended, Error> {
+pub fn run(args: &FoldArgs, conn: &mut AnyConnection) -> Result<Ended, Error> {
     interrupt::handle_in_batches()?;
     let named = sharded::named(&args.tables, conn)?;
     let tables = &named.tables;
@@ -43,14 +42,12 @@ pub fn run(args: &FoldArgs, options: &str, conn: &mut AnyConnection) -> Result<E
     let mut pauses = Pauses::at_most_per_second(args.rows.at_most_per_second, args.batch as usize);
     let (mut ended, mut failed) = (Ended::Done, vec![]);
     for (i, sharded) in tables.iter().enumerate() {
-        let others = tables[i + 1..].iter();
         let mut folding = Folding {
             sharded,
             keep_shards: args.keep_shards,
             dry_run: args.dry_run,
             json: args.rows.json,
-            options,
-            others: others.map(|other| other.table().to_string()).collect(),
+            is_last: i + 1 == tables.len(),
         };
         let mut fold = || {
             if args.keep_shards.is_none() {
@@ -92,10 +89,8 @@ pub struct Folding<'a> {
     pub dry_run: bool,
     /// The report is told at the end of all tables.
     pub json: bool,
-    /// Those of the command line that goes on, each behind a space.
-    pub options: &'a str,
-    /// The tables that are folded after this one.
-    pub others: Vec<String>,
+    /// Whether no other table is folded after this one.
+    pub is_last: bool,
 }
 
 impl Folding<'_> {
@@ -117,9 +112,7 @@ impl Folding<'_> {
             reports.push(report.shown(self.json)?);
             return Ok(Ended::Done);
         }
-        let count = || Ok(self.foldable(after.as_ref(), conn)?.0);
-        let bar = bar(sharded.table().as_str(), count);
-        let bar = bar.map_err(|error| self.explained(error, conn))?;
+        let mut progress = Progress::of(sharded.table());
         let settings = FoldSettings {
             batch: pauses.batch(),
             keep_shards: self.keep_shards,
@@ -133,48 +126,30 @@ impl Folding<'_> {
             }
             last.clone_from(&folded.last);
             let before = mem::replace(&mut rows, looked_at(folded));
-            if !folded.finished || !self.others.is_empty() {
+            if !folded.finished || !self.is_last {
                 pauses.after_batch((rows - before) as usize);
             }
-            bar.set_position(rows); // behind the pause, which is a part of the rate
+            progress.at(rows);
             match interrupt::came() {
                 true => ControlFlow::Break(()),
                 false => ControlFlow::Continue(()),
             }
         });
-        end_bar(&bar);
         let error = result.err().map(|error| self.explained(error, conn));
         let error = match error.or(stuck) {
             Some(error) if rows == 0 && folded.parents == 0 => return Err(error),
             error => error,
         };
-        let is_left = !folded.finished || !self.others.is_empty();
-        let go_on = error.is_some() || interrupt::came() && is_left;
-        let go_on = go_on.then(|| self.go_on(&folded));
-        let report = FoldReport::folded(sharded, &folded, go_on.clone())?;
+        let report = FoldReport::folded(sharded, &folded)?;
         reports.push(report.shown(self.json)?);
+        if let Some(error) = error {
+            return Err(error);
+        }
+        if interrupt::came() && !(folded.finished && self.is_last) {
+            return Ok(Ended::interrupted("run it again"));
+        }
         let left_over = !folded.unfit.is_empty() || !folded.busy.is_empty();
-        Ended::of(error, go_on, left_over)
-    }
-
-    /// The command line that folds the rest.
-    fn go_on(&self, folded: &FoldedRows<Key>) -> String {
-        let sharded = self.sharded;
-        let fold = |tables: &[String]| {
-            let tables = tables.iter().map(String::as_str);
-            shell::command(["fold"].into_iter().chain(tables)) + self.options
-        };
-        let mut lines = vec![];
-        if !folded.finished {
-            let last = folded.last.as_ref();
-            let after = last.map(|last| last.after_arguments(sharded));
-            lines.push(fold(&[sharded.table().to_string()]) + &after.unwrap_or_default());
-        }
-        // After an error they are folded still.
-        if !self.others.is_empty() && interrupt::came() {
-            lines.push(fold(&self.others));
-        }
-        lines.join("; ")
+        Ok(Ended::left_over_if(left_over))
     }
 
     /// The number below which a fold keeps the shards of this table, if every field has one.
@@ -249,8 +224,6 @@ pub struct FoldReport {
     /// The keys of rows whose shards others held all the time.
     busy: Vec<KeyValues>,
     unfit: Vec<UnfitReport>,
-    /// The command line that folds the rest, if there is one.
-    go_on: Option<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -281,11 +254,7 @@ impl FoldReport {
         }
     }
 
-    fn folded(
-        sharded: &Sharded,
-        folded: &FoldedRows<Key>,
-        go_on: Option<String>,
-    ) -> QueryResult<Self> {
+    fn folded(sharded: &Sharded, folded: &FoldedRows<Key>) -> QueryResult<Self> {
         let moved = amounts(folded).iter().map(|amount| {
             let digits = amount.to_string();
             let moved = digits.parse::<BigDecimal>();
@@ -301,7 +270,6 @@ impl FoldReport {
             shards_removed: folded.shards_removed,
             busy: busy.collect(),
             unfit: unfit.collect(),
-            go_on,
             ..FoldReport::of(sharded, folded.parents, moved)
         })
     }

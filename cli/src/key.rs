@@ -95,12 +95,12 @@ impl Key {
         ))
     }
 
-    /// The arguments that go on after this key: ` --after 7`.
+    /// The options that go on after this key: `--after=7`.
     pub fn after_arguments(&self, sharded: &Sharded) -> String {
         let shown = self.shown(sharded);
-        shown.iter().fold(String::new(), |arguments, value| {
-            arguments + " " + &shell::option("after", value)
-        })
+        let options = shown.iter();
+        let options = options.map(|value| format!("--after={}", shell::quoted(value)));
+        joined(" ", options)
     }
 }
 
@@ -326,7 +326,7 @@ mod tests {
         assert_eq!(key.shown(&sharded), arguments);
         assert_eq!(
             key.after_arguments(&sharded),
-            r" --after=-7 --after=00ff --after='it'\''s, so'"
+            r"--after=-7 --after=00ff --after='it'\''s, so'"
         );
         assert_eq!(
             key.values(&sharded).0,

@@ -10,7 +10,6 @@ use diesel_sharded::model::{ColumnType, ShardsColumn};
 
 use crate::connection::{AnyConnection, is_schema, within};
 use crate::error::Error;
-use crate::nearest::{like, nearest};
 use crate::statement::quoted;
 
 /// The tables and views that a plain name leads to, or those of one schema, by their names.
@@ -148,7 +147,7 @@ impl LiveTables {
     }
 
     /// The tables of this schema.
-    pub fn in_schema(&self, schema: &str, conn: &mut AnyConnection) -> QueryResult<Arc<Self>> {
+    fn in_schema(&self, schema: &str, conn: &mut AnyConnection) -> QueryResult<Arc<Self>> {
         Ok(Arc::new(LiveTables {
             schema: Some(schema.to_owned()),
             has_numbers: self.has_numbers,
@@ -180,12 +179,9 @@ impl LiveTables {
     /// The table of this name, if it is one.
     pub fn table(&self, name: &str) -> Result<&LiveTable, Error> {
         let Some(table) = self.tables.get(name) else {
-            let similar = nearest(name, self.tables.keys());
-            let similar: Vec<_> = similar.iter().map(|name| self.full(name)).collect();
             return Err(Error::Refused(format!(
-                "there is no table `{}` in this database that this role may see{}",
-                self.full(name),
-                like(&similar)
+                "there is no table `{}` in this database that this role may see",
+                self.full(name)
             )));
         };
         match &table.kind {

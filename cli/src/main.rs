@@ -44,7 +44,6 @@ mod interrupt;
 mod key;
 mod live;
 mod migration_files;
-mod nearest;
 mod output;
 mod privilege;
 mod recount;
@@ -64,7 +63,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, FromArgMatches};
 use diesel_sharded::described::guard_transactions;
 
-use crate::args::{Args, Command, again};
+use crate::args::{Args, Command};
 use crate::connection::{Address, AnyConnection};
 use crate::error::{Ended, Error};
 
@@ -82,8 +81,7 @@ fn main() -> ExitCode {
 fn run() -> Result<Ended, Error> {
     let had_address = env::var_os(connection::VARIABLE).is_some();
     let dot_env = dot_env::load();
-    let command = Args::command();
-    let matches = command.clone().get_matches();
+    let matches = Args::command().get_matches();
     let args = Args::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     if let Some(warning) = dot_env.as_ref().and_then(|read| read.warning.as_ref()) {
         output::note(&format!("warning: {warning}"));
@@ -91,7 +89,7 @@ fn run() -> Result<Ended, Error> {
     if let Command::Completions { shell } = args.command {
         let name = env!("CARGO_BIN_NAME");
         let mut script = vec![]; // `generate` panics where it cannot write
-        clap_complete::generate(shell, &mut command.clone(), name, &mut script);
+        clap_complete::generate(shell, &mut Args::command(), name, &mut script);
         return match io::stdout().write_all(&script) {
             Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(Error::Output(error)),
             _ => Ok(Ended::Done),
@@ -107,20 +105,16 @@ fn run() -> Result<Ended, Error> {
         text: url.ok_or(Error::NoDatabaseUrl)?,
         origin: &origin,
     })?;
-    let again = |name| again(&command, &matches, name);
     match &args.command {
         Command::Generate(args) => generate::run(args, conn),
         Command::Setup(args) => setup::run(args, conn),
         Command::Status(args) => status::run(args, conn),
         Command::Advise(args) => advise::run(args, conn),
         Command::Doctor(args) => doctor::run(args, conn),
-        Command::Fold(args) => fold::run(args, &again("fold"), conn),
-        Command::Resize(args) => resize::run(args, &again("fold"), conn),
-        Command::Verify(args) => recount::run(args, false, "verify", &again("verify"), conn),
-        Command::Backfill(args) => {
-            let repairs = !args.dry_run;
-            recount::run(&args.recount, repairs, "backfill", &again("backfill"), conn)
-        }
+        Command::Fold(args) => fold::run(args, conn),
+        Command::Resize(args) => resize::run(args, conn),
+        Command::Verify(args) => recount::run(args, false, conn),
+        Command::Backfill(args) => recount::run(&args.recount, !args.dry_run, conn),
         Command::RemoveOrphans { tables } => remove_orphans::run(tables, conn),
         Command::Completions { .. } => Ok(Ended::Done), // above, without a database
     }

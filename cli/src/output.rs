@@ -1,31 +1,14 @@
 //! Results to the standard output, notes to the standard error, and on a terminal how far a command is.
 
-use std::fmt;
-use std::io::{self, ErrorKind, Write};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::io::{self, ErrorKind, IsTerminal, Write};
+use std::time::{Duration, Instant};
 
-use diesel::prelude::*;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use serde::Serialize;
 
 use crate::error::Error;
 
-/// The bar that stands on the terminal. All other lines are written above it.
-static BAR: Mutex<Option<ProgressBar>> = Mutex::new(None);
-
-fn the_bar() -> MutexGuard<'static, Option<ProgressBar>> {
-    BAR.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn above_the_bar<T>(write: impl FnOnce() -> T) -> T {
-    match &*the_bar() {
-        Some(bar) => bar.suspend(write),
-        None => write(),
-    }
-}
-
 pub fn line(line: &str) -> Result<(), Error> {
-    match above_the_bar(|| writeln!(io::stdout(), "{line}")) {
+    match writeln!(io::stdout(), "{line}") {
         // A reader such as `head` has seen enough; the work goes on.
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
         written => written.map_err(Error::Output),
@@ -35,7 +18,7 @@ pub fn line(line: &str) -> Result<(), Error> {
 /// Beside the results.
 pub fn note(note: &str) {
     // Whoever closed the standard error does not want to know.
-    let _ = above_the_bar(|| writeln!(io::stderr(), "{note}"));
+    let _ = writeln!(io::stderr(), "{note}");
 }
 
 /// A value for programs.
@@ -103,31 +86,28 @@ pub fn plural(n: u64, what: &str) -> String {
     }
 }
 
-/// A bar on a terminal, whose rows are counted for it; nothing where the standard error goes to a file.
-pub fn bar(what: &str, count: impl FnOnce() -> QueryResult<u64>) -> QueryResult<ProgressBar> {
-    let target = ProgressDrawTarget::stderr();
-    if target.is_hidden() {
-        return Ok(ProgressBar::hidden());
+/// How far a command is: notes where the standard error is a terminal, at first and then every ten seconds at most.
+#[derive(Debug)]
+pub struct Progress {
+    what: String,
+    noted: Option<Instant>,
+}
+
+impl Progress {
+    pub fn of(what: impl ToString) -> Self {
+        let what = what.to_string();
+        let mut progress = Progress { what, noted: None };
+        progress.at(0);
+        progress
     }
-    let bar = ProgressBar::with_draw_target(Some(count()?), target).with_message(what.to_owned());
-    let template = "{msg} {pos}/{len} rows, {rate} rows/s, {eta} left [{wide_bar}]";
-    let bar = match ProgressStyle::with_template(template) {
-        Ok(style) => bar.with_style(style.progress_chars("=> ").with_key("rate", rate)),
-        Err(_) => bar, // it is a constant
-    };
-    bar.tick(); // shows it before the first batch is done
-    *the_bar() = Some(bar.clone());
-    Ok(bar)
-}
 
-/// Takes the bar away.
-pub fn end_bar(bar: &ProgressBar) {
-    bar.finish_and_clear();
-    *the_bar() = None;
-}
-
-fn rate(state: &ProgressState, to: &mut dyn fmt::Write) {
-    let _ = write!(to, "{:.0}", state.per_sec()); // a line on a terminal cannot report that it fails
+    pub fn at(&mut self, rows: u64) {
+        let is_due = |noted: Instant| noted.elapsed() >= Duration::from_secs(10);
+        if self.noted.is_none_or(is_due) && io::stderr().is_terminal() {
+            note(&format!("{}: {} so far", self.what, plural(rows, "row")));
+            self.noted = Some(Instant::now());
+        }
+    }
 }
 
 #[cfg(test)]

@@ -115,7 +115,8 @@ pub fn current_role(conn: &mut AnyConnection) -> QueryResult<String> {
     Ok(role.unwrap_or_default())
 }
 
-/// The error with the privilege that is lacking, if that is its reason.
+/// The error with those of the needs that are lacking by the catalogs, whatever the language of the message. Of other tables the message
+/// itself has to tell.
 pub fn explained(error: Error, needs: &[Need<'_>], conn: &mut AnyConnection) -> Error {
     let says = match &error {
         Error::Recount(says, _) => says.clone(),
@@ -129,26 +130,20 @@ pub fn explained(error: Error, needs: &[Need<'_>], conn: &mut AnyConnection) -> 
     let Ok(role) = current_role(conn) else {
         return error;
     };
-    let found = match conn.dialect() {
-        Dialect::Postgres => of_postgres(&says, needs, &role, conn).unwrap_or_default(),
-        Dialect::Mysql => {
-            let database = conn.database().unwrap_or_default();
-            // What the roles of a user may do the catalogs do not show.
-            let denied = match enabled_roles(conn).is_ok_and(|roles| roles.is_empty()) {
-                true => denied(needs, conn).unwrap_or_default(),
-                false => vec![],
-            };
-            of_mysql(&says, needs, &denied, &role, &database)
-        }
-        _ => None,
+    // MySQL's catalogs do not show what the roles of a user may do, but it has no other language for this.
+    let is_refused = match conn.dialect() {
+        Dialect::Mysql => says.contains(" command denied to user "),
+        dialect => dialect == Dialect::Postgres,
     };
-    match found {
-        Some(Lack { what, grants }) => Error::Privilege {
-            what,
-            grant: grants.join("; "),
-            says,
-        },
-        None => error,
+    let denied = denied(needs, conn).unwrap_or_default();
+    if denied.is_empty() || !is_refused {
+        return error;
+    }
+    let Lack { what, grants } = lacked(conn.dialect(), &denied, &role);
+    Error::Privilege {
+        what,
+        grant: grants.join("; "),
+        says,
     }
 }
 
@@ -161,47 +156,6 @@ pub fn denied<'t>(needs: &[Need<'t>], conn: &mut AnyConnection) -> QueryResult<V
         }
     }
     Ok(denied)
-}
-
-/// Those of the needs that the catalogs deny, whatever the language of the message. If they deny none, the message may name a table of
-/// the recount or a schema: the role that may use that was about to create something in it.
-fn of_postgres(
-    says: &str,
-    needs: &[Need<'_>],
-    role: &str,
-    conn: &mut AnyConnection,
-) -> QueryResult<Option<Lack>> {
-    let denied = denied(needs, conn)?;
-    if !denied.is_empty() {
-        return Ok(Some(lacked(Dialect::Postgres, &denied, role)));
-    }
-    let objects = catalog!("postgres/", "refused_objects");
-    for object in conn.rows(objects, &[says, says])? {
-        let (privilege, before, name) = (object.text(0)?, object.text(1)?, object.text(3)?);
-        let schema = (object.get(4) == Some("0")).then(|| object.text(2));
-        if names_plainly(says, name) {
-            let names = schema.transpose()?.into_iter().chain([name]);
-            let quoted = names.clone().map(|name| quoted(Dialect::Postgres, name));
-            let (on, quoted) = (joined(".", names), joined(".", quoted));
-            return Ok(Some(Lack {
-                what: format!("{privilege} ON {before}{on}"),
-                grants: vec![format!("GRANT {privilege} ON {before}{quoted} TO {role}")],
-            }));
-        }
-    }
-    Ok(None)
-}
-
-/// Whether a message has this name as a word. In each language PostgreSQL writes the name of a table without quotes only where it refuses
-/// a privilege.
-fn names_plainly(says: &str, name: &str) -> bool {
-    let is_beside = |c: Option<char>| {
-        c.is_some_and(|c| c.is_ascii_alphanumeric() || "_$\"'`«»„“”‚‘’「」".contains(c))
-    };
-    says.match_indices(name).any(|(at, _)| {
-        let (before, behind) = (&says[..at], &says[at + name.len()..]);
-        !is_beside(before.chars().next_back()) && !is_beside(behind.chars().next())
-    })
 }
 
 /// All of these needs, by table.
@@ -231,59 +185,6 @@ pub fn lacked(dialect: Dialect, needs: &[Need<'_>], role: &str) -> Lack {
     }
     let what = what.join(" and ");
     Lack { what, grants }
-}
-
-/// MySQL's privileges to define tables, which are granted on a database: the tables are not there yet.
-const DEFINES: [&str; 3] = ["CREATE", "REFERENCES", "TRIGGER"];
-
-/// The message's own words: ``UPDATE command denied to user 'app'@'%' for table `shop`.`videos` ``, on MySQL `'videos'`, or
-/// `for column 'likes' in table 'videos'`.
-/// With it those that the catalogs deny, too.
-fn of_mysql(
-    says: &str,
-    needs: &[Need<'_>],
-    denied: &[Need<'_>],
-    role: &str,
-    database: &str,
-) -> Option<Lack> {
-    let (privilege, rest) = says.split_once(" command denied to user ")?;
-    if DEFINES.contains(&privilege) {
-        // All at once: each of the statements before the next refusal would be committed.
-        let needed = needs.iter().map(|need| need.privilege);
-        let needed = needed.filter(|needed| DEFINES.contains(needed) && *needed != privilege);
-        let all = joined(", ", std::iter::once(privilege).chain(needed));
-        let on = quoted(Dialect::Mysql, database);
-        return Some(Lack {
-            what: format!("{all} ON {database}.*"),
-            grants: vec![format!("GRANT {all} ON {on}.* TO {role}")],
-        });
-    }
-    let (_, object) = rest.split_once(" for ")?;
-    let (column, table) = match object.strip_prefix("column ") {
-        Some(column) => column.split_once(" in table ")?,
-        None => ("", object.strip_prefix("table ")?),
-    };
-    let names = table.trim_matches(['`', '\'']);
-    let (_, name) = names.rsplit_once("`.`").unwrap_or(("", names));
-    let column = column.trim_matches(['`', '\'']);
-    let is_it = |need: &Need<'_>| need.privilege == privilege && need.table.name() == name;
-    let is_column = |need: &Need<'_>| is_it(need) && need.columns == [column];
-    let of_column = needs.iter().any(is_column);
-    if !needs.iter().any(is_it) {
-        let on = match table.starts_with('`') {
-            true => table.to_owned(),
-            false => quoted(Dialect::Mysql, name),
-        };
-        return Some(Lack {
-            what: format!("{privilege} ON {name}"),
-            grants: vec![format!("GRANT {privilege} ON {on} TO {role}")],
-        });
-    }
-    let lacking = needs
-        .iter()
-        .filter(|need| is_it(need) && (!of_column || is_column(need)) || denied.contains(need));
-    let lacking: Vec<_> = lacking.cloned().collect();
-    Some(lacked(Dialect::Mysql, &lacking, role))
 }
 
 /// MySQL's roles that are enabled. PostgreSQL knows by itself what a role has from others.
@@ -322,75 +223,5 @@ mod tests {
                 r#"GRANT DELETE ON "videos_shards" TO app"#
             ]
         );
-    }
-
-    #[test]
-    fn messages_of_mysql_and_mariadb_are_read() {
-        let videos = TableName::new("videos");
-        let needs = [
-            Need::of("SELECT", videos),
-            Need::of_columns("UPDATE", vec!["likes"], videos),
-        ];
-        let lack = |what: &str, grant: &str| {
-            Some(Lack {
-                what: what.to_owned(),
-                grants: vec![grant.to_owned()],
-            })
-        };
-        let grant = "GRANT UPDATE (`likes`) ON `videos` TO 'app'@'%'";
-        let update = lack("UPDATE (likes) ON videos", grant);
-        for says in [
-            "UPDATE command denied to user 'app'@'localhost' for table `shop`.`videos`",
-            "UPDATE command denied to user 'app'@'localhost' for table 'videos'",
-            "UPDATE command denied to user 'app'@'localhost' for column 'likes' in table 'videos'",
-        ] {
-            assert_eq!(
-                of_mysql(says, &needs, &[], "'app'@'%'", "shop"),
-                update,
-                "{says}"
-            );
-        }
-        let says = "SELECT command denied to user 'app'@'localhost' for table `shop`.`videos`";
-        let grant = "GRANT SELECT, UPDATE (`likes`) ON `videos` TO 'app'@'%'";
-        assert_eq!(
-            of_mysql(says, &needs, &needs[1..], "'app'@'%'", "shop"),
-            lack("SELECT, UPDATE (likes) ON videos", grant)
-        );
-        let says = "SELECT command denied to user 'app'@'localhost' for table `shop`.`comments`";
-        let grant = "GRANT SELECT ON `shop`.`comments` TO 'app'@'%'";
-        assert_eq!(
-            of_mysql(says, &needs, &[], "'app'@'%'", "shop"),
-            lack("SELECT ON comments", grant)
-        );
-        let says = "CREATE command denied to user 'app'@'localhost' for table `shop`.`a`";
-        let grant = "GRANT CREATE ON `shop`.* TO 'app'@'%'";
-        assert_eq!(
-            of_mysql(says, &needs, &[], "'app'@'%'", "shop"),
-            lack("CREATE ON shop.*", grant)
-        );
-        assert_eq!(
-            of_mysql("Table 'x doesn't exist", &needs, &[], "", ""),
-            None
-        );
-    }
-
-    #[test]
-    fn a_refused_table_is_named_in_every_language() {
-        for says in [
-            "permission denied for table comments",
-            "keine Berechtigung für Tabelle comments",
-            "テーブルcommentsへのアクセスが拒否されました",
-            "comments 테이블 접근 권한 없음",
-        ] {
-            assert!(names_plainly(says, "comments"), "{says}");
-            assert!(!names_plainly(says, "comment"), "{says}");
-        }
-        for says in [
-            "column \"comments\" does not exist",
-            "Spalte »comments« existiert nicht",
-            "permission denied for table comments_2",
-        ] {
-            assert!(!names_plainly(says, "comments"), "{says}");
-        }
     }
 }

@@ -21,24 +21,17 @@ use crate::fold::Pauses;
 use crate::interrupt;
 use crate::key::{Key, KeyValues, as_text};
 use crate::live::is_integer;
-use crate::output::{self, bar, end_bar, plural};
+use crate::output::{self, Progress, plural};
 use crate::privilege::{Need, explained};
 use crate::sharded::{self, Sharded};
-use crate::shell;
 use crate::statement::{Statement, quoted, sql};
 use crate::sums::{Number, Total, fits};
 
 /// The recount under an alias, where the columns of the key have names by their places.
 const RECOUNTED: &str = "recounted";
 
-/// Drifts are repaired, or only told. `command` is the one that runs. `options` are those of the command line that goes on, each behind a space.
-pub fn run(
-    args: &RecountArgs,
-    repairs: bool,
-    command: &str,
-    options: &str,
-    conn: &mut AnyConnection,
-) -> Result<Ended, Error> {
+/// Drifts are repaired, or only told.
+pub fn run(args: &RecountArgs, repairs: bool, conn: &mut AnyConnection) -> Result<Ended, Error> {
     interrupt::handle_in_batches()?;
     let sharded = &sharded::find(&args.table, conn)?;
     let after = match &*args.rows.after {
@@ -46,13 +39,11 @@ pub fn run(
         after => Some(Key::parse(sharded, after)?),
     };
     let field = sharded.field(&args.field)?;
-    let words = [command, sharded.table().as_str(), field.name()];
     let recounting = Recounting {
         sharded,
         field,
         args,
         repairs,
-        again: shell::command(words) + options,
     };
     recounting.run(after, conn)
 }
@@ -62,16 +53,12 @@ struct Recounting<'a> {
     field: &'a ShardsColumn,
     args: &'a RecountArgs,
     repairs: bool,
-    /// The command line that begins anew.
-    again: String,
 }
 
 impl Recounting<'_> {
     fn run(&self, mut last: Option<Key>, conn: &mut AnyConnection) -> Result<Ended, Error> {
         let (sharded, args) = (self.sharded, &self.args.rows);
-        let count = || self.count(last.as_ref(), conn);
-        let bar = bar(sharded.table().as_str(), count);
-        let bar = bar.map_err(|error| self.explained(error.into(), conn))?;
+        let mut progress = Progress::of(sharded.table());
         let batch = self.args.batch as usize;
         let mut pauses = Pauses::at_most_per_second(args.at_most_per_second, batch);
         let size = pauses.batch();
@@ -98,22 +85,29 @@ impl Recounting<'_> {
                 break None;
             }
             pauses.after_batch(keys.len());
-            bar.inc(keys.len() as u64); // behind the pause, which is a part of the rate
+            progress.at(report.compared as u64);
             if interrupt::came() {
                 break None;
             }
         };
-        end_bar(&bar);
         let error = match error {
             Some(error) if report.compared == 0 => return Err(error),
             error => error,
         };
-        let go_on = (error.is_some() || is_left).then(|| {
-            let after = last.map(|last| last.after_arguments(sharded));
-            self.again.clone() + &after.unwrap_or_default()
-        });
-        report.end(args.json, go_on.clone())?;
-        Ended::of(error, go_on, report.is_left_over())
+        // Behind the last row that was compared.
+        let rest = last.filter(|_| error.is_some() || is_left);
+        report.go_on = rest.map(|last| last.after_arguments(sharded));
+        report.end(args.json)?;
+        let rest = report.go_on.as_ref();
+        let rest = rest.map(|after| format!("continue with {after}"));
+        match (error, rest) {
+            (Some(error), rest) => Err(Error::Unfinished {
+                source: Box::new(error),
+                rest: rest.unwrap_or_default(),
+            }),
+            (None, Some(rest)) => Ok(Ended::interrupted(&rest)),
+            (None, None) => Ok(Ended::left_over_if(report.is_left_over())),
+        }
     }
 
     fn explained(&self, error: Error, conn: &mut AnyConnection) -> Error {
@@ -123,13 +117,6 @@ impl Recounting<'_> {
             needs.extend(Need::to_update(field, self.sharded.table()));
         }
         explained(error, &needs, conn)
-    }
-
-    fn count(&self, after: Option<&Key>, conn: &mut AnyConnection) -> QueryResult<u64> {
-        let parent = self.sharded.parent();
-        let count = as_text(self.sharded.dialect, "COUNT(*)");
-        let behind = self.sharded.where_behind(&parent, after);
-        sql!(format!("SELECT {count} FROM {parent}"), behind).number(conn)
     }
 
     /// Compares the next rows, and repairs them if it should. Their keys, in order, and those that differ.
@@ -464,7 +451,7 @@ struct RecountReport {
     repaired: Option<usize>,
     /// The first ones.
     drifts: Vec<Drift>,
-    /// The command line that compares the rest, if there is one.
+    /// The options that continue behind the last row, if there are more.
     go_on: Option<String>,
 }
 
@@ -484,8 +471,7 @@ impl RecountReport {
     }
 
     /// Prints the sums, or everything as JSON.
-    fn end(&mut self, json: bool, go_on: Option<String>) -> Result<(), Error> {
-        self.go_on = go_on;
+    fn end(&self, json: bool) -> Result<(), Error> {
         match json {
             true => output::json(self)?,
             false => self.sums()?,

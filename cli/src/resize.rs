@@ -12,39 +12,25 @@ use crate::connection::AnyConnection;
 use crate::error::{Ended, Error};
 use crate::fold::{Folding, Pauses};
 use crate::interrupt;
-use crate::nearest::{like, nearest};
 use crate::output::{self, plural};
 use crate::privilege::{Need, explained};
 use crate::sharded::{self, Sharded};
 
-pub fn run(args: &ResizeArgs, options: &str, conn: &mut AnyConnection) -> Result<Ended, Error> {
+pub fn run(args: &ResizeArgs, conn: &mut AnyConnection) -> Result<Ended, Error> {
     interrupt::handle_in_batches()?;
     match (&args.counter, &args.table, &args.field) {
         (Some(name), ..) => counter(name, args, conn),
-        (None, Some(table), Some(field)) => field_of(table, field, args, options, conn),
+        (None, Some(table), Some(field)) => field_of(table, field, args, conn),
         _ => Ok(Ended::Done), // clap asks for one of them
     }
 }
 
-/// So many counters are looked at for a name like one that is not there.
-const SIMILAR_AMONG: u32 = 1000;
-
 fn counter(name: &str, args: &ResizeArgs, conn: &mut AnyConnection) -> Result<Ended, Error> {
-    let listed = |prefix: &str, limit, conn: &mut AnyConnection| {
-        let list = Counter::list(prefix).limit(limit).load(conn);
-        let listed = list.map_err(without_library_tables)?.into_iter();
-        Ok::<Vec<_>, Error>(listed.map(|(name, _)| name).collect())
-    };
     // It comes before those that begin with its name.
-    if listed(name, 1, conn)?
-        .first()
-        .is_none_or(|first| first != name)
-    {
-        let similar = listed("", SIMILAR_AMONG, conn)?;
-        return Err(Error::Refused(format!(
-            "there is no counter `{name}`{}",
-            like(&nearest(name, &similar))
-        )));
+    let listed = Counter::list(name).limit(1).load(conn);
+    let listed = listed.map_err(without_library_tables)?;
+    if listed.first().is_none_or(|(first, _)| first != name) {
+        return Err(Error::Refused(format!("there is no counter `{name}`")));
     }
     let counter = Counter::named(name);
     let before = counter.shards(conn).map_err(without_library_tables)?;
@@ -70,7 +56,6 @@ fn field_of(
     table: &str,
     field: &str,
     args: &ResizeArgs,
-    options: &str,
     conn: &mut AnyConnection,
 ) -> Result<Ended, Error> {
     let sharded = &sharded::find(table, conn)?;
@@ -103,8 +88,7 @@ fn field_of(
         keep_shards,
         dry_run: args.dry_run,
         json: false,
-        options,
-        others: vec![],
+        is_last: true,
     };
     let pauses = &mut Pauses::at_most_per_second(None, ROWS_AT_ONCE);
     folding.run(None, pauses, conn, &mut vec![])

@@ -42,22 +42,15 @@ pub fn run(args: &SetupArgs, conn: &mut AnyConnection) -> Result<Ended, Error> {
             output::line(&format!("Ran {name}"))?;
         }
     }
-    done.map_err(|error| reason(error, args, conn))?;
+    done.map_err(|error| reason(error, conn))?;
     if ran.is_empty() {
         output::line("All migrations of the library have run: nothing to do.")?;
     }
     Ok(Ended::Done)
 }
 
-fn reason(error: Error, args: &SetupArgs, conn: &mut AnyConnection) -> Error {
-    let records = TableName::new(RECORDS);
-    let defines = match (conn.dialect(), args.no_triggers, args.no_foreign_key) {
-        (Dialect::Mysql, false, false) => &["CREATE", "REFERENCES"][..],
-        (Dialect::Mysql, false, true) => &["CREATE", "TRIGGER"],
-        _ => &[],
-    };
-    let needs = ["SELECT", "INSERT"].iter().chain(defines);
-    let needs: Vec<_> = needs.map(|need| Need::of(need, records)).collect();
+fn reason(error: Error, conn: &mut AnyConnection) -> Error {
+    let needs = ["SELECT", "INSERT"].map(|need| Need::of(need, TableName::new(RECORDS)));
     match explained(error, &needs, conn) {
         Error::Database(error) => Error::Migration(error.to_string()),
         error => error,

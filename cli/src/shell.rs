@@ -15,11 +15,6 @@ pub fn command<'w>(words: impl IntoIterator<Item = &'w str>) -> String {
     env!("CARGO_BIN_NAME").to_owned() + &words.collect::<String>()
 }
 
-/// `--name=value`
-pub fn option(name: &str, value: &str) -> String {
-    format!("--{name}={}", quoted(value))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -30,6 +25,6 @@ mod tests {
         assert_eq!(quoted("it's, so"), r"'it'\''s, so'");
         assert_eq!(quoted(""), "''");
         assert_eq!(command(["fold", "a b"]), "diesel-sharded fold 'a b'");
-        assert_eq!(option("after", "$(id)"), "--after='$(id)'");
+        assert_eq!(quoted("$(id)"), "'$(id)'");
     }
 }

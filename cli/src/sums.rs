@@ -14,7 +14,6 @@ use serde_json::value::RawValue;
 use crate::connection::{AnyConnection, within};
 use crate::key::as_text;
 use crate::live::is_integer;
-use crate::output::plural;
 use crate::sharded::Sharded;
 use crate::statement::{Row, quoted_table, sql};
 
@@ -193,14 +192,6 @@ pub enum Count {
 impl Count {
     pub fn is_exact(self) -> bool {
         matches!(self, Count::Exact(_))
-    }
-
-    /// `1 shard`, `~2 shards`
-    pub fn of(self, what: &str) -> String {
-        match self {
-            Count::Exact(number) => plural(number, what),
-            _ => format!("{self} {what}s"),
-        }
     }
 }
 

@@ -28,9 +28,6 @@ pub trait Cluster: Sync + Sized {
     /// A cluster whose nodes can be cut off from each other.
     fn start_behind_a_switch() -> Self;
 
-    /// A cluster whose nodes can be cut off, and write each commit before they acknowledge it.
-    fn start_durable() -> Self;
-
     /// The folder of a node's Unix socket.
     fn folder(&self, node: usize) -> &Path;
 
@@ -43,17 +40,11 @@ pub trait Cluster: Sync + Sized {
     /// Starts a node again after [`kill`](Self::kill), and waits until it has the commits of the others.
     fn rejoin(&self, node: usize);
 
-    /// Starts all nodes again after all were killed, the one first that has the most commits.
-    fn restart(&self);
-
     /// Cuts a node off from the others, not from the test.
     fn cut_off(&self, node: usize);
 
     /// Reconnects it, and waits until it has the commits of the others.
     fn plug_in(&self, node: usize);
-
-    /// Lets a node that lost the others take writes again.
-    fn go_on_alone(&self, node: usize);
 
     /// Waits until a node has so many members in its cluster.
     fn wait_for_members(&self, node: usize, members: usize);

@@ -11,7 +11,6 @@ use std::process::{self, Command};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 
 use crate::cluster::{Cluster, DATABASE, NODES};
@@ -60,17 +59,12 @@ impl Cluster for Galera {
 
     /// The nodes talk through loopback.
     fn start() -> Self {
-        Self::on_loopback(&[NO_SYNC])
+        Self::on_loopback(&[])
     }
 
     /// Needs root, for the network namespaces.
     fn start_behind_a_switch() -> Self {
-        Self::switched(&[NO_SYNC])
-    }
-
-    /// Needs root, for the network namespaces.
-    fn start_durable() -> Self {
-        Self::switched(&[SYNC])
+        Self::switched()
     }
 
     fn folder(&self, node: usize) -> &Path {
@@ -106,29 +100,6 @@ impl Cluster for Galera {
         self.wait_until_synced(node);
     }
 
-    fn restart(&self) {
-        let positions: Vec<_> = (0..NODES)
-            .map(|node| self.recovered_position(node))
-            .collect();
-        let commits = |position: &str| -> i64 {
-            let number = position.rsplit(':').next().unwrap_or_default();
-            number.parse().expect("a position is `uuid:number`")
-        };
-        let most = (0..NODES).max_by_key(|node| commits(&positions[*node]));
-        let first = most.expect("several nodes");
-        // Without it a node that did not leave last refuses to be the first.
-        let state = self.nodes[first].data().join("grastate.dat");
-        let text = fs::read_to_string(&state).expect("the state of the node");
-        let safe = text.replace("safe_to_bootstrap: 0", "safe_to_bootstrap: 1");
-        fs::write(&state, safe).expect("the state of the node");
-        self.spawn(first, Some(&positions[first]));
-        self.wait_until_synced(first);
-        for node in (0..NODES).filter(|node| *node != first) {
-            self.spawn(node, Some(&positions[node]));
-            self.wait_until_synced(node);
-        }
-    }
-
     fn cut_off(&self, node: usize) {
         self.switch().set_port(node, "down");
     }
@@ -137,19 +108,6 @@ impl Cluster for Galera {
         self.switch().set_port(node, "up");
         self.wait_until(node, "wsrep_cluster_status", "Primary");
         self.wait_until_synced(node);
-    }
-
-    fn go_on_alone(&self, node: usize) {
-        let conn = &mut self.administrate(node).expect("a node that answers");
-        // The second is the name where the provider is a plugin, as in MariaDB 11.8.
-        let orders = [
-            "wsrep_provider_options = 'pc.bootstrap=YES'",
-            "wsrep_provider_pc_bootstrap = ON",
-        ];
-        let answers = orders.map(|order| conn.batch_execute(&format!("SET GLOBAL {order}")));
-        let is_heard = answers.iter().any(Result::is_ok);
-        assert!(is_heard, "no node without a majority: {answers:?}");
-        self.wait_until(node, "wsrep_cluster_status", "Primary");
     }
 
     fn log(&self, node: usize) -> String {
@@ -168,7 +126,7 @@ impl Cluster for Galera {
 impl Galera {
     /// The nodes talk through loopback, and abort a transaction that locks a row that another one changed since its snapshot.
     pub fn start_with_snapshot_isolation() -> Self {
-        Self::on_loopback(&[NO_SYNC, "innodb-snapshot-isolation=ON"])
+        Self::on_loopback(&["innodb-snapshot-isolation=ON"])
     }
 
     fn on_loopback(settings: &'static [&'static str]) -> Self {
@@ -176,10 +134,10 @@ impl Galera {
         Self::of((0..NODES).map(node).collect(), None, settings)
     }
 
-    fn switched(settings: &'static [&'static str]) -> Self {
+    fn switched() -> Self {
         let switch = Switch::new();
         let node = |node| Node::at(Switch::address(node), [4567, 4568, 4444]);
-        Self::of((0..NODES).map(node).collect(), Some(switch), settings)
+        Self::of((0..NODES).map(node).collect(), Some(switch), &[])
     }
 
     fn of(nodes: Vec<Node>, switch: Option<Switch>, settings: &'static [&'static str]) -> Self {
@@ -320,18 +278,14 @@ impl Galera {
     }
 }
 
-/// The nodes keep commits together: one alone may lose the last second.
-const NO_SYNC: &str = "innodb-flush-log-at-trx-commit=0";
-/// Each node has a commit on its disk before it acknowledges it.
-const SYNC: &str = "innodb-flush-log-at-trx-commit=1";
-
-/// The log is as small as it can be, for a short start.
+/// The log is as small as it can be, for a short start. The nodes keep commits together: one alone may lose the last second.
 const SETTINGS: &str = "[mysqld]
 skip-networking
 max-connections=300
 binlog-format=ROW
 innodb-autoinc-lock-mode=2
 innodb-log-file-size=8M
+innodb-flush-log-at-trx-commit=0
 wsrep-on=ON
 wsrep-cluster-name=test
 wsrep-slave-threads=4

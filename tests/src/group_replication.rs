@@ -11,9 +11,7 @@ use std::process;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use diesel::connection::SimpleConnection;
-use diesel::dsl::{select, sql};
 use diesel::prelude::*;
-use diesel::sql_types::Text;
 
 use crate::ask_until;
 use crate::cluster::{Cluster, DATABASE, NODES, url_by_socket};
@@ -51,10 +49,6 @@ impl Cluster for GroupReplication {
         Self::start()
     }
 
-    fn start_durable() -> Self {
-        Self::of("1")
-    }
-
     fn folder(&self, node: usize) -> &Path {
         &self.nodes[node].folder
     }
@@ -76,33 +70,6 @@ impl Cluster for GroupReplication {
     fn rejoin(&self, node: usize) {
         docker(&["start", &self.nodes[node].container]);
         self.join(node);
-    }
-
-    fn restart(&self) {
-        for node in &self.nodes {
-            docker(&["start", &node.container]);
-        }
-        let transactions = |node: &Node| -> u64 {
-            let conn = &mut node.wait_until_it_answers();
-            // Those that it received are in its relay log, which it applies first.
-            let received = "(SELECT CONCAT(@@gtid_executed, ',', RECEIVED_TRANSACTION_SET) \
-                FROM performance_schema.replication_connection_status WHERE CHANNEL_NAME = 'group_replication_applier')";
-            let both = select(sql::<Text>(&format!("GTID_SUBTRACT({received}, '')")));
-            let both = both.get_result::<String>(conn);
-            transactions_of(&both.expect("a set of transactions"))
-        };
-        let most = (0..NODES).max_by_key(|node| transactions(&self.nodes[*node]));
-        let first = most.expect("several nodes");
-        self.bootstrap(first);
-        for node in (0..NODES).filter(|node| *node != first) {
-            // One with a commit that the first never received may not join. It begins anew, from the logs of the first.
-            if self.try_to_join(node).is_err() {
-                remove(&self.nodes[node].container);
-                self.nodes[node].run();
-                self.nodes[node].forget_its_birth();
-                self.join(node);
-            }
-        }
     }
 
     fn cut_off(&self, node: usize) {
@@ -130,11 +97,6 @@ impl Cluster for GroupReplication {
         self.join(node);
     }
 
-    fn go_on_alone(&self, node: usize) {
-        self.nodes[node].administrate("STOP GROUP_REPLICATION");
-        self.bootstrap(node);
-    }
-
     fn log(&self, node: usize) -> String {
         self.nodes[node].log()
     }
@@ -150,6 +112,11 @@ impl Cluster for GroupReplication {
 }
 
 impl GroupReplication {
+    /// A cluster whose nodes write each commit before they acknowledge it.
+    pub fn start_durable() -> Self {
+        Self::of("1")
+    }
+
     fn of(flush: &str) -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -209,16 +176,12 @@ impl GroupReplication {
     }
 
     fn join(&self, node: usize) {
-        // The others may not have missed yet the node that was here before.
-        ask_until(|| self.log(node), || self.try_to_join(node));
-    }
-
-    fn try_to_join(&self, node: usize) -> QueryResult<()> {
         let start = "START GROUP_REPLICATION USER = 'repl', PASSWORD = 'repl'";
-        self.nodes[node].try_to_administrate(start)?;
+        // The others may not have missed yet the node that was here before.
+        let started = || self.nodes[node].try_to_administrate(start);
+        ask_until(|| self.log(node), started);
         let state = "SELECT MEMBER_STATE FROM performance_schema.replication_group_members WHERE MEMBER_ID = @@server_uuid";
         self.wait_until(node, state, "ONLINE");
-        Ok(())
     }
 }
 
@@ -319,18 +282,6 @@ fn subnet(name: &str) -> String {
         }
     }
     panic!("no network for containers: {refused}");
-}
-
-/// How many transactions a set names: `uuid:1-5:7,uuid:1-3`.
-fn transactions_of(set: &str) -> u64 {
-    let ranges = set
-        .split(',')
-        .flat_map(|source| source.trim().split(':').skip(1));
-    let numbers = |range: &str| -> Option<u64> {
-        let (first, last) = range.split_once('-').unwrap_or((range, range));
-        Some(last.parse::<u64>().ok()? - first.parse::<u64>().ok()? + 1)
-    };
-    ranges.filter_map(numbers).sum()
 }
 
 fn docker(arguments: &[&str]) {

@@ -53,7 +53,6 @@ pub enum Cut {
 /// Forwards connections until it is told to cut one. Ends with the test.
 #[derive(Debug)]
 pub struct Proxy {
-    port: u16,
     plan: Arc<Mutex<Plan>>,
 }
 
@@ -62,8 +61,6 @@ struct Plan {
     /// The cut, and how many requests it still forwards before.
     cut: Option<(u32, Cut)>,
     cuts: usize,
-    /// The request at which it cut last.
-    request: Vec<u8>,
 }
 
 impl Proxy {
@@ -76,7 +73,7 @@ impl Proxy {
                 pass(&client, &server, Arc::clone(&of_connections));
             }
         });
-        (Proxy { port, plan }, behind(url, port, ""))
+        (Proxy { plan }, behind(url, port, ""))
     }
 
     /// Cuts the connection at the request that comes after `requests` more.
@@ -93,28 +90,17 @@ impl Proxy {
     pub fn cut_no_more(&self) {
         lock(&self.plan).cut = None;
     }
-
-    /// The request at which it cut last, as the client sent it.
-    pub fn last_request(&self) -> Vec<u8> {
-        lock(&self.plan).request.clone()
-    }
-
-    /// The port on which it listens.
-    pub fn port(&self) -> u16 {
-        self.port
-    }
 }
 
 impl Plan {
     /// The cut at this request, if it is its turn.
-    fn at(&mut self, request: &[u8]) -> Option<Cut> {
+    fn next(&mut self) -> Option<Cut> {
         let (left, cut) = self.cut?;
         self.cut = left.checked_sub(1).map(|left| (left, cut));
         if self.cut.is_some() {
             return None;
         }
         self.cuts += 1;
-        self.request = request.to_vec();
         Some(cut)
     }
 }
@@ -137,7 +123,7 @@ fn pass(client: &TcpStream, server: &TcpStream, plan: Arc<Mutex<Plan>>) {
     forward(client, server, move |request, server| {
         let cut = match request {
             [] => None, // the client has gone
-            _ => lock(&plan).at(request),
+            _ => lock(&plan).next(),
         };
         let Some(cut) = cut else {
             return server.write_all(request);

@@ -33,8 +33,6 @@ pub enum Replication {
     On,
     /// Until reads on the standby see it too: `synchronous_commit = remote_apply`.
     RemoteApply,
-    /// Not at all: no `synchronous_standby_names`.
-    Asynchronous,
 }
 
 /// A primary and its standby. They are stopped when it is dropped, and at the latest with this process.
@@ -122,16 +120,12 @@ impl Pair {
 
     /// The address of whichever server takes writes, as libpq and tokio-postgres look for it.
     pub fn url(&self, database: &str) -> String {
-        let [first, second] = self.ports();
+        let port = |node: usize| port_of(self.nodes[node].server.address());
+        let (first, second) = (port(0), port(1));
         format!(
             "postgres://postgres@127.0.0.1:{first},127.0.0.1:{second}/{database}\
              ?target_session_attrs=read-write&connect_timeout=2"
         )
-    }
-
-    /// The ports of both servers.
-    pub fn ports(&self) -> [u16; 2] {
-        [0, 1].map(|node| port_of(self.nodes[node].server.address()))
     }
 
     /// The address of the primary alone.
@@ -146,19 +140,18 @@ impl Pair {
 
     /// Changes how the primary's commits wait, and returns when the standby has everything and the new way holds.
     pub fn replicate(&self, replication: Replication) {
-        let (commit, standbys, state) = match replication {
-            Replication::On => ("on", "*", "sync"),
-            Replication::RemoteApply => ("remote_apply", "*", "sync"),
-            Replication::Asynchronous => ("on", "", "async"),
+        let commit = match replication {
+            Replication::On => "on",
+            Replication::RemoteApply => "remote_apply",
         };
         for set in [
             format!("ALTER SYSTEM SET synchronous_commit = '{commit}'"),
-            format!("ALTER SYSTEM SET synchronous_standby_names = '{standbys}'"),
+            "ALTER SYSTEM SET synchronous_standby_names = '*'".to_owned(),
             "SELECT pg_reload_conf()".to_owned(),
         ] {
             self.primary().execute(&set);
         }
-        self.wait_until_the_standby("sync_state", state);
+        self.wait_until_the_standby("sync_state", "sync");
     }
 
     /// Waits until the standby receives the primary's log, and has written all of it.

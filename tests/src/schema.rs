@@ -73,18 +73,18 @@ pub struct PlainVideo {
 }
 
 diesel::table! {
-    #[sql_name = "Watch \"lists\""]
+    #[sql_name = "Watch \"li`sts\"' \\ -- $1 ?"]
     watchlists (name) {
         #[max_length = 100]
         name -> Text,
-        #[sql_name = "order"]
+        #[sql_name = "or\"d`er' \\"]
         entries -> Integer,
     }
 }
 
 #[derive(Debug, ShardedSelectable, Identifiable, ShardedField)]
 #[diesel(primary_key(name), table_name = watchlists)]
-#[sharded(table_name = "watch \"list\" shards")]
+#[sharded(table_name = "watch \"list`s\"' \\ shards")]
 pub struct Watchlist {
     #[sharded(sql_type = "VARCHAR(100)")]
     pub name: String,
@@ -233,14 +233,17 @@ where
     Conn: LoadConnection<Backend: BackendOf<Conn>>,
 {
     let dialect = Conn::Backend::backend_of(conn).dialect();
-    let (double, watchlists) = match dialect {
-        Dialect::Mysql => ("DOUBLE", r#"`Watch "lists"`"#),
-        _ => ("DOUBLE PRECISION", r#""Watch ""lists""""#),
-    };
-    let order = if dialect == Dialect::Mysql {
-        "`order`"
-    } else {
-        "\"order\""
+    let (double, watchlists, order) = match dialect {
+        Dialect::Mysql => (
+            "DOUBLE",
+            r#"`Watch "li``sts"' \ -- $1 ?`"#,
+            r#"`or"d``er' \`"#,
+        ),
+        _ => (
+            "DOUBLE PRECISION",
+            r#""Watch ""li`sts""' \ -- $1 ?""#,
+            r#""or""d`er' \""#,
+        ),
     };
     let sql = format!(
         "CREATE TABLE videos (id BIGINT PRIMARY KEY, slug VARCHAR(100) NOT NULL UNIQUE, title VARCHAR(100) NOT NULL, \

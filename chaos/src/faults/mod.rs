@@ -1,13 +1,9 @@
 //! All faults. Each is a file here and an entry of [`ALL`].
 
-mod cache;
-pub(crate) mod clocks;
-mod connection_cut;
 mod disk_full;
 mod failover;
 pub mod fold_killed;
 mod killed;
-mod parents_replaced;
 mod server_stopped;
 mod storms;
 
@@ -30,7 +26,6 @@ pub struct Fault {
 /// All faults.
 pub const ALL: &[Fault] = &[
     killed::CLIENT,
-    connection_cut::FAULT,
     killed::SERVER,
     failover::FAULT,
     server_stopped::FAULT,
@@ -38,8 +33,5 @@ pub const ALL: &[Fault] = &[
     storms::DEADLOCKS,
     storms::SERIALIZATION,
     fold_killed::FAULT,
-    parents_replaced::FAULT,
     disk_full::FAULT,
-    cache::FAULT,
-    clocks::FAULT,
 ];

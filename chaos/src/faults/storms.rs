@@ -1,6 +1,5 @@
 //! Transactions conflict with each other all the time.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::Fault;
@@ -8,7 +7,7 @@ use crate::backend::Backend;
 use crate::history::Outcome;
 use crate::operation::{Begin, NO_CONNECTION};
 use crate::place::Place;
-use crate::report::{Line, tally};
+use crate::report::Line;
 use crate::round::{Crew, Process, play};
 use crate::workload::Kind;
 
@@ -47,7 +46,7 @@ fn run(begin: Begin, line: &mut Line) {
     let crew = crew.with_deadline(Duration::from_secs(line.choose(10, 30))); // CI's machines are slow
     let operations = line.choose(1000, 100);
     let (mut begun, mut succeeded) = (0, 0);
-    let mut conflicts: BTreeMap<String, u64> = BTreeMap::new();
+    let mut conflicts = 0;
     let mut longest = Duration::ZERO;
     while line.goes_on() {
         let played = play(&mut place, &crew, line, |_, playing| {
@@ -63,9 +62,7 @@ fn run(begin: Begin, line: &mut Line) {
                 longest = longest.max(done.took);
             }
         }
-        for (conflict, times) in played.conflicts {
-            *conflicts.entry(conflict).or_default() += times;
-        }
+        conflicts += played.conflicts;
     }
     if (begun - succeeded) * ONE_IN > begun {
         line.find(format!(
@@ -75,13 +72,12 @@ fn run(begin: Begin, line: &mut Line) {
     // A transaction that takes SQLite's one lock at its beginning waits for it inside SQLite, and meets a conflict only if it waits too
     // long.
     let waits_inside = backend == Backend::Sqlite && begin == Begin::Plainly;
-    if conflicts.is_empty() && !waits_inside {
+    if conflicts == 0 && !waits_inside {
         line.find("no transaction met a conflict: that was no storm".into());
     }
     line.remark(format!(
-        "{succeeded} of {begun} transactions succeeded ({:.3} %), the longest in {longest:.2?} of {:.0?}; retries: {}",
+        "{succeeded} of {begun} transactions succeeded ({:.3} %), the longest in {longest:.2?} of {:.0?}; {conflicts} retries",
         100.0 * succeeded as f64 / begun as f64,
         crew.settings.deadline,
-        tally(&conflicts)
     ));
 }

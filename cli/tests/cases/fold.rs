@@ -148,16 +148,15 @@ fn results_are_told_as_json() {
             "shards_removed": 0,
             "busy": [],
             "unfit": [{"key": [2], "reason": "has a column whose range does not hold the total: use a wider type"}],
-            "go_on": null,
         }])
     );
     let (_, says) = run_noting(&database, "fold videos --json", 3);
     assert_says(&says, "not folded: the row 2");
 }
 
-/// Two tables, interrupted in the first one: its batch is finished, and the lines that go on fold the second one too.
+/// Two tables, interrupted in the first one: its batch is finished, and another run folds the rest.
 #[test]
-fn an_interrupted_fold_of_all_tables_names_the_others() {
+fn an_interrupted_fold_of_all_tables_is_run_again() {
     let (database, mut conn) = videos(200, 1);
     add_words(&database, &mut conn);
     let options = "--at-most-per-second=20 --json";
@@ -174,41 +173,26 @@ fn an_interrupted_fold_of_all_tables_names_the_others() {
     let json: serde_json::Value = serde_json::from_str(&printed).unwrap();
     let rows = json[0]["rows"].as_i64().unwrap();
     assert_eq!(sum(&mut conn), (200, rows), "a batch is open");
-    let go_on = json[0]["go_on"]
-        .as_str()
-        .unwrap()
-        .replace("second=20", "second=1000");
-    let options = options.replace("second=20", "second=1000");
-    assert_eq!(
-        go_on,
-        format!(
-            "diesel-sharded fold videos {options} --after={rows}; diesel-sharded fold words {options}"
-        )
-    );
-    let printed = super::run_printed(&database, &go_on);
+    assert_says(&says, "interrupted: run it again");
+    let printed = run(&database, "fold --json", 0);
     assert_says(&printed, &format!("\"rows\": {}", 200 - rows));
     assert_says(&printed, "\"table\": \"words\"");
     assert_eq!(sum(&mut conn), (200, 200));
 }
 
-/// After an error in its middle the line that goes on is the last one.
+/// After an error in its middle it tells what was folded before.
 #[test]
-fn an_error_ends_with_how_to_go_on() {
+fn an_error_ends_with_what_was_folded() {
     let (database, mut conn) = videos(30, 1);
-    let slow = "fold videos --batch=10 --at-most-per-second=10";
-    let fold = spawn(&database, slow);
+    let fold = spawn(&database, "fold videos --batch=10 --at-most-per-second=10");
     while sum(&mut conn).1 < 10 {
         thread::sleep(Duration::from_millis(5));
     }
     conn.script("ALTER TABLE videos_shards RENAME TO gone");
-    let (code, _, says) = end(fold);
+    let (code, printed, says) = end(fold);
     assert_eq!(code, Some(1), "{says}");
-    let (error, go_on) = says.trim().rsplit_once('\n').unwrap();
-    assert!(error.starts_with("error: "), "{says}");
-    assert_eq!(
-        go_on,
-        format!("go on with: diesel-sharded {slow} --after=10")
-    );
+    assert!(says.starts_with("error: "), "{says}");
+    assert_says(&printed, "videos: 10 rows folded");
 }
 
 /// A row whose update is suppressed keeps its shards, in a fold and in a backfill. `suppress`: statements for video 2.

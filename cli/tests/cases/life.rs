@@ -5,10 +5,7 @@ use diesel_sharded::backend::Dialect;
 use diesel_sharded::{Counter, MIGRATIONS};
 use diesel_sharded_tests::schema::videos::dsl;
 
-use super::Conn;
-use super::{
-    Script, assert_says, dialect, empty_database, json_of, number, run, session, shard, videos,
-};
+use super::{Script, assert_says, dialect, empty_database, json_of, run, session, shard, videos};
 
 #[test]
 fn status_shows_tables_and_named_counters() {
@@ -67,7 +64,7 @@ fn named_counters_are_resized_folded_and_verified() {
     }
     let steps = "
         1: resize --counter a --to=3 => there is no counter `a`
-        1: resize --counter a_b --to=3 => did you mean `a b`?
+        1: resize --counter a_b --to=3 => there is no counter `a_b`
         0: resize --counter 'a b' --to=3 == a b: 128 shards before, now 3";
     session(&database, steps);
     assert_eq!(Counter::named("a b").shards(&mut conn), Ok(3));
@@ -83,7 +80,7 @@ fn named_counters_are_resized_folded_and_verified() {
     assert_eq!(Counter::named("c").estimate(&mut conn), Ok(7));
 }
 
-/// The triggers that an update of the base fires, and the checks that hold for the base alone, by name; with a way to leave folds out that does.
+/// The triggers that an update of the base fires, and the checks that hold for the base alone, by name.
 #[test]
 fn triggers_and_checks_on_counted_tables_are_named() {
     let (database, mut conn) = empty_database();
@@ -93,30 +90,19 @@ fn triggers_and_checks_on_counted_tables_are_named() {
              views BIGINT NOT NULL DEFAULT 0, likes INTEGER NOT NULL DEFAULT 0, \
              CONSTRAINT few_views CHECK (views < 1000), CONSTRAINT few_edits CHECK (edits < 1000))",
     );
-    let trigger = |condition: &str| {
-        match dialect {
-        Dialect::Postgres => format!(
-            "CREATE OR REPLACE FUNCTION touch() RETURNS trigger LANGUAGE plpgsql AS \
-                 'BEGIN NEW.edits = NEW.edits + 1; RETURN NEW; END';
-             CREATE OR REPLACE TRIGGER touch BEFORE UPDATE ON posts FOR EACH ROW {condition} EXECUTE FUNCTION touch()"
-        ),
-        Dialect::Mysql => {
-            let (before, after) = condition.split_once('…').unwrap_or(("", ""));
-            let set = "SET NEW.edits = NEW.edits + 1";
-            match before {
-                "" => format!("CREATE TRIGGER touch BEFORE UPDATE ON posts FOR EACH ROW {set}"),
-                _ => format!(
-                    "DROP TRIGGER touch; CREATE TRIGGER touch BEFORE UPDATE ON posts FOR EACH ROW {before} {set}; {after}"
-                ),
-            }
+    conn.script(match dialect {
+        Dialect::Postgres => {
+            "CREATE FUNCTION touch() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN NEW.edits = NEW.edits + 1; RETURN NEW; END';
+             CREATE TRIGGER touch BEFORE UPDATE ON posts FOR EACH ROW EXECUTE FUNCTION touch()"
         }
-        _ => format!(
-            "DROP TRIGGER IF EXISTS touch; CREATE TRIGGER touch AFTER UPDATE OF title, views ON posts {condition} \
+        Dialect::Mysql => {
+            "CREATE TRIGGER touch BEFORE UPDATE ON posts FOR EACH ROW SET NEW.edits = NEW.edits + 1"
+        }
+        _ => {
+            "CREATE TRIGGER touch AFTER UPDATE OF title, views ON posts \
              BEGIN UPDATE posts SET edits = edits + 1 WHERE id = NEW.id; END"
-        ),
-    }
-    };
-    conn.script(&trigger(""));
+        }
+    });
     if dialect == Dialect::Sqlite {
         conn.script(
             "CREATE TRIGGER retitled AFTER UPDATE OF title ON posts BEGIN SELECT 1; END; \
@@ -136,18 +122,4 @@ fn triggers_and_checks_on_counted_tables_are_named() {
     assert_eq!(json[0]["update_triggers"], serde_json::json!(["touch"]));
     assert_eq!(json[0]["checks"], serde_json::json!(["few_views"]));
     assert_eq!(json[0]["missing_triggers"], serde_json::Value::Null);
-
-    // With the condition that it gives, an edit touches the row and a fold does not.
-    let condition = shown
-        .lines()
-        .find_map(|line| line.split_once("let them act only "));
-    conn.script(&trigger(condition.unwrap().1));
-    let is_edited = |edits: u8, conn: &mut Conn| {
-        let posts = format!("(SELECT COUNT(*) FROM posts WHERE edits = {edits})");
-        assert_eq!(number(conn, &posts), 1, "{edits}");
-    };
-    session(&database, "0: fold posts => views +5");
-    is_edited(0, &mut conn);
-    conn.script("UPDATE posts SET title = 'b'");
-    is_edited(1, &mut conn);
 }

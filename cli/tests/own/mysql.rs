@@ -92,7 +92,6 @@ fn doctor_does_not_judge_a_user_by_a_role() {
     let (shown, _) = run_at(&url, "doctor", 0);
     assert_says(&shown, "what its roles may do the catalogs do not show");
     assert_says(&shown, "SHOW GRANTS FOR `counter`;");
-    assert_says(&shown, "ok       fold: ");
 }
 
 /// The wait for a table ends when the server says so, and then as an error that says how to go on.
@@ -113,8 +112,8 @@ fn advise_names_the_hot_column() {
 }
 
 #[test]
-fn advise_names_tables_and_columns_as_they_are() {
-    servers::advise::names_are_those_of_the_database('`');
+fn advise_names_tables_and_columns_as_statements_do() {
+    servers::advise::names_are_those_of_the_statements('`');
 }
 
 #[test]

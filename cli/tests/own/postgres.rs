@@ -67,6 +67,6 @@ fn advise_names_the_hot_column() {
 }
 
 #[test]
-fn advise_names_tables_and_columns_as_they_are() {
-    servers::advise::names_are_those_of_the_database('"');
+fn advise_names_tables_and_columns_as_statements_do() {
+    servers::advise::names_are_those_of_the_statements('"');
 }

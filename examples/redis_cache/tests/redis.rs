@@ -103,6 +103,8 @@ fn a_server_that_dies_or_hangs_fails_nothing() {
         assert!(started.elapsed() < LONG);
     };
     count_and_read(&patient, true);
+    server.send("FLUSHALL").unwrap();
+    count_and_read(&patient, true);
     server.kill();
     count_and_read(&patient, true);
     server.restart();

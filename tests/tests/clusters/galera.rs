@@ -15,17 +15,6 @@ cluster::tests! {
 
     /// Needs root.
     a_minority_refuses_and_has_changed_nothing on Galera::start_behind_a_switch();
-
-    /// Needs root. The nodes hold the same, whatever was lost.
-    #[ignore = "measures; scripts/test-clusters.sh runs it"]
-    all_nodes_are_killed on Galera::start_durable();
-
-    /// Needs root. The nodes hold the same, whatever was lost.
-    #[ignore = "measures; scripts/test-clusters.sh runs it"]
-    a_node_is_cut_off_and_another_one_killed on Galera::start_durable();
-
-    #[ignore = "takes minutes; scripts/test-clusters.sh runs it"]
-    thousands_of_folds_sets_and_exchanges on Galera::start();
 }
 
 /// The default of MariaDB 11.8.
@@ -33,9 +22,6 @@ mod with_snapshot_isolation {
     use super::*;
 
     cluster::tests! {
-        #[ignore = "takes minutes; scripts/test-clusters.sh runs it"]
-        thousands_of_folds_sets_and_exchanges on Galera::start_with_snapshot_isolation();
-
         #[ignore = "takes minutes; scripts/test-clusters.sh runs it"]
         transactions_of_several_statements_beside_writers on Galera::start_with_snapshot_isolation();
     }

@@ -24,17 +24,6 @@ cluster::tests! {
 
     #[ignore = "containers; scripts/test-clusters.sh runs it"]
     a_minority_refuses_and_has_changed_nothing on GroupReplication::start_behind_a_switch();
-
-    /// The nodes hold the same, whatever was lost.
-    #[ignore = "containers; scripts/test-clusters.sh runs it"]
-    all_nodes_are_killed on GroupReplication::start_durable();
-
-    /// The nodes hold the same, whatever was lost.
-    #[ignore = "containers; scripts/test-clusters.sh runs it"]
-    a_node_is_cut_off_and_another_one_killed on GroupReplication::start_durable();
-
-    #[ignore = "containers; scripts/test-clusters.sh runs it"]
-    thousands_of_folds_sets_and_exchanges on GroupReplication::start();
 }
 
 /// A transaction that another node's commit aborts between two statements fails at the next one, or at the latest at COMMIT: no

@@ -58,11 +58,11 @@ fn a_coalescer_adds_to_one_row_under_two_keys() {
     use diesel_sharded_tests::schema::watchlists::dsl::{entries, name, watchlists};
     let own = &mut Fixture::<Conn, _>::with_counters();
     let (database, [conn]) = own.parts();
-    let shards = r#""watch ""list"" shards""#;
-    let lists = r#""Watch ""lists""""#;
+    let shards = r#""watch ""list`s""' \ shards""#;
+    let lists = r#""Watch ""li`sts""' \ -- $1 ?""#;
     conn.run(&format!(
         "CREATE COLLATION any_case (provider = icu, locale = 'und-u-ks-level2', deterministic = false); \
-         ALTER TABLE {shards} DROP CONSTRAINT IF EXISTS \"watch \"\"list\"\" shards_name_fkey\"; \
+         ALTER TABLE {shards} DROP CONSTRAINT IF EXISTS \"watch \"\"list`s\"\"' \\ shards_name_fkey\"; \
          ALTER TABLE {lists} ALTER name TYPE VARCHAR(100) COLLATE any_case; \
          ALTER TABLE {shards} ALTER name TYPE VARCHAR(100) COLLATE any_case"
     ));

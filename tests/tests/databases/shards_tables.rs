@@ -158,6 +158,7 @@ macro_rules! on {
                         _ => assert_eq!(unfit(error), ("2".to_owned(), Unfit::OutOfRange)),
                     }
                 }
+                conn.revert_migration(&GOODS.migration(VERSION)).unwrap_err();
                 conn.run("DELETE FROM goods_shards WHERE id = 2 AND shard = 7");
                 drop_succeeds(conn);
             }

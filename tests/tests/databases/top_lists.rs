@@ -1,4 +1,4 @@
-//! The first rows by total: the plans for 100,000 parents, the settings of a session, and awaited queries.
+//! The first rows by total: the plans for 100,000 parents, and the settings of a session.
 
 use diesel::debug_query;
 use diesel::prelude::*;
@@ -6,9 +6,7 @@ use diesel::query_builder::AsQuery;
 use diesel::sql_types::Text;
 use diesel_sharded::prelude::*;
 use diesel_sharded::top;
-use diesel_sharded_tests::awaited::wait;
 use diesel_sharded_tests::fixture::{Fixture, Run};
-use diesel_sharded_tests::schema;
 use diesel_sharded_tests::schema::videos::dsl::*;
 
 /// 100,000 videos, of which one in ten has a shard and one in a hundred more of them, with an index on the base.
@@ -108,31 +106,4 @@ fn no_setting_of_a_session_cuts_the_list() {
     conn.run("SET SESSION sql_select_limit = 1");
     let all = top(videos, views, 10).select(id);
     assert_eq!(all.load(conn), Ok(vec![3_i64, 2, 1]));
-}
-
-mod awaited {
-    use diesel::prelude::*;
-    use diesel_async::{AsyncConnection, AsyncPgConnection, RunQueryDsl};
-    use diesel_sharded::top;
-    use diesel_sharded_tests::schema::videos::dsl::*;
-    use diesel_sharded_tests::schema::{Video, videos as table};
-
-    /// On a task of its own, as only a `Send` future can be.
-    pub async fn rows(url: String) -> QueryResult<Vec<(i64, i64)>> {
-        let task = tokio::spawn(async move {
-            let conn = &mut AsyncPgConnection::establish(&url).await.unwrap();
-            let first = top(videos, views, 10).select(Video::as_select());
-            assert_eq!(first.first(conn).await?.id, 3);
-            let rows = top(videos.filter(id.lt(3)), table::views, 10).select((id, views));
-            rows.load(conn).await
-        });
-        task.await.unwrap()
-    }
-}
-
-#[test]
-fn a_list_is_awaited() {
-    let (database, _) = schema::database::<PgConnection>();
-    let rows = wait(awaited::rows(database.url().to_owned()));
-    assert_eq!(rows, Ok(vec![(2, 200), (1, 100)]));
 }

@@ -94,7 +94,11 @@ pub fn arrange(name: &str, before: Before, video: i64, conn: &mut Conn) {
         run("DELETE FROM diesel_sharded_shard_numbers");
     }
     if name.contains("shards table") {
-        let _ = conn.batch_execute("DROP TABLE measures_shards"); // it may not be there
+        // They may not be there. On SQLite the triggers stay with the parent.
+        let _ = conn.batch_execute("DROP TABLE measures_shards");
+        for action in ["delete", "update", "insert"] {
+            let _ = conn.batch_execute(&format!("DROP TRIGGER measures_shards_{action}"));
+        }
         if before != Nothing {
             ShardsTable::of(measures::table).create(conn).unwrap();
             let shard = "INSERT INTO measures_shards (id, shard, f) VALUES (1, 0, 5)";

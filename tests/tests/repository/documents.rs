@@ -170,50 +170,6 @@ fn links_between_chapters_lead_to_headings() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// The most characters of a line of code that rustdoc shows without a scroll bar, on a page that is 1280 wide.
-const WIDEST_CODE: usize = 94;
-
-/// The lines of code in the library's documentation that a reader sees. `docs/rustdoc.html` has SQL and texts break.
-fn lines_of_code(text: &str, is_rust: bool) -> Vec<&str> {
-    let documentation = |line| {
-        let line = match is_rust {
-            true => ["///", "//!"]
-                .iter()
-                .find_map(|begin| str::trim_start(line).strip_prefix(begin))?,
-            false => line,
-        };
-        Some(line.strip_prefix(' ').filter(|_| is_rust).unwrap_or(line))
-    };
-    let (mut lines, mut in_code) = (vec![], None);
-    for line in text.lines().filter_map(documentation) {
-        match (line.strip_prefix("```"), in_code) {
-            (Some(language), None) => in_code = Some(language),
-            (Some(_), Some(_)) => in_code = None,
-            (None, Some("sql" | "text") | None) => {}
-            (None, Some(_)) => {
-                lines.extend((line != "#" && !line.starts_with("# ")).then_some(line))
-            }
-        }
-    }
-    lines
-}
-
-#[test]
-fn code_in_the_documentation_fits_the_page() {
-    let (mut seen, mut wide) = (0, vec![]);
-    for file in below(&repository().join("src"), &[".md", ".rs"]) {
-        let text = read(&file);
-        let lines = lines_of_code(&text, file.extension().is_some_and(|end| end == "rs"));
-        seen += lines.len();
-        let lines = lines
-            .iter()
-            .filter(|line| line.chars().count() > WIDEST_CODE);
-        wide.extend(lines.map(|line| format!("{}: {line}", file.display())));
-    }
-    assert!(seen > 900, "{seen}");
-    assert!(wide.is_empty(), "{}", wide.join("\n"));
-}
-
 #[test]
 fn the_architecture_lists_each_decision() {
     let architecture = read("ARCHITECTURE.md");

@@ -4,10 +4,10 @@ use diesel::prelude::*;
 use diesel_sharded::retry::{self, RetryPolicy};
 use diesel_sharded::{Counter, Error, fold, update};
 use diesel_sharded_tests::assert_matches;
-use diesel_sharded_tests::cluster::{Cluster, NODES};
+use diesel_sharded_tests::cluster::Cluster;
 use diesel_sharded_tests::schema::videos::dsl::*;
 
-use super::ledger::{Loss, counting, lost, wait_for_all, while_counting};
+use super::ledger::{wait_for_all, while_counting};
 
 pub fn a_node_is_killed_and_rejoins(cluster: &impl Cluster) {
     let ledgers = while_counting(cluster, |ledgers| {
@@ -58,31 +58,4 @@ pub fn a_minority_refuses_and_has_changed_nothing(cluster: &impl Cluster) {
     for ledger in &ledgers[..2] {
         assert_eq!(*ledger.errors.lock().unwrap(), [""; 0]);
     }
-}
-
-/// The loss if all nodes end at once, as by a power failure of which the operating systems survive.
-pub fn all_nodes_are_killed(cluster: &impl Cluster) -> Loss {
-    let ledgers = counting(cluster, |_| {
-        std::thread::scope(|scope| {
-            for node in 0..NODES {
-                scope.spawn(move || cluster.kill(node));
-            }
-        });
-    });
-    cluster.restart();
-    lost(cluster, &ledgers)
-}
-
-/// The loss if a node is cut off and another one ends, and the last one goes on alone, by an administrator's order.
-pub fn a_node_is_cut_off_and_another_one_killed(cluster: &impl Cluster) -> Loss {
-    let ledgers = counting(cluster, |ledgers| {
-        cluster.cut_off(2);
-        cluster.kill(1);
-        cluster.wait_until_it_refuses(0);
-        cluster.go_on_alone(0);
-        cluster.plug_in(2);
-        cluster.rejoin(1);
-        wait_for_all(ledgers);
-    });
-    lost(cluster, &ledgers)
 }

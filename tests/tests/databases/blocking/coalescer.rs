@@ -64,16 +64,13 @@ fn rows_under_composite_keys_are_counted_together() {
     }
     let coalescer = coalescer(database);
     for round in 1..=4 {
-        for (version, day) in days() {
+        // The rounds differ in how many rows are counted, and one row is not there.
+        let counted = days().filter(|(_, day)| day.0 <= round);
+        for (version, day) in counted.chain([(round, Day(9))]) {
             let counter = RowCounter::of(downloads::number, (version, day));
             let n = i64::from(100 * version + day.0);
-            // The rounds differ in how many rows are counted.
-            if day.0 <= round {
-                coalescer.add_later(&counter, n).unwrap();
-            }
+            coalescer.add_later(&counter, n).unwrap();
         }
-        let absent = RowCounter::of(downloads::number, (round, Day(9)));
-        coalescer.add_later(&absent, 1).unwrap();
         coalescer.flush().unwrap();
     }
     let totals: Vec<(i32, Day, i32)> = downloads::table

@@ -1,6 +1,11 @@
 //! Many writers: no loss, no double, no error.
 
+use std::sync::LazyLock;
+use std::sync::atomic::AtomicU64;
+use std::time::{Duration, Instant};
+
 use super::support::*;
+use diesel_sharded_tests::conflict;
 use diesel_sharded_tests::schema::videos::dsl::*;
 
 #[test]
@@ -50,6 +55,51 @@ fn counts_race_inside_transactions() {
         }
     });
     assert_eq!(totals(conn), [260, 200, 300]);
+}
+
+/// Each reading of the clock is centuries from the one before, forwards and backwards.
+#[test]
+fn clocks_that_jump_lose_no_count_and_prolong_no_pause() {
+    const CENTURIES: Duration = Duration::from_secs(500 * 365 * 24 * 3600);
+    const CAP: Duration = Duration::from_millis(20);
+    fn clock() -> Instant {
+        static BEGAN: LazyLock<Instant> = LazyLock::new(|| Instant::now() + 2 * CENTURIES);
+        static READS: AtomicU64 = AtomicU64::new(0);
+        match READS.fetch_add(1, Ordering::Relaxed) % 4 {
+            0 => *BEGAN + CENTURIES,
+            2 => *BEGAN - CENTURIES,
+            _ => *BEGAN,
+        }
+    }
+    let policy = RetryPolicy::new()
+        .with_max_delay(CAP)
+        .with_clock(clock)
+        .with_sleep(|delay| assert!(delay <= CAP, "{delay:?}"));
+    let Connected { conn, database } = &mut set_up();
+    let counted = AtomicI64::new(0);
+    on_threads(4, database, |_, conn| {
+        for _ in 0..20 {
+            let begun = Instant::now();
+            let count_1 = viewed!(videos.find(1)).retry(policy.clone()).execute(conn);
+            let mut attempts = 0;
+            let both: QueryResult<usize> = retry::transaction(conn, policy.clone(), |conn| {
+                attempts += 1;
+                let counted = count(1, 1, conn)?;
+                if attempts < 3 {
+                    Err(conflict())
+                } else {
+                    Ok(counted)
+                }
+            });
+            // By the clock, the deadline may have passed.
+            let rows = count_1.unwrap_or(0) + both.unwrap_or(0);
+            counted.fetch_add(rows as i64, Ordering::Relaxed);
+            assert!(begun.elapsed() < Duration::from_secs(60));
+        }
+    });
+    let counted = counted.into_inner();
+    assert!(counted > 20, "{counted}");
+    assert_eq!(total_of(1, conn), 100 + counted);
 }
 
 #[test]

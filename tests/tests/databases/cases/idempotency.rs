@@ -107,6 +107,19 @@ fn keys_are_bytes_of_a_certain_length() {
     assert_eq!(total_of(1, conn), 108);
 }
 
+/// Whatever another writer stored there.
+#[test]
+fn numbers_of_rows_are_told_as_far_as_they_go() {
+    let conn = &mut set_up_with_counters().conn;
+    assert_eq!(count_video(1, "a", conn), Ok(1));
+    for (stored, told) in [(0, 0), (i64::MAX, i64::MAX as usize), (-1, usize::MAX)] {
+        let key = keys::table.find(b"a".to_vec());
+        edit!(key, keys::counted.eq(stored), conn);
+        assert_eq!(count_video(1, "a", conn), Ok(told));
+    }
+    assert_eq!(total_of(1, conn), 101);
+}
+
 /// Most of them find their shard, and race for the key alone.
 #[test]
 fn racing_repeats_count_once() {
@@ -225,7 +238,7 @@ fn old_keys_are_removed_by_the_databases_clock() {
         }
     };
     count_both(conn);
-    for (age, removed) in [(0, 0), (3500, 0), (200, 1)] {
+    for (age, removed) in [(0, 0), (-1_000_000, 0), (1_003_500, 0), (200, 1)] {
         let old = keys::table.find(b"old".to_vec());
         edit!(old, keys::created.eq(keys::created - age), conn);
         assert_eq!(idempotency::remove_older_than(HOUR, conn), Ok(removed));

@@ -19,9 +19,34 @@ fn a_text_key_and_names_that_need_quotes() {
         let count = update(watchlists.filter(name.like(list))).set(changes);
         let counted = count.returning((name, entries)).get_result(conn);
         assert_eq!(counted, Ok((list.to_owned(), 11)));
-        let total = watchlists.find(list).select(entries.total()).first(conn);
-        assert_eq!(total, Ok(11));
+        let total = |conn: &mut Conn| {
+            let total = watchlists.find(list).select(entries.total());
+            total.first::<i32>(conn)
+        };
+        assert_eq!(total(conn), Ok(11));
+        let counter = RowCounter::of(entries, list.to_owned());
+        assert_eq!(counter.add(2, conn), Ok(1));
+        assert_eq!(counter.clone().never_above(13).add(1, conn), Ok(false));
+        let folded = fold(watchlists).keep_shards(1).run(conn).unwrap();
+        assert!(folded.unfit.is_empty(), "{folded:?}");
+        let base = watchlists.find(list).select(entries);
+        assert_eq!(base.first(conn), Ok(13));
+        let set = set_total(watchlists.filter(name.like(list)), entries, 70);
+        assert_eq!(set.execute(conn), Ok(1));
+        let recount = watchlists.find(list).select((name, entries - entries));
+        let repaired = verify(watchlists.find(list), entries, recount).repair(conn);
+        assert_eq!(repaired.unwrap().len(), 1);
+        assert_eq!(total(conn), Ok(0));
+        assert_eq!(count!(watchlists.find(list), changes, conn), 1);
+        assert_eq!(reset(watchlists.find(list)).execute(conn), Ok(1));
+        assert_eq!(count!(watchlists.find(list), changes, conn), 1);
+        let absent = format!("{list}!");
+        let count = update(watchlists.find(&absent)).set(changes);
+        assert_eq!(count.or_insert(name.eq(&absent)).execute(conn), Ok(1));
     }
+    ShardsTable::of(watchlists).drop(conn).unwrap();
+    let bases = watchlists.select(entries).load(conn);
+    assert_eq!(bases, Ok(vec![1; 4]));
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Hostile input: names, keys, amounts and identifiers that nobody would think of, on every database. Any input
+//! Hostile input: names, keys and amounts that nobody would think of, on every database. Any input
 //! is either taken for exactly what it is, or refused by a clear error, and nothing has changed then.
 //!
 //! Error texts fed to the classifier and attributes fed to the derive are in the unit tests of these
@@ -16,12 +16,10 @@ use proptest::prelude::*;
 use super::Conn;
 use super::cases::{database_with_counters as database, dialect, for_all};
 
-mod coalesced;
-mod identifiers;
+mod bounds;
 mod keys;
 mod names;
 mod numbers;
-mod requests;
 
 /// Marks with a meaning somewhere: in SQL, in a pattern, in C.
 const MARKS: &[&str] = &[

@@ -427,14 +427,6 @@ fn set_total_looks_again_under_the_lock() {
     assert_eq!(totals.load(conn), Ok(vec![100_i64, 200, 0]));
 }
 
-/// Where the connection is cut in this round.
-fn cut_of(round: i64) -> Cut {
-    match round % 2 {
-        0 => Cut::BeforeTheRequest,
-        _ => Cut::BeforeTheAnswer,
-    }
-}
-
 /// Connections that are cut at any request, also while COMMIT is in flight: every caller is counted once and told so.
 #[test]
 fn a_coalescer_that_loses_its_connections() {
@@ -450,7 +442,7 @@ fn a_coalescer_that_loses_its_connections() {
     let coalescer = coalescer.build().unwrap();
     const ROUNDS: i64 = 120;
     for round in 0..ROUNDS {
-        let cut = cut_of(round);
+        let cut = [Cut::BeforeTheRequest, Cut::BeforeTheAnswer][(round % 2) as usize];
         proxy.cut_after((round / 2 % 7) as u32, cut);
         coalescer.add_later(&RowCounter::of(views, 1), 1).unwrap();
         coalescer.add_later(&RowCounter::of(views, 2), 1).unwrap();
@@ -588,41 +580,6 @@ fn transactions_at_once_take_shards_of_their_own() {
 fn connect_anew(url: &str) -> Conn {
     let mut tries = (0..100).filter_map(|_| Conn::establish(url).ok());
     tries.next().expect("a connection")
-}
-
-/// Connections that are cut at any request, and a caller who retries with the same key until he is told: counted once.
-#[test]
-fn repeats_over_connections_that_are_cut() {
-    let own = &mut database();
-    let (database, [conn]) = own.parts();
-    conn.run_pending_migrations(MIGRATIONS).unwrap();
-    let (proxy, url) = Proxy::before(database.url());
-    let connect = || connect_anew(&url);
-    const ROUNDS: i64 = 192;
-    let mut unknown = 0;
-    for round in 0..ROUNDS {
-        let cut = cut_of(round);
-        let mut ask = connect();
-        // A count alone is few requests, a transaction is many.
-        let requests = if round < ROUNDS / 2 { 4 } else { 24 };
-        proxy.cut_after((round / 2 % requests) as u32, cut);
-        let counted = loop {
-            let count = update(videos.find(1)).set(views.eq(views + 1));
-            match count.idempotency_key(format!("{round}")).execute(&mut ask) {
-                Ok(counted) => break counted,
-                Err(error) => match Error::from(error) {
-                    Error::OutcomeUnknown { .. } => unknown += 1,
-                    Error::ConnectionLost { .. } => {}
-                    other => panic!("{other}"),
-                },
-            }
-            ask = connect();
-        };
-        assert_eq!(counted, 1);
-    }
-    assert!(proxy.cuts() as i64 > ROUNDS / 3, "{}", proxy.cuts());
-    assert!(unknown > 3, "{unknown}");
-    assert_eq!(total(conn), 100 + ROUNDS);
 }
 
 /// A fold that meets a lock, and goes on shard by shard, on connections that are cut at any request: it reports the cuts.

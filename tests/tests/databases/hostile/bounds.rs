@@ -1,17 +1,12 @@
-//! Amounts at the edges that meet in one batch, or reach a bound.
-
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+//! Amounts at the edges that reach a bound.
 
 use diesel_sharded::backend::Dialect;
 use diesel_sharded::bounded::Bounded;
-use diesel_sharded::coalescer::Coalescer;
-use diesel_sharded::{Counter, Error, RowCounter, reset};
-use diesel_sharded_tests::pool;
+use diesel_sharded::{Error, RowCounter, reset};
 use diesel_sharded_tests::schema::videos::dsl::*;
 use proptest::prelude::*;
 
-use super::{Conn, database, dialect, for_all};
+use super::{database, dialect, for_all};
 
 fn edges() -> impl Strategy<Value = i64> {
     prop_oneof![
@@ -22,61 +17,6 @@ fn edges() -> impl Strategy<Value = i64> {
         -2..3i64,
         any::<i64>(),
     ]
-}
-
-/// What is counted and what is reported as lost are all that was added.
-#[test]
-fn hostile_amounts_in_one_batch() {
-    let (database, conn) = database();
-    let conn = Mutex::new(conn);
-    let pool = pool::<Conn>(database.url());
-    let amounts = proptest::collection::vec((edges(), edges()), 1..9);
-    for_all(25, amounts, |amounts| {
-        let conn = &mut *conn.lock().unwrap();
-        reset(videos).execute(conn).unwrap();
-        Counter::named("n").reset(conn).unwrap();
-        let lost = Arc::new(Mutex::new(vec![]));
-        let losses = Arc::clone(&lost);
-        let coalescer = Coalescer::<Conn>::builder(pool.clone())
-            .deadline(Duration::from_secs(60))
-            .max_delay(Duration::from_secs(60))
-            .on_loss(move |loss| {
-                losses
-                    .lock()
-                    .unwrap()
-                    .push((loss.counter.clone(), loss.amount))
-            })
-            .build()
-            .unwrap();
-        let (row, named) = (RowCounter::of(views, 1), Counter::named("n"));
-        for (to_named, to_row) in &amounts {
-            coalescer.add_later(&named, *to_named).unwrap();
-            coalescer.add_later(&row, *to_row).unwrap();
-        }
-        coalescer.flush().unwrap();
-        let lost = lost.lock().unwrap();
-        let added = |of: fn(&(i64, i64)) -> i64| -> i128 {
-            amounts.iter().map(|n| i128::from(of(n))).sum()
-        };
-        for (name, read, added) in [
-            ("views", row.get(conn).map(Option::unwrap), added(|n| n.1)),
-            ("counter", named.get(conn), added(|n| n.0)),
-        ] {
-            let lost: i128 = lost
-                .iter()
-                .filter(|(of, _)| of.contains(name))
-                .map(|(_, n)| n)
-                .sum();
-            prop_assert_eq!(read.map(i128::from), Ok(added - lost));
-            prop_assert!(
-                !FIT.contains(&added) || lost == 0,
-                "{} of {} is lost",
-                lost,
-                added
-            );
-        }
-        Ok(())
-    });
 }
 
 /// The amounts that every shard can hold.

@@ -1,2 +1,0 @@
--- The database to whose tables plain names lead.
-SELECT CAST(DATABASE() AS CHAR)
