@@ -76,6 +76,24 @@ plain=(--no-fail-fast -p diesel_sharded -p diesel_sharded_derive -p diesel_shard
 failed=()
 run() { "$@" || failed+=("$*"); }
 
+# Runs cargo's tests of these targets, each argument beside the others, since they wait for servers and for single-threaded compilers. Each
+# group's output comes when it ends.
+together() {
+    local group outputs groups=()
+    outputs=$(mktemp -d)
+    for group; do
+        # shellcheck disable=SC2086 # words
+        cargo test "${plain[@]}" $group >"$outputs/${#groups[@]}" 2>&1 &
+        groups+=("$!")
+    done
+    for group; do
+        wait "${groups[0]}" || failed+=("cargo test ${plain[*]} $group")
+        cat "$outputs/$(($# - ${#groups[@]}))"
+        groups=("${groups[@]:1}")
+    done
+    rm -r "$outputs"
+}
+
 export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-$PWD/target}"
 if [ "$all" ]; then
     # The program that runs the tool's migrations as a team would. A debug build in the tests' own target directory shares some crates
@@ -90,8 +108,12 @@ if [ "$all" ]; then
 elif [ $# -gt 0 ]; then
     run cargo test "${plain[@]}" "$@"
 else
+    run cargo test "${plain[@]}" --no-run
     # The tests of diesel_cli, by their names, need that program.
-    run cargo test "${plain[@]}" -- --skip diesel_cli
+    together "--test databases" \
+        "--test tool -- --skip diesel_cli" \
+        "--lib --bins --test asynchronous --test repository --test compile_fail" \
+        "--doc"
 fi
 
 # Without arguments, what the build has made is run too: `cargo run` would make it anew with other features of what it depends on.

@@ -7,9 +7,6 @@
     reason = "the same cases, once for each kind of connections"
 )]
 
-mod async_cached;
-mod async_postgres;
-mod asynchronous;
 mod cached;
 mod counter_caches;
 mod cut_values;
@@ -17,7 +14,6 @@ mod mysql;
 mod others;
 mod postgres;
 mod recounts;
-mod runtime_without_timers;
 mod shards_tables;
 mod sqlite;
 mod top_lists;

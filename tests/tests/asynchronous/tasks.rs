@@ -42,7 +42,7 @@ async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-#[path = "asynchronous"]
+#[path = "on"]
 mod postgres {
     mod servers;
     mod tasks;
@@ -65,7 +65,7 @@ mod postgres {
     }
 }
 
-#[path = "asynchronous"]
+#[path = "on"]
 mod mysql {
     mod servers;
     mod tasks;
@@ -88,7 +88,7 @@ mod mysql {
     }
 }
 
-#[path = "asynchronous"]
+#[path = "on"]
 mod sqlite {
     mod tasks;
 

@@ -1,8 +1,8 @@
 //! The cases of `cases/` and the conflicts of `servers/` by the asynchronous operations, on PostgreSQL.
 
-#[path = "cases/mod.rs"]
+#[path = "../databases/cases/mod.rs"]
 mod cases;
-#[path = "servers/mod.rs"]
+#[path = "../databases/servers/mod.rs"]
 mod servers;
 
 use diesel_async::AsyncPgConnection;
