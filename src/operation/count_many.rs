@@ -142,6 +142,7 @@ impl<C: ShardedColumn, Run> CountMany<C, NoInsert<KeyOf<C>>, Run> {
     ///
     /// As with [`or_insert`](crate::operation::UpdateStatement::or_insert) of an update, callers that race insert one row, and lose no
     /// count.
+    #[allow(clippy::type_complexity)] // a closure has no name
     pub fn or_insert<F, I>(
         self,
         row_of: F,

@@ -414,6 +414,7 @@ where
 }
 
 impl<C: ShardedColumn> Waiting<operation::CountMany<C, fn(&KeyOf<C>), Async>> {
+    #[allow(clippy::type_complexity)] // a closure has no name
     pub fn or_insert<F, I>(
         self,
         row_of: F,

@@ -9,7 +9,7 @@ use diesel::expression::{
 use diesel::prelude::*;
 use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::result::Error as DieselError;
-use diesel::sql_types::{self, SqlType};
+use diesel::sql_types::SqlType;
 
 use crate::backend::{Dialect, ShardedBackend};
 use crate::query_builder::{no_query_id, sql};
@@ -32,7 +32,11 @@ use crate::query_builder::{no_query_id, sql};
 ///
 /// It may be a `bool`, an `i16`, `i32` or `i64` of the column's own width, or a text. The column may be nullable. Other types go through
 /// [`diesel::dsl::sql`].
-pub fn literal<V: LiteralValue>(value: V) -> Literal<V> {
+pub fn literal<V, ST>(value: V) -> Literal<V, ST>
+where
+    V: LiteralValue + AsExpression<ST>,
+    ST: SqlType + TypedExpressionType,
+{
     Literal {
         value,
         sql_type: PhantomData,
@@ -42,14 +46,10 @@ pub fn literal<V: LiteralValue>(value: V) -> Literal<V> {
 /// A value that stands in the SQL itself; made by [`literal`]. It takes the type `ST` of what it is compared with.
 #[derive(Debug, Clone, Copy)]
 #[must_use = "an expression does nothing until it is part of a condition"]
-pub struct Literal<V, ST = NotCompared> {
+pub struct Literal<V, ST> {
     value: V,
     sql_type: PhantomData<ST>,
 }
-
-/// No SQL type yet.
-#[derive(Debug, Clone, Copy)]
-pub struct NotCompared;
 
 /// A value that [`literal`] can write.
 #[diagnostic::on_unimplemented(
@@ -63,38 +63,23 @@ pub trait LiteralValue {
 }
 
 macro_rules! literals {
-    ($([$($of:lifetime)?] $value:ty: $sql_type:ident, $this:ident, $dialect:ident => $text:expr;)+) => {$(
-        impl$(<$of>)? LiteralValue for $value {
+    ($($value:ty, $this:ident, $dialect:ident => $text:expr;)+) => {$(
+        impl LiteralValue for $value {
             fn write(&self, $dialect: Dialect) -> QueryResult<String> {
                 let $this = self;
                 $text
             }
         }
-
-        literals!(@compared [$($of)?] $value: sql_types::$sql_type);
-        literals!(@compared [$($of)?] $value: sql_types::Nullable<sql_types::$sql_type>);
     )+};
-    (@compared [$($of:lifetime)?] $value:ty: $sql_type:ty) => {
-        impl$(<$of>)? AsExpression<$sql_type> for Literal<$value> {
-            type Expression = Literal<$value, $sql_type>;
-
-            fn as_expression(self) -> Self::Expression {
-                Literal {
-                    value: self.value,
-                    sql_type: PhantomData,
-                }
-            }
-        }
-    };
 }
 
 literals! {
-    [] bool: Bool, is, _dialect => Ok(if *is { "TRUE" } else { "FALSE" }.to_owned());
-    [] i16: SmallInt, number, _dialect => Ok(integer((*number).into()));
-    [] i32: Integer, number, _dialect => Ok(integer((*number).into()));
-    [] i64: BigInt, number, _dialect => Ok(integer(*number));
-    ['a] &'a str: Text, text, dialect => quoted(text, dialect);
-    [] String: Text, text, dialect => quoted(text, dialect);
+    bool, is, _dialect => Ok(if *is { "TRUE" } else { "FALSE" }.to_owned());
+    i16, number, _dialect => Ok(integer((*number).into()));
+    i32, number, _dialect => Ok(integer((*number).into()));
+    i64, number, _dialect => Ok(integer(*number));
+    &str, text, dialect => quoted(text, dialect);
+    String, text, dialect => quoted(text, dialect);
 }
 
 /// In parentheses if it is negative, since two minus signs begin a comment.
@@ -150,17 +135,21 @@ mod tests {
     use crate::test_schema::sql;
     use diesel::mysql::Mysql;
     use diesel::pg::Pg;
+    use diesel::sql_types::{BigInt, Bool, Integer, SmallInt, Text};
     use diesel::sqlite::Sqlite;
 
     #[test]
     fn literals_are_quoted() {
-        assert_eq!(sql!(Pg, literal(r"it's \'")), r"E'it''s \\'''");
-        assert_eq!(sql!(Mysql, literal("a\\")), "_utf8mb4 x'615C'");
-        assert_eq!(sql!(Sqlite, literal("a'".to_owned())), "'a'''");
-        assert_eq!(sql!(Pg, literal(true)), "TRUE");
-        assert_eq!(sql!(Mysql, literal(-5)), "(-5)");
-        assert_eq!(sql!(Sqlite, literal(i64::MIN)), "(-9223372036854775808)");
-        assert_eq!(sql!(Pg, literal(7_i16)), "7");
+        assert_eq!(sql!(Pg, literal::<_, Text>(r"it's \'")), r"E'it''s \\'''");
+        assert_eq!(sql!(Mysql, literal::<_, Text>("a\\")), "_utf8mb4 x'615C'");
+        assert_eq!(sql!(Sqlite, literal::<_, Text>("a'".to_owned())), "'a'''");
+        assert_eq!(sql!(Pg, literal::<_, Bool>(true)), "TRUE");
+        assert_eq!(sql!(Mysql, literal::<_, Integer>(-5)), "(-5)");
+        assert_eq!(
+            sql!(Sqlite, literal::<_, BigInt>(i64::MIN)),
+            "(-9223372036854775808)"
+        );
+        assert_eq!(sql!(Pg, literal::<_, SmallInt>(7_i16)), "7");
     }
 
     #[test]

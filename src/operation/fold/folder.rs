@@ -30,19 +30,11 @@ const SHORTEST: Duration = Duration::from_millis(10);
 /// The longest interval: some years, and still a time that a clock can hold.
 const LONGEST: Duration = Duration::from_secs(100_000_000);
 
-/// Sets up a [`Folder`]; made by [`Fold::every`].
-///
-/// | setting | default | meaning |
-/// |---|---|---|
-/// | [`jitter`](Self::jitter) | 0.1 | the part of the interval by which each pause is at most shorter or longer |
-/// | [`on_error`](Self::on_error) | none | called with each error |
-///
-/// The settings of the [`Fold`] hold for each pass.
+/// Sets up a [`Folder`]; made by [`Fold::every`]. The settings of the [`Fold`] hold for each pass.
 #[must_use = "nothing is folded until it is started"]
 pub struct FolderBuilder<Q: IntoUpdateTarget<Table: ShardedTable>, Run = Blocking> {
     fold: Fold<Q, Run>,
     interval: Duration,
-    jitter: f64,
     on_error: Option<OnError>,
 }
 
@@ -98,22 +90,12 @@ impl<Q: IntoUpdateTarget<Table: ShardedTable>, Run> Fold<Q, Run> {
         FolderBuilder {
             fold: self,
             interval: interval.clamp(SHORTEST, LONGEST),
-            jitter: 0.1,
             on_error: None,
         }
     }
 }
 
 impl<Q: IntoUpdateTarget<Table: ShardedTable>, Run> FolderBuilder<Q, Run> {
-    /// Makes each pause shorter or longer at random, by up to this part of it, from 0 to 1.
-    pub fn jitter(mut self, part: f64) -> Self {
-        self.jitter = match part.is_nan() {
-            true => 0.0,
-            false => part.clamp(0.0, 1.0),
-        };
-        self
-    }
-
     /// Calls `on_error` with each error: of the connection, of the database, and [`Unfit`](crate::Error::Unfit) once a pass for
     /// each row whose base does not accept the values of its shards. Downcast the error to [`Error`](crate::Error) to tell these
     /// apart. The folder continues.
@@ -137,7 +119,6 @@ impl<Q: IntoUpdateTarget<Table: ShardedTable>, Run> FolderBuilder<Q, Run> {
             table: <Q::Table as ShardedTable>::SHARDS_TABLE.as_str(),
             schedule: Schedule {
                 interval: self.interval,
-                jitter: self.jitter,
                 failures: 0,
             },
             on_error: self.on_error,
@@ -199,7 +180,6 @@ where
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("FolderBuilder")
             .field("interval", &self.interval)
-            .field("jitter", &self.jitter)
             .finish_non_exhaustive()
     }
 }
@@ -497,12 +477,13 @@ fn random_part() -> f64 {
 /// The longest pause between failing passes, unless the interval is longer.
 const LONGEST_AFTER_FAILURES: Duration = Duration::from_secs(60);
 
+/// The part of each pause by which it is at most shorter or longer.
+const JITTER: f64 = 0.1;
+
 /// When the next pass of a folder begins.
 #[derive(Debug, Clone)]
 struct Schedule {
     interval: Duration,
-    /// The part of each pause by which it is drawn shorter or longer.
-    jitter: f64,
     /// How many passes in a row have failed.
     failures: u32,
 }
@@ -518,7 +499,7 @@ impl Schedule {
         let longest = self.interval.max(LONGEST_AFTER_FAILURES);
         let doubled = 2_u32.saturating_pow(self.failures);
         let pause = self.interval.saturating_mul(doubled).min(longest);
-        pause.mul_f64(1.0 + self.jitter * (2.0 * random - 1.0))
+        pause.mul_f64(1.0 + JITTER * (2.0 * random - 1.0))
     }
 }
 
@@ -529,7 +510,6 @@ mod tests {
     fn seconds(interval: u64, failures: u32, random: f64) -> f64 {
         let schedule = Schedule {
             interval: Duration::from_secs(interval),
-            jitter: 0.1,
             failures,
         };
         schedule.next(random).as_secs_f64()
@@ -555,7 +535,6 @@ mod tests {
     fn the_first_pass_begins_anywhere_in_the_interval() {
         let schedule = Schedule {
             interval: Duration::from_secs(10),
-            jitter: 0.1,
             failures: 0,
         };
         assert_eq!(schedule.first(0.25), Duration::from_millis(2_500));

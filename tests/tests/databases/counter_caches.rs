@@ -11,11 +11,11 @@ use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel_sharded::counter_cache::EveryRow;
 use diesel_sharded::prelude::*;
-use diesel_sharded::{CounterCache, Error, ShardsTable, fold};
+use diesel_sharded::{CounterCache, ShardsTable, fold};
 use diesel_sharded_tests::fixture::{Fixture, Run};
 use diesel_sharded_tests::role::Role;
 use diesel_sharded_tests::schema::{comments, videos};
-use diesel_sharded_tests::{Database, TestConnection, assert_matches, number};
+use diesel_sharded_tests::{Database, TestConnection, number};
 
 fn cache() -> CounterCache<videos::likes, comments::table, EveryRow> {
     CounterCache::of(videos::likes).counts(comments::video_id)

@@ -114,7 +114,6 @@ fn errors_are_reported_and_it_goes_on() {
     let reports = Arc::clone(&reported);
     let folder = fold(videos)
         .every(OFTEN)
-        .jitter(0.0)
         .on_error(move |error: &(dyn StdError + Send + Sync + 'static)| {
             let unfit = match error.downcast_ref() {
                 Some(Error::Unfit { key, reason, .. }) => Some((key.clone(), reason.clone())),
