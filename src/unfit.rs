@@ -4,7 +4,7 @@
 //! reported here, whatever the reason: a number that was rounded or cut, an update that row security or a trigger suppressed, a
 //! row that was redirected.
 
-use crate::model::Amount;
+use crate::model::{Amount, ShardsColumn};
 
 /// Why a row's base does not take what an operation writes to it; in [`Folded::unfit`](crate::operation::Folded::unfit) and
 /// [`Error::Unfit`](crate::Error::Unfit).
@@ -73,47 +73,97 @@ pub enum Unfit {
 
 /// The value of one field of a parent.
 #[derive(Debug, Clone, PartialEq)]
-pub struct FieldState {
-    /// The column itself.
-    pub base: Amount,
-    /// The sum of the shards, or of the one that is held.
-    pub shards: Amount,
+pub enum FieldState {
+    /// Of a counted field.
+    Sum {
+        /// The column itself.
+        base: Amount,
+        /// The sum of the shards, or of the one that is held.
+        shards: Amount,
+    },
+    /// Of a field that keeps its greatest or its least value: as texts.
+    Peak {
+        /// The column itself.
+        base: String,
+        /// The greatest or the least of the column and its shards, or of the column and the shard that is held.
+        total: String,
+    },
 }
 
 impl Unfit {
     /// The difference between what a parent was to hold of a field and what it holds, if there is one. `rounds`: sums of this
     /// field round.
     pub(crate) fn between(
-        field: &str,
+        field: &ShardsColumn,
         before: &FieldState,
         expected: &FieldState,
         found: &FieldState,
         rounds: bool,
     ) -> Option<Self> {
-        let among = [&before.base, &before.shards, &expected.base, &found.base];
-        let not_written = before.base != expected.base && found.base == before.base;
-        if not_written && found.base != expected.base {
-            let field = field.to_owned();
-            return Some(Unfit::NotWritten { field });
+        use FieldState::{Peak, Sum};
+        let name = || field.name.to_string();
+        match (before, expected, found) {
+            (
+                Sum { base: old, shards },
+                Sum {
+                    base: new,
+                    shards: rest,
+                },
+                Sum {
+                    base,
+                    shards: found,
+                },
+            ) => {
+                if old != new && base == old {
+                    return Some(Unfit::NotWritten { field: name() });
+                }
+                let among = [old, shards, new, base];
+                let pairs = [(new, base), (rest, found)];
+                let (expected, found) = pairs
+                    .into_iter()
+                    .find(|(expected, found)| !found.agrees(expected, &among, rounds))?;
+                Some(Unfit::Altered {
+                    field: name(),
+                    expected: expected.to_string(),
+                    found: found.to_string(),
+                })
+            }
+            (Peak { base: old, .. }, Peak { total: new, .. }, Peak { base, total }) => {
+                let is_same =
+                    |one: &str, other: &str| one == other || is_same_number(field, one, other);
+                if !is_same(old, new) && is_same(base, old) {
+                    return Some(Unfit::NotWritten { field: name() });
+                }
+                let found = [base, total]
+                    .into_iter()
+                    .find(|found| !is_same(found, new))?;
+                Some(Unfit::Altered {
+                    field: name(),
+                    expected: new.clone(),
+                    found: found.clone(),
+                })
+            }
+            _ => Some(Unfit::Removed), // they are of one field
         }
-        let altered = |expected: &Amount, found: &Amount| {
-            (!found.agrees(expected, &among, rounds)).then(|| Unfit::Altered {
-                field: field.to_owned(),
-                expected: expected.to_string(),
-                found: found.to_string(),
-            })
-        };
-        altered(&expected.base, &found.base).or_else(|| altered(&expected.shards, &found.shards))
     }
+}
+
+/// Whether both texts show the same number, as `1.50` and `1.5` do.
+fn is_same_number(field: &ShardsColumn, one: &str, other: &str) -> bool {
+    let number = |text: &str| Amount::parse(text, field.column_type).ok();
+    number(one).is_some_and(|one| number(other).as_ref() == Some(&one))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::ShardedTable;
+    use crate::test_schema::players::table as players;
+    use crate::test_schema::videos::table as videos;
 
     fn between(values: [FieldState; 3], rounds: bool) -> Option<Unfit> {
         let [before, expected, found] = values;
-        Unfit::between("views", &before, &expected, &found, rounds)
+        Unfit::between(&videos::FIELDS[0], &before, &expected, &found, rounds)
     }
 
     fn not_written() -> Option<Unfit> {
@@ -140,7 +190,7 @@ mod tests {
             // Nothing was to change, and something did.
             ((100, 0), (100, 0), (101, 0), altered("100", "101")),
         ] {
-            let values = [before, expected, found].map(|(base, shards)| FieldState {
+            let values = [before, expected, found].map(|(base, shards)| FieldState::Sum {
                 base: Amount::Integer(base),
                 shards: Amount::Integer(shards),
             });
@@ -156,11 +206,40 @@ mod tests {
             ((1e15, 1.0), 1e15 + 1.0, 1e15, not_written()),
             ((0.1, 0.2), 0.1 + 0.2, 0.3, None),
         ] {
-            let values = [before, (expected, 0.0), (found, 0.0)].map(|(base, shards)| FieldState {
-                base: Amount::Double(base),
-                shards: Amount::Double(shards),
-            });
+            let values =
+                [before, (expected, 0.0), (found, 0.0)].map(|(base, shards)| FieldState::Sum {
+                    base: Amount::Double(base),
+                    shards: Amount::Double(shards),
+                });
             assert_eq!(between(values, true), unfit);
         }
+    }
+
+    #[test]
+    fn a_fold_leaves_the_total_in_the_base() {
+        let state = |base: &str, total: &str| FieldState::Peak {
+            base: base.to_owned(),
+            total: total.to_owned(),
+        };
+        let between = |field: usize, before: (&str, &str), found: (&str, &str)| {
+            let expected = state(before.1, before.1);
+            let (before, found) = (state(before.0, before.1), state(found.0, found.1));
+            Unfit::between(&players::FIELDS[field], &before, &expected, &found, false)
+        };
+        assert_eq!(between(1, ("7", "9"), ("9", "9")), None);
+        assert_eq!(between(1, ("NULL", "NULL"), ("NULL", "NULL")), None);
+        assert_eq!(between(3, ("NULL", "1.50"), ("1.5", "1.5")), None);
+        let field = "best".to_owned();
+        let not_written = Some(Unfit::NotWritten { field });
+        assert_eq!(between(1, ("7", "9"), ("7", "9")), not_written);
+        assert!(matches!(
+            between(2, ("a", "b"), ("c", "c")),
+            Some(Unfit::Altered { field, expected, found }) if field == "last_game" && expected == "b" && found == "c"
+        ));
+        // A shard came to hold more than was folded.
+        assert!(matches!(
+            between(1, ("7", "9"), ("9", "11")),
+            Some(Unfit::Altered { found, .. }) if found == "11"
+        ));
     }
 }

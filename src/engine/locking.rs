@@ -20,8 +20,8 @@ use crate::policy::RetryPolicy;
 pub(crate) use crate::query_builder::Sums;
 use crate::query_builder::{
     AddShardsToBases, BaseValues, EmptyShards, Fields, FindHot, FindPolicy, KeysAre, LockShards,
-    NotLocked, ReadPeaks, ReadStates, RemoveOrphans, RemoveShards, RowKind, SelectKeys,
-    SelectShards, StatementRows, Write, WriteValues, literal,
+    NotLocked, ReadStates, RemoveOrphans, RemoveShards, RowKind, SelectKeys, SelectShards,
+    StatementRows, Write, WriteValues, literal,
 };
 use crate::unfit::{FieldState, Unfit};
 
@@ -58,18 +58,6 @@ impl Shards {
 
 /// The base and the shards of some fields of each locked parent, in key order.
 pub(crate) type States = Vec<Vec<FieldState>>;
-
-/// A field of one parent, as texts.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct PeakState {
-    /// The column itself.
-    pub(crate) base: String,
-    /// The greatest or the least of the column and its shards, or of the column and the shard that is held.
-    pub(crate) total: String,
-}
-
-/// The state of some fields of each locked parent, in key order.
-pub(crate) type PeakStates = Vec<Vec<PeakState>>;
 
 /// The amounts that moved from shards to bases.
 #[derive(Debug, Clone)]
@@ -269,7 +257,9 @@ impl<P: Parents<DB>, DB: ShardedBackend> LockedParents<P, DB> {
         let mut expected = before.clone();
         for (parent, amounts) in expected.iter_mut().zip(amounts) {
             for (state, amount) in parent.iter_mut().zip(*amounts) {
-                state.base += amount;
+                if let FieldState::Sum { base, .. } = state {
+                    *base += amount;
+                }
             }
         }
         self.write_bases(link, assignment, fields, false, &before, &expected)
@@ -313,8 +303,8 @@ impl<P: Parents<DB>, DB: ShardedBackend> LockedParents<P, DB> {
         Ok(Some(locked.iter().filter(|filled| **filled != 0).count()))
     }
 
-    /// Reads the bases of `fields` and the sums of their shards. Shards that are to be `Replaced` are not read: their sum may be out
-    /// of every range.
+    /// Reads the bases of `fields` and the sums of their shards, or their totals. Shards that are to be `Replaced` are not read: their
+    /// sum may be out of every range.
     ///
     /// # Errors
     /// [`Unfit::Removed`] if not all of them are there, [`Unfit::NoBase`] for a base that is `NULL`, [`Unfit::Altered`] for one
@@ -362,54 +352,7 @@ impl<P: Parents<DB>, DB: ShardedBackend> LockedParents<P, DB> {
             let fields = before.iter().zip(expected).zip(found).zip(fields);
             for (((before, expected), found), field) in fields {
                 let rounds = dialect.rounds_sums(field.column_type);
-                if let Some(unfit) = Unfit::between(&field.name, before, expected, found, rounds) {
-                    return Err(self.unfit_at(parent, unfit));
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Reads the bases and totals of `fields`; nothing if there are none.
-    ///
-    /// # Errors
-    /// [`Unfit::Removed`] if not all parents are there.
-    pub(crate) async fn peaks<M: LoadIo<Conn, Backend = DB>, Conn>(
-        &self,
-        link: &mut Link<'_, M, Conn>,
-        fields: &Fields<'_>,
-    ) -> QueryResult<PeakStates> {
-        if fields.is_empty() {
-            return Ok(vec![]);
-        }
-        let of = self.rows(RowKind::Parents);
-        let read = link.load::<Option<String>, _>(ReadPeaks { of, fields });
-        let texts = read.await?;
-        if texts.len() != self.locked.len() {
-            return Err(self.unfit_at(0, Unfit::Removed));
-        }
-        let parents = texts.iter();
-        Ok(parents.map(|text| parse_peaks(text.as_deref())).collect())
-    }
-
-    /// Compares the parents with what they have to hold after a fold: the totals of `before`, in bases and totals.
-    ///
-    /// # Errors
-    /// [`Error::Unfit`](crate::Error::Unfit) if anything differs, whatever the reason.
-    async fn check_peaks<M: LoadIo<Conn, Backend = DB>, Conn>(
-        &self,
-        link: &mut Link<'_, M, Conn>,
-        fields: &Fields<'_>,
-        before: &PeakStates,
-    ) -> QueryResult<()> {
-        let found = self.peaks(link, fields).await?;
-        for (parent, (before, found)) in before.iter().zip(&found).enumerate() {
-            if before.len() != found.len() {
-                return Err(self.unfit_at(parent, Unfit::Removed));
-            }
-            let states = fields.iter().zip(before).zip(found);
-            for ((field, before), found) in states {
-                if let Some(unfit) = difference(field, before, found) {
+                if let Some(unfit) = Unfit::between(field, before, expected, found, rounds) {
                     return Err(self.unfit_at(parent, unfit));
                 }
             }
@@ -435,21 +378,25 @@ impl<P: Parents<DB>, DB: ShardedBackend> LockedParents<P, DB> {
             });
         }
         let all: Vec<_> = names.fields.iter().collect();
-        let (fields, peaks): (Vec<_>, Vec<_>) = all.iter().partition(|field| field.is_sum());
-        let before = self.states(link, &fields, Sums::Read).await?;
-        let peaks_before = self.peaks(link, &peaks).await?;
+        let before = self.states(link, &all, Sums::Read).await?;
         let mut added = before.clone();
-        let mut expected = before.clone();
-        for (added, expected) in added.iter_mut().zip(&mut expected) {
-            let sums = names.fields.iter().zip(&mut sums);
-            let sums = sums.filter(|(field, _)| field.is_sum());
-            for ((added, expected), (field, sum)) in added.iter_mut().zip(expected).zip(sums) {
-                added.base += &added.shards;
-                *sum += &added.shards;
-                *expected = FieldState {
-                    base: added.base.clone(),
-                    shards: Amount::zero(field.column_type),
-                };
+        for parent in &mut added {
+            for (state, sum) in parent.iter_mut().zip(&mut sums) {
+                match state {
+                    FieldState::Sum { base, shards } => {
+                        *base += &*shards;
+                        *sum += &*shards;
+                    }
+                    FieldState::Peak { base, total } => base.clone_from(total),
+                }
+            }
+        }
+        let mut expected = added.clone();
+        for parent in &mut expected {
+            for (state, field) in parent.iter_mut().zip(&all) {
+                if let FieldState::Sum { shards, .. } = state {
+                    *shards = Amount::zero(field.column_type);
+                }
             }
         }
         let parents = match link.dialect().reads_what_triggers_write() {
@@ -458,20 +405,17 @@ impl<P: Parents<DB>, DB: ShardedBackend> LockedParents<P, DB> {
                 link.execute(AddShardsToBases { of }).await?
             }
             false => {
-                let added = added_values(&fields, &before);
-                let new = new_peaks(link.dialect(), &peaks, &peaks_before);
-                self.write_values(link, added, new).await?
+                let values = base_values(link.dialect(), &all, &before);
+                self.write_values(link, values).await?
             }
         };
         // A trigger on the parent may have added to shards: that must not be emptied with the rest.
-        self.check(link, &fields, &before, &added).await?;
-        self.check_peaks(link, &peaks, &peaks_before).await?;
+        self.check(link, &all, &before, &added).await?;
         let shards = self.empty(link, &all).await?;
         if self.filled.is_some_and(|filled| shards > filled) {
             return Err(appeared());
         }
-        self.check(link, &fields, &added, &expected).await?;
-        self.check_peaks(link, &peaks, &peaks_before).await?;
+        self.check(link, &all, &added, &expected).await?;
         Ok(Moved {
             parents,
             shards,
@@ -483,9 +427,10 @@ impl<P: Parents<DB>, DB: ShardedBackend> LockedParents<P, DB> {
     async fn write_values<M: LoadIo<Conn, Backend = DB>, Conn>(
         &self,
         link: &mut Link<'_, M, Conn>,
-        added: Vec<BaseValues<'_>>,
-        new: Vec<BaseValues<'_>>,
+        values: Vec<BaseValues<'_>>,
     ) -> QueryResult<usize> {
+        let (added, new): (Vec<_>, Vec<_>) =
+            values.into_iter().partition(|values| values.field.is_sum());
         let mut written = BTreeSet::new();
         let statements = std::iter::once(&added[..]).chain(new.chunks(1));
         for values in statements {
@@ -620,9 +565,8 @@ pub(crate) fn field<C: ShardedColumn>() -> QueryResult<&'static ShardsColumn> {
 
 /// Reads what [`ReadStates`] gives of one parent.
 fn parse_states(fields: &Fields<'_>, text: &str) -> Result<Vec<FieldState>, Unfit> {
-    let mut numbers = text.split(' ');
-    let parse = |field: &ShardsColumn, text: Option<&str>| {
-        let text = text.unwrap_or_default();
+    let mut values = text.split(' ');
+    let parse = |field: &ShardsColumn, text: &str| {
         Amount::parse(text, field.column_type).map_err(|_| Unfit::Altered {
             field: field.name.to_string(),
             expected: "a number".to_owned(),
@@ -630,81 +574,45 @@ fn parse_states(fields: &Fields<'_>, text: &str) -> Result<Vec<FieldState>, Unfi
         })
     };
     let states = fields.iter().map(|field| {
-        Ok(FieldState {
-            base: parse(field, numbers.next())?,
-            shards: parse(field, numbers.next())?,
+        let (Some(base), Some(value)) = (values.next(), values.next()) else {
+            return Err(Unfit::Removed);
+        };
+        Ok(match field.is_sum() {
+            true => FieldState::Sum {
+                base: parse(field, base)?,
+                shards: parse(field, value)?,
+            },
+            false => FieldState::Peak {
+                base: base.to_owned(),
+                total: value.to_owned(),
+            },
         })
     });
     states.collect()
 }
 
-/// Reads what [`ReadPeaks`] gives of one parent.
-fn parse_peaks(text: Option<&str>) -> Vec<PeakState> {
-    let mut values = text.unwrap_or_default().split(' ').map(str::to_owned);
-    let mut states = vec![];
-    while let (Some(base), Some(total)) = (values.next(), values.next()) {
-        states.push(PeakState { base, total });
-    }
-    states
-}
-
-/// The difference between what a base and a total were to hold and what they hold, if there is one.
-fn difference(field: &ShardsColumn, before: &PeakState, found: &PeakState) -> Option<Unfit> {
-    let is_same = |one: &str, other: &str| one == other || is_same_number(field, one, other);
-    let expected = &before.total;
-    let name = field.name.to_string();
-    if is_same(&found.base, expected) && is_same(&found.total, expected) {
-        return None;
-    }
-    if is_same(&found.base, &before.base) && !is_same(&before.base, expected) {
-        return Some(Unfit::NotWritten { field: name });
-    }
-    let is_base = !is_same(&found.base, expected);
-    let found = if is_base { &found.base } else { &found.total };
-    Some(Unfit::Altered {
-        field: name,
-        expected: expected.clone(),
-        found: found.clone(),
-    })
-}
-
-/// Whether both texts show the same number, as `1.50` and `1.5` do.
-fn is_same_number(field: &ShardsColumn, one: &str, other: &str) -> bool {
-    let number = |text: &str| Amount::parse(text, field.column_type).ok();
-    number(one).is_some_and(|one| number(other).as_ref() == Some(&one))
-}
-
-/// The sums of shards that are not zero.
-fn added_values<'f>(fields: &'f Fields<'f>, before: &States) -> Vec<BaseValues<'f>> {
-    let fields = fields.iter().enumerate().map(|(i, field)| {
-        let zero = Amount::zero(field.column_type);
-        let shards = before.iter().enumerate().filter_map(|(parent, states)| {
-            let shards = &states.get(i)?.shards;
-            let moves = *shards != zero;
-            Some((parent, shards.literal()?)).filter(|_| moves)
-        });
-        BaseValues {
-            field,
-            of: shards.collect(),
-        }
-    });
-    fields.filter(|field| !field.of.is_empty()).collect()
-}
-
-/// The totals of greatest and least values that are not those of the bases.
-fn new_peaks<'f>(
+/// What a fold adds to bases, or writes to those that keep a value, where that changes them.
+fn base_values<'f>(
     dialect: Dialect,
     fields: &'f Fields<'f>,
-    before: &PeakStates,
+    before: &States,
 ) -> Vec<BaseValues<'f>> {
     let fields = fields.iter().enumerate().map(|(i, field)| {
-        let totals = before.iter().enumerate().filter_map(|(parent, states)| {
-            let PeakState { base, total } = states.get(i)?;
-            (base != total).then(|| (parent, literal(dialect, total)))
+        let values = before.iter().enumerate().filter_map(|(parent, states)| {
+            let value = match states.get(i)? {
+                FieldState::Sum { shards, .. } => {
+                    let moves = *shards != Amount::zero(field.column_type);
+                    shards.literal().filter(|_| moves)
+                }
+                FieldState::Peak { base, total } => {
+                    (base != total).then(|| literal(dialect, total))
+                }
+            };
+            Some((parent, value?))
         });
         BaseValues {
             field,
-            of: totals.collect(),
+            of: values.collect(),
         }
     });
     fields.filter(|field| !field.of.is_empty()).collect()
@@ -727,60 +635,30 @@ mod tests {
     use crate::test_schema::videos::table as videos;
 
     #[test]
-    fn states_are_numbers() {
+    fn states_are_pairs_of_values() {
         let fields: Vec<_> = videos::FIELDS.iter().collect();
         let states = parse_states(&fields, "100 10 1 -2").unwrap();
-        let state = |base, shards| FieldState {
+        let sum = |base, shards| FieldState::Sum {
             base: Amount::Integer(base),
             shards: Amount::Integer(shards),
         };
-        assert_eq!(states, [state(100, 10), state(1, -2)]);
-        let unfit = parse_states(&fields, "").unwrap_err();
+        assert_eq!(states, [sum(100, 10), sum(1, -2)]);
+        let unfit = parse_states(&fields, "x 10 1 -2").unwrap_err();
         assert!(matches!(unfit, Unfit::Altered { field, .. } if field == "views"));
-    }
-
-    fn state(base: &str, total: &str) -> PeakState {
-        PeakState {
+        assert_eq!(parse_states(&fields, "100 10 1"), Err(Unfit::Removed));
+        let fields: Vec<_> = players::FIELDS[..3].iter().collect();
+        let states = parse_states(&fields, "1 2 7 9 2026-01-01T10:00:00 NULL").unwrap();
+        let peak = |base: &str, total: &str| FieldState::Peak {
             base: base.to_owned(),
             total: total.to_owned(),
-        }
-    }
-
-    #[test]
-    fn states_are_pairs_of_values() {
-        let states = parse_peaks(Some("7 9 2026-01-01T10:00:00 NULL"));
+        };
         assert_eq!(
             states,
-            [state("7", "9"), state("2026-01-01T10:00:00", "NULL")]
+            [
+                sum(1, 2),
+                peak("7", "9"),
+                peak("2026-01-01T10:00:00", "NULL")
+            ]
         );
-        assert_eq!(parse_peaks(None), []);
-    }
-
-    #[test]
-    fn a_fold_leaves_the_total_in_the_base() {
-        let fields = players::FIELDS;
-        let difference = |field: usize, before, found| difference(&fields[field], &before, &found);
-        assert_eq!(difference(1, state("7", "9"), state("9", "9")), None);
-        assert_eq!(
-            difference(1, state("NULL", "NULL"), state("NULL", "NULL")),
-            None
-        );
-        assert_eq!(
-            difference(3, state("NULL", "1.50"), state("1.5", "1.5")),
-            None
-        );
-        assert!(matches!(
-            difference(1, state("7", "9"), state("7", "9")),
-            Some(Unfit::NotWritten { field }) if field == "best"
-        ));
-        assert!(matches!(
-            difference(2, state("a", "b"), state("c", "c")),
-            Some(Unfit::Altered { field, expected, found }) if field == "last_game" && expected == "b" && found == "c"
-        ));
-        // A shard came to hold more than was folded.
-        assert!(matches!(
-            difference(1, state("7", "9"), state("9", "11")),
-            Some(Unfit::Altered { found, .. }) if found == "11"
-        ));
     }
 }

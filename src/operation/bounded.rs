@@ -461,8 +461,8 @@ impl<K> Within<K> {
         }
         let field = field::<K::Field>()?;
         let before = locked.states(link, &[field], Sums::Read).await?;
-        let state = only_state(&before)?;
-        let total = integer(&state.base)? + integer(&state.shards)?;
+        let (base, shards) = only_state(&before)?;
+        let total = integer(base)? + integer(shards)?;
         if !self.bounds.allow(total, n) {
             return Ok(false);
         }
@@ -494,10 +494,12 @@ impl<K> Within<K> {
         locked.write_shards(link, &to_shares).await?;
         // Whatever the shards hold now, the base holds the rest of the total.
         let mut expected = locked.states(link, &[field], Sums::Read).await?;
-        let shards = integer(&only_state(&expected)?.shards)?;
+        let shards = integer(only_state(&expected)?.1)?;
         let base = narrow(total - shards)?;
         for state in expected.iter_mut().flatten() {
-            state.base = Amount::Integer(base.into());
+            if let FieldState::Sum { base: expected, .. } = state {
+                *expected = Amount::Integer(base.into());
+            }
         }
         let base = Base(K::Field::NAME, base);
         locked
@@ -533,9 +535,12 @@ where
 /// and all of them are locked close to a bound.
 const MOST_SLOTS: u16 = 16;
 
-/// The state of the one field of the one parent.
-fn only_state(states: &States) -> QueryResult<&FieldState> {
-    states.iter().flatten().next().ok_or(DieselError::NotFound)
+/// Base and shards of the one field of the one parent.
+fn only_state(states: &States) -> QueryResult<(&Amount, &Amount)> {
+    match states.iter().flatten().next() {
+        Some(FieldState::Sum { base, shards }) => Ok((base, shards)),
+        _ => Err(DieselError::NotFound),
+    }
 }
 
 fn integer(amount: &Amount) -> QueryResult<i128> {

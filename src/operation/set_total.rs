@@ -329,10 +329,13 @@ where
     let set = set.filter_map(|field| Some((field, assignment.sets(field)?)));
     let (fields, totals): (Vec<_>, Vec<_>) = set.unzip();
     let before = locked.states(link, &fields, Sums::Replaced).await?;
-    let parent = fields.iter().zip(totals).map(|(field, base)| FieldState {
-        base,
-        shards: Amount::zero(field.column_type),
-    });
+    let parent = fields
+        .iter()
+        .zip(totals)
+        .map(|(field, base)| FieldState::Sum {
+            base,
+            shards: Amount::zero(field.column_type),
+        });
     let expected = vec![parent.collect(); before.len()];
     locked
         .write_bases(link, assignment, &fields, true, &before, &expected)

@@ -183,11 +183,14 @@ statements! {
         sql!(out; "SELECT 1 WHERE ", row_security_active(self.0))
     }
 
-    /// Reads what parents hold of some fields, one text for each parent.
+    /// Reads what parents hold of some fields, one text for each parent: base and sum of shards of a counted field, base and total of
+    /// another one. A space stands between two values and in none of them. A greatest or least value that is not there is `NULL`.
     ///
     /// ```sql
     /// SELECT CAST("videos"."views" AS TEXT) || ' ' || CAST((SELECT COALESCE(SUM("videos_shards"."views"), 0) FROM "videos_shards"
     ///     WHERE "videos_shards"."id" = "videos"."id") AS TEXT) || ' ' || … FROM "videos" WHERE … ORDER BY "videos"."id"
+    /// SELECT REPLACE(COALESCE(CAST("videos"."best" AS TEXT), 'NULL'), ' ', 'T') || ' ' ||
+    ///     REPLACE(COALESCE(CAST(total AS TEXT), 'NULL'), ' ', 'T') || ' ' || … FROM "videos" WHERE … ORDER BY "videos"."id"
     /// -- MySQL, MariaDB: CONCAT(CAST(… AS CHAR), ' ', …), and all SELECTs end in FOR UPDATE
     /// ```
     pub(crate) struct ReadStates<'a> {
@@ -200,41 +203,20 @@ statements! {
         let dialect = out.backend().dialect();
         let lock = dialect.reads_what_is_locked();
         let [joined, between, end] = dialect.joined_texts();
-        let cast = |field: &ShardsColumn| dialect.number_as_text(field.column_type);
+        let number = |field: &ShardsColumn| dialect.number_as_text(field.column_type);
+        let value = |field: &ShardsColumn| dialect.nullable_as_text(field.column_type);
         sql!(out;
             "SELECT ", joined,
             for field in (self.fields, between) {
-                cast(field).0, table.column(&field.name), cast(field).1, between,
-                if self.sums == Sums::Replaced { "'0'" } else {
-                    cast(field).0, table.sum_of_shards(&field.name, shard, lock), cast(field).1
+                if field.is_sum() {
+                    number(field).0, table.column(&field.name), number(field).1, between,
+                    if self.sums == Sums::Replaced { "'0'" } else {
+                        number(field).0, table.sum_of_shards(&field.name, shard, lock), number(field).1
+                    }
+                } else {
+                    "REPLACE(", value(field).0, table.column(&field.name), value(field).1, ", ' ', 'T')", between,
+                    "REPLACE(", value(field).0, table.peak(field, shard, lock), value(field).1, ", ' ', 'T')"
                 }
-            },
-            end, " FROM ", self.of.parents())
-    }
-
-    /// Reads base and total of some fields that keep a greatest or least value, one text for each parent. A space stands between two
-    /// values and in none of them; one that is not there is `NULL`.
-    ///
-    /// ```sql
-    /// SELECT REPLACE(COALESCE(CAST("videos"."best" AS TEXT), 'NULL'), ' ', 'T') || ' ' ||
-    ///     REPLACE(COALESCE(CAST(total AS TEXT), 'NULL'), ' ', 'T') || ' ' || … FROM "videos" WHERE … ORDER BY "videos"."id"
-    /// -- MySQL, MariaDB: CONCAT(…, ' ', …), and all SELECTs end in FOR UPDATE
-    /// ```
-    pub(crate) struct ReadPeaks<'a> {
-        pub(crate) of: StatementRows<'a, DB>,
-        pub(crate) fields: &'a Fields<'a>,
-    }: Query<Nullable<Text>>;
-    |self, out| {
-        let (table, shard) = (self.of.names, self.of.shard.as_ref());
-        let dialect = out.backend().dialect();
-        let lock = dialect.reads_what_is_locked();
-        let [joined, between, end] = dialect.joined_texts();
-        let cast = |field: &ShardsColumn| dialect.nullable_as_text(field.column_type);
-        sql!(out;
-            "SELECT ", joined,
-            for field in (self.fields, between) {
-                "REPLACE(", cast(field).0, table.column(&field.name), cast(field).1, ", ' ', 'T')", between,
-                "REPLACE(", cast(field).0, table.peak(field, shard, lock), cast(field).1, ", ' ', 'T')"
             },
             end, " FROM ", self.of.parents())
     }

@@ -197,9 +197,10 @@ fn a_fold_of_a_greatest_value_leaves_it_in_the_base() {
     let fields: Vec<_> = players::FIELDS.iter().collect();
     macro_rules! read {
         () => {
-            ReadPeaks {
+            ReadStates {
                 of: rows!(Parents),
                 fields: &fields[1..2],
+                sums: Sums::Read,
             }
         };
     }
