@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use diesel::connection::LoadConnection;
+use diesel::connection::{LoadConnection, SimpleConnection};
 use diesel::prelude::*;
 use diesel_migrations::MigrationHarness;
 use diesel_sharded::prelude::*;

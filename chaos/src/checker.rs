@@ -38,7 +38,7 @@ use serde::Serialize;
 
 use self::eras::{Add, Changes, Eras, Set};
 use crate::history::{Done, History, Moment, Outcome};
-use crate::operation::{Answer, By, Count, Counter, NO_CONNECTION, On, Operation, Totals};
+use crate::operation::{Answer, By, Counter, NO_CONNECTION, On, Operation, Totals};
 
 /// A rule that a history may violate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -410,16 +410,12 @@ impl<'h> Courses<'h> {
                     reads += 1;
                 }
                 (Outcome::Ok(Answer::Unchanged), Operation::Count(count)) => {
-                    if let Count {
-                        on: On::Row(row),
-                        by: By::Bounded(lowest, highest),
-                        n,
-                        ..
-                    } = count
-                    {
-                        let course = self.of(&Counter::Views(*row));
-                        course.refusals.push((done, lowest - n..=highest - n));
-                    }
+                    let (On::Row(row), By::Bounded(lowest, highest)) = (&count.on, count.by) else {
+                        continue;
+                    };
+                    let course = self.of(&Counter::Views(*row));
+                    let within = lowest - count.n..=highest - count.n;
+                    course.refusals.push((done, within));
                 }
                 (Outcome::Ok(Answer::Unchanged), Operation::Repair { row, total }) => {
                     let course = self.of(&Counter::Views(*row));

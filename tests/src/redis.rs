@@ -11,19 +11,24 @@ use crate::in_front::{connect, port_of};
 use crate::own_server::OwnServer;
 use crate::programs::{Place, find};
 
-/// A running server that keeps nothing on disk. Stopped when it is dropped, and at the latest with this process.
+/// A running server that keeps nothing on disk, unless its settings say so. Stopped when it is dropped, and at the latest with this process.
 #[derive(Debug)]
 pub struct RedisServer(OwnServer);
 
 impl RedisServer {
     pub fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    /// Starts it with more settings, which stand last and so override the others.
+    pub fn start_with(settings: &'static [&'static str]) -> Self {
         let program = find("redis-server")
             .expect("no Redis server is installed: apt-get install redis-server");
         let place = Place::of("root");
         let (port, folder) = (place.port.to_string(), place.folder.clone());
         let usual = ["--bind", "127.0.0.1", "--save", "", "--appendonly", "no"];
         let own = ["--port".into(), port.into(), "--dir".into(), folder.into()];
-        let settings = usual.iter().map(Into::into).chain(own);
+        let settings = usual.iter().chain(settings).map(Into::into).chain(own);
         let installed = place.runs(program, settings, "redis://127.0.0.1");
         RedisServer(OwnServer::of(installed))
     }
@@ -32,7 +37,7 @@ impl RedisServer {
         self.0.address().to_owned()
     }
 
-    /// Starts it again, empty, after [`kill`](Self::kill).
+    /// Starts it again, with nothing but what its settings keep, after [`kill`](Self::kill).
     pub fn restart(&mut self) {
         self.0.restart();
     }

@@ -4,7 +4,6 @@
 use std::thread;
 
 use diesel::prelude::*;
-use diesel_migrations::MigrationHarness;
 use diesel_sharded::prelude::*;
 use diesel_sharded_tests::fixture::Fixture;
 use diesel_sharded_tests::schema::videos::dsl::*;
@@ -22,10 +21,6 @@ mod operations;
 fn count(n: i64, conn: &mut Conn) -> QueryResult<usize> {
     let count = update(videos.find(1)).set(views.eq(views + n));
     count.execute(conn)
-}
-
-fn total(conn: &mut Conn) -> QueryResult<i64> {
-    videos.find(1).select(views.total()).first(conn)
 }
 
 #[test]
@@ -86,10 +81,7 @@ fn errors_are_told_apart() {
     shards.drop(conn).unwrap();
     let error = Error::from(count(1, conn).unwrap_err());
     assert_matches!(&error, Error::MissingShardsTable { table, .. } if table == "videos_shards");
-    conn.run_pending_migrations(shards.migration("1")).unwrap();
-    assert_eq!(count(1, conn), Ok(1));
-    conn.revert_migration(&shards.migration("1")).unwrap();
-    assert_eq!(videos.find(1).select(views).first(conn), Ok(106_i64));
+    assert_eq!(videos.find(1).select(views).first(conn), Ok(105_i64));
 }
 
 #[test]
@@ -117,5 +109,6 @@ fn eight_writers_beside_folds_lose_nothing() {
             });
         }
     });
-    assert_eq!(total(&mut conns[0]), Ok(260));
+    let total = videos.find(1).select(views.total());
+    assert_eq!(total.first(&mut conns[0]), Ok(260_i64));
 }
