@@ -494,7 +494,7 @@ fn a_lock_is_not_waited_for_again() {
     for _ in 0..20 {
         assert_eq!(count_own_video(conn, key), Ok(1)); // what it takes without a wait
     }
-    assert_eq!(shards_of_own_video(conn, key)[0], 0); // and no other, unless a busy machine made two in a row slow
+    assert_eq!(shards_of_own_video(conn, key), [0]);
     let lock = format!("BEGIN; UPDATE videos_shards SET likes = 0 WHERE id = {key} AND shard = 0");
     let mut ends_before_the_lock = |conn: &mut Conn, held: Duration| {
         holder.run(&lock);
