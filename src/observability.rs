@@ -43,7 +43,7 @@
 //! | `rows`, `parents`, `counters`, `callers`, `removed` | how many |
 //! | `shards` | how many there are to choose from; in `folded`, how many were emptied |
 //! | `shard` | the number of one |
-//! | `kind` of a statement | `begin`, `commit`, `rollback`, and `find_missing`, `find_parent`, `count_by_key`, `count_one`, `count_all`, `count_and_load`, `count_once`, `count_picked`, `create`, `insert_unless_there`, `insert`, `pick`, `load`, `look_inside`: see [`update`](crate::update()) |
+//! | `kind` of a statement | `begin`, `commit`, `rollback`, and `probe`, `find_missing`, `find_parent`, `count_by_key`, `count_one`, `count_all`, `count_and_load`, `count_once`, `count_picked`, `create`, `insert_unless_there`, `insert`, `pick`, `load`, `look_inside`: see [`update`](crate::update()) |
 //! | `kind` of a transaction | `closure` (by [`retry::transaction`](crate::retry::transaction())), `own` (this crate's), `savepoint` (either, inside an open one), `statement` and `read` (a single one of this crate's) |
 //! | `delay_ms` | the sleep before the next attempt, if there is one |
 //! | `error` | the text of the error |

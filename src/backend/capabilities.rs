@@ -113,6 +113,8 @@ capabilities! {
     /// Follows a `SELECT` that locks its rows until the transaction ends; `None` where rows cannot be locked, since SQLite has one writer
     /// at a time.
     locks_rows(strength: Strength): Option<&'static str> = |_| None,
+    /// Whether [`ExclusiveIfFree`](Strength::ExclusiveIfFree) leaves out locked rows.
+    supports_skip_locked: bool = false,
     /// Bounds each wait for a lock until the open transaction ends, and leaves the session as it was. Only where a bound can be
     /// below a second: MySQL's is in seconds, and SQLite has one lock.
     ///
@@ -334,6 +336,8 @@ pub(crate) enum Strength {
     Exclusive,
     /// Fails at once if a row is locked.
     ExclusiveAtOnce,
+    /// The same, but without an error where an error would abort the open transaction: there it leaves out locked rows.
+    ExclusiveIfFree,
     /// Rows that refer to these may still be inserted. On MySQL they wait.
     NoKeyUpdate,
 }

@@ -56,7 +56,7 @@ pub(super) const CAPABILITIES: Capabilities = Capabilities {
     keeps_and_locks: KeepsAndLocks::DuplicateKeyLocks,
     locks_rows: |strength| match strength {
         Strength::Exclusive | Strength::NoKeyUpdate => Some(" FOR UPDATE"),
-        Strength::ExclusiveAtOnce => Some(" FOR UPDATE NOWAIT"),
+        Strength::ExclusiveAtOnce | Strength::ExclusiveIfFree => Some(" FOR UPDATE NOWAIT"),
     },
     reads_what_is_locked: " FOR UPDATE",
     reads_what_is_safe: " FOR UPDATE",

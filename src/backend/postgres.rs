@@ -37,8 +37,10 @@ pub(super) const CAPABILITIES: Capabilities = Capabilities {
     locks_rows: |strength| match strength {
         Strength::Exclusive => Some(" FOR UPDATE"),
         Strength::ExclusiveAtOnce => Some(" FOR UPDATE NOWAIT"),
+        Strength::ExclusiveIfFree => Some(" FOR UPDATE SKIP LOCKED"),
         Strength::NoKeyUpdate => Some(" FOR NO KEY UPDATE"),
     },
+    supports_skip_locked: true,
     bounds_waits_for_locks: Some("SET LOCAL lock_timeout = '200ms'"),
     reads_what_is_safe: " FOR KEY SHARE",
     hides_rows_from_locks: true,

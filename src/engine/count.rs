@@ -15,6 +15,8 @@
 //! With a row to insert, an attempt that meets no parent inserts it and counts again. Where a savepoint takes the place of a
 //! transaction, Begin comes before Create.
 //!
+//! Where others may hold the shard, Probe comes before all that; see [`shard_choice`](crate::shard_choice).
+//!
 //! Begin may turn out to be a savepoint in a transaction that Diesel does not know; from then on the update is inside the caller's. For
 //! a statement that commits by itself, the [`RetryLoop`] finds that out after a conflict, before it retries.
 
@@ -33,7 +35,7 @@ use crate::conflict::{Conflict, Failure};
 use crate::connection::{Io, Link, TransactionOptions};
 use crate::error::Error;
 use crate::observe::{self, Observer};
-use crate::placement::{Choice, Process};
+use crate::placement::{Choice, CountKind, Process};
 use crate::policy::{Attempts, RetryPolicy};
 
 /// Runs a counting update to its end. The number of parents that it counted on.
@@ -126,11 +128,14 @@ where
 
     /// One attempt, with its transaction if it needs one.
     async fn attempt(&mut self) -> Result<usize, AttemptError> {
+        while self.choice.probes() {
+            self.probe().await?;
+        }
         let (number, shard) = (self.retry.attempts.number(), self.choice.shard());
         self.retry.observer.attempt(number, shard);
         let plan = self.plan;
         if plan.once {
-            return self.send(Statement::CountOnce).await;
+            return self.count_timed(Statement::CountOnce).await;
         }
         if let Some(counted) = self.count_at_once().await? {
             return Ok(counted);
@@ -150,6 +155,28 @@ where
         Ok(counted)
     }
 
+    /// Asks whether the shard is locked, and chooses another one if it is.
+    async fn probe(&mut self) -> Result<(), AttemptError> {
+        let dialect = self.plan.dialect;
+        let (kind, shard) = (Statement::Probe, self.choice.shard());
+        self.is_first = false;
+        let scope = self.retry.observer.probe(kind.name(), shard);
+        let sent = pin!(self.sender.send(self.link, kind, shard));
+        let outcome = scope.within(sent).await;
+        self.retry.observer.sent(&outcome);
+        let locked = match outcome {
+            // A shard that is not there is taken for a locked one; it was there a moment ago.
+            Ok(rows) => rows == 0 && dialect.supports_skip_locked(),
+            Err(error) => match dialect.classify(&error) {
+                Failure::ConnectionLost => return Err(AttemptError::Statement(error)),
+                Failure::Conflict(Conflict::LockTimeout) => true,
+                _ => false, // the count fails by the same
+            },
+        };
+        self.choice.probed(locked, &self.retry.attempts);
+        Ok(())
+    }
+
     /// Counts by one statement, where that is possible and all shards are there.
     async fn count_at_once(&mut self) -> Result<Option<usize>, AttemptError> {
         let plan = self.plan;
@@ -158,7 +185,7 @@ where
             if !all_or_none || plan.loads_apart {
                 return Ok(None);
             }
-            self.send(Statement::CountAndLoad).await?
+            self.count_timed(Statement::CountAndLoad).await?
         } else {
             let several = plan.filter.is_some_and(matched_several);
             // By key that is one statement anyway.
@@ -227,7 +254,7 @@ where
     async fn count_by_key(&mut self) -> Result<usize, AttemptError> {
         let is_missing = self.may_lock_gap() && self.send(Statement::FindMissing).await? > 0;
         if !is_missing {
-            let counted = self.count_timed().await?;
+            let counted = self.count_timed(Statement::CountByKey).await?;
             if counted > 0 {
                 return Ok(counted);
             }
@@ -240,15 +267,19 @@ where
         self.retry.inside && self.plan.dialect.missing_row_locks_gap()
     }
 
-    /// Counts by key, and tells the choice of shards how long that took.
-    async fn count_timed(&mut self) -> Result<usize, AttemptError> {
+    /// Counts, and tells the choice of shards how long that took.
+    async fn count_timed(&mut self, statement: Statement) -> Result<usize, AttemptError> {
         let sent = self.choice.is_timed().then(|| self.now());
-        let commits = self.retry.commits_by_itself();
-        let counted = self.send(Statement::CountByKey).await?;
+        let kind = CountKind {
+            commits: self.retry.commits_by_itself(),
+            loads: statement == Statement::CountAndLoad,
+            claims: statement == Statement::CountOnce,
+        };
+        let counted = self.send(statement).await?;
         if let (Some(sent), 1..) = (sent, counted) {
             let now = self.retry.attempts.now();
             let time = now.saturating_duration_since(sent);
-            self.choice.took(time, commits, now);
+            self.choice.took(time, kind, now);
         }
         Ok(counted)
     }
@@ -311,7 +342,7 @@ where
 
     /// Counts by key on a shard that was created.
     async fn count_created(&mut self) -> Result<usize, AttemptError> {
-        match self.count_timed().await? {
+        match self.count_timed(Statement::CountByKey).await? {
             // The shards' table compares keys in another way than the parents' does, or there is no such parent.
             0 => self.send(Statement::CountPicked).await,
             counted => Ok(counted),

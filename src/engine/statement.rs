@@ -9,6 +9,8 @@ use crate::connection::{Io, Link};
 /// One statement of a counting update.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Statement {
+    /// Fails, or on PostgreSQL meets no row, if the shard of a parent named by its key is locked.
+    Probe,
     /// Looks whether the shard of a parent named by its key is missing, without a lock: meets a row if it is.
     FindMissing,
     /// Looks whether a parent named by its key is there, without a lock.
@@ -43,6 +45,7 @@ impl Statement {
     /// The name by which it is observed.
     pub(super) fn name(self) -> &'static str {
         match self {
+            Statement::Probe => "probe",
             Statement::FindMissing => "find_missing",
             Statement::FindParent => "find_parent",
             Statement::CountByKey => "count_by_key",

@@ -23,6 +23,11 @@ pub(crate) trait Observer {
     /// The operation ended after so many attempts.
     fn ended(&mut self, attempts: u32, succeeded: bool);
 
+    /// The next step is a statement of this kind before the attempt, whose shard depends on it.
+    fn probe(&mut self, kind: &'static str, _shard: i32) -> Scope {
+        self.step(kind)
+    }
+
     /// The attempt of this number at a counting update begins.
     fn attempt(&mut self, _number: u32, _shard: i32) {}
 
@@ -191,6 +196,15 @@ impl Observer for Update {
                 table = self.table
             );
         }
+    }
+
+    #[inline]
+    fn probe(&mut self, kind: &'static str, shard: i32) -> Scope {
+        if is_listened_to() {
+            self.shard = shard;
+            self.statement = self.statement(kind, &self.spans.operation);
+        }
+        Scope(self.statement.clone())
     }
 
     #[inline]

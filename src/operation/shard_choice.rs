@@ -21,10 +21,16 @@
 //! - Writers in several processes would meet on shard 0. A conflict or a wait for a lock makes a key *hot*: this
 //!   process then uses shard 0 last. A minute after the last such sign the key is not hot any more.
 //!
-//! A process detects a wait by time: it compares the time of a count by key on shard 0 with its shortest times. Two slow counts in a
-//! row make the key hot. A slow disk or a busy server looks the same; such a false alarm costs the key one more shard, which a fold
-//! removes. For a filter that is not by key, a count that returns rows by its own statement, or one with an idempotency key, only
-//! conflicts count: their time depends on more than one row.
+//! A process detects a wait by time: it compares the time of a count on shard 0 with its shortest times. Since a
+//! slow disk or a busy server looks the same, the next count on such a key probes first, at most 20 times a second in all:
+//!
+//! ```sql
+//! SELECT 1 FROM "videos_shards" AS "videos" WHERE ("videos"."id" = $1) AND "videos"."shard" = $2 FOR UPDATE NOWAIT
+//! ```
+//!
+//! (on PostgreSQL `SKIP LOCKED`, which cannot fail) and only a lock that is held makes the key hot. A failed probe would abort a
+//! transaction on PostgreSQL, so inside a transaction two slow counts in a row replace it. For a filter that is not by
+//! key only conflicts count, since its time depends on the rows.
 //!
 //! A process that has a [`Stripe`] does all this within its stripe, and never meets processes of another stripe. Stripes are for
 //! databases of several nodes that all take writes.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use diesel::query_builder::QueryFragment;
 
 use super::claims::{Holder, Wish};
-use super::contention::Contention;
+use super::contention::{Contention, CountKind};
 use super::process::{self, Process};
 use super::shard_choice::ShardChoice;
 use super::stripe::Stripe;
@@ -31,7 +31,7 @@ pub(crate) struct Subject {
     pub(crate) one_writer: bool,
     /// The row stays locked until the caller's transaction ends.
     pub(crate) in_transaction: bool,
-    /// The filter names the key and nothing else: the time that the count takes tells whether it waited for a lock.
+    /// The filter names the key and nothing else: the time that the count takes tells whether it waited for a lock, and a probe can ask.
     pub(crate) timed: bool,
 }
 
@@ -62,6 +62,7 @@ pub(crate) struct Choice {
     claim: Option<Claim>,
     /// The rank on which the last attempt met a conflict.
     avoided: Option<u16>,
+    probes: bool,
 }
 
 impl Choice {
@@ -77,6 +78,7 @@ impl Choice {
             shard: 0,
             claim: None,
             avoided: None,
+            probes: false,
         };
         choice.choose(attempts, attempts.started());
         choice
@@ -133,7 +135,15 @@ impl Choice {
             rank,
             holder,
         });
+        self.probes = contention == Contention::Suspect
+            && self.may_probe()
+            && self.is_on_shared_shard()
+            && self.process.probes.take(now);
         self.process.place_of(rank, shards)
+    }
+
+    fn may_probe(&self) -> bool {
+        self.subject.timed && !self.subject.in_transaction
     }
 
     /// Whether other processes may well count on the same shard, and there is another one.
@@ -141,19 +151,38 @@ impl Choice {
         self.subject.shards > 1 && self.claim.as_ref().is_some_and(|claim| claim.rank == 0)
     }
 
+    /// Whether to ask first whether the shard is locked; true at most once for each choice.
+    pub(crate) fn probes(&mut self) -> bool {
+        std::mem::take(&mut self.probes)
+    }
+
+    /// Takes the answer to that question.
+    pub(crate) fn probed(&mut self, locked: bool, attempts: &Attempts) {
+        let now = attempts.now();
+        self.process.stats.probes.fetch_add(1, Ordering::Relaxed);
+        if locked {
+            self.process.mark_hot(self.subject.key, now);
+            self.choose(attempts, now);
+        } else {
+            self.process
+                .contention
+                .set(self.subject.key, Contention::Cold, now);
+        }
+    }
+
     /// Whether it matters how long the count takes: that tells whether it waited for a lock.
     pub(crate) fn is_timed(&self) -> bool {
         self.subject.timed && self.is_on_shared_shard()
     }
 
-    /// Takes the time that the count took, and whether it committed by itself. Two slow counts in a row make the key hot.
-    pub(crate) fn took(&mut self, time: Duration, commits: bool, now: Instant) {
+    /// Takes the time that the count took.
+    pub(crate) fn took(&mut self, time: Duration, kind: CountKind, now: Instant) {
         let key = self.subject.key;
         let contention = &self.process.contention;
-        let waited = self.process.shortest[usize::from(commits)].is_exceeded_by(time);
+        let waited = self.process.shortest[kind.index()].is_exceeded_by(time);
         match (contention.get(key, now), waited) {
             (Contention::Cold, true) => contention.set(key, Contention::Suspect, now),
-            (Contention::Suspect, true) => self.process.mark_hot(key, now),
+            (Contention::Suspect, true) if !self.may_probe() => self.process.mark_hot(key, now),
             (Contention::Suspect, false) => contention.set(key, Contention::Cold, now),
             _ => {}
         }

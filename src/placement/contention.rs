@@ -1,4 +1,4 @@
-//! Which keys have writers that meet, and which counts were slow.
+//! Which keys have writers that meet, which counts were slow, and how often a count asks why.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -72,6 +72,26 @@ impl ContentionTable {
     }
 }
 
+/// The kind of a count that was timed: only times of one kind can be compared.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CountKind {
+    /// It commits by itself.
+    pub(crate) commits: bool,
+    /// It reads the row too.
+    pub(crate) loads: bool,
+    /// It claims an idempotency key too.
+    pub(crate) claims: bool,
+}
+
+impl CountKind {
+    /// The number of kinds.
+    pub(super) const NUMBER: usize = 8;
+
+    pub(super) fn index(self) -> usize {
+        usize::from(self.commits) + 2 * usize::from(self.loads) + 4 * usize::from(self.claims)
+    }
+}
+
 /// The shortest time that counts take, in nanoseconds. It rises by a thousandth with each longer count, so that it follows a server
 /// that became slower. Threads may overwrite each other's values, which are much the same.
 #[derive(Debug)]
@@ -95,6 +115,42 @@ impl ShortestTime {
         let rises = shortest.saturating_add(shortest / 1024 + 1);
         self.0.store(time.min(rises), Ordering::Relaxed);
         time.saturating_sub(shortest) > (shortest / 2).max(TOLERATED)
+    }
+}
+
+/// Lets something happen now and then.
+#[derive(Debug)]
+pub(super) struct Pace {
+    epoch: Instant,
+    /// In milliseconds since the epoch.
+    next: AtomicU64,
+}
+
+/// 20 times a second.
+const INTERVAL_MILLIS: u64 = 50;
+
+impl Pace {
+    pub(super) fn new(now: Instant) -> Self {
+        Pace {
+            epoch: now,
+            next: AtomicU64::new(0),
+        }
+    }
+
+    /// Whether it may happen now; if so, the next time is an interval later.
+    pub(super) fn take(&self, now: Instant) -> bool {
+        let now = now.saturating_duration_since(self.epoch).as_millis() as u64;
+        let next = self.next.load(Ordering::Relaxed);
+        now >= next
+            && self
+                .next
+                .compare_exchange(
+                    next,
+                    now + INTERVAL_MILLIS,
+                    Ordering::Relaxed,
+                    Ordering::Relaxed,
+                )
+                .is_ok()
     }
 }
 
@@ -146,5 +202,17 @@ mod tests {
         waited(1000);
         let slow = (0..).take_while(|_| waited(3000)).count();
         assert!((500..2000).contains(&slow), "{slow}");
+    }
+
+    #[test]
+    fn a_pace_is_kept() {
+        let now = Instant::now();
+        let pace = Pace::new(now);
+        let after = |millis| pace.take(now + Duration::from_millis(millis));
+        assert_eq!(
+            [after(0), after(1), after(49), after(50)],
+            [true, false, false, true]
+        );
+        assert_eq!([after(1000), after(1001)], [true, false]);
     }
 }

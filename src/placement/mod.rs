@@ -13,6 +13,7 @@ mod sync {
 }
 
 pub(crate) use self::choice::{Choice, Subject, hash_of};
+pub(crate) use self::contention::CountKind;
 pub(crate) use self::process::Process;
 pub use self::shard_choice::{ShardChoice, ShardChoiceStats};
 pub use self::stripe::Stripe;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use super::claims::Claims;
-use super::contention::{Contention, ContentionTable, ShortestTime};
+use super::contention::{Contention, ContentionTable, CountKind, Pace, ShortestTime};
 use super::shard_choice::{ChoiceCounters, Warnings};
 use crate::per_process::{MadeIn, PerProcess, random_bits};
 
@@ -17,8 +17,9 @@ pub(crate) struct Process {
     pub(super) offset: u32,
     pub(super) claims: Claims,
     pub(super) contention: ContentionTable,
-    /// Of counts in a transaction, and of those that commit by themselves: only times of one kind can be compared.
-    pub(super) shortest: [ShortestTime; 2],
+    /// Of each [kind](CountKind) of count.
+    pub(super) shortest: [ShortestTime; CountKind::NUMBER],
+    pub(super) probes: Pace,
     pub(super) stats: ChoiceCounters,
     pub(super) warnings: Warnings,
 }
@@ -38,6 +39,7 @@ impl Process {
             claims: Claims::default(),
             contention: ContentionTable::new(now),
             shortest: Default::default(),
+            probes: Pace::new(now),
             stats: ChoiceCounters::default(),
             warnings: Warnings::default(),
         }

@@ -77,14 +77,17 @@ pub struct ShardChoiceStats {
     /// so too, at most once a minute for each shards table. The warning goes to `tracing` if a subscriber listens, else to `log`;
     /// see [`observability`](crate::observability).
     pub crowded: u64,
-    /// How often a key became hot: a count on it met another one, or two in a row were slow.
+    /// How often a key became hot: a count on it met another one.
     pub hot: u64,
+    /// How often a count asked whether the first shard is locked.
+    pub probes: u64,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct ChoiceCounters {
     pub(super) crowded: AtomicU64,
     pub(super) hot: AtomicU64,
+    pub(super) probes: AtomicU64,
 }
 
 impl ChoiceCounters {
@@ -92,6 +95,7 @@ impl ChoiceCounters {
         ShardChoiceStats {
             crowded: self.crowded.load(Ordering::Relaxed),
             hot: self.hot.load(Ordering::Relaxed),
+            probes: self.probes.load(Ordering::Relaxed),
         }
     }
 }

@@ -11,7 +11,7 @@ use diesel::sql_types::Integer;
 use super::names::{Names, number_of_rows};
 use super::prepared::{Prepare, TextGuard};
 use super::sql::{Sql, bind, id, on, sql, statements, walk};
-use crate::backend::{Dialect, ShardedBackend};
+use crate::backend::{Dialect, ShardedBackend, Strength};
 use crate::model::{ColumnType, SHARD, ShardsColumn};
 
 /// The parts of a counting update. What its types are is left behind, so that a statement is compiled once for each database and not
@@ -176,6 +176,21 @@ statements! {
         sql!(out;
             "WITH ", table.picked_and_locked(parts.filter, &parts.shard, &[]), " ",
             table.update_locked(parts.changes, &parts.shard))
+    }
+
+    /// Asks whether somebody holds the lock on the shard of a parent named by its key: it then meets no row, or fails.
+    ///
+    /// ```sql
+    /// SELECT 1 FROM "videos_shards" AS "videos" WHERE ("videos"."id" = $1) AND "videos"."shard" = $2 FOR UPDATE SKIP LOCKED
+    /// -- MySQL, MariaDB: FOR UPDATE NOWAIT
+    /// ```
+    pub(crate) struct ProbeShard<'a>(pub(crate) Parts<'a, DB>);
+    |self, out| {
+        let parts = &self.0;
+        let table = parts.names;
+        sql!(out;
+            "SELECT 1 FROM ", table.shards_as_parent(), table.aliased(parts.filter), " AND ", table.shard_is(&parts.shard),
+            on(|dialect| dialect.locks_rows(Strength::ExclusiveIfFree)))
     }
 
     /// Finds out whether the shard of a parent named by its key is missing, without locking anything. It is the first statement of a count in a
@@ -613,6 +628,14 @@ mod tests {
         };
         assert_sql!(count;
             Pg => r#"WITH "sharded_picked" AS MATERIALIZED (SELECT "videos"."id" AS "sharded_key_0" FROM "videos" WHERE ("videos"."slug" = $1)), "sharded_locked" AS MATERIALIZED (SELECT "videos_shards"."id" AS "sharded_key_0", "videos_shards"."views", "videos_shards"."likes" FROM "sharded_picked" JOIN "videos_shards" ON "sharded_picked"."sharded_key_0" = "videos_shards"."id" AND "videos_shards"."shard" = $2 ORDER BY "videos_shards"."id" FOR NO KEY UPDATE OF "videos_shards"), "sharded_counted" AS (UPDATE "videos_shards" AS "videos" SET "views" = ("videos"."views" + $3) FROM "sharded_locked" WHERE "sharded_locked"."sharded_key_0" = "videos"."id" AND "videos"."shard" = $4 AND (SELECT COUNT(*) FROM "sharded_locked") = (SELECT COUNT(*) FROM "sharded_picked") RETURNING "videos"."id" AS "sharded_key_0", CAST("videos"."views" AS numeric) - "sharded_locked"."views" AS "views", CAST("videos"."likes" AS bigint) - "sharded_locked"."likes" AS "likes"), "videos_shards" AS (SELECT "videos_shards"."id", "videos_shards"."views", "videos_shards"."likes" FROM "sharded_counted" JOIN "videos_shards" ON "sharded_counted"."sharded_key_0" = "videos_shards"."id" UNION ALL SELECT "sharded_counted"."sharded_key_0", "sharded_counted"."views", "sharded_counted"."likes" FROM "sharded_counted") SELECT CAST(("videos"."views" + (SELECT COALESCE(SUM("videos_shards"."views"), 0) FROM "videos_shards" WHERE "videos_shards"."id" = "videos"."id")) AS bigint) FROM "videos" JOIN "sharded_counted" ON "sharded_counted"."sharded_key_0" = "videos"."id""#,
+        );
+    }
+
+    #[test]
+    fn probe_shard() {
+        assert_sql!(ProbeShard(parts!(table, (), videos.find(7)));
+            Pg => r#"SELECT 1 FROM "videos_shards" AS "videos" WHERE ("videos"."id" = $1) AND "videos"."shard" = $2 FOR UPDATE SKIP LOCKED"#,
+            Mysql => "SELECT 1 FROM `videos_shards` AS `videos` WHERE (`videos`.`id` = ?) AND `videos`.`shard` = ? FOR UPDATE NOWAIT",
         );
     }
 

@@ -20,6 +20,7 @@ pub(crate) use self::add_sums::{AddSums, shown_binds};
 pub(crate) use self::count::{
     CountAll, CountAllAndLoad, CountAllAndLoadId, CountBeforeLoad, CountBeforeLoadId, CountByKey,
     CountOne, CountPicked, FindMissing, FindParent, FirstCount, FirstCountId, Identified, Parts,
+    ProbeShard,
 };
 pub(crate) use self::count_each::{CountEach, CountedRow, CountedShard};
 pub(crate) use self::create_shards::CreateShards;

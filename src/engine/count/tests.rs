@@ -259,6 +259,7 @@ impl Observer for Recorder {
             "insert_unless_there" => "InsertUnlessThere",
             "insert" => "Insert",
             "pick" => "Pick",
+            "probe" => "Probe",
             "load" => "Load",
             other => other,
         };
@@ -742,16 +743,70 @@ fn slow_clock() -> Instant {
     start + Duration::from_millis(5) * READ.fetch_add(1, Ordering::Relaxed) as u32
 }
 
-#[test]
-fn two_slow_counts_in_a_row_lead_to_another_shard() {
-    let process = Box::leak(Box::new(Process::new(4, Instant::now())));
-    let shard_of_count = |retry| walk_in(process, adaptive(), retry, script(outcomes![1])).1;
-    assert_eq!(shard_of_count(RetryPolicy::new()), [0]);
-    for _ in 0..2 {
-        let slow = RetryPolicy::new().with_clock(slow_clock);
-        assert_eq!(shard_of_count(slow), [0]);
+/// A process in which the last count on the key was slow.
+fn suspicious(plan: Plan) -> &'static Process {
+    let now = Instant::now();
+    let process = Box::leak(Box::new(Process::new(4, now)));
+    let attempts = Attempts::start(RetryPolicy::new());
+    let mut choice = Choice::new(plan.subject(), process, &attempts);
+    let kind = CountKind {
+        commits: !plan.in_transaction,
+        loads: false,
+        claims: false,
+    };
+    for micros in [10, 10_000] {
+        choice.took(Duration::from_micros(micros), kind, now);
     }
-    assert_eq!(shard_of_count(RetryPolicy::new()), [2]); // 1 + (4 + rank - 1) % 3
+    drop(choice);
+    process
+}
+
+#[test]
+fn a_key_that_others_may_count_on_is_probed() {
+    let locked = || error("could not obtain lock on row in relation \"videos_shards\"");
+    let probed =
+        |plan, outcomes| walk_in(suspicious(plan), plan, RetryPolicy::new(), script(outcomes));
+    let returning = with!(returning; adaptive());
+    for (plan, steps) in [
+        (adaptive(), "Probe, Count"),
+        (returning, "Probe, CountAndLoad"),
+    ] {
+        for (outcome, takes_first) in [(Ok(1), true), (Ok(0), false), (Err(locked()), false)] {
+            let (walked, shards) = probed(plan, vec![outcome]);
+            assert_eq!(walked, steps);
+            assert_eq!((shards[0], shards[1] == 0), (0, takes_first));
+        }
+    }
+    assert_eq!(
+        probed(adaptive(), outcomes![lost()]).0,
+        "Probe, ConnectionLost"
+    );
+    // The count fails by any other error too.
+    let denied = probed(adaptive(), outcomes![error("permission denied")]);
+    assert_eq!(denied, ("Probe, Count".to_owned(), vec![0, 0]));
+    for never_probed in [
+        with!(in_transaction; adaptive()),
+        Plan {
+            by_key: false,
+            ..adaptive()
+        },
+        Plan {
+            shard_choice: ShardChoice::Striped,
+            ..adaptive()
+        },
+    ] {
+        assert_ne!(probed(never_probed, vec![]).0, "Probe");
+    }
+}
+
+#[test]
+fn a_slow_count_makes_its_key_suspect() {
+    let process = Box::leak(Box::new(Process::new(4, Instant::now())));
+    let count = |retry| walk_in(process, adaptive(), retry, script(outcomes![1])).0;
+    assert_eq!(count(RetryPolicy::new()), "Count, 1 counted");
+    let slow = RetryPolicy::new().with_clock(slow_clock);
+    assert_eq!(count(slow), "Count, 1 counted");
+    assert_eq!(count(RetryPolicy::new()), "Probe, Count");
 }
 
 #[test]

@@ -18,7 +18,7 @@ use crate::policy::RetryPolicy;
 use crate::query_builder::{
     AddSums, CountAll, CountBeforeLoad, CountBeforeLoadId, CountByKey, CountOne, CountPicked,
     CreateShards, FindMissing, FindParent, FirstCount, FirstCountId, Identified, InsertParent,
-    KeyIs, Names, Parts,
+    KeyIs, Names, Parts, ProbeShard,
 };
 use crate::{observe, placement};
 
@@ -321,7 +321,7 @@ fn plus_one(terms: &mut Vec<Term>) -> bool {
     true
 }
 
-/// Sends a statement about the parents that the filter of `parts` matches. `FindMissing` and `CountByKey` take only one by key.
+/// Sends a statement about the parents that the filter of `parts` matches. `Probe`, `FindMissing` and `CountByKey` take only one by key.
 ///
 /// It is compiled once for each connection, and Diesel knows such a statement by its text. The one that an update sends again and
 /// again is [known by its types](crate::query_builder::Identified).
@@ -342,6 +342,7 @@ where
         shard,
     } = parts;
     match (statement, insert) {
+        (Statement::Probe, _) => link.execute(ProbeShard(parts)),
         (Statement::FindMissing, _) => link.execute_query(FindMissing(parts)),
         (Statement::FindParent, _) => link.execute_query(FindParent { names, filter }),
         (Statement::Create, _) => link.execute_prepared(CreateShards {

@@ -68,7 +68,8 @@ use crate::policy::RetryPolicy;
 /// name: `AND CAST(CASE WHEN $4 = decode('…', 'hex') THEN '1' ELSE '…' END AS BOOLEAN)`; see `docs/poolers.md`. A statement that
 /// returns rows has it as an `OFFSET` of 0.)
 ///
-/// If that update finds no row, the shard or the parent is missing.
+/// (After a count that may have waited for a lock, the next one probes first; see [`shard_choice`](crate::shard_choice).) If that
+/// update finds no row, the shard or the parent is missing.
 ///
 /// A count by any other filter is one statement too, if the filter matches one parent and its shard exists:
 ///

@@ -24,6 +24,15 @@ const fn of_key(key: u64) -> Subject {
     Subject { key, ..SUBJECT }
 }
 
+/// A count by one statement.
+const fn count(commits: bool) -> CountKind {
+    CountKind {
+        commits,
+        loads: false,
+        claims: false,
+    }
+}
+
 /// A process that takes shards 5, 6, 7, 1, 2, … after the first one.
 fn process() -> &'static Process {
     process_at(4)
@@ -33,7 +42,7 @@ fn process_at(offset: u32) -> &'static Process {
     Box::leak(Box::new(Process::new(offset, now())))
 }
 
-/// A clock that stands, so that no lease ends while a test waits for its processor.
+/// A clock that stands, so that no lease or pace ends while a test waits for its processor.
 fn now() -> Instant {
     static NOW: LazyLock<Instant> = LazyLock::new(Instant::now);
     *NOW
@@ -50,9 +59,9 @@ fn choose(process: &'static Process, subject: Subject) -> Choice {
 /// Makes the shortest time 100 µs, and `key` suspect.
 fn suspect(process: &'static Process, subject: Subject) {
     let mut choice = choose(process, subject);
-    let commits = !subject.in_transaction;
-    choice.took(Duration::from_micros(100), commits, now());
-    choice.took(Duration::from_millis(5), commits, now());
+    let kind = count(!subject.in_transaction);
+    choice.took(Duration::from_micros(100), kind, now());
+    choice.took(Duration::from_millis(5), kind, now());
 }
 
 #[test]
@@ -90,36 +99,46 @@ fn after_a_conflict_the_next_attempt_takes_another_shard() {
 }
 
 #[test]
-fn two_slow_counts_in_a_row_make_a_key_hot() {
-    let process = process();
-    suspect(process, SUBJECT);
-    let mut choice = choose(process, SUBJECT);
-    assert_eq!((choice.shard(), process.stats.get().hot), (0, 0));
-    choice.took(Duration::from_millis(5), true, now());
-    drop(choice);
-    assert_eq!(choose(process, SUBJECT).shard(), 5);
-    assert_eq!(process.stats.get().hot, 1);
-    assert_eq!(choose(process, of_key(2 << 50)).shard(), 0);
+fn a_slow_count_is_followed_by_a_probe_which_decides() {
+    for locked in [true, false] {
+        let process = process();
+        suspect(process, SUBJECT);
+        let mut choice = choose(process, SUBJECT);
+        assert_eq!([choice.probes(), choice.probes()], [true, false]);
+        choice.probed(locked, &attempts());
+        assert_eq!(choice.shard(), if locked { 5 } else { 0 });
+        assert!(!choice.probes());
+        drop(choice);
+        let mut next = choose(process, SUBJECT);
+        assert_eq!((next.shard() == 0, next.probes()), (!locked, false));
+        let stats = process.stats.get();
+        assert_eq!((stats.probes, stats.hot), (1, u64::from(locked)));
+    }
 }
 
 #[test]
-fn only_counts_by_key_on_a_shared_shard_are_timed() {
+fn no_probe_but_at_its_pace_and_where_it_may_help() {
     let process = process();
+    suspect(process, SUBJECT);
+    assert!(choose(process, SUBJECT).probes());
+    assert!(!choose(process, SUBJECT).probes()); // too early
+    let process = self::process();
+    suspect(process, SUBJECT);
     let first = choose(process, SUBJECT);
-    let second = choose(process, SUBJECT);
-    assert!(first.is_timed() && !second.is_timed());
+    let mut second = choose(process, SUBJECT);
+    assert_eq!((second.shard(), second.probes()), (5, false)); // not on the first shard
     drop((first, second));
     let by_a_filter = Subject {
         timed: false,
         ..SUBJECT
     };
+    assert!(!choose(process, by_a_filter).probes());
     let one_shard = Subject {
         shards: 1,
         ..SUBJECT
     };
-    for subject in [by_a_filter, one_shard] {
-        assert!(!choose(process, subject).is_timed());
-    }
+    let mut choice = choose(process, one_shard);
+    assert!(!choice.probes() && !choice.is_timed());
 }
 
 /// Of two shards, one is taken by another count, so that the first is left for a transaction.
@@ -144,8 +163,8 @@ fn a_quick_count_clears_a_suspicion() {
     let _second = take_the_second_of_two(process);
     suspect(process, INSIDE_OF_TWO);
     let mut choice = choose(process, INSIDE_OF_TWO);
-    choice.took(Duration::from_micros(110), false, now());
-    choice.took(Duration::from_millis(5), false, now());
+    choice.took(Duration::from_micros(110), count(false), now());
+    choice.took(Duration::from_millis(5), count(false), now());
     assert_eq!(process.stats.get().hot, 0);
 }
 
@@ -155,8 +174,9 @@ fn inside_a_transaction_two_slow_counts_in_a_row_make_a_key_hot() {
     let second = take_the_second_of_two(process);
     suspect(process, INSIDE_OF_TWO);
     let mut choice = choose(process, INSIDE_OF_TWO);
-    assert_eq!((choice.shard(), choice.is_timed()), (0, true));
-    choice.took(Duration::from_millis(5), false, now());
+    assert_eq!((choice.shard(), choice.probes()), (0, false));
+    assert!(choice.is_timed());
+    choice.took(Duration::from_millis(5), count(false), now());
     drop((choice, second));
     assert_eq!(choose(process, SUBJECT).shard(), 5);
     assert_eq!(process.stats.get().hot, 1);

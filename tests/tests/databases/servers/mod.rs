@@ -483,14 +483,13 @@ fn shards_of_own_video(conn: &mut Conn, key: i64) -> Vec<i32> {
     numbers.load(conn).unwrap()
 }
 
-/// A writer that waited twice in a row for another's lock on the first shard then takes another shard.
+/// A writer that waited for another's lock on the first shard probes it the next time, and then takes another shard.
 #[test]
 fn a_lock_is_not_waited_for_again() {
     const SHORTLY: Duration = Duration::from_millis(300); // long enough to be noticed as a wait
     const STARVED: Duration = Duration::from_secs(10); // by then a count that does not wait is done on any machine
     let (mut own, key) = database_with_own_video();
     let [conn, holder] = &mut *own;
-    let before = ShardChoice::stats();
     for _ in 0..20 {
         assert_eq!(count_own_video(conn, key), Ok(1)); // what it takes without a wait
     }
@@ -509,16 +508,20 @@ fn a_lock_is_not_waited_for_again() {
             before
         })
     };
-    for _ in 0..2 {
-        ends_before_the_lock(conn, SHORTLY); // it waits, unless the key is hot already, because the first counts were slow by themselves
-    }
-    assert!(ShardChoice::stats().hot > before.hot);
+    let before = ShardChoice::stats();
+    ends_before_the_lock(conn, SHORTLY); // it waits, unless one of the first counts was slow by itself: then it asks already
+    // Another test may just have had the only probe of this moment.
+    let mut tries = 0..10;
+    let goes_elsewhere = tries.any(|_| ends_before_the_lock(conn, STARVED));
+    assert!(goes_elsewhere, "{:?}", ShardChoice::stats());
+    let stats = ShardChoice::stats();
+    assert!(stats.probes > before.probes && stats.hot > before.hot);
     for _ in 0..3 {
         assert!(ends_before_the_lock(conn, STARVED));
     }
     let shards = shards_of_own_video(conn, key);
     assert!(shards.len() == 2 && shards[0] == 0, "{shards:?}");
-    let counted = 20 + 2 + 3;
+    let counted = 20 + 1 + (10 - tries.len() as i64) + 3;
     let read = videos.find(key).select(views.total()).first(conn);
     assert_eq!(read, Ok(counted));
 }
