@@ -3,21 +3,16 @@
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
-/// A file that was read.
-pub struct DotEnv {
-    pub file: PathBuf,
-    /// Why it, or the rest of it, was left out.
-    pub warning: Option<String>,
-}
-
-/// Sets the variables of the nearest file, if there is one, except those that are set already.
-pub fn load() -> Option<DotEnv> {
+/// Sets the variables of the nearest file, if there is one, except those that are set already. With it comes a warning if it, or the rest of it,
+/// was left out.
+pub fn load() -> Option<(PathBuf, Option<String>)> {
     let here = env::current_dir().ok()?;
     let mut files = here.ancestors().map(|folder| folder.join(".env"));
     let file = files.find(|file| file.is_file())?;
-    let warning = set(&file).err();
-    let warning = warning.map(|why| format!("{}{why}", file.display()));
-    Some(DotEnv { file, warning })
+    let warning = set(&file)
+        .err()
+        .map(|why| format!("{}{why}", file.display()));
+    Some((file, warning))
 }
 
 /// Ends at a line that makes no sense.

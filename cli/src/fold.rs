@@ -26,7 +26,7 @@ use crate::statement::{sql, unreadable};
 use crate::sums::{self, Number};
 
 pub fn run(args: &FoldArgs, conn: &mut AnyConnection) -> Result<Ended, Error> {
-    interrupt::handle_in_batches()?;
+    interrupt::handle("finishing the batch")?;
     let named = sharded::named(&args.tables, conn)?;
     let tables = &named.tables;
     let after = match (&**tables, &*args.rows.after) {

@@ -326,27 +326,17 @@ fn counted<'l>(
 /// Whether a field holds the sums of a column exactly, or rounds them as it would round its own.
 fn holds_sums_of(dialect: Dialect, column: &LiveColumn, field: ColumnType) -> bool {
     let sql_type = column.sql_type.to_lowercase();
-    let name = sql_type.split('(').next().unwrap_or_default();
-    let name = name.trim_end_matches(" unsigned").trim();
-    let takes_any_type = dialect == Dialect::Sqlite;
-    let whole = [
-        "tinyint",
-        "smallint",
-        "mediumint",
-        "int",
-        "integer",
-        "bigint",
-    ];
-    let is_whole = match takes_any_type {
-        true => name.contains("int"), // its own rule
-        false => whole.contains(&name),
-    };
-    let is_of = |parts: &[&str]| parts.iter().any(|part| name.starts_with(part));
+    let name = sql_type.split(['(', ' ']).next().unwrap_or_default();
+    let is_one_of = |names: &str| names.split(' ').any(|other| other == name);
+    let is_sqlites = dialect == Dialect::Sqlite && sql_type.contains("int"); // its own rule
+    let is_whole = is_sqlites || is_one_of("tinyint smallint mediumint int integer bigint");
     match field {
-        ColumnType::Double if !takes_any_type => is_of(&["double"]),
-        ColumnType::Numeric if !takes_any_type => is_whole || is_of(&["numeric", "decimal"]),
+        ColumnType::Double if dialect != Dialect::Sqlite => name == "double",
+        ColumnType::Numeric if dialect != Dialect::Sqlite => {
+            is_whole || is_one_of("numeric decimal")
+        }
         ColumnType::Double | ColumnType::Numeric => {
-            is_whole || is_of(&["double", "numeric", "decimal", "real", "float"])
+            is_whole || is_one_of("double numeric decimal real float")
         }
         _ => is_whole,
     }

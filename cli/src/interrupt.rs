@@ -12,19 +12,14 @@ static CAME: AtomicBool = AtomicBool::new(false);
 /// From now on signals are asked for here. A second one ends the process at once, which loses nothing either: the database takes
 /// the open batch back. `answer` says how the command ends.
 pub fn handle(answer: &'static str) -> Result<(), Error> {
-    let handled = ctrlc::set_handler(move || {
+    ctrlc::set_handler(move || {
         if came() {
             std::process::exit(130);
         }
         output::note(&format!("{answer}; Ctrl-C again stops now"));
         CAME.store(true, Ordering::SeqCst); // behind the answer, which the process might not live to give
-    });
-    handled.map_err(Error::Signals)
-}
-
-/// As [`handle`], where rows are changed or compared in batches.
-pub fn handle_in_batches() -> Result<(), Error> {
-    handle("finishing the batch")
+    })
+    .map_err(Error::Signals)
 }
 
 pub fn came() -> bool {

@@ -57,7 +57,7 @@ mod status;
 mod sums;
 
 use std::env;
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches};
@@ -83,26 +83,21 @@ fn run() -> Result<Ended, Error> {
     let dot_env = dot_env::load();
     let matches = Args::command().get_matches();
     let args = Args::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
-    if let Some(warning) = dot_env.as_ref().and_then(|read| read.warning.as_ref()) {
+    if let Some((_, Some(warning))) = &dot_env {
         output::note(&format!("warning: {warning}"));
     }
     if let Command::Completions { shell } = args.command {
         let name = env!("CARGO_BIN_NAME");
         let mut script = vec![]; // `generate` panics where it cannot write
         clap_complete::generate(shell, &mut Args::command(), name, &mut script);
-        return match io::stdout().write_all(&script) {
-            Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(Error::Output(error)),
-            _ => Ok(Ended::Done),
-        };
+        output::line(String::from_utf8_lossy(&script).trim_end())?;
+        return Ok(Ended::Done);
     }
     guard_transactions(); // whether the database is a cluster is not known
-    let url = args.database_url.as_deref();
-    let origin = connection::origin(
-        &matches,
-        dot_env.map(|read| read.file).filter(|_| !had_address),
-    );
+    let file = dot_env.map(|(file, _)| file).filter(|_| !had_address);
+    let origin = connection::origin(&matches, file);
     let conn = &mut AnyConnection::establish_at(Address {
-        text: url.ok_or(Error::NoDatabaseUrl)?,
+        text: args.database_url.as_deref().ok_or(Error::NoDatabaseUrl)?,
         origin: &origin,
     })?;
     match &args.command {

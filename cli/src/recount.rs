@@ -32,7 +32,7 @@ const RECOUNTED: &str = "recounted";
 
 /// Drifts are repaired, or only told.
 pub fn run(args: &RecountArgs, repairs: bool, conn: &mut AnyConnection) -> Result<Ended, Error> {
-    interrupt::handle_in_batches()?;
+    interrupt::handle("finishing the batch")?;
     let sharded = &sharded::find(&args.table, conn)?;
     let after = match &*args.rows.after {
         [] => None,

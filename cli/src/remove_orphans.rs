@@ -11,8 +11,7 @@ use crate::sharded::{self, names};
 pub fn run(tables: &[String], conn: &mut AnyConnection) -> Result<Ended, Error> {
     for sharded in &sharded::named(tables, conn)?.tables {
         let (table, shards_table) = (sharded.table(), sharded.shards_table());
-        let removed = described::remove_orphans(sharded, conn);
-        let removed = removed.map_err(|error| {
+        let removed = described::remove_orphans(sharded, conn).map_err(|error| {
             let needs = [
                 Need::of_columns("SELECT", names(sharded.key()), table),
                 Need::of("SELECT", shards_table),

@@ -17,7 +17,7 @@ use crate::privilege::{Need, explained};
 use crate::sharded::{self, Sharded};
 
 pub fn run(args: &ResizeArgs, conn: &mut AnyConnection) -> Result<Ended, Error> {
-    interrupt::handle_in_batches()?;
+    interrupt::handle("finishing the batch")?;
     match (&args.counter, &args.table, &args.field) {
         (Some(name), ..) => counter(name, args, conn),
         (None, Some(table), Some(field)) => field_of(table, field, args, conn),
@@ -34,20 +34,19 @@ fn counter(name: &str, args: &ResizeArgs, conn: &mut AnyConnection) -> Result<En
     }
     let counter = Counter::named(name);
     let before = counter.shards(conn).map_err(without_library_tables)?;
-    let before = plural(before.into(), "shard");
     if !args.dry_run {
-        let resized = counter.resize(args.to, conn);
-        resized.map_err(without_library_tables)?;
+        counter
+            .resize(args.to, conn)
+            .map_err(without_library_tables)?;
     }
-    tell(args, name, &before)
+    tell(args, name, &plural(before.into(), "shard"))
 }
 
 /// The number before, and the one that is set, or would be.
 fn tell(args: &ResizeArgs, what: &str, before: &str) -> Result<Ended, Error> {
-    let to = args.to;
     output::line(&match args.dry_run {
-        true => format!("{what}: {before}, would have {to}"),
-        false => format!("{what}: {before} before, now {to}"),
+        true => format!("{what}: {before}, would have {}", args.to),
+        false => format!("{what}: {before} before, now {}", args.to),
     })?;
     Ok(Ended::Done)
 }
@@ -61,13 +60,10 @@ fn field_of(
     let sharded = &sharded::find(table, conn)?;
     let field = sharded.field(field)?;
     let numbers = shard_counts(sharded, conn);
-    let numbers = numbers.map_err(|error| explained(error.into(), &needs_of_counts(), conn));
-    let mut numbers = numbers?;
+    let mut numbers = numbers.map_err(|error| explained(error.into(), &needs_of_counts(), conn))?;
     let before = numbers.insert(field.name().into(), args.to);
-    let was = match before {
-        Some(number) => number.to_string(),
-        None => "the number in the application's derive".to_owned(),
-    };
+    let derived = || "the number in the application's derive".to_owned();
+    let was = before.map_or_else(derived, |number| number.to_string());
     if !args.dry_run {
         let resized = sharded.described.shard_count(field).resize(args.to, conn);
         resized.map_err(|error| {

@@ -1,6 +1,11 @@
 //! The asynchronous operations: the cases of `databases/cases/` on PostgreSQL, and tasks, pools and cancellation on each database. A program of its own,
 //! so that it is compiled beside `databases`.
 
+#![expect(
+    clippy::duplicate_mod,
+    reason = "the same cases, once for each kind of connections"
+)]
+
 mod cached;
 mod postgres;
 mod runtime_without_timers;
