@@ -11,8 +11,7 @@ use diesel::query_dsl::methods::{FilterDsl, LimitDsl};
 use diesel::sql_types::SqlType;
 use diesel::sql_types::is_nullable::NotNull;
 
-use crate::dsl::Value;
-use crate::model::{ShardedColumn, ShardedTable};
+use crate::model::{ShardedColumn, ShardedTable, Value};
 use crate::operation::update::BoxedRows;
 use crate::operation::update::returning::{AllWithTotals, SelectTotals};
 use crate::query_builder::{After, NoColumn, SelectTop, SortedBy};
