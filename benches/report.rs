@@ -30,8 +30,6 @@ pub struct Part {
     pub cells: Vec<Cell>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub readings: Vec<Reading>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub courses: Vec<Course>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub upkeep: Option<Upkeep>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -82,16 +80,6 @@ pub struct Reading {
     pub read: String,
     pub form: String,
     pub us: f64,
-}
-
-/// A contender's rate over time, without or beside an old snapshot.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Course {
-    pub contender: String,
-    pub old_snapshot: bool,
-    pub per_second_of_tenths: Vec<f64>,
-    pub table_bytes: i64,
-    pub dead_versions: i64,
 }
 
 /// The upkeep of PostgreSQL that fell into a measurement.

@@ -13,7 +13,6 @@ mod prepared;
 mod reads;
 mod schema;
 mod shapes;
-mod snapshot;
 mod tasks;
 mod top;
 mod write_behind;
@@ -39,8 +38,8 @@ use crate::top::TopLists;
 use crate::write_behind::Redis;
 
 /// The sections of a run, in order.
-const SECTIONS: [&str; 12] = [
-    HOT, DISKS, LEAD, NETWORK, OPEN, TASKS, SHAPES, KEYS, READS, TOP, SNAPSHOT, LONG,
+const SECTIONS: [&str; 11] = [
+    HOT, DISKS, LEAD, NETWORK, OPEN, TASKS, SHAPES, KEYS, READS, TOP, LONG,
 ];
 
 /// The contenders of the long run, and wherever not all are measured: one row, what a team would write by hand, and this crate.
@@ -192,9 +191,6 @@ impl Run {
             let (parents, rounds) = (ranked_rows(is_quick), if is_quick { 3 } else { 11 });
             part.readings = top::measure::<Conn>(Extent { parents, rounds }, &run.bar);
         });
-        if Conn::NAME == POSTGRESQL {
-            self.section::<PgConnection>(SNAPSHOT, pace, Run::snapshot);
-        }
         // One writer at a time is all there is on SQLite, however long it lasts.
         if Conn::NAME != SQLITE {
             self.section::<Conn>(LONG, self.options.long_pace(), Run::long::<Conn>);
@@ -332,14 +328,6 @@ impl Run {
                 let cells = load::measure(&stage, scene, self.options.pace(), &ways, &self.bar);
                 part.cells.extend(cells);
             }
-        }
-    }
-
-    fn snapshot(&self, part: &mut Part) {
-        let counts = if self.options.quick { 5_000 } else { 30_000 };
-        for (name, table) in [(ONE_ROW, "one_row"), (DEFAULT, "adaptive_shards")] {
-            let courses = snapshot::measure(name, table, counts, &self.redis, &self.bar);
-            part.courses.extend(courses);
         }
     }
 

@@ -18,7 +18,7 @@ const PLACES: [(&str, &str); 5] = [
 ];
 const THREADS: usize = 64;
 
-const FIGURES: [(&str, Figure); 23] = [
+const FIGURES: [(&str, Figure); 21] = [
     // Of a part: its section and its database.
     ("fact", fact),
     ("measured", |report, of| {
@@ -107,11 +107,6 @@ const FIGURES: [(&str, Figure); 23] = [
                 rate(fastest)
             ))
         })
-    }),
-    ("first_tenth", |report, of| Ok(rate(tenths(report, of)?[0]))),
-    ("last_tenth", |report, of| {
-        let tenths = tenths(report, of)?;
-        Ok(rate(tenths[tenths.len() - 1]))
     }),
     // Of a read: its section, its database, its name, its form, and another form of it.
     ("time", |report, of| {
@@ -255,20 +250,6 @@ fn spread(report: &Report) -> Result<String, Missing> {
     }
     let missing = || Missing(format!("{THREADS} threads in section {DISKS}"));
     Ok(format!("{:.0}", median(spreads).ok_or_else(missing)?))
-}
-
-/// An entrant's rates beside an old snapshot, in each tenth of its counts.
-fn tenths<'r>(report: &'r Report, of: &[&str]) -> Result<&'r [f64], Missing> {
-    let [entrant] = exactly(of)?;
-    let mut courses = report.part(SNAPSHOT, POSTGRESQL)?.courses.iter();
-    let course = courses.find(|course| course.contender == entrant && course.old_snapshot);
-    let tenths = course.map_or(&[][..], |course| &course.per_second_of_tenths);
-    match tenths {
-        [] => Err(Missing(format!(
-            "the course of {entrant} in section {SNAPSHOT}"
-        ))),
-        tenths => Ok(tenths),
-    }
 }
 
 fn soak(part: &Part) -> Result<String, Missing> {
