@@ -15,6 +15,11 @@ pub(super) fn later(time: Instant, span: Duration) -> Instant {
     time.checked_add(span).unwrap_or(time)
 }
 
+/// Whether `end` lies ahead, and no further than anybody would set it: an application's clock may have jumped there and back.
+pub(super) fn is_ahead(end: Instant, span: Duration, now: Instant) -> bool {
+    now < end && end.saturating_duration_since(now) <= 2 * span
+}
+
 /// The ranks that are taken, by the hashes of keys. It holds the keys that are being counted on, and those that were counted
 /// on inside a transaction within the last second or so. It holds nothing of other keys.
 #[derive(Debug)]
@@ -138,7 +143,7 @@ impl Default for Claims {
 impl Part {
     /// Forgets keys whose leases have run out, at most once in the length of a lease.
     fn sweep(&mut self, now: Instant) {
-        if self.sweep.is_none_or(|sweep| now < sweep) {
+        if self.sweep.is_none_or(|sweep| is_ahead(sweep, LEASE, now)) {
             return;
         }
         self.keys.retain(|_, ranks| {
@@ -183,7 +188,7 @@ impl Ranks {
 
     fn end_leases(&mut self, now: Instant) {
         for slot in self.slots_mut() {
-            slot.until = slot.until.filter(|until| now < *until);
+            slot.until = slot.until.filter(|until| is_ahead(*until, LEASE, now));
         }
         self.trim();
     }
@@ -320,6 +325,18 @@ mod tests {
         assert_eq!(claims.claim(KEY, avoiding(2), now), (1, false));
         assert_eq!(claims.claim(KEY, avoiding(2), now), (1, true));
         assert_eq!(claims.claim(KEY + 1, avoiding(1), now), (0, false));
+    }
+
+    #[test]
+    fn a_clock_that_jumps_prolongs_no_lease() {
+        let (claims, now) = (Claims::default(), Instant::now());
+        let (wish, holder) = inside(1, 1);
+        let clock = || Instant::now() + Duration::from_secs(1 << 32);
+        claims.claim(KEY, wish, now);
+        claims.release(KEY, 0, Some(Holder { clock, ..holder }));
+        assert_eq!(claims.claim(KEY, inside(1, 2).0, now), (0, false));
+        claims.release(KEY, 0, None);
+        assert_eq!(keys(&claims), 0);
     }
 
     #[test]

@@ -44,7 +44,10 @@ impl ContentionTable {
 
     pub(super) fn get(&self, key: u64, now: Instant) -> Contention {
         let entry = self.slot(key).load(Ordering::Relaxed);
-        if entry & HASH != key & HASH || entry & TIME <= self.millis(now) {
+        // A clock that jumped ahead and back leaves an end that no count would set.
+        let left = (entry & TIME).saturating_sub(self.millis(now));
+        let is_over = left == 0 || left > 2 * MEMORY.as_millis() as u64;
+        if entry & HASH != key & HASH || is_over {
             Contention::Cold
         } else if entry & HOT == 0 {
             Contention::Suspect
@@ -110,6 +113,9 @@ impl ShortestTime {
     /// Whether a count that took so long may have waited for another one: it took longer than the shortest by half. Two writers
     /// that take turns take twice as long as one.
     pub(super) fn is_exceeded_by(&self, time: Duration) -> bool {
+        if time.is_zero() {
+            return false; // a clock that went back
+        }
         let time = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let shortest = self.0.load(Ordering::Relaxed);
         let rises = shortest.saturating_add(shortest / 1024 + 1);
@@ -141,7 +147,8 @@ impl Pace {
     pub(super) fn take(&self, now: Instant) -> bool {
         let now = now.saturating_duration_since(self.epoch).as_millis() as u64;
         let next = self.next.load(Ordering::Relaxed);
-        now >= next
+        let is_due = now >= next || next - now > 2 * INTERVAL_MILLIS; // or a clock jumped ahead and back
+        is_due
             && self
                 .next
                 .compare_exchange(
@@ -157,6 +164,21 @@ impl Pace {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_clock_that_jumps_leaves_nothing_behind() {
+        let now = Instant::now();
+        let ahead = now + Duration::from_secs(1 << 24);
+        let (table, pace) = (ContentionTable::new(now), Pace::new(now));
+        table.set(7, Contention::Hot, ahead);
+        assert_eq!(table.get(7, ahead), Contention::Hot);
+        assert_eq!(table.get(7, now), Contention::Cold);
+        assert!(pace.take(ahead) && pace.take(now) && !pace.take(now));
+        let shortest = ShortestTime::default();
+        shortest.is_exceeded_by(Duration::from_millis(1));
+        assert!(!shortest.is_exceeded_by(Duration::ZERO));
+        assert!(!shortest.is_exceeded_by(Duration::from_millis(1)));
+    }
 
     #[test]
     fn a_key_stays_hot_for_a_minute() {
