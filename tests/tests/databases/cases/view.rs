@@ -84,9 +84,9 @@ fn names_are_those_of_the_table() {
     let changes = watchlists::entries.eq(watchlists::entries + 3);
     count!(watchlists::table, changes, conn);
     let backend = <<Conn as Connection>::Backend as Default>::default();
-    let order = lists.view("order").drop_sql(&backend).unwrap();
-    let order = order.replace("DROP VIEW ", "");
-    let rows = format!("COUNT(*) FROM lists WHERE {order} = 3");
+    let column = lists.view(watchlists::entries::NAME).drop_sql(&backend);
+    let column = column.unwrap().replace("DROP VIEW ", "");
+    let rows = format!("COUNT(*) FROM lists WHERE {column} = 3");
     assert_eq!(number!(&rows, conn), 1);
 }
 
