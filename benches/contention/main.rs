@@ -157,14 +157,13 @@ impl Run {
         self.section::<Conn>(HOT, pace, Run::hot::<Conn>);
         self.section::<Conn>(DISKS, pace, Run::disks::<Conn>);
         self.section::<Conn>(LEAD, self.options.lead_pace(), |run, part| {
-            for &disk in Conn::DISKS {
-                run.leading(
-                    &Stage::<Conn>::new(disk),
-                    Scene::hot(THREADS),
-                    run.options.lead_pace(),
-                    part,
-                );
-            }
+            let pace = run.options.lead_pace();
+            run.leading(
+                &Stage::<Conn>::new(Disk::Local),
+                Scene::hot(THREADS),
+                pace,
+                part,
+            );
         });
         if Conn::NAME != SQLITE {
             self.section::<Conn>(NETWORK, pace, |run, part| {
