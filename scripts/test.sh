@@ -121,8 +121,6 @@ if [ $# = 0 ]; then
     for example in video_views named_counters fold counter_cache; do
         run "$CARGO_TARGET_DIR/debug/examples/$example"
     done
-    # A few rounds of every fault, on servers of their own.
-    [ ! "$all" ] || run "$CARGO_TARGET_DIR/debug/diesel_sharded_chaos" --short
 fi
 
 echo "$((SECONDS / 60)) minutes"
