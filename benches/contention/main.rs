@@ -234,7 +234,7 @@ impl Run {
     fn disks<Conn: Contenders>(&self, part: &mut Part) {
         let threads = match Conn::NAME {
             SQLITE => self.options.threads(&[64], &[1, 64]),
-            _ => self.options.threads(&[32, 64], &[1, 8, 32, 64, 128]),
+            _ => &[32, 64],
         };
         for &disk in Conn::DISKS {
             let scenes = threads.iter().map(|&threads| Scene::hot(threads));
