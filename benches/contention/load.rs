@@ -199,7 +199,9 @@ fn count_until<Conn>(
     };
     let mut begun = Instant::now() + every.map_or(Duration::ZERO, |(first, _)| first);
     while begun < end {
-        thread::sleep(begun.saturating_duration_since(Instant::now()));
+        if every.is_some() {
+            thread::sleep(begun.saturating_duration_since(Instant::now()));
+        }
         let outcome = count(conn, keys());
         let done = Instant::now();
         match outcome {

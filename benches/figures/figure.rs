@@ -180,8 +180,9 @@ const FIGURES: [(&str, Figure); 21] = [
         let is_quick = report.part(TOP, POSTGRESQL)?.pace.quick;
         Ok(grouped(ranked_rows(is_quick) as u64))
     }),
-    ("long_slice", |report, _| {
-        let slice = report.part(LONG, POSTGRESQL)?.pace.slice_ms;
+    ("slice", |report, of| {
+        let [section] = exactly(of)?;
+        let slice = report.part(section, POSTGRESQL)?.pace.slice_ms;
         Ok(format!("{:.0}", slice as f64 / 1000.0))
     }),
 ];
