@@ -165,13 +165,10 @@ macro_rules! tasks {
                         total_of_shards("combined"),
                         Arc::new(move || {
                             let (pool, combiner) = (lent_pool.clone(), combiner.clone());
-                            Box::pin(async move {
-                                let count = update(combined::table.find(1))
-                                    .set(combined::views.eq(combined::views + 1))
-                                    .combine(&combiner);
-                                let acquire = || async { Ok(pool.get().await?) };
-                                count.execute_with(acquire).await
-                            })
+                            let count = update(combined::table.find(1))
+                                .set(combined::views.eq(combined::views + 1))
+                                .combine(&combiner);
+                            count.execute_with(async move || Ok(pool.get().await?))
                         }),
                     ),
                 ]

@@ -9,6 +9,7 @@ use diesel::prelude::*;
 use diesel::query_builder::{QueryFragment, QueryId};
 use diesel::result::Error as DieselError;
 use diesel_async::AsyncConnection;
+use tokio::runtime::Handle;
 
 use super::load::IntoLoad;
 use super::ready::IntoReady;
@@ -17,6 +18,7 @@ use super::source::UpdateSource;
 use super::statement::{SetNotCalled, UpdateStatement, Values};
 use crate::backend::BackendOf;
 use crate::connection::{Async, BoxFuture, Link};
+use crate::error::Error;
 use crate::operation::combine::{Combined, Role, count};
 
 /// Begins a counting update on a connection of `diesel_async`; see [`update`](crate::update()).
@@ -50,24 +52,28 @@ impl<Q, V, Ret, Ins> UpdateStatement<Q, Values<V>, Ret, Ins, Async> {
     /// Counts like [`execute`](Self::execute), but acquires a connection only if it needs one: nobody does whose amount another caller counts.
     /// So tasks that outnumber a pool's connections [combine](crate::combine) too. Returns the number of rows counted.
     ///
+    /// Whoever counts does so in a task of its own on the tokio runtime: a caller that is dropped meanwhile, as a request whose client has gone,
+    /// takes nobody's count with it.
+    ///
     /// ```text
     /// let count = update(videos.find(7)).set(views.eq(views + 1)).combine(&combiner);
-    /// count.execute_with(|| pool.get()).await?;
+    /// let pool = pool.clone();
+    /// count.execute_with(async move || pool.get().await).await?;
     /// ```
     ///
     /// # Errors
     /// Those of [`update`](crate::update()), and of `acquire`.
-    pub fn execute_with<'c, Conn, DB, E, C, F>(
+    pub fn execute_with<Conn, DB, E, C, F>(
         self,
-        acquire: impl FnOnce() -> F + Send + 'c,
-    ) -> BoxFuture<'c, Result<usize, E>>
+        acquire: impl FnOnce() -> F + Send + 'static,
+    ) -> BoxFuture<'static, Result<usize, E>>
     where
-        Self: IntoReady<DB, Ready: Send + 'c>,
-        Conn: AsyncConnection<Backend = DB> + 'c,
+        Self: IntoReady<DB, Ready: Send + 'static>,
+        Conn: AsyncConnection<Backend = DB> + 'static,
         DB: BackendOf<Conn>,
-        E: From<DieselError> + 'c,
-        C: DerefMut<Target = Conn> + Send + 'c,
-        F: Future<Output = Result<C, E>> + Send + 'c,
+        E: From<DieselError> + Send + 'static,
+        C: DerefMut<Target = Conn> + Send + 'static,
+        F: Future<Output = Result<C, E>> + Send + 'static,
     {
         let mut ready = self.into_ready();
         Box::pin(async move {
@@ -76,10 +82,23 @@ impl<Q, V, Ret, Ins> UpdateStatement<Q, Values<V>, Ret, Ins, Async> {
             if let Role::Counted(counted) = role {
                 return Ok(counted?);
             }
-            let mut conn = acquire().await?;
-            let link = &mut Link::awaited(&mut *conn);
-            let plan = update.plan(link)?;
-            Ok(role.carry_out(link, plan, update).await?)
+            let counts = async move {
+                let update: &mut (dyn Combined<Async, Conn> + Send) = &mut ready;
+                let mut conn = acquire().await?;
+                let link = &mut Link::awaited(&mut *conn);
+                let plan = update.plan(link)?;
+                Ok(role.carry_out(link, plan, update).await?)
+            };
+            let Ok(runtime) = Handle::try_current() else {
+                return counts.await;
+            };
+            runtime.spawn(counts).await.unwrap_or_else(|ended| {
+                let ended = match ended.try_into_panic() {
+                    Ok(panic) => std::panic::resume_unwind(panic),
+                    Err(cancelled) => Error::outcome_unknown(&cancelled.to_string()),
+                };
+                Err(DieselError::from(ended).into())
+            })
         })
     }
 

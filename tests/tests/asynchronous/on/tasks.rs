@@ -338,6 +338,33 @@ async fn a_dropped_task_takes_no_combined_count_with_it() {
     assert!([10_100, 10_110].contains(&total), "{total}");
 }
 
+/// A request whose client goes while it counts for others.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dropped_caller_counts_for_others_to_the_end() {
+    let (database, mut conn) = database();
+    let pool = deadpool::Pool::builder(manager(&database)).max_size(2);
+    let (pool, combiner) = (pool.build().unwrap(), Combiner::new());
+    let add = |n: i64| {
+        let (pool, combiner) = (pool.clone(), combiner.clone());
+        let count = update(videos.find(1)).set(views.eq(views + n));
+        let count = count.shard_choice(ShardChoice::Striped); // all on the one shard that is locked
+        let count = count.retry(patient()).combine(&combiner);
+        count.execute_with(async move || pool.get().await.map_err(|_| NotFound))
+    };
+    assert_eq!(add(1).await, Ok(1)); // creates the shard that is locked
+    conn.batch_execute(LOCK).unwrap();
+    assert_eq!(polled(1, Dropped::Waiting, add(10)).await, None);
+    let mut waits = [add(100), add(1_000)];
+    for wait in &mut waits {
+        assert!(tokio::time::timeout(Duration::ZERO, wait).await.is_err());
+    }
+    conn.batch_execute("ROLLBACK").unwrap();
+    for wait in waits {
+        assert_eq!(wait.await, Ok(1));
+    }
+    assert_eq!(total(&mut conn), 100 + 1_111);
+}
+
 /// Tasks that outnumber the connections share them: who is counted by another needs none.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_thousand_tasks_combine_on_a_pool_of_two() {
@@ -350,7 +377,7 @@ async fn a_thousand_tasks_combine_on_a_pool_of_two() {
             tokio::spawn(async move {
                 let count = update(videos.find(1)).set(views.eq(views + 1));
                 let count = count.retry(patient()).combine(&combiner);
-                let acquire = || async { pool.get().await.map_err(|_| NotFound) };
+                let acquire = async move || pool.get().await.map_err(|_| NotFound);
                 count.execute_with(acquire).await
             })
         })
