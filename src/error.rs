@@ -369,6 +369,19 @@ fn where_it_comes_from(table: &str) -> &'static str {
 }
 
 impl Error {
+    /// Whether others would have failed in the place of the rows that were counted on.
+    pub(crate) fn is_no_rows_fault(&self) -> bool {
+        matches!(
+            self,
+            Error::ConnectionLost { .. }
+                | Error::OutcomeUnknown { .. }
+                | Error::ConflictPersisted { .. }
+                | Error::NodeNotReady { .. }
+                | Error::RefusedBySetting { .. }
+                | Error::DiskFull { .. }
+        )
+    }
+
     /// That of a caller whose amount another one was counting, for this reason.
     pub(crate) fn outcome_unknown(why: &str) -> Self {
         let why = Box::new(why.to_owned());

@@ -4,6 +4,7 @@
 
 mod capabilities;
 mod columns;
+mod detached;
 mod dialect;
 mod errors;
 mod fitting_names;
@@ -19,6 +20,7 @@ pub(crate) use self::capabilities::{
     Guard, KeepsAndLocks, OnceForm, OpenQuestion, SESSION_SHARDS, Strength, SumsForm,
     SurvivalCheck, TotalForm,
 };
+pub use self::detached::Detached;
 pub use self::dialect::{Dialect, keep_queries_on_mysql};
 pub(crate) use self::errors::Meaning;
 pub(crate) use self::fitting_names::shortened;

@@ -12,7 +12,7 @@ use diesel::row::Row;
 use diesel::serialize::ToSql;
 use diesel::sql_types::{BigInt, Binary, HasSqlType, Integer, Nullable, Text};
 
-use super::Dialect;
+use super::{Detached, Dialect};
 
 /// A Diesel backend whose connections can count on shards.
 ///
@@ -40,6 +40,15 @@ pub trait ShardedBackend: Backend + Default + Send + Sync + 'static + OwnRows {
     where
         Self: Sized;
 
+    /// The fragment for any connection of this backend; `None` where no other caller's connection sends it.
+    #[doc(hidden)]
+    fn detach(_fragment: &dyn QueryFragment<Self>) -> Option<Detached<Self>>
+    where
+        Self: Sized,
+    {
+        None
+    }
+
     /// The backend of a connection of unknown type; `None` if this backend does not know the type.
     fn backend_behind(conn: &dyn BoxableConnection<Self>) -> Option<Self>
     where
@@ -61,7 +70,7 @@ pub trait BackendOf<Conn>: ShardedBackend {
 }
 
 macro_rules! backend {
-    ($feature:literal, $backend:ty, $dialect:ident) => {
+    ($feature:literal, $backend:ty, $dialect:ident $(, $detach:item)?) => {
         #[cfg(feature = $feature)]
         impl<ST> diesel::sql_types::HasSqlType<crate::model::TotalOf<ST>> for $backend
         where
@@ -89,6 +98,8 @@ macro_rules! backend {
             fn backend_behind(_: &dyn BoxableConnection<Self>) -> Option<Self> {
                 Some(Self::default())
             }
+
+            $($detach)?
         }
 
         #[cfg(feature = $feature)]
@@ -102,7 +113,14 @@ macro_rules! backend {
 
 backend!("postgres_backend", diesel::pg::Pg, Postgres);
 backend!("mysql_backend", diesel::mysql::Mysql, Mysql);
-backend!("sqlite", diesel::sqlite::Sqlite, Sqlite);
+backend!(
+    "sqlite",
+    diesel::sqlite::Sqlite,
+    Sqlite,
+    fn detach(fragment: &dyn QueryFragment<Self>) -> Option<Detached<Self>> {
+        super::detached::detach(fragment).ok()
+    }
+);
 
 /// A backend that takes a `U` for a bind of the SQL type `ST`. As a supertrait it spares statements further bounds.
 pub trait Binds<ST, U: ?Sized>: Backend {

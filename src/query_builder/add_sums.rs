@@ -1,7 +1,6 @@
 //! The changes of several callers who count together.
 
 use std::fmt::Debug;
-use std::marker::PhantomData;
 
 use diesel::internal::derives::multiconnection::AstPassHelper;
 use diesel::prelude::*;
@@ -9,41 +8,29 @@ use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::sql_types::BigInt;
 
 use crate::backend::ShardedBackend;
-use crate::model::ShardedTable;
-use crate::query_builder::{Names, bind, id, no_query_id, sql};
+use crate::query_builder::{bind, id, no_query_id, sql};
 
-/// `"views" = ("videos"."views" + $1), "likes" = ("videos"."likes" + $2)`
+/// `"views" = ("views" + $1), "likes" = ("likes" + $2)`
 ///
 /// A sum is bound as a `BigInt` for every type of column, because it may be negative even if the column is unsigned.
 #[derive(Debug, Clone)]
-pub(crate) struct AddSums<T> {
-    sums: Vec<(&'static str, i64)>,
-    table: PhantomData<T>,
-}
+pub(crate) struct AddSums(Vec<(&'static str, i64)>);
 
-impl<T> AddSums<T> {
+impl AddSums {
     pub(crate) fn new(fields: &'static [&'static str], sums: Vec<i64>) -> Self {
-        AddSums {
-            sums: fields.iter().copied().zip(sums).collect(),
-            table: PhantomData,
-        }
+        AddSums(fields.iter().copied().zip(sums).collect())
     }
 }
 
-impl<T, DB> QueryFragment<DB> for AddSums<T>
-where
-    T: ShardedTable + QueryFragment<DB>,
-    DB: ShardedBackend,
-{
+impl<DB: ShardedBackend> QueryFragment<DB> for AddSums {
     fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let table = Names::<DB>::of::<T>();
-        sql!(out; for sum in (&self.sums, ", ") {
-            id(sum.0), " = (", table.column(sum.0), " + ", bind(BigInt, &sum.1), ")"
+        sql!(out; for sum in (&self.0, ", ") {
+            id(sum.0), " = (", id(sum.0), " + ", bind(BigInt, &sum.1), ")"
         })
     }
 }
 
-no_query_id!([T] AddSums<T>);
+no_query_id!([] AddSums);
 
 /// The values that a fragment binds, as they are shown; `None` if it cannot be written.
 pub(crate) fn shown_binds<'b, DB: ShardedBackend>(
@@ -61,16 +48,16 @@ pub(crate) fn shown_binds<'b, DB: ShardedBackend>(
 #[cfg(all(test, feature = "postgres_backend", feature = "mysql_backend"))]
 mod tests {
     use super::*;
-    use crate::test_schema::{assert_sql, videos};
+    use crate::test_schema::assert_sql;
     use diesel::mysql::Mysql;
     use diesel::pg::Pg;
 
     #[test]
     fn each_sum_is_added_to_its_field() {
-        let sums = || AddSums::<videos::table>::new(&["views", "likes"], vec![64, -3]);
+        let sums = || AddSums::new(&["views", "likes"], vec![64, -3]);
         assert_sql!(sums();
-            Pg => r#""views" = ("videos"."views" + $1), "likes" = ("videos"."likes" + $2)"#,
-            Mysql => "`views` = (`videos`.`views` + ?), `likes` = (`videos`.`likes` + ?)",
+            Pg => r#""views" = ("views" + $1), "likes" = ("likes" + $2)"#,
+            Mysql => "`views` = (`views` + ?), `likes` = (`likes` + ?)",
         );
         let (sums, backend) = (sums(), Pg);
         assert_eq!(

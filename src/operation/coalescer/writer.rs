@@ -178,19 +178,12 @@ where
         };
         let is_unknown = matches!(error, Error::OutcomeUnknown { .. });
         let has_paused = matches!(error, Error::ConflictPersisted { .. });
-        match error {
+        if let Error::NodeNotReady { .. } = error {
             // The pool drops a connection that works, to a server that takes no writes. The next one may lead to another server.
-            Error::NodeNotReady { .. } => {
-                Conn::TransactionManager::transaction_manager_status_mut(&mut **conn)
-                    .set_in_error();
-            }
-            Error::OutcomeUnknown { .. }
-            | Error::ConnectionLost { .. }
-            | Error::ConflictPersisted { .. }
-            | Error::RefusedBySetting { .. }
-            | Error::DiskFull { .. } => {}
-            error if batch.counts => return Err(Failure::OfARow(error)),
-            _ => {}
+            Conn::TransactionManager::transaction_manager_status_mut(&mut **conn).set_in_error();
+        }
+        if batch.counts && !error.is_no_rows_fault() {
+            return Err(Failure::OfARow(error));
         }
         Err(Failure::Away {
             reason: error.to_string(),

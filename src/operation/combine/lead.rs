@@ -4,10 +4,10 @@ use std::time::Instant;
 
 use diesel::result::{Error as DieselError, QueryResult};
 
-use super::slots::{Entered, Lead, Outcome, Slots, Turn};
+use super::slots::{Entered, Lead, Outcome, Sent, Slots, Turn};
 use super::{Combinable, CounterKey};
-use crate::connection::{Io, Link, commits_by_itself};
-use crate::engine::{self, Plan, SendStep, Steps};
+use crate::connection::{Io, Link, TransactionOptions, commits_by_itself};
+use crate::engine::{self, Plan, RetryLoop, SendStep, Steps, retry_loop};
 use crate::error::Error;
 use crate::observe;
 use crate::policy::RetryPolicy;
@@ -163,38 +163,111 @@ where
     /// caller who had waited; `None` if it was not sent, because the connection's transaction is somebody else's to commit.
     async fn count_for_others(&mut self, mut lead: Lead<CounterKey>) -> Option<Outcome> {
         let mut first = None;
-        while lead.next() {
+        while lead.next(|key| key.handed::<M::Backend>().is_some()) {
             // The connection is this caller's alone until it returns: what holds now holds for all rounds.
             if first.is_none() && !matches!(commits_by_itself(self.link).await, Ok(true)) {
                 break;
             }
-            let Some((sums, callers)) = lead.send() else {
+            let batches = lead.send();
+            if batches.is_empty() {
                 continue; // all have left
+            }
+            for batch in &batches {
+                observe::combined(self.plan.dialect, batch.key.table, batch.callers);
+            }
+            let outcomes = match batches.as_slice() {
+                [batch] => vec![self.count_batch(batch).await],
+                batches => self.count_batches(batches).await,
             };
-            observe::combined(self.plan.dialect, self.plan.table, callers);
-            let outcome = self.count_sums(sums).await;
-            first.get_or_insert_with(|| outcome.clone());
-            lead.end(outcome.clone());
-            // A connection on which this one failed is no place for the next; somebody else leads on.
-            if !matches!(outcome, Outcome::Counted(_)) {
+            first = first.or_else(|| outcomes.first().cloned());
+            let has_failed = outcomes.iter().any(|outcome| !outcome.is_counted());
+            lead.end(outcomes);
+            // A connection on which one failed is no place for the next; somebody else leads on.
+            if has_failed {
                 break;
             }
         }
         first
     }
 
-    async fn count_sums(&mut self, sums: Vec<i128>) -> Outcome {
-        let sums: Result<Vec<i64>, _> = sums.into_iter().map(i64::try_from).collect();
-        let Ok(sums) = sums else {
+    /// Counts the batches of several counters in one transaction.
+    async fn count_batches(&mut self, batches: &[Sent<CounterKey>]) -> Vec<Outcome> {
+        match self.count_together(batches).await.map_err(Error::from) {
+            Ok(rows) => rows.into_iter().map(Outcome::Counted).collect(),
+            Err(error) if error.is_no_rows_fault() => vec![Outcome::of(&error); batches.len()],
+            Err(_) => {
+                // One of them is at fault, and the others are not.
+                let mut outcomes = vec![];
+                for batch in batches {
+                    outcomes.push(self.count_batch(batch).await);
+                }
+                outcomes
+            }
+        }
+    }
+
+    async fn count_together(&mut self, batches: &[Sent<CounterKey>]) -> QueryResult<Vec<usize>> {
+        let options = TransactionOptions {
+            outermost: true,
+            ..TransactionOptions::of_a_count(self.plan.dialect)
+        };
+        let retry = self.retry.clone();
+        let repeated = RetryLoop::transaction(self.link, retry.clone(), options)?;
+        retry_loop!(self.link, repeated, {
+            let mut rows = vec![];
+            for batch in batches {
+                let counter = batch.key.handed::<M::Backend>();
+                let (Some(counter), Some(sums)) = (counter, batch.amounts()) else {
+                    return Err(DieselError::RollbackTransaction);
+                };
+                rows.push(counter.count(self.link, retry.clone(), sums, true).await?);
+            }
+            Ok(rows)
+        })
+    }
+
+    /// Counts the batch of one counter, by itself.
+    async fn count_batch(&mut self, batch: &Sent<CounterKey>) -> Outcome {
+        let Some(sums) = batch.amounts() else {
             return Outcome::Nothing; // each amount by itself fits
         };
-        self.update.add(Some(sums));
-        let counted = self.count().await;
-        self.update.add(None);
+        let counted = match batch.key.handed::<M::Backend>() {
+            Some(counter) => {
+                counter
+                    .count(self.link, self.retry.clone(), sums, false)
+                    .await
+            }
+            None => {
+                self.update.add(Some(sums));
+                let counted = self.count().await;
+                self.update.add(None);
+                counted
+            }
+        };
         match counted.map_err(Error::from) {
             Ok(rows) => Outcome::Counted(rows),
-            Err(error @ Error::OutcomeUnknown { .. }) => Outcome::Unknown(error.to_string().into()),
-            Err(_) => Outcome::Nothing,
+            Err(error) => Outcome::of(&error),
         }
+    }
+}
+
+impl Sent<CounterKey> {
+    /// The sums, if they fit.
+    fn amounts(&self) -> Option<Vec<i64>> {
+        let sums = self.sums.iter().map(|sum| i64::try_from(*sum).ok());
+        sums.collect()
+    }
+}
+
+impl Outcome {
+    fn of(error: &Error) -> Self {
+        match error {
+            Error::OutcomeUnknown { .. } => Outcome::Unknown(error.to_string().into()),
+            _ => Outcome::Nothing,
+        }
+    }
+
+    fn is_counted(&self) -> bool {
+        matches!(self, Outcome::Counted(_))
     }
 }

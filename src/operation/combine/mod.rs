@@ -2,7 +2,8 @@
 //!
 //! A count on a row commits, and the next one waits for nothing but the disk. So a hot row takes as many counts a second as commits fit into
 //! it. Where callers combine, the first one counts on its own connection, and whoever comes meanwhile adds its amount to the batch that waits
-//! for that connection. No thread and no connection stand by, and a row that is not hot is counted as ever: nobody waits for company.
+//! for that connection. No thread and no connection stand by, and a row that is not hot is counted as ever: nobody waits for company. On SQLite,
+//! which has one writer at a time, callers of all counters share a transaction.
 //!
 //! It has to be asked for, by a [`Combiner`]: for one update,
 //!
@@ -46,8 +47,9 @@
 //! # What a caller gets
 //! `Ok` after the commit that holds its amount, and `Ok(0)` where there is no such row. If a batch fails and changed nothing, as by an overflow or
 //! a conflict that persists, each of its callers counts alone, and has an error of its own. If its outcome is unknown, all of them have
-//! [`OutcomeUnknown`](crate::Error::OutcomeUnknown): the connection was lost in the commit, or the task that counted for others was dropped or
-//! panicked meanwhile. A caller whose [policy's](crate::retry::RetryPolicy) deadline passes before its batch is sent leaves it, and makes one
+//! [`OutcomeUnknown`](crate::Error::OutcomeUnknown): the connection was lost in the commit, or who counted for others panicked, or was dropped
+//! in `execute(conn)`. (In the asynchronous `execute_with` a task of its own counts, which a dropped caller does not take with it: use that
+//! where requests are cancelled.) A caller whose [policy's](crate::retry::RetryPolicy) deadline passes before its batch is sent leaves it, and makes one
 //! attempt alone; one that is dropped takes its amount back, unless that was sent. A batch that was sent is waited for.
 //!
 //! # One database, one role, one session
@@ -62,6 +64,7 @@
 //!
 //! A process that is forked has slots of its own, and waits for nobody of its parent's.
 
+mod handed;
 mod lead;
 mod slots;
 // The model checker compiles `slots.rs` over locks of its own.
@@ -70,7 +73,9 @@ mod sync {
 }
 use crate::connection::wait;
 
+use std::any::Any;
 use std::fmt::{self, Debug, Write};
+use std::hash::{Hash, Hasher};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, RwLock};
 
@@ -82,6 +87,7 @@ use crate::model::Terms;
 use crate::per_process::{PerProcess, inherited};
 use crate::query_builder::shown_binds;
 
+pub(crate) use self::handed::Handed;
 pub(crate) use self::lead::{Combined, Role, count};
 
 /// Stands for connections of one database, one role and one session, whose callers count for each other; see [`combine`](crate::combine).
@@ -137,35 +143,64 @@ impl Debug for Combiner {
 }
 
 /// The name of a counter, or of several fields of a row that are counted together.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Clone)]
 pub(crate) struct CounterKey {
     backend: &'static str,
     table: &'static str,
     fields: &'static [&'static str],
     /// The values of the key, as they are shown.
     key: Arc<str>,
+    /// The counter as a [`Handed`], where others' leaders count on it. It is no part of the name.
+    handed: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 impl CounterKey {
-    /// The slot in which it is counted: one for all counters of a database that has one writer at a time. They would wait there otherwise, and
-    /// not in turn.
-    fn slot(&self, dialect: Dialect) -> Self {
+    /// The slot in which it is counted, and how many may lead a new one. A database that has one writer has one slot for all counters. They would
+    /// wait there otherwise, and not in turn.
+    fn slot(&self, dialect: Dialect) -> (Self, usize) {
         match dialect.has_row_locks() {
-            true => self.clone(),
-            false => CounterKey {
-                backend: self.backend,
-                table: "",
-                fields: &[],
-                key: Arc::default(),
-            },
+            true => (self.clone(), 2),
+            false => {
+                let all = CounterKey {
+                    backend: self.backend,
+                    table: "",
+                    fields: &[],
+                    key: Arc::default(),
+                    handed: None,
+                };
+                (all, 1)
+            }
         }
+    }
+
+    /// The counter for a leader of another one, on a connection of `DB`.
+    fn handed<DB: ShardedBackend>(&self) -> Option<&Handed<DB>> {
+        self.handed.as_ref()?.downcast_ref()
+    }
+
+    fn name(&self) -> impl Hash + Eq + '_ {
+        (self.backend, self.table, self.fields, &*self.key)
+    }
+}
+
+impl PartialEq for CounterKey {
+    fn eq(&self, other: &Self) -> bool {
+        self.name() == other.name()
+    }
+}
+
+impl Eq for CounterKey {}
+
+impl Hash for CounterKey {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.name().hash(state);
     }
 }
 
 /// A count that may be combined with others.
 pub(crate) struct Combinable {
     combiner: Combiner,
-    slot: CounterKey,
+    slot: (CounterKey, usize),
     key: CounterKey,
     amounts: Box<[i64]>,
 }
@@ -184,6 +219,7 @@ impl Combinable {
         (filter, changes): (&dyn QueryFragment<DB>, &dyn QueryFragment<DB>),
         terms: Terms,
         backend: &DB,
+        handed: impl FnOnce() -> Option<Handed<DB>>,
     ) -> Option<Self> {
         let mut of = vec![];
         if !terms(&mut of) {
@@ -206,15 +242,21 @@ impl Combinable {
             };
         }
         let key = format!("{:?}", shown_binds(filter, backend)?);
+        let dialect = backend.dialect();
+        let handed = match dialect.has_row_locks() {
+            true => None, // counters do not meet
+            false => handed(),
+        };
         let key = CounterKey {
-            backend: backend.dialect().name(),
+            backend: dialect.name(),
             table,
             fields,
             key: key.into(),
+            handed: handed.map(|counter| Arc::new(counter) as _),
         };
         Some(Combinable {
             combiner,
-            slot: key.slot(backend.dialect()),
+            slot: key.slot(dialect),
             key,
             amounts,
         })

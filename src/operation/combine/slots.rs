@@ -2,8 +2,10 @@
 //!
 //! A slot stands for one counter, or for all counters of a database that has one writer at a time, and exists while somebody leads it. A caller
 //! who finds no slot leads: it counts its own amount, and then, round by round, whatever others added to the same counter meanwhile. A caller
-//! who finds a slot adds its amount to the open batch of its counter and waits. After a few rounds, or if only other counters are left, the
-//! leader offers the oldest batch to those who wait for it, and one of them leads on.
+//! who finds one adds its amount to the open batch of its counter and waits. (A second one may lead too, until somebody has waited: two who meet
+//! are no crowd, and count beside each other sooner.) After a few rounds, or if only
+//! other counters are left, a leader offers the oldest batch to those who wait for it, and one of them leads on. Where it can count on other
+//! counters too, it does so in the same round.
 //!
 //! | a batch is | its callers | it becomes |
 //! |---|---|---|
@@ -16,7 +18,6 @@
 //! After [flat combining](https://doi.org/10.1145/1810479.1810540) (Hendler, Incze, Shavit, Tzafrir, 2010). There the combiner works on a
 //! structure in memory; here its work is a statement, on its own connection.
 
-use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash};
 use std::task::{Context, Poll, Waker};
@@ -28,16 +29,26 @@ use super::wait::Waiting;
 /// Slots are spread over so many maps, so that callers of different counters seldom meet.
 const MAPS: usize = 16;
 
-/// How many batches a leader counts before it offers the next one to those who wait.
+/// How many rounds a leader counts before it offers the next batch to those who wait.
 const ROUNDS: u8 = 4;
+
+/// How many batches a round has at most.
+const BATCHES: usize = 100;
 
 /// The slots of one process, by the counter.
 pub(crate) struct Slots<K> {
     maps: [Mutex<Map<K>>; MAPS],
 }
 
-/// The open batches of each slot, from the oldest on; in a slot of one counter there is one at most.
-type Map<K> = HashMap<K, VecDeque<(K, Arc<Batch>)>, Hasher>;
+type Map<K> = HashMap<K, Slot<K>, Hasher>;
+
+struct Slot<K> {
+    /// The open batches, from the oldest on; in a slot of one counter there is one at most.
+    open: VecDeque<(K, Arc<Batch>)>,
+    leaders: usize,
+    /// Somebody has waited.
+    is_crowded: bool,
+}
 
 /// The same in each run: the model checker repeats what it has seen.
 type Hasher = BuildHasherDefault<DefaultHasher>;
@@ -81,36 +92,41 @@ impl<K: Key> Slots<K> {
         }
     }
 
-    /// Comes to the slot with an amount for each field of the counter `key`.
-    pub(crate) fn enter(slots: &Arc<Self>, slot: K, key: K, amounts: &[i64]) -> Entered<K> {
+    /// Comes to the slot with an amount for each field of the counter `key`. A new slot has so many leaders at `most`.
+    pub(crate) fn enter(
+        slots: &Arc<Self>,
+        (slot, most): (K, usize),
+        key: K,
+        amounts: &[i64],
+    ) -> Entered<K> {
         let mut map = slots.map(&slot);
-        let (slot, batch) = match map.entry(slot) {
-            Entry::Vacant(vacant) => {
-                let slot = vacant.key().clone();
-                vacant.insert(VecDeque::new());
-                return Entered::Leads(Lead {
-                    slots: Arc::clone(slots),
-                    slot,
-                    key,
-                    batch: None,
-                    own: None,
-                    rounds: 0,
-                    is_sent: false,
-                    leads: true,
-                });
-            }
-            Entry::Occupied(led) => {
-                let slot = led.key().clone();
-                let open = led.into_mut();
-                let batch = match open.iter().find(|(of, _)| *of == key) {
-                    Some((_, batch)) => Arc::clone(batch),
-                    None => {
-                        let batch = Arc::new(Batch::default());
-                        open.push_back((key.clone(), Arc::clone(&batch)));
-                        batch
-                    }
-                };
-                (slot, batch)
+        let led = map.entry(slot);
+        let slot = led.key().clone();
+        let found = led.or_insert_with(|| Slot {
+            open: VecDeque::new(),
+            leaders: 0,
+            is_crowded: false,
+        });
+        if found.leaders == 0 || (found.leaders < most && !found.is_crowded) {
+            found.leaders += 1;
+            return Entered::Leads(Lead {
+                slots: Arc::clone(slots),
+                slot,
+                key,
+                batches: vec![],
+                own: None,
+                rounds: 0,
+                is_sent: false,
+                leads: true,
+            });
+        }
+        found.is_crowded = true;
+        let batch = match found.open.iter().find(|(of, _)| *of == key) {
+            Some((_, batch)) => Arc::clone(batch),
+            None => {
+                let batch = Arc::new(Batch::default());
+                found.open.push_back((key.clone(), Arc::clone(&batch)));
+                batch
             }
         };
         let number = batch.lock().join(amounts);
@@ -131,30 +147,21 @@ impl<K: Key> Slots<K> {
         lock(&self.maps[hash as usize % MAPS])
     }
 
-    /// The leader of the slot leaves it to one of those who wait; without any, the slot ends.
+    /// A leader of the slot leaves its lead to one of those who wait, if there are some. Without leaders the slot ends.
     fn pass_on(&self, slot: &K) {
         let mut map = self.map(slot);
-        let offered = match map.get_mut(slot).and_then(VecDeque::pop_front) {
-            Some((_, oldest)) => oldest.offer(),
-            None => {
-                map.remove(slot);
-                None
+        let mut offered = None;
+        if let Some(Slot { open, leaders, .. }) = map.get_mut(slot) {
+            match open.pop_front() {
+                Some((_, oldest)) => offered = oldest.offer(),
+                None => *leaders -= 1,
             }
-        };
+            if *leaders == 0 {
+                map.remove(slot);
+            }
+        }
         drop(map); // whoever is woken may come to the slot at once
         wake(offered);
-    }
-
-    /// Offers a batch that was taken and not sent; without anybody who waits for it, another one.
-    fn offer(&self, slot: &K, batch: &Batch) {
-        let map = self.map(slot); // nobody leaves meanwhile
-        let is_empty = batch.lock().callers == 0;
-        let offered = if is_empty { None } else { batch.offer() };
-        drop(map);
-        wake(offered);
-        if is_empty {
-            self.pass_on(slot);
-        }
     }
 
     /// How many slots there are.
@@ -315,7 +322,7 @@ impl<K: Key> Wait<K> {
                     slots: Arc::clone(&self.slots),
                     slot: self.slot.clone(),
                     key: self.key.clone(),
-                    batch: Some(Arc::clone(&self.batch)),
+                    batches: vec![(self.key.clone(), Arc::clone(&self.batch))],
                     own: Some(std::mem::take(&mut self.amounts)),
                     rounds: 0,
                     is_sent: false,
@@ -346,7 +353,7 @@ impl<K: Key> Wait<K> {
         let offered = match (is_empty, is_offered) {
             (true, false) => {
                 // The leader is there, and the next caller opens another batch.
-                if let Some(open) = map.get_mut(&self.slot) {
+                if let Some(Slot { open, .. }) = map.get_mut(&self.slot) {
                     open.retain(|(_, batch)| !Arc::ptr_eq(batch, &self.batch));
                 }
                 None
@@ -380,80 +387,111 @@ pub(crate) struct Lead<K: Key> {
     slot: K,
     /// The counter that it counts on.
     key: K,
-    /// The batch that is being counted.
-    batch: Option<Arc<Batch>>,
-    /// The caller's own amounts, if they are in the batch.
+    /// The batches of the round. The one that the caller had waited for is the first.
+    batches: Vec<(K, Arc<Batch>)>,
+    /// The caller's own amounts, if they are in that.
     own: Option<Box<[i64]>>,
     rounds: u8,
     is_sent: bool,
     leads: bool,
 }
 
+/// A batch that is to be counted.
+#[derive(Debug)]
+pub(crate) struct Sent<K> {
+    pub(crate) key: K,
+    /// The sum for each field.
+    pub(crate) sums: Vec<i128>,
+    /// How many callers the sums are of.
+    pub(crate) callers: usize,
+}
+
 impl<K: Key> Lead<K> {
-    /// Whether there is a batch to be counted. If nobody waits, or others have to lead on, the lead ends.
-    pub(crate) fn next(&mut self) -> bool {
-        if self.batch.is_none() && self.leads {
-            self.take();
+    /// Whether there is something to be counted: the caller's own counter, and those of others that it `counts` too. If nobody waits, or others
+    /// have to lead on, the lead ends.
+    pub(crate) fn next(&mut self, counts: impl Fn(&K) -> bool) -> bool {
+        if self.leads {
+            self.take(counts);
         }
-        self.batch.is_some()
+        !self.batches.is_empty()
     }
 
-    fn take(&mut self) {
-        if self.rounds >= ROUNDS {
-            return self.pass_on();
+    fn take(&mut self, counts: impl Fn(&K) -> bool) {
+        let has_waited = self.own.is_some();
+        if !has_waited {
+            if self.rounds >= ROUNDS {
+                return self.pass_on();
+            }
+            self.rounds += 1;
         }
-        self.rounds += 1;
         let mut map = self.slots.map(&self.slot);
-        let own = map.get_mut(&self.slot).and_then(|open| {
-            let number = open.iter().position(|(of, _)| *of == self.key)?;
-            open.remove(number)
+        if let Some(Slot { open, .. }) = map.get_mut(&self.slot) {
+            open.retain(|(of, batch)| {
+                let is_own = *of == self.key && !has_waited;
+                let takes = self.batches.len() < BATCHES && (is_own || counts(of));
+                if takes {
+                    batch.lock().phase = Phase::Taken;
+                    self.batches.push((of.clone(), Arc::clone(batch)));
+                }
+                !takes
+            });
+        }
+        drop(map);
+        if self.batches.is_empty() {
+            self.pass_on();
+        }
+    }
+
+    /// The batches of the round, whose callers may not leave any more: their outcome is unknown until it [ends](Self::end). None if all have
+    /// left.
+    pub(crate) fn send(&mut self) -> Vec<Sent<K>> {
+        let mut sent = vec![];
+        self.batches.retain(|(key, batch)| {
+            let mut state = batch.lock();
+            if state.callers == 0 {
+                return false;
+            }
+            state.phase = Phase::Sent;
+            sent.push(Sent {
+                key: key.clone(),
+                sums: state.sums.clone(),
+                callers: state.callers,
+            });
+            true
         });
-        match own {
-            Some((_, batch)) => {
-                batch.lock().phase = Phase::Taken;
-                self.batch = Some(batch);
-            }
-            None => {
-                drop(map);
-                self.pass_on();
-            }
-        }
+        self.is_sent = !sent.is_empty();
+        sent
     }
 
-    /// The sums of the batch, and the number of its callers, of whom nobody may leave any more: the outcome is unknown until it
-    /// [ends](Self::end). `None` if all have left.
-    pub(crate) fn send(&mut self) -> Option<(Vec<i128>, usize)> {
-        let batch = self.batch.as_ref()?;
-        let mut state = batch.lock();
-        if state.callers == 0 {
-            drop(state);
-            self.batch = None;
-            return None;
-        }
-        state.phase = Phase::Sent;
-        self.is_sent = true;
-        Some((state.sums.clone(), state.callers))
-    }
-
-    /// Hands the outcome of the batch to its callers.
-    pub(crate) fn end(&mut self, outcome: Outcome) {
+    /// Hands its outcome to the callers of each batch of the round; without one it is unknown.
+    pub(crate) fn end(&mut self, outcomes: impl IntoIterator<Item = Outcome>) {
         self.is_sent = false;
         self.own = None;
-        if let Some(batch) = self.batch.take() {
-            batch.end(outcome);
+        let mut outcomes = outcomes.into_iter();
+        for (_, batch) in self.batches.drain(..) {
+            let unknown = || Outcome::Unknown("who counted for others was cancelled".into());
+            batch.end(outcomes.next().unwrap_or_else(unknown));
         }
     }
 
-    /// Leaves the slot to others, with a batch that was not sent. The caller's own amounts in it are the caller's again.
+    /// Leaves the slot to others, with the batches that were not sent. The caller's own amounts are the caller's again.
     fn give_back(&mut self) {
-        let Some(batch) = self.batch.take() else {
-            return self.pass_on();
-        };
-        if let Some(own) = self.own.take() {
+        if let (Some(own), Some((_, batch))) = (self.own.take(), self.batches.first()) {
             batch.lock().leave(&own);
         }
-        self.leads = false;
-        self.slots.offer(&self.slot, &batch);
+        let mut map = self.slots.map(&self.slot);
+        if let Some(Slot { open, .. }) = map.get_mut(&self.slot) {
+            for (key, batch) in self.batches.drain(..).rev() {
+                let mut state = batch.lock();
+                if state.callers > 0 {
+                    state.phase = Phase::Open;
+                    drop(state);
+                    open.push_front((key, batch));
+                }
+            }
+        }
+        drop(map);
+        self.pass_on();
     }
 
     fn pass_on(&mut self) {
@@ -465,9 +503,7 @@ impl<K: Key> Lead<K> {
 impl<K: Key> Drop for Lead<K> {
     fn drop(&mut self) {
         if self.is_sent {
-            self.end(Outcome::Unknown(
-                "the caller who counted for others was cancelled".into(),
-            ));
+            self.end([]);
         }
         if self.leads {
             self.give_back();
@@ -499,7 +535,7 @@ mod tests {
     }
 
     fn lead(slots: &Arc<Slots<u8>>) -> Lead<u8> {
-        match Slots::enter(slots, 7, 7, &[1]) {
+        match Slots::enter(slots, (7, 1), 7, &[1]) {
             Entered::Leads(lead) => lead,
             Entered::Waits(_) => panic!("somebody leads"),
         }
@@ -510,7 +546,7 @@ mod tests {
     }
 
     fn wait_for(slots: &Arc<Slots<u8>>, key: u8, n: i64) -> Wait<u8> {
-        match Slots::enter(slots, 7, key, &[n]) {
+        match Slots::enter(slots, (7, 1), key, &[n]) {
             Entered::Waits(wait) => wait,
             Entered::Leads(_) => panic!("nobody leads"),
         }
@@ -518,18 +554,25 @@ mod tests {
 
     /// The sums of the next batch, and its callers, as it is sent.
     fn sent(lead: &mut Lead<u8>) -> Option<(Vec<i128>, usize)> {
-        while lead.next() {
-            if let Some(sent) = lead.send() {
-                return Some(sent);
+        while lead.next(|_| false) {
+            if let Some(batch) = lead.send().pop() {
+                return Some((batch.sums, batch.callers));
             }
         }
         None
     }
 
+    /// The counters of the next round, and their sums, as it is sent by a leader who counts on each.
+    fn sent_together(lead: &mut Lead<u8>) -> Vec<(u8, i128)> {
+        assert!(lead.next(|_| true));
+        let sent = lead.send().into_iter();
+        sent.map(|batch| (batch.key, batch.sums[0])).collect()
+    }
+
     /// The next batch has this sum and so many callers, and is counted.
     fn counts(lead: &mut Lead<u8>, sum: i128, callers: usize) {
         assert_eq!(sent(lead), Some((vec![sum], callers)));
-        lead.end(Outcome::Counted(1));
+        lead.end([Outcome::Counted(1)]);
     }
 
     /// Nothing is left to count, and nobody waits.
@@ -560,11 +603,11 @@ mod tests {
         let waits = [wait(&slots, 2), wait(&slots, -5)];
         assert_eq!(sent(&mut lead), Some((vec![-3], 2)));
         let late = wait(&slots, 1);
-        lead.end(Outcome::Counted(1));
+        lead.end([Outcome::Counted(1)]);
         let counted = || Outcome::Counted(1);
         assert_eq!(waits.map(outcome), [counted(), counted()]);
         assert_eq!(sent(&mut lead), Some((vec![1], 1)));
-        lead.end(Outcome::Nothing);
+        lead.end([Outcome::Nothing]);
         assert_eq!(outcome(late), Outcome::Nothing);
         ends(lead, &slots);
     }
@@ -573,13 +616,38 @@ mod tests {
     fn counters_do_not_meet() {
         let slots = slots();
         let _seven = lead(&slots);
-        let other = Slots::enter(&slots, 8, 8, &[1]);
+        let other = Slots::enter(&slots, (8, 1), 8, &[1]);
         assert!(matches!(other, Entered::Leads(_)));
+    }
+
+    #[test]
+    fn a_foundmay_have_two_leaders() {
+        let slots = slots();
+        let enter = |n| Slots::enter(&slots, (7, 2), 7, &[n]);
+        let (Entered::Leads(mut one), Entered::Leads(mut other)) = (enter(1), enter(1)) else {
+            panic!("nobody leads")
+        };
+        let Entered::Waits(early) = enter(2) else {
+            panic!("three lead")
+        };
+        assert_eq!(sent(&mut one), Some((vec![2], 1)));
+        let Entered::Waits(late) = enter(3) else {
+            panic!("three lead")
+        };
+        counts(&mut other, 3, 1);
+        one.end([Outcome::Counted(1)]);
+        assert_eq!(
+            [early, late].map(outcome),
+            [Outcome::Counted(1), Outcome::Counted(1)]
+        );
+        assert_eq!(sent(&mut other), None);
+        assert!(matches!(enter(1), Entered::Waits(_)));
+        ends(one, &slots);
     }
 
     /// Where a database has one writer at a time, whoever counts on another counter waits for its turn, in the order in which they came.
     #[test]
-    fn counters_of_one_slot_take_turns() {
+    fn counters_of_one_foundtake_turns() {
         let slots = slots();
         let mut first = lead(&slots);
         let other = |key| wait_for(&slots, key, 1);
@@ -595,6 +663,52 @@ mod tests {
         let mut third = leads(nine);
         counts(&mut third, 1, 1);
         ends(third, &slots);
+    }
+
+    /// Where the leader counts on other counters too, nobody waits for a turn; those who come meanwhile are in the next round.
+    #[test]
+    fn a_leader_counts_on_several_counters_in_a_round() {
+        let slots = slots();
+        let mut first = lead(&slots);
+        let waits = [(8, 2), (7, 3), (9, 5), (8, 10)].map(|(key, n)| wait_for(&slots, key, n));
+        assert_eq!(sent_together(&mut first), [(8, 12), (7, 3), (9, 5)]);
+        let late = wait_for(&slots, 9, 1);
+        first.end([Outcome::Counted(1), Outcome::Nothing, Outcome::Counted(0)]);
+        let [eight, seven, nine, again] = waits.map(outcome);
+        assert_eq!([eight, again], [Outcome::Counted(1), Outcome::Counted(1)]);
+        assert_eq!([seven, nine], [Outcome::Nothing, Outcome::Counted(0)]);
+        assert_eq!(sent_together(&mut first), [(9, 1)]);
+        first.end([Outcome::Counted(1)]);
+        outcome(late);
+        ends(first, &slots);
+    }
+
+    /// Also those of counters that it would have counted beside its own.
+    #[test]
+    fn what_a_leader_took_and_did_not_send_is_counted_by_others() {
+        let slots = slots();
+        let first = lead(&slots);
+        let (seven, eight, nine) = (
+            wait(&slots, 2),
+            wait_for(&slots, 8, 3),
+            wait_for(&slots, 9, 5),
+        );
+        drop(first);
+        let mut second = leads(seven);
+        assert!(second.next(|_| true));
+        drop(nine);
+        let (late, tenth) = (wait_for(&slots, 8, 20), wait_for(&slots, 10, 7));
+        drop(second);
+        let mut third = leads(eight);
+        assert_eq!(sent_together(&mut third), [(8, 3), (8, 20), (10, 7)]);
+        drop(third);
+        assert!(
+            [late, tenth]
+                .map(outcome)
+                .iter()
+                .all(|end| matches!(end, Outcome::Unknown(_)))
+        );
+        assert_eq!(slots.len(), 0);
     }
 
     #[test]
@@ -625,11 +739,12 @@ mod tests {
         let leaves_late = wait(&slots, 6_000);
         assert!(matches!(leaves.block(Duration::ZERO), Turn::Left));
         drop(wait(&slots, 500));
-        assert!(leader.next());
+        assert!(leader.next(|_| false));
         // Taken, but not sent.
         drop(leaves_late);
-        assert_eq!(leader.send(), Some((vec![2], 1)));
-        leader.end(Outcome::Counted(1));
+        let sent = leader.send();
+        assert_eq!((sent[0].sums[0], sent[0].callers), (2, 1));
+        leader.end([Outcome::Counted(1)]);
         assert_eq!(outcome(stays), Outcome::Counted(1));
         ends(leader, &slots);
     }
@@ -639,7 +754,7 @@ mod tests {
         let slots = slots();
         let mut lead = lead(&slots);
         let leaves = wait(&slots, 2);
-        assert!(lead.next());
+        assert!(lead.next(|_| false));
         drop(leaves);
         let stays = wait(&slots, 3);
         counts(&mut lead, 3, 1);
@@ -656,7 +771,7 @@ mod tests {
         thread::scope(|scope| {
             let waits = scope.spawn(|| matches!(waits.block(Duration::ZERO), Turn::Ended(_)));
             thread::sleep(Duration::from_millis(20));
-            lead.end(Outcome::Counted(1));
+            lead.end([Outcome::Counted(1)]);
             assert!(waits.join().unwrap());
         });
     }
@@ -668,7 +783,7 @@ mod tests {
         for takes in [false, true] {
             let mut first = lead(&slots);
             let (one, other) = (wait(&slots, 2), wait(&slots, 3));
-            assert!(!takes || first.next());
+            assert!(!takes || first.next(|_| false));
             drop(first);
             let mut second = leads(one);
             counts(&mut second, 5, 2);
@@ -726,17 +841,17 @@ mod tests {
         let (counted, acknowledged) = (AtomicI64::new(0), AtomicI64::new(0));
         let batches = AtomicUsize::new(0);
         let count_for_others = |mut lead: Lead<u8>, drops: bool| {
-            while lead.next() {
+            while lead.next(|_| true) {
                 if drops {
                     return;
                 }
-                let Some((sums, _)) = lead.send() else {
-                    continue;
-                };
+                let sent = lead.send();
                 thread::yield_now();
-                counted.fetch_add(sums[0] as i64, Ordering::Relaxed);
-                batches.fetch_add(1, Ordering::Relaxed);
-                lead.end(Outcome::Counted(1));
+                for batch in &sent {
+                    counted.fetch_add(batch.sums[0] as i64, Ordering::Relaxed);
+                }
+                batches.fetch_add(sent.len(), Ordering::Relaxed);
+                lead.end(sent.iter().map(|_| Outcome::Counted(1)));
             }
         };
         let count = |number: i64, round: i64| {
@@ -744,7 +859,7 @@ mod tests {
             let alone = || {
                 counted.fetch_add(n, Ordering::Relaxed);
             };
-            match Slots::enter(&slots, 7, 7, &[n]) {
+            match Slots::enter(&slots, (7, 1 + n as usize % 2), number as u8 % 3, &[n]) {
                 Entered::Leads(lead) => {
                     alone();
                     count_for_others(lead, n % 7 == 0);

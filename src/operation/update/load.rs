@@ -7,12 +7,14 @@ use diesel::expression::QueryMetadata;
 use diesel::prelude::*;
 use diesel::query_builder::{IntoUpdateTarget, QueryFragment, QueryId};
 
-use super::ready::{IntoReady, Sendable, send};
+use super::ready::{IntoReady, Sendable};
 use super::returning::{ReadAs, Returning};
 use super::statement::{UpdateStatement, Values};
 use crate::backend::ShardedBackend;
 use crate::connection::{Link, LoadInto};
-use crate::engine::{self, KeyedTable, Plan, SendStep, Sender, Statement, explain, in_chunks};
+use crate::engine::{
+    self, KeyedTable, Plan, SendStep, Sender, Statement, explain, in_chunks, send,
+};
 use crate::operation::combine::Combined;
 use crate::query_builder::{
     CountAllAndLoad, CountAllAndLoadId, Identified, KeyIs, KeysAre, Names, SelectKeys,

@@ -9,16 +9,15 @@ use diesel::result::{EmptyChangeset, Error as DieselError};
 use super::statement::{Settings, UpdateStatement, Values};
 use crate::backend::{Dialect, ShardedBackend};
 use crate::connection::{Io, Link, in_transaction};
-use crate::engine::{Plan, SendStep, Statement, explain};
+use crate::engine::{Plan, SendStep, Statement, explain, send};
 use crate::model::{ShardedTable, Term, Terms, type_id};
-use crate::operation::combine::{Combinable, Combined, Combiner};
+use crate::operation::combine::{Combinable, Combined, Combiner, Handed};
 use crate::operation::shard_counts;
 use crate::placement::ShardChoice;
 use crate::policy::RetryPolicy;
 use crate::query_builder::{
-    AddSums, CountAll, CountBeforeLoad, CountBeforeLoadId, CountByKey, CountOne, CountPicked,
-    CreateShards, FindMissing, FindParent, FirstCount, FirstCountId, Identified, InsertParent,
-    KeyIs, Names, Parts, ProbeShard,
+    AddSums, CountBeforeLoad, CountBeforeLoadId, CountByKey, CountOne, FirstCount, FirstCountId,
+    Identified, KeyIs, Names, Parts,
 };
 use crate::{observe, placement};
 
@@ -81,7 +80,7 @@ pub struct Ready<T, V: AsChangeset, W, I> {
     terms: Terms,
     insert: Option<I>,
     /// The sums that are added in the place of `changes`, for several callers.
-    sums: Option<AddSums<T>>,
+    sums: Option<AddSums>,
     settings: Settings,
     /// See [`Plan::alone`].
     pub(crate) alone: bool,
@@ -167,6 +166,40 @@ pub trait Sendable<DB: ShardedBackend> {
         }
     }
 
+    /// What the count depends on, in a transaction of the caller's or outside any.
+    fn plan_of(&self, dialect: Dialect, in_transaction: bool) -> QueryResult<Plan> {
+        let ready = self.ready();
+        if ready.is_nothing {
+            return Err(DieselError::QueryBuilderError(Box::new(EmptyChangeset)));
+        }
+        let shard_choice = ready.settings.shard_choice;
+        let shard_choice = shard_choice.unwrap_or_else(ShardChoice::global);
+        let table = Self::Table::SHARDS_TABLE;
+        let key = match shard_choice {
+            ShardChoice::Adaptive if dialect.has_row_locks() => {
+                placement::hash_of::<DB>(table.as_str(), &ready.filter)
+            }
+            _ => 0,
+        };
+        let known = || shard_counts::known::<Self::Table>(ready.fields.iter().copied());
+        Ok(Plan {
+            by_key: ready.by_key,
+            filter: Self::Filter::query_id().filter(|_| !ready.by_key),
+            returning: false,
+            loads_apart: table.is_qualified(), // asked only where rows are wanted
+            once: false,
+            inserts: ready.insert.is_some(),
+            in_transaction,
+            alone: ready.alone,
+            dialect,
+            shard_choice,
+            table: table.as_str(),
+            keys: observe::Keys::of::<Self::Table>(dialect),
+            key,
+            shards: ready.settings.shards.unwrap_or_else(known),
+        })
+    }
+
     /// The count as others on the same counter may share it, if the caller asked for that.
     fn combinable(&self, in_transaction: bool, backend: &DB) -> Option<Combinable> {
         let ready = self.ready();
@@ -176,8 +209,14 @@ pub trait Sendable<DB: ShardedBackend> {
         let may_be = !in_transaction && ready.by_key && (ready.shows_key)();
         let combinable = may_be.then(|| {
             let statement = (&ready.filter as _, &ready.changes as _);
+            let handed = || {
+                let plan = self.plan_of(backend.dialect(), false).ok()?;
+                let counter = (Names::of::<Self::Table>(), ready.fields);
+                let insert = ready.insert.as_ref().map(|insert| insert as _);
+                Handed::of(plan, counter, &ready.filter, insert)
+            };
             let counter = (table, ready.fields);
-            Combinable::of(combiner, counter, statement, ready.terms, backend)
+            Combinable::of(combiner, counter, statement, ready.terms, backend, handed)
         });
         let combinable = combinable.flatten();
         if combinable.is_none() {
@@ -265,37 +304,8 @@ where
     }
 
     fn plan(&self, link: &mut Link<'_, M, Conn>) -> QueryResult<Plan> {
-        let ready = self.ready();
-        if ready.is_nothing {
-            return Err(DieselError::QueryBuilderError(Box::new(EmptyChangeset)));
-        }
-        let dialect = link.dialect();
-        let shard_choice = ready.settings.shard_choice;
-        let shard_choice = shard_choice.unwrap_or_else(ShardChoice::global);
-        let table = R::Table::SHARDS_TABLE;
-        let key = match shard_choice {
-            ShardChoice::Adaptive if dialect.has_row_locks() => {
-                placement::hash_of::<M::Backend>(table.as_str(), &ready.filter)
-            }
-            _ => 0,
-        };
-        let known = || shard_counts::known::<R::Table>(ready.fields.iter().copied());
-        Ok(Plan {
-            by_key: ready.by_key,
-            filter: R::Filter::query_id().filter(|_| !ready.by_key),
-            returning: false,
-            loads_apart: table.is_qualified(), // asked only where rows are wanted
-            once: false,
-            inserts: ready.insert.is_some(),
-            in_transaction: in_transaction(link)?,
-            alone: ready.alone,
-            dialect,
-            shard_choice,
-            table: table.as_str(),
-            keys: observe::Keys::of::<R::Table>(dialect),
-            key,
-            shards: ready.settings.shards.unwrap_or_else(known),
-        })
+        let (dialect, inside) = (link.dialect(), in_transaction(link)?);
+        self.plan_of(dialect, inside)
     }
 
     fn combinable(&self, in_transaction: bool, backend: &M::Backend) -> Option<Combinable> {
@@ -319,60 +329,6 @@ fn plus_one(terms: &mut Vec<Term>) -> bool {
         is_subtracted: false,
     });
     true
-}
-
-/// Sends a statement about the parents that the filter of `parts` matches. `Probe`, `FindMissing` and `CountByKey` take only one by key.
-///
-/// It is compiled once for each connection, and Diesel knows such a statement by its text. The one that an update sends again and
-/// again is [known by its types](crate::query_builder::Identified).
-pub(super) fn send<'c, DB, M, Conn>(
-    link: &'c mut Link<'_, M, Conn>,
-    statement: Statement,
-    parts: Parts<'c, DB>,
-    insert: Option<&'c dyn QueryFragment<DB>>,
-) -> M::Future<'c, QueryResult<usize>>
-where
-    M: Io<Conn, Backend = DB>,
-    DB: ShardedBackend,
-{
-    let Parts {
-        names,
-        changes,
-        filter,
-        shard,
-    } = parts;
-    match (statement, insert) {
-        (Statement::Probe, _) => link.execute(ProbeShard(parts)),
-        (Statement::FindMissing, _) => link.execute_query(FindMissing(parts)),
-        (Statement::FindParent, _) => link.execute_query(FindParent { names, filter }),
-        (Statement::Create, _) => link.execute_prepared(CreateShards {
-            names,
-            filter,
-            shard,
-        }),
-        (Statement::CountByKey, _) => link.execute_prepared(CountByKey(parts)),
-        (Statement::CountOne, _) => link.execute_prepared(CountOne(parts)),
-        (Statement::CountAll, _) => link.execute_prepared(CountAll(parts)),
-        (Statement::CountPicked, _) => link.execute_prepared(CountPicked(parts)),
-        (Statement::Insert | Statement::InsertUnlessThere, Some(insert)) => {
-            link.execute(InsertParent {
-                insert,
-                changes,
-                fields: names.fields,
-                unless_there: statement == Statement::InsertUnlessThere,
-            })
-        }
-        // These are the caller's, who has what they need.
-        (
-            Statement::Insert
-            | Statement::InsertUnlessThere
-            | Statement::Pick
-            | Statement::CountAndLoad
-            | Statement::CountOnce
-            | Statement::Load,
-            _,
-        ) => M::nothing(link.conn),
-    }
 }
 
 #[cfg(all(test, feature = "postgres_backend"))]

@@ -17,10 +17,14 @@ const PATIENT: Duration = Duration::from_secs(3600);
 pub enum Caller {
     /// It counts, for others too.
     Counts,
+    /// It counts on others' counters too.
+    CountsAll,
     /// It counts its own amount, and may count for nobody else.
     CountsAlone,
     /// It counts nothing of a batch: each of the batch's callers counts alone.
     Fails,
+    /// It leads beside one other.
+    Beside,
     /// It counts on another counter of the same slot.
     CountsOther,
     /// It is a task, which waits until it is woken.
@@ -41,7 +45,8 @@ struct Counter {
 impl Counter {
     fn count(&self, caller: Caller, n: i64) {
         let key = if caller == Caller::CountsOther { 8 } else { 7 };
-        match Slots::enter(&self.slots, 7, key, &[n]) {
+        let slot = (7, if caller == Caller::Beside { 2 } else { 1 });
+        match Slots::enter(&self.slots, slot, key, &[n]) {
             Entered::Leads(lead) => {
                 self.counted.fetch_add(n, Ordering::SeqCst);
                 self.count_for_others(caller, lead);
@@ -75,17 +80,20 @@ impl Counter {
             Caller::Fails | Caller::CountsAlone => Outcome::Nothing,
             _ => Outcome::Counted(1),
         };
-        while lead.next() {
+        while lead.next(|_| matches!(caller, Caller::CountsAll | Caller::CountsAlone)) {
             if caller == Caller::CountsAlone {
                 break; // the lead is dropped before anything was sent
             }
-            let Some((sums, _)) = lead.send() else {
-                continue;
-            };
+            let sent = lead.send();
             if outcome != Outcome::Nothing {
-                self.counted.fetch_add(sums[0] as i64, Ordering::SeqCst);
+                let sum: i128 = sent.iter().map(|batch| batch.sums[0]).sum();
+                assert!(
+                    sent.iter()
+                        .all(|batch| batch.callers > 0 && [7, 8].contains(&batch.key))
+                );
+                self.counted.fetch_add(sum as i64, Ordering::SeqCst);
             }
-            lead.end(outcome.clone());
+            lead.end(sent.iter().map(|_| outcome.clone()));
         }
         outcome
     }
@@ -117,7 +125,7 @@ pub fn each_amount_is_counted_once(callers: &'static [Caller]) {
         .sum();
     assert!(too_much & !given_up == 0 && too_much >= 0, "{too_much}");
     assert!(matches!(
-        Slots::enter(&counter.slots, 7, 7, &[1]),
+        Slots::enter(&counter.slots, (7, 1), 7, &[1]),
         Entered::Leads(_)
     ));
 }

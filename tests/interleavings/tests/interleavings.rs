@@ -1,7 +1,7 @@
 //! Every interleaving that interrupts threads at most twice, apart from where they wait: more would take hours.
 
 use diesel_sharded_interleavings::combining::Caller::{
-    Awaits, Counts, CountsAlone, CountsOther, Fails, GivesUp, Impatient,
+    Awaits, Beside, Counts, CountsAll, CountsAlone, CountsOther, Fails, GivesUp, Impatient,
 };
 use diesel_sharded_interleavings::combining::each_amount_is_counted_once;
 use diesel_sharded_interleavings::ranks;
@@ -19,7 +19,10 @@ macro_rules! interleavings {
 
 interleavings! {
     three_callers_combine: || each_amount_is_counted_once(&[Counts, Counts, Counts]);
+    two_lead_beside_each_other: || each_amount_is_counted_once(&[Beside, Counts, Beside]);
     two_counters_take_turns: || each_amount_is_counted_once(&[Counts, CountsOther, Counts]);
+    two_counters_are_counted_together: || each_amount_is_counted_once(&[CountsAll, CountsOther, Counts]);
+    two_counters_are_given_back: || each_amount_is_counted_once(&[CountsAlone, CountsOther, CountsAlone]);
     tasks_combine_with_a_thread: || each_amount_is_counted_once(&[Awaits, Counts, Awaits]);
     a_batch_is_counted_by_each_alone: || each_amount_is_counted_once(&[Fails, Awaits, Fails]);
     a_lead_is_dropped_before_it_sends:

@@ -103,7 +103,7 @@ fn counters_combine_and_are_created_once() {
     assert_eq!(Counter::named("visits").get(conn), Ok(16 * 40));
 }
 
-/// Together the amounts do not fit: each caller then has its own result.
+/// Together the amounts do not fit: each caller then has its own result. Nor is anybody refused who counts on another row beside them.
 #[test]
 fn who_overflows_alone_gets_the_error() {
     use measures::dsl::small;
@@ -117,12 +117,15 @@ fn who_overflows_alone_gets_the_error() {
                 Ok(rows) => drop(counted.fetch_add(rows as i64, Ordering::Relaxed)),
                 refused => refused!(refused, Error::Overflow { .. }),
             }
+            let fits = viewed!(videos.find(1)).combine(&combiner);
+            assert_eq!(fits.execute(conn), Ok(1));
         }
     });
     let counted = counted.into_inner();
     assert!((32..160).contains(&counted), "{counted}");
     let shards = number!("(SELECT SUM(small) FROM measures_shards)", conn);
     assert_eq!(shards, 1_000 * counted);
+    assert_eq!(total_of(1, conn), 100 + 160);
 }
 
 /// Who rolls back takes back its own counts alone, also in a transaction that Diesel does not know. (Its own may have been counted by others then.)
