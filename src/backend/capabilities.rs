@@ -189,12 +189,12 @@ capabilities! {
 
     // Connections
 
-    /// Whether a statement without rows may be kept prepared, whatever it is. PostgreSQL knows it by a name that may stand for
-    /// another one behind a pooler; see [`prepared`](crate::prepared).
-    keeps_statements: bool = true,
-    /// Whether a client of this database waits for ever after a query that was interrupted; see
-    /// [`waits_after_interrupted_rows`](Dialect::waits_after_interrupted_rows).
-    has_clients_that_wait: bool = false,
+    /// Whether a statement that is kept prepared may be taken for another one: PostgreSQL knows it by a name, which may stand for another
+    /// behind a pooler; see [`prepared`](crate::prepared).
+    mistakes_statements: bool = false,
+    /// Whether C libraries for this database may fail to execute a kept statement again; see
+    /// [`has_faulty_client`](Dialect::has_faulty_client).
+    clients_have_faults: bool = false,
     /// Whether a reply that nobody has read breaks the connection: the client takes it for the answer to the next statement.
     unread_reply_breaks_connection: bool = false,
 

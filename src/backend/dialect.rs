@@ -26,20 +26,21 @@ impl Dialect {
 }
 
 /// Whether the application has said that its clients of MySQL survive interrupted rows.
-static SURVIVES_INTERRUPTED_ROWS: AtomicBool = AtomicBool::new(false);
+static HAS_NO_FAULTY_CLIENT: AtomicBool = AtomicBool::new(false);
 
 /// Keeps queries prepared on MySQL and MariaDB whatever client the program has, from now on: those of the crate, and all that contain a
 /// [`total`](crate::Total) or are a [`top`](crate::top()).
 ///
-/// With Oracle's `libmysqlclient` and the feature `mysql` they are kept anyway. With MariaDB's C library each of them is prepared anew each
-/// time, which takes about as long as a total does: one total took 1.7 times as long as the plain column with this call and 3.1 times without,
-/// a page of 50 totals 2.5 and 3.4 times (`docs/decisions/0006` in the repository). The reason is a fault of that library. After the
-/// server has ended a query in the middle of its rows (`max_statement_time`, `KILL QUERY`, an overflow of doubles), it waits for ever when
-/// the same prepared statement is executed again. Call this function at the start of the program
+/// Else each of them is prepared anew each time, which takes about as long as a total does: one total took 1.7 times as long as the plain column
+/// with this call and 3.1 times without, a page of 50 totals 2.5 and 3.4 times (`docs/decisions/0006` in the repository). The reason is a
+/// fault of MariaDB's C library. After the server has ended a query in the middle of its rows (`max_statement_time`, `KILL QUERY`, an overflow
+/// of doubles), it waits for ever when the same prepared statement is executed again. With Oracle's library, Diesel reports the error of a
+/// prepared statement that has failed once whenever that is executed again, so that the crate keeps no statement prepared there. Call this
+/// function at the start of the program
 ///
 /// - if all of its connections to MySQL are `diesel_async`'s, which do not use a C library; or
-/// - if nothing interrupts its queries. Diesel keeps the application's other queries prepared in any case, and these have the
-///   same fault.
+/// - if it links MariaDB's, and nothing interrupts its queries. Diesel keeps the application's other queries prepared in any case, and these
+///   have the same fault.
 ///
 /// It changes nothing on PostgreSQL and SQLite.
 ///
@@ -47,21 +48,25 @@ static SURVIVES_INTERRUPTED_ROWS: AtomicBool = AtomicBool::new(false);
 /// diesel_sharded::backend::keep_queries_on_mysql();
 /// ```
 pub fn keep_queries_on_mysql() {
-    SURVIVES_INTERRUPTED_ROWS.store(true, Ordering::Relaxed);
+    HAS_NO_FAULTY_CLIENT.store(true, Ordering::Relaxed);
 }
 
 impl Dialect {
-    /// The same as [`keeps_statements`](Self::keeps_statements) for a statement with rows.
-    pub(crate) fn keeps_queries(self) -> bool {
-        self.keeps_statements() && !self.waits_after_interrupted_rows()
+    /// Whether a statement without rows may be kept prepared, whatever it is.
+    pub(crate) fn keeps_statements(self) -> bool {
+        !self.mistakes_statements() && !(self.has_faulty_client() && mysql_client::is_oracles())
     }
 
-    /// Whether the client waits for ever if a kept statement is executed again after it failed in the middle of its rows: it reads
-    /// on for the rest of them. MariaDB's client does so after `max_statement_time` and `KILL QUERY`. They hit a total above all,
-    /// since it takes long at a parent with many shards. [`keep_queries_on_mysql`] says that this process has no such client.
-    pub(crate) fn waits_after_interrupted_rows(self) -> bool {
-        self.has_clients_that_wait()
-            && !SURVIVES_INTERRUPTED_ROWS.load(Ordering::Relaxed)
-            && !mysql_client::survives_interrupted_rows()
+    /// The same for a statement with rows.
+    pub(crate) fn keeps_queries(self) -> bool {
+        !self.mistakes_statements() && !self.has_faulty_client()
+    }
+
+    /// Whether the client may fail to execute a kept statement again. MariaDB's waits for ever where one has failed in the middle of its rows,
+    /// as after `max_statement_time` and `KILL QUERY`. They hit a total above all, since it takes long at a parent with many shards. Oracle's
+    /// keeps the error of one that has failed, and Diesel takes it for that of the next. [`keep_queries_on_mysql`] says that this process has
+    /// no such client.
+    pub(crate) fn has_faulty_client(self) -> bool {
+        self.clients_have_faults() && !HAS_NO_FAULTY_CLIENT.load(Ordering::Relaxed)
     }
 }

@@ -77,7 +77,7 @@ pub(super) const CAPABILITIES: Capabilities = Capabilities {
     },
     finds_none: ("(", " LIMIT 1) IS NULL"),
     seconds_since_1970: "CAST(UNIX_TIMESTAMP() AS SIGNED)",
-    has_clients_that_wait: true,
+    clients_have_faults: true,
     unread_reply_breaks_connection: true,
     is_same: "<=>",
     text_type: "CHAR",

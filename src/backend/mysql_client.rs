@@ -1,14 +1,14 @@
 //! The C library behind Diesel's `MysqlConnection`.
 
-/// Whether this process links a client of MySQL's that survives a query which the server ended in the middle of its rows. Oracle's does (9.7
-/// was tried). MariaDB's waits for ever when the same prepared statement is executed again (3.3.20 and 3.4.10 were tried).
-pub(super) fn survives_interrupted_rows() -> bool {
+/// Whether this process links Oracle's client (9.7 was tried). A statement that failed once fails with the same error whenever Diesel executes it
+/// again: `mysql_stmt_bind_param` leaves the error where Diesel then looks for one of its own.
+pub(super) fn is_oracles() -> bool {
     #[cfg(feature = "mysql")]
     {
         // SAFETY: it takes nothing, and returns a constant of the library.
         #[allow(unsafe_code)]
         let version = unsafe { mysqlclient_sys::mysql_get_client_version() };
-        is_oracles(version)
+        is_version_of_oracles(version)
     }
     #[cfg(not(feature = "mysql"))]
     false
@@ -17,7 +17,7 @@ pub(super) fn survives_interrupted_rows() -> bool {
 /// Whether this is a version of Oracle's client: 90704 is 9.7.4. Those of MariaDB's begin at 30000, and some report their server's, from 100000
 /// on.
 #[cfg(feature = "mysql")]
-fn is_oracles(version: std::ffi::c_ulong) -> bool {
+fn is_version_of_oracles(version: std::ffi::c_ulong) -> bool {
     (50_700..100_000).contains(&version)
 }
 
@@ -27,7 +27,9 @@ mod tests {
 
     #[test]
     fn clients_are_known_by_their_versions() {
-        assert!([50_744, 80_039, 90_704].map(is_oracles) == [true; 3]);
-        assert!([30_320, 30_410, 50_568, 101_119, 110_802].map(is_oracles) == [false; 5]);
+        assert!([50_744, 80_039, 90_704].map(is_version_of_oracles) == [true; 3]);
+        assert!(
+            [30_320, 30_410, 50_568, 101_119, 110_802].map(is_version_of_oracles) == [false; 5]
+        );
     }
 }

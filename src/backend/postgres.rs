@@ -50,7 +50,7 @@ pub(super) const CAPABILITIES: Capabilities = Capabilities {
     counts_all_or_none: true,
     counts_once_by: Some(OnceForm::With),
     seconds_since_1970: "EXTRACT(EPOCH FROM statement_timestamp())::BIGINT",
-    keeps_statements: false,
+    mistakes_statements: true,
     numbers_binds: true,
     // SUM widens: smallint and integer to bigint, bigint to numeric.
     total_form: |column| match column {

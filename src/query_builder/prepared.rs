@@ -11,8 +11,9 @@
 //! - after the first such failure in a process, nothing is kept on its connections to PostgreSQL. The guards stay:
 //!   `diesel_async` prepares each statement under a name and executes it in a message of its own, perhaps on another connection.
 //!
-//! MariaDB's client waits for ever if a kept statement is executed again after it failed in the middle of its rows. There a statement with
-//! rows is kept only if the process links Oracle's client, or [says](crate::backend::keep_queries_on_mysql) that none of its clients waits.
+//! MariaDB's client waits for ever if a kept statement is executed again after it failed in the middle of its rows, and Oracle's keeps the error
+//! of any that failed. With the former a statement with rows is not kept, and with the latter none, unless the process
+//! [says](crate::backend::keep_queries_on_mysql) that it has no such client.
 
 use std::any::TypeId;
 use std::cell::RefCell;
@@ -173,9 +174,9 @@ impl TextGuard {
         DB: ShardedBackend,
         S: QueryFragment<DB> + QueryId,
     {
-        match backend.dialect().keeps_statements() {
-            true => None,
-            false => Self::of_text(S::query_id(), statement, backend),
+        match backend.dialect().mistakes_statements() {
+            true => Self::of_text(S::query_id(), statement, backend),
+            false => None,
         }
     }
 

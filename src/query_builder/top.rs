@@ -117,7 +117,7 @@ where
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         let dialect = out.backend().dialect();
-        if dialect.waits_after_interrupted_rows() || self.ascending {
+        if dialect.has_faulty_client() || self.ascending {
             out.unsafe_to_cache_prepared(); // the query id does not tell ascending from descending
         }
         let is_filtered = !text_of(&self.filter, out.backend())?.is_empty();

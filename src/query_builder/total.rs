@@ -216,7 +216,7 @@ impl<'b, DB: ShardedBackend> Names<'b, DB> {
         move |mut out: AstPass<'_, 'b, DB>| {
             let name = &*field.name;
             let dialect = out.backend().dialect();
-            if dialect.waits_after_interrupted_rows() {
+            if dialect.has_faulty_client() {
                 out.unsafe_to_cache_prepared();
             }
             if !field.is_sum() {
