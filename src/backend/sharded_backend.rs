@@ -26,6 +26,10 @@ use super::{Detached, Dialect};
     note = "for an enum with `#[derive(MultiConnection)]`, call `diesel_sharded::multi_connection!` beside it"
 )]
 pub trait ShardedBackend: Backend + Default + Send + Sync + 'static + OwnRows {
+    /// Whether the dialect is known without a connection.
+    #[doc(hidden)]
+    const HAS_ONE_DIALECT: bool = false;
+
     /// The dialect of this backend.
     fn dialect(&self) -> Dialect;
 
@@ -83,6 +87,8 @@ macro_rules! backend {
 
         #[cfg(feature = $feature)]
         impl ShardedBackend for $backend {
+            const HAS_ONE_DIALECT: bool = true;
+
             fn dialect(&self) -> Dialect {
                 Dialect::$dialect
             }

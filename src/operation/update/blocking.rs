@@ -33,7 +33,8 @@ where
 
 impl<Q, V, Ret, Ins> UpdateStatement<Q, Values<V>, Ret, Ins> {
     /// Counts like `execute`, but acquires a connection only if it needs one: nobody does whose amount another caller counts. So threads that
-    /// outnumber a pool's connections [combine](crate::combine) too. Returns the number of rows counted.
+    /// outnumber a pool's connections [combine](crate::combine) too. Returns the number of rows counted. (A `MultiConnection` is acquired by every
+    /// caller, since only it knows its database.)
     ///
     /// ```no_run
     /// # mod schema { diesel::table! { videos (id) { id -> BigInt, views -> BigInt, } } }
@@ -68,6 +69,9 @@ impl<Q, V, Ret, Ins> UpdateStatement<Q, Values<V>, Ret, Ins> {
         C: DerefMut<Target = Conn>,
     {
         let update: &mut dyn Combined<Blocking, Conn> = &mut self.into_ready();
+        if !DB::HAS_ONE_DIALECT {
+            return Ok(now(count(&mut Link::blocking(&mut *acquire()?), update))?);
+        }
         let role = now(Role::of(update, false, &DB::default()));
         if let Role::Counted(counted) = role {
             return Ok(counted?);

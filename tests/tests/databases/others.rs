@@ -40,9 +40,13 @@ mod pooled {
     type Conn = PooledConnection<ConnectionManager<diesel::PgConnection>>;
 }
 
+use std::time::{Duration, Instant};
+
 use diesel::prelude::*;
 use diesel_migrations::MigrationHarness;
+use diesel_sharded::combine::Combiner;
 use diesel_sharded::prelude::*;
+use diesel_sharded::retry::RetryPolicy;
 use diesel_sharded::{ShardsTable, update};
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::schema::{self, videos as table};
@@ -124,4 +128,46 @@ fn the_same_code_on_every_database() {
         )+};
     }
     on!(Postgres: PgConnection, Mysql: MysqlConnection, Sqlite: SqliteConnection);
+}
+
+/// One combiner for several kinds of databases: a count on one waits for nobody who leads on another, here on the same thread.
+#[test]
+fn kinds_of_databases_do_not_combine() {
+    const PATIENCE: Duration = Duration::from_secs(300);
+    let (began, combiner) = (Instant::now(), Combiner::new());
+    let (_sqlite, mut on_sqlite) = schema::database::<SqliteConnection>();
+    let (postgres, mut on_postgres) = schema::database::<PgConnection>();
+    let (mysql, mut on_mysql) = schema::database::<MysqlConnection>();
+    let second = &mut PgConnection::connect(&postgres);
+    macro_rules! counted {
+        ($execute:ident($conn:expr)) => {
+            let count = update(videos.find(1)).set(views.eq(views + 1));
+            let count = count.retry(RetryPolicy::new().with_deadline(PATIENCE));
+            assert_eq!(count.combine(&combiner).$execute($conn), Ok(1));
+        };
+    }
+    macro_rules! any {
+        ($kind:ident: $conn:expr) => {
+            counted!(execute_with(|| QueryResult::Ok(Box::new(
+                AnyConnection::$kind($conn)
+            ))))
+        };
+    }
+    counted!(execute_with(|| {
+        any!(Postgres: PgConnection::connect(&postgres));
+        // As many as may lead in a new slot.
+        counted!(execute_with(|| {
+            counted!(execute_with(|| {
+                any!(Mysql: MysqlConnection::connect(&mysql));
+                QueryResult::Ok(second)
+            }));
+            QueryResult::Ok(&mut on_postgres)
+        }));
+        QueryResult::Ok(&mut on_sqlite)
+    }));
+    assert!(began.elapsed() < PATIENCE);
+    let total = || videos.find(1).select(views.total());
+    assert_eq!(total().first(&mut on_sqlite), Ok(101_i64));
+    assert_eq!(total().first(&mut on_postgres), Ok(103_i64));
+    assert_eq!(total().first(&mut on_mysql), Ok(101_i64));
 }
