@@ -834,24 +834,28 @@ mod tests {
         assert_eq!(slots.len(), 0);
     }
 
-    /// Some callers are impatient, some give up, some leads are dropped: what was acknowledged was counted, and nothing else.
+    /// Some callers are impatient, some give up, some leads are dropped: what was acknowledged was counted, and nothing else. Nobody waits for
+    /// more than the round that is under way and the next one.
     #[test]
     fn many_threads_count_each_amount_once() {
         let slots = slots();
         let (counted, acknowledged) = (AtomicI64::new(0), AtomicI64::new(0));
-        let batches = AtomicUsize::new(0);
+        let rounds = AtomicUsize::new(0);
         let count_for_others = |mut lead: Lead<u8>, drops: bool| {
             while lead.next(|_| true) {
                 if drops {
                     return;
                 }
                 let sent = lead.send();
+                if sent.is_empty() {
+                    continue;
+                }
+                let round = rounds.fetch_add(1, Ordering::SeqCst) + 1;
                 thread::yield_now();
                 for batch in &sent {
                     counted.fetch_add(batch.sums[0] as i64, Ordering::Relaxed);
                 }
-                batches.fetch_add(sent.len(), Ordering::Relaxed);
-                lead.end(sent.iter().map(|_| Outcome::Counted(1)));
+                lead.end(sent.iter().map(|_| Outcome::Counted(round)));
             }
         };
         let count = |number: i64, round: i64| {
@@ -859,12 +863,13 @@ mod tests {
             let alone = || {
                 counted.fetch_add(n, Ordering::Relaxed);
             };
-            match Slots::enter(&slots, (7, 1 + n as usize % 2), number as u8 % 3, &[n]) {
+            match Slots::enter(&slots, (7, 1), number as u8 % 3, &[n]) {
                 Entered::Leads(lead) => {
                     alone();
                     count_for_others(lead, n % 7 == 0);
                 }
                 Entered::Waits(mut wait) => {
+                    let seen = rounds.load(Ordering::SeqCst); // perhaps without the one under way
                     let leaves = n % 11 == 0;
                     if leaves && wait.leave().is_some() {
                         alone();
@@ -873,7 +878,8 @@ mod tests {
                     let is_patient = leaves || n % 5 != 0;
                     let patience = if is_patient { PATIENT } else { Duration::ZERO };
                     match wait.block(patience) {
-                        Turn::Ended(_) => {}
+                        Turn::Ended(Outcome::Counted(round)) => assert!(round <= seen + 2),
+                        Turn::Ended(outcome) => panic!("{outcome:?}"),
                         Turn::Left => alone(),
                         Turn::Leads(lead) => count_for_others(lead, false),
                     }
@@ -893,6 +899,6 @@ mod tests {
         });
         assert_eq!(counted.into_inner(), acknowledged.into_inner());
         assert_eq!(slots.len(), 0);
-        assert!(batches.into_inner() > 0);
+        assert!(rounds.into_inner() > 0);
     }
 }

@@ -1,13 +1,12 @@
-//! The first rows by total: the plans for 100,000 parents, and the settings of a session.
+//! The plans of top lists and of totals for 100,000 parents, and the first rows by total under a setting of a session.
 
-use diesel::debug_query;
 use diesel::prelude::*;
-use diesel::query_builder::AsQuery;
 use diesel::sql_types::Text;
 use diesel_sharded::prelude::*;
-use diesel_sharded::top;
+use diesel_sharded::{top, verify};
 use diesel_sharded_tests::fixture::{Fixture, Run};
 use diesel_sharded_tests::schema::videos::dsl::*;
+use diesel_sharded_tests::sent;
 
 /// 100,000 videos, of which one in ten has a shard and one in a hundred more of them, with an index on the base.
 const FILL: &str = "DELETE FROM videos; \
@@ -30,14 +29,16 @@ fn with_values(query: impl ToString) -> String {
         .fold(text, |text, value| text.replacen('?', value, 1))
 }
 
-/// The first ten rows are those of a sort of all totals, the next ten begin after them, and the plans say how they are found.
-macro_rules! the_first_bases_are_read_by_their_index {
+/// The first ten rows are those of a sort of all totals, the next ten begin after them, and the plans say how they are found. Totals of a row and of a
+/// page, by themselves and as `verify` reads them, scan no table.
+macro_rules! rows_are_found_by_indexes {
     ($($name:ident: $conn:ty {
         numbers: $numbers:literal,
         analyze: [$($analyze:literal),+],
         explain: $explain:literal gives $column:literal,
         plan: [$($part:literal),+],
         after: $after:literal,
+        scans: [$($scan:literal),+],
     })+) => {$(
         #[test]
         fn $name() {
@@ -59,29 +60,41 @@ macro_rules! the_first_bases_are_read_by_their_index {
             let next = top(videos, views, 10).after((total, key)).select((id, views));
             assert_eq!(next.clone().load::<(i64, i64)>(conn), sorted.limit(10).offset(10).load(conn));
             macro_rules! plan_of {
-                ($query:expr) => {{
-                    let text = with_values(debug_query::<<$conn as Connection>::Backend, _>(&$query.as_query()));
-                    let plan: Vec<Line> = diesel::sql_query(format!("{} {text}", $explain)).load(conn).unwrap();
+                (|$with:ident| $query:expr) => {{
+                    let (_, sent) = sent(conn, |$with| $query.unwrap());
+                    let totals: Vec<_> = sent.iter().filter(|text| text.contains("videos_shards")).collect();
+                    assert_eq!(totals.len(), 1, "{sent:?}");
+                    let explain = format!("{} {}", $explain, with_values(totals[0]));
+                    let plan: Vec<Line> = diesel::sql_query(explain).load(conn).unwrap();
                     let plan: Vec<_> = plan.into_iter().map(|line| line.line).collect();
                     plan.join("\n")
                 }};
             }
-            for plan in [plan_of!(first), plan_of!(next.clone())] {
+            let (first, after) = (plan_of!(|conn| first.load::<(i64, i64)>(conn)), plan_of!(|conn| next.load::<(i64, i64)>(conn)));
+            for plan in [&first, &after] {
                 $(assert!(plan.contains($part), "{plan}");)+
             }
-            let after = plan_of!(next);
             assert!(after.contains($after), "{after}");
+            let page = videos.filter(id.between(50_000, 50_049));
+            for plan in [
+                plan_of!(|conn| videos.find(50_003).select(views.total()).first::<i64>(conn)),
+                plan_of!(|conn| page.select((id, views.total())).load::<(i64, i64)>(conn)),
+                plan_of!(|conn| verify(page, views, page.select((id, views))).drifts(conn)),
+            ] {
+                $(assert!(!plan.contains($scan), "{plan}");)+
+            }
         }
     )+};
 }
 
-the_first_bases_are_read_by_their_index! {
+rows_are_found_by_indexes! {
     on_postgres: PgConnection {
         numbers: "SELECT generate_series(1, 100000) AS n",
         analyze: ["VACUUM ANALYZE videos", "VACUUM ANALYZE videos_shards"],
         explain: "EXPLAIN (COSTS OFF)" gives "QUERY PLAN",
         plan: ["Backward using videos_views on videos", "Anti Join"],
         after: "Index Cond: ((views <= ",
+        scans: ["Seq Scan"],
     }
     on_mysql: MysqlConnection {
         numbers: "WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < 1000) \
@@ -90,6 +103,7 @@ the_first_bases_are_read_by_their_index! {
         explain: "EXPLAIN FORMAT=JSON" gives "EXPLAIN",
         plan: [r#""key": "videos_views""#],
         after: r#""access_type": "range""#,
+        scans: [r#""access_type": "ALL""#, r#""access_type": "index""#],
     }
     on_sqlite: SqliteConnection {
         numbers: "WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < 100000) SELECT n FROM numbers",
@@ -97,6 +111,7 @@ the_first_bases_are_read_by_their_index! {
         explain: "EXPLAIN QUERY PLAN" gives "detail",
         plan: ["videos USING INDEX videos_views"],
         after: "SEARCH videos USING INDEX videos_views (views<?)",
+        scans: ["SCAN videos"],
     }
 }
 

@@ -3,8 +3,8 @@
 //!     forked postgres|mysql|sqlite URL
 //!
 //! Each operation of counting is done by children at once, and has a line of output: its name, how many children ended well and what the
-//! totals rose by, and what both should be. Then a child tries what its parent made before the fork,
-//! and children count that were forked beside threads that count.
+//! totals rose by, and what both should be. Then a child tries what its parent made before the fork, and children count that were
+//! forked beside threads that count, each alone or combined.
 #![expect(
     clippy::duplicate_mod,
     reason = "the same operations run on every database"
@@ -38,6 +38,8 @@ macro_rules! on {
             #[path = "../../../tests/operations/mod.rs"]
             #[expect(dead_code, reason = "what other programs use")]
             mod all;
+            #[path = "combined.rs"]
+            mod combined;
             #[path = "inherited.rs"]
             mod inherited;
             #[path = "operations.rs"]
@@ -48,8 +50,11 @@ macro_rules! on {
             pub fn run(url: &str) {
                 operations::count(url);
                 inherited::inherit(url);
+                combined::combine(url);
                 if stringify!($name) != "sqlite" {
-                    storm::storm(url);
+                    storm::storm(url, "forked beside threads that count");
+                    api::combine::Combiner::new().set_global();
+                    storm::storm(url, "forked beside threads that combine");
                 }
             }
         }

@@ -17,7 +17,8 @@ use crate::{CHILDREN, ends_well, in_child};
 
 const FORKS: usize = 100;
 
-pub fn storm(url: &str) {
+/// Each counts alone, or all through the combiner that is set for the process.
+pub fn storm(url: &str, name: &str) {
     let count = |conn: &mut Conn| {
         RetryPolicy::global().set_global();
         let counted = update(videos.find(1))
@@ -48,5 +49,5 @@ pub fn storm(url: &str) {
         well
     });
     let missing = counts.load(Ordering::Relaxed) + 2 * FORKS as i64 - (total(url) - before);
-    println!("forked beside threads that count\t{well}, {missing}\t{FORKS}, 0");
+    println!("{name}\t{well}, {missing}\t{FORKS}, 0");
 }

@@ -365,6 +365,39 @@ async fn a_dropped_caller_counts_for_others_to_the_end() {
     assert_eq!(total(&mut conn), 100 + 1_111);
 }
 
+/// What `combine` warns of: one combiner for two databases. No count is lost or doubled, but who waits is counted where the leader counts.
+#[tokio::test]
+async fn a_combiner_of_two_databases_counts_in_the_leaders() {
+    let ((database, mut of_leader), (others, mut of_others)) = (database(), database());
+    let mut conn = connect(others.url()).await.unwrap();
+    let combiner = Combiner::new();
+    let count = |n: i64| {
+        let count = update(videos.find(1)).set(views.eq(views + n));
+        count.retry(patient()).combine(&combiner)
+    };
+    let (release, released) = tokio::sync::watch::channel(false);
+    let lead = |n| {
+        let (url, mut released) = (database.url().to_owned(), released.clone());
+        count(n).execute_with(async move || {
+            released.wait_for(|it_is| *it_is).await.unwrap();
+            connect(&url).await.map(Box::new).map_err(|_| NotFound)
+        })
+    };
+    // Two lead where rows lock.
+    let (mut leads, mut second) = (lead(1), lead(2));
+    let mut waits = count(10).execute(&mut conn);
+    for comes in [&mut leads, &mut second, &mut waits] {
+        assert_eq!(polled(1, Dropped::Waiting, comes).await, None);
+    }
+    release.send(true).unwrap();
+    for comes in [leads, second, waits] {
+        assert_eq!(comes.await, Ok(1));
+    }
+    assert_eq!((total(&mut of_leader), total(&mut of_others)), (113, 100));
+    assert_eq!(count(1_000).execute(&mut conn).await, Ok(1));
+    assert_eq!((total(&mut of_leader), total(&mut of_others)), (113, 1_100));
+}
+
 /// Tasks that outnumber the connections share them: who is counted by another needs none.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_thousand_tasks_combine_on_a_pool_of_two() {
