@@ -12,13 +12,14 @@ use clap::Parser;
 use diesel::connection::{LoadConnection, SimpleConnection};
 use diesel::prelude::*;
 use diesel_migrations::MigrationHarness;
+use diesel_sharded::combine::Combiner;
 use diesel_sharded::prelude::*;
 use diesel_sharded::retry::RetryPolicy;
 use diesel_sharded::shard_choice::ShardChoice;
 use diesel_sharded::{MIGRATIONS, ShardsTable, update};
 use diesel_sharded_benches::measured::Measured;
 use diesel_sharded_benches::names::{
-    DEFAULT, LOCAL_DISK, MARIADB, ONE_ROW, PROCESSES, RANDOM, STRIPED,
+    COMBINED, DEFAULT, LOCAL_DISK, MARIADB, ONE_ROW, PROCESSES, RANDOM, STRIPED,
 };
 use diesel_sharded_benches::program::{Process, READY};
 use diesel_sharded_benches::report::{Cell, Pace, Part, Report};
@@ -31,11 +32,12 @@ const THREADS: usize = 8;
 const WARM_UP: Duration = Duration::from_millis(500);
 
 /// The contenders: the choice of shards, or none on the row itself. Each counts on the row of its number.
-const CONTENDERS: [(&str, Option<ShardChoice>); 4] = [
+const CONTENDERS: [(&str, Option<ShardChoice>); 5] = [
     (ONE_ROW, None),
     (RANDOM, Some(ShardChoice::Random)),
     (STRIPED, Some(ShardChoice::Striped)),
     (DEFAULT, Some(ShardChoice::Adaptive)),
+    (COMBINED, Some(ShardChoice::Adaptive)),
 ];
 
 /// A connection type that counts.
@@ -122,6 +124,9 @@ fn count<Conn: Counts>(url: &str, number: &str) {
         .with_attempts(u32::MAX)
         .with_deadline(Duration::from_secs(600))
         .set_global();
+    if CONTENDERS[number].0 == COMBINED {
+        Combiner::new().set_global();
+    }
     let connect = |_| Conn::establish(url).expect("a connection");
     let mut conns: Vec<Conn> = (0..THREADS).map(connect).collect();
     println!("{READY}");
