@@ -5,6 +5,7 @@
 //! 8 processes of 8 threads each begin at the same time, and commits wait for the disk. New processes make each slice, so none knows
 //! anything of others. `--publish` replaces this section in `docs/benchmarks/report.json`. The run fails if a count is lost or doubled.
 
+use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -192,19 +193,24 @@ struct Options {
     bench: bool,
 }
 
-fn main() {
+fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().collect();
     if let [_, count_it, database, url, number] = &arguments[..]
         && count_it == COUNT
     {
-        return match database.as_str() {
+        match database.as_str() {
             MARIADB => count::<MysqlConnection>(url, number),
             _ => count::<PgConnection>(url, number),
-        };
+        }
+        return ExitCode::SUCCESS;
     }
     let options = Options::parse();
+    if let Some(code) = machine::with_binary_log() {
+        return code;
+    }
     let parts = [measure::<PgConnection>(), measure::<MysqlConnection>()];
     if options.publish {
         Report::publish(parts);
     }
+    ExitCode::SUCCESS
 }
