@@ -54,7 +54,8 @@ pub fn keep_queries_on_mysql() {
 impl Dialect {
     /// Whether a statement without rows may be kept prepared, whatever it is.
     pub(crate) fn keeps_statements(self) -> bool {
-        !self.mistakes_statements() && !(self.has_faulty_client() && mysql_client::is_oracles())
+        let keeps_errors = self.has_faulty_client() && mysql_client::is_oracles();
+        !self.mistakes_statements() && !keeps_errors
     }
 
     /// The same for a statement with rows.

@@ -52,6 +52,11 @@
 //! where requests are cancelled.) A caller whose [policy's](crate::retry::RetryPolicy) deadline passes before its batch is sent leaves it, and makes one
 //! attempt alone; one that is dropped takes its amount back, unless that was sent. A batch that was sent is waited for.
 //!
+//! # What it costs
+//! Nothing while two meet at a row. A caller who waits does so for the commit under way and for its own, so that a few callers on a disk that takes a
+//! millisecond to commit count sooner without a combiner: 8 threads made 0.56 times the counts there, 32 as many, and 64 2.5 times
+//! (PostgreSQL, 2026-11-25).
+//!
 //! # One database, one role, one session
 //! A caller's amount is counted on another caller's connection. **All callers who share a combiner must mean the same rows**: the same database
 //! and schema (`search_path`), a role with the same rights and row security, and the same settings (`synchronous_commit`, timeouts, `sql_mode`,
