@@ -362,7 +362,8 @@ async fn a_dropped_caller_counts_for_others_to_the_end() {
     for wait in waits {
         assert_eq!(wait.await, Ok(1));
     }
-    assert_eq!(total(&mut conn), 100 + 1_111);
+    // Where two lead, the one without a caller may be the last.
+    until("all are counted", || total(&mut conn) == 100 + 1_111).await;
 }
 
 /// What `combine` warns of: one combiner for two databases. No count is lost or doubled, but who waits is counted where the leader counts.
