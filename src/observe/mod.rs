@@ -23,3 +23,5 @@ pub(crate) use self::events::{flush, flushed, lost};
 pub use self::names::describe_metrics;
 pub(crate) use self::operation::{Keys, Observer, Transaction, Update, Work};
 pub(crate) use self::sinks::Scope;
+#[cfg(feature = "async")]
+pub(crate) use self::sinks::in_callers_span;

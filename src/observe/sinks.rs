@@ -8,6 +8,17 @@ pub(super) use tracing::{
     field::{Empty, display},
 };
 
+/// The future inside the span in which this is called, wherever it is polled.
+#[cfg(feature = "async")]
+pub(crate) fn in_callers_span<F: Future>(future: F) -> impl Future<Output = F::Output> {
+    #[cfg(feature = "tracing")]
+    {
+        tracing::Instrument::in_current_span(future)
+    }
+    #[cfg(not(feature = "tracing"))]
+    future
+}
+
 /// Uses values without evaluating them.
 #[cfg(not(all(feature = "tracing", feature = "metrics")))]
 macro_rules! unused {

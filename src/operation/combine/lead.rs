@@ -190,23 +190,41 @@ where
         first
     }
 
-    /// Counts the batches of several counters in one transaction.
+    /// Counts the batches of several counters in one transaction. One that is at fault is left to its callers.
     async fn count_batches(&mut self, batches: &[Sent<CounterKey>]) -> Vec<Outcome> {
-        match self.count_together(batches).await.map_err(Error::from) {
-            Ok(rows) => rows.into_iter().map(Outcome::Counted).collect(),
-            Err(error) if error.is_no_rows_fault() => vec![Outcome::of(&error); batches.len()],
-            Err(_) => {
-                // One of them is at fault, and the others are not.
-                let mut outcomes = vec![];
-                for batch in batches {
-                    outcomes.push(self.count_batch(batch).await);
+        let mut outcomes = vec![Outcome::Nothing; batches.len()];
+        let mut left: Vec<usize> = (0..batches.len()).collect();
+        while !left.is_empty() {
+            let mut at = None;
+            let together: Vec<_> = left.iter().map(|i| &batches[*i]).collect();
+            match self.count_together(&together, &mut at).await {
+                Ok(rows) => {
+                    for (i, rows) in left.iter().zip(rows) {
+                        outcomes[*i] = Outcome::Counted(rows);
+                    }
+                    break;
                 }
-                outcomes
+                Err(error) => {
+                    let error = Error::from(error);
+                    match at {
+                        Some(at) if !error.is_no_rows_fault() => drop(left.remove(at)),
+                        _ => {
+                            left.iter().for_each(|i| outcomes[*i] = Outcome::of(&error));
+                            break;
+                        }
+                    }
+                }
             }
         }
+        outcomes
     }
 
-    async fn count_together(&mut self, batches: &[Sent<CounterKey>]) -> QueryResult<Vec<usize>> {
+    /// `at` tells, after an error, at which of the batches it came.
+    async fn count_together(
+        &mut self,
+        batches: &[&Sent<CounterKey>],
+        at: &mut Option<usize>,
+    ) -> QueryResult<Vec<usize>> {
         let options = TransactionOptions {
             outermost: true,
             ..TransactionOptions::of_a_count(self.plan.dialect)
@@ -215,13 +233,15 @@ where
         let repeated = RetryLoop::transaction(self.link, retry.clone(), options)?;
         retry_loop!(self.link, repeated, {
             let mut rows = vec![];
-            for batch in batches {
+            for (number, batch) in batches.iter().enumerate() {
+                *at = Some(number);
                 let counter = batch.key.handed::<M::Backend>();
                 let (Some(counter), Some(sums)) = (counter, batch.amounts()) else {
                     return Err(DieselError::RollbackTransaction);
                 };
                 rows.push(counter.count(self.link, retry.clone(), sums, true).await?);
             }
+            *at = None;
             Ok(rows)
         })
     }

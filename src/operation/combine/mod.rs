@@ -48,8 +48,8 @@
 //! `Ok` after the commit that holds its amount, and `Ok(0)` where there is no such row. If a batch fails and changed nothing, as by an overflow or
 //! a conflict that persists, each of its callers counts alone, and has an error of its own. If its outcome is unknown, all of them have
 //! [`OutcomeUnknown`](crate::Error::OutcomeUnknown): the connection was lost in the commit, or who counted for others panicked, or was dropped
-//! in `execute(conn)`. (In the asynchronous `execute_with` a task of its own counts, which a dropped caller does not take with it: use that
-//! where requests are cancelled.) A caller whose [policy's](crate::retry::RetryPolicy) deadline passes before its batch is sent leaves it, and makes one
+//! in `execute(conn)`. (In the asynchronous `execute_with` on a multi-threaded runtime a task of its own counts, which a dropped caller does
+//! not take with it: use that where requests are cancelled.) A caller whose [policy's](crate::retry::RetryPolicy) deadline passes before its batch is sent leaves it, and makes one
 //! attempt alone; one that is dropped takes its amount back, unless that was sent. A batch that was sent is waited for.
 //!
 //! # What it costs
@@ -65,7 +65,8 @@
 //! A count inside one of Diesel's transactions is never combined. A transaction that was begun by SQL text, or a MySQL session without
 //! autocommit, is nothing that Diesel knows. Nobody counts for others inside one, but a count inside it may be counted by another caller. Then it
 //! is committed whatever becomes of the transaction, or waits for a lock that the transaction holds: write
-//! [`.alone()`](crate::operation::UpdateStatement::alone) there. A callback of the retry policy must not count through the same combiner either.
+//! [`.alone()`](crate::operation::UpdateStatement::alone) there. Neither a callback of the retry policy nor what acquires a
+//! connection may count through the same combiner: it would wait for itself.
 //!
 //! A process that is forked has slots of its own, and waits for nobody of its parent's.
 

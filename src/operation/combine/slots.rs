@@ -148,8 +148,7 @@ impl<K: Key> Slots<K> {
     }
 
     /// A leader of the slot leaves its lead to one of those who wait, if there are some. Without leaders the slot ends.
-    fn pass_on(&self, slot: &K) {
-        let mut map = self.map(slot);
+    fn pass_on(&self, mut map: MutexGuard<'_, Map<K>>, slot: &K) {
         let mut offered = None;
         if let Some(Slot { open, leaders, .. }) = map.get_mut(slot) {
             match open.pop_front() {
@@ -216,13 +215,14 @@ impl Batch {
         task.map(|(_, task)| task)
     }
 
-    fn end(&self, outcome: Outcome) {
+    /// Ends the batch. Returns the tasks that are to be woken.
+    fn end(&self, outcome: Outcome) -> impl Iterator<Item = Waker> {
         let mut state = self.lock();
         state.phase = Phase::Ended(outcome);
         let tasks = std::mem::take(&mut state.tasks);
         drop(state);
         self.changed.notify_all();
-        tasks.into_values().for_each(Waker::wake);
+        tasks.into_values()
     }
 }
 
@@ -349,25 +349,23 @@ impl<K: Key> Wait<K> {
         state.leave(&self.amounts);
         self.waits = false;
         let is_empty = state.callers == 0;
+        // The offer may have woken this very caller. It stands: another may lead already when the batch is not locked any more.
+        let next = is_offered.then(|| state.tasks.pop_first()).flatten();
         drop(state);
-        let offered = match (is_empty, is_offered) {
-            (true, false) => {
-                // The leader is there, and the next caller opens another batch.
-                if let Some(Slot { open, .. }) = map.get_mut(&self.slot) {
-                    open.retain(|(_, batch)| !Arc::ptr_eq(batch, &self.batch));
-                }
-                None
+        if is_offered {
+            self.batch.changed.notify_one();
+        } else if is_empty {
+            // The leader is there, and the next caller opens another batch.
+            if let Some(Slot { open, .. }) = map.get_mut(&self.slot) {
+                open.retain(|(_, batch)| !Arc::ptr_eq(batch, &self.batch));
             }
-            // The offer may have woken this very caller.
-            (false, true) => self.batch.offer(),
-            _ => None,
-        };
-        drop(map);
-        drop(task);
-        wake(offered);
-        if is_empty && is_offered {
-            self.slots.pass_on(&self.slot);
         }
+        match is_offered && is_empty {
+            true => self.slots.pass_on(map, &self.slot),
+            false => drop(map),
+        }
+        drop(task);
+        wake(next.map(|(_, task)| task));
         true
     }
 }
@@ -468,10 +466,12 @@ impl<K: Key> Lead<K> {
         self.is_sent = false;
         self.own = None;
         let mut outcomes = outcomes.into_iter();
+        let mut tasks = vec![];
         for (_, batch) in self.batches.drain(..) {
             let unknown = || Outcome::Unknown("who counted for others was cancelled".into());
-            batch.end(outcomes.next().unwrap_or_else(unknown));
+            tasks.extend(batch.end(outcomes.next().unwrap_or_else(unknown)));
         }
+        tasks.into_iter().for_each(Waker::wake); // at last: foreign code
     }
 
     /// Leaves the slot to others, with the batches that were not sent. The caller's own amounts are the caller's again.
@@ -490,13 +490,13 @@ impl<K: Key> Lead<K> {
                 }
             }
         }
-        drop(map);
-        self.pass_on();
+        self.leads = false;
+        self.slots.pass_on(map, &self.slot);
     }
 
     fn pass_on(&mut self) {
         self.leads = false;
-        self.slots.pass_on(&self.slot);
+        self.slots.pass_on(self.slots.map(&self.slot), &self.slot);
     }
 }
 

@@ -9,7 +9,7 @@ use diesel::prelude::*;
 use diesel::query_builder::{QueryFragment, QueryId};
 use diesel::result::Error as DieselError;
 use diesel_async::AsyncConnection;
-use tokio::runtime::Handle;
+use tokio::runtime::{Handle, RuntimeFlavor};
 
 use super::load::IntoLoad;
 use super::ready::IntoReady;
@@ -19,6 +19,7 @@ use super::statement::{SetNotCalled, UpdateStatement, Values};
 use crate::backend::BackendOf;
 use crate::connection::{Async, BoxFuture, Link};
 use crate::error::Error;
+use crate::observe;
 use crate::operation::combine::{Combined, Role, count};
 
 /// Begins a counting update on a connection of `diesel_async`; see [`update`](crate::update()).
@@ -52,8 +53,8 @@ impl<Q, V, Ret, Ins> UpdateStatement<Q, Values<V>, Ret, Ins, Async> {
     /// Counts like [`execute`](Self::execute), but acquires a connection only if it needs one: nobody does whose amount another caller counts.
     /// So tasks that outnumber a pool's connections [combine](crate::combine) too. Returns the number of rows counted.
     ///
-    /// Whoever counts does so in a task of its own on the tokio runtime: a caller that is dropped meanwhile, as a request whose client has gone,
-    /// takes nobody's count with it.
+    /// Whoever counts does so in a task of its own on a multi-threaded runtime of tokio's: a caller that is dropped meanwhile, as a request whose
+    /// client has gone, takes nobody's count with it. (On a runtime of one thread it counts by itself.)
     ///
     /// ```text
     /// let count = update(videos.find(7)).set(views.eq(views + 1)).combine(&combiner);
@@ -89,9 +90,12 @@ impl<Q, V, Ret, Ins> UpdateStatement<Q, Values<V>, Ret, Ins, Async> {
                 let plan = update.plan(link)?;
                 Ok(role.carry_out(link, plan, update).await?)
             };
-            let Ok(runtime) = Handle::try_current() else {
-                return counts.await;
+            // Only threads of its own poll a task after its caller has gone.
+            let runtime = match Handle::try_current() {
+                Ok(runtime) if runtime.runtime_flavor() == RuntimeFlavor::MultiThread => runtime,
+                _ => return counts.await,
             };
+            let counts = observe::in_callers_span(counts);
             runtime.spawn(counts).await.unwrap_or_else(|ended| {
                 let ended = match ended.try_into_panic() {
                     Ok(panic) => std::panic::resume_unwind(panic),

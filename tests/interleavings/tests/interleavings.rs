@@ -1,7 +1,8 @@
 //! Every interleaving that interrupts threads at most twice, apart from where they wait: more would take hours.
 
 use diesel_sharded_interleavings::combining::Caller::{
-    Awaits, Beside, Counts, CountsAll, CountsAlone, CountsOther, Fails, GivesUp, Impatient,
+    Awaits, Beside, Counts, CountsAll, CountsAlone, CountsOther, Fails, GivesUp, GivesUpWoken,
+    Impatient,
 };
 use diesel_sharded_interleavings::combining::each_amount_is_counted_once;
 use diesel_sharded_interleavings::ranks;
@@ -30,6 +31,8 @@ interleavings! {
     a_caller_gives_up: || each_amount_is_counted_once(&[Counts, GivesUp, Counts]);
     a_caller_gives_up_what_is_offered:
         || each_amount_is_counted_once(&[CountsAlone, GivesUp, Counts]);
+    a_caller_gives_up_what_others_are_offered:
+        || each_amount_is_counted_once(&[CountsAlone, GivesUpWoken, Counts, Counts]);
     a_caller_leaves_at_its_deadline:
         || each_amount_is_counted_once(&[CountsAlone, Impatient, Counts]);
 
