@@ -79,6 +79,8 @@ impl Role {
         let turn = M::wait(wait, update.retry().deadline()).await;
         observe::combined_wait(began);
         match turn {
+            // Who has waited for as long as its deadline makes one attempt.
+            Turn::Ended(Outcome::Nothing) => alone(began.elapsed() >= update.retry().deadline()),
             Turn::Ended(outcome) => Role::after(outcome),
             Turn::Leads(lead) => Role::LeadsOn(lead),
             Turn::Left => alone(true),
