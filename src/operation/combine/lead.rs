@@ -79,18 +79,22 @@ impl Role {
         let turn = M::wait(wait, update.retry().deadline()).await;
         observe::combined_wait(began);
         match turn {
-            // Who has waited for as long as its deadline makes one attempt.
-            Turn::Ended(Outcome::Nothing) => alone(began.elapsed() >= update.retry().deadline()),
-            Turn::Ended(outcome) => Role::after(outcome),
+            Turn::Ended(outcome) => {
+                let has_waited = began.elapsed() >= update.retry().deadline();
+                Role::after(outcome, has_waited)
+            }
             Turn::Leads(lead) => Role::LeadsOn(lead),
             Turn::Left => alone(true),
         }
     }
 
-    fn after(outcome: Outcome) -> Self {
+    /// `has_waited`: for as long as the caller's deadline.
+    fn after(outcome: Outcome, has_waited: bool) -> Self {
         match outcome {
             Outcome::Counted(rows) => Role::Counted(Ok(rows)),
-            Outcome::Nothing => Role::Alone { one_attempt: false },
+            Outcome::Nothing => Role::Alone {
+                one_attempt: has_waited,
+            },
             Outcome::Unknown(reason) => Role::Counted(Err(Error::outcome_unknown(&reason).into())),
         }
     }
@@ -134,7 +138,7 @@ where
     async fn carry_out(&mut self, role: Role) -> QueryResult<usize> {
         let role = match role {
             Role::LeadsOn(lead) => match self.count_for_others(lead).await {
-                Some(outcome) => Role::after(outcome),
+                Some(outcome) => Role::after(outcome, false),
                 None => Role::Alone { one_attempt: false },
             },
             role => role,

@@ -49,13 +49,14 @@
 //! a conflict that persists, each of its callers counts alone, and has an error of its own. If its outcome is unknown, all of them have
 //! [`OutcomeUnknown`](crate::Error::OutcomeUnknown): the connection was lost in the commit, or who counted for others panicked, or was dropped
 //! in `execute(conn)`. (In the asynchronous `execute_with` on a multi-threaded runtime a task of its own counts, which a dropped caller does
-//! not take with it: use that where requests are cancelled.) A caller whose [policy's](crate::retry::RetryPolicy) deadline passes before its batch is sent leaves it, and makes one
-//! attempt alone; one that is dropped takes its amount back, unless that was sent. A batch that was sent is waited for.
+//! not take with it: use that where requests are cancelled.) A caller whose [policy's](crate::retry::RetryPolicy) deadline passes before its
+//! batch is sent leaves it, and makes one attempt alone; one that is dropped takes its amount back, unless that was sent. A batch that was sent
+//! is waited for.
 //!
 //! # What it costs
-//! Nothing while two meet at a row. A caller who waits does so for the commit under way and for its own, so that a few callers on a disk that takes a
-//! millisecond to commit count sooner without a combiner: 8 threads made 0.56 times the counts there, 32 threads 1.0 times, and 64
-//! threads 2.5 times (PostgreSQL, 2026-11-25).
+//! Nothing while two meet at a row, on a database that locks rows. A caller who waits does so for the commit under way and for its own, so that a
+//! few callers on a disk that takes a millisecond to commit count sooner without a combiner: 8 threads made 0.56 times the counts there, 32
+//! threads 1.0 times, and 64 threads 2.5 times (PostgreSQL, 2026-11-25).
 //!
 //! # One database, one role, one session
 //! A caller's amount is counted on another caller's connection. **All callers who share a combiner must mean the same rows**: the same database

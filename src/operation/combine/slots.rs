@@ -3,9 +3,8 @@
 //! A slot stands for one counter, or for all counters of a database that has one writer at a time, and exists while somebody leads it. A caller
 //! who finds no slot leads: it counts its own amount, and then, round by round, whatever others added to the same counter meanwhile. A caller
 //! who finds one adds its amount to the open batch of its counter and waits. (A second one may lead too, until somebody has waited: two who meet
-//! are no crowd, and count beside each other sooner.) After a few rounds, or if only
-//! other counters are left, a leader offers the oldest batch to those who wait for it, and one of them leads on. Where it can count on other
-//! counters too, it does so in the same round.
+//! are no crowd, and count beside each other sooner.) After a few rounds, or if only other counters are left, a leader offers the oldest batch to
+//! those who wait for it, and one of them leads on. Where it can count on other counters too, it does so in the same round.
 //!
 //! | a batch is | its callers | it becomes |
 //! |---|---|---|
