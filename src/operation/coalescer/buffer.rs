@@ -18,14 +18,8 @@ pub struct Stats {
     pub queued_counters: usize,
     /// Flushes that have ended.
     pub flushes: u64,
-    /// Counters in all these flushes, each once a flush.
-    pub flushed_counters: u64,
-    /// The time that all flushes took.
-    pub flush_time: Duration,
     /// Counters that lost additions; see [`on_loss`](super::CoalescerBuilder::on_loss).
     pub losses: u64,
-    /// Panics of a key's own code or of `on_loss`, after which the writer continued.
-    pub panics: u64,
     /// Why the last failed attempt failed.
     pub last_error: Option<String>,
 }
@@ -165,9 +159,10 @@ impl<Conn: 'static> Buffer<Conn> {
         Some(std::mem::take(&mut state.fields))
     }
 
-    /// A flush has ended.
-    pub(super) fn flushed(&self, counters: usize, time: Duration, losses: &[Loss]) {
-        losses.iter().for_each(|_| observe::lost());
+    /// A flush has ended, with these losses, and so many more counters `lost` by a panic in a key's code.
+    pub(super) fn flushed(&self, losses: &[Loss], lost: usize) {
+        let number = losses.len() + lost;
+        (0..number).for_each(|_| observe::lost());
         let report = || {
             let on_loss = self.settings.on_loss.iter();
             on_loss.for_each(|on_loss| losses.iter().for_each(on_loss));
@@ -176,22 +171,16 @@ impl<Conn: 'static> Buffer<Conn> {
         let mut state = self.state();
         let stats = &mut state.stats;
         stats.flushes += 1;
-        stats.flushed_counters += counters as u64;
-        stats.flush_time += time;
-        stats.losses += losses.len() as u64;
-        stats.panics += u64::from(reported.is_err());
+        stats.losses += number as u64;
         if let Some(loss) = losses.last() {
             stats.last_error = Some(loss.error.to_string());
         }
+        for (has_panicked, whose) in [(lost > 0, "a key"), (reported.is_err(), "`on_loss`")] {
+            if has_panicked {
+                stats.last_error = Some(format!("the code of {whose} panicked"));
+            }
+        }
         self.changed.notify_all();
-    }
-
-    /// The writer panicked, and what it had taken is lost, as far as it was not committed.
-    pub(super) fn panicked(&self, counters: usize) {
-        let stats = &mut self.state().stats;
-        stats.panics += 1;
-        stats.losses += counters as u64;
-        stats.last_error = Some("the code of a key panicked".into());
     }
 
     /// An attempt failed, and there will be another one.

@@ -138,7 +138,10 @@ where
         CoalescerBuilder {
             borrow: Box::new(move |patience| match pool.get_timeout(patience) {
                 Ok(conn) => Ok(Box::new(conn) as Borrowed<Conn>),
-                Err(error) => Err(error.to_string()),
+                Err(error) => Err(Error::DeadlinePassed {
+                    waited: patience,
+                    reason: error.to_string(),
+                }),
             }),
             settings: Settings {
                 max_delay: Duration::from_millis(100),

@@ -3,7 +3,6 @@
 use std::any::{Any, TypeId};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Debug;
-use std::marker::PhantomData;
 use std::sync::Arc;
 
 use diesel::connection::LoadConnection;
@@ -48,18 +47,13 @@ pub trait Field<Conn>: 'static {
     fn count(sums: &BTreeMap<Self::Key, i128>, conn: &mut Conn) -> QueryResult<()>;
 }
 
-/// A sharded field of the application's.
-#[doc(hidden)]
-#[derive(Debug)]
-pub struct RowField<C>(PhantomData<fn() -> C>);
-
 #[diagnostic::do_not_recommend]
 impl<C, Conn> Coalesced<Conn> for RowCounter<C>
 where
     C: ShardedColumn,
-    RowField<C>: Field<Conn, Key = <C::Table as ShardedTable>::Key>,
+    C: Field<Conn, Key = <C::Table as ShardedTable>::Key>,
 {
-    type Field = RowField<C>;
+    type Field = C;
 
     fn key(&self) -> Result<&<C::Table as ShardedTable>::Key, Error> {
         Ok(&self.key)
@@ -67,7 +61,7 @@ where
 }
 
 #[diagnostic::do_not_recommend]
-impl<C, T, Conn, DB> Field<Conn> for RowField<C>
+impl<C, T, Conn, DB> Field<Conn> for C
 where
     C: IntegerField<DB> + ShardedColumn<Table = T>,
     T: KeyedTable<DB> + ShardedTable<KeyValues: QueryFragment<DB>>,
@@ -140,7 +134,8 @@ impl<Conn: 'static> Fields<Conn> {
     pub(super) fn add<F: Field<Conn>>(&mut self, key: &F::Key, n: i128) {
         let sums = self.0.entry(TypeId::of::<F>());
         let sums = sums.or_insert_with(|| Box::new(Sums::<F, Conn>(BTreeMap::new())));
-        let Some(Sums::<F, Conn>(sums)) = sums.as_any().downcast_mut() else {
+        let sums: &mut dyn Any = &mut **sums;
+        let Some(Sums::<F, Conn>(sums)) = sums.downcast_mut() else {
             return; // a field's sums stand under its own type
         };
         match sums.get_mut(key) {
@@ -172,9 +167,7 @@ impl<Conn: 'static> Fields<Conn> {
 struct Sums<F: Field<Conn>, Conn>(BTreeMap<F::Key, i128>);
 
 /// The sums of one field, by key.
-pub(super) trait AnySums<Conn>: Send {
-    fn as_any(&mut self) -> &mut dyn Any;
-
+pub(super) trait AnySums<Conn>: Any + Send {
     fn move_to(self: Box<Self>, fields: &mut Fields<Conn>);
 
     fn len(&self) -> usize;
@@ -190,10 +183,6 @@ pub(super) trait AnySums<Conn>: Send {
 }
 
 impl<F: Field<Conn>, Conn: 'static> AnySums<Conn> for Sums<F, Conn> {
-    fn as_any(&mut self) -> &mut dyn Any {
-        self
-    }
-
     fn move_to(self: Box<Self>, fields: &mut Fields<Conn>) {
         for (key, n) in self.0 {
             fields.add::<F>(&key, n);

@@ -21,7 +21,7 @@ use super::sums::{AnySums, Fields};
 /// A connection that is borrowed from a pool.
 pub(super) type Borrowed<Conn> = Box<dyn DerefMut<Target = Conn> + Send>;
 /// Borrows a connection, or says why there is none within that time.
-pub(super) type Borrow<Conn> = Box<dyn Fn(Duration) -> Result<Borrowed<Conn>, String> + Send>;
+pub(super) type Borrow<Conn> = Box<dyn Fn(Duration) -> Result<Borrowed<Conn>, Error> + Send>;
 
 /// How long the writer waits for a connection at a time.
 const CONNECTION_WAIT: Duration = Duration::from_secs(1);
@@ -39,17 +39,10 @@ pub(super) struct Writer<Conn> {
 }
 
 /// Why a batch was not committed.
-enum Failure {
-    /// The database cannot be reached, or not now.
-    Away {
-        reason: String,
-        /// It may have been committed.
-        is_unknown: bool,
-        /// The policy has paused already, between conflicts.
-        has_paused: bool,
-    },
-    /// The fault is a row's, as far as it is known.
-    OfARow(Error),
+struct Failure {
+    error: Error,
+    /// The fault is a row's, as far as it is known. Else the database cannot be reached, or not now.
+    is_a_rows: bool,
 }
 
 impl<Conn> Writer<Conn>
@@ -72,11 +65,10 @@ where
             let mut losses = vec![];
             let flush = AssertUnwindSafe(|| self.flush(fields, &mut losses));
             let flushed = observe::flush(counters).block(|| panic::catch_unwind(flush));
-            if flushed.is_err() {
-                self.buffer.panicked(counters);
-            }
             observe::flushed(began.elapsed());
-            self.buffer.flushed(counters, began.elapsed(), &losses);
+            // What was taken and not committed is lost by a panic.
+            let lost = if flushed.is_err() { counters } else { 0 };
+            self.buffer.flushed(&losses, lost);
         }
         if let Ok(mut conn) = (self.borrow)(CONNECTION_WAIT) {
             let _ = self.forget(&mut **conn); // else `remove_older_than` removes it
@@ -87,62 +79,50 @@ where
         let mut parts: Vec<_> = fields.into_sums().collect();
         while let Some(mut sums) = parts.pop() {
             parts.extend(sums.split_off(self.buffer.settings.max_batch));
-            match self.commit(&*sums) {
-                Ok(()) => {}
-                Err(Failure::Away {
-                    reason, is_unknown, ..
-                }) => {
-                    losses.extend(sums.lost(&Arc::new(match is_unknown {
-                        true => Error::outcome_unknown(&reason),
-                        false => Error::DeadlinePassed {
-                            waited: self.buffer.settings.deadline,
-                            reason,
-                        },
-                    })));
-                }
-                // It stands by itself when the halves are small enough.
-                Err(Failure::OfARow(error)) => match sums.split_off((sums.len() / 2).max(1)) {
-                    Some(rest) => parts.extend([rest, sums]),
-                    None => losses.extend(sums.lost(&Arc::new(error))),
-                },
+            let Err(Failure { error, is_a_rows }) = self.commit(&*sums) else {
+                continue;
+            };
+            // The row stands by itself when the halves are small enough.
+            let half = (sums.len() / 2).max(1);
+            match is_a_rows.then(|| sums.split_off(half)).flatten() {
+                Some(rest) => parts.extend([rest, sums]),
+                None => losses.extend(sums.lost(&Arc::new(error))),
             }
         }
     }
 
     /// Commits a batch, in as many attempts as that takes, until the coalescer is closed and gives up.
     fn commit(&mut self, sums: &dyn AnySums<Conn>) -> Result<(), Failure> {
-        let key = random::<16>().map_err(|error| Failure::OfARow(error.into()))?;
+        let failed = |error| Failure {
+            error,
+            is_a_rows: false,
+        };
+        let key = random::<16>().map_err(|error| failed(error.into()))?;
         let request = Request {
             key: key.to_vec(),
             fingerprint: 0,
         };
         let (mut pause, mut was_unknown) = (FIRST_PAUSE, false);
         loop {
-            let (reason, has_paused) = match self.attempt(sums, &request) {
-                Err(Failure::Away {
-                    reason,
-                    is_unknown,
-                    has_paused,
-                }) => {
-                    was_unknown |= is_unknown;
-                    (reason, has_paused)
-                }
-                Err(Failure::OfARow(error)) => return Err(Failure::OfARow(error)),
+            let error = match self.attempt(sums, &request) {
                 Ok(()) => {
                     self.last = request.key;
                     return Ok(());
                 }
+                Err(failure) if failure.is_a_rows => return Err(failure),
+                Err(Failure { error, .. }) => error,
             };
+            was_unknown |= matches!(error, Error::OutcomeUnknown { .. });
+            let reason = error.to_string();
             self.buffer.blocked_by(&reason);
             if self.buffer.gives_up() {
-                return Err(Failure::Away {
-                    reason,
-                    is_unknown: was_unknown,
-                    has_paused,
-                });
-            }
-            if has_paused {
-                pause = FIRST_PAUSE;
+                return Err(failed(match was_unknown {
+                    true => Error::outcome_unknown(&reason),
+                    false => Error::DeadlinePassed {
+                        waited: self.buffer.settings.deadline,
+                        reason,
+                    },
+                }));
             }
             self.buffer.settings.retry.sleep(pause);
             pause = (pause * 2).min(LONGEST_PAUSE);
@@ -150,16 +130,14 @@ where
     }
 
     fn attempt(&self, sums: &dyn AnySums<Conn>, request: &Request) -> Result<(), Failure> {
-        let away = |reason| Failure::Away {
-            reason,
-            is_unknown: false,
-            has_paused: false,
-        };
         let patience = match self.buffer.gives_up() {
             true => Duration::ZERO,
             false => CONNECTION_WAIT,
         };
-        let mut conn = (self.borrow)(patience).map_err(away)?;
+        let mut conn = (self.borrow)(patience).map_err(|error| Failure {
+            error,
+            is_a_rows: false,
+        })?;
         let mut batch = Batch {
             sums,
             last: &self.last,
@@ -172,23 +150,16 @@ where
             retry,
             &mut batch,
         ));
-        let error = match written.map_err(Error::from) {
-            Ok(_) => return Ok(()),
-            Err(error) => error,
+        let Err(error) = written.map_err(Error::from) else {
+            return Ok(());
         };
-        let is_unknown = matches!(error, Error::OutcomeUnknown { .. });
-        let has_paused = matches!(error, Error::ConflictPersisted { .. });
         if let Error::NodeNotReady { .. } = error {
             // The pool drops a connection that works, to a server that takes no writes. The next one may lead to another server.
             Conn::TransactionManager::transaction_manager_status_mut(&mut **conn).set_in_error();
         }
-        if batch.counts && !error.is_no_rows_fault() {
-            return Err(Failure::OfARow(error));
-        }
-        Err(Failure::Away {
-            reason: error.to_string(),
-            is_unknown,
-            has_paused,
+        Err(Failure {
+            is_a_rows: batch.counts && !error.is_no_rows_fault(),
+            error,
         })
     }
 

@@ -250,20 +250,21 @@ impl Combinable {
         }
         let key = format!("{:?}", shown_binds(filter, backend)?);
         let dialect = backend.dialect();
-        let handed = match dialect.has_row_locks() {
-            true => None, // counters do not meet
-            false => handed(),
-        };
-        let key = CounterKey {
+        let mut key = CounterKey {
             backend: dialect.name(),
             table,
             fields,
             key: key.into(),
-            handed: handed.map(|counter| Arc::new(counter) as _),
+            handed: None,
         };
+        let slot = key.slot(dialect);
+        // Where rows lock, counters do not meet. Who comes to no leader counts by itself.
+        if !dialect.has_row_locks() && combiner.slots.own().has(&slot.0) {
+            key.handed = handed().map(|counter| Arc::new(counter) as _);
+        }
         Some(Combinable {
             combiner,
-            slot: key.slot(dialect),
+            slot,
             key,
             amounts,
         })

@@ -141,6 +141,11 @@ impl<K: Key> Slots<K> {
         })
     }
 
+    /// Whether somebody leads there at the moment.
+    pub(crate) fn has(&self, slot: &K) -> bool {
+        self.map(slot).contains_key(slot)
+    }
+
     fn map(&self, key: &K) -> MutexGuard<'_, Map<K>> {
         let hash = Hasher::default().hash_one(key);
         lock(&self.maps[hash as usize % MAPS])
@@ -620,7 +625,7 @@ mod tests {
     }
 
     #[test]
-    fn a_foundmay_have_two_leaders() {
+    fn a_slot_may_have_two_leaders() {
         let slots = slots();
         let enter = |n| Slots::enter(&slots, (7, 2), 7, &[n]);
         let (Entered::Leads(mut one), Entered::Leads(mut other)) = (enter(1), enter(1)) else {
@@ -646,7 +651,7 @@ mod tests {
 
     /// Where a database has one writer at a time, whoever counts on another counter waits for its turn, in the order in which they came.
     #[test]
-    fn counters_of_one_foundtake_turns() {
+    fn counters_of_one_slot_take_turns() {
         let slots = slots();
         let mut first = lead(&slots);
         let other = |key| wait_for(&slots, key, 1);

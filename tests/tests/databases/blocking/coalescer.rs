@@ -448,11 +448,13 @@ fn a_panic_of_what_is_told_stops_nothing() {
     let (database, mut conn) = database_with_counters();
     let panics = lazy(&database).on_loss(|_| panic!("on purpose"));
     let coalescer = panics.build().unwrap();
-    for panics in 1..=2 {
+    for losses in 1..=2 {
         coalescer.add_later(&small(), TOO_MUCH).unwrap();
         coalescer.add_later(&views_of(1), 1).unwrap();
         coalescer.flush().unwrap();
-        assert_eq!(coalescer.stats().panics, panics);
+        let stats = coalescer.stats();
+        assert_eq!(stats.losses, losses);
+        assert_eq!(stats.last_error.unwrap(), "the code of `on_loss` panicked");
     }
     assert_eq!(total_of(1, &mut conn), 102);
 }
