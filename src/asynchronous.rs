@@ -106,8 +106,8 @@ pub type RowCounter<C> = crate::operation::RowCounter<C, Async>;
 pub type ShardsTable<T> = crate::operation::ShardsTable<T, Async>;
 
 /// A sharded field that holds the number of rows of another table; see [`CounterCache`](crate::counter_cache::CounterCache).
-pub type CounterCache<C, Child = NotCounting, Condition = EveryRow> =
-    crate::counter_cache::CounterCache<C, Child, Condition, Async>;
+pub type CounterCache<C, Child = NotCounting, Condition = EveryRow, Amount = EveryRow> =
+    crate::counter_cache::CounterCache<C, Child, Condition, Amount, Async>;
 
 /// Counters with bounds; see [`bounded`](crate::bounded).
 pub mod bounded {

@@ -206,8 +206,12 @@ pub type RowCounter<C> = operation::RowCounter<C>;
 pub type ShardsTable<T> = operation::ShardsTable<T>;
 
 /// A sharded field that holds the number of rows of another table, kept by triggers; see [`counter_cache::CounterCache`].
-pub type CounterCache<C, Child = counter_cache::NotCounting, Condition = counter_cache::EveryRow> =
-    counter_cache::CounterCache<C, Child, Condition>;
+pub type CounterCache<
+    C,
+    Child = counter_cache::NotCounting,
+    Condition = counter_cache::EveryRow,
+    Amount = counter_cache::EveryRow,
+> = counter_cache::CounterCache<C, Child, Condition, Amount>;
 
 /// Declares sharded fields of a table. Put it beside Diesel's own derives on a model, in the crate that has the `table!`.
 ///

@@ -21,6 +21,8 @@ pub struct Args {
 pub enum Command {
     /// Writes the migration that gives a table shards, from what the table is in the database.
     Generate(GenerateArgs),
+    /// Shows what in the database reads a plain column, and what each should read instead.
+    Readers(ReadersArgs),
     /// Creates the library's own tables, which named counters, `resize`, coalescers and idempotency keys need.
     Setup(SetupArgs),
     /// Shows every shards table and the hottest keys and named counters.
@@ -86,8 +88,9 @@ pub struct GenerateArgs {
     /// composite key, in its order.
     #[arg(long, value_name = "TABLE.COLUMN")]
     pub counts: Vec<String>,
-    /// Adds up this column of the counted rows instead.
-    #[arg(long, value_name = "COLUMN", requires = "counts")]
+    /// Adds up this column of the counted rows instead, or an expression, written as a condition is:
+    /// `CASE WHEN votes.is_up THEN 1 ELSE -1 END`.
+    #[arg(long, value_name = "COLUMN OR SQL", requires = "counts")]
     pub sums: Option<String>,
     /// Counts only the rows that fulfil this condition on their own columns, each behind its table's name (`comments.shown`). It is
     /// written as it is, so it is trusted as whoever runs the tool is.
@@ -99,6 +102,20 @@ pub struct GenerateArgs {
     /// The folder of migrations [default: that of `diesel.toml`, or the nearest `migrations`, here or above].
     #[arg(long, value_name = "FOLDER", env = "MIGRATION_DIRECTORY")]
     pub migration_dir: Option<PathBuf>,
+}
+
+#[derive(Debug, ClapArgs)]
+pub struct ReadersArgs {
+    /// The table, which need not be sharded yet.
+    pub table: String,
+    /// The column.
+    pub column: String,
+    /// The shards table: what names it reads totals [default: the table's name and `_shards`].
+    #[arg(long, value_name = "NAME")]
+    pub shards_table: Option<String>,
+    /// As JSON.
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(Debug, ClapArgs)]

@@ -10,6 +10,7 @@ use crate::connection::AnyConnection;
 use crate::finding::{Finding, Level};
 use crate::live::LiveTable;
 use crate::output::joined;
+use crate::readers;
 use crate::sharded::{COUNTERS, Sharded, names};
 use crate::shell;
 use crate::statement::{Token, quoted, tokens};
@@ -225,7 +226,8 @@ impl Beside {
         let beside = sharded.within(conn, |conn| {
             Beside::read(conn, table, &fields, shards_table)
         })?;
-        let findings = beside.findings(&table.name);
+        let mut findings = beside.findings(&table.name);
+        findings.extend(readers::finding(sharded, conn)?);
         Ok((beside, findings))
     }
 

@@ -15,9 +15,10 @@ use crate::connection::AnyConnection;
 use crate::error::{Ended, Error};
 use crate::live::{LiveColumn, LiveTable, LiveTables, is_integer};
 use crate::migration_files::{Files, deliver, file_name};
-use crate::output;
+use crate::output::{self, joined};
 use crate::sharded::{self, Sharded};
 use crate::shell;
+use crate::statement::{quoted, tokens};
 
 pub fn run(args: &GenerateArgs, conn: &mut AnyConnection) -> Result<Ended, Error> {
     match (args.function, args.counts.is_empty()) {
@@ -50,8 +51,21 @@ fn shards(args: &GenerateArgs, conn: &mut AnyConnection) -> Result<Ended, Error>
     for finding in Beside::of(&sharded, conn)?.1 {
         output::note(&finding.note());
     }
+    output::note(&other_names(&sharded));
     let name = format!("shard_{}", file_name(&args.table));
     deliver(&files, &name, args)
+}
+
+/// How each place in Rust is found that names a column.
+fn other_names(sharded: &Sharded) -> String {
+    let columns = sharded.fields().iter().map(|field| {
+        let (name, column_type) = (field.name(), field.column_type());
+        format!("    #[sql_name = {name:?}]\n    {name}_base -> {column_type:?},")
+    });
+    let columns = joined("\n", columns);
+    format!(
+        "In Rust, a tuple with a plain column still compiles. Under another name in `table!` each place that names it is found:\n{columns}"
+    )
 }
 
 /// The name of the view with totals, if there is to be one.
@@ -245,15 +259,19 @@ fn counts(args: &GenerateArgs, conn: &mut AnyConnection) -> Result<Ended, Error>
         )));
     }
     let (child, by) = counted(args, conn, live, parent)?;
-    let sums = args.sums.as_ref().map(|amount| child.named(amount));
-    let sums = sums.transpose()?;
+    // Several words are an expression.
+    let is_name = |sql: &&str| child.column(sql).is_some() || tokens(sql).len() == 1;
+    let sums = args.sums.as_deref().filter(is_name);
+    let sums = sums.map(|name| child.named(name)).transpose()?;
+    let quoted = |name: &String| quoted(conn.dialect(), name);
+    let amount = sums.map(|column| [&child.name, &column.name].map(quoted).join("."));
     let by: Vec<_> = by.into_iter().map(|column| column.name.clone()).collect();
     let cache = DescribedCache {
         field: field.clone(),
         schema: live.schema().map(str::to_owned),
         child: child.name.clone(),
         by,
-        amount: args.sums.clone(),
+        amount: amount.or_else(|| args.sums.clone()),
         condition: args.condition.clone(),
         shards: args.shards,
     };

@@ -46,6 +46,7 @@ mod live;
 mod migration_files;
 mod output;
 mod privilege;
+mod readers;
 mod recount;
 mod remove_orphans;
 mod resize;
@@ -102,6 +103,7 @@ fn run() -> Result<Ended, Error> {
     })?;
     match &args.command {
         Command::Generate(args) => generate::run(args, conn),
+        Command::Readers(args) => readers::run(args, conn),
         Command::Setup(args) => setup::run(args, conn),
         Command::Status(args) => status::run(args, conn),
         Command::Advise(args) => advise::run(args, conn),

@@ -64,6 +64,22 @@ paired! {
         C: IntegerField<DB>,
         DB: BackendOf<Conn>,
     {
+        /// Adds 1; see [`add`](Self::add).
+        ///
+        /// # Errors
+        /// As [`update`](crate::update())'s.
+        pub fn increment(&self, link: Link) -> QueryResult<usize> {
+            self.count(1, link).await
+        }
+
+        /// Subtracts 1; see [`add`](Self::add).
+        ///
+        /// # Errors
+        /// As [`update`](crate::update())'s.
+        pub fn decrement(&self, link: Link) -> QueryResult<usize> {
+            self.count(-1, link).await
+        }
+
         /// Adds `n`, which may be negative. Returns the number of rows counted, 0 if there is no such row.
         /// [`update`](crate::update()) by key, with the same SQL and the same effect.
         ///

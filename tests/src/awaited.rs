@@ -579,8 +579,8 @@ where
     }
 }
 
-pub type CounterCache<C, Child = NotCounting, W = EveryRow> =
-    Waiting<asynchronous::CounterCache<C, Child, W>>;
+pub type CounterCache<C, Child = NotCounting, W = EveryRow, A = EveryRow> =
+    Waiting<asynchronous::CounterCache<C, Child, W, A>>;
 
 impl<C: ShardedColumn> CounterCache<C> {
     pub fn of(column: C) -> Self {
@@ -604,29 +604,32 @@ impl<C: ShardedColumn, Child: Table> CounterCache<C, Child> {
     }
 }
 
-impl<C: ShardedColumn, Child, W> CounterCache<C, Child, W> {
-    pub fn sums<A>(self, amount: A) -> Self
+impl<C: ShardedColumn, Child: Table, W: Clone> CounterCache<C, Child, W> {
+    pub fn sums<A>(self, amount: A) -> CounterCache<C, Child, W, A>
     where
-        A: Column<Table = Child, SqlType: SummedInto<C::SqlType>>,
+        A: Expression<SqlType: SummedInto<C::SqlType>> + AppearsOnTable<Child> + NonAggregate,
     {
         Waiting(self.0.sums(amount))
     }
+}
 
+impl<C: ShardedColumn, Child, W, A> CounterCache<C, Child, W, A> {
     builds! {
         shards(number: u16);
     }
 
     waits! {
-        { C::Table: QueryFragment<DB>, Child: ChildTable<DB>, W: QueryFragment<DB> + Sync }
+        { C::Table: QueryFragment<DB>, Child: ChildTable<DB>, W: QueryFragment<DB> + Sync, A: QueryFragment<DB> + Sync }
         create(self: &Self) -> ();
         drop(self: &Self) -> ();
     }
 
     pub fn verify(
         &self,
-    ) -> Waiting<operation::Verify<C::Table, C, CacheRecount<C, Child, W>, Async>>
+    ) -> Waiting<operation::Verify<C::Table, C, CacheRecount<C, Child, W, A>, Async>>
     where
         W: Clone,
+        A: Clone,
     {
         Waiting(self.0.verify())
     }

@@ -40,9 +40,18 @@ pub(super) struct Writer<Conn> {
 
 /// Why a batch was not committed.
 struct Failure {
-    error: Error,
+    error: Arc<Error>,
     /// The fault is a row's, as far as it is known. Else the database cannot be reached, or not now.
     is_a_rows: bool,
+}
+
+impl Failure {
+    fn away(error: Error) -> Self {
+        Failure {
+            error: Arc::new(error),
+            is_a_rows: false,
+        }
+    }
 }
 
 impl<Conn> Writer<Conn>
@@ -86,18 +95,14 @@ where
             let half = (sums.len() / 2).max(1);
             match is_a_rows.then(|| sums.split_off(half)).flatten() {
                 Some(rest) => parts.extend([rest, sums]),
-                None => losses.extend(sums.lost(&Arc::new(error))),
+                None => losses.extend(sums.lost(&error)),
             }
         }
     }
 
     /// Commits a batch, in as many attempts as that takes, until the coalescer is closed and gives up.
     fn commit(&mut self, sums: &dyn AnySums<Conn>) -> Result<(), Failure> {
-        let failed = |error| Failure {
-            error,
-            is_a_rows: false,
-        };
-        let key = random::<16>().map_err(|error| failed(error.into()))?;
+        let key = random::<16>().map_err(|error| Failure::away(error.into()))?;
         let request = Request {
             key: key.to_vec(),
             fingerprint: 0,
@@ -112,11 +117,11 @@ where
                 Err(failure) if failure.is_a_rows => return Err(failure),
                 Err(Failure { error, .. }) => error,
             };
-            was_unknown |= matches!(error, Error::OutcomeUnknown { .. });
+            was_unknown |= matches!(*error, Error::OutcomeUnknown { .. });
             let reason = error.to_string();
             self.buffer.blocked_by(&reason);
             if self.buffer.gives_up() {
-                return Err(failed(match was_unknown {
+                return Err(Failure::away(match was_unknown {
                     true => Error::outcome_unknown(&reason),
                     false => Error::DeadlinePassed {
                         waited: self.buffer.settings.deadline,
@@ -134,10 +139,7 @@ where
             true => Duration::ZERO,
             false => CONNECTION_WAIT,
         };
-        let mut conn = (self.borrow)(patience).map_err(|error| Failure {
-            error,
-            is_a_rows: false,
-        })?;
+        let mut conn = (self.borrow)(patience).map_err(Failure::away)?;
         let mut batch = Batch {
             sums,
             last: &self.last,
@@ -159,7 +161,7 @@ where
         }
         Err(Failure {
             is_a_rows: batch.counts && !error.is_no_rows_fault(),
-            error,
+            error: Arc::new(error),
         })
     }
 

@@ -22,9 +22,9 @@ pub struct DescribedCache {
     pub child: String,
     /// Those that hold the parent's key, in its order.
     pub by: Vec<String>,
-    /// The column that is summed; else rows are counted.
+    /// What is summed, as SQL on the child's columns; each stands behind the child's name. Else rows are counted.
     pub amount: Option<String>,
-    /// A condition on the child's columns, as SQL; each stands behind the child's name.
+    /// A condition on the child's columns, as SQL, in the same way.
     pub condition: Option<String>,
     /// How many shards the triggers use.
     pub shards: Option<u16>,
@@ -42,6 +42,7 @@ pub struct Declaration<'a> {
     /// The counted table.
     pub(super) child_table: String,
     pub(super) by: Vec<String>,
+    /// What is summed, and the condition, on the columns of the rows behind the child's name.
     pub(super) amount: Option<String>,
     pub(super) condition: Option<String>,
     /// The shard that a session adds to.
@@ -96,20 +97,25 @@ impl DescribedCache {
         let schema = schema.unwrap_or_default();
         let child = quoted(&self.child);
         let child_table = format!("{schema}{child}");
-        // The condition was written for the table; its rows stand under the bare name.
-        let condition = self.condition.as_ref().map(|sql| match self.schema {
+        // They were written for the table; its rows stand under the bare name.
+        let of_rows = |sql: &String| match self.schema {
             Some(_) => with_other_table(sql, &child_table, &child, dialect),
             None => sql.clone(),
-        });
+        };
+        let condition = self.condition.as_ref().map(of_rows);
+        let amount = self.amount.as_ref().map(of_rows);
         // Of two parents of one name each has its own triggers.
         let parent = identifiers(&tables.parent).join("_");
-        let read: Vec<_> = self.by.iter().chain(&self.amount).collect();
+        let column = amount.as_ref().and_then(|sql| only_column(sql, &child));
+        let read: Vec<_> = self.by.iter().chain(&column).collect();
+        let expression = amount.as_ref().filter(|_| column.is_none());
         let name = name(
             &self.child,
             &read,
             &parent,
             &self.field,
             condition.as_deref(),
+            expression.map(String::as_str),
         );
         let field = names.fields.iter().find(|other| other.name == self.field);
         let field_type = field.map(|field| field.column_type);
@@ -119,7 +125,7 @@ impl DescribedCache {
             child,
             child_table,
             by: self.by.iter().map(quoted).collect(),
-            amount: self.amount.as_ref().map(quoted),
+            amount,
             condition,
             shard: dialect.session_shard(number),
             name,
@@ -150,26 +156,39 @@ impl Declaration<'_> {
     }
 }
 
-/// The name that the same tables, columns and condition always have, and no others: what drops it drops no other cache.
+/// The name of the column, if the SQL on rows of the `child` is one and no more.
+fn only_column(sql: &str, child: &str) -> Option<String> {
+    let column = sql.strip_prefix(child)?.strip_prefix('.')?;
+    let quote = column.chars().next()?;
+    let mut names = identifiers(column);
+    let name = names.pop().filter(|_| names.is_empty())?;
+    let quoted = name.replace(quote, &[quote, quote].iter().collect::<String>());
+    (format!("{quote}{quoted}{quote}") == column).then_some(name)
+}
+
+/// The name that the same tables, columns, condition and summed expression always have, and no others: what drops it drops no other cache.
 fn name(
     child: &str,
     read: &[&String],
     parent: &str,
     field: &str,
     condition: Option<&str>,
+    summed: Option<&str>,
 ) -> String {
     let read = read.iter().map(|name| name.as_str());
     let read = read.collect::<Vec<_>>().join("_");
     let name = format!("{child}_{read}_{parent}_{field}");
-    match condition {
-        // With parentheses around it or without.
-        Some(condition) => {
-            let condition = condition.trim_matches(['(', ')', ' ']);
-            let length = name.len() + HASH;
-            shortened(&format!("{name} {condition}"), length.min(LONGEST))
-        }
-        None if name.len() > LONGEST => shortened(&name, LONGEST),
-        None => name,
+    // With parentheses around it or without.
+    let condition = condition.map(|sql| format!(" {}", sql.trim_matches(['(', ')', ' '])));
+    let summed = summed.map(|sql| format!(" SUM {sql}"));
+    let hashed = condition.unwrap_or_default() + &summed.unwrap_or_default();
+    let length = match hashed.is_empty() {
+        true => name.len(),
+        false => name.len() + HASH,
+    };
+    match length > LONGEST || !hashed.is_empty() {
+        true => shortened(&(name + &hashed), length.min(LONGEST)),
+        false => name,
     }
 }
 
@@ -179,7 +198,7 @@ mod tests {
 
     #[test]
     fn a_name_is_readable_and_fits() {
-        let of = |child: &str, amount: &[&str], field, condition| {
+        let of = |child: &str, amount: &[&str], field, condition: Option<&str>| {
             let read: Vec<_> = ["post_id"]
                 .iter()
                 .chain(amount)
@@ -191,6 +210,7 @@ mod tests {
                 "posts",
                 field,
                 condition,
+                None,
             )
         };
         let count = of("comments", &[], "comments_count", None);

@@ -138,12 +138,18 @@ pub use self::literal::{Literal, LiteralValue, literal};
 /// binary log, creating triggers needs `log_bin_trust_function_creators = ON` or the privilege `SUPER`.
 #[derive(Debug, Clone, Copy)]
 #[must_use = "a declaration; `create` or `migration` makes triggers of it"]
-pub struct CounterCache<C, Child = NotCounting, Condition = EveryRow, Run = Blocking> {
+pub struct CounterCache<
+    C,
+    Child = NotCounting,
+    Condition = EveryRow,
+    Amount = EveryRow,
+    Run = Blocking,
+> {
     column: C,
     types: PhantomData<fn() -> (Child, Run)>,
     by: &'static [&'static str],
-    amount: Option<&'static str>,
     condition: Condition,
+    amount: Amount,
     shards: u16,
 }
 
@@ -151,7 +157,7 @@ pub struct CounterCache<C, Child = NotCounting, Condition = EveryRow, Run = Bloc
 #[derive(Debug, Clone, Copy)]
 pub struct NotCounting;
 
-/// Stands for the condition in a [`CounterCache`] without one.
+/// Stands for the condition in a [`CounterCache`] without one, or for the amount: each row counts as one.
 #[derive(Debug, Clone, Copy)]
 pub struct EveryRow;
 
@@ -163,69 +169,79 @@ impl<DB: ShardedBackend> QueryFragment<DB> for EveryRow {
 
 no_query_id!([] EveryRow);
 
-impl<C: ShardedColumn, Run> CounterCache<C, NotCounting, EveryRow, Run> {
+impl<C: ShardedColumn, Run> CounterCache<C, NotCounting, EveryRow, EveryRow, Run> {
     /// A sharded field that counts rows: `CounterCache::of(posts::comments_count)`.
     pub fn of(column: C) -> Self {
         CounterCache {
             column,
             types: PhantomData,
             by: &[],
-            amount: None,
             condition: EveryRow,
+            amount: EveryRow,
             shards: SESSION_SHARDS,
         }
     }
 
     /// Counts the rows that name their parent in this column, or in these columns of a composite key: `counts(comments::post_id)`,
     /// `counts((reviews::product, reviews::edition))`.
-    pub fn counts<By, Kind>(self, by: By) -> CounterCache<C, By::Child, EveryRow, Run>
+    pub fn counts<By, Kind>(self, by: By) -> CounterCache<C, By::Child, EveryRow, EveryRow, Run>
     where
         By: RefersTo<C::Table, Kind>,
     {
         let _ = by; // its type has the names
         CounterCache {
             by: By::COLUMNS,
-            ..self.with_types(EveryRow)
+            ..self.with_types(EveryRow, EveryRow)
         }
     }
 }
 
-impl<C, Child, Run> CounterCache<C, Child, EveryRow, Run>
+impl<C, Child, A, Run> CounterCache<C, Child, EveryRow, A, Run>
 where
     C: ShardedColumn,
     Child: Table,
+    A: Clone,
 {
     /// Counts only the rows that fulfil a condition on their own columns. A row whose condition is NULL is not counted.
     ///
     /// The condition stands in the triggers, which hold no binds: `comments::published`, `comments::deleted_at.is_null()`,
     /// `comments::status.eq(literal("published"))` with [`literal`](literal()), or [`diesel::dsl::sql`], in which each column stands behind
     /// its table's name: `comments.published`. It has to give the same answer for the same row at any time: no clock, no other table.
-    pub fn filter<W>(self, condition: W) -> CounterCache<C, Child, W, Run>
+    pub fn filter<W>(self, condition: W) -> CounterCache<C, Child, W, A, Run>
     where
         W: Expression<SqlType: BoolOrNullableBool> + AppearsOnTable<Child> + NonAggregate,
     {
-        self.with_types(condition)
+        let amount = self.amount.clone();
+        self.with_types(condition, amount)
     }
 }
 
-impl<C, Child, W, Run> CounterCache<C, Child, W, Run>
+impl<C, Child, W, Run> CounterCache<C, Child, W, EveryRow, Run>
+where
+    C: ShardedColumn,
+    Child: Table,
+    W: Clone,
+{
+    /// Adds up a column of the rows instead of counting them, or an expression on their own columns:
+    /// `CounterCache::of(customers::spent).counts(orders::customer_id).sums(orders::amount)`, or votes,
+    /// `.sums(sql::<Integer>("CASE WHEN votes.is_up THEN 1 ELSE -1 END"))`. NULL adds nothing.
+    ///
+    /// An expression is written as a [condition](Self::filter) is. What is added up has to have the type that it says: a fraction would be
+    /// rounded, and a text that is no number would fail the writer. If it is itself a sharded field, its *base* is added up: the sum then
+    /// follows each [`fold`](crate::fold()).
+    pub fn sums<A>(self, amount: A) -> CounterCache<C, Child, W, A, Run>
+    where
+        A: Expression<SqlType: SummedInto<C::SqlType>> + AppearsOnTable<Child> + NonAggregate,
+    {
+        let condition = self.condition.clone();
+        self.with_types(condition, amount)
+    }
+}
+
+impl<C, Child, W, A, Run> CounterCache<C, Child, W, A, Run>
 where
     C: ShardedColumn,
 {
-    /// Adds up a column of the rows instead of counting them:
-    /// `CounterCache::of(customers::spent).counts(orders::customer_id).sums(orders::amount)`.
-    ///
-    /// The column has to have the type that its `table!` says: a fraction would be rounded, and a text that is no number would fail the writer.
-    /// If the column is itself a sharded field, its *base* is added up: the sum then follows each [`fold`](crate::fold()).
-    pub fn sums<A>(mut self, amount: A) -> Self
-    where
-        A: Column<Table = Child, SqlType: SummedInto<C::SqlType>>,
-    {
-        let _ = amount; // its type has the name
-        self.amount = Some(A::NAME);
-        self
-    }
-
     /// How many shards of a parent the triggers use, from 1 to 4096: sessions are spread over them by their numbers. 16 by default; on
     /// SQLite always one.
     ///
@@ -236,14 +252,18 @@ where
         self
     }
 
-    /// The same with other rows, another condition, or for another kind of connection.
-    fn with_types<Child2, W2, Run2>(&self, condition: W2) -> CounterCache<C, Child2, W2, Run2> {
+    /// The same with other rows, another condition or amount, or for another kind of connection.
+    fn with_types<Child2, W2, A2, Run2>(
+        &self,
+        condition: W2,
+        amount: A2,
+    ) -> CounterCache<C, Child2, W2, A2, Run2> {
         CounterCache {
             column: self.column,
             types: PhantomData,
             by: self.by,
-            amount: self.amount,
             condition,
+            amount,
             shards: self.shards,
         }
     }
@@ -254,6 +274,7 @@ where
         C::Table: QueryFragment<DB>,
         Child: ChildTable<DB>,
         W: QueryFragment<DB>,
+        A: QueryFragment<DB>,
     {
         let mut table = Child::names(backend)?;
         let described = DescribedCache {
@@ -261,7 +282,7 @@ where
             child: table.pop().unwrap_or_default(),
             schema: table.pop(),
             by: self.by.iter().map(|name| (*name).to_owned()).collect(),
-            amount: self.amount.map(str::to_owned),
+            amount: text_without_binds(&self.amount, backend)?,
             condition: text_without_binds(&self.condition, backend)?,
             shards: Some(self.shards),
         };
@@ -308,6 +329,7 @@ where
         C::Table: QueryFragment<DB>,
         Child: ChildTable<DB>,
         W: QueryFragment<DB>,
+        A: QueryFragment<DB>,
     {
         Ok(self.declaration(backend)?.create_sql())
     }
@@ -331,6 +353,7 @@ where
         C::Table: QueryFragment<DB>,
         Child: ChildTable<DB>,
         W: QueryFragment<DB>,
+        A: QueryFragment<DB>,
     {
         Ok(self.declaration(backend)?.drop_sql())
     }
@@ -348,12 +371,14 @@ where
 }
 
 paired! {
-    impl<C: ShardedColumn, Child, W> CounterCache<C, Child, W, Run>
+    impl<C: ShardedColumn, Child, W, A> CounterCache<C, Child, W, A, Run>
     where
         C::Table: QueryFragment<DB>,
         Child: ChildTable<DB>,
         W: QueryFragment<DB>,
         W: Sync,
+        A: QueryFragment<DB>,
+        A: Sync,
         DB: BackendOf<Conn>,
     {
         /// Creates the triggers; see [`create_sql`](Self::create_sql).
@@ -392,11 +417,12 @@ paired! {
     }
 }
 
-impl<C, Child, W, Run, DB> CreatedBySql<DB> for CounterCache<C, Child, W, Run>
+impl<C, Child, W, A, Run, DB> CreatedBySql<DB> for CounterCache<C, Child, W, A, Run>
 where
     C: ShardedColumn<Table: QueryFragment<DB>>,
     Child: ChildTable<DB>,
     W: QueryFragment<DB>,
+    A: QueryFragment<DB>,
     DB: ShardedBackend,
 {
     fn up(&self, backend: &DB) -> QueryResult<Vec<String>> {
@@ -443,13 +469,14 @@ fn text_without_binds<DB: ShardedBackend>(
 /// ```
 #[derive(Debug, Clone, Copy)]
 #[must_use = "a query does nothing until it is loaded"]
-pub struct CacheRecount<C, Child, Condition>(CounterCache<C, Child, Condition>);
+pub struct CacheRecount<C, Child, Condition, Amount>(CounterCache<C, Child, Condition, Amount>);
 
-impl<C, Child, W, DB> QueryFragment<DB> for CacheRecount<C, Child, W>
+impl<C, Child, W, A, DB> QueryFragment<DB> for CacheRecount<C, Child, W, A>
 where
     C: ShardedColumn<Table: QueryFragment<DB>>,
     Child: ChildTable<DB>,
     W: QueryFragment<DB>,
+    A: QueryFragment<DB>,
     DB: ShardedBackend,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
@@ -459,7 +486,7 @@ where
     }
 }
 
-impl<C, Child, W> Query for CacheRecount<C, Child, W>
+impl<C, Child, W, A> Query for CacheRecount<C, Child, W, A>
 where
     C: ShardedColumn,
     <C::Table as Table>::PrimaryKey: Expression,
@@ -470,25 +497,26 @@ where
     );
 }
 
-impl<C, Child, W, Conn> RunQueryDsl<Conn> for CacheRecount<C, Child, W> {}
+impl<C, Child, W, A, Conn> RunQueryDsl<Conn> for CacheRecount<C, Child, W, A> {}
 
-no_query_id!([C, Child, W] CacheRecount<C, Child, W>);
+no_query_id!([C, Child, W, A] CacheRecount<C, Child, W, A>);
 
-impl<C, Child, W, Run> CounterCache<C, Child, W, Run>
+impl<C, Child, W, A, Run> CounterCache<C, Child, W, A, Run>
 where
     C: ShardedColumn,
     W: Clone,
+    A: Clone,
 {
     /// The number counted anew, as a query for keys and numbers; see [`CacheRecount`] for the SQL. For
     /// [`verify`](crate::verify()) over some of the parents: it ignores the keys of others.
-    pub fn recount(&self) -> CacheRecount<C, Child, W> {
-        CacheRecount(self.with_types(self.condition.clone()))
+    pub fn recount(&self) -> CacheRecount<C, Child, W, A> {
+        CacheRecount(self.with_types(self.condition.clone(), self.amount.clone()))
     }
 
     /// Compares all totals with the rows, and repairs them: [`drifts`](Verify::drifts), [`repair`](Verify::repair).
     ///
     /// Rows and counts are written in one transaction, so they agree in every snapshot: any drift is real.
-    pub fn verify(&self) -> Verify<C::Table, C, CacheRecount<C, Child, W>, Run> {
+    pub fn verify(&self) -> Verify<C::Table, C, CacheRecount<C, Child, W, A>, Run> {
         Verify::of_query(*<C::Table>::TABLE, self.recount())
     }
 }

@@ -38,6 +38,13 @@ const TAKEN_BACK: &str = "-";
 /// Rows, and the sign of their numbers.
 type Side = (&'static str, Rows);
 
+/// What is summed, in a selection that checks it.
+const AMOUNT: &str = "sharded_amount";
+
+fn sum_of(amount: &str) -> String {
+    format!("COALESCE(SUM({amount}), 0)")
+}
+
 /// Ends MySQL's locks; also after a failure.
 pub(super) fn unlock() -> String {
     format!("UNLOCK TABLES;\n{UNLOCK_CACHES}")
@@ -228,7 +235,7 @@ END IF",
         let number = |row: &str| {
             let sign = if row == OLD { TAKEN_BACK } else { COUNTED };
             match &self.amount {
-                Some(amount) => format!("{sign}COALESCE({row}.{amount}, 0)"),
+                Some(amount) => format!("{sign}COALESCE({}, 0)", self.on_row(amount, row)),
                 None => format!("{sign}1"),
             }
         };
@@ -265,22 +272,23 @@ END IF",
             return String::new();
         }
         let is = self.dialect().is_same();
-        let read = self.by.iter().chain(&self.amount);
-        let same = read.map(|c| format!("{OLD}.{c} {is} {NEW}.{c}"));
-        let condition = self.condition_on(OLD).zip(self.condition_on(NEW));
-        let same_condition = condition.map(|(old, new)| format!("{old} {is} {new}"));
-        format!(" AND NOT ({})", joined(same.chain(same_condition), " AND "))
+        let same = self.by.iter();
+        let same = same.map(|c| format!("{OLD}.{c} {is} {NEW}.{c}"));
+        let others = self.amount.iter().chain(&self.condition);
+        let others = others.map(|sql| [OLD, NEW].map(|row| self.on_row(sql, row)));
+        let same_others = others.map(|[old, new]| format!("({old}) {is} ({new})"));
+        format!(" AND NOT ({})", joined(same.chain(same_others), " AND "))
     }
 
-    /// The condition on the row of this name, in parentheses.
-    fn condition_on(&self, row: &str) -> Option<String> {
-        let condition = self.condition.as_ref()?;
+    /// The condition or the amount, on columns of a row of another name.
+    fn on_row(&self, sql: &str, row: &str) -> String {
         let child = identifiers(&self.child).concat();
-        let tables = [&*child, &*self.child];
-        Some(format!(
-            "({})",
-            on_row(condition, tables, row, self.dialect())
-        ))
+        on_row(sql, [&child, &self.child], row, self.dialect())
+    }
+
+    fn condition_on(&self, row: &str) -> Option<String> {
+        let condition = self.condition.as_ref();
+        condition.map(|sql| format!("({})", self.on_row(sql, row)))
     }
 
     /// Keys of parents and the numbers to add, one row for each key.
@@ -309,7 +317,8 @@ END IF",
         );
         let number = match (&self.amount, is_one) {
             (None, true) => "1".to_owned(),
-            (Some(amount), true) => format!("COALESCE({child}.{amount}, 0)"),
+            (Some(amount), true) => format!("COALESCE({amount}, 0)"),
+            (Some(_), false) if rows == Rows::None => sum_of(&format!("{child}.{AMOUNT}")),
             (_, false) => self.number(),
         };
         let mut conditions = match rows {
@@ -339,7 +348,7 @@ END IF",
     fn number(&self) -> String {
         match &self.amount {
             None => "COUNT(*)".to_owned(),
-            Some(amount) => format!("COALESCE(SUM({}.{amount}), 0)", self.child),
+            Some(amount) => sum_of(amount),
         }
     }
 
@@ -366,25 +375,27 @@ END IF",
         }
     }
 
-    /// No row, of those that fulfil the condition. The condition stands as in the triggers, on rows of another name where they are called so
-    /// there, and beside the same rows again: a column without its table's name could be either's, and fails.
+    /// No row, of those that fulfil the condition. Condition and amount stand as in the triggers, on rows of another name where they are
+    /// called so there, and beside the same rows again: a column without its table's name could be either's, and fails.
     fn checked_rows(&self) -> String {
         let (child, table) = (&self.child, &self.child_table);
-        let (row, condition) = match self.dialect().has_transition_tables() {
-            true => (
-                &**child,
-                self.condition.as_ref().map(|sql| format!("({sql})")),
-            ),
-            false => ("sharded_row", self.condition_on("sharded_row")),
-        };
-        let Some(condition) = condition else {
+        if self.condition.is_none() && self.amount.is_none() {
             return self.child_rows();
+        }
+        let row = match self.dialect().has_transition_tables() {
+            true => child,
+            false => "sharded_row",
         };
-        let amount = self.amount.iter().filter(|c| !self.by.contains(c));
-        let columns = self.by.iter().chain(amount);
-        let columns = joined(columns.map(|c| format!("{row}.{c}")), ", ");
+        let amount = self.amount.iter();
+        let amount = amount.map(|sql| format!("{} AS {AMOUNT}", self.on_row(sql, row)));
+        let columns = self.by.iter().map(|c| format!("{row}.{c}"));
+        let columns = joined(columns.chain(amount), ", ");
+        let condition = self.condition_on(row);
+        let condition = condition
+            .map(|sql| format!(" AND {sql}"))
+            .unwrap_or_default();
         format!(
-            "(SELECT {columns} FROM {table} AS {row}, {table} AS sharded_other WHERE 1 = 0 AND {condition}) AS {child}"
+            "(SELECT {columns} FROM {table} AS {row}, {table} AS sharded_other WHERE 1 = 0{condition}) AS {child}"
         )
     }
 

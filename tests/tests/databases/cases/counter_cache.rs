@@ -4,9 +4,9 @@ use std::sync::Barrier;
 
 use super::api::counter_cache::literal;
 use super::support::*;
-use diesel::dsl::sql;
+use diesel::dsl::{case_when, sql};
 use diesel::result::DatabaseErrorKind;
-use diesel::sql_types::Bool;
+use diesel::sql_types::{Bool, Integer};
 use diesel_migrations::MigrationHarness;
 use diesel_sharded::backend::{BackendOf, Dialect};
 
@@ -215,6 +215,52 @@ fn a_condition_with_a_bind_is_refused() {
     let cache = replies_count!().filter(replies::shown.eq(true));
     let created = cache.create(&mut set_up().conn);
     refused!(created, Error::BindInTrigger { .. });
+}
+
+/// Votes up and down: what a row adds may be an expression, beside a condition too.
+#[test]
+fn an_expression_is_summed() {
+    let conn = &mut set_up().conn;
+    let vote = |n: i32| literal::<_, Integer>(n);
+    let votes = || {
+        let votes = case_when(replies::shown, vote(1)).otherwise(vote(-1));
+        let cache = CounterCache::of(topics::words).counts(replies::topic_id);
+        cache.sums(votes)
+    };
+    let cast = votes().filter(replies::words.is_not_null());
+    cast.create(conn).unwrap();
+    let rows = "(1, 1, 5, TRUE), (2, 1, 5, TRUE), (3, 1, NULL, TRUE), (4, 2, 5, FALSE)";
+    insert("id, topic_id, words, shown", rows, conn).unwrap();
+    assert_eq!(sums(conn), [2, -1, 0, 0]);
+    for (sql, expected) in [
+        ("UPDATE replies SET words = words + 1", [2, -1, 0, 0]),
+        (
+            "UPDATE replies SET shown = FALSE WHERE id <= 2",
+            [-2, -1, 0, 0],
+        ),
+        (
+            "UPDATE replies SET topic_id = 3 WHERE id IN (1, 3)",
+            [-1, -1, -1, 0],
+        ),
+        ("UPDATE replies SET words = 1 WHERE id = 3", [-1, -1, 0, 0]),
+        ("DELETE FROM replies WHERE id = 4", [-1, 0, 0, 0]),
+    ] {
+        run(sql, conn).unwrap();
+        assert_eq!(sums(conn), expected, "{sql}");
+    }
+    assert_eq!(cast.verify().drifts(conn), Ok(vec![]));
+    cast.drop(conn).unwrap();
+    // By text, without a condition; a column has to stand behind its table's name.
+    let cache = || CounterCache::of(topics::words).counts(replies::topic_id);
+    let bare = cache().sums(sql::<Integer>("words * 2"));
+    bare.create(conn).unwrap_err();
+    let doubled = cache().sums(sql::<Integer>("replies.words * 2"));
+    doubled.create(conn).unwrap();
+    doubled.verify().repair(conn).unwrap();
+    assert_eq!(sums(conn), [12, 0, 14, 0]);
+    run("UPDATE replies SET words = NULL WHERE id = 1", conn).unwrap();
+    assert_eq!(sums(conn), [12, 0, 2, 0]);
+    assert_eq!(doubled.verify().drifts(conn), Ok(vec![]));
 }
 
 #[test]
