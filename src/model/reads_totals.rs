@@ -11,7 +11,7 @@ use diesel::sql_types::{SingleValue, SqlType};
 #[diagnostic::on_unimplemented(
     message = "`{Self}` has sharded fields, but reads no totals",
     label = "a load of this model would show bases without their shards",
-    note = "derive `diesel_sharded::ShardedSelectable` in place of Diesel's `Queryable` and `Selectable`",
+    note = "derive `diesel_sharded::ShardedSelectable` in place of Diesel's `Queryable`, `Selectable` and `HasQuery`",
     note = "if it means to read bases, write `#[sharded(no_totals)]` above it"
 )]
 pub trait ReadsTotals {}

@@ -59,7 +59,8 @@ impl<Q, V, Ret, Ins> UpdateStatement<Q, Values<V>, Ret, Ins, Async> {
     /// ```text
     /// let count = update(videos.find(7)).set(views.eq(views + 1)).combine(&combiner);
     /// let pool = pool.clone();
-    /// count.execute_with(async move || pool.get().await).await?;
+    /// // An error that Diesel's and the pool's convert into.
+    /// count.execute_with(async move || Ok::<_, Error>(pool.get().await?)).await?;
     /// ```
     ///
     /// # Errors
