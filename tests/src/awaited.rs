@@ -595,8 +595,8 @@ impl<C: ShardedColumn> CounterCache<C> {
     }
 }
 
-impl<C: ShardedColumn, Child: Table> CounterCache<C, Child> {
-    pub fn filter<W>(self, condition: W) -> CounterCache<C, Child, W>
+impl<C: ShardedColumn, Child: Table, A: Clone> CounterCache<C, Child, EveryRow, A> {
+    pub fn filter<W>(self, condition: W) -> CounterCache<C, Child, W, A>
     where
         W: Expression<SqlType: BoolOrNullableBool> + AppearsOnTable<Child> + NonAggregate,
     {
