@@ -9,7 +9,7 @@
 //! ```
 //!
 //! The operations work on `AsyncPgConnection`, `AsyncMysqlConnection` and `SyncConnectionWrapper<SqliteConnection>`, and on
-//! the connections of the pools deadpool, bb8 and mobc. Reading needs nothing: `views.total()` is an expression like any other.
+//! the connections of the pools deadpool, bb8 and mobc; on a `&AsyncPgConnection` that tasks share, by [`Shared`]. Reading needs nothing: `views.total()` is an expression like any other.
 //!
 //! ```
 //! # mod schema { diesel::table! { videos (id) { id -> BigInt, views -> BigInt, } } }
@@ -80,7 +80,7 @@
 //! Two limits of `diesel_async` 0.9.2: its mobc pool keeps the connections that deadpool and bb8 drop, so do not drop
 //! futures there. A future that is dropped on a `SyncConnectionWrapper` is waited for, which panics on a runtime of one thread.
 
-pub use crate::connection::{Async, BoxFuture};
+pub use crate::connection::{Async, BoxFuture, Shared};
 use crate::counter_cache::{EveryRow, NotCounting};
 #[doc(inline)]
 pub use crate::operation::cached::asynchronous as cached;

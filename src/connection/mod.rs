@@ -8,6 +8,8 @@ mod paired;
 #[cfg(feature = "async")]
 pub(crate) mod pause;
 mod raw;
+#[cfg(feature = "async")]
+mod shared;
 mod transaction;
 pub(crate) mod wait;
 
@@ -19,6 +21,8 @@ pub(crate) use self::link::told;
 pub use self::link::{Io, Link, LoadInto, LoadIo};
 pub(crate) use self::paired::paired;
 pub(crate) use self::raw::{commits_by_itself, in_any_transaction, met_inside};
+#[cfg(feature = "async")]
+pub use self::shared::Shared;
 pub(crate) use self::transaction::{
     OpenTransaction, TransactionOptions, begin, clean_up, depth_of, in_transaction,
     other_nodes_write, set_other_nodes_write,

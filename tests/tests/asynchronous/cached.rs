@@ -9,10 +9,10 @@ use diesel_sharded::cached::{CacheError, Cached, MokaCache, TotalCache};
 use diesel_sharded_tests::Database;
 use diesel_sharded_tests::schema::{self, videos::dsl::*};
 
-type Conn = AsyncPgConnection;
+pub type Conn = AsyncPgConnection;
 
 /// Videos 1 to 3, with 100, 200 and 300 views.
-async fn database() -> (Database, Conn) {
+pub async fn database() -> (Database, Conn) {
     let create = || schema::database_with_counters::<diesel::PgConnection>().0;
     let database = tokio::task::spawn_blocking(create).await.unwrap();
     let conn = Conn::establish(database.url()).await.unwrap();

@@ -9,4 +9,5 @@
 mod cached;
 mod postgres;
 mod runtime_without_timers;
+mod shared;
 mod tasks;

@@ -1,0 +1,82 @@
+//! A connection that tasks share, `&AsyncPgConnection`.
+
+use diesel::result::Error as DieselError;
+use diesel::{ExpressionMethods, QueryDsl, QueryResult};
+use diesel_async::{AsyncConnection, RunQueryDsl};
+use diesel_sharded::asynchronous::{Counter, RowCounter, Shared, count_many, set_total, update};
+use diesel_sharded::prelude::*;
+use diesel_sharded_tests::schema::videos::dsl::*;
+use futures_util::future::join_all;
+
+use super::cached::{Conn, database};
+
+async fn total(conn: &Conn) -> QueryResult<i64> {
+    let total = videos.find(1).select(views.total());
+    total.first(&mut &*conn).await
+}
+
+#[tokio::test]
+async fn tasks_count_on_one_connection() {
+    let (_database, conn) = &database().await;
+    let tasks = (0..64).map(|task| async move {
+        let shared = &mut Shared::of(conn);
+        let (by_key, by_slug) = (videos.find(1), videos.filter(slug.eq("a")));
+        for _ in 0..20 {
+            let counted = match task % 3 {
+                0 => {
+                    update(by_key)
+                        .set(views.eq(views + 1))
+                        .execute(shared)
+                        .await
+                }
+                1 => {
+                    update(by_slug)
+                        .set(views.eq(views + 1))
+                        .execute(shared)
+                        .await
+                }
+                _ => RowCounter::of(views, 1).increment(shared).await,
+            };
+            assert_eq!(counted, Ok(1));
+        }
+    });
+    join_all(tasks).await;
+    let shared = &mut Shared::of(conn);
+    let read = RowCounter::of(views, 1).get(shared).await;
+    assert_eq!((read, total(conn).await), (Ok(Some(1_380)), Ok(1_380)));
+    assert_eq!(RowCounter::of(views, 99).add(1, shared).await, Ok(0));
+}
+
+/// What needs one changes nothing.
+#[tokio::test]
+async fn no_transaction_begins_on_it() {
+    let (_database, conn) = database().await;
+    let shared = &mut Shared::of(&conn);
+    let many = count_many(views, [(1, 1), (2, 1)]).run(shared).await;
+    let set = set_total(videos.find(1), views, 5).execute(shared).await;
+    let named = Counter::named("new").add(1, shared).await;
+    for refused in [many.map(|_| ()), set.map(|_| ()), named] {
+        let says = refused.unwrap_err().to_string();
+        assert!(says.contains("tasks share this connection"), "{says}");
+    }
+    assert_eq!(total(&conn).await, Ok(100));
+}
+
+#[tokio::test]
+async fn inside_the_callers_transaction_a_count_is_part_of_it() {
+    let (_database, mut conn) = database().await;
+    for commits in [false, true] {
+        let done: QueryResult<()> = conn
+            .transaction(async |conn| {
+                let counted = RowCounter::of(views, 1).add(5, &mut Shared::of(conn)).await;
+                assert_eq!((counted, total(conn).await), (Ok(1), Ok(105)));
+                match commits {
+                    true => Ok(()),
+                    false => Err(DieselError::RollbackTransaction),
+                }
+            })
+            .await;
+        assert_eq!(done.is_ok(), commits);
+        assert_eq!(total(&conn).await, Ok(if commits { 105 } else { 100 }));
+    }
+}
