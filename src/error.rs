@@ -285,6 +285,12 @@ pub enum Error {
         /// What was made.
         what: &'static str,
     },
+    /// Diesel before 2.3.14 goes on as inside a transaction that SQLite has ended, and each further statement would commit by itself. Nothing
+    /// was sent. (The other databases take any Diesel that the crate compiles with.)
+    #[error(
+        "this Diesel does not notice when SQLite ends a transaction: run `cargo update -p diesel`, to 2.3.14 or later"
+    )]
+    DieselIsTooOld,
     /// A [`Coalescer`](crate::coalescer::Coalescer) was closed before it could commit everything that was added.
     #[error(
         "{lost} counters lost what was added to the coalescer, which could not be committed ({reason})"

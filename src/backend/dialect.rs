@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::mysql_client;
+use super::{mysql_client, sqlite};
 
 /// The family of SQL that a connection speaks.
 ///
@@ -56,6 +56,11 @@ impl Dialect {
     pub(crate) fn keeps_statements(self) -> bool {
         let keeps_errors = self.has_faulty_client() && mysql_client::is_oracles();
         !self.mistakes_statements() && !keeps_errors
+    }
+
+    /// Whether Diesel notices that the database has ended a transaction by itself.
+    pub(crate) fn notices_ends(self) -> bool {
+        self != Dialect::Sqlite || sqlite::ends_are_noticed()
     }
 
     /// The same for a statement with rows.

@@ -1,5 +1,7 @@
 //! SQLite.
 
+use std::sync::OnceLock;
+
 use super::capabilities::{Capabilities, TotalForm};
 use crate::model::ColumnType;
 
@@ -35,3 +37,27 @@ pub(super) const CAPABILITIES: Capabilities = Capabilities {
     missing_column_text: Some(("no such column: ", "")),
     ..Capabilities::PLAIN
 };
+
+/// Whether this process' Diesel notices that SQLite has ended a transaction.
+pub(super) fn ends_are_noticed() -> bool {
+    static ARE_NOTICED: OnceLock<bool> = OnceLock::new();
+    *ARE_NOTICED.get_or_init(|| {
+        #[cfg(feature = "sqlite")]
+        {
+            use diesel::connection::{
+                AnsiTransactionManager as Transactions, SimpleConnection, TransactionManager,
+            };
+            use diesel::prelude::*;
+
+            let Ok(conn) = &mut SqliteConnection::establish(":memory:") else {
+                return true; // not what is asked here
+            };
+            let begun = Transactions::begin_transaction(conn);
+            let ended = conn.batch_execute("ROLLBACK; no statement");
+            let status = Transactions::transaction_manager_status_mut(conn);
+            begun.is_ok() && ended.is_err() && matches!(status.transaction_depth(), Ok(None))
+        }
+        #[cfg(not(feature = "sqlite"))]
+        true
+    })
+}

@@ -31,6 +31,9 @@ pub(crate) fn other_nodes_write() -> bool {
 /// How deep the transactions on a connection are nested, as far as Diesel knows; 0 outside of any. Fails after the connection was
 /// lost, when Diesel does not know: nothing is sent on it then.
 pub(super) fn depth<M: Io<Conn>, Conn>(link: &mut Link<'_, M, Conn>) -> QueryResult<u32> {
+    if !link.dialect().notices_ends() {
+        return Err(Error::DieselIsTooOld.into());
+    }
     depth_of(link.transaction_status())
 }
 
