@@ -194,6 +194,15 @@ paired! {
             self.count(n, link).await
         }
 
+        /// Adds as much of `n`, which may be negative, as the bounds allow, and returns how much that is: `add_up_to(-5)` takes the last
+        /// three of a stock that never falls below 0, and returns -3; then 0. The SQL is that of [`add`](Self::add).
+        ///
+        /// # Errors
+        /// As [`add`](Self::add).
+        pub fn add_up_to(&self, link: Link, n: i64) -> QueryResult<i64> {
+            self.count_part(n, true, link).await
+        }
+
         /// Adds `n`, which may be negative, and returns the new total; `None` if that would leave the bounds, and then nothing
         /// changes. The count and the read are one transaction, so the total contains `n`, and no count that another connection
         /// has not committed by then.
@@ -256,6 +265,15 @@ paired! {
             self.count(n, link).await
         }
 
+        /// Adds as much of `n`, which may be negative, as the bounds allow, and returns how much that is; see
+        /// [`Bounded::add_up_to`](Bounded::add_up_to).
+        ///
+        /// # Errors
+        /// See [`Counter`](Counter#errors).
+        pub fn add_up_to(&self, link: Link, n: i64) -> QueryResult<i64> {
+            self.count_part(n, true, link).await
+        }
+
         /// Adds `n`, which may be negative, and returns the new total; `None` if that would leave the bounds, and then nothing
         /// changes. The count and the read are one transaction, so the total contains `n`, and no count that another connection
         /// has not committed by then.
@@ -298,18 +316,32 @@ impl<K> Within<K> {
         K: OneCounter<M, Conn>,
         M: LoadIo<Conn>,
     {
+        Ok(self.count_part(n, false, link).await? == n)
+    }
+
+    /// Adds `n`, or also a part of it, and returns how much: nothing where the bounds do not allow it.
+    async fn count_part<M, Conn>(
+        &self,
+        n: i64,
+        partly: bool,
+        link: &mut Link<'_, M, Conn>,
+    ) -> QueryResult<i64>
+    where
+        K: OneCounter<M, Conn>,
+        M: LoadIo<Conn>,
+    {
         if n == 0 {
             return match self.counter.is_there(link).await? {
-                true => Ok(true),
+                true => Ok(0),
                 false => Err(DieselError::NotFound),
             };
         }
         self.counter.begin(link).await?;
         for left in (0..MOST_CREATED).rev() {
-            let added = self.try_add(n, link).await;
+            let added = self.try_add(n, partly, link).await;
             let is_missing = K::IS_INSERTED && matches!(added, Err(DieselError::NotFound));
             match added {
-                _ if is_missing && !self.bounds.allow(0, n) => return Ok(false),
+                _ if is_missing && self.bounds.part(0, n, partly) == 0 => return Ok(0),
                 _ if is_missing && left > 0 => self.counter.create(link).await?,
                 added => return added.map_err(|error| self.counter.explained(link, error)),
             }
@@ -353,7 +385,12 @@ impl<K> Within<K> {
         Ok(counted.0 > 0)
     }
 
-    async fn try_add<M, Conn>(&self, n: i64, link: &mut Link<'_, M, Conn>) -> QueryResult<bool>
+    async fn try_add<M, Conn>(
+        &self,
+        n: i64,
+        partly: bool,
+        link: &mut Link<'_, M, Conn>,
+    ) -> QueryResult<i64>
     where
         K: OneCounter<M, Conn>,
         M: LoadIo<Conn>,
@@ -364,7 +401,7 @@ impl<K> Within<K> {
         for _ in 0..2 {
             let added = self.add_to_a_shard(n, slots, &retry, link).await;
             match added.map_err(Error::from) {
-                Ok(true) => return Ok(true),
+                Ok(true) => return Ok(n),
                 Ok(false) => {}
                 // The shard is full; with what the base holds it may still be a total. In a caller's transaction it is told
                 // as Diesel does, since that may be over.
@@ -377,8 +414,8 @@ impl<K> Within<K> {
             let reading = RetryLoop::read(link, retry.clone())?;
             let total = retry_loop!(link, reading, self.counter.total(link).await)?;
             let total = total.ok_or(DieselError::NotFound)?;
-            if !self.bounds.allow(i128::from(total), n) {
-                return Ok(false);
+            if self.bounds.part(total.into(), n, partly) == 0 {
+                return Ok(0);
             }
         }
         // The parent's key as it is stored: the shards may compare it in another way than the parent does.
@@ -395,15 +432,14 @@ impl<K> Within<K> {
         let added = retry_loop!(link, locking, {
             let table = *TableOf::<K::Field>::TABLE;
             let locked = LockedParents::<_, M::Backend>::lock_all(table, link, &keys).await?;
-            match self.add_to_locked(n, slots, &locked, link).await? {
-                true => Ok(()),
-                false => Err(DieselError::RollbackTransaction), // lets go of what was locked, where the database can
+            match self.add_to_locked(n, partly, slots, &locked, link).await? {
+                0 => Err(DieselError::RollbackTransaction), // lets go of what was locked, where the database can
+                added => Ok(added),
             }
         });
         match added {
-            Ok(()) => Ok(true),
-            Err(DieselError::RollbackTransaction) => Ok(false),
-            Err(error) => Err(error),
+            Err(DieselError::RollbackTransaction) => Ok(0),
+            added => added,
         }
     }
 
@@ -448,10 +484,11 @@ impl<K> Within<K> {
     async fn add_to_locked<M, Conn>(
         &self,
         n: i64,
+        partly: bool,
         slots: u16,
         locked: &LockedParents<TableOf<K::Field>, M::Backend>,
         link: &mut Link<'_, M, Conn>,
-    ) -> QueryResult<bool>
+    ) -> QueryResult<i64>
     where
         K: OneCounter<M, Conn>,
         M: LoadIo<Conn>,
@@ -463,8 +500,9 @@ impl<K> Within<K> {
         let before = locked.states(link, &[field], Sums::Read).await?;
         let (base, shards) = only_state(&before)?;
         let total = integer(base)? + integer(shards)?;
-        if !self.bounds.allow(total, n) {
-            return Ok(false);
+        let n = self.bounds.part(total, n, partly);
+        if n == 0 {
+            return Ok(0);
         }
         let total = total + i128::from(n);
         let (smallest, largest) = field.column_type.integers();
@@ -505,7 +543,7 @@ impl<K> Within<K> {
         locked
             .write_bases(link, &base, &[field], false, &before, &expected)
             .await?;
-        Ok(true)
+        Ok(n)
     }
 }
 
@@ -572,12 +610,18 @@ struct Bounds {
 }
 
 impl Bounds {
-    /// Whether `n` may be added to `total`.
-    fn allow(self, total: i128, n: i64) -> bool {
-        let total = total + i128::from(n);
-        let falls_below = n < 0 && self.least.is_some_and(|least| total < i128::from(least));
-        let rises_above = n > 0 && self.most.is_some_and(|most| total > i128::from(most));
-        !(falls_below || rises_above)
+    /// How much of `n` may be added to `total`: all of it or nothing, or also a part.
+    fn part(self, total: i128, n: i64, partly: bool) -> i64 {
+        let room = match n < 0 {
+            true => self.least.map(|least| (i128::from(least) - total).min(0)),
+            false => self.most.map(|most| (i128::from(most) - total).max(0)),
+        };
+        // The room is of the sign of `n`, and a smaller one fits into its type.
+        match room.filter(|room| room.unsigned_abs() < n.unsigned_abs().into()) {
+            None => n,
+            Some(room) if partly => i64::try_from(room).unwrap_or(0),
+            Some(_) => 0,
+        }
     }
 
     /// Whether `n` takes from the room up to the upper bound, and not from that down to the lower one. A direction without a
@@ -675,11 +719,16 @@ mod tests {
 
     #[test]
     fn only_what_leads_out_of_the_bounds_is_refused() {
-        assert!(SEATS.allow(5, -5) && !SEATS.allow(5, -6));
-        assert!(SEATS.allow(95, 5) && !SEATS.allow(95, 6));
-        assert!(SEATS.allow(-10, 1) && SEATS.allow(110, -1)); // towards them
-        assert!(!SEATS.allow(-10, -1) && !SEATS.allow(110, 1));
-        assert!(Bounds::default().allow(i128::from(i64::MAX), i64::MAX));
+        let all = |total, n| SEATS.part(total, n, false) == n;
+        assert!(all(5, -5) && !all(5, -6));
+        assert!(all(95, 5) && !all(95, 6));
+        assert!(all(-10, 1) && all(110, -1)); // towards them
+        assert!(!all(-10, -1) && !all(110, 1));
+        let most = i64::MAX;
+        assert_eq!(Bounds::default().part(most.into(), most, false), most);
+        let parts = [(5, -6), (95, 6), (0, -1), (-10, -1), (7, i64::MIN)];
+        let parts = parts.map(|(total, n)| SEATS.part(total, n, true));
+        assert_eq!(parts, [-5, 5, 0, 0, -7]);
     }
 
     /// Whatever is taken from the shards of one direction alone, the total stays within the bounds.

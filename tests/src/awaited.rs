@@ -256,6 +256,7 @@ impl Waiting<waiting::BoundedCounter> {
     waits_for_names! {
         add(n: i64) -> bool;
         add_and_get(n: i64) -> Option<i64>;
+        add_up_to(n: i64) -> i64;
         get() -> i64;
     }
 }
@@ -344,6 +345,7 @@ impl<C: ShardedColumn> Bounded<C> {
     waits_for_rows! {
         add(n: i64) -> bool;
         add_and_get(n: i64) -> Option<i64>;
+        add_up_to(n: i64) -> i64;
         get() -> Option<i64>;
     }
 }

@@ -85,4 +85,12 @@ fn fractions(conn: &mut SqliteConnection, coalescer: &Coalescer<SqliteConnection
     let _ = balance.never_below(0).add(-1, conn);
 }
 
+fn tables_that_are_not_one(conn: &mut SqliteConnection) {
+    use self::videos::dsl::*;
+    let both = (views.eq(views + 1), accounts::balance.eq(accounts::balance + 1.0));
+    let _ = update(videos.find(7)).set(both).execute(conn);
+    let other = diesel::alias!(self::videos as other);
+    let _ = update(other.filter(other.field(id).eq(7))).set(views.eq(views + 1)).execute(conn);
+}
+
 fn main() {}

@@ -42,6 +42,29 @@ fn a_count_returns_the_new_total_or_nothing() {
 }
 
 #[test]
+fn a_part_is_taken_where_the_bounds_leave_no_more() {
+    let Connected { conn, database } = &mut set_up_with_counters();
+    let take = |n, conn: &mut Conn| bounded().add_up_to(n, conn).unwrap();
+    assert_eq!([-3, -3, 0, 30].map(|n| take(n, conn)), [-1, 0, 0, 30]);
+    assert_eq!([i64::MAX, 1].map(|n| take(n, conn)), [70, 0]);
+    let absent = RowCounter::of(likes, 99).never_below(0);
+    assert_eq!(absent.add_up_to(-1, conn), Err(DieselError::NotFound));
+    let seats = Counter::named("seats").never_below(0).never_above(3);
+    let taken = [-1, 2, 2, 2].map(|n| seats.add_up_to(n, conn).unwrap());
+    assert_eq!(taken, [0, 2, 1, 0]);
+    // Nobody takes what another has taken.
+    let taken = AtomicI64::new(0);
+    on_threads(8, database, |_, conn| {
+        for _ in 0..8 {
+            taken.fetch_add(take(-3, conn), Ordering::Relaxed);
+        }
+    });
+    assert_eq!((taken.into_inner(), total(conn)), (-100, 0));
+    rolled_back(conn, |conn| assert_eq!(take(200, conn), 100));
+    assert_eq!(total(conn), 0);
+}
+
+#[test]
 fn a_key_counts_once_within_the_bounds() {
     let conn = &mut set_up_with_counters().conn;
     let row = |key: &str| bounded().idempotency_key(key);
