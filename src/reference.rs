@@ -3,6 +3,7 @@
 //! 1. [Surroundings](surroundings): server and session settings, and what holds with them
 //! 2. [Comparison](comparison): slotted counters, Redis write-behind, triggers, event rows and others
 //! 3. [Benchmarks](benchmarks): what was measured, and how
+//! 4. [Cases](cases): a package registry's downloads and a link aggregator's votes, before and after
 
 macro_rules! pages {
     ($($page:ident = $file:literal),* $(,)?) => {$(
@@ -14,6 +15,7 @@ macro_rules! pages {
 pages! {
     surroundings = "reference/surroundings.md",
     comparison = "reference/comparison.md",
+    cases = "reference/cases.md",
 }
 
 #[doc = include_str!("reference/benchmarks.md")]
