@@ -47,7 +47,8 @@ pub async fn page(
     let about = match shared.database.is_sqlite() {
         true => {
             "SQLite has one writer at a time: all writers queue for the whole database, whatever they count on. Shards cannot shorten that \
-             queue; combining can. On a server writers queue for a row, and shards end that queue."
+             queue; combining can. (By default there is one shard; this site spreads them so that they can be seen.) On a server writers \
+             queue for a row, and shards end that queue."
         }
         false => "On a server writers queue for a row, and shards end that queue.",
     };
