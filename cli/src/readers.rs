@@ -24,7 +24,9 @@ pub fn run(args: &ReadersArgs, conn: &mut AnyConnection) -> Result<Ended, Error>
     if args.json {
         output::json(&readers)?;
     } else if readers.is_empty() {
-        output::line(&format!("Nothing in the database reads {table}.{column}."))?;
+        output::line(&format!(
+            "Found nothing in the database that reads {table}.{column}."
+        ))?;
     } else {
         let rows = readers.iter().map(Reader::cells).collect::<Vec<_>>();
         output::table(&rows)?;
@@ -93,14 +95,21 @@ fn plain(text: &str) -> String {
     text.to_lowercase()
 }
 
-/// Whether it selects `*`, of all tables or of one.
+/// Whether it takes whole rows: by `*`, of all tables or of one, or by a trigger's bare `NEW` or `OLD`.
 fn takes_all(text: &str) -> bool {
-    let before = text.match_indices('*').map(|(at, _)| text[..at].trim_end());
-    before.into_iter().any(|text| {
-        ["select", "distinct", ",", "."]
-            .iter()
-            .any(|word| text.ends_with(word))
-    })
+    let word = |text: &str| {
+        text.rsplit(|c: char| !c.is_alphanumeric())
+            .next()
+            .map(str::to_owned)
+    };
+    let before_all = |text: &str| {
+        let words = ["select", "distinct", "all", "returning"];
+        text.ends_with([',', '.']) || word(text).is_some_and(|word| words.contains(&&*word))
+    };
+    let mut stars = text.match_indices('*').map(|(at, _)| text[..at].trim_end());
+    let text = text.replace("return new", "").replace("return old", "");
+    let fields = text.replace("new.", "").replace("old.", "");
+    stars.any(before_all) || ["new", "old"].iter().any(|row| names_in(&fields, row))
 }
 
 /// Whether a plain text has this name as a word.
@@ -175,6 +184,8 @@ mod tests {
             "select 1, *",
             "v.*",
             "select\n *",
+            "returning *",
+            "insert into log values (to_jsonb(new)); return new",
         ] {
             assert!(takes_all(text), "{text}");
         }

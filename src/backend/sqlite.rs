@@ -55,7 +55,7 @@ pub(super) fn ends_are_noticed() -> bool {
             let begun = Transactions::begin_transaction(conn);
             let ended = conn.batch_execute("ROLLBACK; no statement");
             let status = Transactions::transaction_manager_status_mut(conn);
-            begun.is_ok() && ended.is_err() && matches!(status.transaction_depth(), Ok(None))
+            begun.is_err() || (ended.is_err() && matches!(status.transaction_depth(), Ok(None)))
         }
         #[cfg(not(feature = "sqlite"))]
         true

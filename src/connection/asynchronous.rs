@@ -13,6 +13,7 @@ use diesel_async::{AsyncConnection, TransactionManager};
 use futures_util::{StreamExt, TryFutureExt, TryStreamExt, future};
 
 use super::pause::{pause, within};
+use super::shared::NoTransactions;
 use super::wait::Waiting;
 use crate::backend::{BackendOf, Reads, ShardedBackend};
 use crate::connection::{Io, Link, LoadInto, LoadIo, told};
@@ -79,6 +80,10 @@ where
 
     fn may_be_in_transaction(conn: &mut Conn) -> bool {
         Conn::TransactionManager::is_broken_transaction_manager(conn)
+    }
+
+    fn is_shared() -> bool {
+        typeid::of::<Conn::TransactionManager>() == typeid::of::<NoTransactions>()
     }
 
     fn wait<'c, W>(mut wait: W, patience: Duration) -> BoxFuture<'c, W::Turn>

@@ -62,6 +62,11 @@ pub trait Io<Conn> {
     /// Whether a transaction is open, or may be: its `BEGIN` or `COMMIT` was sent and not answered.
     fn may_be_in_transaction(conn: &mut Conn) -> bool;
 
+    /// Whether others send statements on the connection too, so that no transaction or savepoint on it would be this caller's.
+    fn is_shared() -> bool {
+        false
+    }
+
     /// Waits for another caller, and leaves after `patience`, if it may.
     #[allow(
         private_bounds,

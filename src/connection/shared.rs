@@ -7,10 +7,11 @@ use diesel::connection::{
 };
 use diesel::prelude::*;
 use diesel::query_builder::{AsQuery, QueryFragment, QueryId};
-use diesel::result::Error as DieselError;
 use diesel_async::{
     AsyncConnection, AsyncConnectionCore, SimpleAsyncConnection, TransactionManager,
 };
+
+use crate::error::Error;
 
 /// A connection that several tasks share, `&AsyncPgConnection`, for operations that need no transaction: counts by key and by filter, and
 /// `RowCounter`.
@@ -22,12 +23,13 @@ use diesel_async::{
 /// }
 /// ```
 ///
-/// The statements of all tasks that share it may be pipelined, and would be part of any transaction. So none begins here: what needs one fails
-/// by a [`QueryBuilderError`](diesel::result::Error::QueryBuilderError) that says so, and changes nothing. That is `count_many`, sets, folds,
-/// bounds and idempotency keys; and now and then a named counter, `or_insert` and rows that come back, where a shard is new. They need
+/// The statements of all tasks that share it may be pipelined, and would be part of any transaction or savepoint. So none begins here: what needs
+/// one fails by [`SharedConnection`](crate::Error::SharedConnection), and changes nothing. That is `count_many`, sets, folds, bounds and
+/// idempotency keys; and now and then a named counter, `or_insert` and rows that come back, where a shard is new. They need
 /// `&mut AsyncPgConnection`. Reading totals needs no `Shared`, as any query of Diesel's.
 ///
-/// Inside the caller's own transaction a count is part of it. A count whose future is dropped was made once, or not at all.
+/// Inside the caller's own transaction a count is part of it. So it is never [combined](crate::combine). A count whose future is dropped was
+/// made once, or not at all.
 pub struct Shared<'c, Conn> {
     conn: &'c Conn,
     status: TransactionManagerStatus,
@@ -120,13 +122,6 @@ where
 #[derive(Debug)]
 pub struct NoTransactions;
 
-impl NoTransactions {
-    fn refused() -> DieselError {
-        let text = "tasks share this connection, and their statements would be part of a transaction: use a `&mut` connection of its own";
-        DieselError::QueryBuilderError(text.into())
-    }
-}
-
 impl<'c, Conn> TransactionManager<Shared<'c, Conn>> for NoTransactions
 where
     &'c Conn: AsyncConnectionCore,
@@ -134,15 +129,15 @@ where
     type TransactionStateData = TransactionManagerStatus;
 
     async fn begin_transaction(_: &mut Shared<'c, Conn>) -> QueryResult<()> {
-        Err(Self::refused())
+        Err(Error::SharedConnection.into())
     }
 
     async fn rollback_transaction(_: &mut Shared<'c, Conn>) -> QueryResult<()> {
-        Err(Self::refused())
+        Err(Error::SharedConnection.into())
     }
 
     async fn commit_transaction(_: &mut Shared<'c, Conn>) -> QueryResult<()> {
-        Err(Self::refused())
+        Err(Error::SharedConnection.into())
     }
 
     fn transaction_manager_status_mut<'s>(

@@ -133,6 +133,9 @@ pub(crate) async fn begin<M: Io<Conn>, Conn>(
     dialect: Dialect,
     options: TransactionOptions,
 ) -> QueryResult<OpenTransaction> {
+    if M::is_shared() {
+        return Err(Error::SharedConnection.into());
+    }
     let outer = depth(link)?;
     let nothing = OpenTransaction {
         outer,

@@ -140,6 +140,11 @@ where
         if let Some(counted) = self.count_at_once().await? {
             return Ok(counted);
         }
+        if M::is_shared()
+            && let Some(counted) = self.create_and_count_all().await?
+        {
+            return Ok(counted);
+        }
         // Inside the caller's: a savepoint, so that a failure after the count takes the count back.
         if plan.returning || (!plan.by_key && (plan.inserts || !self.retry.inside)) {
             self.begin().await?;
@@ -334,6 +339,22 @@ where
         }
         self.create().await?;
         self.count_created().await
+    }
+
+    /// Counts by a filter without a transaction: all parents have their shards, or none is counted.
+    async fn create_and_count_all(&mut self) -> Result<Option<usize>, AttemptError> {
+        let plan = self.plan;
+        if plan.by_key || plan.inserts || plan.returning || !plan.dialect.counts_all_or_none() {
+            return Ok(None);
+        }
+        for _ in 0..MOST_CREATED {
+            self.create().await?;
+            let counted = self.send(Statement::CountAll).await?;
+            if counted > 0 || self.send(Statement::FindParent).await? == 0 {
+                return Ok(Some(counted));
+            }
+        }
+        Ok(None)
     }
 
     fn creates_alone(&self) -> bool {

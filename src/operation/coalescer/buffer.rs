@@ -173,12 +173,12 @@ impl<Conn: 'static> Buffer<Conn> {
         stats.flushes += 1;
         stats.losses += number as u64;
         if let Some(loss) = losses.last() {
-            stats.last_error = Some(loss.error.to_string());
-        }
-        for (has_panicked, whose) in [(lost > 0, "a key"), (reported.is_err(), "`on_loss`")] {
-            if has_panicked {
-                stats.last_error = Some(format!("the code of {whose} panicked"));
-            }
+            stats.last_error = Some(match reported {
+                Ok(()) => loss.error.to_string(),
+                Err(_) => format!("{}; and `on_loss` panicked", loss.error),
+            });
+        } else if lost > 0 {
+            stats.last_error = Some("the code of a key panicked".into());
         }
         self.changed.notify_all();
     }

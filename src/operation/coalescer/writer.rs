@@ -76,7 +76,10 @@ where
             let flushed = observe::flush(counters).block(|| panic::catch_unwind(flush));
             observe::flushed(began.elapsed());
             // What was taken and not committed is lost by a panic.
-            let lost = if flushed.is_err() { counters } else { 0 };
+            let lost = match flushed {
+                Ok(()) => 0,
+                Err(_) => counters.saturating_sub(losses.len()),
+            };
             self.buffer.flushed(&losses, lost);
         }
         if let Ok(mut conn) = (self.borrow)(CONNECTION_WAIT) {

@@ -67,7 +67,11 @@ impl Role {
         S: Combined<M, Conn> + ?Sized,
     {
         let alone = |one_attempt| Role::Alone { one_attempt };
-        let Some(count) = update.combinable(in_transaction, backend) else {
+        let count = match M::is_shared() {
+            true => None, // it may be inside a transaction
+            false => update.combinable(in_transaction, backend),
+        };
+        let Some(count) = count else {
             return alone(false);
         };
         let slots = count.combiner.slots.own();

@@ -34,8 +34,9 @@
 //!
 //! or for all counts of an application that has one pool, by a line in `main`: `Combiner::new().set_global()`.
 //!
-//! `execute_with(|| pool.get())` in the place of `execute(conn)` acquires a connection only for a caller who has to count. Use one of the two with
-//! a pool: who waits in `execute` holds a connection, for which a caller in `execute_with` may wait, up to their deadlines.
+//! `execute_with(|| Ok::<_, Error>(pool.get()?))` in the place of `execute(conn)`, with an error that Diesel's and the pool's convert into,
+//! acquires a connection only for a caller who has to count. Use one of the two with a pool: who waits in `execute` holds a connection, for
+//! which a caller in `execute_with` may wait, up to their deadlines.
 //!
 //! # What is combined
 //! Counts by key, of integers, outside a transaction, on [`update`](crate::update()), [`RowCounter`](crate::RowCounter) and

@@ -109,6 +109,11 @@ impl DescribedCache {
         let column = amount.as_ref().and_then(|sql| only_column(sql, &child));
         let read: Vec<_> = self.by.iter().chain(&column).collect();
         let expression = amount.as_ref().filter(|_| column.is_none());
+        // An expression may fail on a row that is not counted.
+        let summed = expression.map(|sql| match &condition {
+            Some(condition) => format!("CASE WHEN ({condition}) THEN ({sql}) END"),
+            None => format!("({sql})"),
+        });
         let name = name(
             &self.child,
             &read,
@@ -125,7 +130,7 @@ impl DescribedCache {
             child,
             child_table,
             by: self.by.iter().map(quoted).collect(),
-            amount,
+            amount: summed.or(amount),
             condition,
             shard: dialect.session_shard(number),
             name,
@@ -158,8 +163,9 @@ impl Declaration<'_> {
 
 /// The name of the column, if the SQL on rows of the `child` is one and no more.
 fn only_column(sql: &str, child: &str) -> Option<String> {
+    let quote = child.chars().next()?;
     let column = sql.strip_prefix(child)?.strip_prefix('.')?;
-    let quote = column.chars().next()?;
+    let column = Some(column).filter(|column| column.starts_with(quote))?;
     let mut names = identifiers(column);
     let name = names.pop().filter(|_| names.is_empty())?;
     let quoted = name.replace(quote, &[quote, quote].iter().collect::<String>());

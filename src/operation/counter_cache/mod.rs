@@ -226,7 +226,8 @@ where
     /// `CounterCache::of(customers::spent).counts(orders::customer_id).sums(orders::amount)`, or votes,
     /// `.sums(sql::<Integer>("CASE WHEN votes.is_up THEN 1 ELSE -1 END"))`. NULL adds nothing.
     ///
-    /// An expression is written as a [condition](Self::filter) is. What is added up has to have the type that it says: a fraction would be
+    /// An expression is written as a [condition](Self::filter) is. It has to succeed on every row that is counted, or the row's writer fails; MariaDB
+    /// 10.11 crashed after a cast that failed in a trigger. What is added up has to have the type that it says: a fraction would be
     /// rounded, and a text that is no number would fail the writer. If it is itself a sharded field, its *base* is added up: the sum then
     /// follows each [`fold`](crate::fold()).
     pub fn sums<A>(self, amount: A) -> CounterCache<C, Child, W, A, Run>

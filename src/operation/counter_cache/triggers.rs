@@ -382,20 +382,22 @@ END IF",
         if self.condition.is_none() && self.amount.is_none() {
             return self.child_rows();
         }
-        let row = match self.dialect().has_transition_tables() {
-            true => child,
-            false => "sharded_row",
+        let (row, on) = match self.dialect().has_transition_tables() {
+            true => (&**child, None), // as they stand there
+            false => ("sharded_row", Some("sharded_row")),
         };
-        let amount = self.amount.iter();
-        let amount = amount.map(|sql| format!("{} AS {AMOUNT}", self.on_row(sql, row)));
+        let checked = |sql: &String| on.map_or(sql.clone(), |row| self.on_row(sql, row));
+        let amount = self.amount.as_ref().map(checked);
+        let condition = self.condition.as_ref().map(checked);
         let columns = self.by.iter().map(|c| format!("{row}.{c}"));
-        let columns = joined(columns.chain(amount), ", ");
-        let condition = self.condition_on(row);
-        let condition = condition
-            .map(|sql| format!(" AND {sql}"))
-            .unwrap_or_default();
+        let summed = amount.iter().map(|sql| format!("{sql} AS {AMOUNT}"));
+        let columns = joined(columns.chain(summed), ", ");
+        // No aggregate stands in WHERE.
+        let amount = amount.iter().map(|sql| format!(" AND {sql} <> 0"));
+        let condition = condition.iter().map(|sql| format!(" AND ({sql})"));
+        let filter = joined(condition.chain(amount), "");
         format!(
-            "(SELECT {columns} FROM {table} AS {row}, {table} AS sharded_other WHERE 1 = 0{condition}) AS {child}"
+            "(SELECT {columns} FROM {table} AS {row}, {table} AS sharded_other WHERE 1 = 0{filter}) AS {child}"
         )
     }
 

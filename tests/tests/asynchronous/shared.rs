@@ -1,12 +1,16 @@
 //! A connection that tasks share, `&AsyncPgConnection`.
 
+use std::cell::Cell;
+
 use diesel::result::Error as DieselError;
 use diesel::{ExpressionMethods, QueryDsl, QueryResult};
 use diesel_async::{AsyncConnection, RunQueryDsl};
+use diesel_sharded::Error;
 use diesel_sharded::asynchronous::{Counter, RowCounter, Shared, count_many, set_total, update};
+use diesel_sharded::combine::Combiner;
 use diesel_sharded::prelude::*;
 use diesel_sharded_tests::schema::videos::dsl::*;
-use futures_util::future::join_all;
+use futures_util::future::{join, join_all};
 
 use super::cached::{Conn, database};
 
@@ -47,6 +51,57 @@ async fn tasks_count_on_one_connection() {
     assert_eq!(RowCounter::of(views, 99).add(1, shared).await, Ok(0));
 }
 
+/// A filter finds no shard of a new row.
+#[tokio::test]
+async fn a_filter_creates_the_shards_that_are_missing() {
+    let (_database, conn) = &database().await;
+    let shared = &mut Shared::of(conn);
+    for (filter, rows) in [(vec!["a"], 1), (vec!["a", "b"], 2), (vec!["none"], 0)] {
+        let count = update(videos.filter(slug.eq_any(filter))).set(views.eq(views + 5));
+        assert_eq!(count.execute(shared).await, Ok(rows));
+    }
+    assert_eq!(total(conn).await, Ok(110));
+}
+
+/// Another caller would commit it. Nor does a savepoint begin there.
+#[tokio::test]
+async fn inside_the_callers_transaction_nobody_else_counts_it() {
+    let (database, conn) = &mut database().await;
+    let combiner = &Combiner::new();
+    let (combined, over) = (Cell::new(0), Cell::new(false));
+    let others = (0..4).map(|_| async {
+        let mut other = Conn::establish(database.url()).await.unwrap();
+        let counter = RowCounter::of(views, 1).combine(combiner);
+        while !over.get() {
+            assert_eq!(counter.add(1, &mut other).await, Ok(1));
+            combined.set(combined.get() + 1);
+        }
+    });
+    let rolled_back = async {
+        for _ in 0..50 {
+            let done: QueryResult<()> = conn
+                .transaction(async |conn| {
+                    let shared = &mut Shared::of(conn);
+                    let counter = RowCounter::of(views, 1).combine(combiner);
+                    assert_eq!(counter.add(1_000_000, shared).await, Ok(1));
+                    let many = count_many(views, [(1, 1), (2, 1)]).run(shared).await;
+                    refused(many.map(|_| ()));
+                    Err(DieselError::RollbackTransaction)
+                })
+                .await;
+            assert_eq!(done, Err(DieselError::RollbackTransaction));
+        }
+        over.set(true);
+    };
+    join(join_all(others), rolled_back).await;
+    assert_eq!(total(conn).await, Ok(100 + combined.get()));
+}
+
+fn refused(refused: QueryResult<()>) {
+    let error = Error::from(refused.unwrap_err());
+    assert!(matches!(error, Error::SharedConnection), "{error}");
+}
+
 /// What needs one changes nothing.
 #[tokio::test]
 async fn no_transaction_begins_on_it() {
@@ -55,9 +110,8 @@ async fn no_transaction_begins_on_it() {
     let many = count_many(views, [(1, 1), (2, 1)]).run(shared).await;
     let set = set_total(videos.find(1), views, 5).execute(shared).await;
     let named = Counter::named("new").add(1, shared).await;
-    for refused in [many.map(|_| ()), set.map(|_| ()), named] {
-        let says = refused.unwrap_err().to_string();
-        assert!(says.contains("tasks share this connection"), "{says}");
+    for outcome in [many.map(|_| ()), set.map(|_| ()), named] {
+        refused(outcome);
     }
     assert_eq!(total(&conn).await, Ok(100));
 }

@@ -252,8 +252,14 @@ fn an_expression_is_summed() {
     cast.drop(conn).unwrap();
     // By text, without a condition; a column has to stand behind its table's name.
     let cache = || CounterCache::of(topics::words).counts(replies::topic_id);
-    let bare = cache().sums(sql::<Integer>("words * 2"));
-    bare.create(conn).unwrap_err();
+    for refused in [
+        "words * 2",
+        "replies.words, replies.id",
+        "SUM(replies.words)",
+    ] {
+        let refused = cache().sums(sql::<Integer>(refused));
+        refused.create(conn).unwrap_err();
+    }
     let doubled = cache().sums(sql::<Integer>("replies.words * 2"));
     doubled.create(conn).unwrap();
     doubled.verify().repair(conn).unwrap();
@@ -261,6 +267,21 @@ fn an_expression_is_summed() {
     run("UPDATE replies SET words = NULL WHERE id = 1", conn).unwrap();
     assert_eq!(sums(conn), [12, 0, 2, 0]);
     assert_eq!(doubled.verify().drifts(conn), Ok(vec![]));
+    doubled.drop(conn).unwrap();
+    // It may fail on a row that is not counted.
+    let shares = cache().sums(sql::<Integer>("100 / replies.words"));
+    let shares = shares.filter(replies::words.ne(literal(0)));
+    shares.create(conn).unwrap();
+    insert("id, topic_id, words", "(10, 4, 5), (11, 4, 0)", conn).unwrap();
+    assert_eq!(sums(conn)[3], 20);
+    run(
+        "UPDATE replies SET shown = NOT shown, topic_id = 4 WHERE id = 11",
+        conn,
+    )
+    .unwrap();
+    run("UPDATE replies SET words = 10 WHERE id >= 10", conn).unwrap();
+    run("DELETE FROM replies WHERE id = 10", conn).unwrap();
+    assert_eq!(sums(conn)[3], 10);
 }
 
 #[test]
