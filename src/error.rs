@@ -289,7 +289,6 @@ pub enum Error {
     #[error(
         "tasks share this connection, and their statements would be part of a transaction: use a `&mut` connection of its own"
     )]
-    #[cfg_attr(not(feature = "async"), doc(hidden))]
     SharedConnection,
     /// Diesel before 2.3.14 goes on as inside a transaction that SQLite has ended, and each further statement would commit by itself. Nothing
     /// was sent. (The other databases take any Diesel that the crate compiles with.)
