@@ -7,13 +7,11 @@ use diesel::deserialize::FromSqlRow;
 use diesel::dsl::SqlTypeOf;
 use diesel::expression::QueryMetadata;
 use diesel::prelude::*;
-use diesel::query_builder::{QueryFragment, QueryId};
 use diesel::query_dsl::methods::{ExecuteDsl, LoadQuery};
 use diesel::result::Error as DieselError;
 
-use super::load::IntoLoad;
+use super::load::{IntoLoad, RowOf};
 use super::ready::IntoReady;
-use super::returning::ReadAs;
 use super::statement::{UpdateStatement, Values};
 use crate::backend::BackendOf;
 use crate::connection::{Blocking, Link, now};
@@ -85,14 +83,13 @@ impl<Q, V, Ret, Ins> UpdateStatement<Q, Values<V>, Ret, Ins> {
     }
 }
 
-impl<'query, Q, V, Ret, Ins, Conn, DB, U, S> LoadQuery<'query, Conn, U>
+impl<'query, Q, V, Ret, Ins, Conn, DB, U> LoadQuery<'query, Conn, U>
     for UpdateStatement<Q, Values<V>, Ret, Ins>
 where
-    Self: IntoLoad<U, DB, Selection = S>,
-    S: ReadAs<U, DB> + QueryFragment<DB> + QueryId,
-    U: FromSqlRow<S::Row, DB>,
+    Self: IntoLoad<U, DB>,
+    U: FromSqlRow<RowOf<Self, U, DB>, DB>,
     Conn: LoadConnection<Backend = DB>,
-    DB: BackendOf<Conn> + QueryMetadata<SqlTypeOf<S>>,
+    DB: BackendOf<Conn> + QueryMetadata<SqlTypeOf<<Self as IntoLoad<U, DB>>::Selection>>,
 {
     type RowIter<'conn>
         = std::vec::IntoIter<QueryResult<U>>

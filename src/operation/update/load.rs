@@ -30,6 +30,9 @@ pub trait IntoLoad<U, DB: ShardedBackend> {
     fn into_load(self) -> CountAndLoad<Self::Ready, Self::Selection, U, DB>;
 }
 
+/// The SQL type of a row that `S` reads.
+pub(crate) type RowOf<S, U, DB> = <<S as IntoLoad<U, DB>>::Selection as ReadAs<U, DB>>::Row;
+
 impl<Q, V, Ret, Ins, Run, U, DB> IntoLoad<U, DB> for UpdateStatement<Q, Values<V>, Ret, Ins, Run>
 where
     Self: IntoReady<DB, Ready: Sendable<DB, Table = Q::Table>>,
