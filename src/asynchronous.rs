@@ -9,7 +9,8 @@
 //! ```
 //!
 //! The operations work on `AsyncPgConnection`, `AsyncMysqlConnection` and `SyncConnectionWrapper<SqliteConnection>`, and on
-//! the connections of the pools deadpool, bb8 and mobc; on a `&AsyncPgConnection` that tasks share, by [`Shared`]. Reading needs nothing: `views.total()` is an expression like any other.
+//! the connections of the pools deadpool, bb8 and mobc; on a `&AsyncPgConnection` that tasks share, by [`Shared`]. Reading needs nothing:
+//! `views.total()` is an expression like any other.
 //!
 //! ```
 //! # mod schema { diesel::table! { videos (id) { id -> BigInt, views -> BigInt, } } }

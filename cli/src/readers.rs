@@ -97,14 +97,11 @@ fn plain(text: &str) -> String {
 
 /// Whether it takes whole rows: by `*`, of all tables or of one, or by a trigger's bare `NEW` or `OLD`.
 fn takes_all(text: &str) -> bool {
-    let word = |text: &str| {
-        text.rsplit(|c: char| !c.is_alphanumeric())
-            .next()
-            .map(str::to_owned)
-    };
+    let words = ["select", "distinct", "all", "returning"];
     let before_all = |text: &str| {
-        let words = ["select", "distinct", "all", "returning"];
-        text.ends_with([',', '.']) || word(text).is_some_and(|word| words.contains(&&*word))
+        let mut words_behind = text.rsplit(|c: char| !c.is_alphanumeric());
+        let last = words_behind.next();
+        text.ends_with([',', '.']) || last.is_some_and(|word| words.contains(&word))
     };
     let mut stars = text.match_indices('*').map(|(at, _)| text[..at].trim_end());
     let text = text.replace("return new", "").replace("return old", "");

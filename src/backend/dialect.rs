@@ -58,14 +58,14 @@ impl Dialect {
         !self.mistakes_statements() && !keeps_errors
     }
 
-    /// Whether Diesel notices that the database has ended a transaction by itself.
-    pub(crate) fn notices_ends(self) -> bool {
-        self != Dialect::Sqlite || sqlite::ends_are_noticed()
-    }
-
     /// The same for a statement with rows.
     pub(crate) fn keeps_queries(self) -> bool {
         !self.mistakes_statements() && !self.has_faulty_client()
+    }
+
+    /// Whether Diesel notices that the database has ended a transaction by itself.
+    pub(crate) fn notices_ends(self) -> bool {
+        self != Dialect::Sqlite || sqlite::ends_are_noticed()
     }
 
     /// Whether the client may fail to execute a kept statement again. MariaDB's waits for ever where one has failed in the middle of its rows,

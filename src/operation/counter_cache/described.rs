@@ -106,7 +106,9 @@ impl DescribedCache {
         let amount = self.amount.as_ref().map(of_rows);
         // Of two parents of one name each has its own triggers.
         let parent = identifiers(&tables.parent).join("_");
-        let column = amount.as_ref().and_then(|sql| only_column(sql, &child));
+        let column = amount
+            .as_ref()
+            .and_then(|sql| only_column(sql, &child, dialect));
         let read: Vec<_> = self.by.iter().chain(&column).collect();
         let expression = amount.as_ref().filter(|_| column.is_none());
         // An expression may fail on a row that is not counted.
@@ -162,14 +164,11 @@ impl Declaration<'_> {
 }
 
 /// The name of the column, if the SQL on rows of the `child` is one and no more.
-fn only_column(sql: &str, child: &str) -> Option<String> {
-    let quote = child.chars().next()?;
+fn only_column(sql: &str, child: &str, dialect: Dialect) -> Option<String> {
     let column = sql.strip_prefix(child)?.strip_prefix('.')?;
-    let column = Some(column).filter(|column| column.starts_with(quote))?;
     let mut names = identifiers(column);
     let name = names.pop().filter(|_| names.is_empty())?;
-    let quoted = name.replace(quote, &[quote, quote].iter().collect::<String>());
-    (format!("{quote}{quoted}{quote}") == column).then_some(name)
+    (quoted_on(dialect, &name) == column).then_some(name)
 }
 
 /// The name that the same tables, columns, condition and summed expression always have, and no others: what drops it drops no other cache.

@@ -228,8 +228,8 @@ END IF",
             )
         };
         let counts = |row: &str| {
-            let condition = self.condition_on(row);
-            let condition = condition.map(|condition| format!(" AND {condition}"));
+            let condition = self.condition.as_ref();
+            let condition = condition.map(|sql| format!(" AND ({})", self.on_row(sql, row)));
             is_parent(row) + &condition.unwrap_or_default()
         };
         let number = |row: &str| {
@@ -284,11 +284,6 @@ END IF",
     fn on_row(&self, sql: &str, row: &str) -> String {
         let child = identifiers(&self.child).concat();
         on_row(sql, [&child, &self.child], row, self.dialect())
-    }
-
-    fn condition_on(&self, row: &str) -> Option<String> {
-        let condition = self.condition.as_ref();
-        condition.map(|sql| format!("({})", self.on_row(sql, row)))
     }
 
     /// Keys of parents and the numbers to add, one row for each key.
@@ -382,11 +377,12 @@ END IF",
         if self.condition.is_none() && self.amount.is_none() {
             return self.child_rows();
         }
-        let (row, on) = match self.dialect().has_transition_tables() {
-            true => (&**child, None), // as they stand there
-            false => ("sharded_row", Some("sharded_row")),
+        let is_by_name = self.dialect().has_transition_tables(); // as the triggers call them
+        let row = if is_by_name { child } else { "sharded_row" };
+        let checked = |sql: &String| match is_by_name {
+            true => sql.clone(),
+            false => self.on_row(sql, row),
         };
-        let checked = |sql: &String| on.map_or(sql.clone(), |row| self.on_row(sql, row));
         let amount = self.amount.as_ref().map(checked);
         let condition = self.condition.as_ref().map(checked);
         let columns = self.by.iter().map(|c| format!("{row}.{c}"));

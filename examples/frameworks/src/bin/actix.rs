@@ -24,7 +24,8 @@ struct Video {
 }
 
 type Conn = SqliteConnection; // or `PgConnection`, `MysqlConnection`
-type Result<T, E = Box<dyn std::error::Error + Send + Sync>> = std::result::Result<T, E>;
+type Error = Box<dyn std::error::Error + Send + Sync>;
+type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Counts a view, and shows how many there are. Diesel blocks, so it runs on a thread for that.
 #[post("/videos/{id}")]
@@ -38,9 +39,7 @@ async fn watch(
         update(video)
             .set(videos::views.eq(videos::views + 1))
             .execute(conn)?;
-        Ok::<i64, Box<dyn std::error::Error + Send + Sync>>(
-            video.select(videos::views.total()).first(conn)?,
-        )
+        Ok::<i64, Error>(video.select(videos::views.total()).first(conn)?)
     });
     let views = watched
         .await

@@ -25,7 +25,8 @@ struct Video {
 }
 
 type Conn = SyncConnectionWrapper<SqliteConnection>; // or `AsyncPgConnection`, `AsyncMysqlConnection`
-type Result<T, E = Box<dyn std::error::Error + Send + Sync>> = std::result::Result<T, E>;
+type Error = Box<dyn std::error::Error + Send + Sync>;
+type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Counts a view, and shows how many there are.
 async fn watch(Path(id): Path<i64>, State(pool): State<Pool<Conn>>) -> Result<String, StatusCode> {
@@ -36,9 +37,7 @@ async fn watch(Path(id): Path<i64>, State(pool): State<Pool<Conn>>) -> Result<St
             .set(videos::views.eq(videos::views + 1))
             .execute(conn)
             .await?;
-        Ok::<i64, Box<dyn std::error::Error + Send + Sync>>(
-            video.select(videos::views.total()).first(conn).await?,
-        )
+        Ok::<i64, Error>(video.select(videos::views.total()).first(conn).await?)
     };
     let views = watched.await.map_err(|_| StatusCode::NOT_FOUND)?;
     Ok(format!("{views} views\n"))
