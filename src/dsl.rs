@@ -21,11 +21,11 @@ pub type Count<Source, Changes, Kind = crate::operation::update::Rows> =
 /// The type of `column.eq(column + n)`.
 pub type Plus<C> = dsl::Eq<C, dsl::Add<C, Value<C>>>;
 
-/// The type of [`column.max(value)`](crate::PeakExpressionMethods::max).
-pub type Max<C, V> = crate::NewPeak<C, dsl::AsExprOf<V, PeakValue<C>>>;
+/// The type of [`column.raise_to(value)`](crate::PeakExpressionMethods::raise_to).
+pub type RaiseTo<C, V> = crate::NewPeak<C, dsl::AsExprOf<V, PeakValue<C>>>;
 
-/// The type of [`column.min(value)`](crate::PeakExpressionMethods::min).
-pub type Min<C, V> = Max<C, V>;
+/// The type of [`column.lower_to(value)`](crate::PeakExpressionMethods::lower_to).
+pub type LowerTo<C, V> = RaiseTo<C, V>;
 
 /// The type of `column.eq(column - n)`.
 pub type Minus<C> = dsl::Eq<C, dsl::Sub<C, Value<C>>>;

@@ -327,6 +327,16 @@ pub enum Error {
         /// The condition as it would stand in the trigger.
         sql: String,
     },
+    /// The condition of a [`CounterCache`](crate::CounterCache) or what it sums holds a query, as each total does. A trigger counts when its
+    /// own row changes, and would miss every change of what the query reads.
+    #[error(
+        "a trigger counts when its row changes, and not when what a query in it reads does: use columns of the row alone, of a sharded \
+         field the base: {sql}"
+    )]
+    QueryInTrigger {
+        /// The condition, or what is summed, as it would stand in the trigger.
+        sql: String,
+    },
     /// The triggers of a [`CounterCache`](crate::CounterCache) add to the shards table. A field has one cache: another, whose repairs would take away what
     /// the first counts, is not created. And the table is not dropped, since writes of counted rows would fail without it. Nothing was changed.
     #[error(

@@ -21,7 +21,7 @@ use super::shown::shows_integer;
     message = "this is not a counting update of a sharded field: `{Self}`",
     label = "expected `column.eq(column + n)` or `column.eq(column - n)`",
     note = "a field is sharded if the model of its table derives `diesel_sharded::ShardedField` and has `#[sharded]` on it; one with \
-            `#[sharded(max)]` or `#[sharded(min)]` is changed by `column.max(value)` or `column.min(value)`",
+            `#[sharded(max)]` or `#[sharded(min)]` is changed by `column.raise_to(value)` or `column.lower_to(value)`",
     note = "a value that was read before loses the counts that came in since: write `clicks.eq(clicks + 1)`, with the column on \
             both sides, instead of `clicks.eq(self.clicks + 1)`",
     note = "shards can only be added to: to set a total, use `diesel_sharded::set_total`; to change a column without \

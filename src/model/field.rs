@@ -86,7 +86,7 @@ pub trait TotalColumn:
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a sharded field",
     note = "put `#[sharded]` on its field in the model that derives `diesel_sharded::ShardedField`",
-    note = "a field with `#[sharded(max)]` or `#[sharded(min)]` is not counted: `update(..).set(column.max(value))` changes it, and \
+    note = "a field with `#[sharded(max)]` or `#[sharded(min)]` is not counted: `update(..).set(column.raise_to(value))` changes it, and \
             `column.total()` reads it"
 )]
 pub trait ShardedColumn: TotalColumn<SqlType: FieldType> {}
@@ -248,18 +248,18 @@ pub trait KeyType: SqlType + Sealed {
 /// A column whose greatest value is kept on shards. Implemented by [`#[derive(ShardedField)]`](derive@crate::ShardedField).
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a `#[sharded(max)]` field",
-    note = "`.max(value)` keeps the greatest value of a field that has `#[sharded(max)]` in the model that derives \
+    note = "`.raise_to(value)` keeps the greatest value of a field that has `#[sharded(max)]` in the model that derives \
             `diesel_sharded::ShardedField`",
-    note = "a field with `#[sharded]` is counted: `column.eq(column + n)`; one with `#[sharded(min)]` takes `.min(value)`"
+    note = "a field with `#[sharded]` is counted: `column.eq(column + n)`; one with `#[sharded(min)]` takes `.lower_to(value)`"
 )]
 pub trait MaxColumn: TotalColumn<SqlType: PeakType> {}
 
 /// A column whose least value is kept on shards. Implemented by [`#[derive(ShardedField)]`](derive@crate::ShardedField).
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a `#[sharded(min)]` field",
-    note = "`.min(value)` keeps the least value of a field that has `#[sharded(min)]` in the model that derives \
+    note = "`.lower_to(value)` keeps the least value of a field that has `#[sharded(min)]` in the model that derives \
             `diesel_sharded::ShardedField`",
-    note = "a field with `#[sharded]` is counted: `column.eq(column + n)`; one with `#[sharded(max)]` takes `.max(value)`"
+    note = "a field with `#[sharded]` is counted: `column.eq(column + n)`; one with `#[sharded(max)]` takes `.raise_to(value)`"
 )]
 pub trait MinColumn: TotalColumn<SqlType: PeakType> {}
 

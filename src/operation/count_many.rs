@@ -1,7 +1,7 @@
 //! Many rows of one field, each with its own amount, at once.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
+use std::fmt::{self, Write};
 use std::marker::PhantomData;
 
 use diesel::associations::HasTable;
@@ -18,6 +18,7 @@ use crate::engine::{
 use crate::error::Error;
 use crate::model::{ShardedColumn, ShardedTable};
 use crate::operation::combine::{Combined, count};
+use crate::operation::idempotency::{Idempotent, Request, Requested, once};
 use crate::operation::row_counter::{IntegerField, ready_to_add, ready_to_add_or_insert};
 use crate::operation::shard_counts;
 use crate::placement::{Choice, Process, Subject};
@@ -175,6 +176,12 @@ impl<C: ShardedColumn, Ins, Run> CountMany<C, Ins, Run> {
         self
     }
 
+    /// Counts only if nothing was counted with this key of 1 to 255 bytes before, in any process: for a batch that a queue may deliver
+    /// twice. See [`idempotency`](crate::idempotency).
+    pub fn idempotency_key(self, key: impl AsRef<[u8]>) -> Idempotent<Self> {
+        Idempotent::new(self, key)
+    }
+
     /// The transaction in which it counts is of this crate's own, and counts on nothing else.
     #[cfg(feature = "r2d2")]
     pub(crate) fn alone(mut self) -> Self {
@@ -197,6 +204,26 @@ impl<C: ShardedColumn, Ins> CountMany<C, Ins> {
         DB: BackendOf<Conn>,
     {
         now(self.count(&mut Link::blocking(conn)))
+    }
+}
+
+impl<C: ShardedColumn, Ins> Idempotent<CountMany<C, Ins>> {
+    /// Counts, unless that was done with this key before, and returns the number of rows counted, now or then. Only the same amounts
+    /// are a repeat. A batch that meets no row leaves the key free; keys without a row are left out as in [`CountMany::run`], so
+    /// [insert](CountMany::or_insert) them, or compare the number.
+    ///
+    /// # Errors
+    /// Those of [`count_many`] and of [`idempotency`](crate::idempotency). No total was changed then.
+    pub fn run<Conn, DB, Insert>(self, conn: &mut Conn) -> QueryResult<usize>
+    where
+        C: IntegerField<DB>,
+        C::Table: ShardedTable<Key: Ord + fmt::Debug, KeyValues: QueryFragment<DB>>,
+        Ins: Fn(&KeyOf<C>) -> Insert,
+        Insert: QueryFragment<DB> + QueryId,
+        Conn: LoadConnection<Backend = DB>,
+        DB: BackendOf<Conn>,
+    {
+        now(self.of.count_once(&self.key, &mut Link::blocking(conn)))
     }
 }
 
@@ -242,6 +269,7 @@ pub mod asynchronous {
         BackendOf, CountMany, CountedMany, IntegerField, KeyOf, Link, NoInsert, QueryFragment,
         QueryId, QueryResult, ShardedColumn, ShardedTable,
     };
+    use super::{Idempotent, fmt};
     use crate::connection::{Async, BoxFuture};
 
     /// Counts on many rows on a connection of `diesel_async`; see [`count_many`](crate::count_many()).
@@ -273,11 +301,74 @@ pub mod asynchronous {
             Box::pin(async move { self.count(&mut Link::awaited(conn)).await })
         }
     }
+
+    impl<C: ShardedColumn, Ins> Idempotent<CountMany<C, Ins, Async>> {
+        /// Counts, unless that was done before, and returns the number of rows; see
+        /// [the blocking method](Idempotent#method.run).
+        ///
+        /// # Errors
+        /// As there. No total was changed then.
+        pub fn run<'c, Conn, DB, Insert>(
+            self,
+            conn: &'c mut Conn,
+        ) -> BoxFuture<'c, QueryResult<usize>>
+        where
+            C: IntegerField<DB> + Send + Sync + 'c,
+            C::Table: ShardedTable<Key: Ord + fmt::Debug, KeyValues: QueryFragment<DB> + Send>,
+            Ins: Fn(&KeyOf<C>) -> Insert + Send + Sync + 'c,
+            Insert: QueryFragment<DB> + QueryId + Send + 'c,
+            Conn: AsyncConnection<Backend = DB>,
+            DB: BackendOf<Conn>,
+        {
+            Box::pin(async move {
+                let link = &mut Link::awaited(conn);
+                self.of.count_once(&self.key, link).await
+            })
+        }
+    }
+}
+
+/// Counts on many rows, as work that is requested.
+struct CountManyOnce<'a, C: ShardedColumn, Ins, Run>(&'a CountMany<C, Ins, Run>);
+
+impl<C, Ins, Run, Insert, M, Conn, DB> Requested<M, Conn> for CountManyOnce<'_, C, Ins, Run>
+where
+    C: IntegerField<DB, Table: ShardedTable<Key: Ord, KeyValues: QueryFragment<DB>>>,
+    Ins: Fn(&KeyOf<C>) -> Insert,
+    Insert: QueryFragment<DB> + QueryId,
+    M: LoadIo<Conn, Backend = DB>,
+    DB: ShardedBackend,
+{
+    async fn carry_out(&mut self, link: &mut Link<'_, M, Conn>) -> QueryResult<usize> {
+        Ok(self.0.count(link).await?.rows)
+    }
 }
 
 impl<C: ShardedColumn, Ins, Run> CountMany<C, Ins, Run> {
+    async fn count_once<DB, M, Conn, Insert>(
+        &self,
+        key: &[u8],
+        link: &mut Link<'_, M, Conn>,
+    ) -> QueryResult<usize>
+    where
+        C: IntegerField<DB>,
+        C::Table: ShardedTable<Key: Ord + fmt::Debug, KeyValues: QueryFragment<DB>>,
+        Ins: Fn(&KeyOf<C>) -> Insert,
+        Insert: QueryFragment<DB> + QueryId,
+        M: LoadIo<Conn, Backend = DB>,
+        DB: ShardedBackend,
+    {
+        let request = Request::new(key, |text| {
+            let table = <C::Table as ShardedTable>::SHARDS_TABLE;
+            write!(text, "{table}.{} by {:?}", C::NAME, self.amounts)
+        })?;
+        let retry = self.retry.clone().unwrap_or_default();
+        let counted = once(link, &request, retry, &mut CountManyOnce(self)).await?;
+        Ok(counted.0)
+    }
+
     pub(crate) async fn count<DB, M, Conn, Insert>(
-        self,
+        &self,
         link: &mut Link<'_, M, Conn>,
     ) -> QueryResult<CountedMany<C::Table>>
     where
@@ -287,11 +378,11 @@ impl<C: ShardedColumn, Ins, Run> CountMany<C, Ins, Run> {
         M: LoadIo<Conn, Backend = DB>,
         DB: ShardedBackend,
     {
-        let retry = self.retry.unwrap_or_default();
+        let retry = self.retry.clone().unwrap_or_default();
         let (dialect, inside) = (link.dialect(), in_transaction(link)?);
         let attempts = Attempts::start(retry.clone());
         let mut additions = vec![];
-        for (key, n) in self.amounts {
+        for (key, n) in self.amounts.iter().cloned() {
             let Ok(n) = i64::try_from(n) else {
                 let source =
                     DieselError::QueryBuilderError("amounts add up to more than an i64".into());
@@ -308,7 +399,7 @@ impl<C: ShardedColumn, Ins, Run> CountMany<C, Ins, Run> {
         }
         let mut counting = Counting::<C, Ins> {
             additions,
-            insert: self.insert,
+            insert: self.insert.as_ref(),
             shards: shard_counts::known::<C::Table>(std::iter::once(C::NAME)),
             attempts,
         };
@@ -344,9 +435,9 @@ impl<C: ShardedColumn, Ins, Run> CountMany<C, Ins, Run> {
 }
 
 /// Counts on many rows, under way.
-struct Counting<C: ShardedColumn, Ins> {
+struct Counting<'a, C: ShardedColumn, Ins> {
     additions: Vec<Addition<KeyOf<C>>>,
-    insert: Option<Ins>,
+    insert: Option<&'a Ins>,
     /// How many shards there are to choose from.
     shards: u16,
     attempts: Attempts,
@@ -359,7 +450,7 @@ struct Addition<Key> {
     choice: Choice,
 }
 
-impl<C: ShardedColumn, Ins> Counting<C, Ins> {
+impl<C: ShardedColumn, Ins> Counting<'_, C, Ins> {
     /// After a conflict, which may have been on any of the keys, the next attempt takes another shard of each.
     fn leave_shards(&mut self) {
         for Addition { choice, .. } in &mut self.additions {

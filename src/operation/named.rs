@@ -336,6 +336,15 @@ paired! {
             Ok(self.of.count_once(n, &self.key, link).await?.0)
         }
 
+        /// Adds `n` in the same way, and returns the total then. A repeat adds nothing, and returns the total as it is by then.
+        ///
+        /// # Errors
+        /// As [`set`](Self::set).
+        pub fn add_and_get(&self, link: Link, n: i64) -> QueryResult<i64> {
+            let total = self.of.count_once_and_total(n, &self.key, link).await?;
+            total.ok_or(DieselError::NotFound) // a trigger keeps the counter out
+        }
+
         /// Sets the total, unless that was done with this key before; see [`Counter::set`]. A repeat changes nothing, also where the
         /// counter was added to, set or deleted in the meantime.
         ///

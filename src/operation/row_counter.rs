@@ -10,8 +10,10 @@ use diesel::result::Error as DieselError;
 use diesel::sql_types::BigInt;
 
 use crate::backend::{BackendOf, Reads, ShardedBackend};
-use crate::connection::{Blocking, Link, LoadIo, paired};
-use crate::engine::{self, KeyedTable, Plan, SendStep, Sender, Statement, explain};
+use crate::connection::{Blocking, Link, LoadIo, TransactionOptions, paired};
+use crate::engine::{
+    self, KeyedTable, Plan, RetryLoop, SendStep, Sender, Statement, explain, retry_loop,
+};
 #[cfg(doc)]
 use crate::error::Error;
 use crate::model::{ShardedColumn, ShardedTable, Value};
@@ -153,6 +155,15 @@ paired! {
         /// [`IdempotencyKeyReused`](Error::IdempotencyKeyReused) for a key that came with another counter or amount before.
         pub fn add(&self, link: Link, n: i64) -> QueryResult<usize> {
             Ok(self.of.count_once(n, &self.key, link).await?.0)
+        }
+
+        /// Adds `n` in the same way, and returns the total then; `None` if there is no such row. A repeat adds nothing, and returns the
+        /// total as it is by then.
+        ///
+        /// # Errors
+        /// As [`add`](Self::add).
+        pub fn add_and_get(&self, link: Link, n: i64) -> QueryResult<Option<i64>> {
+            self.of.count_once_and_total(n, &self.key, link).await
         }
     }
 }
@@ -315,6 +326,24 @@ pub(crate) trait OneCounter<M: LoadIo<Conn>, Conn> {
         let mut count = UpdateOnce(self.ready(n)?);
         let retry = count.0.retry();
         once(link, request, retry, &mut count).await
+    }
+
+    /// The same, and reads the total in the same transaction.
+    async fn count_once_and_total(
+        &self,
+        n: i64,
+        key: &[u8],
+        link: &mut Link<'_, M, Conn>,
+    ) -> QueryResult<Option<i64>>
+    where
+        Self: CachedAs,
+    {
+        let options = TransactionOptions::of_a_count(link.dialect());
+        let repeated = RetryLoop::transaction(link, RetryPolicy::default(), options)?;
+        retry_loop!(link, repeated, {
+            self.count_once(n, key, link).await?;
+            self.total(link).await
+        })
     }
 }
 

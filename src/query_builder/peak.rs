@@ -1,4 +1,4 @@
-//! `last_viewed_at.max(now)`: a value that a shard keeps if it is greater, or less, than the one it has.
+//! `last_viewed_at.raise_to(now)`: a value that a shard keeps if it is greater, or less, than the one it has.
 
 use std::marker::PhantomData;
 
@@ -12,7 +12,7 @@ use crate::model::counting_update::Change;
 use crate::model::{MaxColumn, Merge, MinColumn, PeakValue, ShardsColumn, TotalColumn};
 use crate::query_builder::{Names, Sql, id, on, sql, walk};
 
-/// Adds [`max`](Self::max) and [`min`](Self::min) to columns: changes for [`update`](crate::update).
+/// Adds [`raise_to`](Self::raise_to) and [`lower_to`](Self::lower_to) to columns: changes for [`update`](crate::update).
 pub trait PeakExpressionMethods: Column + Sized {
     /// Keeps `value` if it is greater than this field's total. Then the total is `value`; else it stays. A field that is `NULL`
     /// has no total yet.
@@ -36,7 +36,7 @@ pub trait PeakExpressionMethods: Column + Sized {
     /// use diesel_sharded::update;
     ///
     /// for score in [40, 90, 70] {
-    ///     update(all.find(7)).set((views.eq(views + 1), best_score.max(score))).execute(conn)?;
+    ///     update(all.find(7)).set((views.eq(views + 1), best_score.raise_to(score))).execute(conn)?;
     /// }
     /// let row = all.find(7).select((views.total(), best_score.total())).first(conn);
     /// assert_eq!(row, Ok((3_i64, Some(90))));
@@ -49,7 +49,7 @@ pub trait PeakExpressionMethods: Column + Sized {
     ///     CASE WHEN "videos"."best_score" IS NULL OR "videos"."best_score" < $2 THEN $3 ELSE "videos"."best_score" END
     /// WHERE ("videos"."id" = $4) AND "videos"."shard" = $5
     /// ```
-    fn max<V>(self, value: V) -> NewPeak<Self, V::Expression>
+    fn raise_to<V>(self, value: V) -> NewPeak<Self, V::Expression>
     where
         Self: MaxColumn,
         V: PlainValue<PeakValue<Self>>,
@@ -57,8 +57,8 @@ pub trait PeakExpressionMethods: Column + Sized {
         NewPeak::new(value.as_expression())
     }
 
-    /// Keeps `value` if it is less than this field's total; otherwise as [`max`](Self::max).
-    fn min<V>(self, value: V) -> NewPeak<Self, V::Expression>
+    /// Keeps `value` if it is less than this field's total; otherwise as [`raise_to`](Self::raise_to).
+    fn lower_to<V>(self, value: V) -> NewPeak<Self, V::Expression>
     where
         Self: MinColumn,
         V: PlainValue<PeakValue<Self>>,
@@ -74,7 +74,7 @@ impl<C: Column> PeakExpressionMethods for C {}
     message = "`{Self}` is no value that a `#[sharded(max)]` or `#[sharded(min)]` field of type `{ST}` can be compared with",
     note = "pass a plain value of the field's type, or an SQL function without columns such as `diesel::dsl::now`: a shard has no other column \
             of its row",
-    note = "`None` has no order: wrap the whole change, `value.map(|value| column.max(value))`"
+    note = "`None` has no order: wrap the whole change, `value.map(|value| column.raise_to(value))`"
 )]
 pub trait PlainValue<ST: SqlType + SingleValue>: AsExpression<ST> {}
 
@@ -90,8 +90,8 @@ where
 #[derive(Debug)]
 pub struct NoTable;
 
-/// A change of a `#[sharded(max)]` or `#[sharded(min)]` field; made by [`max`](PeakExpressionMethods::max) and
-/// [`min`](PeakExpressionMethods::min).
+/// A change of a `#[sharded(max)]` or `#[sharded(min)]` field; made by [`raise_to`](PeakExpressionMethods::raise_to) and
+/// [`lower_to`](PeakExpressionMethods::lower_to).
 #[derive(Debug, Clone, Copy, QueryId)]
 #[must_use = "a change does nothing until it is part of an update"]
 pub struct NewPeak<C, E> {
@@ -182,7 +182,12 @@ mod tests {
 
     #[test]
     fn a_shard_keeps_the_greatest_and_the_least() {
-        let changes = (games.eq(games + 1), best.max(90), fastest.min(1.5)).as_changeset();
+        let changes = (
+            games.eq(games + 1),
+            best.raise_to(90),
+            fastest.lower_to(1.5),
+        )
+            .as_changeset();
         macro_rules! count {
             () => {
                 CountByKey(Parts {
@@ -205,7 +210,7 @@ mod tests {
 
     #[test]
     fn the_databases_own_time_is_a_value() {
-        let changes = last_game.max(diesel::dsl::now).as_changeset();
+        let changes = last_game.raise_to(diesel::dsl::now).as_changeset();
         assert_sql!(changes;
             Sqlite => "`last_game` = CASE WHEN `players`.`last_game` IS NULL OR `players`.`last_game` < CURRENT_TIMESTAMP THEN CURRENT_TIMESTAMP ELSE `players`.`last_game` END",
         );

@@ -20,7 +20,7 @@ use std::thread::{self, Thread};
 use diesel::associations::HasTable;
 use diesel::backend::Backend;
 use diesel::dsl::Filter;
-use diesel::expression::{AppearsOnTable, Expression, NonAggregate};
+use diesel::expression::Expression;
 use diesel::prelude::*;
 use diesel::query_builder::{
     AsChangeset, InsertStatement, IntoUpdateTarget, QueryFragment, QueryId,
@@ -42,7 +42,7 @@ use diesel_sharded::asynchronous::{Async, operation as waiting, operation::LoadC
 use diesel_sharded::backend::BackendOf;
 use diesel_sharded::combine::Combiner;
 use diesel_sharded::counter_cache::{
-    CacheRecount, ChildTable, EveryRow, NotCounting, RefersTo, SummedInto,
+    CacheRecount, ChildTable, EveryRow, NotCounting, ReadFrom, RefersTo, SummedInto,
 };
 use diesel_sharded::dsl::Value;
 use diesel_sharded::idempotency::Idempotent;
@@ -285,6 +285,7 @@ impl CounterList {
 impl Waiting<waiting::IdempotentCounter> {
     waits_for_names! {
         add(n: i64) -> usize;
+        add_and_get(n: i64) -> i64;
         set(total: i64) -> ();
         reset() -> ();
         delete() -> bool;
@@ -326,7 +327,10 @@ impl<C: ShardedColumn> Waiting<waiting::IdempotentRowCounter<C>>
 where
     <C::Table as ShardedTable>::Key: fmt::Debug,
 {
-    waits_for_rows! { add(n: i64) -> usize; }
+    waits_for_rows! {
+        add(n: i64) -> usize;
+        add_and_get(n: i64) -> Option<i64>;
+    }
 }
 
 pub type Bounded<C> = Waiting<asynchronous::bounded::Bounded<C>>;
@@ -436,6 +440,27 @@ impl<C: ShardedColumn, Ins> Waiting<operation::CountMany<C, Ins, Async>> {
     where
         C: IntegerField<DB> + Send + Sync,
         C::Table: KeyedTable<DB> + ShardedTable<Key: Ord, KeyValues: QueryFragment<DB> + Send>,
+        Ins: Fn(&KeyOf<C>) -> Insert + Send + Sync,
+        Insert: QueryFragment<DB> + QueryId + Send,
+        Conn: AsyncConnection<Backend = DB>,
+        DB: BackendOf<Conn>,
+    {
+        wait(self.0.run(conn))
+    }
+
+    pub fn idempotency_key(
+        self,
+        key: impl AsRef<[u8]>,
+    ) -> Waiting<Idempotent<operation::CountMany<C, Ins, Async>>> {
+        Waiting(self.0.idempotency_key(key))
+    }
+}
+
+impl<C: ShardedColumn, Ins> Waiting<Idempotent<operation::CountMany<C, Ins, Async>>> {
+    pub fn run<Conn, DB, Insert>(self, conn: &mut Conn) -> QueryResult<usize>
+    where
+        C: IntegerField<DB> + Send + Sync,
+        C::Table: ShardedTable<Key: Ord + fmt::Debug, KeyValues: QueryFragment<DB> + Send>,
         Ins: Fn(&KeyOf<C>) -> Insert + Send + Sync,
         Insert: QueryFragment<DB> + QueryId + Send,
         Conn: AsyncConnection<Backend = DB>,
@@ -595,12 +620,16 @@ impl<C: ShardedColumn> CounterCache<C> {
     {
         Waiting(self.0.counts(by))
     }
+
+    pub fn counts_all<T: Table>(self, rows: T) -> CounterCache<C, T> {
+        Waiting(self.0.counts_all(rows))
+    }
 }
 
 impl<C: ShardedColumn, Child: Table, A: Clone> CounterCache<C, Child, EveryRow, A> {
     pub fn filter<W>(self, condition: W) -> CounterCache<C, Child, W, A>
     where
-        W: Expression<SqlType: BoolOrNullableBool> + AppearsOnTable<Child> + NonAggregate,
+        W: ReadFrom<Child, SqlType: BoolOrNullableBool>,
     {
         Waiting(self.0.filter(condition))
     }
@@ -609,7 +638,7 @@ impl<C: ShardedColumn, Child: Table, A: Clone> CounterCache<C, Child, EveryRow, 
 impl<C: ShardedColumn, Child: Table, W: Clone> CounterCache<C, Child, W> {
     pub fn sums<A>(self, amount: A) -> CounterCache<C, Child, W, A>
     where
-        A: Expression<SqlType: SummedInto<C::SqlType>> + AppearsOnTable<Child> + NonAggregate,
+        A: ReadFrom<Child, SqlType: SummedInto<C::SqlType>>,
     {
         Waiting(self.0.sums(amount))
     }

@@ -14,7 +14,7 @@ fn a_greatest_value_is_no_sum() {
     tables::create(&mut conn);
     for score in [3, 9] {
         update(players.find(1))
-            .set(best_score.max(score))
+            .set(best_score.raise_to(score))
             .execute(&mut conn)
             .unwrap();
     }

@@ -71,7 +71,7 @@ pub fn last_watched(video: i64, conn: &mut AnyConnection) -> QueryResult<Option<
 /// Adds a view, now.
 pub fn count_view(video: i64, conn: &mut AnyConnection) -> QueryResult<()> {
     let counted = update(all.find(video))
-        .set((views.eq(views + 1), last_watched_at.max(now)))
+        .set((views.eq(views + 1), last_watched_at.raise_to(now)))
         .execute(conn)?;
     match counted {
         0 => Err(diesel::NotFound),

@@ -2,7 +2,7 @@
 
 use diesel::associations::HasTable;
 use diesel::dsl::SqlTypeOf;
-use diesel::expression::Expression;
+use diesel::expression::{AppearsOnTable, Expression, NonAggregate};
 use diesel::prelude::*;
 use diesel::query_builder::QueryFragment;
 use diesel::sql_types::{self, IntoNullable, Nullable};
@@ -75,6 +75,18 @@ tuples! {
     (A, KA) (B, KB) (C, KC) (D, KD) (E, KE);
     (A, KA) (B, KB) (C, KC) (D, KD) (E, KE) (F, KF);
 }
+
+/// What a trigger reads of one row of `Child`: an expression on its columns.
+#[diagnostic::on_unimplemented(
+    message = "a trigger on `{Child}` does not know `{Self}`",
+    note = "it knows the columns of its row, and no total: of a sharded field it sums the base, which follows each fold",
+    note = "to be exact at once, let the rows of the lower level name this parent too, and count them: see \
+            `diesel_sharded::guide::counter_caches`, \"Several levels\""
+)]
+pub trait ReadFrom<Child>: Expression {}
+
+#[diagnostic::do_not_recommend]
+impl<E, Child> ReadFrom<Child> for E where E: AppearsOnTable<Child> + NonAggregate {}
 
 /// The SQL type of a column whose sum a field of type `Field` holds: integers for integers, `Double` for `Double`, `Numeric` for
 /// `Numeric`. The column may be nullable; a NULL adds nothing.

@@ -26,9 +26,7 @@ pub(super) fn on_row(
                 before = Some('.');
                 continue;
             }
-            (None, '\'' | '"') => quoted(rest, dialect == Dialect::Mysql),
-            (None, '`') => quoted(rest, false),
-            (None, _) => first.len_utf8(),
+            (None, _) => length_of(rest, first, dialect),
         };
         let (part, behind) = rest.split_at(length);
         copied += part;
@@ -36,6 +34,31 @@ pub(super) fn on_row(
         rest = behind;
     }
     copied
+}
+
+/// Whether a query stands in the SQL.
+pub(super) fn has_query(sql: &str, dialect: Dialect) -> bool {
+    let (mut words, mut rest) = (String::new(), sql);
+    while let Some(first) = rest.chars().next() {
+        let (part, behind) = rest.split_at(length_of(rest, first, dialect));
+        words += if part.len() > first.len_utf8() {
+            " "
+        } else {
+            part
+        };
+        rest = behind;
+    }
+    let mut words = words.split(|c| !in_name(c));
+    words.any(|word| word.eq_ignore_ascii_case("SELECT"))
+}
+
+/// The length of the text or name between quotes, or of the one character, with which the SQL begins.
+fn length_of(sql: &str, first: char, dialect: Dialect) -> usize {
+    match first {
+        '\'' | '"' => quoted(sql, dialect == Dialect::Mysql),
+        '`' => quoted(sql, false),
+        _ => first.len_utf8(),
+    }
 }
 
 /// Whether a name goes on behind this.
@@ -57,6 +80,18 @@ mod tests {
         ($dialect:expr; $($text:expr => $on_row:expr,)+) => {$(
             assert_eq!(on_row($text, ["comments", "`comments`"], "NEW", $dialect), $on_row);
         )+};
+    }
+
+    #[test]
+    fn queries_are_found() {
+        for (sql, has) in [
+            ("(Select 1)", true),
+            ("1+(SELECT COUNT(*) FROM `a`)", true),
+            ("`SELECT` = 'SELECT' OR selected OR x.select", false),
+            ("", false),
+        ] {
+            assert_eq!(has_query(sql, Mysql), has, "{sql}");
+        }
     }
 
     #[test]

@@ -11,6 +11,8 @@ use crate::operation::described::DescribedTable;
 use crate::operation::shards_table::{Integrity, Quoted, identifiers, quoted_on};
 use crate::query_builder::{Names, with_other_table};
 
+use super::condition::has_query;
+
 /// A counter cache by the names in its SQL, not quoted.
 #[derive(Debug, Clone)]
 pub struct DescribedCache {
@@ -104,6 +106,10 @@ impl DescribedCache {
         };
         let condition = self.condition.as_ref().map(of_rows);
         let amount = self.amount.as_ref().map(of_rows);
+        let mut read = condition.iter().chain(&amount);
+        if let Some(sql) = read.find(|sql| has_query(sql, dialect)) {
+            return Err(Error::QueryInTrigger { sql: sql.clone() }.into());
+        }
         // Of two parents of one name each has its own triggers.
         let parent = identifiers(&tables.parent).join("_");
         let column = amount

@@ -21,7 +21,7 @@ mod tests;
 use std::marker::PhantomData;
 
 use diesel::dsl::SqlTypeOf;
-use diesel::expression::{AppearsOnTable, Expression, NonAggregate};
+use diesel::expression::Expression;
 use diesel::prelude::*;
 use diesel::query_builder::{AstPass, Query, QueryFragment};
 use diesel::result::Error as DieselError;
@@ -40,7 +40,7 @@ use crate::query_builder::{Names, no_query_id, sql, text_of};
 use self::described::{Declaration, DescribedCache};
 use self::triggers::unlock;
 
-pub use self::child::{ChildTable, One, RefersTo, SummedInto};
+pub use self::child::{ChildTable, One, ReadFrom, RefersTo, SummedInto};
 pub use self::literal::{Literal, LiteralValue, literal};
 
 /// A sharded field that holds the number of rows of another table, or a sum over them, and is kept by the database: triggers on that
@@ -182,6 +182,14 @@ impl<C: ShardedColumn, Run> CounterCache<C, NotCounting, EveryRow, EveryRow, Run
         }
     }
 
+    /// Counts all rows of a table, for each row of the field's table; as for the one row that a site's numbers stand in:
+    /// `CounterCache::of(sites::users_count).counts_all(users::table)`. Each total is the number of all rows.
+    ///
+    /// A row that is inserted into the field's table later begins at 0, until [`verify`](CounterCache::verify) repairs it.
+    pub fn counts_all<T: Table>(self, _rows: T) -> CounterCache<C, T, EveryRow, EveryRow, Run> {
+        self.with_types(EveryRow, EveryRow)
+    }
+
     /// Counts the rows that name their parent in this column, or in these columns of a composite key: `counts(comments::post_id)`,
     /// `counts((reviews::product, reviews::edition))`.
     pub fn counts<By, Kind>(self, by: By) -> CounterCache<C, By::Child, EveryRow, EveryRow, Run>
@@ -209,7 +217,7 @@ where
     /// its table's name: `comments.published`. It has to give the same answer for the same row at any time: no clock, no other table.
     pub fn filter<W>(self, condition: W) -> CounterCache<C, Child, W, A, Run>
     where
-        W: Expression<SqlType: BoolOrNullableBool> + AppearsOnTable<Child> + NonAggregate,
+        W: ReadFrom<Child, SqlType: BoolOrNullableBool>,
     {
         let amount = self.amount.clone();
         self.with_types(condition, amount)
@@ -232,7 +240,7 @@ where
     /// follows each [`fold`](crate::fold()).
     pub fn sums<A>(self, amount: A) -> CounterCache<C, Child, W, A, Run>
     where
-        A: Expression<SqlType: SummedInto<C::SqlType>> + AppearsOnTable<Child> + NonAggregate,
+        A: ReadFrom<Child, SqlType: SummedInto<C::SqlType>>,
     {
         let condition = self.condition.clone();
         self.with_types(condition, amount)
@@ -321,7 +329,8 @@ where
     /// ```
     ///
     /// # Errors
-    /// [`BindInTrigger`](crate::Error::BindInTrigger) if the condition holds a bound value, [`InvalidShardCount`](crate::Error::InvalidShardCount),
+    /// [`BindInTrigger`](crate::Error::BindInTrigger) if the condition holds a bound value, [`QueryInTrigger`](crate::Error::QueryInTrigger) if
+    /// it holds a query, as a total is, [`InvalidShardCount`](crate::Error::InvalidShardCount),
     /// [`OtherSchema`](crate::Error::OtherSchema), [`QueryBuilderError`](diesel::result::Error::QueryBuilderError) if a name cannot be
     /// quoted.
     pub fn create_sql<DB>(&self, backend: &DB) -> QueryResult<String>

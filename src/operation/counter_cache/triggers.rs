@@ -3,7 +3,7 @@
 use crate::backend::Dialect;
 use crate::model::ColumnType;
 use crate::operation::shards_table::{
-    UNLOCK_CACHES, as_one, each, identifiers, joined, trigger_function,
+    UNLOCK_CACHES, as_one, identifiers, joined, trigger_function,
 };
 use crate::query_builder::literal;
 
@@ -40,6 +40,15 @@ type Side = (&'static str, Rows);
 
 /// What is summed, in a selection that checks it.
 const AMOUNT: &str = "sharded_amount";
+
+/// A condition that every row fulfils.
+const ALL: &str = "1 = 1";
+
+fn all(conditions: impl Iterator<Item = String>) -> String {
+    Some(joined(conditions, " AND "))
+        .filter(|sql| !sql.is_empty())
+        .unwrap_or_else(|| ALL.to_owned())
+}
 
 fn sum_of(amount: &str) -> String {
     format!("COALESCE(SUM({amount}), 0)")
@@ -149,7 +158,10 @@ DROP FUNCTION IF EXISTS {function}() CASCADE;
 
     fn function_body(&self) -> String {
         let (old, new) = ((TAKEN_BACK, OLD_ROWS), (COUNTED, NEW_ROWS));
-        let one = |side: Side| format!("{};\n{}", self.add_one(side), self.add(&[side]));
+        let one = |side: Side| match self.by.is_empty() {
+            true => self.add(&[side]), // for each parent
+            false => format!("{};\n{}", self.add_one(side), self.add(&[side])),
+        };
         let truncated = format!(
             "{}: truncate it in a transaction that is READ COMMITTED; in any other some of its rows may not be seen",
             self.child_table
@@ -180,7 +192,10 @@ DROP FUNCTION IF EXISTS {function}() CASCADE;
             shard = self.shard,
             counts = self.counts(sides),
             join = self.dialect().joins_to_few(),
-            is_parent = tables.key_is_numbered(parent, "sharded_counts.key"),
+            is_parent = match self.by.is_empty() {
+                true => ALL.to_owned(),
+                false => tables.key_is_numbered(parent, "sharded_counts.key"),
+            },
         );
         self.upsert(&tables.shards, "sharded_counts.n".to_owned(), &select)
     }
@@ -222,10 +237,7 @@ END IF",
         let key = self.tables.key_of(parent);
         let is_parent = |row: &str| {
             let key = self.tables.key.iter().zip(&self.by);
-            joined(
-                key.map(|(key, by)| format!("{parent}.{key} = {row}.{by}")),
-                " AND ",
-            )
+            all(key.map(|(key, by)| format!("{parent}.{key} = {row}.{by}")))
         };
         let counts = |row: &str| {
             let condition = self.condition.as_ref();
@@ -268,7 +280,7 @@ END IF",
     /// Leaves the parents alone where an update changes nothing that is read. Texts that are equal here may differ in the parent.
     fn changes(&self) -> String {
         let mut key = self.tables.key.iter();
-        if key.any(|c| c.column_type == ColumnType::Text) {
+        if key.any(|c| c.column_type == ColumnType::Text) && !self.by.is_empty() {
             return String::new();
         }
         let is = self.dialect().is_same();
@@ -277,7 +289,7 @@ END IF",
         let others = self.amount.iter().chain(&self.condition);
         let others = others.map(|sql| [OLD, NEW].map(|row| self.on_row(sql, row)));
         let same_others = others.map(|[old, new]| format!("({old}) {is} ({new})"));
-        format!(" AND NOT ({})", joined(same.chain(same_others), " AND "))
+        format!(" AND NOT ({})", all(same.chain(same_others)))
     }
 
     /// The condition or the amount, on columns of a row of another name.
@@ -293,11 +305,13 @@ END IF",
         }
         let sides = sides.iter().map(|side| self.side(*side, false));
         let sides = joined(sides, "\n        UNION ALL ");
-        let keys = each(&self.tables.key, ", ", |i, _| format!("key{i}"));
+        let names = || (1..=self.by.len()).map(|i| format!("key{i}"));
+        let keys: String = names().map(|name| name + ", ").collect();
+        let group = self.group_by(names());
         format!(
-            "SELECT {keys}, SUM(n) AS n FROM (
+            "SELECT {keys}SUM(n) AS n FROM (
         {sides}
-    ) AS sharded_sides GROUP BY {keys}"
+    ) AS sharded_sides{group}"
         )
     }
 
@@ -306,10 +320,8 @@ END IF",
     fn side(&self, (sign, rows): Side, is_one: bool) -> String {
         let child = &self.child;
         let keys = self.by.iter().zip(1..);
-        let keys = joined(
-            keys.map(|(name, i)| format!("{child}.{name} AS key{i}")),
-            ", ",
-        );
+        let keys = keys.map(|(name, i)| format!("{child}.{name} AS key{i}, "));
+        let keys: String = keys.collect();
         let number = match (&self.amount, is_one) {
             (None, true) => "1".to_owned(),
             (Some(amount), true) => format!("COALESCE({amount}, 0)"),
@@ -333,10 +345,10 @@ END IF",
         };
         let group = match is_one {
             true => String::new(),
-            false => format!(" GROUP BY {}", joined(self.refers(), ", ")),
+            false => self.group_by(self.refers()),
         };
         let rows = self.rows(rows);
-        format!("SELECT {keys}, {sign}{number} AS n FROM {rows}{filter}{group}")
+        format!("SELECT {keys}{sign}{number} AS n FROM {rows}{filter}{group}")
     }
 
     /// The number of some rows, or the sum over them.
@@ -344,6 +356,14 @@ END IF",
         match &self.amount {
             None => "COUNT(*)".to_owned(),
             Some(amount) => sum_of(amount),
+        }
+    }
+
+    /// Rows of one parent each. Without keys all rows are every parent's.
+    fn group_by(&self, keys: impl Iterator<Item = String>) -> String {
+        match self.by.is_empty() {
+            true => String::new(),
+            false => format!(" GROUP BY {}", joined(keys, ", ")),
         }
     }
 
@@ -387,7 +407,8 @@ END IF",
         let condition = self.condition.as_ref().map(checked);
         let columns = self.by.iter().map(|c| format!("{row}.{c}"));
         let summed = amount.iter().map(|sql| format!("{sql} AS {AMOUNT}"));
-        let columns = joined(columns.chain(summed), ", ");
+        let nothing = self.by.is_empty().then(|| "NULL AS sharded_key".to_owned());
+        let columns = joined(nothing.into_iter().chain(columns).chain(summed), ", ");
         // No aggregate stands in WHERE.
         let amount = amount.iter().map(|sql| format!(" AND {sql} <> 0"));
         let condition = condition.iter().map(|sql| format!(" AND ({sql})"));
@@ -409,7 +430,11 @@ PERFORM 1 FROM {shards} WHERE {is_parents} FOR NO KEY UPDATE"
         )
     }
 
+    /// Rows that are every parent's stay so.
     fn refers_to_old_parent(&self) -> String {
+        if self.by.is_empty() {
+            return "1 = 0".to_owned();
+        }
         let refers = self.refers().zip(&self.tables.key);
         joined(
             refers.map(|(refers, key)| format!("{refers} = {OLD}.{key}")),
@@ -424,8 +449,15 @@ PERFORM 1 FROM {shards} WHERE {is_parents} FOR NO KEY UPDATE"
         let (before, behind) = self.dialect().recounted(self.field_type, is_sum);
         let not_null = self.refers().map(|name| format!("{name} IS NOT NULL"));
         let conditions = self.condition.iter().map(|sql| format!("({sql})"));
-        let filter = joined(not_null.chain(conditions), " AND ");
-        let rows = self.child_rows();
-        format!("SELECT {by}, {before}{number}{behind} FROM {rows} WHERE {filter} GROUP BY {by}")
+        let filter = all(not_null.chain(conditions));
+        let (rows, group) = (self.child_rows(), self.group_by(self.refers()));
+        let number = format!("{before}{number}{behind}");
+        let rows = format!("FROM {rows} WHERE {filter}{group}");
+        if self.by.is_empty() {
+            let parent = &self.tables.parent;
+            let key = self.tables.key_of(parent);
+            return format!("SELECT {key}, (SELECT {number} {rows}) FROM {parent}");
+        }
+        format!("SELECT {by}, {number} {rows}")
     }
 }

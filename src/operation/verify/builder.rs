@@ -29,7 +29,7 @@ use super::recount::{
 };
 
 /// Begins to compare the totals of a field with `expected`: a query for keys and numbers, such as a recount returns. A row that the query
-/// leaves out is expected to have 0, and so is a number that is NULL. Keys of other rows in the query's result are ignored.
+/// leaves out is expected to have 0, and so is a number that is NULL. Keys of other rows in the query's result are ignored, and so are keys that are NULL.
 ///
 /// ```
 /// # mod schema {

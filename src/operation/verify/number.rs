@@ -74,37 +74,55 @@ pub trait RecountRow<K> {
     /// The type that it is read into.
     type Row;
 
-    /// The key, and the number.
-    fn amount(row: Self::Row) -> (K, Amount);
+    /// The key, and the number; `None` for a key that is NULL, which no row has.
+    fn amount(row: Self::Row) -> Option<(K, Amount)>;
 }
 
-/// Whether an SQL type is nullable, as far as a recount's key may be.
-#[diagnostic::on_unimplemented(
-    message = "a recount's key may be NULL here, and no row has that key",
-    note = "leave such rows out: `.filter(comments::video_id.is_not_null())`, and select `comments::video_id.assume_not_null()`"
-)]
-pub trait NullabilityOfKey {}
+/// Whether an SQL type is nullable, and how a key of it is read.
+pub trait NullabilityOfKey {
+    /// The type that a key is read into: `i64`, or `Option<i64>`.
+    type Read<K>;
 
-impl NullabilityOfKey for sql_types::is_nullable::NotNull {}
+    /// The key, if it is one.
+    fn key<K>(read: Self::Read<K>) -> Option<K>;
+}
+
+impl NullabilityOfKey for sql_types::is_nullable::NotNull {
+    type Read<K> = K;
+
+    fn key<K>(read: K) -> Option<K> {
+        Some(read)
+    }
+}
+
+impl NullabilityOfKey for sql_types::is_nullable::IsNullable {
+    type Read<K> = Option<K>;
+
+    fn key<K>(read: Option<K>) -> Option<K> {
+        read
+    }
+}
 
 impl<K, KeyType, N: NumberType> RecountRow<K> for (KeyType, N)
 where
     KeyType: SqlType<IsNull: NullabilityOfKey>,
 {
-    type Row = (K, N::Number);
+    type Row = (<KeyType::IsNull as NullabilityOfKey>::Read<K>, N::Number);
 
-    fn amount((key, number): Self::Row) -> (K, Amount) {
-        (key, N::amount(number))
+    fn amount((key, number): Self::Row) -> Option<(K, Amount)> {
+        let key = <KeyType::IsNull as NullabilityOfKey>::key(key)?;
+        Some((key, N::amount(number)))
     }
 }
 
-/// A query that recounts: it gives keys and numbers. Every query whose rows are a key and a number is one.
+/// A query that recounts: it gives keys and numbers. Every query whose rows are a key and a number is one. Rows whose key is NULL are
+/// left out.
 pub trait RecountQuery<K>: AsQuery {
     /// The type that a row is read into.
     type Row;
 
-    /// The key, and the number.
-    fn amount(row: Self::Row) -> (K, Amount);
+    /// The key, and the number; `None` for a key that is NULL.
+    fn amount(row: Self::Row) -> Option<(K, Amount)>;
 }
 
 #[diagnostic::do_not_recommend]
@@ -114,7 +132,7 @@ where
 {
     type Row = <<Q as AsQuery>::SqlType as RecountRow<K>>::Row;
 
-    fn amount(row: Self::Row) -> (K, Amount) {
+    fn amount(row: Self::Row) -> Option<(K, Amount)> {
         <<Q as AsQuery>::SqlType as RecountRow<K>>::amount(row)
     }
 }

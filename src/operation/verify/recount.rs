@@ -40,7 +40,7 @@ where
     fn recount(conn: &mut Conn, query: Q) -> Ready<QueryResult<Recounted<K>>> {
         let rows = query.internal_load(conn);
         ready(rows.and_then(|rows| {
-            rows.map(|row| row.map(<Q as RecountQuery<K>>::amount))
+            rows.filter_map(|row| row.map(<Q as RecountQuery<K>>::amount).transpose())
                 .collect()
         }))
     }
@@ -63,7 +63,7 @@ where
         let loading = diesel_async::RunQueryDsl::load(query, conn);
         Box::pin(async move {
             let rows = loading.await?.into_iter();
-            Ok(rows.map(<Q as RecountQuery<K>>::amount).collect())
+            Ok(rows.filter_map(<Q as RecountQuery<K>>::amount).collect())
         })
     }
 }

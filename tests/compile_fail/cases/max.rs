@@ -36,15 +36,15 @@ fn main() {
     let _ = update(videos.find(7)).set(best.eq(5)).execute(conn);
 
     // The value of a column.
-    let _ = update(videos.find(7)).set(created.min(views)).execute(conn);
+    let _ = update(videos.find(7)).set(created.lower_to(views)).execute(conn);
 
     // A counted field, one that keeps its least value, and one that is not sharded.
-    let _ = update(videos.find(7)).set(views.max(5)).execute(conn);
-    let _ = update(videos.find(7)).set(created.max(5)).execute(conn);
-    let _ = title.max("a");
+    let _ = update(videos.find(7)).set(views.raise_to(5)).execute(conn);
+    let _ = update(videos.find(7)).set(created.raise_to(5)).execute(conn);
+    let _ = title.raise_to("a");
 
     // No value at all.
-    let _ = best.max(Some(5));
+    let _ = best.raise_to(Some(5));
 
     // Counts on it.
     let _ = RowCounter::of(best, 7).add(1, conn);

@@ -42,8 +42,8 @@ fn keeps_greatest_and_least_values() {
     for (score, seconds) in [(40, 9.5), (90, 7.25), (70, 8.0)] {
         let played = (
             games.eq(games + 1),
-            best_score.max(score),
-            fastest.min(seconds),
+            best_score.raise_to(score),
+            fastest.lower_to(seconds),
         );
         assert_eq!(update(table.find(1)).set(played).execute(conn), Ok(1));
     }

@@ -211,10 +211,17 @@ fn a_condition_decides_which_rows_count() {
 }
 
 #[test]
-fn a_condition_with_a_bind_is_refused() {
+fn binds_and_queries_are_refused() {
     let cache = replies_count!().filter(replies::shown.eq(true));
     let created = cache.create(&mut set_up().conn);
     refused!(created, Error::BindInTrigger { .. });
+    let total = CounterCache::of(topics::replies_count)
+        .counts(replies::topic_id)
+        .sums(replies::answers_count.total());
+    refused!(
+        total.create(&mut set_up().conn),
+        Error::QueryInTrigger { .. }
+    );
 }
 
 /// Votes up and down: what a row adds may be an expression, beside a condition too.
@@ -303,6 +310,45 @@ fn several_caches_of_the_same_rows() {
     replies_count!().drop(conn).unwrap();
     counts_after! { conn; "DELETE FROM replies" => [1, 2, 0, 0] }
     assert_eq!(sums(conn), [0, 0, 0, 0]);
+}
+
+/// As for a site's one row; here for each topic.
+#[test]
+fn all_rows_count_for_each_parent() {
+    let conn = &mut set_up().conn;
+    let all = CounterCache::of(topics::replies_count).counts_all(replies::table);
+    let words = CounterCache::of(topics::words)
+        .counts_all(replies::table)
+        .filter(replies::shown)
+        .sums(replies::words);
+    insert("id", "(1)", conn).unwrap();
+    all.create(conn).unwrap();
+    words.create(conn).unwrap();
+    insert("id, topic_id, words", "(2, 1, 5), (3, NULL, NULL)", conn).unwrap();
+    assert_eq!((counts(conn), sums(conn)), (vec![2; 4], vec![5; 4]));
+    assert_eq!(all.verify().repair(conn).unwrap().len(), 4);
+    run("UPDATE replies SET topic_id = 2, words = 7", conn).unwrap();
+    run("UPDATE replies SET shown = FALSE WHERE id = 1", conn).unwrap();
+    assert_eq!((counts(conn), sums(conn)), (vec![3; 4], vec![14; 4]));
+    run("DELETE FROM replies WHERE id = 2", conn).unwrap();
+    run("UPDATE topics SET id = 5 WHERE id = 3", conn).unwrap();
+    run("INSERT INTO topics (id) VALUES (6)", conn).unwrap();
+    assert_eq!(
+        (counts(conn), sums(conn)),
+        (vec![2, 2, 2, 2, 0], vec![7, 7, 7, 7, 0])
+    );
+    assert_eq!(all.verify().repair(conn).unwrap().len(), 1);
+    let _ = fold(topics::table).run(conn).unwrap();
+    assert_eq!(counts(conn), [2; 5]);
+    if dialect(conn) == Dialect::Postgres {
+        run("TRUNCATE replies", conn).unwrap();
+        assert_eq!(counts(conn), [0; 5]);
+        insert("id", "(1), (2)", conn).unwrap();
+    }
+    all.drop(conn).unwrap();
+    words.drop(conn).unwrap();
+    run("DELETE FROM replies", conn).unwrap();
+    assert_eq!(counts(conn), [2; 5]);
 }
 
 #[test]

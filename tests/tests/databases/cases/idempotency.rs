@@ -229,6 +229,54 @@ fn counters_as_values_count_once_too() {
 }
 
 #[test]
+fn a_batch_counts_once() {
+    let conn = &mut set_up_with_counters().conn;
+    let batch = |n| count_many(views, [(2, 5), (9, 1), (1, n)]).idempotency_key("batch");
+    for _ in 0..2 {
+        assert_eq!(batch(3).run(conn), Ok(2));
+    }
+    assert!(is_reused(batch(4).run(conn)));
+    assert_eq!(totals(conn), [103, 205, 300]);
+    // What is not there is inserted, once; what met nothing leaves the key free.
+    let new = |key: &i64| (id.eq(*key), slug.eq("i"), title.eq("I"));
+    let missing = || count_many(views, [(9, 7)]).idempotency_key("missing");
+    assert_eq!(missing().run(conn), Ok(0));
+    for _ in 0..2 {
+        let inserted = count_many(views, [(9, 7)]).or_insert(new);
+        assert_eq!(inserted.idempotency_key("new").run(conn), Ok(1));
+        assert_eq!(missing().run(conn), Ok(1));
+    }
+    assert_eq!(total_of(9, conn), 14);
+    // All of it goes with the caller's transaction, and with an overflow.
+    let undone = in_transaction(conn, |conn| -> QueryResult<()> {
+        assert_eq!(
+            count_many(views, [(1, 1)]).idempotency_key("a").run(conn),
+            Ok(1)
+        );
+        Err(diesel::result::Error::RollbackTransaction)
+    });
+    assert!(undone.is_err());
+    let too_much = count_many(likes, [(1, 1), (2, 3_000_000_000)]).idempotency_key("b");
+    refused!(too_much.run(conn), Error::Overflow { .. });
+    assert_eq!((totals(conn)[0], number_of_keys(conn)), (103, 3));
+}
+
+#[test]
+fn a_total_is_read_with_the_count_or_its_repeat() {
+    let conn = &mut set_up_with_counters().conn;
+    let (row, named) = (RowCounter::of(views, 1_i64), Counter::named("total"));
+    assert_eq!(row.idempotency_key("a").add_and_get(5, conn), Ok(Some(105)));
+    assert_eq!(named.idempotency_key("b").add_and_get(5, conn), Ok(5));
+    row.add(1, conn).unwrap();
+    assert_eq!(row.idempotency_key("a").add_and_get(5, conn), Ok(Some(106)));
+    assert_eq!(named.idempotency_key("b").add_and_get(5, conn), Ok(5));
+    assert!(is_reused(row.idempotency_key("b").add_and_get(5, conn)));
+    let none = RowCounter::of(views, 9_i64).idempotency_key("c");
+    assert_eq!(none.add_and_get(5, conn), Ok(None));
+    assert_eq!(none.add_and_get(0, conn), Ok(None));
+}
+
+#[test]
 fn old_keys_are_removed_by_the_databases_clock() {
     let conn = &mut set_up_with_counters().conn;
     const HOUR: Duration = Duration::from_secs(3600);

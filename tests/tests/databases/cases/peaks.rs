@@ -34,8 +34,8 @@ macro_rules! game {
     ($score:expr) => {
         (
             games.eq(games + 1),
-            best_score.max($score),
-            fastest.min(f64::from($score)),
+            best_score.raise_to($score),
+            fastest.lower_to(f64::from($score)),
         )
     };
 }
@@ -81,10 +81,10 @@ fn a_count_and_greatest_and_least_values_in_one_update() {
     ] {
         let changes = (
             games.eq(games + 1),
-            best_score.max(score),
-            last_game.max(time(at)),
-            fastest.min(seconds),
-            first_day.min(day(on)),
+            best_score.raise_to(score),
+            last_game.raise_to(time(at)),
+            fastest.lower_to(seconds),
+            first_day.lower_to(day(on)),
         );
         assert_eq!(count!(players.find(1), changes, conn), 1);
     }
@@ -118,7 +118,7 @@ fn a_count_and_greatest_and_least_values_in_one_update() {
     }
 
     // Neither lowers what is there.
-    let changes = (best_score.max(10), fastest.min(100.0));
+    let changes = (best_score.raise_to(10), fastest.lower_to(100.0));
     count!(players.find(1), changes, conn);
     assert_eq!(player(conn), played);
     fold(players).run(conn).unwrap();
@@ -128,23 +128,23 @@ fn a_count_and_greatest_and_least_values_in_one_update() {
 #[test]
 fn a_greatest_value_alone() {
     let conn = &mut set_up().conn;
-    assert_eq!(count!(players.find(2), best_score.max(1), conn), 0);
+    assert_eq!(count!(players.find(2), best_score.raise_to(1), conn), 0);
     for score in [5, 7, 6, 7] {
-        assert_eq!(count!(players.find(1), best_score.max(score), conn), 1);
+        assert_eq!(count!(players.find(1), best_score.raise_to(score), conn), 1);
     }
     assert_eq!(player(conn).best_score, Some(7));
     // An option that is none leaves the field out.
-    let no_score = None::<i32>.map(|score| best_score.max(score));
+    let no_score = None::<i32>.map(|score| best_score.raise_to(score));
     let changes = (games.eq(games + 1), no_score);
     assert_eq!(count!(players.find(1), changes, conn), 1);
     assert_eq!((player(conn).games, player(conn).best_score), (1, Some(7)));
     // A negative one is greater than none.
     insert!(players, id.eq(2), conn);
-    count!(players.find(2), best_score.max(-3), conn);
+    count!(players.find(2), best_score.raise_to(-3), conn);
     let total = players.find(2).select(best_score.total()).first(conn);
     assert_eq!(total, Ok(Some(-3)));
     // By the database's own clock.
-    count!(players.find(1), last_game.max(diesel::dsl::now), conn);
+    count!(players.find(1), last_game.raise_to(diesel::dsl::now), conn);
     assert!(player(conn).last_game > time("2026-01-02T00:00:00"));
 }
 
@@ -168,14 +168,14 @@ fn by_a_filter_and_with_rows_back() {
     let totals = totals.select((best_score.total(), fastest.total()));
     let (one, two) = ((Some(20), Some(20.0)), (Some(30), Some(10.0)));
     assert_eq!(totals.load(conn), Ok(vec![one, two, two]));
-    let row = update(players.find(1)).set(best_score.max(99));
+    let row = update(players.find(1)).set(best_score.raise_to(99));
     let row: Player = row
         .returning(Player::as_returning())
         .get_result(conn)
         .unwrap();
     assert_eq!(row.best_score, Some(99));
     let rows = players.filter(best_score.total().ge(99));
-    assert_eq!(count!(rows, best_score.max(100), conn), 1);
+    assert_eq!(count!(rows, best_score.raise_to(100), conn), 1);
 }
 
 #[test]
@@ -188,10 +188,10 @@ fn a_model_of_nothing_else() {
     };
     for (n, amount) in [(3_i16, "1.50"), (9, "0.25"), (-4, "1.25")] {
         let changes = (
-            level::tiny.max(n),
-            level::wide.min(i64::from(n) * 3_000_000_000),
-            level::single.max(f32::from(n) + 0.1),
-            level::exact.max(exact(amount)),
+            level::tiny.raise_to(n),
+            level::wide.lower_to(i64::from(n) * 3_000_000_000),
+            level::single.raise_to(f32::from(n) + 0.1),
+            level::exact.raise_to(exact(amount)),
         );
         assert_eq!(count!(level::levels.find(1), changes, conn), 1);
     }
@@ -210,7 +210,7 @@ fn a_model_of_nothing_else() {
     let base = base.first::<(i16, i64, f32, BigDecimal)>(conn);
     assert_eq!(base, Ok((9, -12_000_000_000, 9.1, exact("1.5"))));
     // Leaving takes the values along.
-    count!(level::levels.find(1), level::tiny.max(50), conn);
+    count!(level::levels.find(1), level::tiny.raise_to(50), conn);
     ShardsTable::of(level::levels).drop(conn).unwrap();
     assert_eq!(level::levels.select(level::tiny).first(conn), Ok(50_i16));
 }
@@ -225,8 +225,8 @@ fn leaving_takes_greatest_and_least_values_along() {
     for (key, score) in [(1, 10), (2, 40), (3, 60)] {
         let changes = (
             games.eq(games + 2),
-            best_score.max(score),
-            last_game.max(at),
+            best_score.raise_to(score),
+            last_game.raise_to(at),
         );
         count!(players.find(key), changes, conn);
     }
@@ -240,11 +240,11 @@ fn leaving_takes_greatest_and_least_values_along() {
 #[test]
 fn a_parent_that_comes_back_has_no_old_value() {
     let conn = &mut set_up().conn;
-    count!(players.find(1), best_score.max(500), conn);
+    count!(players.find(1), best_score.raise_to(500), conn);
     delete!(players.find(1), conn);
     insert!(players, id.eq(1), conn);
     assert_eq!(player(conn).best_score, None);
-    count!(players.find(1), best_score.max(3), conn);
+    count!(players.find(1), best_score.raise_to(3), conn);
     fold_all(1, conn);
     assert_eq!(player(conn).best_score, Some(3));
 }
@@ -253,7 +253,7 @@ fn a_parent_that_comes_back_has_no_old_value() {
 #[test]
 fn a_value_is_corrected_in_one_transaction() {
     let Connected { conn, database } = &mut set_up();
-    count!(players.find(1), best_score.max(900), conn);
+    count!(players.find(1), best_score.raise_to(900), conn);
     let counts = AtomicI64::new(0);
     let correct = |_, conn: &mut Conn| {
         let corrected = in_transaction(conn, |conn| {
@@ -267,7 +267,7 @@ fn a_value_is_corrected_in_one_transaction() {
     on_threads_beside(1, database, correct, 3, |_, rounds, conn| {
         for _ in rounds.chain([0]) {
             for score in 0..20 {
-                let changes = (games.eq(games + 1), best_score.max(score + 10));
+                let changes = (games.eq(games + 1), best_score.raise_to(score + 10));
                 assert_eq!(count!(players.find(1), changes, conn), 1);
                 counts.fetch_add(1, Ordering::SeqCst);
             }
@@ -282,7 +282,7 @@ fn a_value_is_corrected_in_one_transaction() {
 #[test]
 fn a_fold_that_removes_shards_keeps_the_value() {
     let conn = &mut set_up().conn;
-    count!(players.find(1), best_score.max(5), conn);
+    count!(players.find(1), best_score.raise_to(5), conn);
     let folded = fold(players.filter(id.eq(1))).keep_shards(0).run(conn);
     let folded = folded.unwrap();
     assert_eq!((folded.parents, folded.shards_removed), (1, 1));
@@ -326,7 +326,7 @@ fn no_field_keeps_a_nan() {
     let conn = &mut set_up().conn;
     let refused = |conn: &mut Conn| {
         for value in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
-            let kept = update(players.find(1)).set(fastest.min(value));
+            let kept = update(players.find(1)).set(fastest.lower_to(value));
             let kept = kept.execute(conn);
             // A value that is not less is not kept, and MySQL's driver sends none of these three.
             if value != f64::INFINITY || kept.is_err() {
@@ -335,7 +335,7 @@ fn no_field_keeps_a_nan() {
         }
     };
     refused(conn);
-    assert_eq!(count!(players.find(1), fastest.min(7.5), conn), 1);
+    assert_eq!(count!(players.find(1), fastest.lower_to(7.5), conn), 1);
     refused(conn);
     assert_eq!(player(conn).fastest, Some(7.5));
 }

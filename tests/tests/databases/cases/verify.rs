@@ -44,6 +44,19 @@ fn finds_and_repairs_what_has_drifted() {
     assert_eq!(totals(conn), [0, 0, 2]);
 }
 
+/// Videos 1 and 2 have no comments.
+#[test]
+fn a_key_that_is_null_is_no_row_s() {
+    let conn = &mut set_up().conn;
+    let joined = videos.left_join(comments::table);
+    let recount = joined
+        .group_by(comments::video_id)
+        .select((comments::video_id.nullable(), count_star()));
+    assert_eq!(recount.load::<(Option<i64>, i64)>(conn).unwrap().len(), 2);
+    let drifts = verify(videos, likes, recount).drifts(conn);
+    assert_eq!(sorted(drifts), [(1, 1, 0), (2, 2, 0), (3, 3, 2)]);
+}
+
 #[test]
 fn two_numbers_for_one_key_are_refused() {
     let conn = &mut set_up().conn;
