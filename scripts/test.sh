@@ -9,7 +9,7 @@
 # Prometheus, the example site in Chromium, diesel_cli, interleavings of threads and a short run of chaos. About 30 minutes.
 #
 # On Debian it installs what is missing; where there is no apt-get it says what to install. That is the databases' servers and clients, and
-# SQLite, and PgBouncer; with --all also HAProxy, Galera, Redis, Prometheus, Chromium and diesel_cli. Ubuntu has no package
+# SQLite, and PgBouncer; with --all also HAProxy, Galera, Redis, Prometheus, Python's clients, Chromium and diesel_cli. Ubuntu has no package
 # `chromium`, but a snap: install a Chromium and its chromedriver first. One test cuts a cluster's network in namespaces of its own, for
 # which one has to be root.
 set -uo pipefail
@@ -50,6 +50,9 @@ if [ "$all" ]; then
     need iproute2 eval 'command -v ip || test -x /usr/sbin/ip'
     need prometheus eval 'command -v prometheus && command -v promtool'
     need util-linux command -v flock
+    # Other clients of the tables. A version manager's python3 has none of the system's packages.
+    need python3-psycopg2 eval 'python3 -c "import psycopg2" || /usr/bin/python3 -c "import psycopg2"'
+    need python3-pymysql eval 'python3 -c "import pymysql" || /usr/bin/python3 -c "import pymysql"'
     need chromium command -v chromium
     need chromium-driver command -v chromedriver
 fi

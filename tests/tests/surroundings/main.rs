@@ -14,6 +14,7 @@ mod late_requests;
 mod locks;
 #[cfg(feature = "observability")]
 mod monitoring;
+mod other_clients;
 mod raw_transactions;
 mod resisting_parents;
 mod row_security;
