@@ -67,7 +67,7 @@ use crate::query_builder::{
 /// -- PostgreSQL
 /// WITH "sharded_batch" ("id", "shard", "views") AS (VALUES ($1, $2, $3), …)
 /// UPDATE "videos_shards" AS "videos" SET "views" = ("videos"."views" + "sharded_batch"."views") FROM "sharded_batch"
-/// WHERE "videos"."id" = "sharded_batch"."id" AND "videos"."shard" = "sharded_batch"."shard";
+/// WHERE "videos"."id" = "sharded_batch"."id" AND "videos"."shard" = "sharded_batch"."shard" AND "sharded_batch"."shard" >= 0;
 /// -- MySQL, SQLite
 /// UPDATE `videos_shards` AS `videos` SET `views` = (`videos`.`views` + CASE WHEN (`videos`.`id` = ?) THEN ? … END)
 /// WHERE `videos`.`id` IN (?, …) AND `videos`.`shard` = ?;

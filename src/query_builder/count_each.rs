@@ -19,7 +19,7 @@ use super::sql::{Sql, bind, id, no_query_id, sql, walk};
 /// -- PostgreSQL
 /// WITH "sharded_batch" ("id", "shard", "views") AS (VALUES ($1, $2, $3), ($4, $5, $6))
 /// UPDATE "videos_shards" AS "videos" SET "views" = ("videos"."views" + "sharded_batch"."views") FROM "sharded_batch"
-/// WHERE "videos"."id" = "sharded_batch"."id" AND "videos"."shard" = "sharded_batch"."shard"
+/// WHERE "videos"."id" = "sharded_batch"."id" AND "videos"."shard" = "sharded_batch"."shard" AND "sharded_batch"."shard" >= 0
 /// -- MySQL, SQLite
 /// UPDATE `videos_shards` AS `videos` SET `views` = (`videos`.`views` +
 ///     CASE WHEN (`videos`.`id` = ?) THEN ? WHEN (`videos`.`id` = ?) THEN ? END)
@@ -29,7 +29,7 @@ use super::sql::{Sql, bind, id, no_query_id, sql, walk};
 /// WHERE (`videos`.`id` IN (?) AND `videos`.`shard` = ? OR `videos`.`id` IN (?, ?) AND `videos`.`shard` = ?)
 /// ```
 ///
-/// The lists are padded to a power of two: in a list of values by rows of the shard -1, which no parent has, and else by
+/// The lists are padded to a power of two: in a list of values by rows of the shard -1, which are left out, and else by
 /// repeating the last parent of a shard. So there are few texts, and they stay prepared.
 pub(crate) struct CountEach<C, P, V> {
     shards: Vec<CountedShard<P, V>>,
@@ -52,7 +52,7 @@ pub(crate) struct CountedRow<P, V> {
 /// The name of the list of values.
 const BATCH: &str = "sharded_batch";
 
-/// The shard that pads a list of values.
+/// The shard that pads a list of values. Another program may have made one of this number.
 const NO_SHARD: i32 = -1;
 
 /// How many rows pad a list of so many.
@@ -129,7 +129,8 @@ where
                 "WITH ", id(BATCH), " (", for name in (key().chain([C::NAME]), ", ") { id(name) }, ") AS (VALUES ",
                 for (shard, row, n) in (rows, ", ") { "(", walk(&row.key_values), ", ", bind(Integer, shard), ", ", bind(BigInt, n), ")" },
                 ") ", update, of_batch(C::NAME), ") FROM ", id(BATCH),
-                " WHERE ", for name in (key(), " AND ") { parent.column(name), " = ", of_batch(name) });
+                " WHERE ", for name in (key(), " AND ") { parent.column(name), " = ", of_batch(name) },
+                " AND ", of_batch(SHARD), " >= 0");
         }
         let shards = self.shards.iter();
         let rows = shards.flat_map(|on| on.repeated().map(move |row| (&on.shard, row)));
@@ -202,10 +203,10 @@ mod tests {
     }
 
     #[test]
-    fn a_list_of_values_is_padded_by_a_shard_that_no_parent_has() {
+    fn a_list_of_values_is_padded_by_a_shard_that_is_left_out() {
         let count = CountEach::<views, _, _>::new(vec![on(0, &[7, 8]), on(5, &[1])]);
         let shown = diesel::debug_query::<Pg, _>(&count).to_string();
-        let text = r#"WITH "sharded_batch" ("id", "shard", "views") AS (VALUES ($1, $2, $3), ($4, $5, $6), ($7, $8, $9), ($10, $11, $12)) UPDATE "videos_shards" AS "videos" SET "views" = ("videos"."views" + "sharded_batch"."views") FROM "sharded_batch" WHERE "videos"."id" = "sharded_batch"."id" AND "videos"."shard" = "sharded_batch"."shard""#;
+        let text = r#"WITH "sharded_batch" ("id", "shard", "views") AS (VALUES ($1, $2, $3), ($4, $5, $6), ($7, $8, $9), ($10, $11, $12)) UPDATE "videos_shards" AS "videos" SET "views" = ("videos"."views" + "sharded_batch"."views") FROM "sharded_batch" WHERE "videos"."id" = "sharded_batch"."id" AND "videos"."shard" = "sharded_batch"."shard" AND "sharded_batch"."shard" >= 0"#;
         let binds = "[7, 0, 70, 8, 0, 80, 1, 5, 10, 1, -1, 0]";
         assert_eq!(shown, format!("{text} -- binds: {binds}"));
     }
@@ -247,7 +248,7 @@ mod tests {
         let text = sql!(Pg, count);
         let start = r#"WITH "sharded_batch" ("version", "day", "shard", "number") AS (VALUES ($1, $2, $3, $4), ($5, $6, $7, $8)) UPDATE "#;
         assert!(text.starts_with(start), "{text}");
-        let filter = r#"WHERE "downloads"."version" = "sharded_batch"."version" AND "downloads"."day" = "sharded_batch"."day" AND "downloads"."shard" = "sharded_batch"."shard""#;
+        let filter = r#"WHERE "downloads"."version" = "sharded_batch"."version" AND "downloads"."day" = "sharded_batch"."day" AND "downloads"."shard" = "sharded_batch"."shard" AND "sharded_batch"."shard" >= 0"#;
         assert!(text.ends_with(filter), "{text}");
     }
 }

@@ -42,6 +42,16 @@ fn rows_that_are_missing_are_inserted() {
     counts_many!(many, conn => 30, vec![(30, Day(0))]);
 }
 
+/// Lists of values are padded.
+#[test]
+fn a_shard_below_0_hides_none_that_is_missing() {
+    let conn = &mut set_up().conn;
+    let others = (videos_shards::id.eq(3), videos_shards::shard.eq(-1));
+    insert!(videos_shards, others, conn);
+    counts_many!(count_many(views, [(1, 1), (2, 1), (3, 1)]), conn => 3, vec![]);
+    assert_eq!(totals(conn), [101, 201, 301]);
+}
+
 /// More than one statement takes, some of them without a row.
 #[test]
 fn hundreds_of_keys() {
