@@ -4,9 +4,11 @@
 //! installed binaries in a temporary folder on a free port and stopped with the process; a container of the images that
 //! `scripts/images.sh` builds. `TEST_SERVERS=containers` asks for the last at once. SQLite's database is a file in
 //! `SQLITE_DATABASE_URL`, a folder, or in the temporary folder. A Redis server, for cached totals, is always a private one, and
-//! a test's own; so are a Galera cluster of three nodes, a group of MySQL servers in containers, and a PostgreSQL primary with its standby.
+//! a test's own; so are a Galera cluster of three nodes, a group of MySQL servers in containers, a PostgreSQL primary
+//! with its standby, and a MariaDB primary with its replica.
 
 pub mod awaited;
+pub mod binary_log;
 pub mod cluster;
 mod container;
 pub mod fixture;

@@ -1,8 +1,9 @@
-//! Databases of several nodes, and what stands before a database: a Galera cluster, a group of MySQL servers, a primary with its standby,
-//! poolers and proxies. The library learns from these for the rest of a process, so no test of the exact statements is here.
+//! Databases of several nodes, and what stands before a database: a Galera cluster, a group of MySQL servers, primaries with
+//! a standby or replica, poolers and proxies. The library learns from these for the rest of a process, so no test of the exact statements is here.
 
 mod cluster;
 mod failover;
 mod galera;
 mod group_replication;
+mod long_fork;
 mod poolers;

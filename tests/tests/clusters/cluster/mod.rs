@@ -43,7 +43,7 @@ diesel::table! {
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-fn prepare<C: Cluster>(cluster: &C) -> MysqlConnection {
+pub fn prepare<C: Cluster>(cluster: &C) -> MysqlConnection {
     let mut conn = cluster.connect(0);
     match C::HAS_FOREIGN_KEYS {
         true => {
@@ -90,7 +90,7 @@ fn patient() -> RetryPolicy {
 }
 
 /// Tells threads to stop when it is dropped.
-struct Stop<'a>(&'a AtomicBool);
+pub struct Stop<'a>(pub &'a AtomicBool);
 
 impl Drop for Stop<'_> {
     fn drop(&mut self) {
