@@ -47,7 +47,7 @@ fn rows_that_are_missing_are_inserted() {
 fn a_shard_below_0_hides_none_that_is_missing() {
     let conn = &mut set_up().conn;
     let others = (videos_shards::id.eq(3), videos_shards::shard.eq(-1));
-    insert!(videos_shards, others, conn);
+    insert!(videos_shards::table, others, conn);
     counts_many!(count_many(views, [(1, 1), (2, 1), (3, 1)]), conn => 3, vec![]);
     assert_eq!(totals(conn), [101, 201, 301]);
 }
