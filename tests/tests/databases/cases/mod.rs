@@ -9,6 +9,7 @@ mod concurrency;
 mod count_many;
 mod counter_cache;
 mod fold;
+mod histories;
 mod idempotency;
 mod in_schema;
 mod keys_and_fields;
