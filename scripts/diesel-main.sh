@@ -4,7 +4,9 @@
 #
 #   scripts/diesel-main.sh FOLDER [COMMAND OF cargo]
 #
-# FOLDER is a clone of https://github.com/diesel-rs/diesel. The command is `check --lib` of the library with its features, by default.
+# FOLDER is a clone of https://github.com/diesel-rs/diesel. The command is `check --lib` of the library with its features, by default. The cases:
+#
+#   scripts/diesel-main.sh FOLDER test -p diesel_sharded_tests --all-features --test databases -- postgres sqlite
 set -euo pipefail
 cd "$(dirname "$0")/.."
 diesel=$(cd "${1:?the folder of a clone of Diesel}" && pwd)
