@@ -182,6 +182,10 @@ paired! {
         ///
         /// Its effect on the total: `n`, or none. Adding 0 only looks whether there is such a row.
         ///
+        /// On PostgreSQL an attempt that waits and then finds too little keeps its shard locked until its transaction ends. With an
+        /// idempotency key, and in [`add_and_get`](Self::add_and_get), the row's lock follows in that transaction, so two of them may
+        /// deadlock close to the bound. They are retried, after PostgreSQL's `deadlock_timeout` of a second.
+        ///
         /// Inside a transaction the count is part of the caller's. Once it has locked the row, others that need this lock wait until
         /// that transaction ends. Two such transactions may deadlock close to the bound, and on MySQL at the first counts on a row.
         /// Above `READ COMMITTED` they may meet a serialization failure. Retry them, as

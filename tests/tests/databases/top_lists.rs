@@ -7,7 +7,7 @@ use diesel_sharded::prelude::*;
 use diesel_sharded::{top, verify};
 use diesel_sharded_tests::fixture::{Fixture, Run};
 use diesel_sharded_tests::schema::videos::dsl::*;
-use diesel_sharded_tests::sent;
+use diesel_sharded_tests::{TestConnection, sent};
 
 /// 100,000 videos, of which one in ten has a shard and one in a hundred more of them, with an index on the base.
 const FILL: &str = "DELETE FROM videos; \
