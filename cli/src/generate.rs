@@ -116,8 +116,8 @@ fn describe(
     match there {
         Some(there) if !is_same(there) => {
             return Err(Error::Refused(format!(
-                "`{}` is sharded already: its shards are in `{}` (fields {}). To shard other fields too, revert that migration, which folds, \
-                 and generate one with all of them",
+                "`{}` is sharded already: its shards are in `{}` (fields {}). To count another column too, add it to both tables by hand, as \
+                 the guide's chapter on counting says",
                 table.name,
                 there.shards_table(),
                 sharded::names(there.fields()).join(", ")
