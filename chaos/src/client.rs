@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::error::Error;
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom};
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
@@ -254,13 +253,9 @@ impl Progress {
         Ok(self.acknowledged.values().sum())
     }
 
-    /// Whether one of these clients had an acknowledged operation when the logs were last read.
-    pub fn is_at_work(&self, mut clients: Range<u16>) -> bool {
-        clients.any(|client| {
-            let log = self.logs.join(log_of(client));
-            self.acknowledged
-                .get(&log)
-                .is_some_and(|number| *number > 0)
-        })
+    /// The number of a client's acknowledged operations when the logs were last read.
+    pub fn of_client(&self, client: u16) -> usize {
+        let log = self.logs.join(log_of(client));
+        self.acknowledged.get(&log).copied().unwrap_or(0)
     }
 }

@@ -9,6 +9,26 @@ use crate::backend::Backend;
 use crate::checker::Judgement;
 use crate::history::{History, Outcome};
 
+/// The longest call of each group.
+#[derive(Debug, Default)]
+pub struct Longest(BTreeMap<String, Duration>);
+
+impl Longest {
+    pub fn add(&mut self, group: String, took: Duration) {
+        let longest = self.0.entry(group).or_default();
+        *longest = took.max(*longest);
+    }
+}
+
+impl fmt::Display for Longest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let calls = self.0.iter();
+        let calls = calls.map(|(group, took)| format!("{group} {took:.2?}"));
+        let calls = calls.collect::<Vec<_>>().join(", ");
+        write!(f, "longest calls: {calls}")
+    }
+}
+
 /// The extent of a run of one fault on one database.
 #[derive(Debug, Clone)]
 pub struct Extent {

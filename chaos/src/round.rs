@@ -139,6 +139,23 @@ impl Playing {
         self.wait_until(|playing| playing.acknowledged() >= enough);
     }
 
+    /// Waits until `more` further operations of each client are acknowledged.
+    ///
+    /// # Panics
+    /// As [`wait_for`](Self::wait_for).
+    pub fn wait_for_each(&mut self, more: usize) {
+        self.acknowledged();
+        let clients = 0..self.round.clients;
+        let enough: Vec<_> = clients
+            .map(|client| self.progress.of_client(client) + more)
+            .collect();
+        self.wait_until(|playing| {
+            playing.acknowledged();
+            let mut clients = (0..).zip(&enough);
+            clients.all(|(client, enough)| playing.progress.of_client(client) >= *enough)
+        });
+    }
+
     fn wait_until(&mut self, is_so: impl Fn(&mut Self) -> bool) {
         until("the clients make progress", || {
             for client in &mut self.clients {
@@ -202,7 +219,10 @@ pub fn play(
     playing.wait_until(|playing| {
         playing.acknowledged();
         let mut processes = 0..crew.processes.len();
-        processes.all(|process| playing.progress.is_at_work(crew.clients_of(process)))
+        processes.all(|process| {
+            let mut clients = crew.clients_of(process);
+            clients.any(|client| playing.progress.of_client(client) > 0)
+        })
     });
     strike(place, &mut playing);
     for client in playing.clients {

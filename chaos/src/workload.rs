@@ -45,6 +45,11 @@ impl Round {
         self.number * IDS + n
     }
 
+    /// The row that only single updates count on.
+    pub fn plain(self) -> i64 {
+        self.row(PLAIN)
+    }
+
     /// The rows that only transactions with tokens count on.
     fn of_tokens(self) -> [i64; 2] {
         [self.row(1), self.row(2)]

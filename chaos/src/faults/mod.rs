@@ -4,6 +4,7 @@ mod disk_full;
 mod failover;
 pub mod fold_killed;
 mod killed;
+mod lock_held;
 mod server_stopped;
 mod storms;
 
@@ -30,6 +31,7 @@ pub const ALL: &[Fault] = &[
     failover::FAULT,
     server_stopped::FAULT,
     killed::CONNECTIONS,
+    lock_held::FAULT,
     storms::DEADLOCKS,
     storms::SERIALIZATION,
     fold_killed::FAULT,

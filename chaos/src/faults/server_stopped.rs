@@ -1,6 +1,5 @@
 //! The server stops answering for a while. On SQLite a process that holds the lock is stopped.
 
-use std::collections::BTreeMap;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -12,7 +11,7 @@ use super::Fault;
 use crate::backend::Backend;
 use crate::history::Done;
 use crate::place::Place;
-use crate::report::Line;
+use crate::report::{Line, Longest};
 use crate::round::{Crew, Playing, Process, play};
 use crate::workload::{Kind, Mix, everything};
 
@@ -44,7 +43,7 @@ fn run(line: &mut Line) {
     let deadline = line.choose(Duration::from_secs(2), Duration::from_secs(1));
     let crew = Crew::of(processes).with_deadline(deadline);
     let bound = deadline.mul_f64(1.1);
-    let mut longest: BTreeMap<String, Duration> = BTreeMap::new();
+    let mut longest = Longest::default();
     let mut longest_stop = Duration::ZERO;
     let mut latest = Duration::ZERO;
     while line.goes_on() {
@@ -76,16 +75,11 @@ fn run(line: &mut Line) {
                     done.outcome
                 ));
             }
-            let longest = longest.entry(who).or_default();
-            *longest = took.max(*longest);
+            longest.add(who, took);
         }
     }
-    let longest = longest
-        .iter()
-        .map(|(who, took)| format!("{who} {took:.2?}"));
-    let longest = longest.collect::<Vec<_>>().join(", ");
     line.remark(format!(
-        "deadline {deadline:.1?}, longest stop {longest_stop:.1?}, a sleeper woken up to {latest:.0?} late; longest calls: {longest}"
+        "deadline {deadline:.1?}, longest stop {longest_stop:.1?}, a sleeper woken up to {latest:.0?} late; {longest}"
     ));
 }
 

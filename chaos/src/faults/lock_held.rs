@@ -1,0 +1,59 @@
+//! A transaction locks a row and one of its shards, and never returns.
+
+use std::time::Duration;
+
+use diesel::connection::SimpleConnection;
+
+use super::Fault;
+use crate::backend::Backend;
+use crate::place::Place;
+use crate::report::{Line, Longest};
+use crate::round::{Crew, Process, play};
+use crate::with_connection;
+use crate::workload::{Kind, everything};
+
+pub const FAULT: Fault = Fault {
+    name: "lock-held",
+    about: "a transaction keeps a row and one of its shards locked for the whole round; everybody else counts on",
+    backends: &[Backend::Postgres, Backend::Mariadb],
+    rounds: (10, 1),
+    run,
+};
+
+fn run(line: &mut Line) {
+    let mut place = Place::new(line.backend);
+    // Without a limit a statement would wait as long as the lock is held. MariaDB's least one is a second.
+    place.execute(match line.backend {
+        Backend::Postgres => "ALTER DATABASE chaos SET lock_timeout = '1s'",
+        _ => "SET GLOBAL innodb_lock_wait_timeout = 1",
+    });
+    // One process counts on the locked row alone, the other does everything.
+    let crew = Crew::of(vec![
+        Process::new(2, vec![(Kind::Count, 1)]),
+        Process::new(4, everything()),
+    ])
+    .with_deadline(Duration::from_secs(3));
+    let operations = line.choose(20, 5);
+    let mut longest = Longest::default();
+    while line.goes_on() {
+        let played = play(&mut place, &crew, line, |place, playing| {
+            playing.wait_for(20);
+            let row = playing.round.plain();
+            with_connection!(place.backend, Conn => {
+                let mut holder = place.connect::<Conn>();
+                holder
+                    .batch_execute(&format!(
+                        "BEGIN; SELECT 1 FROM chaos_rows WHERE id = {row} FOR UPDATE; \
+                         SELECT 1 FROM chaos_rows_shards WHERE id = {row} ORDER BY shard LIMIT 1 FOR UPDATE"
+                    ))
+                    .expect("the locks");
+                playing.wait_for_each(operations);
+                holder.batch_execute("ROLLBACK").expect("the server answers");
+            });
+        });
+        for done in &played.history.operations {
+            longest.add(done.operation.kind(), done.took);
+        }
+    }
+    line.remark(longest.to_string());
+}
