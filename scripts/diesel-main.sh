@@ -6,7 +6,7 @@
 #
 # FOLDER is a clone of https://github.com/diesel-rs/diesel. The command is `check --lib` of the library with its features, by default. The cases:
 #
-#   scripts/diesel-main.sh FOLDER test -p diesel_sharded_tests --all-features --test databases -- postgres sqlite
+#   scripts/diesel-main.sh FOLDER test -p diesel_sharded_tests --all-features --test databases -- postgres
 set -euo pipefail
 cd "$(dirname "$0")/.."
 diesel=$(cd "${1:?the folder of a clone of Diesel}" && pwd)

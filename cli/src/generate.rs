@@ -285,7 +285,7 @@ fn counts(args: &GenerateArgs, conn: &mut AnyConnection) -> Result<Ended, Error>
     }
     let declared = cache.declaration(parent, &conn.backend())?;
     let files = Files {
-        up: declared.create_sql() + ";\n",
+        up: declared.create_sql()? + ";\n",
         down: declared.drop_sql() + ";\n",
     };
     for note in notes(&cache, parent, child, conn)? {

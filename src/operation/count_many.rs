@@ -11,6 +11,7 @@ use diesel::query_builder::{InsertStatement, QueryFragment, QueryId};
 use diesel::result::{Error as DieselError, QueryResult};
 
 use crate::backend::{BackendOf, ShardedBackend};
+use crate::conflict::Failure;
 use crate::connection::{Blocking, Link, LoadIo, TransactionOptions, in_transaction, now};
 use crate::engine::{
     KEYS_IN_A_STATEMENT, KeyedTable, RetryLoop, SendStep, Statement, explain, retry_loop,
@@ -329,9 +330,9 @@ pub mod asynchronous {
 }
 
 /// Counts on many rows, as work that is requested.
-struct CountManyOnce<'a, C: ShardedColumn, Ins, Run>(&'a CountMany<C, Ins, Run>);
+struct CountManyOnce<C: ShardedColumn, Ins, Run>(CountMany<C, Ins, Run>);
 
-impl<C, Ins, Run, Insert, M, Conn, DB> Requested<M, Conn> for CountManyOnce<'_, C, Ins, Run>
+impl<C, Ins, Run, Insert, M, Conn, DB> Requested<M, Conn> for CountManyOnce<C, Ins, Run>
 where
     C: IntegerField<DB, Table: ShardedTable<Key: Ord, KeyValues: QueryFragment<DB>>>,
     Ins: Fn(&KeyOf<C>) -> Insert,
@@ -339,6 +340,10 @@ where
     M: LoadIo<Conn, Backend = DB>,
     DB: ShardedBackend,
 {
+    fn set_alone(&mut self, alone: bool) {
+        self.0.alone = alone;
+    }
+
     async fn carry_out(&mut self, link: &mut Link<'_, M, Conn>) -> QueryResult<usize> {
         Ok(self.0.count(link).await?.rows)
     }
@@ -346,7 +351,7 @@ where
 
 impl<C: ShardedColumn, Ins, Run> CountMany<C, Ins, Run> {
     async fn count_once<DB, M, Conn, Insert>(
-        &self,
+        self,
         key: &[u8],
         link: &mut Link<'_, M, Conn>,
     ) -> QueryResult<usize>
@@ -404,7 +409,7 @@ impl<C: ShardedColumn, Ins, Run> CountMany<C, Ins, Run> {
             attempts,
         };
         let options = TransactionOptions::of_a_count(dialect);
-        let mut rung = match inside && dialect.missing_row_locks_gap() {
+        let mut rung = match inside && !self.alone && dialect.missing_row_locks_gap() {
             true => Rung::Creating,
             false => Rung::Together,
         };
@@ -426,8 +431,12 @@ impl<C: ShardedColumn, Ins, Run> CountMany<C, Ins, Run> {
             match counted {
                 Err(DieselError::RollbackTransaction) if next != rung => rung = next,
                 counted => {
-                    return counted
-                        .map_err(|error| explain::<C::Table, DB>(&link.backend(), error));
+                    return counted.map_err(|error| {
+                        if matches!(dialect.classify(&error), Failure::Conflict(_)) {
+                            counting.leave_shards(); // for who repeats the transaction
+                        }
+                        explain::<C::Table, DB>(&link.backend(), error)
+                    });
                 }
             }
         }

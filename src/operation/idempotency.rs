@@ -73,13 +73,13 @@
 //!
 //! The number of rows that were counted the first time ([`Cached::add`](crate::cached::Cached::add) returns 0: nothing was added
 //! to the cached total). To read the counted rows too, `.execute(conn)` and a `select` stand in one
-//! [`retry::transaction`](crate::retry::transaction()). An update that counted nothing, because it failed or no row matched, leaves no
+//! [`retry::transaction`](crate::retry::transaction()); a counter has `add_and_get`. An update that counted nothing, because it failed or no row matched, leaves no
 //! key: a repeat runs as if it were the first.
 //!
 //! A key that comes again with another update (another amount, row or field) would lose a count. So it is an error:
 //! [`IdempotencyKeyReused`](crate::Error::IdempotencyKeyReused). Updates are distinguished by a 64-bit hash of their content, as
-//! Diesel writes it. If another version of Diesel writes it differently, a repeat of a request from before the upgrade gets this
-//! error too, and counts nothing.
+//! Diesel writes it, a batch and a counter as their keys' `Debug` does. If another version writes it differently, a repeat of a
+//! request from before the upgrade gets this error too, and counts nothing.
 //!
 //! # Sets and deletes
 //!
@@ -124,6 +124,7 @@ pub(crate) use self::update::UpdateOnce;
 /// A counting update, or a counter, with an idempotency key; see the [module](self).
 ///
 /// Made by [`UpdateStatement::idempotency_key`](crate::operation::UpdateStatement::idempotency_key),
+/// [`CountMany::idempotency_key`](crate::operation::CountMany::idempotency_key),
 /// [`Counter::idempotency_key`](crate::Counter::idempotency_key) and
 /// [`RowCounter::idempotency_key`](crate::RowCounter::idempotency_key). It takes the place of an update before `.execute(conn)`, and
 /// of a counter in [`Cached::add`](crate::cached::Cached::add).

@@ -10,10 +10,8 @@ use diesel::result::Error as DieselError;
 use diesel::sql_types::BigInt;
 
 use crate::backend::{BackendOf, Reads, ShardedBackend};
-use crate::connection::{Blocking, Link, LoadIo, TransactionOptions, paired};
-use crate::engine::{
-    self, KeyedTable, Plan, RetryLoop, SendStep, Sender, Statement, explain, retry_loop,
-};
+use crate::connection::{Blocking, Link, LoadIo, paired};
+use crate::engine::{self, KeyedTable, Plan, SendStep, Sender, Statement, explain};
 #[cfg(doc)]
 use crate::error::Error;
 use crate::model::{ShardedColumn, ShardedTable, Value};
@@ -328,7 +326,7 @@ pub(crate) trait OneCounter<M: LoadIo<Conn>, Conn> {
         once(link, request, retry, &mut count).await
     }
 
-    /// The same, and reads the total in the same transaction.
+    /// The same, and reads the total in the same transaction; after a repeat, the total as it is.
     async fn count_once_and_total(
         &self,
         n: i64,
@@ -338,12 +336,23 @@ pub(crate) trait OneCounter<M: LoadIo<Conn>, Conn> {
     where
         Self: CachedAs,
     {
-        let options = TransactionOptions::of_a_count(link.dialect());
-        let repeated = RetryLoop::transaction(link, RetryPolicy::default(), options)?;
-        retry_loop!(link, repeated, {
+        if n == 0 {
             self.count_once(n, key, link).await?;
-            self.total(link).await
-        })
+            return self.total(link).await;
+        }
+        let request = &Request::to_add(key, &self.cached_as(), n)?;
+        self.begin(link).await?;
+        let count = UpdateOnce(self.ready(n)?);
+        let retry = count.0.retry();
+        let mut counted = CountOnceAndRead {
+            counter: self,
+            count,
+            total: None,
+        };
+        match once(link, request, retry, &mut counted).await? {
+            (_, true) => Ok(counted.total),
+            (_, false) => self.total(link).await,
+        }
     }
 }
 
@@ -414,6 +423,30 @@ where
     fn cached_as(&self) -> String {
         let table = TableOf::<C>::SHARDS_TABLE;
         format!("{table}.{}:{:?}", C::NAME, self.key)
+    }
+}
+
+/// Counts with an idempotency key, and reads the total before it is committed.
+struct CountOnceAndRead<'a, K: ?Sized, R> {
+    counter: &'a K,
+    count: UpdateOnce<R>,
+    total: Option<i64>,
+}
+
+impl<K, R, M, Conn> Requested<M, Conn> for CountOnceAndRead<'_, K, R>
+where
+    K: OneCounter<M, Conn> + ?Sized,
+    R: Sendable<M::Backend>,
+    M: LoadIo<Conn>,
+{
+    fn set_alone(&mut self, alone: bool) {
+        self.count.0.ready_mut().alone = alone;
+    }
+
+    async fn carry_out(&mut self, link: &mut Link<'_, M, Conn>) -> QueryResult<usize> {
+        let counted = self.count.carry_out(link).await?;
+        self.total = self.counter.total(link).await?;
+        Ok(counted)
     }
 }
 

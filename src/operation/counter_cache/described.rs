@@ -11,8 +11,6 @@ use crate::operation::described::DescribedTable;
 use crate::operation::shards_table::{Integrity, Quoted, identifiers, quoted_on};
 use crate::query_builder::{Names, with_other_table};
 
-use super::condition::has_query;
-
 /// A counter cache by the names in its SQL, not quoted.
 #[derive(Debug, Clone)]
 pub struct DescribedCache {
@@ -106,16 +104,15 @@ impl DescribedCache {
         };
         let condition = self.condition.as_ref().map(of_rows);
         let amount = self.amount.as_ref().map(of_rows);
-        let mut read = condition.iter().chain(&amount);
-        if let Some(sql) = read.find(|sql| has_query(sql, dialect)) {
-            return Err(Error::QueryInTrigger { sql: sql.clone() }.into());
-        }
         // Of two parents of one name each has its own triggers.
         let parent = identifiers(&tables.parent).join("_");
         let column = amount
             .as_ref()
             .and_then(|sql| only_column(sql, &child, dialect));
-        let read: Vec<_> = self.by.iter().chain(&column).collect();
+        // Where no column names a parent, the place of one is empty.
+        let nothing = String::new();
+        let by = self.by.iter().chain(self.by.is_empty().then_some(&nothing));
+        let read: Vec<_> = by.chain(&column).collect();
         let expression = amount.as_ref().filter(|_| column.is_none());
         // An expression may fail on a row that is not counted.
         let summed = expression.map(|sql| match &condition {

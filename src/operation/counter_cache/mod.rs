@@ -185,7 +185,9 @@ impl<C: ShardedColumn, Run> CounterCache<C, NotCounting, EveryRow, EveryRow, Run
     /// Counts all rows of a table, for each row of the field's table; as for the one row that a site's numbers stand in:
     /// `CounterCache::of(sites::users_count).counts_all(users::table)`. Each total is the number of all rows.
     ///
-    /// A row that is inserted into the field's table later begins at 0, until [`verify`](CounterCache::verify) repairs it.
+    /// A row that is inserted into the field's table later begins at 0, until [`verify`](CounterCache::verify) repairs it. Repair it when the
+    /// transactions that were open at its commit have ended: they do not know it. On PostgreSQL the role that creates the triggers needs
+    /// `UPDATE` on the field's table too, since they share its rows' locks as a foreign key does.
     pub fn counts_all<T: Table>(self, _rows: T) -> CounterCache<C, T, EveryRow, EveryRow, Run> {
         self.with_types(EveryRow, EveryRow)
     }
@@ -341,7 +343,7 @@ where
         W: QueryFragment<DB>,
         A: QueryFragment<DB>,
     {
-        Ok(self.declaration(backend)?.create_sql())
+        self.declaration(backend)?.create_sql()
     }
 
     /// The statements that drop the triggers of this cache, and none of one with another condition. Totals stay as they are, and nobody
@@ -406,7 +408,7 @@ paired! {
         /// would commit it; an error there may leave some of the triggers, which [`drop`](Self::drop) removes.
         pub fn create(&self, link: Link) -> QueryResult<()> {
             let declared = self.declaration(&link.backend())?;
-            let sql = declared.create_statements().join(";\n");
+            let sql = declared.create_statements()?.join(";\n");
             let Err(error) = install(link, &sql, Some(&unlock())).await else {
                 return Ok(());
             };
@@ -475,6 +477,7 @@ fn text_without_binds<DB: ShardedBackend>(
 ///
 /// ```sql
 /// SELECT "comments"."post_id", COUNT(*) FROM "comments" WHERE "comments"."post_id" IS NOT NULL GROUP BY "comments"."post_id"
+/// -- all rows: SELECT "sites"."id", (SELECT COUNT(*) FROM "users" WHERE 1 = 1) FROM "sites"
 /// -- a sum: COALESCE(SUM("orders"."amount"), 0); PostgreSQL: CAST(… AS BIGINT), AS DOUBLE PRECISION or AS NUMERIC
 /// ```
 #[derive(Debug, Clone, Copy)]

@@ -294,6 +294,25 @@ RELEASE diesel_sharded",
     );
 }
 
+/// For each parent, in key order, and under another name than a cache that reads the same column for its key.
+#[test]
+fn all_rows_of_a_table() {
+    let all = CounterCache::of(videos::likes).counts_all(comments::table);
+    let part = "ON 1 = 1\n    WHERE sharded_counts.n <> 0 ORDER BY \"videos\".\"id\" FOR KEY SHARE OF \"videos\"\n";
+    let sql = all.create_sql(&Pg).unwrap();
+    assert!(sql.contains(part), "{sql}");
+    let part = "1 FROM `videos`\n    WHERE 1 = 1 ORDER BY `videos`.`id` LOCK IN SHARE MODE\n";
+    let sql = all.create_sql(&Mysql).unwrap();
+    assert!(sql.contains(part), "{sql}");
+    assert_sql!(all.recount(); Sqlite => "SELECT `videos`.`id`, (SELECT COUNT(*) FROM `comments` WHERE 1 = 1) FROM `videos`");
+    let one = CounterCache::of(videos::likes).counts(comments::video_id);
+    let other = all.sums(comments::video_id);
+    assert_ne!(
+        one.drop_sql(&Sqlite).unwrap(),
+        other.drop_sql(&Sqlite).unwrap()
+    );
+}
+
 /// No other column is named, so any may be dropped.
 #[test]
 fn a_condition_on_the_row() {

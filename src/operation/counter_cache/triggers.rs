@@ -1,13 +1,16 @@
 //! The triggers, created and dropped, and the statements by which they count.
 
+use diesel::result::{Error as DieselError, QueryResult};
+
 use crate::backend::Dialect;
+use crate::error::Error;
 use crate::model::ColumnType;
 use crate::operation::shards_table::{
     UNLOCK_CACHES, as_one, identifiers, joined, trigger_function,
 };
 use crate::query_builder::literal;
 
-use super::condition::on_row;
+use super::condition::{has_query, on_row};
 use super::described::Declaration;
 
 /// The row before and the row behind a change, in a row trigger.
@@ -61,16 +64,28 @@ pub(super) fn unlock() -> String {
 
 impl Declaration<'_> {
     /// The whole text that creates the triggers.
-    pub fn create_sql(&self) -> String {
-        self.tables.in_savepoint(&self.create_statements())
+    ///
+    /// # Errors
+    /// As [`CounterCache::create_sql`](crate::CounterCache::create_sql).
+    pub fn create_sql(&self) -> QueryResult<String> {
+        Ok(self.tables.in_savepoint(&self.create_statements()?))
     }
 
     /// The same, for a transaction that is rolled back at an error. The first statement counts no row: it fails where a table or a column is
     /// missing, before a trigger would.
-    pub(super) fn create_statements(&self) -> Vec<String> {
+    pub(super) fn create_statements(&self) -> QueryResult<Vec<String>> {
+        let mut read = self.condition.iter().chain(&self.amount);
+        if let Some(sql) = read.find(|sql| has_query(sql, self.dialect())) {
+            return Err(Error::QueryInTrigger { sql: sql.clone() }.into());
+        }
+        if self.is_of_all_parents() && self.child_table == self.tables.parent {
+            let message =
+                "a row does not count all rows of its own table: its insertion would count itself";
+            return Err(DieselError::QueryBuilderError(message.into()));
+        }
         let check = self.add(&[(COUNTED, Rows::None)]);
         let one_alone = self.tables.refuse_second_cache(&self.field);
-        match self.dialect() {
+        Ok(match self.dialect() {
             Dialect::Postgres => vec![check, self.create_function_and_triggers(&one_alone)],
             Dialect::Mysql => {
                 // All appear at once. MariaDB would not prepare a statement anew for the second one.
@@ -82,7 +97,7 @@ impl Declaration<'_> {
                 let [insert, update, delete] = self.create_row_triggers();
                 vec![check, one_alone, insert, update, delete]
             }
-        }
+        })
     }
 
     /// The whole text that drops the triggers.
@@ -158,8 +173,8 @@ DROP FUNCTION IF EXISTS {function}() CASCADE;
 
     fn function_body(&self) -> String {
         let (old, new) = ((TAKEN_BACK, OLD_ROWS), (COUNTED, NEW_ROWS));
-        let one = |side: Side| match self.by.is_empty() {
-            true => self.add(&[side]), // for each parent
+        let one = |side: Side| match self.is_of_all_parents() {
+            true => self.add(&[side]),
             false => format!("{};\n{}", self.add_one(side), self.add(&[side])),
         };
         let truncated = format!(
@@ -184,15 +199,20 @@ DROP FUNCTION IF EXISTS {function}() CASCADE;
         let tables = &self.tables;
         let parent = &tables.parent;
         let key = tables.key_of(parent);
+        // Nothing else holds the parents of all rows: one that is deleted meanwhile is left out.
+        let lock = match (self.is_of_all_parents(), self.dialect()) {
+            (true, Dialect::Postgres) => format!(" FOR KEY SHARE OF {}", tables.bare_parent),
+            _ => String::new(),
+        };
         let select = format!(
             "SELECT {key}, {shard}, sharded_counts.n
     FROM ({counts}) AS sharded_counts
     {join} {parent} ON {is_parent}
-    WHERE sharded_counts.n <> 0 ORDER BY {key}",
+    WHERE sharded_counts.n <> 0 ORDER BY {key}{lock}",
             shard = self.shard,
             counts = self.counts(sides),
             join = self.dialect().joins_to_few(),
-            is_parent = match self.by.is_empty() {
+            is_parent = match self.is_of_all_parents() {
                 true => ALL.to_owned(),
                 false => tables.key_is_numbered(parent, "sharded_counts.key"),
             },
@@ -251,8 +271,12 @@ END IF",
                 None => format!("{sign}1"),
             }
         };
-        let (n, filter, order) = match rows {
-            [row] => (number(row), counts(row), String::new()),
+        let order = match rows.len() > 1 || self.is_of_all_parents() {
+            true => format!(" ORDER BY {key}"),
+            false => String::new(),
+        };
+        let (n, filter) = match rows {
+            [row] => (number(row), counts(row)),
             _ => {
                 let numbers = rows.iter().map(|row| {
                     format!("CASE WHEN {} THEN {} ELSE 0 END", counts(row), number(row))
@@ -261,7 +285,6 @@ END IF",
                 (
                     format!("({})", joined(numbers, " + ")),
                     format!("({is_any}){}", self.changes()),
-                    format!(" ORDER BY {key}"),
                 )
             }
         };
@@ -280,7 +303,7 @@ END IF",
     /// Leaves the parents alone where an update changes nothing that is read. Texts that are equal here may differ in the parent.
     fn changes(&self) -> String {
         let mut key = self.tables.key.iter();
-        if key.any(|c| c.column_type == ColumnType::Text) && !self.by.is_empty() {
+        if key.any(|c| c.column_type == ColumnType::Text) && !self.is_of_all_parents() {
             return String::new();
         }
         let is = self.dialect().is_same();
@@ -359,9 +382,14 @@ END IF",
         }
     }
 
-    /// Rows of one parent each. Without keys all rows are every parent's.
+    /// Whether no column names a parent, and all rows are counted for each.
+    fn is_of_all_parents(&self) -> bool {
+        self.by.is_empty()
+    }
+
+    /// Rows of one parent each.
     fn group_by(&self, keys: impl Iterator<Item = String>) -> String {
-        match self.by.is_empty() {
+        match self.is_of_all_parents() {
             true => String::new(),
             false => format!(" GROUP BY {}", joined(keys, ", ")),
         }
@@ -407,7 +435,9 @@ END IF",
         let condition = self.condition.as_ref().map(checked);
         let columns = self.by.iter().map(|c| format!("{row}.{c}"));
         let summed = amount.iter().map(|sql| format!("{sql} AS {AMOUNT}"));
-        let nothing = self.by.is_empty().then(|| "NULL AS sharded_key".to_owned());
+        let nothing = self
+            .is_of_all_parents()
+            .then(|| "NULL AS sharded_key".to_owned());
         let columns = joined(nothing.into_iter().chain(columns).chain(summed), ", ");
         // No aggregate stands in WHERE.
         let amount = amount.iter().map(|sql| format!(" AND {sql} <> 0"));
@@ -432,7 +462,7 @@ PERFORM 1 FROM {shards} WHERE {is_parents} FOR NO KEY UPDATE"
 
     /// Rows that are every parent's stay so.
     fn refers_to_old_parent(&self) -> String {
-        if self.by.is_empty() {
+        if self.is_of_all_parents() {
             return "1 = 0".to_owned();
         }
         let refers = self.refers().zip(&self.tables.key);
@@ -453,7 +483,7 @@ PERFORM 1 FROM {shards} WHERE {is_parents} FOR NO KEY UPDATE"
         let (rows, group) = (self.child_rows(), self.group_by(self.refers()));
         let number = format!("{before}{number}{behind}");
         let rows = format!("FROM {rows} WHERE {filter}{group}");
-        if self.by.is_empty() {
+        if self.is_of_all_parents() {
             let parent = &self.tables.parent;
             let key = self.tables.key_of(parent);
             return format!("SELECT {key}, (SELECT {number} {rows}) FROM {parent}");
