@@ -79,6 +79,12 @@ fn write(files: &Files, folder: &Path, name: &str) -> Result<Ended, Error> {
     let there = migrations(folder)?.into_iter();
     let taken: Vec<_> = there.map(|(version, ..)| version).collect();
     let version = free_version(&time, &taken);
+    if let Some(there) = newest(folder, name)? {
+        output::note(&format!(
+            "{} has the same name: where it has not run yet, delete one of the two",
+            shown(&there)
+        ));
+    }
     files.write(&folder.join(format!("{version}_{name}")))?;
     Ok(Ended::Done)
 }
@@ -111,13 +117,18 @@ fn migrations(folder: &Path) -> Result<Vec<(String, String, PathBuf)>, Error> {
     migrations.collect()
 }
 
-/// Whether the newest migration of this name is what would be written.
-fn compare(files: &Files, folder: &Path, name: &str) -> Result<Ended, Error> {
+/// The newest migration of this name.
+fn newest(folder: &Path, name: &str) -> Result<Option<PathBuf>, Error> {
     let mut there = migrations(folder)?;
     there.retain(|(version, other, _)| {
         other == name && version.starts_with(|c: char| c.is_ascii_digit())
     });
-    let Some((.., newest)) = there.into_iter().max() else {
+    Ok(there.into_iter().max().map(|(.., folder)| folder))
+}
+
+/// Whether the newest migration of this name is what would be written.
+fn compare(files: &Files, folder: &Path, name: &str) -> Result<Ended, Error> {
+    let Some(newest) = newest(folder, name)? else {
         output::note(&format!(
             "there is no migration `…_{name}` in {}: write it by `diesel-sharded generate` without --locked",
             shown(folder)

@@ -33,7 +33,7 @@ fn run(line: &mut Line) {
         Process::new(4, everything()),
     ])
     .with_deadline(Duration::from_secs(3));
-    let operations = line.choose(20, 5);
+    let operations = line.choose(20, 2);
     let mut longest = Longest::default();
     while line.goes_on() {
         let played = play(&mut place, &crew, line, |place, playing| {

@@ -88,6 +88,8 @@ fn a_view_with_totals_is_the_librarys() {
     conn.revert_last_migration(source).unwrap();
     let bases = videos::table.find(1).select(videos::views);
     assert_eq!(bases.first::<i64>(&mut conn), Ok(101));
+    let says = generate(&database, project.path(), "--view", 0);
+    assert_says(&says, "has the same name");
 }
 
 /// Runs `generate` of the videos in a folder, which has to end with this code; what it prints and notes.
