@@ -242,11 +242,10 @@ macro_rules! mysql {
     () => {
         fn trigger(value: &str) -> (Database, Conn) {
             let (database, mut conn) = counted();
-            diesel::sql_query(format!(
+            conn.batch_execute(&format!(
                 "CREATE TRIGGER resist BEFORE UPDATE ON videos FOR EACH ROW
                  SET NEW.views = CASE OLD.id WHEN 2 THEN {value} ELSE NEW.views END"
             ))
-            .execute(&mut conn)
             .unwrap();
             (database, conn)
         }
