@@ -84,6 +84,10 @@ use crate::query_builder::{
 /// [`CountedMany`]: the number of rows counted, and the keys that have no row. With [`or_insert`](CountMany::or_insert) none is
 /// missing.
 ///
+/// # Named counters
+/// They are rows of a table too: `count_many(counters::value, [(b"page:/".to_vec(), 1)])` with [`counters`](crate::counters), and
+/// `.or_insert(|name| (counters::name.eq(name.clone()), counters::value.eq(0)))`.
+///
 /// # Inside a transaction
 /// The counts are part of the caller's transaction, in a savepoint, and hold the locks of their shards until it ends. Nothing is
 /// retried.

@@ -247,6 +247,19 @@ fn are_verified_folded_and_read_by_their_table() {
 }
 
 #[test]
+fn many_are_counted_at_once() {
+    let conn = &mut set_up_with_counters().conn;
+    let new = |name: &Vec<u8>| (counters::name.eq(name.clone()), counters::value.eq(0_i64));
+    for _ in 0..2 {
+        let names = ["a", "b", "a"].map(|name| (name.as_bytes().to_vec(), 2));
+        let many = count_many(counters::value, names).or_insert(new);
+        assert_eq!(many.run(conn).unwrap().rows, 2);
+    }
+    let values = ["a", "b"].map(|name| Counter::named(name).get(conn));
+    assert_eq!(values, [Ok(8), Ok(4)]);
+}
+
+#[test]
 fn racing_increases_leave_the_largest() {
     let Connected { conn, database } = &mut set_up_with_counters();
     on_threads(16, database, |number, conn| {
