@@ -20,6 +20,9 @@ pub const FAULT: Fault = Fault {
     run,
 };
 
+/// As in the schema.
+const SHARDS: u16 = 16;
+
 fn run(line: &mut Line) {
     let mut place = Place::new(line.backend);
     // Without a limit a statement would wait as long as the lock is held. MariaDB's least one is a second.
@@ -33,18 +36,27 @@ fn run(line: &mut Line) {
         Process::new(4, everything()),
     ])
     .with_deadline(Duration::from_secs(3));
-    let operations = line.choose(20, 2);
+    let operations = line.choose(100, 10);
     let mut longest = Longest::default();
     while line.goes_on() {
         let played = play(&mut place, &crew, line, |place, playing| {
             playing.wait_for(20);
             let row = playing.round.plain();
+            let lock = format!("BEGIN; SELECT 1 FROM chaos_rows WHERE id = {row} FOR UPDATE");
+            // While the row is locked nobody creates a shard of it: all are there before.
+            let fill = (0..SHARDS).map(|shard| {
+                format!(
+                    "; INSERT INTO chaos_rows_shards (id, shard) SELECT {row}, {shard} FROM chaos_rows WHERE id = {row} \
+                     AND NOT EXISTS (SELECT 1 FROM chaos_rows_shards WHERE id = {row} AND shard = {shard})"
+                )
+            });
+            let fill = lock.clone() + &fill.collect::<String>() + "; COMMIT";
             with_connection!(place.backend, Conn => {
                 let mut holder = place.connect::<Conn>();
+                holder.batch_execute(&fill).expect("shards");
                 holder
                     .batch_execute(&format!(
-                        "BEGIN; SELECT 1 FROM chaos_rows WHERE id = {row} FOR UPDATE; \
-                         SELECT 1 FROM chaos_rows_shards WHERE id = {row} ORDER BY shard LIMIT 1 FOR UPDATE"
+                        "{lock}; SELECT 1 FROM chaos_rows_shards WHERE id = {row} ORDER BY shard LIMIT 1 FOR UPDATE"
                     ))
                     .expect("the locks");
                 playing.wait_for_each(operations);

@@ -297,7 +297,11 @@ impl<P> Folding<P> {
                     only: Some(shard),
                     at_once: !self.inside,
                 };
-                let retry = self.retry.clone();
+                // One was blocked for as long as the policy allows, perhaps by the parent's lock: the others are not waited for again.
+                let retry = match busy {
+                    true => RetryPolicy::never(),
+                    false => self.retry.clone(),
+                };
                 match self.fold_locked(&named, shards, retry, link).await {
                     Ok((moved, removed, _)) => {
                         parents = moved.parents.max(parents);

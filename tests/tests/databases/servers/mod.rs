@@ -1,6 +1,7 @@
 //! Conflicts that databases with many writers raise, each provoked for real.
 
-use std::sync::{Barrier, LazyLock, Mutex, mpsc};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier, LazyLock, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -370,6 +371,28 @@ fn a_locked_parent_stops_no_count() {
     assert_eq!(in_transaction, Ok(1));
     holder.run("ROLLBACK");
     assert_eq!(total(conn), expected);
+}
+
+/// Where a parent stays locked, one of its shards is tried as often as the policy says, and each other one once.
+#[test]
+fn a_fold_does_not_wait_for_a_locked_parent_by_each_shard() {
+    let [conn, holder] = &mut *database();
+    for shard in 0..4 {
+        assert_eq!(count_on(shard, 1, conn), Ok(1));
+    }
+    holder.run("BEGIN; UPDATE videos SET title = 'x' WHERE id = 1");
+    let met = Arc::new(AtomicUsize::new(0));
+    let noted = Arc::clone(&met);
+    let policy = RetryPolicy::new()
+        .with_attempts(5)
+        .with_max_delay(Duration::from_millis(1))
+        .with_notify(move |_| drop(noted.fetch_add(1, Ordering::SeqCst)));
+    let folded = fold(videos.find(1)).retry(policy).run(conn).unwrap();
+    assert_eq!((folded.busy, folded.parents), (vec![1], 0));
+    let met = met.load(Ordering::SeqCst);
+    assert!(met < 2 * 5, "{met} conflicts");
+    holder.run("ROLLBACK");
+    assert_eq!(fold(videos.find(1)).run(conn).unwrap().parents, 1);
 }
 
 /// A transaction that counted and stays open delays the fold of that shard, and nobody else's count.
