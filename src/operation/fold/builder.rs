@@ -91,8 +91,9 @@ use crate::unfit::Unfit;
 /// each (`SET LOCAL lock_timeout`, which ends with the fold's transaction), so that a row is folded under any number of writers.
 /// The same bound holds for a table that others may not write meanwhile, as during `CREATE INDEX`. For a table that nobody may read, the
 /// search for work waits, without a lock and without a bound of its own.
-/// A parent that is busy for longer is folded shard by shard, without a wait, with as many attempts as the policy allows. Shards
-/// that others hold all the time keep their values, and their parent is listed in [`busy`](Folded::busy). (PostgreSQL logs each
+/// A parent that is busy for longer is folded shard by shard, without a wait, with as many attempts as the policy allows; once a shard
+/// was blocked for all of them, each other one has a single attempt. Shards that others hold all the time keep their values, and
+/// their parent is listed in [`busy`](Folded::busy). (PostgreSQL logs each
 /// lock that is not acquired as an error. Inside a caller's transaction, which cannot retry, the fold waits for a busy shard.)
 ///
 /// A fold that is killed at any statement loses and doubles nothing: the database rolls the open batch back, and committed
