@@ -76,10 +76,10 @@ pub fn file_name(table: &str) -> String {
 
 fn write(files: &Files, folder: &Path, name: &str) -> Result<Ended, Error> {
     let time = chrono::Utc::now().format("%Y-%m-%d-%H%M%S").to_string();
-    let there = migrations(folder)?.into_iter();
-    let taken: Vec<_> = there.map(|(version, ..)| version).collect();
+    let there = migrations(folder)?;
+    let taken: Vec<_> = there.iter().map(|(version, ..)| version.clone()).collect();
     let version = free_version(&time, &taken);
-    if let Some(there) = newest(folder, name)? {
+    if let Some(there) = newest(there, name) {
         output::note(&format!(
             "{} has the same name: where it has not run yet, delete one of the two",
             shown(&there)
@@ -101,8 +101,11 @@ fn free_version(time: &str, taken: &[String]) -> String {
     version
 }
 
-/// The migrations in a folder, if it is there: their versions, as Diesel reads them, their names and their own folders.
-fn migrations(folder: &Path) -> Result<Vec<(String, String, PathBuf)>, Error> {
+/// A migration's version, as Diesel reads it, its name and its folder.
+type Migration = (String, String, PathBuf);
+
+/// The migrations in a folder, if it is there.
+fn migrations(folder: &Path) -> Result<Vec<Migration>, Error> {
     let entries = match fs::read_dir(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(vec![]),
         entries => entries.map_err(|source| Error::file(folder, source))?,
@@ -117,18 +120,17 @@ fn migrations(folder: &Path) -> Result<Vec<(String, String, PathBuf)>, Error> {
     migrations.collect()
 }
 
-/// The newest migration of this name.
-fn newest(folder: &Path, name: &str) -> Result<Option<PathBuf>, Error> {
-    let mut there = migrations(folder)?;
+/// The folder of the newest of these migrations that has this name.
+fn newest(mut there: Vec<Migration>, name: &str) -> Option<PathBuf> {
     there.retain(|(version, other, _)| {
         other == name && version.starts_with(|c: char| c.is_ascii_digit())
     });
-    Ok(there.into_iter().max().map(|(.., folder)| folder))
+    there.into_iter().max().map(|(.., folder)| folder)
 }
 
 /// Whether the newest migration of this name is what would be written.
 fn compare(files: &Files, folder: &Path, name: &str) -> Result<Ended, Error> {
-    let Some(newest) = newest(folder, name)? else {
+    let Some(newest) = newest(migrations(folder)?, name) else {
         output::note(&format!(
             "there is no migration `…_{name}` in {}: write it by `diesel-sharded generate` without --locked",
             shown(folder)

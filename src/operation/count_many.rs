@@ -333,10 +333,7 @@ pub mod asynchronous {
     }
 }
 
-/// Counts on many rows, as work that is requested.
-struct CountManyOnce<C: ShardedColumn, Ins, Run>(CountMany<C, Ins, Run>);
-
-impl<C, Ins, Run, Insert, M, Conn, DB> Requested<M, Conn> for CountManyOnce<C, Ins, Run>
+impl<C, Ins, Run, Insert, M, Conn, DB> Requested<M, Conn> for CountMany<C, Ins, Run>
 where
     C: IntegerField<DB, Table: ShardedTable<Key: Ord, KeyValues: QueryFragment<DB>>>,
     Ins: Fn(&KeyOf<C>) -> Insert,
@@ -345,35 +342,31 @@ where
     DB: ShardedBackend,
 {
     fn set_alone(&mut self, alone: bool) {
-        self.0.alone = alone;
+        self.alone = alone;
     }
 
     async fn carry_out(&mut self, link: &mut Link<'_, M, Conn>) -> QueryResult<usize> {
-        Ok(self.0.count(link).await?.rows)
+        Ok(self.count(link).await?.rows)
     }
 }
 
 impl<C: ShardedColumn, Ins, Run> CountMany<C, Ins, Run> {
-    async fn count_once<DB, M, Conn, Insert>(
-        self,
+    async fn count_once<M, Conn>(
+        mut self,
         key: &[u8],
         link: &mut Link<'_, M, Conn>,
     ) -> QueryResult<usize>
     where
-        C: IntegerField<DB>,
-        C::Table: ShardedTable<Key: Ord + fmt::Debug, KeyValues: QueryFragment<DB>>,
-        Ins: Fn(&KeyOf<C>) -> Insert,
-        Insert: QueryFragment<DB> + QueryId,
-        M: LoadIo<Conn, Backend = DB>,
-        DB: ShardedBackend,
+        Self: Requested<M, Conn>,
+        KeyOf<C>: fmt::Debug,
+        M: LoadIo<Conn>,
     {
         let request = Request::new(key, |text| {
             let table = <C::Table as ShardedTable>::SHARDS_TABLE;
             write!(text, "{table}.{} by {:?}", C::NAME, self.amounts)
         })?;
         let retry = self.retry.clone().unwrap_or_default();
-        let counted = once(link, &request, retry, &mut CountManyOnce(self)).await?;
-        Ok(counted.0)
+        Ok(once(link, &request, retry, &mut self).await?.0)
     }
 
     pub(crate) async fn count<DB, M, Conn, Insert>(

@@ -73,8 +73,8 @@
 //!
 //! The number of rows that were counted the first time ([`Cached::add`](crate::cached::Cached::add) returns 0: nothing was added
 //! to the cached total). To read the counted rows too, `.execute(conn)` and a `select` stand in one
-//! [`retry::transaction`](crate::retry::transaction()); a counter has `add_and_get`. An update that counted nothing, because it failed or no row matched, leaves no
-//! key: a repeat runs as if it were the first.
+//! [`retry::transaction`](crate::retry::transaction()); a counter has `add_and_get`. An update that counted nothing, because it failed
+//! or no row matched, leaves no key: a repeat runs as if it were the first.
 //!
 //! A key that comes again with another update (another amount, row or field) would lose a count. So it is an error:
 //! [`IdempotencyKeyReused`](crate::Error::IdempotencyKeyReused). Updates are distinguished by a 64-bit hash of their content, as

@@ -440,7 +440,7 @@ where
     M: LoadIo<Conn>,
 {
     fn set_alone(&mut self, alone: bool) {
-        self.count.0.ready_mut().alone = alone;
+        Requested::<M, Conn>::set_alone(&mut self.count, alone);
     }
 
     async fn carry_out(&mut self, link: &mut Link<'_, M, Conn>) -> QueryResult<usize> {

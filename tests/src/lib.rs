@@ -30,7 +30,7 @@ pub mod role;
 pub mod schema;
 
 use std::fmt::Display;
-use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -344,6 +344,16 @@ pub fn rolled_back<Conn: Connection>(conn: &mut Conn, work: impl FnOnce(&mut Con
         Err::<(), _>(DieselError::RollbackTransaction)
     });
     assert_eq!(undone, Err(DieselError::RollbackTransaction));
+}
+
+/// Tells threads to stop when it is dropped, also where the test fails.
+#[derive(Debug)]
+pub struct Stop<'a>(pub &'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 /// Waits until it is so, however slow the machine is.

@@ -18,17 +18,14 @@ pub(super) fn on_row(
     while let Some(first) = rest.chars().next() {
         let is_begun = before.is_some_and(in_name);
         let table = tables.iter().find(|table| rest.starts_with(*table));
-        let length = match (table.filter(|_| !is_begun), first) {
-            (Some(table), _) => {
-                copied += row;
-                copied.push('.');
-                rest = &rest[table.len()..];
-                before = Some('.');
-                continue;
-            }
-            (None, _) => length_of(rest, first, dialect),
-        };
-        let (part, behind) = rest.split_at(length);
+        if let Some(table) = table.filter(|_| !is_begun) {
+            copied += row;
+            copied.push('.');
+            rest = &rest[table.len()..];
+            before = Some('.');
+            continue;
+        }
+        let (part, behind) = rest.split_at(length_of(rest, first, dialect));
         copied += part;
         before = part.chars().next_back();
         rest = behind;
@@ -41,11 +38,8 @@ pub(super) fn has_query(sql: &str, dialect: Dialect) -> bool {
     let (mut words, mut rest) = (String::new(), sql);
     while let Some(first) = rest.chars().next() {
         let (part, behind) = rest.split_at(length_of(rest, first, dialect));
-        words += if part.len() > first.len_utf8() {
-            " "
-        } else {
-            part
-        };
+        let is_quoted = part.len() > first.len_utf8();
+        words += if is_quoted { " " } else { part };
         rest = behind;
     }
     let mut words = words.split(|c| !in_name(c));

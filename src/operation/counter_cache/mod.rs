@@ -182,16 +182,6 @@ impl<C: ShardedColumn, Run> CounterCache<C, NotCounting, EveryRow, EveryRow, Run
         }
     }
 
-    /// Counts all rows of a table, for each row of the field's table; as for the one row that a site's numbers stand in:
-    /// `CounterCache::of(sites::users_count).counts_all(users::table)`. Each total is the number of all rows.
-    ///
-    /// A row that is inserted into the field's table later begins at 0, until [`verify`](CounterCache::verify) repairs it. Repair it when the
-    /// transactions that were open at its commit have ended: they do not know it. On PostgreSQL the role that creates the triggers needs
-    /// `UPDATE` on the field's table too, since they share its rows' locks as a foreign key does.
-    pub fn counts_all<T: Table>(self, _rows: T) -> CounterCache<C, T, EveryRow, EveryRow, Run> {
-        self.with_types(EveryRow, EveryRow)
-    }
-
     /// Counts the rows that name their parent in this column, or in these columns of a composite key: `counts(comments::post_id)`,
     /// `counts((reviews::product, reviews::edition))`.
     pub fn counts<By, Kind>(self, by: By) -> CounterCache<C, By::Child, EveryRow, EveryRow, Run>
@@ -203,6 +193,16 @@ impl<C: ShardedColumn, Run> CounterCache<C, NotCounting, EveryRow, EveryRow, Run
             by: By::COLUMNS,
             ..self.with_types(EveryRow, EveryRow)
         }
+    }
+
+    /// Counts all rows of a table, for each row of the field's table; as for the one row that a site's numbers stand in:
+    /// `CounterCache::of(sites::users_count).counts_all(users::table)`. Each total is the number of all rows.
+    ///
+    /// A row that is inserted into the field's table later begins at 0, until [`verify`](CounterCache::verify) repairs it. Repair it when the
+    /// transactions that were open at its commit have ended: they do not know it. On PostgreSQL the role that creates the triggers needs
+    /// `UPDATE` on the field's table too, since they share its rows' locks as a foreign key does.
+    pub fn counts_all<T: Table>(self, _rows: T) -> CounterCache<C, T, EveryRow, EveryRow, Run> {
+        self.with_types(EveryRow, EveryRow)
     }
 }
 

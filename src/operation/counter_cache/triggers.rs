@@ -48,9 +48,8 @@ const AMOUNT: &str = "sharded_amount";
 const ALL: &str = "1 = 1";
 
 fn all(conditions: impl Iterator<Item = String>) -> String {
-    Some(joined(conditions, " AND "))
-        .filter(|sql| !sql.is_empty())
-        .unwrap_or_else(|| ALL.to_owned())
+    let sql = joined(conditions, " AND ");
+    if sql.is_empty() { ALL.to_owned() } else { sql }
 }
 
 fn sum_of(amount: &str) -> String {

@@ -16,11 +16,11 @@ use diesel_sharded_tests::binary_log::MariadbPair;
 use diesel_sharded_tests::cluster::{Cluster, NODES};
 use diesel_sharded_tests::galera::Galera;
 use diesel_sharded_tests::group_replication::GroupReplication;
-use diesel_sharded_tests::patient;
 use diesel_sharded_tests::replication::{Pair, Replication};
 use diesel_sharded_tests::schema::{self, videos::dsl::*};
+use diesel_sharded_tests::{Stop, patient};
 
-use super::cluster::{Stop, prepare};
+use super::cluster::prepare;
 
 /// The totals of both videos, from one statement.
 type Totals = [i64; 2];

@@ -13,7 +13,7 @@ use diesel_sharded::prelude::*;
 use diesel_sharded::retry::{self, RetryPolicy};
 use diesel_sharded::{Counter, MIGRATIONS, fold, update};
 use diesel_sharded_tests::schema::videos::dsl::*;
-use diesel_sharded_tests::{Database, TestConnection, count, mysql_client, schema};
+use diesel_sharded_tests::{Database, Stop, TestConnection, count, mysql_client, schema};
 
 /// The block of the page that begins with the comment `# DATABASE:`.
 fn lines_of(database: &str) -> String {
@@ -47,15 +47,6 @@ fn back_up_and_restore(lines: &str, from: &Database, to: &Database) {
         .env("RESTORED_URL", to.url());
     let ran = bash.output().expect("bash");
     assert!(ran.status.success(), "scripts/test.sh installs it: {ran:?}");
-}
-
-/// Ends the other clients, also where the test fails.
-struct End<'a>(&'a AtomicBool);
-
-impl Drop for End<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }
 
 /// A commit beside folds of the same rows may meet many conflicts.
@@ -102,7 +93,7 @@ macro_rules! on {
             thread::scope(|scope| {
                 // No commit changes a total: the base loses what the shards gain, and a fold moves it back.
                 let (is_over, from) = (&is_over, &from);
-                let _end = End(is_over);
+                let _stop = Stop(is_over);
                 scope.spawn(move || {
                     let conn = &mut Conn::connect(from);
                     while !is_over.load(Ordering::Relaxed) {

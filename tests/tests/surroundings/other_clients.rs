@@ -13,7 +13,7 @@ use diesel_sharded::{ShardsTable, fold, update};
 use diesel_sharded_tests::fixture::Run;
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::schema::{self, videos_shards};
-use diesel_sharded_tests::{TestConnection, patient};
+use diesel_sharded_tests::{Stop, TestConnection, patient};
 
 /// How often each of Python's three clients counts, in turn on two rows.
 const COUNTS: i64 = 200;
@@ -46,15 +46,6 @@ fn other_clients(module: &str, url: &str) {
     assert!(ran.status.success(), "{ran:?}");
 }
 
-/// Ends the others, also where a thread fails.
-struct End<'a>(&'a AtomicBool);
-
-impl Drop for End<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
 macro_rules! on {
     ($($name:ident: $conn:ty, $module:literal, $create:ident;)+) => {$(
         #[test]
@@ -73,7 +64,7 @@ macro_rules! on {
 
             let is_over = &AtomicBool::new(false);
             let repeatedly = |mut work: Box<dyn FnMut(&mut Conn)>| {
-                let _end = End(is_over);
+                let _stop = Stop(is_over);
                 let conn = &mut Conn::connect(&database);
                 let mut times = 0;
                 while !is_over.load(Ordering::Relaxed) {
@@ -97,9 +88,9 @@ macro_rules! on {
                     let folded = fold(videos).keep_shards(2).retry(PATIENT).run(conn).unwrap();
                     assert!(folded.unfit.is_empty(), "{folded:?}");
                 })));
-                let _end = End(is_over);
+                let _stop = Stop(is_over);
                 other_clients($module, database.url());
-                drop(_end);
+                drop(_stop);
                 counting.join().unwrap()
             });
 

@@ -9,10 +9,11 @@ use diesel::prelude::*;
 use diesel_sharded::prelude::*;
 use diesel_sharded::retry::{self, RetryPolicy};
 use diesel_sharded::{Error, update};
+use diesel_sharded_tests::Stop;
 use diesel_sharded_tests::cluster::{Cluster, NODES};
 use diesel_sharded_tests::schema::videos::dsl::*;
 
-use super::{PATIENCE, Stop, on_all_nodes, prepare, tokens};
+use super::{PATIENCE, on_all_nodes, prepare, tokens};
 
 /// The answer that a writer got.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

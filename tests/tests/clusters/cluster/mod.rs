@@ -7,7 +7,6 @@ mod stripes;
 mod writers;
 
 use std::fmt::Debug;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use diesel::connection::SimpleConnection;
@@ -87,13 +86,4 @@ fn patient() -> RetryPolicy {
     RetryPolicy::new()
         .with_attempts(1000)
         .with_deadline(PATIENCE)
-}
-
-/// Tells threads to stop when it is dropped.
-pub struct Stop<'a>(pub &'a AtomicBool);
-
-impl Drop for Stop<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }

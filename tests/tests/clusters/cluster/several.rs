@@ -12,9 +12,9 @@ use diesel_sharded::shard_choice::{ShardChoice, Stripe};
 use diesel_sharded::{Error, RowCounter, fold, set_total, update};
 use diesel_sharded_tests::cluster::{Cluster, NODES};
 use diesel_sharded_tests::schema::videos::dsl::*;
-use diesel_sharded_tests::{assert_matches, number, pool};
+use diesel_sharded_tests::{Stop, assert_matches, number, pool};
 
-use super::{Stop, on_all_nodes, patient, prepare, tokens};
+use super::{on_all_nodes, patient, prepare, tokens};
 
 /// Operations of several statements, beside writers on all nodes: a transaction that another node ends between two statements
 /// is retried as a whole, also where the server does not report that.
