@@ -1,7 +1,7 @@
 //! A database server of a test's own, which the test may do anything to.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::programs::{
@@ -84,8 +84,8 @@ impl OwnServer {
 
     /// Stops it where it is: connections stay open, and nothing answers.
     pub fn pause(&self) {
-        signal("STOP", &[done(self.0.installed.process())]);
-        signal("STOP", &self.processes());
+        stop(&[done(self.0.installed.process())]); // it starts no more processes
+        stop(&self.processes());
     }
 
     /// Lets it go on after [`pause`](Self::pause).
@@ -100,7 +100,7 @@ impl OwnServer {
         let all = fs::read_dir("/proc").expect("Linux");
         processes.extend(
             all.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
-                .filter(|process| parent_and_state(*process).is_some_and(|(p, _)| p == server)),
+                .filter(|process| state_and_parent(&of(*process)).is_some_and(|(_, p)| p == server)),
         );
         processes
     }
@@ -117,18 +117,38 @@ fn signal(signal: &str, processes: &[u32]) {
     assert!(sent.is_ok_and(|status| status.success()), "{kill}");
 }
 
-/// A process that has ended may still be listed, until its parent reaps it.
-fn is_alive(process: u32) -> bool {
-    parent_and_state(process).is_some_and(|(_, state)| state != 'Z')
+/// A signal is on its way when `kill` ends, and on a busy machine threads run for a while before it arrives.
+fn stop(processes: &[u32]) {
+    signal("STOP", processes);
+    until("they are stopped", || processes.iter().all(is_stopped));
 }
 
-fn parent_and_state(process: u32) -> Option<(u32, char)> {
-    let stat =
-        fs::read_to_string(Path::new("/proc").join(process.to_string()).join("stat")).ok()?;
+/// Whether no thread of the process runs any more.
+fn is_stopped(process: &u32) -> bool {
+    let Ok(threads) = fs::read_dir(of(*process).join("task")) else {
+        return true; // it has ended
+    };
+    threads
+        .filter_map(|thread| state_and_parent(&thread.ok()?.path()))
+        .all(|(state, _)| matches!(state, 'T' | 'Z' | 'X'))
+}
+
+/// A process that has ended may still be listed, until its parent reaps it.
+fn is_alive(process: u32) -> bool {
+    state_and_parent(&of(process)).is_some_and(|(state, _)| state != 'Z')
+}
+
+/// Where the kernel describes a process.
+fn of(process: u32) -> PathBuf {
+    PathBuf::from(format!("/proc/{process}"))
+}
+
+fn state_and_parent(described: &Path) -> Option<(char, u32)> {
+    let stat = fs::read_to_string(described.join("stat")).ok()?;
     let (_, behind_the_name) = stat.rsplit_once(')')?;
     let mut fields = behind_the_name.split_whitespace();
     let state = fields.next()?.chars().next()?;
-    Some((fields.next()?.parse().ok()?, state))
+    Some((state, fields.next()?.parse().ok()?))
 }
 
 #[cfg(test)]
