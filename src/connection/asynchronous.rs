@@ -92,11 +92,9 @@ where
         W::Turn: 'c,
     {
         Box::pin(async move {
-            if let Some(turn) = within(patience, poll_fn(|context| wait.poll(context))).await {
-                return turn;
-            }
-            match wait.leave() {
-                Some(left) => left,
+            let turn = within(patience, poll_fn(|context| wait.poll(context))).await;
+            match turn.or_else(|| wait.lead(patience)) {
+                Some(turn) => turn,
                 None => poll_fn(|context| wait.poll(context)).await,
             }
         })

@@ -67,7 +67,7 @@ pub trait Io<Conn> {
         false
     }
 
-    /// Waits for another caller, and leaves after `patience`, if it may.
+    /// Waits for another caller; after `patience` it does the work itself or leaves, if it may.
     #[allow(
         private_bounds,
         private_interfaces,

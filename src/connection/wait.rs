@@ -8,12 +8,12 @@ pub trait Waiting {
     /// How it ends.
     type Turn: Send;
 
-    /// Blocks until it ends; after `patience` it leaves, if it may.
+    /// Blocks until it ends; after `patience` it tries to [`lead`](Self::lead).
     fn block(self, patience: Duration) -> Self::Turn;
 
     /// Ends, or wakes the task when it does.
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Self::Turn>;
 
-    /// Leaves, if it may.
-    fn leave(&mut self) -> Option<Self::Turn>;
+    /// Does itself what it has waited for so long, or leaves, if it may.
+    fn lead(&mut self, waited: Duration) -> Option<Self::Turn>;
 }

@@ -1,6 +1,6 @@
 //! Counting for others, on one's own connection.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use diesel::result::{Error as DieselError, QueryResult};
 
@@ -11,6 +11,9 @@ use crate::engine::{self, Plan, RetryLoop, SendStep, Steps, retry_loop};
 use crate::error::Error;
 use crate::observe;
 use crate::policy::RetryPolicy;
+
+/// How long a caller waits for one who does not come: a leader may be a task that nobody polls.
+const A_MOMENT: Duration = Duration::from_secs(1);
 
 /// An update that is counted with its own amounts, or with the sums of a batch in their place. The engine and the combiner are compiled once
 /// for each connection behind it.
@@ -43,16 +46,15 @@ where
     role.carry_out(link, plan, update).await
 }
 
-/// What is left to do for a caller.
+/// What is left to do for a caller, and what it has waited, which is a part of its deadline.
 pub(crate) enum Role {
     /// Nothing: another has counted for it.
     Counted(QueryResult<usize>),
     /// To count, and then for those who come meanwhile.
-    Leads(Lead<CounterKey>),
+    Leads(Lead<CounterKey>, Duration),
     /// To count for those who wait, itself among them.
-    LeadsOn(Lead<CounterKey>),
-    /// To count alone, and in one attempt only if it has waited for long.
-    Alone { one_attempt: bool },
+    LeadsOn(Lead<CounterKey>, Duration),
+    Alone(Duration),
 }
 
 impl Role {
@@ -66,41 +68,42 @@ impl Role {
         M: Io<Conn>,
         S: Combined<M, Conn> + ?Sized,
     {
-        let alone = |one_attempt| Role::Alone { one_attempt };
-        let count = match M::is_shared() {
-            true => None, // it may be inside a transaction
-            false => update.combinable(in_transaction, backend),
-        };
-        let Some(count) = count else {
-            return alone(false);
-        };
-        let slots = count.combiner.slots.own();
-        let wait = match Slots::enter(slots, count.slot, count.key, &count.amounts) {
-            Entered::Leads(lead) => return Role::Leads(lead),
-            Entered::Waits(wait) => wait,
-        };
-        let began = Instant::now();
-        let turn = M::wait(wait, update.retry().deadline()).await;
-        observe::combined_wait(began);
-        match turn {
-            Turn::Ended(outcome) => {
-                let has_waited = began.elapsed() >= update.retry().deadline();
-                Role::after(outcome, has_waited)
+        let mut began = None;
+        let mut waited = Duration::ZERO;
+        let role = loop {
+            let count = match M::is_shared() {
+                true => None, // it may be inside a transaction
+                false => update.combinable(in_transaction, backend),
+            };
+            let Some(count) = count else {
+                break Role::Alone(waited);
+            };
+            let slots = count.combiner.slots.own();
+            let wait = match Slots::enter(slots, count.slot, count.key, &count.amounts) {
+                Entered::Leads(lead) => break Role::Leads(lead, waited),
+                Entered::Waits(wait) => wait,
+            };
+            let began = began.get_or_insert_with(Instant::now);
+            let deadline = update.retry().deadline();
+            let patience = deadline.saturating_sub(waited).min(A_MOMENT);
+            let turn = M::wait(wait, patience).await;
+            if let Turn::Left = turn {
+                waited += patience; // by the runtime's clock, which may stand still
             }
-            Turn::Leads(lead) => Role::LeadsOn(lead),
-            Turn::Left => alone(true),
+            waited = waited.max(began.elapsed());
+            match turn {
+                Turn::Left if waited < deadline => {}
+                Turn::Left => break Role::Alone(waited),
+                Turn::Leads(lead) => break Role::LeadsOn(lead, waited),
+                Turn::Ended(outcome) => {
+                    break outcome.told().map_or(Role::Alone(waited), Role::Counted);
+                }
+            }
+        };
+        if let Some(began) = began {
+            observe::combined_wait(began);
         }
-    }
-
-    /// `has_waited`: for as long as the caller's deadline.
-    fn after(outcome: Outcome, has_waited: bool) -> Self {
-        match outcome {
-            Outcome::Counted(rows) => Role::Counted(Ok(rows)),
-            Outcome::Nothing => Role::Alone {
-                one_attempt: has_waited,
-            },
-            Outcome::Unknown(reason) => Role::Counted(Err(Error::outcome_unknown(&reason).into())),
-        }
+        role
     }
 
     /// Does what is left to do. Returns the number of rows counted.
@@ -114,11 +117,10 @@ impl Role {
         M: Io<Conn>,
         S: Combined<M, Conn> + ?Sized,
     {
-        let retry = update.retry();
         let mut leader = Leader {
             link,
             plan,
-            retry,
+            waited: Duration::ZERO,
             update,
         };
         let counted = leader.carry_out(self).await;
@@ -130,7 +132,8 @@ impl Role {
 struct Leader<'a, 'c, M: Io<Conn>, Conn, S: ?Sized> {
     link: &'a mut Link<'c, M, Conn>,
     plan: Plan,
-    retry: RetryPolicy,
+    /// The part of the next count's deadline that has passed.
+    waited: Duration,
     update: &'a mut S,
 }
 
@@ -140,33 +143,50 @@ where
     S: Combined<M, Conn> + ?Sized,
 {
     async fn carry_out(&mut self, role: Role) -> QueryResult<usize> {
-        let role = match role {
-            Role::LeadsOn(lead) => match self.count_for_others(lead).await {
-                Some(outcome) => Role::after(outcome, false),
-                None => Role::Alone { one_attempt: false },
-            },
-            role => role,
-        };
         let lead = match role {
             Role::Counted(counted) => return counted,
-            Role::Leads(lead) | Role::LeadsOn(lead) => Some(lead),
-            Role::Alone { one_attempt } => {
-                if one_attempt {
-                    self.retry = self.retry.clone().with_attempts(1);
+            Role::Alone(waited) => {
+                self.waited = waited;
+                None
+            }
+            Role::Leads(lead, waited) => {
+                self.waited = waited;
+                Some(lead)
+            }
+            Role::LeadsOn(lead, waited) => {
+                let began = Instant::now();
+                self.waited = waited;
+                let outcome = self.count_for_others(lead).await;
+                if let Some(counted) = outcome.and_then(Outcome::told) {
+                    return counted;
                 }
+                self.waited = waited + began.elapsed();
                 None
             }
         };
         let counted = self.count().await;
         if let (Some(lead), Ok(_)) = (lead, &counted) {
+            self.waited = Duration::ZERO;
             self.count_for_others(lead).await;
         }
         counted
     }
 
+    fn retry(&self) -> RetryPolicy {
+        let retry = self.update.retry();
+        match self.waited {
+            Duration::ZERO => retry,
+            waited => {
+                let left = retry.deadline().saturating_sub(waited);
+                retry.with_deadline(left)
+            }
+        }
+    }
+
     async fn count(&mut self) -> QueryResult<usize> {
+        let retry = self.retry();
         let steps = &mut Steps(&mut *self.update);
-        engine::count(self.link, self.plan, self.retry.clone(), steps).await
+        engine::count(self.link, self.plan, retry, steps).await
     }
 
     /// Counts the batches of a slot until nobody waits or others lead on. Returns the outcome of the first one, which holds the amounts of a
@@ -192,6 +212,7 @@ where
             first = first.or_else(|| outcomes.first().cloned());
             let has_failed = outcomes.iter().any(|outcome| !outcome.is_counted());
             lead.end(outcomes);
+            self.waited = Duration::ZERO; // who comes now has waited for nobody
             // A connection on which one failed is no place for the next; somebody else leads on.
             if has_failed {
                 break;
@@ -239,7 +260,7 @@ where
             outermost: true,
             ..TransactionOptions::of_a_count(self.plan.dialect)
         };
-        let retry = self.retry.clone();
+        let retry = self.retry();
         let repeated = RetryLoop::transaction(self.link, retry.clone(), options)?;
         retry_loop!(self.link, repeated, {
             let mut rows = vec![];
@@ -261,12 +282,9 @@ where
         let Some(sums) = batch.amounts() else {
             return Outcome::Nothing; // each amount by itself fits
         };
+        let retry = self.retry();
         let counted = match batch.key.handed::<M::Backend>() {
-            Some(counter) => {
-                counter
-                    .count(self.link, self.retry.clone(), sums, false)
-                    .await
-            }
+            Some(counter) => counter.count(self.link, retry, sums, false).await,
             None => {
                 self.update.add(Some(sums));
                 let counted = self.count().await;
@@ -294,6 +312,15 @@ impl Outcome {
         match error {
             Error::OutcomeUnknown { .. } => Outcome::Unknown(error.to_string().into()),
             _ => Outcome::Nothing,
+        }
+    }
+
+    /// What its callers are told; `None` where each counts alone.
+    fn told(self) -> Option<QueryResult<usize>> {
+        match self {
+            Outcome::Counted(rows) => Some(Ok(rows)),
+            Outcome::Nothing => None,
+            Outcome::Unknown(reason) => Some(Err(Error::outcome_unknown(&reason).into())),
         }
     }
 

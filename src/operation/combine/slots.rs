@@ -6,6 +6,9 @@
 //! are no crowd, and count beside each other sooner.) After a few rounds, or if only other counters are left, a leader offers the oldest batch to
 //! those who wait for it, and one of them leads on. Where it can count on other counters too, it does so in the same round.
 //!
+//! Whoever leads may sleep: its task is not polled, or its statement waits for a lock. A caller who has waited for long begins another term: it
+//! leads, and leaders of earlier terms count what they have taken. They take more only until a leader of the new term has come with a connection.
+//!
 //! | a batch is | its callers | it becomes |
 //! |---|---|---|
 //! | open | join, and may leave | taken by the leader, or offered |
@@ -39,14 +42,50 @@ pub(crate) struct Slots<K> {
     maps: [Mutex<Map<K>>; MAPS],
 }
 
-type Map<K> = HashMap<K, Slot<K>, Hasher>;
+struct Map<K> {
+    slots: HashMap<K, Slot<K>, Hasher>,
+    /// The last term of all its slots.
+    term: Term,
+}
+
+type Term = u64;
 
 struct Slot<K> {
     /// The open batches, from the oldest on; in a slot of one counter there is one at most.
     open: VecDeque<(K, Arc<Batch>)>,
+    /// How many lead in this term.
     leaders: usize,
     /// Somebody has waited.
     is_crowded: bool,
+    term: Term,
+    /// When a caller who had waited began this term.
+    began: Option<Instant>,
+    /// A leader of this term has come to take batches: it has a connection.
+    is_awake: bool,
+}
+
+impl<K> Slot<K> {
+    fn remove(&mut self, batch: &Arc<Batch>) {
+        self.open.retain(|(_, open)| !Arc::ptr_eq(open, batch));
+    }
+}
+
+impl<K: Key> Map<K> {
+    /// The slot. A new one begins a term without leaders.
+    fn slot(&mut self, key: K) -> &mut Slot<K> {
+        let term = &mut self.term;
+        self.slots.entry(key).or_insert_with(|| {
+            *term += 1;
+            Slot {
+                open: VecDeque::new(),
+                leaders: 0,
+                is_crowded: false,
+                term: *term,
+                began: None,
+                is_awake: false,
+            }
+        })
+    }
 }
 
 /// The same in each run: the model checker repeats what it has seen.
@@ -64,7 +103,7 @@ pub(crate) enum Turn<K: Key> {
     Ended(Outcome),
     /// The caller leads, and begins with the batch that holds its own amount.
     Leads(Lead<K>),
-    /// The deadline has passed. The amount was taken back.
+    /// The caller has waited for long, and neither leads nor was counted. The amount was taken back.
     Left,
 }
 
@@ -87,7 +126,10 @@ impl<K: Hash + Eq + Clone + Send> Key for K {}
 impl<K: Key> Slots<K> {
     pub(crate) fn new() -> Self {
         Slots {
-            maps: std::array::from_fn(|_| Mutex::new(Map::default())),
+            maps: std::array::from_fn(|_| {
+                let slots = HashMap::default();
+                Mutex::new(Map { slots, term: 0 })
+            }),
         }
     }
 
@@ -99,18 +141,13 @@ impl<K: Key> Slots<K> {
         amounts: &[i64],
     ) -> Entered<K> {
         let mut map = slots.map(&slot);
-        let led = map.entry(slot);
-        let slot = led.key().clone();
-        let found = led.or_insert_with(|| Slot {
-            open: VecDeque::new(),
-            leaders: 0,
-            is_crowded: false,
-        });
+        let found = map.slot(slot.clone());
         if found.leaders == 0 || (found.leaders < most && !found.is_crowded) {
             found.leaders += 1;
             return Entered::Leads(Lead {
                 slots: Arc::clone(slots),
                 slot,
+                term: found.term,
                 key,
                 batches: vec![],
                 own: None,
@@ -143,7 +180,7 @@ impl<K: Key> Slots<K> {
 
     /// Whether somebody leads there at the moment.
     pub(crate) fn has(&self, slot: &K) -> bool {
-        self.map(slot).contains_key(slot)
+        self.map(slot).slots.contains_key(slot)
     }
 
     fn map(&self, key: &K) -> MutexGuard<'_, Map<K>> {
@@ -152,15 +189,16 @@ impl<K: Key> Slots<K> {
     }
 
     /// A leader of the slot leaves its lead to one of those who wait, if there are some. Without leaders the slot ends.
-    fn pass_on(&self, mut map: MutexGuard<'_, Map<K>>, slot: &K) {
+    fn pass_on(&self, mut map: MutexGuard<'_, Map<K>>, key: &K, term: Term) {
         let mut offered = None;
-        if let Some(Slot { open, leaders, .. }) = map.get_mut(slot) {
-            match open.pop_front() {
-                Some((_, oldest)) => offered = oldest.offer(),
-                None => *leaders -= 1,
+        let slot = map.slots.get_mut(key);
+        if let Some(slot) = slot.filter(|slot| slot.term == term) {
+            match slot.open.pop_front() {
+                Some((_, oldest)) => offered = oldest.offer(term),
+                None => slot.leaders -= 1,
             }
-            if *leaders == 0 {
-                map.remove(slot);
+            if slot.leaders == 0 {
+                map.slots.remove(key);
             }
         }
         drop(map); // whoever is woken may come to the slot at once
@@ -170,7 +208,7 @@ impl<K: Key> Slots<K> {
     /// How many slots there are.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
-        self.maps.iter().map(|map| lock(map).len()).sum()
+        self.maps.iter().map(|map| lock(map).slots.len()).sum()
     }
 }
 
@@ -198,7 +236,7 @@ struct State {
 enum Phase {
     #[default]
     Open,
-    Offered,
+    Offered(Term),
     Taken,
     Sent,
     Ended(Outcome),
@@ -210,9 +248,9 @@ impl Batch {
     }
 
     /// Offers the lead to those who wait; the batch has one at least. Returns a task that is to be woken when no lock is held.
-    fn offer(&self) -> Option<Waker> {
+    fn offer(&self, term: Term) -> Option<Waker> {
         let mut state = self.lock();
-        state.phase = Phase::Offered;
+        state.phase = Phase::Offered(term);
         let task = state.tasks.pop_first();
         drop(state);
         self.changed.notify_one();
@@ -264,7 +302,7 @@ impl<K: Key> Waiting for Wait<K> {
     type Turn = Turn<K>;
 
     fn block(mut self, patience: Duration) -> Turn<K> {
-        let deadline = Instant::now().checked_add(patience);
+        let mut deadline = Instant::now().checked_add(patience);
         let batch = Arc::clone(&self.batch);
         let mut state = batch.lock();
         loop {
@@ -272,17 +310,17 @@ impl<K: Key> Waiting for Wait<K> {
                 return turn;
             }
             let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
-            let may_leave = !matches!(state.phase, Phase::Sent);
-            state = match left.filter(|_| may_leave) {
+            state = match left {
                 None => batch
                     .changed
                     .wait(state)
                     .unwrap_or_else(PoisonError::into_inner),
                 Some(left) if left.is_zero() => {
                     drop(state); // the map's lock comes first
-                    if let Some(left) = self.leave() {
-                        return left;
+                    if let Some(turn) = self.lead(patience) {
+                        return turn;
                     }
+                    deadline = None; // its amount was sent
                     batch.lock()
                 }
                 Some(left) => {
@@ -306,8 +344,28 @@ impl<K: Key> Waiting for Wait<K> {
         turn.map_or(Poll::Pending, Poll::Ready)
     }
 
-    fn leave(&mut self) -> Option<Turn<K>> {
-        self.take_back().then_some(Turn::Left)
+    /// It leaves a batch that another has taken, or beside which somebody has come to lead meanwhile.
+    fn lead(&mut self, waited: Duration) -> Option<Turn<K>> {
+        let (slots, batch) = (Arc::clone(&self.slots), Arc::clone(&self.batch));
+        let mut map = slots.map(&self.slot);
+        let Map { slots: led, term } = &mut *map;
+        let mut state = batch.lock();
+        let slot = led.get_mut(&self.slot).filter(|slot| {
+            let is_open = matches!(state.phase, Phase::Open);
+            is_open && slot.began.is_none_or(|began| began.elapsed() >= waited)
+        });
+        if let Some(slot) = slot {
+            *term += 1;
+            (slot.term, slot.leaders, slot.is_awake) = (*term, 1, false);
+            slot.began = Some(Instant::now());
+            slot.remove(&batch);
+            state.phase = Phase::Offered(*term);
+        }
+        let turn = self.turn(&mut state);
+        let task = turn.as_ref().and_then(|_| state.tasks.remove(&self.number));
+        drop((state, map));
+        drop(task);
+        turn.or_else(|| self.take_back().then_some(Turn::Left))
     }
 }
 
@@ -319,12 +377,14 @@ impl<K: Key> Wait<K> {
                 self.waits = false;
                 Some(Turn::Ended(outcome.clone()))
             }
-            Phase::Offered => {
+            Phase::Offered(term) => {
+                let term = *term;
                 state.phase = Phase::Taken;
                 self.waits = false;
                 Some(Turn::Leads(Lead {
                     slots: Arc::clone(&self.slots),
                     slot: self.slot.clone(),
+                    term,
                     key: self.key.clone(),
                     batches: vec![(self.key.clone(), Arc::clone(&self.batch))],
                     own: Some(std::mem::take(&mut self.amounts)),
@@ -341,9 +401,9 @@ impl<K: Key> Wait<K> {
         let mut map = self.slots.map(&self.slot);
         let mut state = self.batch.lock();
         let task = state.tasks.remove(&self.number);
-        let is_offered = match state.phase {
-            Phase::Open | Phase::Taken => false,
-            Phase::Offered => true,
+        let offered = match state.phase {
+            Phase::Open | Phase::Taken => None,
+            Phase::Offered(term) => Some(term),
             Phase::Sent | Phase::Ended(_) => {
                 drop((state, map));
                 drop(task);
@@ -354,19 +414,19 @@ impl<K: Key> Wait<K> {
         self.waits = false;
         let is_empty = state.callers == 0;
         // The offer may have woken this very caller. It stands: another may lead already when the batch is not locked any more.
-        let next = is_offered.then(|| state.tasks.pop_first()).flatten();
+        let next = offered.and_then(|_| state.tasks.pop_first());
         drop(state);
-        if is_offered {
+        if offered.is_some() {
             self.batch.changed.notify_one();
         } else if is_empty {
             // The leader is there, and the next caller opens another batch.
-            if let Some(Slot { open, .. }) = map.get_mut(&self.slot) {
-                open.retain(|(_, batch)| !Arc::ptr_eq(batch, &self.batch));
+            if let Some(slot) = map.slots.get_mut(&self.slot) {
+                slot.remove(&self.batch);
             }
         }
-        match is_offered && is_empty {
-            true => self.slots.pass_on(map, &self.slot),
-            false => drop(map),
+        match offered {
+            Some(term) if is_empty => self.slots.pass_on(map, &self.slot, term),
+            _ => drop(map),
         }
         drop(task);
         wake(next.map(|(_, task)| task));
@@ -387,6 +447,7 @@ impl<K: Key> Drop for Wait<K> {
 pub(crate) struct Lead<K: Key> {
     slots: Arc<Slots<K>>,
     slot: K,
+    term: Term,
     /// The counter that it counts on.
     key: K,
     /// The batches of the round. The one that the caller had waited for is the first.
@@ -427,9 +488,14 @@ impl<K: Key> Lead<K> {
             self.rounds += 1;
         }
         let mut map = self.slots.map(&self.slot);
-        if let Some(Slot { open, .. }) = map.get_mut(&self.slot) {
-            open.retain(|(of, batch)| {
-                let is_own = *of == self.key && !has_waited;
+        let mut has_own = has_waited;
+        let slot = map.slots.get_mut(&self.slot);
+        if let Some(slot) = slot.filter(|slot| slot.term == self.term || !slot.is_awake) {
+            slot.is_awake |= slot.term == self.term;
+            slot.open.retain(|(of, batch)| {
+                // What another leader gave back is a batch of its own.
+                let is_own = !has_own && *of == self.key;
+                has_own |= is_own;
                 let takes = self.batches.len() < BATCHES && (is_own || counts(of));
                 if takes {
                     batch.lock().phase = Phase::Taken;
@@ -484,23 +550,28 @@ impl<K: Key> Lead<K> {
             batch.lock().leave(&own);
         }
         let mut map = self.slots.map(&self.slot);
-        if let Some(Slot { open, .. }) = map.get_mut(&self.slot) {
-            for (key, batch) in self.batches.drain(..).rev() {
-                let mut state = batch.lock();
-                if state.callers > 0 {
-                    state.phase = Phase::Open;
-                    drop(state);
-                    open.push_front((key, batch));
-                }
+        // In a later term others may have led to the slot's end.
+        let slot = map.slot(self.slot.clone());
+        if slot.leaders == 0 {
+            (slot.leaders, self.term) = (1, slot.term);
+        }
+        for (key, batch) in self.batches.drain(..).rev() {
+            let mut state = batch.lock();
+            if state.callers > 0 {
+                state.phase = Phase::Open;
+                drop(state);
+                slot.is_crowded = true;
+                slot.open.push_front((key, batch));
             }
         }
         self.leads = false;
-        self.slots.pass_on(map, &self.slot);
+        self.slots.pass_on(map, &self.slot, self.term);
     }
 
     fn pass_on(&mut self) {
         self.leads = false;
-        self.slots.pass_on(self.slots.map(&self.slot), &self.slot);
+        let map = self.slots.map(&self.slot);
+        self.slots.pass_on(map, &self.slot, self.term);
     }
 }
 
@@ -597,6 +668,13 @@ mod tests {
             Turn::Leads(lead) => lead,
             Turn::Ended(outcome) => panic!("{outcome:?}"),
             Turn::Left => panic!("it left"),
+        }
+    }
+
+    fn leads_now(wait: &mut Wait<u8>) -> Lead<u8> {
+        match wait.lead(Duration::ZERO) {
+            Some(Turn::Leads(lead)) => lead,
+            _ => panic!("it does not lead"),
         }
     }
 
@@ -741,11 +819,10 @@ mod tests {
         let mut leader = lead(&slots);
         let (stays, leaves) = (wait(&slots, 2), wait(&slots, 40));
         let leaves_late = wait(&slots, 6_000);
-        assert!(matches!(leaves.block(Duration::ZERO), Turn::Left));
-        drop(wait(&slots, 500));
+        drop(leaves);
         assert!(leader.next(|_| false));
         // Taken, but not sent.
-        drop(leaves_late);
+        assert!(matches!(leaves_late.block(Duration::ZERO), Turn::Left));
         let sent = leader.send();
         assert_eq!((sent[0].sums[0], sent[0].callers), (2, 1));
         leader.end([Outcome::Counted(1)]);
@@ -809,6 +886,109 @@ mod tests {
         assert_eq!(slots.len(), 0);
     }
 
+    /// The leader is a task that nobody polls, or a statement that does not end.
+    #[test]
+    fn who_waits_leads_beside_a_leader_who_sleeps() {
+        let slots = slots();
+        let mut sleeps = lead(&slots);
+        let asleep_too = wait(&slots, 100);
+        assert!(sleeps.next(|_| false)); // and sends nothing
+        let (mut one, other) = (wait(&slots, 2), wait(&slots, 3));
+        let mut awake = leads_now(&mut one);
+        counts(&mut awake, 5, 2);
+        assert_eq!(outcome(other), Outcome::Counted(1));
+        ends(awake, &slots);
+        // Whoever comes now finds nobody who sleeps, and the leader wakes up.
+        let mut next = lead(&slots);
+        let late = wait(&slots, 20);
+        drop(sleeps);
+        counts(&mut next, 100, 1);
+        counts(&mut next, 20, 1);
+        assert_eq!(outcome(late), Outcome::Counted(1));
+        assert_eq!(outcome(asleep_too), Outcome::Counted(1));
+        ends(next, &slots);
+    }
+
+    /// It counts what it has taken, and leaves the rest to those who lead now.
+    #[test]
+    fn a_leader_who_wakes_up_leads_no_more() {
+        let slots = slots();
+        let first = lead(&slots);
+        let sleeps = wait(&slots, 2);
+        drop(first);
+        let mut sleeps = leads(sleeps);
+        let mut awake = leads_now(&mut wait(&slots, 3));
+        assert!(awake.next(|_| false));
+        let late = wait(&slots, 20);
+        counts(&mut sleeps, 2, 1);
+        assert_eq!(sent(&mut sleeps), None);
+        drop(sleeps);
+        counts(&mut awake, 3, 1);
+        counts(&mut awake, 20, 1);
+        assert_eq!(outcome(late), Outcome::Counted(1));
+        ends(awake, &slots);
+    }
+
+    /// It has only waited for a connection, as those do who lead since.
+    #[test]
+    fn a_leader_leads_on_until_another_has_a_connection() {
+        let slots = slots();
+        let first = lead(&slots);
+        let promoted = wait(&slots, 2);
+        drop(first);
+        let mut early = leads(promoted);
+        let mut late = leads_now(&mut wait(&slots, 3));
+        let waits = wait(&slots, 20);
+        counts(&mut early, 2, 1);
+        counts(&mut early, 20, 1);
+        assert_eq!(outcome(waits), Outcome::Counted(1));
+        assert_eq!(sent(&mut early), None);
+        counts(&mut late, 3, 1);
+        ends(late, &slots);
+    }
+
+    /// It gives back what it had taken, also where nobody leads any more.
+    #[test]
+    fn a_leader_who_wakes_up_loses_nothing() {
+        let slots = slots();
+        let mut sleeps = lead(&slots);
+        let taken = wait(&slots, 2);
+        assert!(sleeps.next(|_| false));
+        let mut awake = leads_now(&mut wait(&slots, 3));
+        counts(&mut awake, 3, 1);
+        ends(awake, &slots);
+        drop(sleeps);
+        let mut last = leads(taken);
+        counts(&mut last, 2, 1);
+        ends(last, &slots);
+    }
+
+    /// One more leads at a time, and the others come again.
+    #[test]
+    fn not_all_who_have_waited_lead() {
+        let slots = slots();
+        let _sleeps = lead(&slots);
+        let (mut eight, mut nine) = (wait_for(&slots, 8, 1), wait_for(&slots, 9, 1));
+        let long = Duration::from_secs(3600);
+        let Some(Turn::Leads(_lead)) = eight.lead(long) else {
+            panic!("it does not lead")
+        };
+        assert!(matches!(nine.lead(long), Some(Turn::Left)));
+    }
+
+    /// The oldest of those who wait is offered the lead.
+    #[test]
+    fn who_waits_leads_in_the_place_of_a_member_who_sleeps() {
+        let slots = slots();
+        let first = lead(&slots);
+        let (sleeps, mut awake) = (wait(&slots, 2), wait(&slots, 3));
+        drop(first); // offers
+        let mut second = leads_now(&mut awake);
+        counts(&mut second, 5, 2);
+        assert_eq!(outcome(sleeps), Outcome::Counted(1));
+        ends(second, &slots);
+    }
+
     #[test]
     fn an_offer_is_passed_on_by_who_does_not_take_it() {
         let slots = slots();
@@ -838,10 +1018,16 @@ mod tests {
         assert_eq!(slots.len(), 0);
     }
 
-    /// Some callers are impatient, some give up, some leads are dropped: what was acknowledged was counted, and nothing else. Nobody waits for
-    /// more than the round that is under way and the next one.
+    /// Some callers give up, some leads are dropped: what was acknowledged was counted, and nothing else. Nobody waits for more than the round
+    /// that is under way and the next one, where no other leads beside it.
     #[test]
     fn many_threads_count_each_amount_once() {
+        for some_are_impatient in [false, true] {
+            count_on_many_threads(some_are_impatient);
+        }
+    }
+
+    fn count_on_many_threads(some_are_impatient: bool) {
         let slots = slots();
         let (counted, acknowledged) = (AtomicI64::new(0), AtomicI64::new(0));
         let rounds = AtomicUsize::new(0);
@@ -870,19 +1056,25 @@ mod tests {
             match Slots::enter(&slots, (7, 1), number as u8 % 3, &[n]) {
                 Entered::Leads(lead) => {
                     alone();
+                    thread::yield_now(); // to those who are to wait
                     count_for_others(lead, n % 7 == 0);
                 }
                 Entered::Waits(mut wait) => {
                     let seen = rounds.load(Ordering::SeqCst); // perhaps without the one under way
-                    let leaves = n % 11 == 0;
-                    if leaves && wait.leave().is_some() {
+                    if n % 11 == 0 && wait.take_back() {
                         alone();
                         return;
                     }
-                    let is_patient = leaves || n % 5 != 0;
-                    let patience = if is_patient { PATIENT } else { Duration::ZERO };
+                    let is_impatient = some_are_impatient && n % 5 == 0;
+                    let patience = if is_impatient {
+                        Duration::ZERO
+                    } else {
+                        PATIENT
+                    };
                     match wait.block(patience) {
-                        Turn::Ended(Outcome::Counted(round)) => assert!(round <= seen + 2),
+                        Turn::Ended(Outcome::Counted(round)) => {
+                            assert!(some_are_impatient || round <= seen + 2);
+                        }
                         Turn::Ended(outcome) => panic!("{outcome:?}"),
                         Turn::Left => alone(),
                         Turn::Leads(lead) => count_for_others(lead, false),

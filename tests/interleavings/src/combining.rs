@@ -34,8 +34,10 @@ pub enum Caller {
     GivesUp,
     /// It is a task that gives up when it is woken.
     GivesUpWoken,
-    /// It does not wait for its turn, but counts alone.
+    /// It takes whoever leads for asleep.
     Impatient,
+    /// It is a task that does so when it is woken.
+    ImpatientWoken,
 }
 
 /// The slots, the sum that was counted, and the sum of what callers were told is counted.
@@ -63,13 +65,16 @@ impl Counter {
                 let mut is_woken = false;
                 let turn = match caller {
                     Caller::Awaits => awaited(|task| wait.poll(task)),
-                    Caller::GivesUpWoken => {
+                    Caller::GivesUpWoken | Caller::ImpatientWoken => {
                         let turn = awaited(|task| match std::mem::replace(&mut is_woken, true) {
                             true => Poll::Ready(None),
                             false => wait.poll(task).map(Some),
                         });
-                        let Some(turn) = turn else { return };
-                        turn
+                        match turn {
+                            Some(turn) => turn,
+                            None if caller == Caller::GivesUpWoken => return,
+                            None => wait.block(Duration::ZERO),
+                        }
                     }
                     _ => wait.block(patience),
                 };

@@ -2,7 +2,7 @@
 
 use diesel_sharded_interleavings::combining::Caller::{
     Awaits, Beside, Counts, CountsAll, CountsAlone, CountsOther, Fails, GivesUp, GivesUpWoken,
-    Impatient,
+    Impatient, ImpatientWoken,
 };
 use diesel_sharded_interleavings::combining::each_amount_is_counted_once;
 use diesel_sharded_interleavings::ranks;
@@ -33,9 +33,16 @@ interleavings! {
         || each_amount_is_counted_once(&[CountsAlone, GivesUp, Counts]);
     a_caller_gives_up_what_others_are_offered:
         || each_amount_is_counted_once(&[CountsAlone, GivesUpWoken, Counts, Counts]);
-    a_caller_leaves_at_its_deadline:
-        || each_amount_is_counted_once(&[CountsAlone, Impatient, Counts]);
-
+    a_caller_leads_beside_who_sleeps:
+        || each_amount_is_counted_once(&[Counts, Impatient, Counts, Impatient]);
+    a_caller_leads_beside_who_gives_back:
+        || each_amount_is_counted_once(&[CountsAlone, Impatient, Awaits]);
+    a_caller_leads_in_place_of_who_gives_up:
+        || each_amount_is_counted_once(&[CountsAlone, GivesUpWoken, Impatient, Counts]);
+    a_task_leads_beside_who_gives_back:
+        || each_amount_is_counted_once(&[CountsAlone, ImpatientWoken, CountsAlone, Impatient]);
+    leaders_of_all_counters_sleep:
+        || each_amount_is_counted_once(&[CountsAll, CountsOther, Impatient]);
 
     as_many_ranks_as_threads: ranks::as_many_ranks_as_threads;
     fewer_ranks_than_threads: ranks::fewer_ranks_than_threads;

@@ -338,6 +338,34 @@ async fn a_dropped_task_takes_no_combined_count_with_it() {
     assert!([10_100, 10_110].contains(&total), "{total}");
 }
 
+/// A leader sleeps: its connection does not come, or nobody polls its task.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_that_sleeps_stops_nobody() {
+    let (database, mut conn) = database();
+    let combiner = Combiner::new();
+    let count = |n: i64| {
+        let count = update(videos.find(1)).set(views.eq(views + n));
+        count.retry(patient()).combine(&combiner)
+    };
+    // Two lead where rows lock.
+    let never = || std::future::pending::<QueryResult<Box<Conn>>>();
+    let mut asleep = [1, 2, 3].map(|n| Box::pin(count(n).execute_with(never)));
+    for sleeps in &mut asleep {
+        // The last one comes to lead after a while.
+        let waits = tokio::time::timeout(Duration::from_millis(1_500), sleeps);
+        assert!(waits.await.is_err());
+    }
+    let mut own = connect(database.url()).await.unwrap();
+    let awake = async {
+        for _ in 0..100 {
+            assert_eq!(count(10).execute(&mut own).await, Ok(1));
+        }
+    };
+    let counted = tokio::time::timeout(Duration::from_secs(90), awake);
+    assert!(counted.await.is_ok(), "waits for a leader that sleeps");
+    assert_eq!(total(&mut conn), 1_100);
+}
+
 /// A request whose client goes while it counts for others.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_dropped_caller_counts_for_others_to_the_end() {
