@@ -48,7 +48,8 @@ pub fn with_binary_log() -> Option<ExitCode> {
     if std::env::var_os(URL).is_some() {
         return None;
     }
-    let server = OwnServer::mysql_with_binary_log().unwrap_or_else(|missing| panic!("{missing}"));
+    let server = OwnServer::mysql_with_binary_log(".".as_ref())
+        .unwrap_or_else(|missing| panic!("{missing}"));
     let again = Command::new(std::env::current_exe().expect("this program"))
         .args(std::env::args_os().skip(1))
         .env(URL, format!("{}/mysql", server.address()))

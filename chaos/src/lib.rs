@@ -21,9 +21,9 @@ use diesel::QueryResult;
 /// Waits until it is so.
 ///
 /// # Panics
-/// If that takes longer than a minute.
+/// If that takes longer than three minutes.
 pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let patience = Instant::now() + Duration::from_secs(60);
+    let patience = Instant::now() + Duration::from_secs(180);
     while !is_so() {
         assert!(Instant::now() < patience, "never: {what}");
         thread::sleep(Duration::from_millis(2));

@@ -39,29 +39,38 @@ impl Place {
     /// # Panics
     /// If the server is not installed.
     pub fn new(backend: Backend) -> Self {
-        let folder = TempDir::new().expect("a temporary folder");
         let server = match backend {
             Backend::Postgres => Some(OwnServer::start(Server::SyncedPostgres)),
-            Backend::Mariadb => Some(OwnServer::mysql_with_binary_log()),
+            Backend::Mariadb => Some(OwnServer::mysql_with_binary_log(".".as_ref())),
             Backend::Sqlite => None,
         };
-        let server = server.map(|server| server.unwrap_or_else(|missing| panic!("{missing}")));
-        let url = match &server {
-            Some(server) => format!("{}/chaos", server.address()),
-            None => folder.path().join("chaos.db").display().to_string(),
-        };
-        if let Some(server) = &server {
-            let is_mariadb = backend == Backend::Mariadb;
-            let database = if is_mariadb { "mysql" } else { "postgres" };
-            let its_own = format!("{}/{database}", server.address());
-            with_connection!(backend, Conn => {
-                let mut conn = Conn::establish(&its_own).expect("the server answers");
-                conn.batch_execute("CREATE DATABASE chaos").expect("a database");
-            });
+        match server {
+            Some(server) => Place::of(
+                backend,
+                server.unwrap_or_else(|missing| panic!("{missing}")),
+            ),
+            None => {
+                let folder = TempDir::new().expect("a temporary folder");
+                let url = folder.path().join("chaos.db").display().to_string();
+                Place {
+                    folder,
+                    ..Place::at(backend, url)
+                }
+            }
         }
+    }
+
+    /// Creates a database on this server, and the tables.
+    pub fn of(backend: Backend, server: OwnServer) -> Self {
+        let is_mariadb = backend == Backend::Mariadb;
+        let database = if is_mariadb { "mysql" } else { "postgres" };
+        let [its_own, url] = [database, "chaos"].map(|name| format!("{}/{name}", server.address()));
+        with_connection!(backend, Conn => {
+            let mut conn = Conn::establish(&its_own).expect("the server answers");
+            conn.batch_execute("CREATE DATABASE chaos").expect("a database");
+        });
         Place {
-            server,
-            folder,
+            server: Some(server),
             ..Place::at(backend, url)
         }
     }
@@ -103,6 +112,14 @@ impl Place {
         with_connection!(self.backend, Conn => {
             let done = self.connect::<Conn>().batch_execute(statement);
             done.unwrap_or_else(|error| panic!("{statement}: {error}"));
+        });
+    }
+
+    /// Limits each statement's wait for a lock to a second, MariaDB's least limit. Without one it would wait as long as the lock is held.
+    pub fn limit_waits_for_locks(&self) {
+        self.execute(match self.backend {
+            Backend::Postgres => "ALTER DATABASE chaos SET lock_timeout = '1s'",
+            _ => "SET GLOBAL innodb_lock_wait_timeout = 1",
         });
     }
 

@@ -36,6 +36,8 @@ pub struct Process {
     /// Whether its calls wait for futures, on asynchronous connections. On PostgreSQL only.
     pub awaited: bool,
     pub mix: Mix,
+    /// The database's address for this process, if it has one of its own.
+    pub url: Option<String>,
 }
 
 impl Process {
@@ -44,6 +46,7 @@ impl Process {
             clients,
             awaited: false,
             mix,
+            url: None,
         }
     }
 }
@@ -133,27 +136,32 @@ impl Playing {
     /// Waits until `more` further operations are acknowledged.
     ///
     /// # Panics
-    /// If that takes longer than a minute, or if a client process exits.
+    /// If that takes longer than three minutes, or if a client process exits.
     pub fn wait_for(&mut self, more: usize) {
         let enough = self.acknowledged() + more;
         self.wait_until(|playing| playing.acknowledged() >= enough);
     }
 
-    /// Waits until `more` further operations of each client are acknowledged.
+    /// Waits until `more` further operations of each of these clients are acknowledged.
     ///
     /// # Panics
     /// As [`wait_for`](Self::wait_for).
-    pub fn wait_for_each(&mut self, more: usize) {
-        self.acknowledged();
-        let clients = 0..self.round.clients;
-        let enough: Vec<_> = clients
-            .map(|client| self.progress.of_client(client) + more)
-            .collect();
+    pub fn wait_for_each(&mut self, clients: Range<u16>, more: usize) {
+        let before = self.acknowledged_of(clients.clone());
         self.wait_until(|playing| {
-            playing.acknowledged();
-            let mut clients = (0..).zip(&enough);
-            clients.all(|(client, enough)| playing.progress.of_client(client) >= *enough)
+            let by_now = playing.acknowledged_of(clients.clone());
+            by_now
+                .iter()
+                .zip(&before)
+                .all(|(by_now, before)| by_now - before >= more)
         });
+    }
+
+    /// Returns the number of each client's operations that are acknowledged by now.
+    pub fn acknowledged_of(&mut self, clients: Range<u16>) -> Vec<usize> {
+        self.acknowledged();
+        let clients = clients.map(|client| self.progress.of_client(client));
+        clients.collect()
     }
 
     fn wait_until(&mut self, is_so: impl Fn(&mut Self) -> bool) {
@@ -201,7 +209,11 @@ pub fn play(
     let clients = (0..crew.processes.len()).map(|process| {
         let orders = Orders {
             backend: place.backend,
-            url: place.url.clone(),
+            url: crew.processes[process]
+                .url
+                .as_ref()
+                .unwrap_or(&place.url)
+                .clone(),
             round,
             crew: crew.clone(),
             process,

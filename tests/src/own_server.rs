@@ -23,13 +23,16 @@ impl OwnServer {
         Self::start_with(server, setting)
     }
 
-    /// Starts MariaDB or MySQL as production runs it, with a binary log that waits for the disk too, or says what is not installed.
-    pub fn mysql_with_binary_log() -> Result<Self, String> {
-        Ok(OwnServer::of(mysql(&[
+    /// Starts MariaDB or MySQL as production runs it, with a binary log in this folder (of its data, if it is relative) that waits for
+    /// the disk too, or says what is not installed.
+    pub fn mysql_with_binary_log(folder: &Path) -> Result<Self, String> {
+        let log = format!("--log-bin={}", folder.join("binlog").display());
+        let settings = [
             "--innodb-flush-log-at-trx-commit=1",
-            "--log-bin=binlog",
+            &log,
             "--sync-binlog=1",
-        ])?))
+        ];
+        Ok(OwnServer::of(mysql(&settings)?))
     }
 
     /// Starts one with one more setting, as its command takes it, or says what is not installed.
@@ -100,7 +103,9 @@ impl OwnServer {
         let all = fs::read_dir("/proc").expect("Linux");
         processes.extend(
             all.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
-                .filter(|process| state_and_parent(&of(*process)).is_some_and(|(_, p)| p == server)),
+                .filter(|process| {
+                    state_and_parent(&of(*process)).is_some_and(|(_, p)| p == server)
+                }),
         );
         processes
     }

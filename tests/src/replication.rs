@@ -53,7 +53,7 @@ struct Node {
 impl Node {
     fn of(installed: Installed) -> Self {
         let server = OwnServer::of(installed);
-        let link = Link::to(port_of(server.address()));
+        let link = Link::to(server.address());
         Node { server, link }
     }
 

@@ -1,7 +1,7 @@
 //! The disk of a database fills up and has space again, while clients count.
 //!
 //! The disk is a small tmpfs. Mounting it needs root. It holds a tablespace of PostgreSQL, the folder of MariaDB's database, or SQLite's
-//! file. The servers' write-ahead logs are elsewhere: PostgreSQL exits and restarts if its log has no space, and the fault
+//! file; or MariaDB's binary log. The write-ahead logs are elsewhere: PostgreSQL exits and restarts if its log has no space, and the fault
 //! `server-killed` covers that.
 
 use std::collections::BTreeMap;
@@ -14,15 +14,17 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use diesel_sharded::Error;
+use diesel_sharded_tests::own_server::OwnServer;
+use tempfile::TempDir;
 
 use super::Fault;
 use crate::backend::{Backend, ChaosConnection};
 use crate::history::Outcome;
 use crate::operation::{By, On, Operation};
 use crate::place::Place;
-use crate::report::Line;
+use crate::report::{Line, Longest};
 use crate::round::{Crew, play};
-use crate::with_connection;
+use crate::{until, with_connection};
 
 pub const FAULT: Fault = Fault {
     name: "disk-full",
@@ -30,6 +32,14 @@ pub const FAULT: Fault = Fault {
     backends: &Backend::ALL,
     rounds: (10, 1),
     run: |line| with_connection!(line.backend, Conn => run_on::<Conn>(line)),
+};
+
+pub const BINARY_LOG: Fault = Fault {
+    name: "binary-log-full",
+    about: "the disk of MariaDB's binary log is full for a while (a small tmpfs; needs root); commits wait for space, no drift, then counts continue",
+    backends: &[Backend::Mariadb],
+    rounds: (3, 1),
+    run: fill_the_binary_log,
 };
 
 /// A mounted tmpfs. Dropping it unmounts it, even if files on it are open.
@@ -45,12 +55,10 @@ impl SmallDisk {
         match mounted {
             Ok(output) if output.status.success() => Ok(SmallDisk(at.to_owned())),
             Ok(output) => Err(format!(
-                "the fault `disk-full` needs root to mount a tmpfs: {}",
+                "this fault needs root to mount a tmpfs: {}",
                 String::from_utf8_lossy(&output.stderr).trim()
             )),
-            Err(error) => Err(format!(
-                "the fault `disk-full` needs the command `mount`: {error}"
-            )),
+            Err(error) => Err(format!("this fault needs the command `mount`: {error}")),
         }
     }
 
@@ -181,6 +189,36 @@ fn run_on<Conn: ChaosConnection>(line: &mut Line) {
         crate::report::tally(&kinds)
     ));
     drop(disk); // before the server, which deletes its folder
+}
+
+fn fill_the_binary_log(line: &mut Line) {
+    let folder = TempDir::new().expect("a temporary folder");
+    let disk = SmallDisk::mount(folder.path(), 16).unwrap_or_else(|missing| panic!("{missing}"));
+    let server = OwnServer::mysql_with_binary_log(folder.path());
+    let server = server.unwrap_or_else(|missing| panic!("{missing}"));
+    let mut place = Place::of(line.backend, server);
+    let crew = Crew::of_all_trades(2);
+    let mut longest = Longest::default();
+    while line.goes_on() {
+        let played = play(&mut place, &crew, line, |_, playing| {
+            playing.wait_for(50);
+            disk.fill().expect("a file on the disk");
+            let mut before = None;
+            until("all clients wait", || {
+                let by_now = Some(playing.acknowledged());
+                thread::sleep(Duration::from_secs(1));
+                std::mem::replace(&mut before, by_now) == by_now
+            });
+            disk.free().expect("a file on the disk");
+            // MariaDB looks for space once a minute.
+            playing.wait_for_each(0..playing.round.clients, 20);
+        });
+        for done in &played.history.operations {
+            longest.add(done.operation.kind(), done.took);
+        }
+    }
+    line.remark(longest.to_string());
+    drop((place, disk)); // the server first, which has the log open
 }
 
 /// Removes the digits, which differ between errors of the same kind.

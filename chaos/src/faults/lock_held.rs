@@ -25,11 +25,7 @@ const SHARDS: u16 = 16;
 
 fn run(line: &mut Line) {
     let mut place = Place::new(line.backend);
-    // Without a limit a statement would wait as long as the lock is held. MariaDB's least one is a second.
-    place.execute(match line.backend {
-        Backend::Postgres => "ALTER DATABASE chaos SET lock_timeout = '1s'",
-        _ => "SET GLOBAL innodb_lock_wait_timeout = 1",
-    });
+    place.limit_waits_for_locks();
     // One process counts on the locked row alone, the other does everything.
     let crew = Crew::of(vec![
         Process::new(2, vec![(Kind::Count, 1)]),
@@ -59,7 +55,7 @@ fn run(line: &mut Line) {
                         "{lock}; SELECT 1 FROM chaos_rows_shards WHERE id = {row} ORDER BY shard LIMIT 1 FOR UPDATE"
                     ))
                     .expect("the locks");
-                playing.wait_for_each(operations);
+                playing.wait_for_each(0..playing.round.clients, operations);
                 holder.batch_execute("ROLLBACK").expect("the server answers");
             });
         });

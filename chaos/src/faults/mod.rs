@@ -6,6 +6,7 @@ pub mod fold_killed;
 mod killed;
 mod lock_held;
 mod server_stopped;
+mod silent;
 mod storms;
 
 use crate::backend::Backend;
@@ -32,8 +33,11 @@ pub const ALL: &[Fault] = &[
     server_stopped::FAULT,
     killed::CONNECTIONS,
     lock_held::FAULT,
+    silent::STOPPED,
+    silent::CUT,
     storms::DEADLOCKS,
     storms::SERIALIZATION,
     fold_killed::FAULT,
     disk_full::FAULT,
+    disk_full::BINARY_LOG,
 ];
