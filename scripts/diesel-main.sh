@@ -7,8 +7,17 @@
 # FOLDER is a clone of https://github.com/diesel-rs/diesel. The command is `check --lib` of the library with its features, by default. The cases:
 #
 #   scripts/diesel-main.sh FOLDER test -p diesel_sharded_tests --all-features --test databases -- postgres
+#
+# With --mariadb before FOLDER, through its backend `Mariadb`, which no release has, in place of `Mysql`. The cases:
+#
+#   scripts/diesel-main.sh --mariadb FOLDER test -p diesel_sharded_tests --all-features --test databases -- mysql:: --skip async_mysql
 set -euo pipefail
 cd "$(dirname "$0")/.."
+mariadb=
+if [ "${1-}" = --mariadb ]; then
+    mariadb=yes
+    shift
+fi
 diesel=$(cd "${1:?the folder of a clone of Diesel}" && pwd)
 shift
 
@@ -20,6 +29,15 @@ git -C "$diesel" archive HEAD | tar -x -C "$work/diesel"
 
 # The branch has the number of an older release until the next one is made, and a patch has to meet the requirement `2.3.14`.
 sed -i '0,/^version = .*/s//version = "2.3.999"/' "$work/diesel/diesel/Cargo.toml"
+if [ "$mariadb" ]; then
+    export RUSTFLAGS="${RUSTFLAGS-} --cfg diesel_mariadb"
+    sed -i 's/^diesel = {.* features = \[/&"mariadb", /' "$work/library/Cargo.toml" "$work/library/tests/Cargo.toml"
+    grep -rlE '\bMysqlConnection\b|mysql::Mysql\b' "$work/library/tests" |
+        xargs sed -i 's/\bMysqlConnection\b/MariadbConnection/g; s/diesel::mysql::Mysql\b/diesel::mariadb::Mariadb/g'
+    # The tests' URLs.
+    sed -i '/const SCHEME/s/"mariadb"/"mysql"/' "$work/diesel/diesel/src/mariadb/backend.rs"
+fi
+
 patch=()
 for crate in diesel diesel_derives diesel_migrations; do
     patch+=(--config "patch.crates-io.$crate.path='$work/diesel/$crate'")

@@ -18,7 +18,7 @@ use super::{Detached, Dialect};
 ///
 /// Implemented for `Pg`, `Mysql` and `Sqlite` (each behind the feature of its name), and by
 /// [`multi_connection!`](crate::multi_connection) for the `MultiBackend` of an application. (Its `Default` is its first
-/// variant, in whose SQL filters are compared.)
+/// variant, in whose SQL filters are compared.) With Diesel's main branch and `--cfg diesel_mariadb`, for its `Mariadb` too.
 #[diagnostic::on_unimplemented(
     message = "enable the feature `postgres`, `mysql` or `sqlite` of `diesel_sharded` that belongs to `{Self}`",
     label = "`diesel_sharded` was built without this database",
@@ -119,6 +119,8 @@ macro_rules! backend {
 
 backend!("postgres_backend", diesel::pg::Pg, Postgres);
 backend!("mysql_backend", diesel::mysql::Mysql, Mysql);
+#[cfg(diesel_mariadb)]
+backend!("mysql_backend", diesel::mariadb::Mariadb, Mysql);
 backend!(
     "sqlite",
     diesel::sqlite::Sqlite,
