@@ -150,7 +150,8 @@ pub enum Error {
     },
     /// The database's disk is full. Nothing was changed, and the connection stays usable: the same operation succeeds once there is
     /// space. PostgreSQL's error is recognized by its English text. In another language, or where a full write-ahead log
-    /// ends the server, this is [`Diesel`](Self::Diesel)'s own error or a lost connection.
+    /// ends the server, this is [`Diesel`](Self::Diesel)'s own error or a lost connection. Where the disk of MariaDB's binary log is
+    /// full, there is no error: commits wait for space.
     #[error("nothing was changed: the database's disk is full ({source})")]
     DiskFull {
         /// The database's own error.

@@ -187,7 +187,7 @@ impl Workload {
         let Err(refused) = result else {
             return Ok(true);
         };
-        if operation.sets().is_some() {
+        if refused.unknown && operation.sets().is_some() {
             self.unfinished = Some(operation);
         }
         if refused.kind == NO_CONNECTION {

@@ -50,9 +50,12 @@
 //! a conflict that persists, each of its callers counts alone, and has an error of its own. If its outcome is unknown, all of them have
 //! [`OutcomeUnknown`](crate::Error::OutcomeUnknown): the connection was lost in the commit, or who counted for others panicked, or was dropped
 //! in `execute(conn)`. (In the asynchronous `execute_with` on a multi-threaded runtime a task of its own counts, which a dropped caller does
-//! not take with it: use that where requests are cancelled.) A caller whose [policy's](crate::retry::RetryPolicy) deadline passes before its
-//! batch is sent leaves it, and makes one attempt alone; one that is dropped takes its amount back, unless that was sent. A batch that was sent
-//! is waited for.
+//! not take with it: use that where requests are cancelled.) A caller who is dropped takes its amount back, unless that
+//! was sent; a batch that was sent is waited for.
+//!
+//! Whoever counts for others may sleep: its task is not polled, its pool gives no connection, or its statement waits for a lock. A caller who
+//! has waited for a second for a batch that was not sent leads beside it, or waits for another leader. When its
+//! [policy's](crate::retry::RetryPolicy) deadline has passed, it makes one attempt.
 //!
 //! # What it costs
 //! Nothing while two meet at a row, on a database that locks rows. A caller who waits does so for the commit under way and for its own, so that a
