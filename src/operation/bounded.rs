@@ -182,10 +182,6 @@ paired! {
         ///
         /// Its effect on the total: `n`, or none. Adding 0 only looks whether there is such a row.
         ///
-        /// On PostgreSQL an attempt that waits and then finds too little keeps its shard locked until its transaction ends. With an
-        /// idempotency key, and in [`add_and_get`](Self::add_and_get), the row's lock follows in that transaction, so two of them may
-        /// deadlock close to the bound. They are retried, after PostgreSQL's `deadlock_timeout` of a second.
-        ///
         /// Inside a transaction the count is part of the caller's. Once it has locked the row, others that need this lock wait until
         /// that transaction ends. Two such transactions may deadlock close to the bound, and on MySQL at the first counts on a row.
         /// Above `READ COMMITTED` they may meet a serialization failure. Retry them, as
@@ -204,7 +200,7 @@ paired! {
         /// # Errors
         /// As [`add`](Self::add).
         pub fn add_up_to(&self, link: Link, n: i64) -> QueryResult<i64> {
-            self.count_part(n, true, link).await
+            self.count_part(n, true, Begins::Shard, link).await
         }
 
         /// Adds `n`, which may be negative, and returns the new total; `None` if that would leave the bounds, and then nothing
@@ -275,7 +271,7 @@ paired! {
         /// # Errors
         /// See [`Counter`](Counter#errors).
         pub fn add_up_to(&self, link: Link, n: i64) -> QueryResult<i64> {
-            self.count_part(n, true, link).await
+            self.count_part(n, true, Begins::Shard, link).await
         }
 
         /// Adds `n`, which may be negative, and returns the new total; `None` if that would leave the bounds, and then nothing
@@ -320,7 +316,7 @@ impl<K> Within<K> {
         K: OneCounter<M, Conn>,
         M: LoadIo<Conn>,
     {
-        Ok(self.count_part(n, false, link).await? == n)
+        Ok(self.count_part(n, false, Begins::Shard, link).await? == n)
     }
 
     /// Adds `n`, or also a part of it, and returns how much: nothing where the bounds do not allow it.
@@ -328,6 +324,7 @@ impl<K> Within<K> {
         &self,
         n: i64,
         partly: bool,
+        begins: Begins,
         link: &mut Link<'_, M, Conn>,
     ) -> QueryResult<i64>
     where
@@ -342,7 +339,7 @@ impl<K> Within<K> {
         }
         self.counter.begin(link).await?;
         for left in (0..MOST_CREATED).rev() {
-            let added = self.try_add(n, partly, link).await;
+            let added = self.try_add(n, partly, begins, link).await;
             let is_missing = K::IS_INSERTED && matches!(added, Err(DieselError::NotFound));
             match added {
                 _ if is_missing && self.bounds.part(0, n, partly) == 0 => return Ok(0),
@@ -363,13 +360,20 @@ impl<K> Within<K> {
         K: OneCounter<M, Conn>,
         M: LoadIo<Conn>,
     {
-        let repeated = locking(link, self.retry_policy())?;
-        retry_loop!(link, repeated, {
-            match self.count(n, link).await? {
-                true => self.counter.total(link).await,
-                false => Ok(None),
+        let mut begins = Begins::ShardAlone;
+        loop {
+            let repeated = locking(link, self.retry_policy())?;
+            let counted = retry_loop!(link, repeated, {
+                match self.count_part(n, false, begins, link).await? == n {
+                    true => self.counter.total(link).await,
+                    false => Ok(None),
+                }
+            });
+            match counted {
+                Err(DieselError::RollbackTransaction) => begins = Begins::Row,
+                counted => return counted,
             }
-        })
+        }
     }
 
     /// Adds `n`, unless that was done with this idempotency key before. Returns whether the bounds allow it now, or allowed it then.
@@ -384,15 +388,21 @@ impl<K> Within<K> {
         M: LoadIo<Conn>,
     {
         let request = Request::to_add(key, &self.counter.cached_as(), n)?;
-        let count = &mut CountWithin(self, n);
-        let counted = once(link, &request, self.retry_policy(), count).await?;
-        Ok(counted.0 > 0)
+        let mut begins = Begins::ShardAlone;
+        loop {
+            let count = &mut CountWithin(self, n, begins);
+            match once(link, &request, self.retry_policy(), count).await {
+                Err(DieselError::RollbackTransaction) => begins = Begins::Row,
+                counted => return Ok(counted?.0 > 0),
+            }
+        }
     }
 
     async fn try_add<M, Conn>(
         &self,
         n: i64,
         partly: bool,
+        begins: Begins,
         link: &mut Link<'_, M, Conn>,
     ) -> QueryResult<i64>
     where
@@ -402,7 +412,8 @@ impl<K> Within<K> {
         let retry = self.retry_policy();
         // For each direction.
         let slots = (self.counter.shards() / 2).clamp(1, MOST_SLOTS);
-        for _ in 0..2 {
+        let tries = if begins == Begins::Row { 0 } else { 2 };
+        for _ in 0..tries {
             let added = self.add_to_a_shard(n, slots, &retry, link).await;
             match added.map_err(Error::from) {
                 Ok(true) => return Ok(n),
@@ -412,6 +423,9 @@ impl<K> Within<K> {
                 Err(Error::Overflow { .. }) => break,
                 Err(error) => return Err(error.into()),
             }
+        }
+        if begins == Begins::ShardAlone {
+            return Err(DieselError::RollbackTransaction);
         }
         // A caller's transaction may see an older total than the one that counts.
         if !in_any_transaction(link).await? {
@@ -557,7 +571,18 @@ impl<K: fmt::Debug> fmt::Debug for Within<K> {
     }
 }
 
-struct CountWithin<'a, K>(&'a Within<K>, i64);
+/// What an attempt begins with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Begins {
+    /// A shard. If that has too little, the attempt goes on with the row.
+    Shard,
+    /// A shard, in a transaction of this crate's own. A shard that had too little after a wait stays locked there, and rows are locked before
+    /// their shards: the transaction is rolled back, and another one begins with the row.
+    ShardAlone,
+    Row,
+}
+
+struct CountWithin<'a, K>(&'a Within<K>, i64, Begins);
 
 impl<K, M, Conn> Requested<M, Conn> for CountWithin<'_, K>
 where
@@ -569,7 +594,9 @@ where
     }
 
     async fn carry_out(&mut self, link: &mut Link<'_, M, Conn>) -> QueryResult<usize> {
-        Ok(self.0.count(self.1, link).await?.into())
+        let &mut CountWithin(within, n, begins) = self;
+        let counted = within.count_part(n, false, begins, link).await?;
+        Ok((counted == n).into())
     }
 }
 
