@@ -1,5 +1,5 @@
 //! The cost of one operation on one connection, compared with Diesel's own update of the same row: a count, with an idempotency key,
-//! within bounds and by name; a total from the database and from the cache; and an awaited count beside `diesel_async`'s.
+//! within bounds and by name; and a total from the database and from the cache.
 //!
 //!     cargo bench -p diesel_sharded_benches --bench cost
 //!
@@ -9,15 +9,11 @@ use std::cell::RefCell;
 use std::time::Duration;
 
 use diesel::prelude::*;
-use diesel_async::sync_connection_wrapper::SyncConnectionWrapper;
-use diesel_async::{AsyncConnection, AsyncMysqlConnection, AsyncPgConnection};
-use diesel_migrations::MigrationHarness;
 use diesel_sharded::cached::{Cached, MokaCache};
-use diesel_sharded::{Counter, MIGRATIONS, RowCounter, asynchronous, update};
+use diesel_sharded::{Counter, RowCounter, update};
 use diesel_sharded_benches::side_by_side;
+use diesel_sharded_tests::schema;
 use diesel_sharded_tests::schema::videos::dsl::*;
-use diesel_sharded_tests::{Database, TestConnection, schema};
-use tokio::runtime::Builder;
 
 const OPERATIONS: u32 = 1000;
 const ROUNDS: usize = 31;
@@ -34,10 +30,7 @@ fn operation<'a, Conn>(
 
 macro_rules! wall_time {
     ($name:literal, $connection:ty) => {
-        let database = <$connection>::database();
-        let mut conn = <$connection>::connect(&database);
-        schema::create(&mut conn);
-        conn.run_pending_migrations(MIGRATIONS).expect("migrations");
+        let (_database, conn) = schema::database_with_counters();
         let mut request = 0_u64;
         let named = Counter::named("hot");
         let row = RowCounter::of(views, 1);
@@ -89,44 +82,10 @@ fn ratio(time: Duration, other: Duration) -> f64 {
     time.as_secs_f64() / other.as_secs_f64()
 }
 
-macro_rules! wall_time_awaited {
-    ($name:literal, $connection:ty, $connect:expr) => {
-        let database = <$connection>::database();
-        schema::create(&mut <$connection>::connect(&database));
-        let runtime = Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.expect("a runtime");
-        let conn = runtime.block_on($connect(&database));
-        let operations = vec![
-            operation("`diesel_async`'s `update`", |conn| {
-                let count = diesel::update(videos.find(1)).set(views.eq(views + 1));
-                runtime.block_on(diesel_async::RunQueryDsl::execute(count, conn)) == Ok(1)
-            }),
-            operation("`asynchronous::update`", |conn| {
-                let count = asynchronous::update(videos.find(1)).set(views.eq(views + 1));
-                runtime.block_on(count.execute(conn)) == Ok(1)
-            }),
-        ];
-        tell(concat!($name, ", awaited"), conn, operations);
-    };
-}
-
-async fn awaited<Conn: AsyncConnection>(database: &Database) -> Conn {
-    Conn::establish(database.url()).await.expect("a connection")
-}
-
 fn main() {
     println!("One operation on one connection, median of {ROUNDS} × {OPERATIONS}\n");
     println!("| database | operation | time | to the plain update |\n|---|---|---|---|");
     wall_time!("PostgreSQL", PgConnection);
     wall_time!("MySQL/MariaDB", MysqlConnection);
     wall_time!("SQLite", SqliteConnection);
-    wall_time_awaited!("PostgreSQL", PgConnection, awaited::<AsyncPgConnection>);
-    wall_time_awaited!(
-        "MySQL/MariaDB",
-        MysqlConnection,
-        awaited::<AsyncMysqlConnection>
-    );
-    wall_time_awaited!("SQLite", SqliteConnection, async |database| {
-        SyncConnectionWrapper::<SqliteConnection>::new(SqliteConnection::connect(database))
-    });
 }

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use diesel::dsl::{select, sql};
 use diesel::prelude::*;
-use diesel::r2d2::ManageConnection;
 use diesel::sql_types::BigInt;
 use diesel_migrations::MigrationHarness;
 use diesel_sharded::{MIGRATIONS, ShardsTable};
@@ -90,23 +89,6 @@ impl<Conn: Arena> Stage<Conn> {
         };
         conn.wait_for(self.disk);
         conn
-    }
-}
-
-impl<Conn: Arena> ManageConnection for Stage<Conn> {
-    type Connection = Conn;
-    type Error = diesel::result::Error;
-
-    fn connect(&self) -> QueryResult<Conn> {
-        Ok(Stage::connect(self))
-    }
-
-    fn is_valid(&self, _: &mut Conn) -> QueryResult<()> {
-        Ok(())
-    }
-
-    fn has_broken(&self, _: &mut Conn) -> bool {
-        false
     }
 }
 

@@ -17,18 +17,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use diesel::QueryResult;
-
-/// Waits until it is so.
-///
-/// # Panics
-/// If that takes longer than three minutes.
-pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let patience = Instant::now() + Duration::from_secs(180);
-    while !is_so() {
-        assert!(Instant::now() < patience, "never: {what}");
-        thread::sleep(Duration::from_millis(2));
-    }
-}
+pub(crate) use diesel_sharded_tests::until;
 
 /// Retries a statement until it succeeds: on SQLite any statement may meet a conflict.
 pub(crate) fn patiently<T>(mut statement: impl FnMut() -> QueryResult<T>) -> T {

@@ -136,7 +136,7 @@ impl Playing {
     /// Waits until `more` further operations are acknowledged.
     ///
     /// # Panics
-    /// If that takes longer than three minutes, or if a client process exits.
+    /// If that takes longer than five minutes, or if a client process exits.
     pub fn wait_for(&mut self, more: usize) {
         let enough = self.acknowledged() + more;
         self.wait_until(|playing| playing.acknowledged() >= enough);

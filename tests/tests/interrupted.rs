@@ -16,11 +16,10 @@ use std::time::{Duration, Instant};
 
 use diesel::connection::{SimpleConnection, TransactionManager};
 use diesel::prelude::*;
-use diesel_migrations::MigrationHarness;
 use diesel_sharded::backend::keep_queries_on_mysql;
 use diesel_sharded::prelude::*;
 use diesel_sharded::retry::RetryPolicy;
-use diesel_sharded::{Counter, MIGRATIONS, RowCounter, fold, set_total, update};
+use diesel_sharded::{Counter, RowCounter, fold, set_total, update};
 use diesel_sharded_tests::schema;
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::{Database, TestConnection, number};
@@ -66,13 +65,10 @@ fn seconds() -> u64 {
 
 /// Three videos, the first of which has so many shards that a total of it takes milliseconds.
 fn database() -> Option<Database> {
-    let database = MysqlConnection::database();
-    let mut conn = MysqlConnection::connect(&database);
+    let (database, mut conn) = schema::database_with_counters::<MysqlConnection>();
     if !conn.version().contains("MariaDB") {
         return None; // MySQL interrupts no update, and its SELECTs by another setting
     }
-    schema::create(&mut conn);
-    conn.run_pending_migrations(MIGRATIONS).unwrap();
     conn.batch_execute(&format!(
         "INSERT INTO videos_shards (id, shard) SELECT 1, seq FROM seq_0_to_{}",
         SHARDS - 1

@@ -7,25 +7,18 @@ use diesel_migrations::{FileBasedMigrations, MigrationHarness};
 use diesel_sharded::counter_cache::literal;
 use diesel_sharded::prelude::*;
 use diesel_sharded::{CounterCache, ShardsTable};
-use diesel_sharded_tests::Database;
 use diesel_sharded_tests::schema::{self, comments, videos};
 
 use super::Conn;
-use super::{Script, assert_says, empty_database, migration, refused, run, run_in, run_noting};
+use super::{Script, assert_says, migration, refused, run, run_in, run_noting};
 
 type Backend = <Conn as Connection>::Backend;
-
-fn database() -> (Database, Conn) {
-    let (database, mut conn) = empty_database();
-    schema::create(&mut conn);
-    (database, conn)
-}
 
 const COUNTS: &str = "generate --counts comments.video_id videos likes";
 
 #[test]
 fn the_text_is_the_librarys() {
-    let (database, _conn) = database();
+    let (database, _conn) = schema::database::<Conn>();
     let cache = CounterCache::of(videos::likes).counts(comments::video_id);
     let up = cache.create_sql(&Backend::default()).unwrap();
     let down = cache.drop_sql(&Backend::default()).unwrap();
@@ -54,7 +47,7 @@ fn the_text_is_the_librarys() {
 
 #[test]
 fn a_migration_counts_and_is_filled_by_the_note() {
-    let (database, mut conn) = database();
+    let (database, mut conn) = schema::database::<Conn>();
     let conn = &mut conn;
     let project = tempfile::tempdir().unwrap();
     let folder = project.path().join("migrations");
@@ -94,7 +87,7 @@ fn a_migration_counts_and_is_filled_by_the_note() {
 
 #[test]
 fn a_function_for_triggers() {
-    let (database, _conn) = database();
+    let (database, _conn) = schema::database::<Conn>();
     let table = ShardsTable::of(videos::table);
     let Ok(up) = table.add_function_sql(&Backend::default()) else {
         refused(&database, "--function videos => no stored functions");

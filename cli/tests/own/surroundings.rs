@@ -2,11 +2,10 @@
 
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
-use diesel_migrations::MigrationHarness;
 use diesel_sharded::prelude::*;
-use diesel_sharded::{MIGRATIONS, update};
+use diesel_sharded::update;
+use diesel_sharded_tests::schema;
 use diesel_sharded_tests::schema::videos::dsl::*;
-use diesel_sharded_tests::{TestConnection, schema};
 
 use super::postgres::cases::{ended, on};
 
@@ -33,10 +32,7 @@ fn settings() -> Vec<(&'static str, bool)> {
 #[test]
 fn settings_of_the_database() {
     for (setting, holds) in settings() {
-        let database = PgConnection::database();
-        let mut conn = PgConnection::connect(&database);
-        schema::create(&mut conn);
-        conn.run_pending_migrations(MIGRATIONS).unwrap();
+        let (database, mut conn) = schema::database_with_counters::<PgConnection>();
         conn.batch_execute("UPDATE videos SET likes = CASE id WHEN 3 THEN 2 ELSE 0 END")
             .unwrap();
         let counted = update(videos).set(views.eq(views + 5)).execute(&mut conn);

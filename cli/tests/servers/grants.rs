@@ -3,9 +3,8 @@
 use std::error::Error as StdError;
 
 use diesel::prelude::*;
-use diesel_migrations::MigrationHarness;
 use diesel_sharded::shard_counts::ShardCount;
-use diesel_sharded::{Counter, MIGRATIONS, ShardsTable, update};
+use diesel_sharded::{Counter, ShardsTable, update};
 use diesel_sharded_tests::role::{self, Privilege, Role};
 use diesel_sharded_tests::schema;
 use diesel_sharded_tests::schema::videos::dsl::*;
@@ -24,11 +23,7 @@ fn likes_by(command: &str) -> String {
 
 /// A database with videos that are counted on shards, and the library's tables.
 fn database() -> (Database, Conn) {
-    let database = Conn::database();
-    let mut conn = Conn::connect(&database);
-    schema::create(&mut conn);
-    conn.run_pending_migrations(MIGRATIONS).unwrap();
-    (database, conn)
+    schema::database_with_counters()
 }
 
 /// Five more views and a like more of each video, on a shard.
@@ -234,9 +229,7 @@ fn all_privileges_that_are_lacking_are_named_at_once() {
 /// A role that may create nothing hears what the database says, and nothing is there.
 #[test]
 fn setup() {
-    let database = Conn::database();
-    let mut conn = Conn::connect(&database);
-    schema::create(&mut conn);
+    let (database, mut conn) = schema::database::<Conn>();
     let mut privileges = Privilege::of_section("The tool: verify", &conn.version());
     privileges.retain(|privilege| privilege.to_string() == "SELECT ON comments");
     let role = Role::with(&database, &privileges);

@@ -9,9 +9,9 @@ use diesel::prelude::*;
 use diesel_sharded::RowCounter;
 use diesel_sharded::cached::{CacheError, Cached, TotalCache};
 use diesel_sharded_redis_cache::RedisCache;
+use diesel_sharded_tests::TestConnection;
 use diesel_sharded_tests::redis::{CountsFailures, RedisServer};
 use diesel_sharded_tests::schema::{self, videos::dsl::views};
-use diesel_sharded_tests::{Database, TestConnection};
 
 const LONG: Duration = Duration::from_secs(60);
 const SHORT: Duration = Duration::from_millis(100);
@@ -19,14 +19,6 @@ const KEY: &str = "diesel_sharded:videos_shards.views:1";
 
 fn open(server: &RedisServer, timeout: Duration) -> RedisCache {
     RedisCache::open(server.url(), timeout).unwrap()
-}
-
-/// Videos 1 to 3, with 100, 200 and 300 views.
-fn sqlite() -> (Database, SqliteConnection) {
-    let database = SqliteConnection::database();
-    let mut conn = SqliteConnection::connect(&database);
-    schema::create(&mut conn);
-    (database, conn)
 }
 
 #[test]
@@ -59,7 +51,7 @@ fn the_contract_of_a_cache() {
 #[test]
 fn processes_share_totals_and_lose_no_increment() {
     let server = RedisServer::start();
-    let (database, conn) = &mut sqlite();
+    let (database, conn) = &mut schema::database::<SqliteConnection>();
     let of_video_1 = RowCounter::of(views, 1);
     let one = Cached::new(open(&server, LONG));
     assert_eq!(one.get(&of_video_1, conn), Ok(100));
@@ -81,7 +73,7 @@ fn processes_share_totals_and_lose_no_increment() {
 #[test]
 fn a_server_that_dies_or_hangs_fails_nothing() {
     let mut server = RedisServer::start();
-    let (_database, conn) = &mut sqlite();
+    let (_database, conn) = &mut schema::database::<SqliteConnection>();
     let of_video_1 = RowCounter::of(views, 1);
     let cached = |timeout| {
         let (cache, failures) = CountsFailures::of(open(&server, timeout));

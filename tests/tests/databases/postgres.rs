@@ -16,6 +16,7 @@ use diesel_sharded::retry::{Isolation, RetryPolicy, Transaction};
 use diesel_sharded::shard_choice::ShardChoice;
 use diesel_sharded::{Counter, RowCounter, ShardsTable, Unfit, fold, update};
 use diesel_sharded_tests::fixture::{Fixture, Run};
+use diesel_sharded_tests::role::Role;
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::{insert, number, pool, texts, until};
 
@@ -167,4 +168,49 @@ mod uuid_key {
             .returning((id, hits));
         assert_eq!(counted.get_results(conn), Ok(vec![(key, 2_i64)]));
     }
+}
+
+/// Videos 2 and 3 are of the channel that the role owns, video 1 is of none.
+const POLICIES: &str = "ALTER TABLE videos ENABLE ROW LEVEL SECURITY;
+    CREATE POLICY everybody_reads ON videos FOR SELECT USING (true);
+    CREATE POLICY owners_update ON videos FOR UPDATE USING (channel = 'news')";
+
+const POLICIES_OF_SHARDS: &str = "ALTER TABLE videos_shards ENABLE ROW LEVEL SECURITY;
+    CREATE POLICY everybody_reads ON videos_shards FOR SELECT USING (true);
+    CREATE POLICY owners_insert ON videos_shards FOR INSERT
+        WITH CHECK (EXISTS (SELECT 1 FROM videos WHERE videos.id = videos_shards.id AND channel = 'news'));
+    CREATE POLICY owners_update ON videos_shards FOR UPDATE
+        USING (EXISTS (SELECT 1 FROM videos WHERE videos.id = videos_shards.id AND channel = 'news'))";
+
+/// A count does not write to the video, so that a policy for updates of videos does not concern it.
+#[test]
+fn a_policy_of_the_parent_stops_no_count() {
+    let own = &mut Fixture::<Conn, _>::with_tables();
+    let (database, [conn]) = own.parts();
+    conn.run(POLICIES);
+    let (_role, mut acting) = Role::acting(&["Counting"], |_| false, database, conn);
+    for video in [1, 1, 2] {
+        assert_eq!(cases::count(video, 1, &mut acting), Ok(1));
+    }
+    let totals = [1, 2].map(|video| cases::total_of(video, &mut acting));
+    assert_eq!(totals, [102, 201]);
+}
+
+/// A policy of the shards table does: a count that it hides is not acknowledged.
+#[test]
+fn a_policy_of_the_shards_table_stops_counts() {
+    let own = &mut Fixture::<Conn, _>::with_tables();
+    let (database, [conn]) = own.parts();
+    conn.run(POLICIES);
+    conn.run(POLICIES_OF_SHARDS);
+    let (_role, mut acting) = Role::acting(&["Counting"], |_| false, database, conn);
+    let mut count = |video| cases::count(video, 1, &mut acting);
+    assert_eq!([count(2), count(2)], [Ok(1), Ok(1)]);
+    let refused = count(1).unwrap_err().to_string(); // no shard is there yet
+    assert!(refused.contains("row-level security"), "{refused}");
+    assert_eq!(cases::count(1, 1, conn), Ok(1)); // the tables' owner, who is exempt
+    let refused = count(1).unwrap_err().to_string(); // it is there, and hidden from updates
+    assert!(refused.contains("row-level security"), "{refused}");
+    let totals = [1, 2].map(|video| cases::total_of(video, &mut acting));
+    assert_eq!(totals, [101, 202]);
 }

@@ -8,10 +8,9 @@ use std::thread;
 
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
-use diesel_migrations::MigrationHarness;
 use diesel_sharded::prelude::*;
 use diesel_sharded::retry::{self, RetryPolicy};
-use diesel_sharded::{Counter, MIGRATIONS, fold, update};
+use diesel_sharded::{Counter, fold, update};
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::{Database, Stop, TestConnection, count, mysql_client, schema};
 
@@ -77,8 +76,7 @@ macro_rules! on {
                 assert_eq!(left.get_result(conn), Ok(0_i64));
             }
 
-            let (from, conn) = &mut schema::database::<Conn>();
-            conn.run_pending_migrations(MIGRATIONS).unwrap();
+            let (from, conn) = &mut schema::database_with_counters::<Conn>();
             conn.batch_execute("DELETE FROM videos").unwrap();
             for key in 1..=20 {
                 conn.batch_execute(&format!(

@@ -3,16 +3,13 @@
 use std::process::Command;
 
 use diesel::{MysqlConnection, PgConnection, SqliteConnection};
-use diesel_migrations::MigrationHarness;
-use diesel_sharded::MIGRATIONS;
 use diesel_sharded_tests::schema;
 
 macro_rules! on {
     ($($name:ident: $conn:ty;)+) => {$(
         #[test]
         fn $name() {
-            let (database, mut conn) = schema::database::<$conn>();
-            conn.run_pending_migrations(MIGRATIONS).expect("the library's tables");
+            let (database, conn) = schema::database_with_counters::<$conn>();
             drop(conn); // SQLite's locks know processes, and not files that one opened twice
             every_operation_counts_as_often_as_it_should(stringify!($name), database.url());
         }

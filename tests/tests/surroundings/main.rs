@@ -11,12 +11,10 @@ mod fold_and_triggers;
 mod forked;
 mod grants;
 mod late_requests;
-mod locks;
 #[cfg(feature = "observability")]
 mod monitoring;
 mod other_clients;
 mod raw_transactions;
 mod resisting_parents;
-mod row_security;
 mod settings;
 mod timers;

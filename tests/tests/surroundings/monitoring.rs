@@ -10,16 +10,16 @@ use std::time::Duration;
 
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
-use diesel_migrations::MigrationHarness;
 use diesel_sharded::cached::{Cached, MokaCache};
 use diesel_sharded::coalescer::Coalescer;
 use diesel_sharded::combine::Combiner;
 use diesel_sharded::observability::describe_metrics;
 use diesel_sharded::retry::{self, RetryPolicy};
-use diesel_sharded::{MIGRATIONS, RowCounter, fold, update};
+use diesel_sharded::{RowCounter, fold, update};
+use diesel_sharded_tests::fixture::Fixture;
 use diesel_sharded_tests::prometheus::{Prometheus, promtool};
 use diesel_sharded_tests::schema::videos::{self, dsl::*};
-use diesel_sharded_tests::{Database, TestConnection, count, pool, schema, until};
+use diesel_sharded_tests::{Database, count, pool, until};
 use metrics_exporter_prometheus::PrometheusBuilder;
 use serde_json::Value;
 
@@ -207,12 +207,9 @@ fn a_prometheus_answers_all_queries() {
     metrics::set_global_recorder(recorder).expect("no other test has a recorder");
     describe_metrics();
 
-    let database = SqliteConnection::database();
-    let mut conns = [(); 2].map(|()| SqliteConnection::connect(&database));
-    let [conn, other] = &mut conns;
-    schema::create(conn);
-    conn.run_pending_migrations(MIGRATIONS).unwrap();
-    use_it(&database, conn, other);
+    let own = &mut Fixture::<SqliteConnection, 2>::with_counters();
+    let (database, [conn, other]) = own.parts();
+    use_it(database, conn, other);
     let combiner = Combiner::new();
     until("callers have combined", || {
         thread::scope(|scope| {

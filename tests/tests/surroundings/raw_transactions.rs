@@ -5,7 +5,6 @@ use diesel_async::sync_connection_wrapper::SyncConnectionWrapper;
 use diesel_async::{AsyncMysqlConnection, AsyncPgConnection};
 use diesel_sharded_tests::awaited::Awaited;
 
-mod deadlocks;
 mod round_trips;
 mod without_autocommit;
 

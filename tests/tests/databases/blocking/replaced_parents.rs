@@ -69,39 +69,6 @@ fn a_named_counter_that_is_deleted_begins_anew() {
     });
 }
 
-#[test]
-fn a_row_that_is_inserted_again_begins_anew() {
-    let own = &mut Fixture::<Conn, 0>::with_tables();
-    beside_folds(own.parts().0, fold_videos, |number, round, conn| {
-        let key = 100 + number;
-        insert(key, 10, conn);
-        for _ in 0..3 {
-            assert_eq!(count(key, 1, conn), Ok(1));
-        }
-        assert_eq!(total_of(key, conn), 13, "round {round}");
-        // A plain statement, which may lose a deadlock with a fold.
-        while diesel::delete(videos.find(key)).execute(conn) != Ok(1) {}
-    });
-}
-
-#[test]
-fn a_row_that_is_renamed_takes_its_total_along() {
-    let own = &mut Fixture::with_tables();
-    let (database, [conn]) = own.parts();
-    for key in [100, 101] {
-        insert(key, 0, conn);
-    }
-    beside_folds(database, fold_videos, |number, round, conn| {
-        let (here, there) = (100 + number, 200 + number);
-        for (from, to) in [(here, there), (there, here)] {
-            assert_eq!(count(from, 1, conn), Ok(1));
-            let rename = || diesel::update(videos.find(from)).set(id.eq(to));
-            while rename().execute(conn) != Ok(1) {}
-        }
-        assert_eq!(total_of(here, conn), 2 * (round + 1), "round {round}");
-    });
-}
-
 /// The row has one of the two keys at any time, and every acknowledged count is on it.
 #[test]
 fn others_count_on_a_row_that_is_renamed() {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::api::coalescer::Coalescer;
 use super::api::retry::{self, Isolation, RetryPolicy, Transaction};
 use super::api::shard_choice::ShardChoice;
-use super::api::{Conflict, Counter, Error, MIGRATIONS, fold, set_total, update};
+use super::api::{Conflict, Counter, Error, MIGRATIONS, RowCounter, fold, set_total, update};
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel::r2d2::{ConnectionManager, Pool};
@@ -659,4 +659,88 @@ fn a_repeat_in_an_older_snapshot() {
     let (counted, met) = after_a_snapshot(Isolation::RepeatableRead, conn, meanwhile, count);
     assert_eq!(counted, Ok(1), "{met:?}");
     assert_eq!(total(conn), 101);
+}
+
+/// Parents are locked before their shards: who holds the parent takes its shards without waiting.
+#[test]
+fn a_set_that_waits_for_a_parent_holds_no_shard() {
+    let [conn, sets] = &mut *database();
+    conn.run("BEGIN; UPDATE videos SET title = 'held' WHERE id = 1");
+    thread::scope(|scope| {
+        let setting = scope.spawn(|| set_total(videos.find(1), views, 7).execute(sets));
+        thread::sleep(Duration::from_millis(300)); // it waits for the parent by now
+        conn.run("SELECT 1 FROM videos_shards WHERE id = 1 FOR UPDATE NOWAIT");
+        conn.run("COMMIT");
+        assert_eq!(setting.join().unwrap(), Ok(1));
+    });
+    assert_eq!(total(conn), 7);
+}
+
+/// So does a bounded count in a transaction of its own, whose shard has less when it has waited for that.
+#[test]
+fn a_bounded_count_that_waits_for_a_parent_holds_no_shard() {
+    for by_key in [true, false] {
+        let [conn, other, counts] = &mut *Fixture::<Conn, 3>::with_counters();
+        let stock = || RowCounter::of(likes, 1).never_below(0);
+        assert_eq!(stock().add(9_999, conn), Ok(true)); // hands room out
+        other.run("UPDATE videos SET likes = 5 WHERE id = 1");
+        other.run("BEGIN; UPDATE videos_shards SET likes = 0 WHERE id = 1");
+        conn.run("BEGIN; SELECT title FROM videos WHERE id = 1 FOR UPDATE");
+        thread::scope(|scope| {
+            let counting = scope.spawn(|| match by_key {
+                true => stock().idempotency_key("order 7").add(-1, counts),
+                false => stock().add_and_get(-1, counts).map(|total| total.is_some()),
+            });
+            thread::sleep(Duration::from_millis(300)); // it waits for a shard by now
+            other.run("COMMIT");
+            thread::sleep(Duration::from_millis(300)); // and for the parent
+            conn.run("SELECT 1 FROM videos_shards WHERE id = 1 FOR UPDATE NOWAIT");
+            conn.run("COMMIT");
+            assert_eq!(counting.join().unwrap(), Ok(true));
+        });
+    }
+}
+
+/// The room that a caller's older snapshot shows may be gone.
+#[test]
+fn bounds_hold_beyond_the_callers_snapshot() {
+    let [conn, other] = &mut *database();
+    let stock = RowCounter::of(likes, 1).never_below(0); // of one
+    let meanwhile = || stock.add(-1, other).map(|sold| assert!(sold));
+    let work = |conn: &mut Conn| stock.add(-1, conn);
+    let (sold, met) = after_a_snapshot(Isolation::RepeatableRead, conn, meanwhile, work);
+    assert_eq!(
+        (sold, stock.get(other)),
+        (Ok(false), Ok(Some(0))),
+        "{met:?}"
+    );
+}
+
+/// A deadlock ends the whole transaction on MySQL: a retry of the count would then be committed by itself.
+#[test]
+fn the_victim_of_a_deadlock_in_a_transaction_by_text_counts_nothing() {
+    let [conn, one, other] = &mut *database();
+    for video in [1, 2] {
+        assert_eq!(count_on(0, video, conn), Ok(1));
+    }
+    let both_have_one = &Barrier::new(2);
+    let counted = thread::scope(|scope| {
+        let threads = [([1, 2], one), ([2, 1], other)].map(|([first, second], conn)| {
+            scope.spawn(move || -> QueryResult<()> {
+                conn.batch_execute("BEGIN")?;
+                conn.batch_execute("UPDATE videos SET title = 'x' WHERE id = 0")?; // locks nothing
+                count_on(0, first, conn)?;
+                both_have_one.wait();
+                let counted = count_on(0, second, conn);
+                // A caller who ignores the error commits the rest: nothing, since the deadlock ended it.
+                conn.batch_execute("COMMIT")?;
+                counted.map(drop)
+            })
+        });
+        threads.map(|thread| thread.join().unwrap())
+    });
+    let victims: Vec<_> = counted.into_iter().filter_map(Result::err).collect();
+    assert_matches!(&victims[..], [diesel::result::Error::DatabaseError(..)]);
+    let totals = videos.select(views.total()).order(id).limit(2);
+    assert_eq!(totals.load(conn), Ok(vec![102_i64, 202]));
 }
