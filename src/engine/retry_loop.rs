@@ -11,7 +11,7 @@ use crate::conflict::{Conflict, Failure};
 use crate::connection::{
     Io, Link, OpenTransaction, TransactionOptions, begin, in_transaction, met_inside,
 };
-use crate::observe::{self, Observer, Scope, Work};
+use crate::observe::{self, Observer, Scope};
 use crate::policy::{Attempts, RetryPolicy};
 
 /// The attempts at one piece of work, until it succeeds, fails for another reason than a conflict, or no attempt is left. Its loop is
@@ -78,7 +78,7 @@ impl RetryLoop {
         options: TransactionOptions,
     ) -> QueryResult<Self> {
         let unit = Unit::Transaction(options, link.dialect().survival_check());
-        Self::new(link, retry, unit, Work::Closure)
+        Self::new(link, retry, unit, "closure")
     }
 
     /// One of the crate's own transactions.
@@ -88,7 +88,7 @@ impl RetryLoop {
         options: TransactionOptions,
     ) -> QueryResult<Self> {
         // It returns every error that it sees: no question whether it survived.
-        Self::new(link, retry, Unit::Transaction(options, None), Work::Own)
+        Self::new(link, retry, Unit::Transaction(options, None), "own")
     }
 
     /// A statement that commits by itself.
@@ -96,7 +96,7 @@ impl RetryLoop {
         link: &mut Link<'_, M, Conn>,
         retry: RetryPolicy,
     ) -> QueryResult<Self> {
-        Self::new(link, retry, Unit::Statement, Work::Statement)
+        Self::new(link, retry, Unit::Statement, "statement")
     }
 
     /// A query.
@@ -104,21 +104,21 @@ impl RetryLoop {
         link: &mut Link<'_, M, Conn>,
         retry: RetryPolicy,
     ) -> QueryResult<Self> {
-        Self::new(link, retry, Unit::Read, Work::Read)
+        Self::new(link, retry, Unit::Read, "read")
     }
 
     fn new<M: Io<Conn>, Conn>(
         link: &mut Link<'_, M, Conn>,
         retry: RetryPolicy,
         unit: Unit,
-        work: Work,
+        kind: &'static str,
     ) -> QueryResult<Self> {
         let inside = in_transaction(link)?;
-        let (unit, work) = match unit {
+        let (unit, kind) = match unit {
             Unit::Transaction(options, _) if inside => {
-                (Unit::Transaction(options, None), Work::Savepoint)
+                (Unit::Transaction(options, None), "savepoint")
             }
-            unit => (unit, work),
+            unit => (unit, kind),
         };
         Ok(RetryLoop {
             unit,
@@ -126,7 +126,7 @@ impl RetryLoop {
             attempts: Attempts::start(retry),
             open: None,
             retries_at_once: false,
-            observer: observe::Transaction::begin(link.dialect(), work),
+            observer: observe::Transaction::begin(link.dialect(), kind),
         })
     }
 

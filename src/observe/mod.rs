@@ -21,7 +21,7 @@ pub(crate) use self::events::{
 pub(crate) use self::events::{flush, flushed, lost};
 #[cfg(feature = "metrics")]
 pub use self::names::describe_metrics;
-pub(crate) use self::operation::{Keys, Observer, Transaction, Update, Work};
+pub(crate) use self::operation::{Keys, Observer, Transaction, Update};
 pub(crate) use self::sinks::Scope;
 #[cfg(feature = "async")]
 pub(crate) use self::sinks::in_callers_span;

@@ -236,38 +236,24 @@ impl Observer for Update {
     }
 }
 
-/// Whose work is retried as a whole.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Work {
-    /// A transaction of the application's.
-    Closure,
-    /// A transaction of the crate's.
-    Own,
-    /// A part of a transaction that is open already.
-    Savepoint,
-    /// A statement that commits by itself.
-    Statement,
-    /// A query.
-    Read,
-}
-
 /// A transaction while it runs, or other work that is retried as a whole. Its steps run in the scope of their attempt.
 #[derive(Debug)]
 pub(crate) struct Transaction {
     dialect: Dialect,
-    work: Work,
+    /// Whose work it is: the application's `closure`, or the crate's `own` transaction, `savepoint`, `statement` or `read`.
+    kind: &'static str,
     spans: Spans,
 }
 
 impl Transaction {
-    pub(crate) fn begin(dialect: Dialect, work: Work) -> Self {
+    pub(crate) fn begin(dialect: Dialect, kind: &'static str) -> Self {
         Transaction {
             dialect,
-            work,
+            kind,
             spans: Spans::of(span!(
                 TRANSACTION,
                 backend = dialect.name(),
-                kind = kind_of(work),
+                kind = kind,
                 attempts = Empty,
                 conflict = Empty,
                 outcome = Empty,
@@ -303,7 +289,7 @@ impl Observer for Transaction {
             count!(
                 TRANSACTION_CONFLICTS += 1,
                 backend = self.dialect.name(),
-                kind = kind_of(self.work),
+                kind = self.kind,
                 conflict = conflict_of(conflict),
             );
         }
@@ -311,7 +297,7 @@ impl Observer for Transaction {
 
     fn ended(&mut self, attempts: u32, succeeded: bool) {
         self.spans.ended(attempts, succeeded);
-        let (backend, kind) = (self.dialect.name(), kind_of(self.work));
+        let (backend, kind) = (self.dialect.name(), self.kind);
         count!(TRANSACTIONS += 1; { backend = backend, kind = kind, outcome = outcome_of(succeeded) });
         count!(TRANSACTION_ATTEMPTS += attempts; { backend = backend, kind = kind });
     }
@@ -333,16 +319,6 @@ pub(super) const fn outcome_of(succeeded: bool) -> &'static str {
     match succeeded {
         true => "ok",
         false => "error",
-    }
-}
-
-const fn kind_of(work: Work) -> &'static str {
-    match work {
-        Work::Closure => "closure",
-        Work::Own => "own",
-        Work::Savepoint => "savepoint",
-        Work::Statement => "statement",
-        Work::Read => "read",
     }
 }
 

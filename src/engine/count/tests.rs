@@ -237,7 +237,7 @@ struct Recorder(Shared);
 
 impl Recorder {
     fn scope() -> Scope {
-        observe::Transaction::begin(Dialect::Postgres, observe::Work::Own).scope()
+        observe::Transaction::begin(Dialect::Postgres, "own").scope()
     }
 }
 
