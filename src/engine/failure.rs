@@ -86,25 +86,17 @@ impl<E: From<DieselError> + StdError + 'static> AttemptError<E> {
             .then(|| dialect.ends_transaction(error))
     }
 
-    /// The error to report where no new attempt can help.
-    pub(super) fn report(self, dialect: Dialect) -> E {
+    /// The error to report where no new attempt can help; `inside`: in a caller's transaction.
+    pub(super) fn report(self, dialect: Dialect, inside: bool) -> E {
         let committing = matches!(self, AttemptError::Commit(_));
         self.report_as(|source| match dialect.classify(&source) {
+            Failure::Overflow => Error::Overflow { source },
+            Failure::DiskFull => Error::DiskFull { source },
+            _ if inside => Error::Diesel(source),
             Failure::ConnectionLost if committing => Error::OutcomeUnknown { source },
             Failure::ConnectionLost => Error::ConnectionLost { source },
             Failure::NodeNotReady => Error::NodeNotReady { source },
-            Failure::Overflow => Error::Overflow { source },
-            Failure::DiskFull => Error::DiskFull { source },
             Failure::Conflict(_) | Failure::Other => Error::Diesel(source),
-        })
-    }
-
-    /// The error to report inside a caller's transaction.
-    pub(super) fn report_inside(self, dialect: Dialect) -> E {
-        self.report_as(|source| match dialect.classify(&source) {
-            Failure::Overflow => Error::Overflow { source },
-            Failure::DiskFull => Error::DiskFull { source },
-            _ => Error::Diesel(source),
         })
     }
 

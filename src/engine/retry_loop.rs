@@ -331,26 +331,17 @@ impl<O: Observer> RetryLoop<O> {
             }
         }
         let number = self.attempts.number();
-        let delay = match (&error, error.conflict(dialect)) {
-            (AttemptError::LostRace(_), _) => {
+        let conflict = error.conflict(dialect);
+        let at_once = matches!(error, AttemptError::LostRace(_))
+            || (!self.inside
+                && conflict == Some(Conflict::ParentGone)
+                && std::mem::take(&mut self.retries_at_once));
+        let delay = match conflict {
+            _ if at_once => {
                 self.observer.failed(number, None, Some(Duration::ZERO));
                 Duration::ZERO
             }
-            (_, conflict) if self.inside => {
-                self.observer.failed(number, conflict, None);
-                self.observer.ended(number, false);
-                return Err(error.report_inside(dialect));
-            }
-            (_, None) => {
-                self.observer.failed(number, None, None);
-                self.observer.ended(number, false);
-                return Err(error.report(dialect));
-            }
-            (_, Some(Conflict::ParentGone)) if std::mem::take(&mut self.retries_at_once) => {
-                self.observer.failed(number, None, Some(Duration::ZERO));
-                Duration::ZERO
-            }
-            (_, Some(conflict)) => {
+            Some(conflict) if !self.inside => {
                 let delay = self.attempts.after(conflict);
                 self.observer.failed(number, Some(conflict), delay);
                 let Some(delay) = delay else {
@@ -359,6 +350,11 @@ impl<O: Observer> RetryLoop<O> {
                     return Err(error.report_as(persisted));
                 };
                 delay
+            }
+            conflict => {
+                self.observer.failed(number, conflict, None);
+                self.observer.ended(number, false);
+                return Err(error.report(dialect, self.inside));
             }
         };
         M::sleep(self.attempts.retry(), delay).await;
