@@ -21,7 +21,7 @@ use crate::backend::{BackendOf, Dialect, Reads, ShardedBackend};
 use crate::conflict::{Conflict, Failure};
 use crate::error::Error;
 use crate::policy::RetryPolicy;
-use crate::query_builder::{Passing, Prepare, Prepared, PreparedQuery, statement_was_lost};
+use crate::query_builder::{Passing, Prepare, Prepared, statement_was_lost};
 
 /// How statements reach a `Conn`.
 pub trait Io<Conn> {
@@ -221,21 +221,6 @@ where
         M::Backend: Reads<Q::SqlType, U>,
     {
         M::load(self.conn, Passing::query(query))
-    }
-
-    /// The same for a `SELECT` without a limit that the connection keeps prepared where it can.
-    pub(crate) fn load_prepared<'s, U, Q>(
-        &'s mut self,
-        query: Q,
-    ) -> M::Future<'s, QueryResult<Vec<U>>>
-    where
-        M: LoadIo<Conn>,
-        Q: Query + QueryFragment<M::Backend> + QueryId + 's,
-        U: Send + 'static,
-        M::Backend: Reads<Q::SqlType, U>,
-    {
-        let query = PreparedQuery::new(query, &self.backend());
-        M::load(self.conn, query)
     }
 }
 

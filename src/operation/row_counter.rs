@@ -21,8 +21,8 @@ use crate::operation::shard_counts;
 use crate::operation::update::{Ready, Sendable};
 use crate::policy::RetryPolicy;
 use crate::query_builder::{
-    CountAllAndLoad, CountAllAndLoadId, FindParent, Identified, KeyIs, Names, SelectParents,
-    ShardedExpressionMethods, Total, bind, id, sql,
+    CountAllAndLoad, CountAllAndLoadId, FindParent, Identified, KeyIs, Names, PreparedQuery,
+    SelectParents, ShardedExpressionMethods, Total, bind, id, sql,
 };
 
 /// One sharded field of one row. [`Cached`](crate::cached::Cached) can keep its total, and it can be
@@ -518,7 +518,8 @@ where
         M: LoadIo<Conn, Backend = DB>,
         Q: Query<SqlType = SqlTypeOf<Self::Selection>> + QueryFragment<DB> + QueryId + 'c,
     {
-        link.load_prepared(query)
+        let query = PreparedQuery::new(query, &link.backend());
+        M::load(link.conn, query)
     }
 }
 
