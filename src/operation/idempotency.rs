@@ -212,17 +212,6 @@ impl Write for Fingerprint {
     }
 }
 
-/// The state of a request once its key is claimed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Claimed {
-    /// It is the first.
-    First,
-    /// It was counted before, on this number of rows.
-    Repeated(usize),
-    /// Something else was counted under its key.
-    Reused,
-}
-
 /// Carries out a request that was not carried out before under the same key: by one statement where that is possible, else in one
 /// transaction with the key; inside a caller's, in a savepoint. Returns the number of rows counted, now or then, and whether it was
 /// now.
@@ -243,10 +232,8 @@ where
     let options = work.transaction(link.dialect());
     let repeated = RetryLoop::transaction(link, retry, options)?;
     retry_loop!(link, repeated, {
-        match claim(link, request).await? {
-            Claimed::First => {}
-            Claimed::Repeated(counted) => return Ok((counted, false)),
-            Claimed::Reused => return Err(Error::IdempotencyKeyReused.into()),
+        if let Some(counted) = claim(link, request).await? {
+            return Ok((counted, false));
         }
         let counted = work.carry_out(link).await?;
         match counted {
@@ -291,11 +278,12 @@ pub(crate) trait Requested<M: Io<Conn>, Conn> {
     ) -> impl Future<Output = QueryResult<usize>>;
 }
 
-/// Claims a key for the open transaction. Waits for another transaction that claims the same one.
+/// Claims a key for the open transaction, and gives the number of rows if it was counted before. Waits for another transaction that
+/// claims the same one.
 async fn claim<M: LoadIo<Conn>, Conn>(
     link: &mut Link<'_, M, Conn>,
     request: &Request,
-) -> QueryResult<Claimed> {
+) -> QueryResult<Option<usize>> {
     let insert = InsertKey {
         key: &request.key,
         fingerprint: request.fingerprint,
@@ -307,18 +295,18 @@ async fn claim<M: LoadIo<Conn>, Conn>(
         let met = link.execute_prepared(&insert).await;
         inserted |= met.map_err(|error| explained(link, error))? > 0;
         if dialect.counts_inserted_alone() && inserted {
-            return Ok(Claimed::First);
+            return Ok(None);
         }
         let rows = link.load(FindKey([&request.key])).await?;
         if let Some((_, fingerprint, claim, counted)) = rows.first() {
-            return Ok(match () {
+            return match () {
                 // The claim tells whether it was inserted; where it was not, the database's own word is enough.
-                () if inserted && *claim == insert.claim => Claimed::First,
+                () if inserted && *claim == insert.claim => Ok(None),
                 () if *fingerprint == request.fingerprint => {
-                    Claimed::Repeated(usize::try_from(*counted).unwrap_or(usize::MAX))
+                    Ok(Some(usize::try_from(*counted).unwrap_or(usize::MAX)))
                 }
-                () => Claimed::Reused,
-            });
+                () => Err(Error::IdempotencyKeyReused.into()),
+            };
         }
     }
     Err(DieselError::NotFound)
