@@ -1,6 +1,5 @@
 //! What each process has of its own, though a fork copies its parent's: random numbers, values with locks, threads.
 
-use std::fmt;
 use std::process;
 use std::sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError};
 
@@ -129,12 +128,6 @@ pub(crate) fn inherited<T: Clone>(parents: Option<&RwLock<T>>) -> Option<T> {
         Ok(value) => Some(value.clone()),
         Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner().clone()),
         Err(TryLockError::WouldBlock) => None,
-    }
-}
-
-impl<T> fmt::Debug for PerProcess<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PerProcess").finish_non_exhaustive()
     }
 }
 
