@@ -409,7 +409,7 @@ paired! {
         pub fn create(&self, link: Link) -> QueryResult<()> {
             let declared = self.declaration(&link.backend())?;
             let sql = declared.create_statements()?.join(";\n");
-            let Err(error) = install(link, &sql, Some(&unlock())).await else {
+            let Err(error) = install(link, &sql, Some(&unlock()), None).await else {
                 return Ok(());
             };
             let tables = &declared.tables;
@@ -424,7 +424,7 @@ paired! {
         /// commit it.
         pub fn drop(&self, link: Link) -> QueryResult<()> {
             let sql = self.drop_sql(&link.backend())?;
-            install(link, &sql, Some(&unlock())).await
+            install(link, &sql, Some(&unlock()), None).await
         }
     }
 }

@@ -29,7 +29,7 @@ use crate::backend::{BackendOf, Dialect, ShardedBackend};
 use crate::conflict::Failure;
 use crate::connection;
 use crate::connection::{
-    Blocking, Io, Link, LoadIo, TransactionOptions, begin, clean_up, in_any_transaction, paired,
+    Blocking, Link, LoadIo, TransactionOptions, begin, in_any_transaction, paired,
 };
 use crate::engine::{
     self, KEYS_IN_A_STATEMENT, KeyedTable, Parents, RetryLoop, explain, explain_of, locking,
@@ -323,7 +323,7 @@ paired! {
         pub fn create(&self, link: Link) -> QueryResult<()> {
             let quoted = self.quoted(&link.backend())?;
             let sql = quoted.create_statements().join(";\n");
-            match install(link, &sql, None).await {
+            match install(link, &sql, None, None).await {
                 Ok(()) => Ok(()),
                 Err(error) => Err(explain_key(&quoted, link, error).await),
             }
@@ -337,14 +337,9 @@ paired! {
         /// a transaction on MySQL, which would commit it. On PostgreSQL a transaction around it has to be `READ COMMITTED`.
         pub fn drop(&self, link: Link) -> QueryResult<()> {
             let quoted = self.quoted(&link.backend())?;
-            link.enter();
-            let dropped = match quoted.dialect {
-                Dialect::Mysql => drop_on_mysql::<T, _, _>(&quoted, link).await,
-                _ => drop_in_one::<T, _, _>(&quoted, link).await,
-            };
-            link.leave();
             let dialect = quoted.dialect;
-            let explained = |error| connection::told(dialect, explain_unfit::<T>(dialect, error));
+            let dropped = install(link, &quoted.drop_sql(), Some(CLEAN_UP), Some(told::<T>)).await;
+            let explained = |error| explain_unfit::<T>(dialect, error);
             dropped.map_err(explained).map_err(|source| match dialect.classify(&source) {
                 Failure::Overflow => Error::Overflow { source }.into(),
                 _ => explain::<T, DB>(&link.backend(), source),
@@ -436,83 +431,55 @@ impl<T: ShardedTable, Run> fmt::Debug for ShardsTable<T, Run> {
 }
 
 /// Executes statements that create or drop something, as one step: in a transaction, or on MySQL, which has none for them, outside any.
-/// `clean_up` undoes there what a failure leaves behind.
-pub(crate) async fn install<M: Io<Conn>, Conn>(
+/// `clean_up` undoes there what a failure leaves behind. `unfit` names the row that a failure is about, by the text that MySQL and SQLite
+/// keep for a question.
+pub(crate) async fn install<M: LoadIo<Conn>, Conn>(
     link: &mut Link<'_, M, Conn>,
     sql: &str,
     clean_up: Option<&str>,
+    unfit: Option<fn(&str) -> Option<DieselError>>,
 ) -> QueryResult<()> {
-    let dialect = link.dialect();
-    if dialect == Dialect::Mysql {
-        refuse_inside(link).await?;
-    }
     link.enter();
-    let done = match dialect {
-        Dialect::Mysql => {
-            let done = link.batch_execute(sql).await;
-            if let (Err(_), Some(sql)) = (&done, clean_up) {
-                connection::clean_up(link, sql).await;
-            }
-            done
-        }
-        _ => in_one(link, sql).await,
-    };
+    let done = in_one(link, sql, clean_up, unfit).await;
     link.leave();
+    let dialect = link.dialect();
     done.map_err(|error| connection::told(dialect, error))
 }
 
-async fn in_one<M: Io<Conn>, Conn>(link: &mut Link<'_, M, Conn>, sql: &str) -> QueryResult<()> {
-    let begun = begin(link, link.dialect(), TransactionOptions::default()).await?;
-    let done = link.batch_execute(sql).await;
-    begun.end(link, done).await
-}
-
-/// Inside a transaction that the next statements would commit.
-async fn refuse_inside<M: Io<Conn>, Conn>(link: &mut Link<'_, M, Conn>) -> QueryResult<()> {
-    match in_any_transaction(link).await? {
-        true => Err(DieselError::AlreadyInTransaction),
-        false => Ok(()),
-    }
-}
-
-async fn drop_on_mysql<T: ShardedTable, M: LoadIo<Conn>, Conn>(
-    quoted: &Quoted<'_>,
+async fn in_one<M: LoadIo<Conn>, Conn>(
     link: &mut Link<'_, M, Conn>,
+    sql: &str,
+    clean_up: Option<&str>,
+    unfit: Option<fn(&str) -> Option<DieselError>>,
 ) -> QueryResult<()> {
-    refuse_inside(link).await?;
-    let Err(error) = link.batch_execute(&quoted.drop_sql()).await else {
-        return Ok(());
+    let dialect = link.dialect();
+    let begun = match dialect {
+        Dialect::Mysql => match in_any_transaction(link).await? {
+            true => return Err(DieselError::AlreadyInTransaction), // the next statements would commit it
+            false => None,
+        },
+        _ => {
+            let options = TransactionOptions {
+                isolation: unfit.and_then(|_| dialect.locking_isolation()),
+                ..Default::default()
+            };
+            Some(begin(link, dialect, options).await?)
+        }
     };
-    let unfit = found_unfit::<T, _, _>(link).await;
-    clean_up(link, CLEAN_UP).await;
-    Err(unfit.unwrap_or(error))
-}
-
-/// In a transaction.
-async fn drop_in_one<T: ShardedTable, M: LoadIo<Conn>, Conn>(
-    quoted: &Quoted<'_>,
-    link: &mut Link<'_, M, Conn>,
-) -> QueryResult<()> {
-    let options = TransactionOptions {
-        isolation: quoted.dialect.locking_isolation(),
-        ..Default::default()
-    };
-    let begun = begin(link, quoted.dialect, options).await?;
-    let mut dropped = link.batch_execute(&quoted.drop_sql()).await;
-    if let (Err(error), Dialect::Sqlite) = (&mut dropped, quoted.dialect) {
-        if let Some(unfit) = found_unfit::<T, _, _>(link).await {
+    let mut done = link.batch_execute(sql).await;
+    if let (Err(error), Some(told), true) = (&mut done, unfit, dialect != Dialect::Postgres) {
+        let found = texts(link, select_unfit(dialect).to_owned()).await;
+        if let Some(unfit) = found.ok().and_then(|texts| told(texts.first()?)) {
             *error = unfit;
         }
     }
-    begun.end(link, dropped).await
-}
-
-/// The error about the row that does not fit, on MySQL and SQLite.
-async fn found_unfit<T: ShardedTable, M: LoadIo<Conn>, Conn>(
-    link: &mut Link<'_, M, Conn>,
-) -> Option<DieselError> {
-    let unfit = texts(link, select_unfit(link.dialect()).to_owned()).await;
-    told::<T>(unfit.ok()?.first()?)
+    let Some(begun) = begun else {
+        if let (Err(_), Some(sql)) = (&done, clean_up) {
+            connection::clean_up(link, sql).await;
+        }
+        return done;
+    };
+    begun.end(link, done).await
 }
 
 /// Reads the rows of a query of one column of texts.

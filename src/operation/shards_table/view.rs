@@ -126,7 +126,7 @@ paired! {
         /// [`AlreadyInTransaction`](diesel::result::Error::AlreadyInTransaction) inside a transaction on MySQL, which would commit it.
         pub fn create(&self, link: Link) -> QueryResult<()> {
             let sql = self.create_sql(&link.backend())?;
-            install(link, &sql, None).await
+            install(link, &sql, None, None).await
         }
 
         /// Removes it.
@@ -135,7 +135,7 @@ paired! {
         /// As [`create`](Self::create)'s.
         pub fn drop(&self, link: Link) -> QueryResult<()> {
             let sql = self.drop_sql(&link.backend())?;
-            install(link, &sql, None).await
+            install(link, &sql, None, None).await
         }
     }
 }
