@@ -57,7 +57,7 @@ impl<Id, Q: QueryFragment<DB>, DB: Backend> QueryFragment<DB> for Identified<Id,
 impl<Id, Q: Prepare<DB>, DB: ShardedBackend> Prepare<DB> for Identified<Id, Q> {
     fn walk_guarded<'b>(
         &'b self,
-        guard: &'b TextGuard,
+        guard: Option<&'b TextGuard>,
         out: AstPass<'_, 'b, DB>,
     ) -> QueryResult<()> {
         self.statement.walk_guarded(guard, out)

@@ -24,8 +24,8 @@ pub(crate) struct CreateShards<'a, DB: Backend> {
     pub(crate) shard: i32,
 }
 
-impl<DB: ShardedBackend> CreateShards<'_, DB> {
-    fn walk<'b>(
+impl<DB: ShardedBackend> Prepare<DB> for CreateShards<'_, DB> {
+    fn walk_guarded<'b>(
         &'b self,
         guard: Option<&'b TextGuard>,
         mut out: AstPass<'_, 'b, DB>,
@@ -48,17 +48,7 @@ impl<DB: ShardedBackend> CreateShards<'_, DB> {
 
 impl<DB: ShardedBackend> QueryFragment<DB> for CreateShards<'_, DB> {
     fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        self.walk(None, out)
-    }
-}
-
-impl<DB: ShardedBackend> Prepare<DB> for CreateShards<'_, DB> {
-    fn walk_guarded<'b>(
-        &'b self,
-        guard: &'b TextGuard,
-        out: AstPass<'_, 'b, DB>,
-    ) -> QueryResult<()> {
-        self.walk(Some(guard), out)
+        self.walk_guarded(None, out)
     }
 }
 

@@ -67,20 +67,14 @@ fn walk_prepared<'b, DB: ShardedBackend>(
     guard: Option<&'b TextGuard>,
     mut out: AstPass<'_, 'b, DB>,
 ) -> QueryResult<()> {
-    match guard {
-        Some(guard) => {
-            if WAS_LOST.load(Ordering::Relaxed) {
-                out.unsafe_to_cache_prepared();
-            }
-            statement.walk_guarded(guard, out)
-        }
-        None => {
-            if !out.backend().dialect().keeps_statements() {
-                out.unsafe_to_cache_prepared();
-            }
-            statement.walk_ast(out)
-        }
+    let is_kept = match guard {
+        Some(_) => !WAS_LOST.load(Ordering::Relaxed),
+        None => out.backend().dialect().keeps_statements(),
+    };
+    if !is_kept {
+        out.unsafe_to_cache_prepared();
     }
+    statement.walk_guarded(guard, out)
 }
 
 /// A `SELECT` without a limit that is sent again and again, and so is kept prepared, but on MySQL.
@@ -255,20 +249,22 @@ fn known_hash(id: TypeId, hash: &dyn Fn() -> Option<u64>) -> Option<u64> {
 
 /// A statement that can be written with a guard.
 pub trait Prepare<DB: ShardedBackend>: QueryFragment<DB> {
-    /// Writes the statement with its guard. By default the guard follows the last condition, which has to end the statement.
+    /// Writes the statement, with its guard if it has one. By default the guard follows the last condition, which has to end the statement.
+    ///
+    /// Where a statement takes its guard elsewhere, `walk_ast` is this without one.
     fn walk_guarded<'b>(
         &'b self,
-        guard: &'b TextGuard,
+        guard: Option<&'b TextGuard>,
         out: AstPass<'_, 'b, DB>,
     ) -> QueryResult<()> {
-        sql!(out; walk(self), " AND ", guard.condition())
+        sql!(out; walk(self), if let Some(guard) = guard { " AND ", guard.condition() })
     }
 }
 
 impl<Q: Prepare<DB>, DB: ShardedBackend> Prepare<DB> for &Q {
     fn walk_guarded<'b>(
         &'b self,
-        guard: &'b TextGuard,
+        guard: Option<&'b TextGuard>,
         out: AstPass<'_, 'b, DB>,
     ) -> QueryResult<()> {
         (**self).walk_guarded(guard, out)

@@ -27,23 +27,13 @@ pub(super) struct InsertKey<'a> {
 
 impl<DB: ShardedBackend> QueryFragment<DB> for InsertKey<'_> {
     fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        self.walk(None, out)
+        self.walk_guarded(None, out)
     }
 }
 
 impl<DB: ShardedBackend> Prepare<DB> for InsertKey<'_> {
-    fn walk_guarded<'b>(
-        &'b self,
-        guard: &'b TextGuard,
-        out: AstPass<'_, 'b, DB>,
-    ) -> QueryResult<()> {
-        self.walk(Some(guard), out)
-    }
-}
-
-impl InsertKey<'_> {
     /// The guard stands around the claim.
-    fn walk<'b, DB: ShardedBackend>(
+    fn walk_guarded<'b>(
         &'b self,
         guard: Option<&'b TextGuard>,
         mut out: AstPass<'_, 'b, DB>,
