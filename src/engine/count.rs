@@ -29,7 +29,7 @@ use super::failure::AttemptError;
 use super::plan::Plan;
 use super::retry_loop::RetryLoop;
 use super::several::{matched, matched_several};
-use super::statement::{Sender, Statement};
+use super::statement::{Sender, Statement, Step};
 use crate::backend::{INTERRUPTED_UNHEARD, Meaning};
 use crate::conflict::{Conflict, Failure};
 use crate::connection::{Io, Link, TransactionOptions};
@@ -163,10 +163,10 @@ where
     /// Asks whether the shard is locked, and chooses another one if it is.
     async fn probe(&mut self) -> Result<(), AttemptError> {
         let dialect = self.plan.dialect;
-        let (kind, shard) = (Statement::Probe, self.choice.shard());
+        let (statement, shard) = (Statement::Probe, self.choice.shard());
         self.is_first = false;
-        let scope = self.retry.observer.probe(kind.name(), shard);
-        let sent = pin!(self.sender.send(self.link, kind, shard));
+        let scope = self.retry.observer.probe(statement.name(), shard);
+        let sent = pin!(self.sender.send(self.link, Step { statement, shard }));
         let outcome = scope.within(sent).await;
         self.retry.observer.sent(&outcome);
         let locked = match outcome {
@@ -408,7 +408,7 @@ where
         let scope = self.retry.observer.step(statement.name());
         let shard = self.choice.shard();
         let outcome = {
-            let sent = pin!(self.sender.send(self.link, statement, shard));
+            let sent = pin!(self.sender.send(self.link, Step { statement, shard }));
             scope.within(sent).await
         };
         self.retry.observer.sent(&outcome);

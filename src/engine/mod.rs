@@ -19,4 +19,4 @@ pub(crate) use self::locking::{
 };
 pub(crate) use self::plan::Plan;
 pub(crate) use self::retry_loop::{RetryLoop, retry_loop};
-pub(crate) use self::statement::{SendStep, Sender, Statement, Steps, send};
+pub(crate) use self::statement::{SendStep, Sender, Statement, Step, Steps, send};

@@ -69,14 +69,20 @@ impl Statement {
     }
 }
 
+/// A statement for one shard.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Step {
+    pub(crate) statement: Statement,
+    pub(crate) shard: i32,
+}
+
 /// Sends the statements of a counting update.
 pub(crate) trait Sender<M: Io<Conn>, Conn> {
-    /// Sends one statement for one shard. The number of rows that it met.
+    /// Sends a step. The number of rows that it met.
     fn send(
         &mut self,
         link: &mut Link<'_, M, Conn>,
-        statement: Statement,
-        shard: i32,
+        step: Step,
     ) -> impl Future<Output = QueryResult<usize>>;
 }
 
@@ -87,8 +93,7 @@ pub(crate) trait SendStep<M: Io<Conn>, Conn> {
     fn send_step<'s>(
         &'s mut self,
         link: &'s mut Link<'_, M, Conn>,
-        statement: Statement,
-        shard: i32,
+        step: Step,
     ) -> M::Future<'s, QueryResult<usize>>;
 }
 
@@ -96,13 +101,8 @@ pub(crate) trait SendStep<M: Io<Conn>, Conn> {
 pub(crate) struct Steps<'a, S: ?Sized>(pub(crate) &'a mut S);
 
 impl<M: Io<Conn>, Conn, S: SendStep<M, Conn> + ?Sized> Sender<M, Conn> for Steps<'_, S> {
-    async fn send(
-        &mut self,
-        link: &mut Link<'_, M, Conn>,
-        statement: Statement,
-        shard: i32,
-    ) -> QueryResult<usize> {
-        self.0.send_step(link, statement, shard).await
+    async fn send(&mut self, link: &mut Link<'_, M, Conn>, step: Step) -> QueryResult<usize> {
+        self.0.send_step(link, step).await
     }
 }
 

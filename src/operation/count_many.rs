@@ -14,7 +14,7 @@ use crate::backend::{BackendOf, ShardedBackend};
 use crate::conflict::Failure;
 use crate::connection::{Blocking, Link, LoadIo, TransactionOptions, in_transaction, now};
 use crate::engine::{
-    KEYS_IN_A_STATEMENT, KeyedTable, RetryLoop, SendStep, Statement, explain, retry_loop,
+    KEYS_IN_A_STATEMENT, KeyedTable, RetryLoop, SendStep, Statement, Step, explain, retry_loop,
 };
 use crate::error::Error;
 use crate::model::{ShardedColumn, ShardedTable};
@@ -549,8 +549,11 @@ where
     let counted = match additions {
         [one] => {
             let mut add = ready_to_add::<C, DB>(one.key.clone(), one.n);
-            add.send_step(link, Statement::CountByKey, one.choice.shard())
-                .await?
+            let step = Step {
+                statement: Statement::CountByKey,
+                shard: one.choice.shard(),
+            };
+            add.send_step(link, step).await?
         }
         _ => {
             link.execute_prepared(count_each::<C, DB>(additions))

@@ -11,7 +11,7 @@ use diesel::sql_types::BigInt;
 
 use crate::backend::{BackendOf, Reads, ShardedBackend};
 use crate::connection::{Blocking, Link, LoadIo, paired};
-use crate::engine::{self, KeyedTable, Plan, SendStep, Sender, Statement, explain};
+use crate::engine::{self, KeyedTable, Plan, SendStep, Sender, Statement, Step, explain};
 #[cfg(doc)]
 use crate::error::Error;
 use crate::model::{ShardedColumn, ShardedTable, Value};
@@ -605,13 +605,9 @@ where
     M: LoadIo<Conn, Backend = DB>,
     DB: ShardedBackend,
 {
-    async fn send(
-        &mut self,
-        link: &mut Link<'_, M, Conn>,
-        statement: Statement,
-        shard: i32,
-    ) -> QueryResult<usize> {
+    async fn send(&mut self, link: &mut Link<'_, M, Conn>, step: Step) -> QueryResult<usize> {
         self.total = None; // what an earlier attempt read was taken back with it
+        let Step { statement, shard } = step;
         let totals = match statement {
             Statement::CountAndLoad => {
                 let count = CountAllAndLoad {
@@ -622,7 +618,7 @@ where
             }
             Statement::Load => C::load(link, totals_of(self.column, &self.count.filter)).await?,
             Statement::CountByKey => return self.count.count_before_load(link, shard).await,
-            statement => return self.count.send_step(link, statement, shard).await,
+            _ => return self.count.send_step(link, step).await,
         };
         let met = totals.len();
         self.total = totals.into_iter().next().map(|(_, total)| total.into());

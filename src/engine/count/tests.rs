@@ -224,10 +224,9 @@ where
     async fn send(
         &mut self,
         _: &mut Link<'_, Scripted<DB>, Connection>,
-        _: Statement,
-        shard: i32,
+        step: Step,
     ) -> QueryResult<usize> {
-        self.0.script().shards.push(shard);
+        self.0.script().shards.push(step.shard);
         self.0.clone().outcome().await
     }
 }

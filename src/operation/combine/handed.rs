@@ -6,7 +6,7 @@ use diesel::result::QueryResult;
 
 use crate::backend::{Detached, ShardedBackend};
 use crate::connection::{Io, Link};
-use crate::engine::{self, Plan, Sender, Statement, send};
+use crate::engine::{self, Plan, Sender, Step, send};
 use crate::policy::RetryPolicy;
 use crate::query_builder::{AddSums, Names, Parts};
 
@@ -73,21 +73,16 @@ where
     M: Io<Conn, Backend = DB>,
     DB: ShardedBackend,
 {
-    async fn send(
-        &mut self,
-        link: &mut Link<'_, M, Conn>,
-        statement: Statement,
-        shard: i32,
-    ) -> QueryResult<usize> {
+    async fn send(&mut self, link: &mut Link<'_, M, Conn>, step: Step) -> QueryResult<usize> {
         let counter = self.counter;
         let parts = Parts {
             names: counter.names,
             changes: &self.sums,
             filter: &*counter.filter,
-            shard,
+            shard: step.shard,
         };
         let insert = counter.insert.as_ref().map(|insert| &**insert as _);
-        let sent = send(link, statement, parts, insert);
+        let sent = send(link, step.statement, parts, insert);
         sent.await
     }
 }

@@ -19,7 +19,7 @@ use crate::conflict::Failure;
 #[cfg(feature = "async")]
 use crate::connection::{Async, BoxFuture};
 use crate::connection::{Io, Link, clean_up, now, other_nodes_write};
-use crate::engine::{self, Plan, SendStep, Sender, Statement, explain};
+use crate::engine::{self, Plan, SendStep, Sender, Statement, Step, explain};
 use crate::model::ShardedTable;
 use crate::operation::combine::{Combined, count};
 use crate::operation::update::returning::NoReturning;
@@ -155,20 +155,15 @@ where
     M: Io<Conn>,
     R: Sendable<M::Backend>,
 {
-    async fn send(
-        &mut self,
-        link: &mut Link<'_, M, Conn>,
-        statement: Statement,
-        shard: i32,
-    ) -> QueryResult<usize> {
-        if statement != Statement::CountOnce {
-            return self.ready.send_step(link, statement, shard).await;
+    async fn send(&mut self, link: &mut Link<'_, M, Conn>, step: Step) -> QueryResult<usize> {
+        if step.statement != Statement::CountOnce {
+            return self.ready.send_step(link, step).await;
         }
         let count = CountOnce {
             key: &self.request.key,
             fingerprint: self.request.fingerprint,
             claim: self.claim,
-            count: CountByKey(self.ready.parts(shard)),
+            count: CountByKey(self.ready.parts(step.shard)),
         };
         let count = Identified::<CountOnceId<R::Table, R::Filter, R::Changes>, _>::new(count);
         let sent = link.execute_prepared(count).await;

@@ -13,7 +13,7 @@ use super::statement::{UpdateStatement, Values};
 use crate::backend::ShardedBackend;
 use crate::connection::{Link, LoadInto};
 use crate::engine::{
-    self, KeyedTable, Plan, SendStep, Sender, Statement, explain, in_chunks, send,
+    self, KeyedTable, Plan, SendStep, Sender, Statement, Step, explain, in_chunks, send,
 };
 use crate::operation::combine::Combined;
 use crate::query_builder::{
@@ -104,12 +104,8 @@ where
     S: ReadAs<U, DB> + QueryFragment<DB> + QueryId,
     DB: ShardedBackend + QueryMetadata<SqlTypeOf<S>>,
 {
-    async fn send(
-        &mut self,
-        link: &mut Link<'_, M, Conn>,
-        statement: Statement,
-        shard: i32,
-    ) -> QueryResult<usize> {
+    async fn send(&mut self, link: &mut Link<'_, M, Conn>, step: Step) -> QueryResult<usize> {
+        let Step { statement, shard } = step;
         self.rows.clear(); // what an earlier attempt read was taken back with it
         let by_key = self.ready.ready().by_key;
         match statement {
@@ -179,7 +175,7 @@ where
                     }
                 }
             }
-            statement => self.ready.send_step(link, statement, shard).await,
+            _ => self.ready.send_step(link, step).await,
         }
     }
 }

@@ -9,7 +9,7 @@ use diesel::result::{EmptyChangeset, Error as DieselError};
 use super::statement::{Settings, UpdateStatement, Values};
 use crate::backend::{Dialect, ShardedBackend};
 use crate::connection::{Io, Link, in_transaction};
-use crate::engine::{Plan, SendStep, Statement, explain, send};
+use crate::engine::{Plan, SendStep, Statement, Step, explain, send};
 use crate::model::{ShardedTable, Term, Terms, type_id};
 use crate::operation::combine::{Combinable, Combined, Combiner, Handed};
 use crate::operation::shard_counts;
@@ -270,14 +270,13 @@ where
     fn send_step<'s>(
         &'s mut self,
         link: &'s mut Link<'_, M, Conn>,
-        statement: Statement,
-        shard: i32,
+        step: Step,
     ) -> M::Future<'s, QueryResult<usize>> {
-        let (ready, mut parts) = (self.ready(), self.parts(shard));
+        let (ready, mut parts) = (self.ready(), self.parts(step.shard));
         if let Some(sums) = &ready.sums {
             parts.changes = sums;
         }
-        match statement {
+        match step.statement {
             Statement::CountByKey | Statement::CountOne if ready.sums.is_none() => {
                 let count = match ready.by_key {
                     true => FirstCount::ByKey(CountByKey(parts)),
@@ -288,7 +287,7 @@ where
             }
             _ => {
                 let insert = ready.insert.as_ref().map(|insert| insert as _);
-                send(link, statement, parts, insert)
+                send(link, step.statement, parts, insert)
             }
         }
     }
