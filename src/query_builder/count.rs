@@ -10,7 +10,7 @@ use diesel::sql_types::Integer;
 
 use super::names::{Names, number_of_rows};
 use super::prepared::{Prepare, TextGuard};
-use super::sql::{Sql, bind, id, on, sql, statements, walk};
+use super::sql::{Sql, bind, copies, id, on, sql, statements, walk};
 use crate::backend::{Dialect, ShardedBackend, Strength};
 use crate::model::{ColumnType, SHARD, ShardsColumn};
 
@@ -25,13 +25,7 @@ pub(crate) struct Parts<'a, DB: Backend> {
     pub(crate) shard: i32,
 }
 
-impl<DB: Backend> Clone for Parts<'_, DB> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<DB: Backend> Copy for Parts<'_, DB> {}
+copies!([DB: Backend] Parts<'_, DB>);
 
 /// A statement whose text depends on nothing but the types in `Id` and the dialect, so that Diesel can keep it prepared under its id.
 pub(crate) struct Identified<Id, Q> {

@@ -36,7 +36,9 @@ pub(crate) use self::names::{Names, has_rows, number_of_rows, zeros};
 pub use self::peak::{NewPeak, PeakExpressionMethods};
 pub(crate) use self::prepared::{Passing, Prepared, PreparedQuery, statement_was_lost};
 pub use self::prepared::{Prepare, TextGuard};
-pub(crate) use self::sql::{Sql, bind, id, no_query_id, on, part, sql, statements, text_of, walk};
+pub(crate) use self::sql::{
+    Sql, bind, copies, id, no_query_id, on, part, sql, statements, text_of, walk,
+};
 pub use self::top::{After, NoColumn, SelectTop, SortedBy};
 pub use self::total::{ShardedExpressionMethods, Total, TotalInRow};
 pub(crate) use self::under_alias::{quoted, with_other_table};

@@ -8,7 +8,7 @@ use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::query_source::AliasSource;
 use diesel::sql_types::{BigInt, Integer};
 
-use super::sql::{Sql, bind, id, on, part, sql, walk};
+use super::sql::{Sql, bind, copies, id, on, part, sql, walk};
 use crate::backend::{Dialect, ShardedBackend};
 use crate::model::{ColumnType, SHARD, ShardedTable, ShardsColumn, TableName};
 
@@ -23,13 +23,7 @@ pub(crate) struct Names<'b, DB: Backend> {
     pub(crate) keys_as_texts: bool,
 }
 
-impl<DB: Backend> Clone for Names<'_, DB> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<DB: Backend> Copy for Names<'_, DB> {}
+copies!([DB: Backend] Names<'_, DB>);
 
 impl<'b, DB: Backend> Names<'b, DB> {
     pub(crate) fn of<T: ShardedTable + QueryFragment<DB>>() -> Self {

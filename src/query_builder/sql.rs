@@ -192,6 +192,18 @@ where
     push
 }
 
+/// Implements `Copy` for types whose parameters need not be. Generics stand in brackets before the type.
+macro_rules! copies {
+    ($([$($generics:tt)*] $type:ty),+ $(,)?) => {$(
+        impl<$($generics)*> Clone for $type {
+            fn clone(&self) -> Self {
+                *self
+            }
+        }
+        impl<$($generics)*> Copy for $type {}
+    )+};
+}
+
 /// Implements `QueryId` for statements whose text differs between values of one type, as by their number of rows or keys: no id stands
 /// for one text. Generics stand in brackets before the type.
 macro_rules! no_query_id {
@@ -243,4 +255,4 @@ macro_rules! statements {
         impl<DB: $crate::backend::ShardedBackend> $crate::query_builder::Prepare<DB> for $name<'_, DB> {}
     };
 }
-pub(crate) use {no_query_id, statements};
+pub(crate) use {copies, no_query_id, statements};

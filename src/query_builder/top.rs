@@ -12,7 +12,7 @@ use diesel::sql_types::BigInt;
 use crate::backend::{Dialect, ShardedBackend, SumsForm};
 use crate::model::ShardedColumn;
 use crate::query_builder::count::picked_key;
-use crate::query_builder::{Names, Sql, bind, id, on, part, sql, text_of, walk};
+use crate::query_builder::{Names, Sql, bind, copies, id, on, part, sql, text_of, walk};
 
 /// Reads `selection` of the rows with the greatest totals of the field `C`; see [`top`](crate::top()) for the SQL.
 ///
@@ -167,13 +167,7 @@ struct Parts<'b, DB: ShardedBackend> {
     ascending: bool,
 }
 
-impl<DB: ShardedBackend> Clone for Parts<'_, DB> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<DB: ShardedBackend> Copy for Parts<'_, DB> {}
+copies!([DB: ShardedBackend] Parts<'_, DB>);
 
 impl<'b, DB: ShardedBackend> Parts<'b, DB> {
     /// `SELECT parent.views AS sharded_total, parent.key AS sharded_key_0 FROM parent WHERE NOT EXISTS (…) AND parent.views <= $n AND

@@ -38,7 +38,7 @@ use crate::engine::{
 use crate::error::Error;
 use crate::model::ShardedTable;
 use crate::policy::RetryPolicy;
-use crate::query_builder::{Names, Sql, no_query_id, sql, statements};
+use crate::query_builder::{Names, Sql, copies, no_query_id, sql, statements};
 
 use super::migrations::{CreatedBySql, SqlMigration};
 
@@ -416,13 +416,7 @@ where
     }
 }
 
-impl<T, Run> Clone for ShardsTable<T, Run> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<T, Run> Copy for ShardsTable<T, Run> {}
+copies!([T, Run] ShardsTable<T, Run>);
 
 impl<T: ShardedTable, Run> fmt::Debug for ShardsTable<T, Run> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

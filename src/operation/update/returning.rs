@@ -14,7 +14,7 @@ use diesel::query_builder::{AstPass, QueryFragment, QueryId};
 
 use crate::backend::ShardedBackend;
 use crate::model::{ShardedTable, TotalColumn, TotalOf};
-use crate::query_builder::{Names, Sql, Total, TotalInRow};
+use crate::query_builder::{Names, Sql, Total, TotalInRow, copies};
 
 /// A selection of `T`'s columns that can be returned with totals: columns, totals, tuples of them, and `Model::as_returning()` /
 /// `Model::as_select()` of a model that selects only such.
@@ -134,13 +134,7 @@ pub struct FreshSelect<U, DB, S> {
     model: PhantomData<(U, DB)>,
 }
 
-impl<U, DB, S: Copy> Clone for FreshSelect<U, DB, S> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<U, DB, S: Copy> Copy for FreshSelect<U, DB, S> {}
+copies!([U, DB, S: Copy] FreshSelect<U, DB, S>);
 
 impl<T, U, DB, Kind> SelectTotals<T, IsSelectable<U, Kind>> for AsSelect<U, DB>
 where
