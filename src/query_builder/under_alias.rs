@@ -104,20 +104,6 @@ pub(crate) fn writes_text<DB: Backend>(out: AstPass<'_, '_, DB>) -> bool {
     writes.get()
 }
 
-/// The text of an expression that holds no binds, with another table before its columns. Both tables are quoted.
-pub(crate) fn with_other_table(text: &str, table: &str, other: &str, dialect: Dialect) -> String {
-    let table = format!("{table}.");
-    let other = format!("{other}.");
-    let copied = pieces(text, &table, dialect)
-        .into_iter()
-        .map(|piece| match piece {
-            Piece::Sql(sql) => sql,
-            Piece::Table => &other,
-            Piece::Bind => "?", // SQL of the application's own, as an operator on SQLite or MySQL
-        });
-    copied.collect()
-}
-
 /// A part of an expression's text.
 #[derive(Debug, PartialEq, Eq)]
 enum Piece<'t> {

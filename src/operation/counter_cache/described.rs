@@ -9,7 +9,9 @@ use crate::error::Error;
 use crate::model::{ColumnType, MAX_SHARDS};
 use crate::operation::described::DescribedTable;
 use crate::operation::shards_table::{Integrity, Quoted, identifiers, quoted_on};
-use crate::query_builder::{Names, with_other_table};
+use crate::query_builder::Names;
+
+use super::condition::on_row;
 
 /// A counter cache by the names in its SQL, not quoted.
 #[derive(Debug, Clone)]
@@ -99,7 +101,7 @@ impl DescribedCache {
         let child_table = format!("{schema}{child}");
         // They were written for the table; its rows stand under the bare name.
         let of_rows = |sql: &String| match self.schema {
-            Some(_) => with_other_table(sql, &child_table, &child, dialect),
+            Some(_) => on_row(sql, [&child_table; 2], &child, dialect),
             None => sql.clone(),
         };
         let condition = self.condition.as_ref().map(of_rows);
