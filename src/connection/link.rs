@@ -192,21 +192,6 @@ where
         M::batch_execute(self.conn, sql)
     }
 
-    /// See [`Io::begin`].
-    pub(crate) fn begin(&mut self) -> M::Future<'_, QueryResult<()>> {
-        M::begin(self.conn)
-    }
-
-    /// See [`Io::commit`].
-    pub(crate) fn commit(&mut self) -> M::Future<'_, QueryResult<()>> {
-        M::commit(self.conn)
-    }
-
-    /// See [`Io::roll_back`].
-    pub(crate) fn roll_back(&mut self) -> M::Future<'_, QueryResult<()>> {
-        M::roll_back(self.conn)
-    }
-
     /// See [`Io::transaction_status`].
     pub(crate) fn transaction_status(&mut self) -> &mut TransactionManagerStatus {
         M::transaction_status(self.conn)

@@ -167,7 +167,7 @@ mod tests {
         assert_eq!(is_open(conn), Ok(true));
         let savepoint = |conn: &mut diesel::SqliteConnection| {
             let options = TransactionOptions::guarded();
-            now(begin(&mut Link::blocking(conn), Dialect::Sqlite, options)).unwrap()
+            now(begin(&mut Link::blocking(conn), options)).unwrap()
         };
         let (outer, nested) = (savepoint(conn), savepoint(conn));
         assert!(outer.is_in_anothers() && nested.is_in_anothers());

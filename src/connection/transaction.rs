@@ -130,13 +130,12 @@ impl TransactionOptions {
 /// Begins a transaction, or a savepoint inside one; on an error neither is open.
 pub(crate) async fn begin<M: Io<Conn>, Conn>(
     link: &mut Link<'_, M, Conn>,
-    dialect: Dialect,
     options: TransactionOptions,
 ) -> QueryResult<OpenTransaction> {
     if M::is_shared() {
         return Err(Error::SharedConnection.into());
     }
-    let outer = depth(link)?;
+    let (outer, dialect) = (depth(link)?, link.dialect());
     let nothing = OpenTransaction {
         outer,
         guard: None,
@@ -222,7 +221,7 @@ async fn begin_by<M: Io<Conn>, Conn>(
             Err(error) => return Err(error),
         }
     }
-    link.begin().await.map(|()| false)
+    M::begin(link.conn).await.map(|()| false)
 }
 
 /// Sends the settings that stand before `BEGIN`, unless a transaction is open that Diesel does not know.
@@ -347,7 +346,7 @@ impl OpenTransaction {
         let ended = match self.by_statements {
             _ if is_savepoint => self.release(link).await,
             true => link.execute(Fixed("COMMIT")).await.map(drop),
-            false => link.commit().await,
+            false => M::commit(link.conn).await,
         };
         let Err(error) = ended else {
             self.lift_guard(link).await;
@@ -410,7 +409,7 @@ impl OpenTransaction {
                     let _ = link.batch_execute(guard.rollback).await; // the next one tells whether the connection is well
                 }
                 // One inside it that failed before may hide this failure from Diesel.
-                if link.roll_back().await.is_err() && self.outer == 0 {
+                if M::roll_back(link.conn).await.is_err() && self.outer == 0 {
                     link.transaction_status().set_in_error();
                 }
             }
@@ -504,12 +503,7 @@ mod tests {
             ..mysqls
         };
         let options = TransactionOptions::guarded();
-        let begun = now(begin(
-            &mut Link::blocking(&mut conn),
-            Dialect::Sqlite,
-            options,
-        ))
-        .unwrap();
+        let begun = now(begin(&mut Link::blocking(&mut conn), options)).unwrap();
         assert!(!begun.is_guarded());
         conn.batch_execute(guard.at_begin).unwrap();
         let guard = Some(guard);

@@ -209,9 +209,8 @@ impl<O: Observer> RetryLoop<O> {
         link: &mut Link<'_, M, Conn>,
         options: TransactionOptions,
     ) -> QueryResult<()> {
-        let dialect = link.dialect();
         let scope = self.observer.step("begin");
-        let begun = scope.within(begin(link, dialect, options)).await;
+        let begun = scope.within(begin(link, options)).await;
         self.observer.stepped(begun.as_ref().err());
         let open = begun?;
         if open.is_in_anothers() {

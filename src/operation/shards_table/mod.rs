@@ -457,7 +457,7 @@ async fn in_one<M: LoadIo<Conn>, Conn>(
                 isolation: unfit.and_then(|_| dialect.locking_isolation()),
                 ..Default::default()
             };
-            Some(begin(link, dialect, options).await?)
+            Some(begin(link, options).await?)
         }
     };
     let mut done = link.batch_execute(sql).await;
