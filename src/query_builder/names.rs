@@ -1,7 +1,5 @@
 //! A sharded table and its shards table in SQL.
 
-use std::marker::PhantomData;
-
 use diesel::backend::Backend;
 use diesel::prelude::*;
 use diesel::query_builder::{AstPass, QueryFragment};
@@ -9,6 +7,7 @@ use diesel::query_source::AliasSource;
 use diesel::sql_types::{BigInt, Integer};
 
 use super::sql::{Sql, bind, copies, id, on, part, sql, walk};
+use super::under_alias::Alias;
 use crate::backend::{Dialect, ShardedBackend};
 use crate::model::{ColumnType, SHARD, ShardedTable, ShardsColumn, TableName};
 
@@ -39,7 +38,7 @@ impl<'b, DB: Backend> Names<'b, DB> {
     /// Those of `T` under the alias `S`.
     pub(crate) fn of_alias<S: AliasSource + 'static, T: ShardedTable>() -> Self {
         Names {
-            parent: AliasName::<S>::THE,
+            parent: const { &Alias(S::NAME) },
             shards_table: T::SHARDS_TABLE,
             key: T::KEY,
             fields: T::FIELDS,
@@ -168,19 +167,6 @@ pub(crate) fn zeros<'f, 'b, DB: Backend>(
     fields: impl IntoIterator<Item = &'f ShardsColumn>,
 ) -> impl Sql<'b, DB> {
     sql! { for field in (fields, ", ") { id(&field.name), " = ", field.merge.nothing() } }
-}
-
-/// `alias`
-struct AliasName<S>(PhantomData<fn() -> S>);
-
-impl<S: 'static> AliasName<S> {
-    const THE: &'static Self = &AliasName(PhantomData);
-}
-
-impl<S: AliasSource, DB: Backend> QueryFragment<DB> for AliasName<S> {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        out.push_identifier(S::NAME)
-    }
 }
 
 /// `EXISTS (SELECT 1 FROM name)`

@@ -19,11 +19,12 @@ use crate::query_builder::sql::{Sql, bind, id, sql, text_of};
 /// Stands in the place of a table inside a schema. No table of the application's is likely to have this name.
 const ALIAS: &str = "sharded_parent";
 
-struct Alias;
+/// A name in the place of a table's.
+pub(super) struct Alias(pub(super) &'static str);
 
 impl<DB: Backend> QueryFragment<DB> for Alias {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        out.push_identifier(ALIAS)
+        out.push_identifier(self.0)
     }
 }
 
@@ -32,7 +33,7 @@ impl<'b, DB: ShardedBackend> Names<'b, DB> {
     pub(crate) fn under_alias(self) -> Self {
         match self.shards_table.is_qualified() {
             true => Names {
-                parent: &Alias,
+                parent: &Alias(ALIAS),
                 ..self
             },
             false => self,
