@@ -4,9 +4,8 @@ use std::fmt::Write;
 use std::marker::PhantomData;
 
 use diesel::connection::LoadConnection;
-use diesel::dsl::SqlTypeOf;
 use diesel::prelude::*;
-use diesel::query_builder::{AstPass, IntoUpdateTarget, Query, QueryFragment, QueryId};
+use diesel::query_builder::{AstPass, IntoUpdateTarget, QueryFragment, QueryId};
 use diesel::result::Error as DieselError;
 
 use crate::backend::{BackendOf, Binds, Dialect, ShardedBackend};
@@ -19,7 +18,7 @@ use crate::model::{Amount, FieldType, ShardedColumn, ShardedTable, ShardsColumn,
 use crate::operation::idempotency::{Idempotent, Request, Requested, once};
 use crate::operation::update::UpdateSource;
 use crate::policy::RetryPolicy;
-use crate::query_builder::{KeysAre, Names, SelectKeys, Sql, id, no_query_id, on, sql, zeros};
+use crate::query_builder::{KeysAre, Names, SelectKeys, Sql, id, on, sql, statements, zeros};
 use crate::unfit::FieldState;
 
 /// Begins to set the total of a field to a value, in rows by key, by any filter, or all.
@@ -295,10 +294,11 @@ where
                     continue;
                 }
                 // A row that has left the filter since it was picked is not set.
-                let again = PickAgain::<T, W, _> {
+                let again = PickAgain {
+                    names: Names::of::<T>(),
                     filter,
                     keys: locked.keys(),
-                    table: PhantomData,
+                    key_sql: PhantomData,
                 };
                 let still = T::load_keys(link, again).await?;
                 let still = LockedParents::<T, DB>::locked(*T::TABLE, still);
@@ -364,38 +364,26 @@ where
     set.map_err(|error| explain::<C::Table, DB>(&link.backend(), error))
 }
 
-/// Reads the keys of parents that are held and still match the filter.
-///
-/// ```sql
-/// SELECT "videos"."id" FROM (SELECT "videos"."id" FROM "videos" WHERE …) AS "videos" WHERE ("videos"."id" = $1 OR …)
-/// ORDER BY "videos"."id"
-/// ```
-struct PickAgain<'a, T, W, P> {
-    filter: &'a W,
-    keys: &'a KeysAre<P>,
-    table: PhantomData<T>,
-}
-
-impl<T, W, P, DB> QueryFragment<DB> for PickAgain<'_, T, W, P>
-where
-    DB: ShardedBackend,
-    T: ShardedTable + QueryFragment<DB>,
-    W: QueryFragment<DB>,
-    P: QueryFragment<DB>,
-{
-    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let table = Names::of::<T>();
+statements! {
+    /// Reads the keys of parents that are held and still match the filter.
+    ///
+    /// ```sql
+    /// SELECT "videos"."id" FROM (SELECT "videos"."id" FROM "videos" WHERE …) AS "videos" WHERE ("videos"."id" = $1 OR …)
+    /// ORDER BY "videos"."id"
+    /// ```
+    struct PickAgain<'a, ST> {
+        names: Names<'a, DB>,
+        filter: &'a dyn QueryFragment<DB>,
+        keys: &'a dyn QueryFragment<DB>,
+        key_sql: PhantomData<ST>,
+    }: Query<ST>;
+    |self, out| {
+        let table = self.names;
         sql!(out;
             table.select_keys_as_parent(self.filter), table.aliased(self.keys),
             " ORDER BY ", table.under_alias().key(), on(Dialect::all_rows))
     }
 }
-
-impl<T: Table, W, P> Query for PickAgain<'_, T, W, P> {
-    type SqlType = SqlTypeOf<T::PrimaryKey>;
-}
-
-no_query_id!([T, W, P] PickAgain<'_, T, W, P>);
 
 /// The assignments that [`SetTotal`](crate::operation::SetTotal) writes to the bases, and the fields that they set.
 pub trait Assignment {

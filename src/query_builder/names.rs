@@ -111,7 +111,7 @@ impl<'b, DB: ShardedBackend> Names<'b, DB> {
     /// the filter is.
     pub(crate) fn select_keys_as_parent(
         self,
-        filter: &'b impl QueryFragment<DB>,
+        filter: &'b (impl QueryFragment<DB> + ?Sized),
     ) -> impl Sql<'b, DB> {
         sql! {
             "SELECT ", self.under_alias().key_to_read(),
