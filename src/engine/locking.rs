@@ -181,15 +181,26 @@ impl<P: Parents<DB>, DB: ShardedBackend> LockedParents<P, DB> {
         &self,
         link: &mut Link<'_, M, Conn>,
     ) -> QueryResult<()> {
+        let shards_table = self.of.names().shards_table;
+        self.refuse_policy(&shards_table, Unfit::HiddenShards, link)
+            .await
+    }
+
+    /// Refuses parents for this reason if row security may hide rows of `table` from this role.
+    async fn refuse_policy<M: LoadIo<Conn, Backend = DB>, Conn>(
+        &self,
+        table: &(dyn QueryFragment<DB> + Sync),
+        reason: Unfit,
+        link: &mut Link<'_, M, Conn>,
+    ) -> QueryResult<()> {
         let hides_rows = link.dialect().hides_rows_from_locks();
         let (true, Some(key)) = (hides_rows, self.locked.first()) else {
             return Ok(());
         };
-        let shards_table = self.of.names().shards_table;
-        let active = link.load::<i32, _>(FindPolicy(&shards_table)).await?;
+        let active = link.load::<i32, _>(FindPolicy(table)).await?;
         match active.is_empty() {
             true => Ok(()),
-            false => Err(self.unfit(key, Unfit::HiddenShards)),
+            false => Err(self.unfit(key, reason)),
         }
     }
 
@@ -511,43 +522,31 @@ impl<P: Parents<DB>, DB: ShardedBackend> LockedParents<P, DB> {
         let first = i32::from(first);
         link.execute(RemoveShards { of, first }).await
     }
+
+    /// Removes the shards of those that are no parents, which nobody could lock, in the transaction that is open. The number removed.
+    ///
+    /// The shards are locked before the parents are looked for. So no count is removed with them that was committed for a parent
+    /// which is being inserted meanwhile.
+    ///
+    /// # Errors
+    /// [`Unfit::NoRow`] where row security may hide parents from this role.
+    pub(crate) async fn remove_orphans<M: LoadIo<Conn, Backend = DB>, Conn>(
+        &self,
+        link: &mut Link<'_, M, Conn>,
+    ) -> QueryResult<usize> {
+        if self.is_empty() {
+            return Ok(0);
+        }
+        self.refuse_policy(self.of.names().parent, Unfit::NoRow, link)
+            .await?;
+        self.lock_shards(link, Strength::Exclusive).await?;
+        let of = self.rows(RowKind::Shards);
+        link.execute(RemoveOrphans { of }).await
+    }
 }
 
 /// A parent that can be seen and not be locked may have been inserted in between: so often it is tried again.
 pub(crate) const TRIES_TO_LOCK: u8 = 3;
-
-/// Removes the shards of these keys that have no parent, in the transaction that is open. The number removed.
-///
-/// The shards are locked before the parents are looked for. So no count is removed with them that was committed for a parent
-/// which is being inserted meanwhile.
-///
-/// # Errors
-/// [`Unfit::NoRow`] where row security may hide parents from this role.
-pub(crate) async fn remove_orphans<P, DB, M, Conn>(
-    of: P,
-    link: &mut Link<'_, M, Conn>,
-    keys: &[P::Key],
-) -> QueryResult<usize>
-where
-    P: Parents<DB>,
-    M: LoadIo<Conn, Backend = DB>,
-    DB: ShardedBackend,
-{
-    let Some(first) = keys.first() else {
-        return Ok(0);
-    };
-    if link.dialect().hides_rows_from_locks() {
-        let find = FindPolicy(of.names().parent);
-        let active = link.load::<i32, _>(find).await?;
-        if !active.is_empty() {
-            return Err(of.unfit(first, Unfit::NoRow).into());
-        }
-    }
-    let parents = LockedParents::locked(of, keys.to_vec()); // none of them, but their shards are locked here
-    parents.lock_shards(link, Strength::Exclusive).await?;
-    let of = parents.rows(RowKind::Shards);
-    link.execute(RemoveOrphans { of }).await
-}
 
 /// Nothing of each field.
 pub(crate) fn zeros(fields: &[ShardsColumn]) -> Vec<Amount> {

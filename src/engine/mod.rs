@@ -15,7 +15,7 @@ pub use self::keyed::KeyedTable;
 pub(crate) use self::keyed::{KEYS_IN_A_STATEMENT, Parents, in_chunks};
 pub(crate) use self::locking::{
     LockedParents, Moved, Shards, States, Sums, TRIES_TO_LOCK, field, locking, locking_options,
-    remove_orphans, zeros,
+    zeros,
 };
 pub(crate) use self::plan::Plan;
 pub(crate) use self::retry_loop::{RetryLoop, retry_loop};

@@ -32,8 +32,8 @@ use crate::connection::{
     Blocking, Link, LoadIo, TransactionOptions, begin, in_any_transaction, paired,
 };
 use crate::engine::{
-    self, KEYS_IN_A_STATEMENT, KeyedTable, Parents, RetryLoop, explain, explain_of, locking,
-    retry_loop,
+    KEYS_IN_A_STATEMENT, KeyedTable, LockedParents, Parents, RetryLoop, explain, explain_of,
+    locking, retry_loop,
 };
 use crate::error::Error;
 use crate::model::ShardedTable;
@@ -528,7 +528,9 @@ where
         let keys = keys.map_err(|error| explained(error, link.backend()))?;
         let removing = locking(link, RetryPolicy::default())?;
         let batch = retry_loop!(link, removing, {
-            engine::remove_orphans(of, link, &keys).await
+            LockedParents::locked(of, keys.clone())
+                .remove_orphans(link)
+                .await
         });
         removed += batch.map_err(|error| explained(error, link.backend()))?;
         if keys.len() < KEYS_IN_A_STATEMENT {
