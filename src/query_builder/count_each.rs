@@ -88,23 +88,6 @@ fn of_batch<'b, DB: ShardedBackend>(name: &str) -> impl Sql<'b, DB> {
     sql! { id(BATCH), ".", id(name) }
 }
 
-/// `parent.key IN (?, …)`; for composite keys `OR`, since no index serves a list of them on every database.
-fn keys_of<'b, P, V, DB>(table: Names<'b, DB>, counted: &'b CountedShard<P, V>) -> impl Sql<'b, DB>
-where
-    DB: ShardedBackend,
-    P: QueryFragment<DB>,
-    V: QueryFragment<DB>,
-{
-    let is_composite = table.key.len() > 1;
-    sql! {
-        if is_composite {
-            "(", for row in (counted.repeated(), " OR ") { table.aliased(&row.key_is) }, ")"
-        } else {
-            table.under_alias().key(), " IN (", for row in (counted.repeated(), ", ") { walk(&row.key_values) }, ")"
-        }
-    }
-}
-
 impl<C, P, V, DB> QueryFragment<DB> for CountEach<C, P, V>
 where
     DB: ShardedBackend,
@@ -136,13 +119,22 @@ where
         let rows = shards.flat_map(|on| on.repeated().map(move |row| (&on.shard, row)));
         // Two keys may name one parent: on two shards each has its own.
         let are_several = self.shards.len() > 1;
+        let is_composite = table.key.len() > 1;
         sql!(out;
             update, "CASE",
             for (shard, row) in (rows, "") {
                 " WHEN ", table.aliased(&row.key_is), if are_several { " AND ", table.shard_is(shard) }, " THEN ", bind(BigInt, &row.n)
             },
             " END) WHERE ", if are_several { "(" },
-            for counted in (&self.shards, " OR ") { keys_of(table, counted), " AND ", table.shard_is(&counted.shard) },
+            for counted in (&self.shards, " OR ") {
+                // No index serves a list of composite keys on every database.
+                if is_composite {
+                    "(", for row in (counted.repeated(), " OR ") { table.aliased(&row.key_is) }, ")"
+                } else {
+                    parent.key(), " IN (", for row in (counted.repeated(), ", ") { walk(&row.key_values) }, ")"
+                },
+                " AND ", table.shard_is(&counted.shard)
+            },
             if are_several { ")" })
     }
 }

@@ -8,8 +8,8 @@ use diesel::prelude::*;
 use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 
 use super::names::Names;
-use super::sql::{Sql, no_query_id, part, sql, statements, walk};
-use crate::backend::ShardedBackend;
+use super::sql::{Sql, no_query_id, on, part, sql, statements, walk};
+use crate::backend::{Dialect, ShardedBackend};
 use crate::model::ShardedTable;
 
 /// A `WHERE` clause that names parents by their keys.
@@ -76,7 +76,10 @@ statements! {
         key_sql: PhantomData<ST>,
     }: Query<ST>;
     |self, out| {
-        sql!(out; self.names.select_keys(self.filter), self.clause)
+        let table = self.names;
+        sql!(out;
+            "SELECT ", table.key_to_read(), " FROM ", walk(table.parent), walk(self.filter), " ORDER BY ", table.key(),
+            on(Dialect::all_rows), self.clause)
     }
 }
 

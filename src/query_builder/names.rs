@@ -73,11 +73,6 @@ impl<'b, DB: ShardedBackend> Names<'b, DB> {
         sql! { for column in (self.key, ", ") { self.shards_column(&column.name) } }
     }
 
-    /// `shards.key = parent.key`
-    pub(crate) fn key_is_shards(self) -> impl Sql<'b, DB> {
-        sql! { for column in (self.key, " AND ") { self.shards_column(&column.name), " = ", self.column(&column.name) } }
-    }
-
     /// `parent.key` for reading it. PostgreSQL pads a `CHAR(n)` that it gives out, and compares it with the text that comes back
     /// as if the padding were part of it; a cast removes the padding.
     pub(crate) fn key_to_read(self) -> impl Sql<'b, DB> {
@@ -96,17 +91,6 @@ impl<'b, DB: ShardedBackend> Names<'b, DB> {
         })
     }
 
-    /// `SELECT parent.key FROM parent WHERE … ORDER BY parent.key`; a lock may follow.
-    pub(crate) fn select_keys(
-        self,
-        filter: &'b (impl QueryFragment<DB> + ?Sized),
-    ) -> impl Sql<'b, DB> {
-        sql! {
-            "SELECT ", self.key_to_read(), " FROM ", walk(self.parent), walk(filter), " ORDER BY ", self.key(),
-            on(Dialect::all_rows)
-        }
-    }
-
     /// `SELECT parent.key FROM (SELECT parent.key FROM parent WHERE …) AS parent`: a ` WHERE` on the key may follow, whatever
     /// the filter is.
     pub(crate) fn select_keys_as_parent(
@@ -122,7 +106,8 @@ impl<'b, DB: ShardedBackend> Names<'b, DB> {
     /// `shards WHERE shards.key = parent.key`, and ` AND shards.shard = $n` for one of them
     pub(crate) fn shards_of_parent(self, shard: Option<&'b i32>) -> impl Sql<'b, DB> {
         sql! {
-            self.shards_table, " WHERE ", self.key_is_shards(),
+            self.shards_table, " WHERE ",
+            for column in (self.key, " AND ") { self.shards_column(&column.name), " = ", self.column(&column.name) },
             if let Some(shard) = shard { " AND ", self.shards_column(SHARD), " = ", bind(Integer, shard) }
         }
     }
