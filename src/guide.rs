@@ -44,6 +44,7 @@ macro_rules! chapters {
         pub mod $chapter {}
     )*};
 }
+pub(crate) use chapters;
 
 chapters! {
     why = "guide/why.md",

@@ -5,12 +5,7 @@
 //! 3. [Benchmarks](benchmarks): what was measured, and how
 //! 4. [Cases](cases): a package registry's downloads and a link aggregator's votes, before and after
 
-macro_rules! pages {
-    ($($page:ident = $file:literal),* $(,)?) => {$(
-        #[doc = include_str!($file)]
-        pub mod $page {}
-    )*};
-}
+use crate::guide::chapters as pages;
 
 pages! {
     surroundings = "reference/surroundings.md",
