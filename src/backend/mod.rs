@@ -28,4 +28,4 @@ pub(crate) use self::isolation::Isolation;
 pub(crate) use self::mysql::INTERRUPTED_UNHEARD;
 pub(crate) use self::postgres::{SHARD_REMOVED, TAKEN_FOR_ANOTHER};
 pub use self::sharded_backend::{BackendOf, ShardedBackend};
-pub(crate) use self::sharded_backend::{Binds, Reads};
+pub(crate) use self::sharded_backend::{Binds, Hashed, Reads};

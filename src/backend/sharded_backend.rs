@@ -1,6 +1,7 @@
 //! Diesel's backends, as far as their connections can count on shards, and the values that they bind and read.
 
 use std::fmt;
+use std::hash::Hasher;
 
 use diesel::backend::Backend;
 use diesel::connection::BoxableConnection;
@@ -129,6 +130,16 @@ backend!(
         super::detached::detach(fragment).ok()
     }
 );
+
+/// Hashes what is [shown](ShardedBackend::show).
+pub(crate) struct Hashed<H>(pub(crate) H);
+
+impl<H: Hasher> fmt::Write for Hashed<H> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.0.write(text.as_bytes());
+        Ok(())
+    }
+}
 
 /// A backend that takes a `U` for a bind of the SQL type `ST`. As a supertrait it spares statements further bounds.
 pub trait Binds<ST, U: ?Sized>: Backend {

@@ -108,7 +108,7 @@ use diesel::prelude::*;
 use diesel::result::Error as DieselError;
 use fnv::FnvHasher;
 
-use crate::backend::{BackendOf, Dialect};
+use crate::backend::{BackendOf, Dialect, Hashed};
 use crate::connection::{Blocking, Io, Link, LoadIo, TransactionOptions, in_transaction, now};
 use crate::engine::{RetryLoop, retry_loop};
 use crate::error::Error;
@@ -186,29 +186,20 @@ impl Request {
     /// `describe` writes the content of the request, in the same words in every process.
     pub(crate) fn new(
         key: &[u8],
-        describe: impl FnOnce(&mut Fingerprint) -> fmt::Result,
+        describe: impl FnOnce(&mut Hashed<FnvHasher>) -> fmt::Result,
     ) -> Result<Self, Error> {
         let bytes = key.len();
         if !(1..=LONGEST).contains(&bytes) {
             return Err(Error::InvalidIdempotencyKey { bytes });
         }
-        let mut fingerprint = Fingerprint(FnvHasher::default());
+        // The same in every process; the standard library's hashes may change between its releases.
+        let mut fingerprint = Hashed(FnvHasher::default());
         let described = describe(&mut fingerprint);
         described.map_err(|error| Error::Diesel(DieselError::QueryBuilderError(error.into())))?;
         Ok(Request {
             key: key.to_vec(),
             fingerprint: i64::from_ne_bytes(fingerprint.0.finish().to_ne_bytes()),
         })
-    }
-}
-
-/// Hashes the written text, to the same value in every process. (The standard library's hashes may change between its releases.)
-pub(crate) struct Fingerprint(FnvHasher);
-
-impl Write for Fingerprint {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        self.0.write(text.as_bytes());
-        Ok(())
     }
 }
 

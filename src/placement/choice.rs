@@ -1,6 +1,5 @@
 //! The choice of a shard for each attempt.
 
-use std::fmt::{self, Write};
 use std::hash::{DefaultHasher, Hasher};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -12,7 +11,7 @@ use super::contention::{Contention, CountKind};
 use super::process::{self, Process};
 use super::shard_choice::ShardChoice;
 use super::stripe::Stripe;
-use crate::backend::ShardedBackend;
+use crate::backend::{Hashed, ShardedBackend};
 use crate::policy::Attempts;
 
 /// The facts about a counting update that its shard depends on.
@@ -37,20 +36,11 @@ pub(crate) struct Subject {
 
 /// A number for the rows that `filter` matches. It is the same as long as the process runs.
 pub(crate) fn hash_of<DB: ShardedBackend>(table: &str, filter: &impl QueryFragment<DB>) -> u64 {
-    let mut hash = Hash(DefaultHasher::new());
+    let mut hash = Hashed(DefaultHasher::new());
     hash.0.write(table.as_bytes());
     // A filter that cannot be written takes the hash of its first part. The statement then reports the error.
     let _ = DB::show(filter, &mut hash);
     hash.0.finish()
-}
-
-struct Hash(DefaultHasher);
-
-impl Write for Hash {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        self.0.write(text.as_bytes());
-        Ok(())
-    }
 }
 
 /// The shard that an attempt counts on, and what holds it.
