@@ -24,7 +24,7 @@ use crate::unfit::Unfit;
 
 use super::number::RecountQuery;
 use super::recount::{
-    AddAmount, Compared, Recount, beyond, by_key, by_parent, compare, refuse_cut_recounts,
+    AddAmount, Recount, beyond, by_key, by_parent, compare, lacks, refuse_cut_recounts,
     refuse_padded_keys,
 };
 
@@ -337,7 +337,7 @@ impl<R, C, Q, Run> Verify<R, C, Q, Run> {
     async fn find<'q, M, Conn>(
         self,
         link: &mut Link<'_, M, Conn>,
-    ) -> QueryResult<Vec<Compared<Key<R>>>>
+    ) -> QueryResult<Vec<Drift<Key<R>, Amount>>>
     where
         R: VerifiedRows<M::Backend>,
         C: ShardedColumn<Table = R::Table>,
@@ -361,7 +361,7 @@ impl<R, C, Q, Run> Verify<R, C, Q, Run> {
     async fn find_and_repair<'q, M, Conn>(
         self,
         link: &mut Link<'_, M, Conn>,
-    ) -> QueryResult<Vec<Compared<Key<R>>>>
+    ) -> QueryResult<Vec<Drift<Key<R>, Amount>>>
     where
         R: VerifiedRows<M::Backend> + Clone,
         C: ShardedColumn<Table = R::Table>,
@@ -412,7 +412,7 @@ impl<R, C, Q, Run> Verify<R, C, Q, Run> {
 }
 
 /// What the caller learns of rows.
-fn drifts<C, K>(compared: Vec<Compared<K>>) -> QueryResult<Vec<Drift<K, TotalValue<C>>>>
+fn drifts<C, K>(compared: Vec<Drift<K, Amount>>) -> QueryResult<Vec<Drift<K, TotalValue<C>>>>
 where
     C: ShardedColumn,
 {
@@ -436,11 +436,11 @@ where
 /// The amounts that totals lack, each with the parents that lack them, in the order of `parents`.
 fn by_lacks<K: Clone + Eq + Hash>(
     parents: &[K],
-    differ: &[Compared<K>],
+    differ: &[Drift<K, Amount>],
 ) -> QueryResult<Vec<(Amount, Vec<K>)>> {
     let mut lacking = HashMap::new();
     for compared in differ {
-        lacking.insert(&compared.key, compared.lacks()?);
+        lacking.insert(&compared.key, lacks(compared)?);
     }
     let mut equal: Vec<(Amount, Vec<K>)> = vec![];
     for key in parents {

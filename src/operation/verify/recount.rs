@@ -19,6 +19,7 @@ use crate::model::{Amount, ColumnType, ShardsColumn};
 use crate::operation::shards_table::{Integrity, Quoted, each, texts};
 use crate::query_builder::{Names, SelectKeys, Sql, bind, id, on, sql, statements, walk};
 
+use super::builder::Drift;
 use super::number::RecountQuery;
 
 /// An [`Io`] that reads the result of an application's recount.
@@ -140,7 +141,7 @@ pub(super) async fn compare<T, W, M, Conn>(
     field: &'static ShardsColumn,
     filter: &W,
     expected: &HashMap<T::Key, Amount>,
-) -> QueryResult<Vec<Compared<T::Key>>>
+) -> QueryResult<Vec<Drift<T::Key, Amount>>>
 where
     T: KeyedTable<M::Backend, Key: Eq + Hash>,
     W: QueryFragment<M::Backend> + QueryId,
@@ -160,7 +161,7 @@ where
         let expected = expected.get(&key).cloned();
         let expected = expected.unwrap_or_else(|| Amount::zero(field.column_type));
         if differs(dialect, field.column_type, &total, &expected) {
-            differ.push(Compared {
+            differ.push(Drift {
                 key,
                 total,
                 expected,
@@ -178,18 +179,9 @@ pub fn differs(dialect: Dialect, column: ColumnType, total: &Amount, expected: &
     total != expected && !(dialect.rounds_sums(column) && total.is_close_to(expected, TOLERANCE))
 }
 
-/// A row's total beside the recounted number.
-pub(super) struct Compared<K> {
-    pub(super) key: K,
-    pub(super) total: Amount,
-    pub(super) expected: Amount,
-}
-
-impl<K> Compared<K> {
-    /// The difference that has to be added to the total.
-    pub(super) fn lacks(&self) -> QueryResult<Amount> {
-        self.expected.minus(&self.total).ok_or_else(beyond)
-    }
+/// The difference that has to be added to the total.
+pub(super) fn lacks<K>(drift: &Drift<K, Amount>) -> QueryResult<Amount> {
+    drift.expected.minus(&drift.total).ok_or_else(beyond)
 }
 
 /// The error of a difference that no statement can add.
