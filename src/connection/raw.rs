@@ -15,14 +15,14 @@
 //! place of a caller's transaction.
 
 use diesel::prelude::*;
-use diesel::query_builder::{AstPass, QueryFragment, QueryId};
+use diesel::query_builder::QueryId;
 
 use super::link::{Io, Link};
 use super::transaction::{Fixed, again_if_interrupted, depth};
 use crate::backend::{Dialect, Meaning, OpenQuestion, ShardedBackend};
 use crate::conflict::{Conflict, Failure};
 use crate::error::Error;
-use crate::query_builder::Prepare;
+use crate::query_builder::{Identified, Prepare};
 
 /// Whether any transaction is open, one that Diesel knows or another.
 pub(crate) async fn in_any_transaction<M: Io<Conn>, Conn>(
@@ -82,7 +82,10 @@ async fn is_open_by_rows<M: Io<Conn>, Conn>(
 ) -> QueryResult<bool> {
     let mut tries = 0;
     loop {
-        let open = match link.execute_prepared(IsOlder(Fixed(is_older))).await {
+        let open = match link
+            .execute_prepared(Identified::<IsOlder, _>::new(Fixed(is_older)))
+            .await
+        {
             Ok(0) => return Ok(false),
             Ok(_) => link
                 .execute_query(Fixed(is_same))
@@ -140,15 +143,9 @@ pub(crate) async fn met_inside<M: Io<Conn>, Conn>(
 
 /// The first query of [`OpenQuestion::Rows`]. Kept prepared, since only then its answer is enough.
 #[derive(QueryId)]
-struct IsOlder(Fixed);
+struct IsOlder;
 
-impl<DB: ShardedBackend> QueryFragment<DB> for IsOlder {
-    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        self.0.walk_ast(out)
-    }
-}
-
-impl<DB: ShardedBackend> Prepare<DB> for IsOlder {}
+impl<DB: ShardedBackend> Prepare<DB> for Fixed {}
 
 #[cfg(test)]
 mod tests {
