@@ -114,33 +114,28 @@ impl<Q: QueryFragment<DB>, DB: ShardedBackend> QueryFragment<DB> for PreparedQue
 #[derive(QueryId)]
 pub(crate) struct Passing<Q> {
     statement: Q,
-    has_rows: bool,
+    keeps: fn(Dialect) -> bool,
 }
 
 impl<Q> Passing<Q> {
     pub(crate) fn statement(statement: Q) -> Self {
         Passing {
             statement,
-            has_rows: false,
+            keeps: Dialect::keeps_statements,
         }
     }
 
     pub(crate) fn query(statement: Q) -> Self {
         Passing {
             statement,
-            has_rows: true,
+            keeps: Dialect::keeps_queries,
         }
     }
 }
 
 impl<Q: QueryFragment<DB>, DB: ShardedBackend> QueryFragment<DB> for Passing<Q> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let dialect = out.backend().dialect();
-        let is_prepared = match self.has_rows {
-            true => dialect.keeps_queries(),
-            false => dialect.keeps_statements(),
-        };
-        if !is_prepared {
+        if !(self.keeps)(out.backend().dialect()) {
             out.unsafe_to_cache_prepared();
         }
         self.statement.walk_ast(out)
