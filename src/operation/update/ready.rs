@@ -104,7 +104,14 @@ impl<T: ShardedTable, V: AsChangeset, P, I> Ready<T, V, KeyIs<P>, I> {
             by_key: true,
             filter: key,
             shows_key: T::shows_keys,
-            terms: plus_one,
+            // One amount is added to one field.
+            terms: |terms| {
+                terms.push(Term {
+                    field: 0,
+                    is_subtracted: false,
+                });
+                true
+            },
             insert,
             sums: None,
             // The library's own counts are parts of what their callers do.
@@ -319,15 +326,6 @@ where
     fn explained(&self, backend: &M::Backend, error: DieselError) -> DieselError {
         explain::<R::Table, M::Backend>(backend, error)
     }
-}
-
-/// The terms of a change that adds one amount to one field.
-fn plus_one(terms: &mut Vec<Term>) -> bool {
-    terms.push(Term {
-        field: 0,
-        is_subtracted: false,
-    });
-    true
 }
 
 #[cfg(all(test, feature = "postgres_backend"))]
