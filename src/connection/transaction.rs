@@ -4,16 +4,15 @@ use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use diesel::connection::TransactionManagerStatus;
-use diesel::query_builder::{AstPass, Query, QueryFragment};
 use diesel::result::{DatabaseErrorKind, Error as DieselError, QueryResult};
 use diesel::sql_types::Integer;
 
 use super::link::{Io, Link};
 use super::raw;
-use crate::backend::{Dialect, Guard, Isolation, Meaning, OpenQuestion, ShardedBackend};
+use crate::backend::{Dialect, Guard, Isolation, Meaning, OpenQuestion};
 use crate::conflict::Failure;
 use crate::error::Error;
-use crate::query_builder::no_query_id;
+use crate::query_builder::{fragments, no_query_id};
 
 static OTHER_NODES_WRITE: AtomicBool = AtomicBool::new(false);
 
@@ -52,15 +51,12 @@ pub(crate) fn in_transaction<M: Io<Conn>, Conn>(link: &mut Link<'_, M, Conn>) ->
 /// A statement or a query without binds.
 pub(super) struct Fixed(pub(super) &'static str);
 
-impl<DB: ShardedBackend> QueryFragment<DB> for Fixed {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+fragments! {
+    [] Fixed: Query<Integer>;
+    |self, mut out| {
         out.push_sql(self.0);
         Ok(())
-    }
-}
-
-impl Query for Fixed {
-    type SqlType = Integer;
+    };
 }
 
 no_query_id!([] Fixed);

@@ -18,11 +18,10 @@
 use std::fmt;
 
 use diesel::prelude::*;
-use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::result::Error as DieselError;
 use diesel::sql_types::{BigInt, Integer};
 
-use crate::backend::{BackendOf, Dialect, ShardedBackend};
+use crate::backend::{BackendOf, Dialect};
 use crate::connection::{Blocking, Link, LoadIo, TransactionOptions, in_any_transaction, paired};
 use crate::engine::{
     KeyedTable, LockedParents, RetryLoop, States, Sums, field, locking, locking_options, retry_loop,
@@ -36,8 +35,8 @@ use crate::operation::row_counter::{
 };
 use crate::policy::RetryPolicy;
 use crate::query_builder::{
-    CountByKey, CreateShards, KeyIs, KeysAre, Names, Parts, Prepare, SelectKeys, bind, id,
-    no_query_id, sql, walk,
+    CountByKey, CreateShards, KeyIs, KeysAre, Names, Parts, SelectKeys, bind, fragments, id, sql,
+    statements, walk,
 };
 use crate::unfit::FieldState;
 
@@ -685,18 +684,19 @@ impl Bounds {
     }
 }
 
-/// `UPDATE shards AS parent SET … WHERE key AND parent.shard = $n AND (parent.field + $n) >= 0`, or `<= 0`; where it gives,
-/// `AND parent.field > 0`, or `< 0`
-struct AddWithin<'a, DB: ShardedBackend> {
-    count: CountByKey<'a, DB>,
-    field: &'static str,
-    /// The amount after which the shard needs room; none where the count gives room.
-    room_after: Option<&'a i64>,
-    upwards: bool,
-}
-
-impl<DB: ShardedBackend> QueryFragment<DB> for AddWithin<'_, DB> {
-    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+statements! {
+    /// `UPDATE shards AS parent SET … WHERE key AND parent.shard = $n AND (parent.field + $n) >= 0`, or `<= 0`; where it gives,
+    /// `AND parent.field > 0`, or `< 0`
+    ///
+    /// It has four texts; Diesel keeps it prepared by its text.
+    struct AddWithin<'a> {
+        count: CountByKey<'a, DB>,
+        field: &'static str,
+        /// The amount after which the shard needs room; none where the count gives room.
+        room_after: Option<&'a i64>,
+        upwards: bool,
+    }: Prepare;
+    |self, out| {
         let field = self.count.0.names.under_alias().column(self.field);
         sql!(out;
             walk(&self.count), " AND ",
@@ -704,24 +704,16 @@ impl<DB: ShardedBackend> QueryFragment<DB> for AddWithin<'_, DB> {
                 "(", field, " + ", bind(BigInt, n), if self.upwards { ") <= 0" } else { ") >= 0" }
             } else { field, if self.upwards { " < 0" } else { " > 0" } })
     }
-}
 
-impl<DB: ShardedBackend> Prepare<DB> for AddWithin<'_, DB> {}
-
-// Has four texts, and so no static id; Diesel keeps it prepared by its text.
-no_query_id!(['a, DB: ShardedBackend] AddWithin<'a, DB>);
-
-/// `field = CASE WHEN shard >= $n THEN 0 WHEN shard % 2 = 0 THEN $n ELSE $n END`
-struct ToShares<'a, DB: ShardedBackend> {
-    names: Names<'a, DB>,
-    field: &'static str,
-    beyond: i32,
-    down: i64,
-    up: i64,
-}
-
-impl<DB: ShardedBackend> QueryFragment<DB> for ToShares<'_, DB> {
-    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+    /// `field = CASE WHEN shard >= $n THEN 0 WHEN shard % 2 = 0 THEN $n ELSE $n END`
+    struct ToShares<'a> {
+        names: Names<'a, DB>,
+        field: &'static str,
+        beyond: i32,
+        down: i64,
+        up: i64,
+    };
+    |self, out| {
         let shard = || self.names.column(SHARD);
         sql!(out;
             id(self.field), " = CASE WHEN ", shard(), " >= ", bind(Integer, &self.beyond), " THEN 0 WHEN ",
@@ -732,10 +724,9 @@ impl<DB: ShardedBackend> QueryFragment<DB> for ToShares<'_, DB> {
 /// `field = $n`
 struct Base(&'static str, i64);
 
-impl<DB: ShardedBackend> QueryFragment<DB> for Base {
-    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        sql!(out; id(self.0), " = ", bind(BigInt, &self.1))
-    }
+fragments! {
+    [] Base;
+    |self, out| sql!(out; id(self.0), " = ", bind(BigInt, &self.1));
 }
 
 #[cfg(test)]

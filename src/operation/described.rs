@@ -8,7 +8,7 @@ use std::ops::ControlFlow;
 
 use diesel::connection::LoadConnection;
 use diesel::prelude::*;
-use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
+use diesel::query_builder::{Query, QueryFragment, QueryId};
 use diesel::result::Error as DieselError;
 use diesel::sql_types::Untyped;
 
@@ -23,7 +23,7 @@ use crate::operation::named::counters;
 use crate::operation::shard_counts::{self, Number, ShardCount, largest, read_table};
 use crate::operation::shards_table::{self, Integrity, create_view_sql, drop_view_sql};
 use crate::policy::RetryPolicy;
-use crate::query_builder::{Names, Sql};
+use crate::query_builder::{Names, Sql, fragments};
 use crate::unfit::Unfit;
 
 pub use crate::operation::fold::Pace;
@@ -183,11 +183,10 @@ impl DescribedTable {
     }
 }
 
-/// The parent's name.
-impl<DB: ShardedBackend> QueryFragment<DB> for DescribedTable {
-    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        Sql::push(self.table(), out)
-    }
+// The parent's name.
+fragments! {
+    [] DescribedTable;
+    |self, out| Sql::push(self.table(), out);
 }
 
 /// Names rows of a described table by their keys.

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 
 use diesel::dsl::SqlTypeOf;
 use diesel::prelude::*;
-use diesel::query_builder::{AsChangeset, AstPass, Query, QueryFragment, QueryId};
+use diesel::query_builder::{AsChangeset, Query, QueryFragment, QueryId};
 use diesel::result::Error as DieselError;
 use diesel::sql_types::BigInt;
 
@@ -22,7 +22,7 @@ use crate::operation::update::{Ready, Sendable};
 use crate::policy::RetryPolicy;
 use crate::query_builder::{
     CountAllAndLoad, CountAllAndLoadId, FindParent, Identified, KeyIs, Names, PreparedQuery,
-    SelectParents, ShardedExpressionMethods, Total, bind, id, sql,
+    SelectParents, ShardedExpressionMethods, Total, bind, fragments, id, sql,
 };
 
 /// One sharded field of one row. [`Cached`](crate::cached::Cached) can keep its total, and it can be
@@ -550,15 +550,12 @@ impl<C: ShardedColumn> AsChangeset for AddTo<C> {
     }
 }
 
-impl<C, DB> QueryFragment<DB> for AddTo<C>
-where
-    C: ShardedColumn<Table: QueryFragment<DB>>,
-    DB: ShardedBackend,
-{
-    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+fragments! {
+    [C: ShardedColumn<Table: QueryFragment<DB>>,] AddTo<C>;
+    |self, out| {
         let column = Names::of::<C::Table>().column(C::NAME);
         sql!(out; id(C::NAME), " = (", column, " + ", bind(BigInt, &self.n), ")")
-    }
+    };
 }
 
 /// The count of `n` on the row with this key, in its parts.

@@ -18,7 +18,9 @@ use crate::model::{Amount, FieldType, ShardedColumn, ShardedTable, ShardsColumn,
 use crate::operation::idempotency::{Idempotent, Request, Requested, once};
 use crate::operation::update::UpdateSource;
 use crate::policy::RetryPolicy;
-use crate::query_builder::{KeysAre, Names, SelectKeys, Sql, id, on, sql, statements, zeros};
+use crate::query_builder::{
+    KeysAre, Names, SelectKeys, Sql, fragments, id, on, sql, statements, zeros,
+};
 use crate::unfit::FieldState;
 
 /// Begins to set the total of a field to a value, in rows by key, by any filter, or all.
@@ -446,14 +448,9 @@ impl<T: ShardedTable> Assignment for ToZero<T> {
     }
 }
 
-impl<T, DB> QueryFragment<DB> for ToZero<T>
-where
-    T: ShardedTable,
-    DB: ShardedBackend,
-{
-    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        zeros(T::FIELDS.iter().filter(|field| field.is_sum())).push(out)
-    }
+fragments! {
+    [T: ShardedTable,] ToZero<T>;
+    |self, out| zeros(T::FIELDS.iter().filter(|field| field.is_sum())).push(out);
 }
 
 /// Totals that are set, awaited.

@@ -3,12 +3,11 @@
 use std::fmt::Debug;
 
 use diesel::internal::derives::multiconnection::AstPassHelper;
-use diesel::prelude::*;
 use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::sql_types::BigInt;
 
 use crate::backend::ShardedBackend;
-use crate::query_builder::{bind, id, no_query_id, sql};
+use crate::query_builder::{bind, fragments, id, no_query_id, sql};
 
 /// `"views" = ("views" + $1), "likes" = ("likes" + $2)`
 ///
@@ -22,12 +21,11 @@ impl AddSums {
     }
 }
 
-impl<DB: ShardedBackend> QueryFragment<DB> for AddSums {
-    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        sql!(out; for sum in (&self.0, ", ") {
-            id(sum.0), " = (", id(sum.0), " + ", bind(BigInt, &sum.1), ")"
-        })
-    }
+fragments! {
+    [] AddSums;
+    |self, out| sql!(out; for sum in (&self.0, ", ") {
+        id(sum.0), " = (", id(sum.0), " + ", bind(BigInt, &sum.1), ")"
+    });
 }
 
 no_query_id!([] AddSums);

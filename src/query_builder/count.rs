@@ -10,7 +10,7 @@ use diesel::sql_types::Integer;
 
 use super::names::{Names, number_of_rows};
 use super::prepared::{Prepare, TextGuard};
-use super::sql::{Sql, bind, copies, id, on, sql, statements, walk};
+use super::sql::{Sql, bind, copies, fragments, id, on, sql, statements, walk};
 use crate::backend::{Dialect, ShardedBackend, Strength};
 use crate::model::{ColumnType, SHARD, ShardsColumn};
 
@@ -223,13 +223,14 @@ pub(crate) enum FirstCount<'a, DB: Backend> {
     One(CountOne<'a, DB>),
 }
 
-impl<DB: ShardedBackend> QueryFragment<DB> for FirstCount<'_, DB> {
-    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+fragments! {
+    [] FirstCount<'_, DB>;
+    |self, out| {
         match self {
             FirstCount::ByKey(count) => count.walk_ast(out),
             FirstCount::One(count) => count.walk_ast(out),
         }
-    }
+    };
 }
 
 impl<DB: ShardedBackend> Prepare<DB> for FirstCount<'_, DB> {}
@@ -265,10 +266,9 @@ pub(crate) struct CountAllAndLoad<'a, DB: Backend, S> {
     pub(crate) selection: S,
 }
 
-impl<S: QueryFragment<DB>, DB: ShardedBackend> QueryFragment<DB> for CountAllAndLoad<'_, DB, S> {
-    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        count_and_load(&self.parts, &self.selection).push(out)
-    }
+fragments! {
+    [S: QueryFragment<DB>,] CountAllAndLoad<'_, DB, S>;
+    |self, out| count_and_load(&self.parts, &self.selection).push(out);
 }
 
 impl<DB: Backend, S: Expression> Query for CountAllAndLoad<'_, DB, S> {

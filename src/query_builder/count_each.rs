@@ -2,8 +2,7 @@
 
 use std::marker::PhantomData;
 
-use diesel::prelude::*;
-use diesel::query_builder::{AstPass, QueryFragment};
+use diesel::query_builder::QueryFragment;
 use diesel::sql_types::{BigInt, Integer};
 
 use crate::backend::ShardedBackend;
@@ -11,7 +10,7 @@ use crate::model::{SHARD, ShardedColumn, ShardedTable};
 
 use super::names::Names;
 use super::prepared::Prepare;
-use super::sql::{Sql, bind, id, no_query_id, sql, walk};
+use super::sql::{Sql, bind, fragments, id, no_query_id, sql, walk};
 
 /// Adds to one shard of each of several parents, each with its own amount. Hot parents have another shard than cold ones.
 ///
@@ -88,14 +87,9 @@ fn of_batch<'b, DB: ShardedBackend>(name: &str) -> impl Sql<'b, DB> {
     sql! { id(BATCH), ".", id(name) }
 }
 
-impl<C, P, V, DB> QueryFragment<DB> for CountEach<C, P, V>
-where
-    DB: ShardedBackend,
-    C: ShardedColumn<Table: QueryFragment<DB>>,
-    P: QueryFragment<DB>,
-    V: QueryFragment<DB>,
-{
-    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+fragments! {
+    [C: ShardedColumn<Table: QueryFragment<DB>>, P: QueryFragment<DB>, V: QueryFragment<DB>,] CountEach<C, P, V>;
+    |self, out| {
         let table = Names::<DB>::of::<C::Table>();
         let parent = table.under_alias();
         let update = sql! {
@@ -136,15 +130,13 @@ where
                 " AND ", table.shard_is(&counted.shard)
             },
             if are_several { ")" })
-    }
+    };
 }
 
 impl<C, P, V, DB> Prepare<DB> for CountEach<C, P, V>
 where
+    Self: QueryFragment<DB>,
     DB: ShardedBackend,
-    C: ShardedColumn<Table: QueryFragment<DB>>,
-    P: QueryFragment<DB>,
-    V: QueryFragment<DB>,
 {
 }
 
@@ -163,6 +155,7 @@ mod tests {
     use diesel::expression_methods::EqAll;
     use diesel::mysql::Mysql;
     use diesel::pg::Pg;
+    use diesel::prelude::*;
     use diesel::sqlite::Sqlite;
 
     fn on(

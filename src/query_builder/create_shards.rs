@@ -7,7 +7,7 @@ use diesel::sql_types::Integer;
 
 use crate::backend::{KeepsAndLocks, ShardedBackend};
 use crate::model::SHARD;
-use crate::query_builder::{Names, Prepare, TextGuard, bind, id, no_query_id, sql};
+use crate::query_builder::{Names, Prepare, TextGuard, bind, fragments, id, no_query_id, sql};
 
 /// Inserts the missing shards of the parents that `filter` matches, at zero, and locks the others; in key order, so that
 /// two such statements cannot deadlock.
@@ -46,10 +46,9 @@ impl<DB: ShardedBackend> Prepare<DB> for CreateShards<'_, DB> {
     }
 }
 
-impl<DB: ShardedBackend> QueryFragment<DB> for CreateShards<'_, DB> {
-    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        self.walk_guarded(None, out)
-    }
+fragments! {
+    [] CreateShards<'_, DB>;
+    |self, out| self.walk_guarded(None, out);
 }
 
 no_query_id!(['a, DB: Backend] CreateShards<'a, DB>);

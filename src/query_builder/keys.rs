@@ -4,11 +4,10 @@ use std::marker::PhantomData;
 
 use diesel::backend::Backend;
 use diesel::expression::Expression;
-use diesel::prelude::*;
 use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 
 use super::names::Names;
-use super::sql::{Sql, no_query_id, on, part, sql, statements, walk};
+use super::sql::{Sql, fragments, no_query_id, on, part, sql, statements, walk};
 use crate::backend::{Dialect, ShardedBackend};
 use crate::model::ShardedTable;
 
@@ -19,14 +18,9 @@ use crate::model::ShardedTable;
 /// ```
 pub(crate) struct KeysAre<P>(pub(crate) Vec<P>);
 
-impl<P, DB> QueryFragment<DB> for KeysAre<P>
-where
-    DB: ShardedBackend,
-    P: QueryFragment<DB>,
-{
-    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        sql!(out; " WHERE ", self.any())
-    }
+fragments! {
+    [P: QueryFragment<DB>,] KeysAre<P>;
+    |self, out| sql!(out; " WHERE ", self.any());
 }
 
 impl<P> KeysAre<P> {
@@ -53,14 +47,9 @@ no_query_id!([P] KeysAre<P>);
 #[derive(QueryId)]
 pub(crate) struct KeyIs<P>(pub(crate) P);
 
-impl<P, DB> QueryFragment<DB> for KeyIs<P>
-where
-    DB: ShardedBackend,
-    P: QueryFragment<DB>,
-{
-    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        sql!(out; " WHERE ", walk(&self.0))
-    }
+fragments! {
+    [P: QueryFragment<DB>,] KeyIs<P>;
+    |self, out| sql!(out; " WHERE ", walk(&self.0));
 }
 
 statements! {
@@ -114,16 +103,9 @@ pub(crate) struct SelectParents<T, W, S> {
     pub(crate) table: PhantomData<T>,
 }
 
-impl<T, W, S, DB> QueryFragment<DB> for SelectParents<T, W, S>
-where
-    DB: ShardedBackend,
-    T: ShardedTable + QueryFragment<DB>,
-    W: QueryFragment<DB>,
-    S: QueryFragment<DB>,
-{
-    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        sql!(out; "SELECT ", walk(&self.selection), " FROM ", walk(T::TABLE), walk(&self.filter))
-    }
+fragments! {
+    [T: ShardedTable + QueryFragment<DB>, W: QueryFragment<DB>, S: QueryFragment<DB>,] SelectParents<T, W, S>;
+    |self, out| sql!(out; "SELECT ", walk(&self.selection), " FROM ", walk(T::TABLE), walk(&self.filter));
 }
 
 impl<T, W, S: Expression> Query for SelectParents<T, W, S> {
@@ -141,6 +123,7 @@ mod tests {
     use crate::test_schema::videos::dsl::id;
     use crate::test_schema::{assert_sql, downloads, videos as table};
     use diesel::pg::Pg;
+    use diesel::prelude::*;
     use diesel::query_builder::IntoUpdateTarget;
 
     #[test]

@@ -4,13 +4,13 @@ use std::marker::PhantomData;
 
 use diesel::expression::{AppearsOnTable, AsExpression, Expression};
 use diesel::prelude::*;
-use diesel::query_builder::{AsChangeset, AstPass, QueryFragment, QueryId};
+use diesel::query_builder::{AsChangeset, QueryFragment, QueryId};
 use diesel::sql_types::{SingleValue, SqlType};
 
 use crate::backend::ShardedBackend;
 use crate::model::counting_update::Change;
 use crate::model::{MaxColumn, Merge, MinColumn, PeakValue, ShardsColumn, TotalColumn};
-use crate::query_builder::{Names, Sql, id, on, sql, walk};
+use crate::query_builder::{Names, Sql, fragments, id, on, sql, walk};
 
 /// Adds [`raise_to`](Self::raise_to) and [`lower_to`](Self::lower_to) to columns: changes for [`update`](crate::update).
 pub trait PeakExpressionMethods: Column + Sized {
@@ -125,13 +125,9 @@ impl<C: TotalColumn, E> AsChangeset for NewPeak<C, E> {
     }
 }
 
-impl<C, E, DB> QueryFragment<DB> for NewPeak<C, E>
-where
-    C: TotalColumn<Table: QueryFragment<DB>>,
-    E: Expression + QueryFragment<DB>,
-    DB: ShardedBackend,
-{
-    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+fragments! {
+    [C: TotalColumn<Table: QueryFragment<DB>>, E: Expression + QueryFragment<DB>,] NewPeak<C, E>;
+    |self, out| {
         let table = Names::of::<C::Table>();
         let comes_after = match C::FIELD.merge {
             Merge::Min => " > ",
@@ -142,7 +138,7 @@ where
             on(|dialect| dialect.refuses_nan(&C::FIELD).map(|refused| sql! { walk(&self.value), refused })),
             table.column(C::NAME), " IS NULL OR ", table.column(C::NAME), comes_after, walk(&self.value),
             " THEN ", walk(&self.value), " ELSE ", table.column(C::NAME), " END")
-    }
+    };
 }
 
 impl<'b, DB: ShardedBackend> Names<'b, DB> {

@@ -27,7 +27,7 @@ use diesel::sql_types::Binary;
 use fnv::{FnvBuildHasher, FnvHasher};
 
 use crate::backend::{Dialect, ShardedBackend, TAKEN_FOR_ANOTHER};
-use crate::query_builder::{Sql, bind, on, sql, text_of, walk};
+use crate::query_builder::{Sql, bind, fragments, on, sql, text_of, walk};
 
 /// Whether a statement of this process was taken for another one.
 static WAS_LOST: AtomicBool = AtomicBool::new(false);
@@ -55,10 +55,9 @@ impl<Q> Prepared<Q> {
     }
 }
 
-impl<Q: Prepare<DB>, DB: ShardedBackend> QueryFragment<DB> for Prepared<Q> {
-    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        walk_prepared(&self.statement, self.guard.as_ref(), out)
-    }
+fragments! {
+    [Q: Prepare<DB>,] Prepared<Q>;
+    |self, out| walk_prepared(&self.statement, self.guard.as_ref(), out);
 }
 
 /// Writes a kept statement, whatever its type is.
@@ -95,8 +94,9 @@ impl<Q> PreparedQuery<Q> {
     }
 }
 
-impl<Q: QueryFragment<DB>, DB: ShardedBackend> QueryFragment<DB> for PreparedQuery<Q> {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+fragments! {
+    [Q: QueryFragment<DB>,] PreparedQuery<Q>;
+    |self, mut out| {
         let is_prepared = match self.guard {
             Some(_) => !WAS_LOST.load(Ordering::Relaxed),
             None => out.backend().dialect().keeps_queries(),
@@ -107,7 +107,7 @@ impl<Q: QueryFragment<DB>, DB: ShardedBackend> QueryFragment<DB> for PreparedQue
         sql!(out;
             walk(&self.query),
             if let Some(guard) = &self.guard { " OFFSET ", guard.offset() } else { on(Dialect::all_rows) })
-    }
+    };
 }
 
 /// A statement or a query without a guard, which is kept only where no statement can be taken for another.
@@ -133,13 +133,14 @@ impl<Q> Passing<Q> {
     }
 }
 
-impl<Q: QueryFragment<DB>, DB: ShardedBackend> QueryFragment<DB> for Passing<Q> {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+fragments! {
+    [Q: QueryFragment<DB>,] Passing<Q>;
+    |self, mut out| {
         if !(self.keeps)(out.backend().dialect()) {
             out.unsafe_to_cache_prepared();
         }
         self.statement.walk_ast(out)
-    }
+    };
 }
 
 macro_rules! query_like_its_content {

@@ -215,6 +215,28 @@ macro_rules! no_query_id {
     )+};
 }
 
+/// Implements `QueryFragment` on every sharded backend, for types that have one SQL. Generics stand in brackets, with a comma behind them.
+///
+/// `: Query<Integer>` behind a type is for a query of rows of this SQL type.
+macro_rules! fragments {
+    ($(
+        [$($generics:tt)*] $fragment:ty $(: Query<$sql_type:ty>)?;
+        |$self:ident, $out:pat_param| $write:expr;
+    )+) => {$(
+        impl<$($generics)* DB: $crate::backend::ShardedBackend> ::diesel::query_builder::QueryFragment<DB> for $fragment {
+            fn walk_ast<'b>(
+                &'b $self,
+                $out: ::diesel::query_builder::AstPass<'_, 'b, DB>,
+            ) -> ::diesel::QueryResult<()> {
+                $write
+            }
+        }
+        $(impl ::diesel::query_builder::Query for $fragment {
+            type SqlType = $sql_type;
+        })?
+    )+};
+}
+
 /// Declares statements whose parts are known by `dyn`, and so are compiled once for each backend: a struct with the parameter `DB`, and what
 /// writes its SQL. Diesel knows them [by their text](no_query_id), unless they are [`Identified`](crate::query_builder::Identified).
 ///
@@ -255,4 +277,4 @@ macro_rules! statements {
         impl<DB: $crate::backend::ShardedBackend> $crate::query_builder::Prepare<DB> for $name<'_, DB> {}
     };
 }
-pub(crate) use {copies, no_query_id, statements};
+pub(crate) use {copies, fragments, no_query_id, statements};

@@ -12,7 +12,7 @@ use diesel::sql_types::BigInt;
 use crate::backend::{Dialect, ShardedBackend, SumsForm};
 use crate::model::ShardedColumn;
 use crate::query_builder::count::picked_key;
-use crate::query_builder::{Names, Sql, bind, copies, id, on, part, sql, text_of, walk};
+use crate::query_builder::{Names, Sql, bind, copies, fragments, id, on, part, sql, text_of, walk};
 
 /// Reads `selection` of the rows with the greatest totals of the field `C`; see [`top`](crate::top()) for the SQL.
 ///
@@ -106,16 +106,11 @@ const TOTAL: &str = "sharded_total";
 const THEN: &str = "sharded_then";
 const SUM: &str = "sharded_sum";
 
-impl<C, W, S, Order, A, DB> QueryFragment<DB> for SelectTop<C, W, S, Order, A>
-where
-    DB: ShardedBackend,
-    C: ShardedColumn<Table: QueryFragment<DB>>,
-    W: QueryFragment<DB>,
-    S: QueryFragment<DB>,
-    Order: SortColumns,
-    A: Beginning<DB>,
-{
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+fragments! {
+    [
+        C: ShardedColumn<Table: QueryFragment<DB>>, W: QueryFragment<DB>, S: QueryFragment<DB>, Order: SortColumns, A: Beginning<DB>,
+    ] SelectTop<C, W, S, Order, A>;
+    |self, mut out| {
         let dialect = out.backend().dialect();
         if dialect.has_faulty_client() || self.ascending {
             out.unsafe_to_cache_prepared(); // the query id does not tell ascending from descending
@@ -146,7 +141,7 @@ where
             " LIMIT ", bind(BigInt, &self.limit), " OFFSET ", bind(BigInt, &self.offset), ") AS ", id(TOP),
             " JOIN ", walk(table.parent), " ON ", table.picked_is(TOP, |name| table.column(name)),
             " ORDER BY ", parts.sorted_by(table, sql! { id(TOP), ".", id(TOTAL) }, parts.direction()), on(Dialect::all_rows))
-    }
+    };
 }
 
 impl<C, W, S: Expression, Order, A> Query for SelectTop<C, W, S, Order, A> {

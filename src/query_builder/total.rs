@@ -12,7 +12,7 @@ use diesel::sql_types::{DieselNumericOps, SqlType};
 
 use crate::backend::{ShardedBackend, TotalForm};
 use crate::model::{ShardsColumn, TotalColumn, TotalOf};
-use crate::query_builder::{Names, Sql, sql};
+use crate::query_builder::{Names, Sql, fragments, sql};
 
 /// The exact value of a sharded field, base + sum of shards, or the greatest or the least of them, read in one statement; made by
 /// [`total`](ShardedExpressionMethods::total).
@@ -141,27 +141,12 @@ impl<C: SelectableExpression<QS>, QS> SelectableExpression<QS> for Total<C> wher
 
 impl<C: AppearsOnTable<QS>, QS> AppearsOnTable<QS> for Total<C> {}
 
-impl<C, DB> QueryFragment<DB> for Total<C>
-where
-    DB: ShardedBackend,
-    C: TotalColumn<Table: QueryFragment<DB>>,
-{
-    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        Names::of::<C::Table>().total(&C::FIELD, None).push(out)
-    }
-}
+fragments! {
+    [C: TotalColumn<Table: QueryFragment<DB>>,] Total<C>;
+    |self, out| Names::of::<C::Table>().total(&C::FIELD, None).push(out);
 
-impl<S, C, DB> QueryFragment<DB> for Total<AliasedField<S, C>>
-where
-    DB: ShardedBackend,
-    S: AliasSource<Target = C::Table> + 'static,
-    C: TotalColumn,
-{
-    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        Names::of_alias::<S, C::Table>()
-            .total(&C::FIELD, None)
-            .push(out)
-    }
+    [S: AliasSource<Target = C::Table> + 'static, C: TotalColumn,] Total<AliasedField<S, C>>;
+    |self, out| Names::of_alias::<S, C::Table>().total(&C::FIELD, None).push(out);
 }
 
 /// The [total](Total) of a sharded field, of an SQL type that no column has. `#[derive(ShardedSelectable)]` selects it.

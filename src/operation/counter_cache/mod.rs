@@ -35,7 +35,7 @@ use crate::model::{FieldType, ShardedColumn, ShardedTable};
 use crate::operation::migrations::{CreatedBySql, SqlMigration};
 use crate::operation::shards_table::{explain_unfit, install};
 use crate::operation::verify::Verify;
-use crate::query_builder::{Names, no_query_id, sql, text_of};
+use crate::query_builder::{Names, fragments, no_query_id, sql, text_of};
 
 use self::described::{Declaration, DescribedCache};
 use self::triggers::unlock;
@@ -161,10 +161,9 @@ pub struct NotCounting;
 #[derive(Debug, Clone, Copy)]
 pub struct EveryRow;
 
-impl<DB: ShardedBackend> QueryFragment<DB> for EveryRow {
-    fn walk_ast<'b>(&'b self, _: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        Ok(())
-    }
+fragments! {
+    [] EveryRow;
+    |self, _| Ok(());
 }
 
 no_query_id!([] EveryRow);

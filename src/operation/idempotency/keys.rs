@@ -1,14 +1,14 @@
 //! The table of idempotency keys, and the statements about it.
 
 use diesel::prelude::*;
-use diesel::query_builder::{AstPass, Query, QueryFragment};
+use diesel::query_builder::AstPass;
 use diesel::result::Error as DieselError;
 use diesel::sql_types::{BigInt, Binary};
 
 use crate::backend::{Dialect, KeepsAndLocks, ShardedBackend};
 use crate::connection::{Io, Link};
 use crate::engine::explain_missing;
-use crate::query_builder::{Prepare, Sql, TextGuard, bind, id, no_query_id, on, sql};
+use crate::query_builder::{Prepare, Sql, TextGuard, bind, fragments, id, no_query_id, on, sql};
 
 const TABLE: &str = "diesel_sharded_idempotency_keys";
 
@@ -23,12 +23,6 @@ pub(super) struct InsertKey<'a> {
     pub(super) key: &'a [u8],
     pub(super) fingerprint: i64,
     pub(super) claim: i64,
-}
-
-impl<DB: ShardedBackend> QueryFragment<DB> for InsertKey<'_> {
-    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        self.walk_guarded(None, out)
-    }
 }
 
 impl<DB: ShardedBackend> Prepare<DB> for InsertKey<'_> {
@@ -60,16 +54,6 @@ impl<DB: ShardedBackend> Prepare<DB> for InsertKey<'_> {
 /// ```
 pub(super) struct FindKey<'a>(pub(super) [&'a [u8]; 1]);
 
-impl<DB: ShardedBackend> QueryFragment<DB> for FindKey<'_> {
-    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        sql!(out; select(), is_one_of(&self.0), on(Dialect::all_rows), on(Dialect::reads_what_is_safe))
-    }
-}
-
-impl Query for FindKey<'_> {
-    type SqlType = (Binary, BigInt, BigInt, BigInt);
-}
-
 /// Notes how many rows were counted.
 ///
 /// ```sql
@@ -80,12 +64,6 @@ pub(super) struct NoteCounted<'a> {
     pub(super) counted: i64,
 }
 
-impl<DB: ShardedBackend> QueryFragment<DB> for NoteCounted<'_> {
-    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        sql!(out; "UPDATE ", id(TABLE), " SET ", id("counted"), " = ", bind(BigInt, &self.counted), is_one_of(&self.key))
-    }
-}
-
 /// Removes keys; with an age, only those that are older by the database's clock.
 ///
 /// ```sql
@@ -94,16 +72,6 @@ impl<DB: ShardedBackend> QueryFragment<DB> for NoteCounted<'_> {
 pub(super) struct DeleteKeys<'a> {
     pub(super) keys: Vec<&'a [u8]>,
     pub(super) older_than: Option<i64>,
-}
-
-impl<DB: ShardedBackend> QueryFragment<DB> for DeleteKeys<'_> {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        if self.keys.len() != 1 {
-            out.unsafe_to_cache_prepared(); // one text for each number of keys
-        }
-        sql!(out;
-            "DELETE FROM ", id(TABLE), is_one_of(&self.keys), if let Some(seconds) = &self.older_than { " AND ", is_older(seconds) })
-    }
 }
 
 /// Reads keys that are older, by the database's clock, oldest first.
@@ -117,15 +85,28 @@ pub(super) struct FindOld {
     pub(super) limit: i64,
 }
 
-impl<DB: ShardedBackend> QueryFragment<DB> for FindOld {
-    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        sql!(out;
-            select(), " WHERE ", is_older(&self.seconds), " ORDER BY ", id("created"), " LIMIT ", bind(BigInt, &self.limit))
-    }
-}
+fragments! {
+    [] InsertKey<'_>;
+    |self, out| self.walk_guarded(None, out);
 
-impl Query for FindOld {
-    type SqlType = (Binary, BigInt, BigInt, BigInt);
+    [] FindKey<'_>: Query<(Binary, BigInt, BigInt, BigInt)>;
+    |self, out| sql!(out; select(), is_one_of(&self.0), on(Dialect::all_rows), on(Dialect::reads_what_is_safe));
+
+    [] NoteCounted<'_>;
+    |self, out| sql!(out; "UPDATE ", id(TABLE), " SET ", id("counted"), " = ", bind(BigInt, &self.counted), is_one_of(&self.key));
+
+    [] DeleteKeys<'_>;
+    |self, mut out| {
+        if self.keys.len() != 1 {
+            out.unsafe_to_cache_prepared(); // one text for each number of keys
+        }
+        sql!(out;
+            "DELETE FROM ", id(TABLE), is_one_of(&self.keys), if let Some(seconds) = &self.older_than { " AND ", is_older(seconds) })
+    };
+
+    [] FindOld: Query<(Binary, BigInt, BigInt, BigInt)>;
+    |self, out| sql!(out;
+        select(), " WHERE ", is_older(&self.seconds), " ORDER BY ", id("created"), " LIMIT ", bind(BigInt, &self.limit));
 }
 
 /// `INSERT INTO keys (key, fingerprint, claim, counted, created)`

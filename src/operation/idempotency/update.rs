@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use diesel::connection::LoadConnection;
 use diesel::prelude::*;
-use diesel::query_builder::{AstPass, QueryFragment, QueryId};
+use diesel::query_builder::{AstPass, QueryId};
 use diesel::query_dsl::methods::ExecuteDsl;
 use diesel::result::{DatabaseErrorKind, Error as DieselError};
 #[cfg(feature = "async")]
@@ -27,7 +27,7 @@ use crate::operation::update::{IntoReady, Sendable, UpdateStatement, Values};
 use crate::per_process::random;
 use crate::policy::RetryPolicy;
 use crate::query_builder::{
-    CountByKey, Identified, Prepare, has_rows, id, number_of_rows, sql, walk,
+    CountByKey, Identified, has_rows, id, number_of_rows, sql, statements, walk,
 };
 
 impl<Query, V, Ins, Run> UpdateStatement<Query, Values<V>, NoReturning, Ins, Run> {
@@ -174,51 +174,43 @@ where
     }
 }
 
-/// Claims a key and counts, and meets one row; or does neither and meets none, where the key is known or the shard is missing.
-///
-/// ```sql
-/// -- PostgreSQL; if the shard was removed since the statement began, it fails
-/// WITH "sharded_claimed" AS (
-///     INSERT INTO "diesel_sharded_idempotency_keys" ("key", "fingerprint", "claim", "counted", "created")
-///     SELECT $1, $2, $3, 1, now
-///     WHERE EXISTS (SELECT 1 FROM "videos_shards" AS "videos" WHERE ("videos"."id" = $4) AND "videos"."shard" = $5)
-///     ON CONFLICT ("key") DO NOTHING RETURNING 1),
-/// "sharded_counted" AS (
-///     UPDATE "videos_shards" AS "videos" SET "views" = ("videos"."views" + $6)
-///     WHERE ("videos"."id" = $7) AND "videos"."shard" = $8 AND EXISTS (SELECT 1 FROM "sharded_claimed") RETURNING 1)
-/// SELECT 1 FROM "sharded_claimed"
-/// WHERE CAST(CASE WHEN (SELECT COUNT(*) FROM "sharded_claimed") = (SELECT COUNT(*) FROM "sharded_counted")
-///     THEN '1' ELSE 'diesel_sharded: …' END AS BOOLEAN)
-/// -- MariaDB; inside a transaction it fails at its first step, before the handler that rolls back
-/// BEGIN NOT ATOMIC
-///     SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
-///     BEGIN
-///         DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
-///         START TRANSACTION;
-///         SAVEPOINT diesel_sharded_once;
-///         INSERT INTO `diesel_sharded_idempotency_keys` (…) VALUES (?, ?, ?, 1, now);
-///         UPDATE `videos_shards` AS `videos` SET …;
-///         IF ROW_COUNT() <> 1 THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'diesel_sharded: …'; END IF;
-///         COMMIT;
-///     END;
-/// END
-/// ```
-struct CountOnce<'a, DB: ShardedBackend> {
-    key: &'a [u8],
-    fingerprint: i64,
-    claim: i64,
-    count: CountByKey<'a, DB>,
-}
-
-/// The id of [`CountOnce`] for changes `V` and a filter `W`.
-#[derive(QueryId)]
-struct CountOnceId<T, W, V>(PhantomData<(T, W, V)>);
-
-const CLAIMED: &str = "sharded_claimed";
-const COUNTED: &str = "sharded_counted";
-
-impl<DB: ShardedBackend> QueryFragment<DB> for CountOnce<'_, DB> {
-    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+statements! {
+    /// Claims a key and counts, and meets one row; or does neither and meets none, where the key is known or the shard is missing.
+    ///
+    /// ```sql
+    /// -- PostgreSQL; if the shard was removed since the statement began, it fails
+    /// WITH "sharded_claimed" AS (
+    ///     INSERT INTO "diesel_sharded_idempotency_keys" ("key", "fingerprint", "claim", "counted", "created")
+    ///     SELECT $1, $2, $3, 1, now
+    ///     WHERE EXISTS (SELECT 1 FROM "videos_shards" AS "videos" WHERE ("videos"."id" = $4) AND "videos"."shard" = $5)
+    ///     ON CONFLICT ("key") DO NOTHING RETURNING 1),
+    /// "sharded_counted" AS (
+    ///     UPDATE "videos_shards" AS "videos" SET "views" = ("videos"."views" + $6)
+    ///     WHERE ("videos"."id" = $7) AND "videos"."shard" = $8 AND EXISTS (SELECT 1 FROM "sharded_claimed") RETURNING 1)
+    /// SELECT 1 FROM "sharded_claimed"
+    /// WHERE CAST(CASE WHEN (SELECT COUNT(*) FROM "sharded_claimed") = (SELECT COUNT(*) FROM "sharded_counted")
+    ///     THEN '1' ELSE 'diesel_sharded: …' END AS BOOLEAN)
+    /// -- MariaDB; inside a transaction it fails at its first step, before the handler that rolls back
+    /// BEGIN NOT ATOMIC
+    ///     SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+    ///     BEGIN
+    ///         DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
+    ///         START TRANSACTION;
+    ///         SAVEPOINT diesel_sharded_once;
+    ///         INSERT INTO `diesel_sharded_idempotency_keys` (…) VALUES (?, ?, ?, 1, now);
+    ///         UPDATE `videos_shards` AS `videos` SET …;
+    ///         IF ROW_COUNT() <> 1 THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'diesel_sharded: …'; END IF;
+    ///         COMMIT;
+    ///     END;
+    /// END
+    /// ```
+    struct CountOnce<'a> {
+        key: &'a [u8],
+        fingerprint: i64,
+        claim: i64,
+        count: CountByKey<'a, DB>,
+    }: Prepare;
+    |self, out| {
         if out.backend().dialect().counts_once_by() == Some(OnceForm::Compound) {
             return self.walk_compound(out);
         }
@@ -236,6 +228,13 @@ impl<DB: ShardedBackend> QueryFragment<DB> for CountOnce<'_, DB> {
     }
 }
 
+/// The id of [`CountOnce`] for changes `V` and a filter `W`.
+#[derive(QueryId)]
+struct CountOnceId<T, W, V>(PhantomData<(T, W, V)>);
+
+const CLAIMED: &str = "sharded_claimed";
+const COUNTED: &str = "sharded_counted";
+
 impl<DB: ShardedBackend> CountOnce<'_, DB> {
     fn walk_compound<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         sql!(out;
@@ -252,8 +251,6 @@ impl<DB: ShardedBackend> CountOnce<'_, DB> {
         (self.key, &self.fingerprint, &self.claim)
     }
 }
-
-impl<DB: ShardedBackend> Prepare<DB> for CountOnce<'_, DB> {}
 
 /// Is set in the own transaction of MariaDB's compound statement, and so tells it from any other.
 const SAVEPOINT: &str = "diesel_sharded_once";

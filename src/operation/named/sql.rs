@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 
 use diesel::prelude::*;
-use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
+use diesel::query_builder::{Query, QueryId};
 use diesel::result::Error as DieselError;
 use diesel::sql_types::{BigInt, Binary};
 
@@ -12,7 +12,9 @@ use crate::backend::{Dialect, ShardedBackend};
 use crate::connection::{Link, LoadIo};
 use crate::engine::explain_missing;
 use crate::model::ShardedTable;
-use crate::query_builder::{Names, SelectTop, Sql, bind, id, no_query_id, on, sql, walk};
+use crate::query_builder::{
+    Names, SelectTop, Sql, bind, fragments, id, no_query_id, on, sql, walk,
+};
 
 /// Inserts a counter at 0.
 ///
@@ -24,12 +26,11 @@ pub(crate) struct InsertCounter {
     pub(crate) name: Vec<u8>,
 }
 
-impl<DB: ShardedBackend> QueryFragment<DB> for InsertCounter {
-    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        sql!(out;
-            "INSERT INTO ", walk(counters::table::TABLE),
-            " (", id(counters::name::NAME), ", ", id(counters::value::NAME), ") VALUES (", bind(Binary, &self.name[..]), ", 0)")
-    }
+fragments! {
+    [] InsertCounter;
+    |self, out| sql!(out;
+        "INSERT INTO ", walk(counters::table::TABLE),
+        " (", id(counters::name::NAME), ", ", id(counters::value::NAME), ") VALUES (", bind(Binary, &self.name[..]), ", 0)");
 }
 
 /// The tables come from one migration: whichever is missing, it has not run.
@@ -86,14 +87,12 @@ impl SelectedRows {
 /// `counters.name, total`
 pub(super) struct NameAndTotal;
 
-impl<DB: ShardedBackend> QueryFragment<DB> for NameAndTotal {
-    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        name_and(true).push(out)
-    }
-}
+fragments! {
+    [] NameAndTotal;
+    |self, out| name_and(true).push(out);
 
-impl<DB: ShardedBackend> QueryFragment<DB> for SelectCounters {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+    [] SelectCounters;
+    |self, mut out| {
         out.unsafe_to_cache_prepared(); // one text for each number of names
         if let SelectedRows::Top(top) = &self.rows {
             return top.walk_ast(out);
@@ -112,7 +111,7 @@ impl<DB: ShardedBackend> QueryFragment<DB> for SelectCounters {
                 walk(names), if let Some(after) = after { " AND ", name(), " > ", bind(Binary, &after[..]) },
                 " ORDER BY ", name(), " LIMIT ", bind(BigInt, limit)),
         }
-    }
+    };
 }
 
 impl Query for SelectCounters {
@@ -127,10 +126,9 @@ pub(super) struct DeleteCounter {
     pub(super) name: Vec<u8>,
 }
 
-impl<DB: ShardedBackend> QueryFragment<DB> for DeleteCounter {
-    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        sql!(out; "DELETE FROM ", walk(counters::table::TABLE), " WHERE ", name(), " = ", bind(Binary, &self.name[..]))
-    }
+fragments! {
+    [] DeleteCounter;
+    |self, out| sql!(out; "DELETE FROM ", walk(counters::table::TABLE), " WHERE ", name(), " = ", bind(Binary, &self.name[..]));
 }
 
 /// A `WHERE` clause for the names that begin with a prefix.
@@ -153,12 +151,11 @@ impl Prefixed {
     }
 }
 
-impl<DB: ShardedBackend> QueryFragment<DB> for Prefixed {
-    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        sql!(out;
-            " WHERE ", name(), " >= ", bind(Binary, &self.prefix[..]),
-            if let Some(end) = &self.end { " AND ", name(), " < ", bind(Binary, &end[..]) })
-    }
+fragments! {
+    [] Prefixed;
+    |self, out| sql!(out;
+        " WHERE ", name(), " >= ", bind(Binary, &self.prefix[..]),
+        if let Some(end) = &self.end { " AND ", name(), " < ", bind(Binary, &end[..]) });
 }
 
 // The text differs where there is no end.

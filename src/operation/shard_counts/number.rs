@@ -7,7 +7,6 @@ use std::sync::RwLock;
 use std::time::{Duration, Instant};
 
 use diesel::prelude::*;
-use diesel::query_builder::{AstPass, Query, QueryFragment};
 use diesel::result::Error as DieselError;
 use diesel::sql_types::{Binary, Integer};
 
@@ -20,7 +19,7 @@ use crate::error::Error;
 use crate::model::{MAX_SHARDS, ShardedTable, ShardsColumn, TotalColumn};
 use crate::per_process::{PerProcess, inherited};
 use crate::policy::RetryPolicy;
-use crate::query_builder::{Sql, bind, id, no_query_id, on, sql};
+use crate::query_builder::{Sql, bind, fragments, id, no_query_id, on, sql};
 
 /// The number of shards of one field, or of one named counter, as the database keeps it.
 ///
@@ -386,8 +385,9 @@ enum Only<'a> {
     Number(&'a Number, bool),
 }
 
-impl<DB: ShardedBackend> QueryFragment<DB> for Only<'_> {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+fragments! {
+    [] Only<'_>: Query<(Binary, Binary, Integer)>;
+    |self, mut out| {
         out.unsafe_to_cache_prepared();
         sql!(out.reborrow(); "SELECT ", columns(), " FROM ", id(TABLE))?;
         match *self {
@@ -397,11 +397,7 @@ impl<DB: ShardedBackend> QueryFragment<DB> for Only<'_> {
         }
         let as_it_is = matches!(*self, Only::Number(_, true));
         sql!(out; on(Dialect::all_rows), if as_it_is { on(Dialect::reads_what_is_locked) })
-    }
-}
-
-impl Query for Only<'_> {
-    type SqlType = (Binary, Binary, Integer);
+    };
 }
 
 no_query_id!([] Only<'_>, [] UpsertNumber<'_>, [] DeleteNumber<'_>);
@@ -409,10 +405,9 @@ no_query_id!([] Only<'_>, [] UpsertNumber<'_>, [] DeleteNumber<'_>);
 /// Forgets a number.
 struct DeleteNumber<'a>(&'a Number);
 
-impl<DB: ShardedBackend> QueryFragment<DB> for DeleteNumber<'_> {
-    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        sql!(out; "DELETE FROM ", id(TABLE), is(self.0))
-    }
+fragments! {
+    [] DeleteNumber<'_>;
+    |self, out| sql!(out; "DELETE FROM ", id(TABLE), is(self.0));
 }
 
 /// ` WHERE shards_table = $1 AND counter = $2`
@@ -433,8 +428,9 @@ struct UpsertNumber<'a> {
     only_up: bool,
 }
 
-impl<DB: ShardedBackend> QueryFragment<DB> for UpsertNumber<'_> {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+fragments! {
+    [] UpsertNumber<'_>;
+    |self, mut out| {
         out.unsafe_to_cache_prepared();
         let by_target = out.backend().dialect().names_conflict_target();
         let Number { table, counter, .. } = self.of;
@@ -448,7 +444,7 @@ impl<DB: ShardedBackend> QueryFragment<DB> for UpsertNumber<'_> {
             if self.only_up {
                 "CASE WHEN ", number(), " < ", bind(Integer, &self.then), " THEN ", bind(Integer, &self.then), " ELSE ", number(), " END"
             } else { bind(Integer, &self.then) })
-    }
+    };
 }
 
 fn columns<'b, DB: ShardedBackend>() -> impl Sql<'b, DB> {

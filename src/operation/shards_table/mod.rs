@@ -21,7 +21,7 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use diesel::prelude::*;
-use diesel::query_builder::{AstPass, Query, QueryFragment};
+use diesel::query_builder::QueryFragment;
 use diesel::result::Error as DieselError;
 use diesel::sql_types::{Nullable, Text};
 
@@ -38,7 +38,7 @@ use crate::engine::{
 use crate::error::Error;
 use crate::model::ShardedTable;
 use crate::policy::RetryPolicy;
-use crate::query_builder::{Names, Sql, copies, no_query_id, sql, statements};
+use crate::query_builder::{Names, Sql, copies, fragments, no_query_id, sql, statements};
 
 use super::migrations::{CreatedBySql, SqlMigration};
 
@@ -488,15 +488,12 @@ pub(crate) async fn texts<M: LoadIo<Conn>, Conn>(
 /// A query of one column of texts.
 struct Texts(String);
 
-impl<DB: ShardedBackend> QueryFragment<DB> for Texts {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+fragments! {
+    [] Texts: Query<Nullable<Text>>;
+    |self, mut out| {
         out.unsafe_to_cache_prepared(); // a text of its own for each table
         sql!(out; self.0.as_str())
-    }
-}
-
-impl Query for Texts {
-    type SqlType = Nullable<Text>;
+    };
 }
 
 no_query_id!([] Texts);

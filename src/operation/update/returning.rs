@@ -12,9 +12,8 @@ use diesel::expression::{Expression, Selectable};
 use diesel::prelude::*;
 use diesel::query_builder::{AstPass, QueryFragment, QueryId};
 
-use crate::backend::ShardedBackend;
 use crate::model::{ShardedTable, TotalColumn, TotalOf};
-use crate::query_builder::{Names, Sql, Total, TotalInRow, copies};
+use crate::query_builder::{Names, Sql, Total, TotalInRow, copies, fragments};
 
 /// A selection of `T`'s columns that can be returned with totals: columns, totals, tuples of them, and `Model::as_returning()` /
 /// `Model::as_select()` of a model that selects only such.
@@ -52,17 +51,14 @@ impl<C: Expression> Expression for Fresh<C> {
     type SqlType = C::SqlType;
 }
 
-impl<C, DB> QueryFragment<DB> for Fresh<C>
-where
-    DB: ShardedBackend,
-    C: Column<Table: ShardedTable + QueryFragment<DB>> + QueryFragment<DB>,
-{
-    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+fragments! {
+    [C: Column<Table: ShardedTable + QueryFragment<DB>> + QueryFragment<DB>,] Fresh<C>;
+    |self, out| {
         match C::Table::FIELDS.iter().find(|field| field.name == C::NAME) {
             Some(field) => Names::of::<C::Table>().total(field, None).push(out),
             None => self.0.walk_ast(out),
         }
-    }
+    };
 }
 
 impl<C, U, DB> ReadAs<U, DB> for Fresh<C>
