@@ -1,6 +1,5 @@
 //! The retry policy: how many attempts, how far apart, and for how long.
 
-use std::fmt;
 use std::sync::{Arc, RwLock};
 use std::time::{Duration, Instant};
 
@@ -9,6 +8,7 @@ use diesel::result::Error as DieselError;
 
 use crate::conflict::Conflict;
 use crate::error::Error;
+use crate::model::shows;
 use crate::per_process::{PerProcess, inherited, random_bits};
 
 /// The policy by which an operation that met a [`Conflict`] is retried: exponential backoff with full jitter, bounded by a number of
@@ -196,17 +196,9 @@ impl Default for RetryPolicy {
     }
 }
 
-impl fmt::Debug for RetryPolicy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RetryPolicy")
-            .field("attempts", &self.attempts)
-            .field("base", &self.base)
-            .field("cap", &self.cap)
-            .field("deadline", &self.deadline)
-            .field("jitter", &self.jitter)
-            .finish_non_exhaustive()
-    }
-}
+shows!([] RetryPolicy: |self| RetryPolicy {
+    attempts: self.attempts, base: self.base, cap: self.cap, deadline: self.deadline, jitter: self.jitter
+} finish_non_exhaustive);
 
 /// The attempts of one operation under a policy. It decides, and neither sleeps nor runs anything.
 #[derive(Debug)]

@@ -1,7 +1,5 @@
 //! A connection that several tasks share.
 
-use std::fmt;
-
 use diesel::connection::{
     CacheSize, Instrumentation, InstrumentationEvent, TransactionManagerStatus,
 };
@@ -12,6 +10,7 @@ use diesel_async::{
 };
 
 use crate::error::Error;
+use crate::model::shows;
 
 /// A connection that several tasks share, `&AsyncPgConnection`, for operations that need no transaction: counts by key and by filter, and
 /// `RowCounter`.
@@ -47,11 +46,7 @@ impl<'c, Conn> Shared<'c, Conn> {
     }
 }
 
-impl<Conn> fmt::Debug for Shared<'_, Conn> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shared").finish_non_exhaustive()
-    }
-}
+shows!([Conn] Shared<'_, Conn>: |self| Shared {} finish_non_exhaustive);
 
 impl<'c, Conn> SimpleAsyncConnection for Shared<'c, Conn>
 where

@@ -28,6 +28,7 @@ pub(crate) use self::field::{Value, has_sums};
 pub use self::field::{ValueOf, Whole, assert_value};
 #[doc(inline)]
 pub use self::reads_totals::{FromTotal, ReadsTotals, TotalOf};
+pub(crate) use self::shown::shows;
 #[doc(hidden)]
 pub use self::shown::{shows_key, type_id};
 pub use self::table_name::TableName;

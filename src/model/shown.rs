@@ -31,6 +31,18 @@ pub fn shows_key<T: ?Sized>() -> bool {
     shows_integer::<T>() || is_one_of!(T; u64, bool, String, str, Vec<u8>, [u8], &str, &[u8])
 }
 
+/// Shows some fields of a type. Generics stand in brackets before the type; `finish` or `finish_non_exhaustive` behind the fields.
+macro_rules! shows {
+    ([$($generics:tt)*] $type:ty: |$self:ident| $name:ident { $($field:ident: $value:expr),* } $finish:ident) => {
+        impl<$($generics)*> ::std::fmt::Debug for $type {
+            fn fmt(&$self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+                f.debug_struct(stringify!($name))$(.field(stringify!($field), &$value))*.$finish()
+            }
+        }
+    };
+}
+pub(crate) use shows;
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -105,7 +105,6 @@ mod pause;
 mod tests;
 
 use std::error::Error as StdError;
-use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -117,6 +116,7 @@ use diesel::result::{DatabaseErrorKind, Error as DieselError, QueryResult};
 use crate::backend::BackendOf;
 use crate::connection::{Blocking, Link, depth_of, now};
 use crate::error::Error;
+use crate::model::shows;
 use crate::observe::{self, CacheRead};
 use crate::operation::named::{Counter, CounterBackend};
 use crate::operation::row_counter::{CachedAs, IntegerField, Key, OneCounter, RowCounter};
@@ -212,7 +212,7 @@ macro_rules! cached_counter {
 
 // The keys in the cache are the shards table's name, the field's and the row's, or the counter's name.
 cached_counter! {
-    RowCounter<C> where C: IntegerField<DB>, Key<C>: fmt::Debug, DB: BackendOf<Conn>;
+    RowCounter<C> where C: IntegerField<DB>, Key<C>: std::fmt::Debug, DB: BackendOf<Conn>;
     Counter where DB: CounterBackend<Conn>;
 }
 
@@ -367,14 +367,7 @@ impl<C> Clone for Cached<C> {
     }
 }
 
-impl<C> fmt::Debug for Cached<C> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Cached")
-            .field("ttl", &self.ttl)
-            .field("pause", &self.pause)
-            .finish_non_exhaustive()
-    }
-}
+shows!([C] Cached<C>: |self| Cached { ttl: self.ttl, pause: self.pause } finish_non_exhaustive);
 
 /// A question to a cache about a key.
 #[derive(Debug, Clone, Copy)]

@@ -26,13 +26,13 @@ mod settings;
 mod sums;
 mod writer;
 
-use std::fmt;
 use std::sync::Arc;
 
 use diesel::connection::LoadConnection;
 
 use crate::background::Background;
 use crate::error::Error;
+use crate::model::shows;
 
 use self::buffer::Buffer;
 use self::writer::LONGEST_LEAVE;
@@ -197,10 +197,4 @@ impl<Conn: LoadConnection + 'static> Clone for Coalescer<Conn> {
     }
 }
 
-impl<Conn: LoadConnection + 'static> fmt::Debug for Coalescer<Conn> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Coalescer")
-            .field("stats", &self.stats())
-            .finish_non_exhaustive()
-    }
-}
+shows!([Conn: LoadConnection + 'static] Coalescer<Conn>: |self| Coalescer { stats: self.stats() } finish_non_exhaustive);

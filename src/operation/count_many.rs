@@ -17,7 +17,7 @@ use crate::engine::{
     KEYS_IN_A_STATEMENT, KeyedTable, RetryLoop, SendStep, Statement, Step, explain, retry_loop,
 };
 use crate::error::Error;
-use crate::model::{ShardedColumn, ShardedTable};
+use crate::model::{ShardedColumn, ShardedTable, shows};
 use crate::operation::combine::{Combined, count};
 use crate::operation::idempotency::{Idempotent, Request, Requested, once};
 use crate::operation::row_counter::{IntegerField, ready_to_add, ready_to_add_or_insert};
@@ -232,19 +232,9 @@ impl<C: ShardedColumn, Ins> Idempotent<CountMany<C, Ins>> {
     }
 }
 
-impl<C, Ins, Run> fmt::Debug for CountMany<C, Ins, Run>
-where
-    C: ShardedColumn,
-    KeyOf<C>: fmt::Debug,
-{
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CountMany")
-            .field("column", &C::NAME)
-            .field("amounts", &self.amounts)
-            .field("retry", &self.retry)
-            .finish_non_exhaustive()
-    }
-}
+shows!([C: ShardedColumn<Table: ShardedTable<Key: fmt::Debug>>, Ins, Run] CountMany<C, Ins, Run>: |self| CountMany {
+    column: C::NAME, amounts: self.amounts, retry: self.retry
+} finish_non_exhaustive);
 
 /// The result of a [`count_many`].
 #[non_exhaustive]
@@ -256,14 +246,7 @@ pub struct CountedMany<T: ShardedTable> {
     pub missing: Vec<T::Key>,
 }
 
-impl<T: ShardedTable<Key: fmt::Debug>> fmt::Debug for CountedMany<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CountedMany")
-            .field("rows", &self.rows)
-            .field("missing", &self.missing)
-            .finish()
-    }
-}
+shows!([T: ShardedTable<Key: fmt::Debug>] CountedMany<T>: |self| CountedMany { rows: self.rows, missing: self.missing } finish);
 
 /// Counts on many rows, awaited.
 #[cfg(feature = "async")]

@@ -34,7 +34,6 @@
 pub(in crate::operation) mod number;
 
 use std::error::Error as StdError;
-use std::fmt;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -46,6 +45,7 @@ use diesel::result::QueryResult;
 use crate::backend::BackendOf;
 use crate::background::Background;
 use crate::connection::{Link, now};
+use crate::model::shows;
 
 pub(crate) use self::number::{Number, keep_fresh, known, wished};
 pub(in crate::operation) use self::number::{TABLE, largest, read_table};
@@ -136,13 +136,7 @@ impl Drop for Following {
     }
 }
 
-impl fmt::Debug for Following {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Following")
-            .field("last_error", &self.last_error())
-            .finish_non_exhaustive()
-    }
-}
+shows!([] Following: |self| Following { last_error: self.last_error() } finish_non_exhaustive);
 
 /// How many shards writers choose from, on connections of `diesel_async`; see [`shard_counts`](crate::shard_counts).
 #[cfg(feature = "async")]

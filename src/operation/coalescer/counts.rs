@@ -1,7 +1,6 @@
 //! Counts that are added if and when a transaction commits.
 
 use std::error::Error as StdError;
-use std::fmt;
 
 use diesel::connection::LoadConnection;
 use diesel::prelude::*;
@@ -14,6 +13,7 @@ use crate::connection::{BoxFuture, Link};
 use crate::engine::{AttemptError, retry_loop};
 #[cfg(doc)]
 use crate::error::Error;
+use crate::model::shows;
 use crate::operation::retry::Transaction;
 #[cfg(feature = "async")]
 use crate::operation::retry::asynchronous::AsyncAttempt;
@@ -52,13 +52,7 @@ where
     }
 }
 
-impl<Conn: LoadConnection + 'static> fmt::Debug for Counts<Conn> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Counts")
-            .field("counters", &self.0.len())
-            .finish_non_exhaustive()
-    }
-}
+shows!([Conn: LoadConnection + 'static] Counts<Conn>: |self| Counts { counters: self.0.len() } finish_non_exhaustive);
 
 impl<Conn> Coalescer<Conn>
 where

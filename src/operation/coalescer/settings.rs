@@ -1,6 +1,5 @@
 //! The settings of a coalescer, and its start.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,6 +9,7 @@ use diesel::r2d2::{ManageConnection, Pool};
 use crate::backend::BackendOf;
 use crate::background::Background;
 use crate::error::Error;
+use crate::model::shows;
 use crate::policy::RetryPolicy;
 
 use super::buffer::{Buffer, Loss};
@@ -155,8 +155,4 @@ where
     }
 }
 
-impl<Conn: LoadConnection + 'static> fmt::Debug for CoalescerBuilder<Conn> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CoalescerBuilder").finish_non_exhaustive()
-    }
-}
+shows!([Conn: LoadConnection + 'static] CoalescerBuilder<Conn>: |self| CoalescerBuilder {} finish_non_exhaustive);

@@ -85,7 +85,7 @@ mod sync {
 use crate::connection::wait;
 
 use std::any::Any;
-use std::fmt::{self, Debug, Write};
+use std::fmt::Write;
 use std::hash::{Hash, Hasher};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, RwLock};
@@ -94,7 +94,7 @@ use diesel::query_builder::QueryFragment;
 
 use self::slots::Slots;
 use crate::backend::{Dialect, ShardedBackend};
-use crate::model::Terms;
+use crate::model::{Terms, shows};
 use crate::per_process::{PerProcess, inherited};
 use crate::query_builder::shown_binds;
 
@@ -147,11 +147,7 @@ impl Default for Combiner {
     }
 }
 
-impl Debug for Combiner {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Combiner").finish_non_exhaustive()
-    }
-}
+shows!([] Combiner: |self| Combiner {} finish_non_exhaustive);
 
 /// The name of a counter, or of several fields of a row that are counted together.
 #[derive(Clone)]

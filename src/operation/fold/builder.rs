@@ -12,7 +12,7 @@ use diesel::query_builder::{IntoUpdateTarget, QueryFragment, QueryId};
 use crate::backend::BackendOf;
 use crate::connection::{Blocking, Link, now};
 use crate::engine::{KEYS_IN_A_STATEMENT, KeyedTable, Moved, zeros};
-use crate::model::{Amount, ShardedColumn, ShardedTable, ShardsColumn};
+use crate::model::{Amount, ShardedColumn, ShardedTable, ShardsColumn, shows};
 use crate::operation::update::UpdateSource;
 use crate::policy::RetryPolicy;
 use crate::unfit::Unfit;
@@ -385,16 +385,7 @@ impl<T: ShardedTable> Folded<T> {
     }
 }
 
-impl<T, K: fmt::Debug> fmt::Debug for Folded<T, K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Folded")
-            .field("parents", &self.parents)
-            .field("shards_removed", &self.shards_removed)
-            .field("last", &self.last)
-            .field("finished", &self.finished)
-            .field("unfit", &self.unfit)
-            .field("busy", &self.busy)
-            .field("moved", &self.moved)
-            .finish()
-    }
-}
+shows!([T, K: fmt::Debug] Folded<T, K>: |self| Folded {
+    parents: self.parents, shards_removed: self.shards_removed, last: self.last, finished: self.finished, unfit: self.unfit,
+    busy: self.busy, moved: self.moved
+} finish);

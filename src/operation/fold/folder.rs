@@ -2,13 +2,13 @@
 
 use std::any::Any;
 use std::error::Error as StdError;
+use std::io;
 use std::ops::ControlFlow;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use std::{fmt, io};
 
 use diesel::connection::LoadConnection;
 use diesel::expression::Expression;
@@ -20,7 +20,7 @@ use crate::background::Background;
 use crate::connection::{Blocking, Link, now};
 use crate::engine::{KeyedTable, Parents};
 use crate::error::Error;
-use crate::model::ShardedTable;
+use crate::model::{ShardedTable, shows};
 use crate::observe;
 use crate::per_process::{MadeIn, random_bits};
 
@@ -173,16 +173,7 @@ impl<Q: IntoUpdateTarget<Table: ShardedTable>> FolderBuilder<Q> {
     }
 }
 
-impl<Q, Run> fmt::Debug for FolderBuilder<Q, Run>
-where
-    Q: IntoUpdateTarget<Table: ShardedTable>,
-{
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FolderBuilder")
-            .field("interval", &self.interval)
-            .finish_non_exhaustive()
-    }
-}
+shows!([Q: IntoUpdateTarget<Table: ShardedTable>, Run] FolderBuilder<Q, Run>: |self| FolderBuilder { interval: self.interval } finish_non_exhaustive);
 
 /// Folders in tasks.
 #[cfg(feature = "async")]
@@ -330,13 +321,7 @@ impl Drop for Folder {
     }
 }
 
-impl fmt::Debug for Folder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Folder")
-            .field("stats", &self.stats())
-            .finish_non_exhaustive()
-    }
-}
+shows!([] Folder: |self| Folder { stats: self.stats() } finish_non_exhaustive);
 
 /// An error of a pass, as it is reported.
 type PassError = Box<dyn StdError + Send + Sync>;
