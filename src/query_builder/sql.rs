@@ -4,8 +4,6 @@
 //! sql!(out; "UPDATE ", table.shards_as_parent(), " SET ", for field in (fields, ", ") { id(&field.name), " = 0" });
 //! ```
 
-use std::marker::PhantomData;
-
 use diesel::backend::Backend;
 use diesel::prelude::*;
 use diesel::query_builder::{AstPass, QueryBuilder, QueryFragment};
@@ -44,16 +42,8 @@ impl<'b, DB: Backend, P: Sql<'b, DB>> Sql<'b, DB> for Option<P> {
 }
 
 /// A name, quoted as the backend does it.
-pub(crate) fn id(name: &str) -> Identifier<'_> {
-    Identifier(name)
-}
-
-pub(crate) struct Identifier<'n>(&'n str);
-
-impl<DB: Backend> Sql<'_, DB> for Identifier<'_> {
-    fn push(self, mut out: AstPass<'_, '_, DB>) -> QueryResult<()> {
-        out.push_identifier(self.0)
-    }
+pub(crate) fn id<'b, DB: Backend>(name: &str) -> impl Sql<'b, DB> {
+    move |mut out: AstPass<'_, 'b, DB>| out.push_identifier(name)
 }
 
 /// The text of a fragment by itself.
@@ -68,53 +58,24 @@ where
 }
 
 /// A value of an SQL type: `bind(Integer, &self.shard)` writes `$n`.
-pub(crate) fn bind<ST, U: ?Sized>(_: ST, value: &U) -> Bind<'_, ST, U> {
-    Bind {
-        value,
-        sql_type: PhantomData,
-    }
-}
-
-pub(crate) struct Bind<'b, ST, U: ?Sized> {
-    value: &'b U,
-    sql_type: PhantomData<ST>,
-}
-
-impl<'b, ST, U: ?Sized, DB: Backend + Binds<ST, U>> Sql<'b, DB> for Bind<'b, ST, U> {
-    fn push(self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        DB::push(self.value, out)
-    }
+pub(crate) fn bind<'b, ST, U: ?Sized, DB: Binds<ST, U>>(_: ST, value: &'b U) -> impl Sql<'b, DB> {
+    move |out: AstPass<'_, 'b, DB>| DB::push(value, out)
 }
 
 /// A fragment of Diesel's, or one that is a statement of its own.
-pub(crate) fn walk<F: ?Sized>(fragment: &F) -> Walk<'_, F> {
-    Walk(fragment)
-}
-
-pub(crate) struct Walk<'b, F: ?Sized>(&'b F);
-
-impl<'b, F: QueryFragment<DB> + ?Sized, DB: Backend> Sql<'b, DB> for Walk<'b, F> {
-    fn push(self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        self.0.walk_ast(out)
-    }
+pub(crate) fn walk<'b, F: QueryFragment<DB> + ?Sized, DB: Backend>(
+    fragment: &'b F,
+) -> impl Sql<'b, DB> {
+    move |out: AstPass<'_, 'b, DB>| fragment.walk_ast(out)
 }
 
 /// A part that depends on the dialect, as `on(Dialect::all_rows)`.
-pub(crate) fn on<P>(of: impl FnOnce(Dialect) -> P) -> OfDialect<impl FnOnce(Dialect) -> P> {
-    OfDialect(of)
-}
-
-pub(crate) struct OfDialect<F>(F);
-
-impl<'b, DB, F, P> Sql<'b, DB> for OfDialect<F>
-where
-    DB: ShardedBackend,
-    F: FnOnce(Dialect) -> P,
-    P: Sql<'b, DB>,
-{
-    fn push(self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+pub(crate) fn on<'b, P: Sql<'b, DB>, DB: ShardedBackend>(
+    of: impl FnOnce(Dialect) -> P,
+) -> impl Sql<'b, DB> {
+    move |out: AstPass<'_, 'b, DB>| {
         let dialect = out.backend().dialect();
-        self.0(dialect).push(out)
+        of(dialect).push(out)
     }
 }
 
