@@ -85,7 +85,9 @@ impl Role {
             };
             let began = began.get_or_insert_with(Instant::now);
             let deadline = update.retry().deadline();
-            let patience = deadline.saturating_sub(waited).min(A_MOMENT);
+            let left = deadline.saturating_sub(waited);
+            let wait = wait.without_lead(left <= A_MOMENT);
+            let patience = left.min(A_MOMENT);
             let turn = M::wait(wait, patience).await;
             if let Turn::Left = turn {
                 waited += patience; // by the runtime's clock, which may stand still
@@ -93,8 +95,9 @@ impl Role {
             waited = waited.max(began.elapsed());
             match turn {
                 Turn::Left if waited < deadline => {}
-                Turn::Left => break Role::Alone(waited),
-                Turn::Leads(lead) => break Role::LeadsOn(lead, waited),
+                Turn::Leads(lead) if waited < deadline => break Role::LeadsOn(lead, waited),
+                // One attempt is left, which is its own: the lead is another's.
+                Turn::Left | Turn::Leads(_) => break Role::Alone(waited),
                 Turn::Ended(outcome) => {
                     break outcome.told().map_or(Role::Alone(waited), Role::Counted);
                 }
@@ -143,27 +146,22 @@ where
     S: Combined<M, Conn> + ?Sized,
 {
     async fn carry_out(&mut self, role: Role) -> QueryResult<usize> {
-        let lead = match role {
+        let (lead, waited) = match role {
             Role::Counted(counted) => return counted,
-            Role::Alone(waited) => {
-                self.waited = waited;
-                None
-            }
-            Role::Leads(lead, waited) => {
-                self.waited = waited;
-                Some(lead)
-            }
+            Role::Alone(waited) => (None, waited),
+            Role::Leads(lead, waited) => (Some(lead), waited),
             Role::LeadsOn(lead, waited) => {
                 let began = Instant::now();
-                self.waited = waited;
+                // A tenth of the deadline is left for its own attempt.
+                self.waited = waited + self.update.retry().deadline() / 10;
                 let outcome = self.count_for_others(lead).await;
                 if let Some(counted) = outcome.and_then(Outcome::told) {
                     return counted;
                 }
-                self.waited = waited + began.elapsed();
-                None
+                (None, waited + began.elapsed())
             }
         };
+        self.waited = waited;
         let counted = self.count().await;
         if let (Some(lead), Ok(_)) = (lead, &counted) {
             self.waited = Duration::ZERO;

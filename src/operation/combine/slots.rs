@@ -175,6 +175,7 @@ impl<K: Key> Slots<K> {
             number,
             amounts: amounts.into(),
             waits: true,
+            only_leaves: false,
         })
     }
 
@@ -296,6 +297,7 @@ pub(crate) struct Wait<K: Key> {
     number: u64,
     amounts: Box<[i64]>,
     waits: bool,
+    only_leaves: bool,
 }
 
 impl<K: Key> Waiting for Wait<K> {
@@ -352,7 +354,7 @@ impl<K: Key> Waiting for Wait<K> {
         let mut state = batch.lock();
         let slot = led.get_mut(&self.slot).filter(|slot| {
             let is_open = matches!(state.phase, Phase::Open);
-            is_open && slot.began.is_none_or(|began| began.elapsed() >= waited)
+            is_open && !self.only_leaves && slot.began.is_none_or(|began| began.elapsed() >= waited)
         });
         if let Some(slot) = slot {
             *term += 1;
@@ -370,6 +372,12 @@ impl<K: Key> Waiting for Wait<K> {
 }
 
 impl<K: Key> Wait<K> {
+    /// Whether it begins no term when it has waited for long: no time is left to lead.
+    pub(crate) fn without_lead(mut self, only_leaves: bool) -> Self {
+        self.only_leaves = only_leaves;
+        self
+    }
+
     fn turn(&mut self, state: &mut State) -> Option<Turn<K>> {
         match &state.phase {
             Phase::Open | Phase::Taken | Phase::Sent => None,
