@@ -140,6 +140,11 @@ impl Done {
         !matches!(self.outcome, Outcome::Failed(_))
     }
 
+    /// The number of its client among those of the round.
+    pub fn client_number(&self) -> u16 {
+        self.client.parse().expect("a client's number")
+    }
+
     /// Names it by its place in the logs, and by its kind.
     pub fn at(&self) -> String {
         let (number, client) = (self.number, &self.client);

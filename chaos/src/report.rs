@@ -7,23 +7,23 @@ use std::time::{Duration, Instant};
 
 use crate::backend::Backend;
 use crate::checker::Judgement;
-use crate::history::{History, Outcome};
+use crate::history::{Done, History, Outcome};
 
-/// The longest call of each group.
+/// The longest call of each kind of operation.
 #[derive(Debug, Default)]
 pub struct Longest(BTreeMap<String, Duration>);
 
 impl Longest {
-    pub fn add(&mut self, group: String, took: Duration) {
-        let longest = self.0.entry(group).or_default();
-        *longest = took.max(*longest);
+    pub fn add(&mut self, done: &Done) {
+        let longest = self.0.entry(done.operation.kind()).or_default();
+        *longest = done.took.max(*longest);
     }
 }
 
 impl fmt::Display for Longest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let calls = self.0.iter();
-        let calls = calls.map(|(group, took)| format!("{group} {took:.2?}"));
+        let calls = calls.map(|(kind, took)| format!("{kind} {took:.2?}"));
         let calls = calls.collect::<Vec<_>>().join(", ");
         write!(f, "longest calls: {calls}")
     }

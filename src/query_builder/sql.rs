@@ -214,14 +214,9 @@ macro_rules! statements {
             $(#[$attribute])*
             $visibility struct $name<$lifetime, $($part,)* DB: ::diesel::backend::Backend>
         ]);
-        impl<$($part $(: $bound)?,)* DB> ::diesel::query_builder::QueryFragment<DB> for $name<'_, $($part,)* DB>
-        where
-            DB: $crate::backend::ShardedBackend,
-        {
-            fn walk_ast<'b>(
-                &'b $self,
-                $out: ::diesel::query_builder::AstPass<'_, 'b, DB>,
-            ) -> ::diesel::QueryResult<()> $write
+        $crate::query_builder::fragments! {
+            [$($part $(: $bound)?,)*] $name<'_, $($part,)* DB>;
+            |$self, $out| $write;
         }
         $crate::query_builder::no_query_id!([$($part,)* DB: ::diesel::backend::Backend] $name<'_, $($part,)* DB>);
         statements!(@kind $name [$($part)*] $($kind $($sql_type)?)?);

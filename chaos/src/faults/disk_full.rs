@@ -196,7 +196,7 @@ fn fill_the_binary_log(line: &mut Line) {
     let disk = SmallDisk::mount(folder.path(), 16).unwrap_or_else(|missing| panic!("{missing}"));
     let server = OwnServer::mysql_with_binary_log(folder.path());
     let server = server.unwrap_or_else(|missing| panic!("{missing}"));
-    let mut place = Place::of(line.backend, server);
+    let mut place = Place::of(line.backend, server); // dropped before the disk, on which it has the log open
     let crew = Crew::of_all_trades(2);
     let mut longest = Longest::default();
     while line.goes_on() {
@@ -214,11 +214,10 @@ fn fill_the_binary_log(line: &mut Line) {
             playing.wait_for_each(0..playing.round.clients, 20);
         });
         for done in &played.history.operations {
-            longest.add(done.operation.kind(), done.took);
+            longest.add(done);
         }
     }
     line.remark(longest.to_string());
-    drop((place, disk)); // the server first, which has the log open
 }
 
 /// Removes the digits, which differ between errors of the same kind.

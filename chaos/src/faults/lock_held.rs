@@ -60,7 +60,7 @@ fn run(line: &mut Line) {
             });
         });
         for done in &played.history.operations {
-            longest.add(done.operation.kind(), done.took);
+            longest.add(done);
         }
     }
     line.remark(longest.to_string());

@@ -62,7 +62,7 @@ fn run(line: &mut Line) {
         let late = meter.stop();
         latest = latest.max(late);
         for done in &played.history.operations {
-            let Some((who, has_a_deadline)) = caller(backend, done) else {
+            let Some(has_a_deadline) = has_a_deadline(backend, done) else {
                 continue;
             };
             let took = done.took;
@@ -75,7 +75,7 @@ fn run(line: &mut Line) {
                     done.outcome
                 ));
             }
-            longest.add(who, took);
+            longest.add(done);
         }
     }
     line.remark(format!(
@@ -144,16 +144,12 @@ fn is_locked(place: &Place) -> bool {
     conn.batch_execute("BEGIN IMMEDIATE; ROLLBACK").is_err()
 }
 
-/// Returns the group in which a call's time is measured, and whether the call must end by the deadline.
+/// Whether a call must end by the deadline; `None` for those of the process that is stopped.
 ///
 /// A call through a C library cannot be interrupted while it waits for its server, and ends when the server answers again. Flushes of
 /// the coalescer wait for their own process, and SQLite itself stops waiting for a lock; both must end by the deadline.
-fn caller(backend: Backend, done: &Done) -> Option<(String, bool)> {
-    let client: u16 = done.client.parse().expect("a client's number");
-    if backend == Backend::Sqlite && client < CLIENTS {
-        return None;
-    }
-    let is_coalesced = done.operation.is_coalesced();
-    let has_a_deadline = backend == Backend::Sqlite || is_coalesced;
-    Some((done.operation.kind(), has_a_deadline))
+fn has_a_deadline(backend: Backend, done: &Done) -> Option<bool> {
+    let is_sqlite = backend == Backend::Sqlite;
+    let is_stopped = is_sqlite && done.client_number() < CLIENTS;
+    (!is_stopped).then(|| is_sqlite || done.operation.is_coalesced())
 }

@@ -64,9 +64,8 @@ fn fall_silent(line: &mut Line, strike: fn(&mut Playing, &Link)) {
             SILENT.rev().for_each(|process| playing.kill(process));
         });
         for done in &played.history.operations {
-            let client: u16 = done.client.parse().expect("a client's number");
-            if !silent.contains(&client) {
-                longest.add(done.operation.kind(), done.took);
+            if !silent.contains(&done.client_number()) {
+                longest.add(done);
             }
         }
     }
