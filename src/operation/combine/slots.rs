@@ -984,6 +984,16 @@ mod tests {
         assert!(matches!(nine.lead(long), Some(Turn::Left)));
     }
 
+    /// Also if it finds nobody else who would.
+    #[test]
+    fn who_has_no_time_left_to_lead_leaves() {
+        let slots = slots();
+        let sleeps = lead(&slots);
+        let late = wait(&slots, 2).without_lead(true);
+        assert!(matches!(late.block(Duration::ZERO), Turn::Left));
+        ends(sleeps, &slots);
+    }
+
     /// The oldest of those who wait is offered the lead.
     #[test]
     fn who_waits_leads_in_the_place_of_a_member_who_sleeps() {

@@ -36,6 +36,8 @@ pub enum Caller {
     GivesUpWoken,
     /// It takes whoever leads for asleep.
     Impatient,
+    /// It does so, and has no time left to lead.
+    OutOfTime,
     /// It is a task that does so when it is woken.
     ImpatientWoken,
 }
@@ -59,9 +61,10 @@ impl Counter {
             Entered::Waits(wait) if caller == Caller::GivesUp => return drop(wait),
             Entered::Waits(mut wait) => {
                 let patience = match caller {
-                    Caller::Impatient => Duration::ZERO,
+                    Caller::Impatient | Caller::OutOfTime => Duration::ZERO,
                     _ => PATIENT,
                 };
+                wait = wait.without_lead(caller == Caller::OutOfTime);
                 let mut is_woken = false;
                 let turn = match caller {
                     Caller::Awaits => awaited(|task| wait.poll(task)),
@@ -80,6 +83,7 @@ impl Counter {
                 };
                 let outcome = match turn {
                     Turn::Ended(outcome) => outcome,
+                    Turn::Leads(_) if caller == Caller::OutOfTime => Outcome::Nothing,
                     Turn::Leads(lead) => self.count_for_others(caller, lead),
                     Turn::Left => Outcome::Nothing,
                 };

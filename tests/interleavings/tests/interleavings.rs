@@ -2,7 +2,7 @@
 
 use diesel_sharded_interleavings::combining::Caller::{
     Awaits, Beside, Counts, CountsAll, CountsAlone, CountsOther, Fails, GivesUp, GivesUpWoken,
-    Impatient, ImpatientWoken,
+    Impatient, ImpatientWoken, OutOfTime,
 };
 use diesel_sharded_interleavings::combining::each_amount_is_counted_once;
 use diesel_sharded_interleavings::ranks;
@@ -41,6 +41,8 @@ interleavings! {
         || each_amount_is_counted_once(&[CountsAlone, GivesUpWoken, Impatient, Counts]);
     a_task_leads_beside_who_gives_back:
         || each_amount_is_counted_once(&[CountsAlone, ImpatientWoken, CountsAlone, Impatient]);
+    a_caller_out_of_time_leads_nobody:
+        || each_amount_is_counted_once(&[CountsAlone, OutOfTime, Impatient, Counts]);
     leaders_of_all_counters_sleep:
         || each_amount_is_counted_once(&[CountsAll, CountsOther, Impatient]);
 
