@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use diesel_sharded::combine::Combiner;
 use diesel_sharded::retry::RetryPolicy;
+use diesel_sharded_tests::own_server;
 use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 
@@ -170,17 +171,13 @@ impl Client {
     }
 
     /// Stops the process (SIGSTOP) with all the locks that it holds.
-    pub fn pause(&self) -> io::Result<()> {
-        self.signal(Signal::STOP)
+    pub fn pause(&self) {
+        own_server::stop(&[self.process.id()]);
     }
 
     /// Continues the process after [`pause`](Self::pause).
     pub fn resume(&self) -> io::Result<()> {
-        self.signal(Signal::CONT)
-    }
-
-    fn signal(&self, signal: Signal) -> io::Result<()> {
-        Ok(kill_process(Pid::from_child(&self.process), signal)?)
+        Ok(kill_process(Pid::from_child(&self.process), Signal::CONT)?)
     }
 
     pub fn has_ended(&mut self) -> io::Result<Option<ExitStatus>> {

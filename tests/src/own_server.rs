@@ -122,8 +122,9 @@ fn signal(signal: &str, processes: &[u32]) {
     assert!(sent.is_ok_and(|status| status.success()), "{kill}");
 }
 
-/// A signal is on its way when `kill` ends, and on a busy machine threads run for a while before it arrives.
-fn stop(processes: &[u32]) {
+/// Stops processes where they are (SIGSTOP). A signal is on its way when `kill` ends, and on a busy machine threads run for a while before it
+/// arrives.
+pub fn stop(processes: &[u32]) {
     signal("STOP", processes);
     until("they are stopped", || processes.iter().all(is_stopped));
 }
