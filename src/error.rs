@@ -108,10 +108,10 @@ pub enum Error {
     },
     /// The closure of [`retry::transaction`](crate::retry::transaction) returned `Ok`, but its transaction is no longer open.
     /// Either an error that the closure dropped has ended it, or, on MySQL, a statement that commits (`CREATE TABLE`). PostgreSQL
-    /// has then committed nothing. MySQL has committed the statements after such an error, or those before such a statement.
+    /// has then committed nothing. MySQL and SQLite have committed the statements after such an error, MySQL those before such a statement.
     #[error(
         "the transaction ended before its closure did: at an error that the closure did not return (return every one, by `?`), \
-         or on MySQL at a statement that commits; PostgreSQL has committed nothing, MySQL may have committed a part"
+         or on MySQL at a statement that commits; PostgreSQL has committed nothing, MySQL or SQLite may have committed a part"
     )]
     TransactionAborted,
     /// The database has no shards table of this name.
@@ -399,8 +399,19 @@ impl Error {
                 | Error::OutcomeUnknown { .. }
                 | Error::ConflictPersisted { .. }
                 | Error::NodeNotReady { .. }
+                | Error::StatementLost { .. }
                 | Error::RefusedBySetting { .. }
                 | Error::DiskFull { .. }
+        )
+    }
+
+    /// Whether others may have failed in their place: the database has no more than a text for a missing privilege or a trigger's error.
+    pub(crate) fn may_be_no_rows_fault(&self) -> bool {
+        matches!(
+            self,
+            Error::MissingShardsTable { .. }
+                | Error::MissingShardsColumn { .. }
+                | Error::Diesel(DieselError::DatabaseError(DatabaseErrorKind::Unknown, _))
         )
     }
 

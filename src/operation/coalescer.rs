@@ -9,14 +9,16 @@
 //!
 //! Each batch claims an [idempotency key](crate::idempotency) of its own in its transaction (in a table of the library's: run
 //! [`MIGRATIONS`](crate::MIGRATIONS)). If the connection is lost while COMMIT is in flight, the batch is sent again with the same key, and
-//! the database knows whether it was committed. No count is lost or doubled while the process lives. The next batch deletes the key; that of a
-//! process that crashed goes with [`remove_older_than`](crate::idempotency::remove_older_than).
+//! the database knows whether it was committed. No count is doubled, and none is lost but those that the database refuses. The next batch
+//! deletes the key; that of a process that crashed goes with [`remove_older_than`](crate::idempotency::remove_older_than).
 //!
 //! # Failures
 //!
 //! - A batch that meets a conflict is retried like any operation. While the database is away, it waits, and additions gather.
 //! - A row that cannot take its sum (an overflow, a check) is [lost](CoalescerBuilder::on_loss) alone: the batch is halved until it stands by
 //!   itself, and the other rows are committed. What is added to a row that is not there counts nothing.
+//! - An error that may be a row's or not (a table or privilege that is missing, a statement that somebody cancels, a trigger's own error) is
+//!   a row's if other rows of its field are committed. Else it is retried until the policy's deadline, 10 s, and then all of them are lost.
 //! - When the coalescer is full, [`add_later`](Coalescer::add_later) waits for room, at most until its
 //!   [`deadline`](CoalescerBuilder::deadline). Memory is bounded.
 
@@ -138,7 +140,8 @@ impl<Conn: LoadConnection + 'static> Drop for Owner<Conn> {
 }
 
 impl<Conn: LoadConnection + 'static> Coalescer<Conn> {
-    /// Adds `n`, which may be negative, and returns at once. It is committed within [`max_delay`](CoalescerBuilder::max_delay) and a
+    /// Adds `n`, which may be negative, and returns at once, unless the coalescer is full: then it blocks until there is room, or until the
+    /// [`deadline`](CoalescerBuilder::deadline). It is committed within [`max_delay`](CoalescerBuilder::max_delay) and a
     /// flush, unless the process crashes before. If there is no such row, it counts nothing. A named counter is created if it is
     /// missing. Adding 0 does nothing.
     ///

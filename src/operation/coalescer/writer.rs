@@ -41,15 +41,28 @@ pub(super) struct Writer<Conn> {
 /// Why a batch was not committed.
 struct Failure {
     error: Arc<Error>,
-    /// The fault is a row's, as far as it is known. Else the database cannot be reached, or not now.
-    is_a_rows: bool,
+    fault: Fault,
 }
+
+/// Whose fault it is that a batch was not committed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fault {
+    /// The database cannot be reached, or not now.
+    NoRows,
+    /// A row cannot take its sum.
+    ARows,
+    /// A row's, as where the application's trigger refuses it, or not, as where a privilege is missing.
+    Unclear,
+}
+
+/// Sums that were refused, and why.
+type Refused<Conn> = Vec<(Box<dyn AnySums<Conn>>, Arc<Error>)>;
 
 impl Failure {
     fn away(error: Error) -> Self {
         Failure {
             error: Arc::new(error),
-            is_a_rows: false,
+            fault: Fault::NoRows,
         }
     }
 }
@@ -88,19 +101,63 @@ where
     }
 
     fn flush(&mut self, fields: Fields<Conn>, losses: &mut Vec<Loss>) {
-        let mut parts: Vec<_> = fields.into_sums().collect();
+        for mut sums in fields.into_sums() {
+            let (began, mut pause) = (Instant::now(), FIRST_PAUSE);
+            let mut others_were_counted = false;
+            loop {
+                let (some_are_counted, refused) = self.commit_each(sums, losses);
+                let Some((_, error)) = refused.last() else {
+                    break;
+                };
+                // A row is at fault that is refused after others were counted. What refuses all of them may be over soon.
+                let deadline = self.buffer.settings.retry.deadline();
+                if others_were_counted || began.elapsed() >= deadline || self.buffer.gives_up() {
+                    losses.extend(refused.iter().flat_map(|(sums, error)| sums.lost(error)));
+                    break;
+                }
+                others_were_counted = some_are_counted;
+                self.buffer.blocked_by(&error.to_string());
+                self.buffer.settings.retry.sleep(pause);
+                pause = (pause * 2).min(LONGEST_PAUSE);
+                let mut again = Fields::default();
+                let refused = refused.into_iter();
+                refused.for_each(|(sums, _)| sums.move_to(&mut again));
+                match again.into_sums().next() {
+                    Some(left) => sums = left,
+                    None => break,
+                }
+            }
+        }
+    }
+
+    /// Commits the sums of a field, but for rows that cannot take theirs. Returns whether some were counted, and those that were refused for
+    /// an unclear reason.
+    fn commit_each(
+        &mut self,
+        sums: Box<dyn AnySums<Conn>>,
+        losses: &mut Vec<Loss>,
+    ) -> (bool, Refused<Conn>) {
+        let (mut some_are_counted, mut refused) = (false, vec![]);
+        let mut parts = vec![sums];
         while let Some(mut sums) = parts.pop() {
             parts.extend(sums.split_off(self.buffer.settings.max_batch));
-            let Err(Failure { error, is_a_rows }) = self.commit(&*sums) else {
+            let Err(Failure { error, fault }) = self.commit(&*sums) else {
+                some_are_counted = true;
                 continue;
             };
             // The row stands by itself when the halves are small enough.
             let half = (sums.len() / 2).max(1);
-            match is_a_rows.then(|| sums.split_off(half)).flatten() {
-                Some(rest) => parts.extend([rest, sums]),
-                None => losses.extend(sums.lost(&error)),
+            let rest = match fault {
+                Fault::NoRows => None,
+                Fault::ARows | Fault::Unclear => sums.split_off(half),
+            };
+            match (rest, fault) {
+                (Some(rest), _) => parts.extend([rest, sums]),
+                (None, Fault::Unclear) => refused.push((sums, error)),
+                (None, _) => losses.extend(sums.lost(&error)),
             }
         }
+        (some_are_counted, refused)
     }
 
     /// Commits a batch, in as many attempts as that takes, until the coalescer is closed and gives up.
@@ -117,8 +174,11 @@ where
                     self.last = request.key;
                     return Ok(());
                 }
-                Err(failure) if failure.is_a_rows => return Err(failure),
-                Err(Failure { error, .. }) => error,
+                Err(Failure {
+                    error,
+                    fault: Fault::NoRows,
+                }) => error,
+                Err(failure) => return Err(failure),
             };
             was_unknown |= matches!(*error, Error::OutcomeUnknown { .. });
             let reason = error.to_string();
@@ -162,10 +222,13 @@ where
             // The pool drops a connection that works, to a server that takes no writes. The next one may lead to another server.
             Conn::TransactionManager::transaction_manager_status_mut(&mut **conn).set_in_error();
         }
-        Err(Failure {
-            is_a_rows: batch.counts && !error.is_no_rows_fault(),
-            error: Arc::new(error),
-        })
+        let fault = match () {
+            () if !batch.counts || error.is_no_rows_fault() => Fault::NoRows,
+            () if error.may_be_no_rows_fault() => Fault::Unclear,
+            () => Fault::ARows,
+        };
+        let error = Arc::new(error);
+        Err(Failure { error, fault })
     }
 
     /// Deletes the key of the last batch.

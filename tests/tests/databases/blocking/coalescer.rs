@@ -246,6 +246,40 @@ fn what_cannot_be_counted_later_is_reported() {
     assert_eq!(losses, lost.map(|(of, n)| (of.to_owned(), n)));
 }
 
+/// As before a migration, or while a privilege is missing.
+#[test]
+fn what_refuses_all_rows_is_waited_for() {
+    let (database, mut conn) = database_with_counters();
+    let (builder, losses) = reporting(lazy(&database));
+    let coalescer = builder.retry(patient()).build().unwrap();
+    let rename = |from: &str, to: &str, conn: &mut Conn| {
+        let rename = format!("ALTER TABLE {from} RENAME TO {to}");
+        conn.batch_execute(&rename).unwrap();
+    };
+    rename("videos_shards", "away", &mut conn);
+    for video in 1..=3 {
+        coalescer.add_later(&views_of(video), video).unwrap();
+    }
+    thread::scope(|scope| {
+        let flushed = scope.spawn(|| coalescer.flush());
+        until("it is refused", || coalescer.stats().last_error.is_some());
+        rename("away", "videos_shards", &mut conn);
+        flushed.join().unwrap().unwrap();
+    });
+    assert_eq!(totals(&mut conn), [101, 202, 303]);
+    assert_eq!(losses.lock().unwrap().len(), 0);
+    // Nobody waits for ever, nor for what refuses some rows alone.
+    rename("videos_shards", "away", &mut conn);
+    let (builder, losses) = reporting(lazy(&database));
+    let hasty = RetryPolicy::new().with_deadline(Duration::from_millis(50));
+    let coalescer = builder.retry(hasty).build().unwrap();
+    coalescer.add_later(&views_of(1), 1).unwrap();
+    coalescer.add_later(&Counter::named("page"), 1).unwrap();
+    coalescer.flush().unwrap();
+    assert_eq!(losses.lock().unwrap().len(), 1);
+    assert_eq!(Counter::named("page").get(&mut conn), Ok(1));
+}
+
 #[test]
 fn names_are_checked_before_anything_is_queued() {
     let (database, _conn) = database_with_counters();
