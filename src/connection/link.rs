@@ -123,6 +123,8 @@ where
     pub(crate) inside: bool,
     /// How many operations, each inside the one before, are under way.
     under_way: u32,
+    /// What failed last in a count was the insert of the application's row, which may violate foreign keys of its own.
+    pub(crate) failed_at_insert: bool,
     io: PhantomData<M>,
 }
 
@@ -135,6 +137,7 @@ where
             conn,
             inside: false,
             under_way: 0,
+            failed_at_insert: false,
             io: PhantomData,
         }
     }

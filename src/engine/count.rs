@@ -416,6 +416,8 @@ where
     }
 
     fn failed(&mut self, statement: Statement, error: DieselError) -> AttemptError {
+        let is_insert = matches!(statement, Statement::Insert | Statement::InsertUnlessThere);
+        self.link.failed_at_insert = is_insert;
         match statement {
             Statement::Create if !self.retry.inside && self.plan.dialect.is_parent_gone(&error) => {
                 AttemptError::ParentGone(error)
@@ -428,9 +430,7 @@ where
                 AttemptError::LostRace(error)
             }
             // No shard overflows, but the caller's own row.
-            Statement::Insert | Statement::InsertUnlessThere
-                if self.plan.dialect.classify(&error) == Failure::Overflow =>
-            {
+            _ if is_insert && self.plan.dialect.classify(&error) == Failure::Overflow => {
                 AttemptError::Application(error)
             }
             Statement::CountAndLoad

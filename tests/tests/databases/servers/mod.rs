@@ -8,10 +8,13 @@ use std::time::{Duration, Instant};
 use super::api::coalescer::Coalescer;
 use super::api::retry::{self, Isolation, RetryPolicy, Transaction};
 use super::api::shard_choice::ShardChoice;
-use super::api::{Conflict, Counter, Error, MIGRATIONS, RowCounter, fold, set_total, update};
+use super::api::{
+    Conflict, Counter, Error, MIGRATIONS, RowCounter, count_many, fold, set_total, update,
+};
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel::r2d2::{ConnectionManager, Pool};
+use diesel::result::{DatabaseErrorKind, Error as DieselError};
 use diesel_migrations::MigrationHarness;
 use diesel_sharded::prelude::*;
 use diesel_sharded_tests::fixture::{Fixture, Run};
@@ -743,4 +746,34 @@ fn the_victim_of_a_deadlock_in_a_transaction_by_text_counts_nothing() {
     assert_matches!(&victims[..], [diesel::result::Error::DatabaseError(..)]);
     let totals = videos.select(views.total()).order(id).limit(2);
     assert_eq!(totals.load(conn), Ok(vec![102_i64, 202]));
+}
+
+/// No further attempt cures it, and the shards' own foreign key has nothing to do with it.
+#[test]
+fn a_foreign_key_of_an_inserted_row_is_no_conflict() {
+    use diesel_sharded_tests::schema::{Day, downloads};
+    let [conn] = &mut *Fixture::<Conn, 1>::with_counters();
+    conn.run("CREATE TABLE releases (version INTEGER PRIMARY KEY)");
+    conn.run("ALTER TABLE downloads ADD FOREIGN KEY (version) REFERENCES releases (version)");
+    let refused = |counted: QueryResult<usize>| {
+        let Err(DieselError::DatabaseError(DatabaseErrorKind::ForeignKeyViolation, _)) = counted
+        else {
+            panic!("{counted:?}")
+        };
+    };
+    let key = (1, Day(1));
+    let row = |key: &(i32, Day)| (downloads::version.eq(key.0), downloads::day.eq(key.1));
+    let count = || {
+        let count =
+            update(downloads::table.find(key)).set(downloads::number.eq(downloads::number + 1));
+        count.or_insert(row(&key))
+    };
+    refused(count().execute(conn));
+    refused(count().idempotency_key("a").execute(conn));
+    let many = || count_many(downloads::number, [(key, 1)]).or_insert(row);
+    refused(many().run(conn).map(|counted| counted.rows));
+    refused(many().idempotency_key("b").run(conn));
+    conn.run("INSERT INTO releases VALUES (1)");
+    assert_eq!(count().idempotency_key("a").execute(conn), Ok(1));
+    assert_eq!(many().idempotency_key("b").run(conn), Ok(1));
 }
