@@ -50,8 +50,7 @@ macro_rules! retry_loop {
         let done = $crate::engine::retry_loop!($link, retry => {
             let body = async { $body };
             let outcome: ::diesel::result::QueryResult<_> = retry.scope().within(body).await;
-            let dialect = $link.dialect();
-            outcome.map_err(|error| retry.statement_failed::<::diesel::result::Error>(dialect, error))
+            outcome.map_err(|error| retry.statement_failed::<::diesel::result::Error, _, _>($link, error))
         });
         $link.leave();
         done
@@ -141,6 +140,7 @@ impl RetryLoop {
         link: &mut Link<'_, M, Conn>,
     ) -> Result<(), AttemptError<E>> {
         self.observer.attempt(self.attempts.number());
+        link.failed_at_insert = false;
         let Unit::Transaction(options, survival) = self.unit else {
             return Ok(());
         };
@@ -161,14 +161,16 @@ impl RetryLoop {
     }
 
     /// The attempt's error after a statement of this crate's own failed.
-    pub(crate) fn statement_failed<E: From<DieselError>>(
+    pub(crate) fn statement_failed<E: From<DieselError>, M: Io<Conn>, Conn>(
         &self,
-        dialect: Dialect,
+        link: &Link<'_, M, Conn>,
         error: DieselError,
     ) -> AttemptError<E> {
         match self.unit {
             // Only shards have a parent, as far as the crate's own statements go.
-            Unit::Transaction(..) if dialect.is_parent_gone(&error) => {
+            Unit::Transaction(..)
+                if !link.failed_at_insert && link.dialect().is_parent_gone(&error) =>
+            {
                 AttemptError::ParentGone(error)
             }
             Unit::Transaction(..) => AttemptError::Statement(error),
@@ -238,10 +240,11 @@ impl<O: Observer> RetryLoop<O> {
             _ => scope.within(open.check(link, dialect)).await,
         };
         let committed = match alive {
-            Ok(()) => scope
-                .within(open.commit(link))
-                .await
-                .map_err(AttemptError::Commit),
+            Ok(()) => match scope.within(open.commit(link)).await {
+                // SQLite has ended it at an error that the closure ignored.
+                Err(error) if dialect.has_no_transaction(&error) => Err(AttemptError::Aborted),
+                committed => committed.map_err(AttemptError::Commit),
+            },
             Err(error) => Err(self.did_not_survive(dialect, error)),
         };
         self.observer

@@ -11,7 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use diesel::prelude::*;
-use diesel_sharded::retry::{RetryPolicy, Transaction};
+use diesel_sharded::retry::{self, RetryPolicy, Transaction};
 use diesel_sharded::{Conflict, Error, ShardsTable, update};
 use diesel_sharded_tests::fixture::{Fixture, Run};
 use diesel_sharded_tests::schema::videos::dsl::*;
@@ -123,4 +123,17 @@ fn a_key_of_another_collation() {
     let count = update(pages.find("hOME")).set(hits.eq(hits + 1));
     let back = count.returning((name, hits)).get_result(conn);
     assert_eq!(back, Ok(("Home".to_owned(), 5_i64)));
+}
+
+/// What the closure has sent since was committed by itself.
+#[test]
+fn a_transaction_that_an_ignored_error_ended_is_reported() {
+    let [conn] = &mut *impatient();
+    let done: Result<(), Error> = retry::transaction(conn, RetryPolicy::default(), |conn| {
+        let clash = "INSERT OR ROLLBACK INTO videos (id, slug, title) VALUES (1, 'a', 'a')";
+        let _ignored = diesel::sql_query(clash).execute(conn);
+        Ok(())
+    });
+    assert_matches!(done, Err(Error::TransactionAborted));
+    assert_eq!(count_by(RetryPolicy::default(), conn), Ok(1));
 }
