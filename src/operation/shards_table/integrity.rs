@@ -64,18 +64,39 @@ impl Quoted<'_> {
 
     /// The statements that drop those that do not go with the shards table.
     pub(crate) fn drop_triggers(&self) -> Vec<String> {
-        if !self.has_triggers() {
-            return vec![];
-        }
         if self.dialect == Dialect::Postgres {
-            // Its triggers go with it.
+            // Its triggers go with it. A table that was created with them may be dropped as if it had none.
             let function = self.beside("keep");
             return vec![format!("DROP FUNCTION IF EXISTS {function}() CASCADE")];
+        }
+        if !self.has_triggers() {
+            return vec![];
         }
         let triggers = self.triggers().into_iter();
         let on_parent = triggers.filter(|(end, _)| *end != "create");
         let drop = on_parent.map(|(end, _)| format!("DROP TRIGGER IF EXISTS {}", self.beside(end)));
         drop.collect()
+    }
+
+    /// Finds the triggers of a table that was created with them, where this value has none: one that is left would fail each write of the
+    /// parent. MySQL drops none without a privilege, so that they are dropped only where they are there.
+    pub(super) async fn find_triggers<M: LoadIo<Conn>, Conn>(
+        &mut self,
+        link: &mut Link<'_, M, Conn>,
+    ) -> QueryResult<()> {
+        if self.dialect == Dialect::Mysql && !self.has_triggers() {
+            let text = |text: &str| literal(self.dialect, text);
+            let schema = self.shards_table.schema();
+            let sql = format!(
+                "SELECT TRIGGER_NAME FROM information_schema.TRIGGERS WHERE TRIGGER_SCHEMA = {} AND TRIGGER_NAME = {}",
+                schema.map_or("DATABASE()".to_owned(), text),
+                text(&self.name_beside("delete")),
+            );
+            if !texts(link, sql).await?.is_empty() {
+                self.integrity = Integrity::Triggers;
+            }
+        }
+        Ok(())
     }
 
     /// The triggers that keep shards with their rows, in place of a foreign key or on SQLite beside it, and are not among the names that

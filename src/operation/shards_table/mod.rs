@@ -146,8 +146,9 @@ impl<T: ShardedTable, Run> ShardsTable<T, Run> {
     ///     DELETE FROM `videos_shards` WHERE `videos_shards`.`id` = OLD.`id`;        -- and `…_insert`, `…_rename`
     /// ```
     ///
-    /// SQLite has its triggers in either case. A [`drop`](Self::drop), [`drop_sql`](Self::drop_sql) or [`migration`](Self::migration) of this
-    /// value drops the triggers too, on MySQL last: for a moment the parent's rows cannot be inserted or deleted.
+    /// SQLite has its triggers in either case. A [`drop`](Self::drop) finds the triggers and drops them too, on MySQL last: for a moment the
+    /// parent's rows cannot be inserted or deleted. On MySQL a [`drop_sql`](Self::drop_sql) or [`migration`](Self::migration) has to be this
+    /// value's.
     ///
     /// ```
     /// # mod schema { diesel::table! { videos (id) { id -> BigInt, views -> BigInt, } } }
@@ -336,7 +337,8 @@ paired! {
         /// values of its shards, [`Overflow`](Error::Overflow), or the database's error. No total has changed then. [`AlreadyInTransaction`](diesel::result::Error::AlreadyInTransaction) inside
         /// a transaction on MySQL, which would commit it. On PostgreSQL a transaction around it has to be `READ COMMITTED`.
         pub fn drop(&self, link: Link) -> QueryResult<()> {
-            let quoted = self.quoted(&link.backend())?;
+            let mut quoted = self.quoted(&link.backend())?;
+            quoted.find_triggers(link).await?;
             let dialect = quoted.dialect;
             let dropped = install(link, &quoted.drop_sql(), Some(CLEAN_UP), Some(told::<T>)).await;
             let explained = |error| explain_unfit::<T>(dialect, error);

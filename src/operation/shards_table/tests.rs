@@ -111,6 +111,7 @@ BEGIN
     END IF;
     DROP TABLE pg_temp.diesel_sharded_totals;
     DROP TABLE "download ""counts""";
+    DROP FUNCTION IF EXISTS "download ""counts""_keep"() CASCADE;
 END
 $diesel_sharded$"#
     );

@@ -229,6 +229,19 @@ fn orphans_are_removed_beside_rows_that_come_back() {
     assert_eq!(videos_shards::table.count().get_result(conn), Ok(0_i64));
 }
 
+/// Also by a value that does not know of them.
+#[test]
+fn its_triggers_are_dropped_with_it() {
+    let conn = &mut kept(by_triggers()).conn;
+    assert_eq!(view(1, conn), Ok(1));
+    ShardsTable::of(table::table).drop(conn).unwrap();
+    insert(9, conn);
+    edit!(videos.find(9), id.eq(10), conn);
+    delete!(videos.find(10), conn);
+    let bases = videos.order(id).select(views).load(conn);
+    assert_eq!(bases, Ok(vec![101, 200, 300]));
+}
+
 /// InnoDB takes no foreign key to a partitioned table.
 #[test]
 fn a_partitioned_parent_of_mysqls() {
