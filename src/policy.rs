@@ -19,7 +19,7 @@ use crate::per_process::{PerProcess, inherited, random_bits};
 /// | [`with_attempts`](Self::with_attempts) | 32; for a [busy](Conflict::Busy) SQLite, as many as the deadline allows | attempts in all, including the first; 1 means no retry |
 /// | [`with_min_delay`](Self::with_min_delay) | 1 ms | the longest sleep before the second attempt; it doubles with each further one |
 /// | [`with_max_delay`](Self::with_max_delay) | 100 ms | the longest sleep before any attempt |
-/// | [`with_deadline`](Self::with_deadline) | 10 s | no attempt starts later than this after the first one |
+/// | [`with_deadline`](Self::with_deadline) | 10 s | no attempt starts later than this after the first one; a fold and a repair have it for each of their transactions |
 /// | [`with_jitter`](Self::with_jitter) | on | sleep a random time between zero and that longest one |
 ///
 /// The deadline does not cut short a statement that is waiting inside the database: `lock_timeout` (PostgreSQL),
@@ -45,6 +45,8 @@ pub struct RetryPolicy {
     base: Duration,
     cap: Duration,
     deadline: Duration,
+    /// When the operation began of which one part is retried by this policy.
+    began: Option<Instant>,
     jitter: bool,
     clock: fn() -> Instant,
     sleep: Option<Arc<dyn Fn(Duration) + Send + Sync>>,
@@ -77,6 +79,7 @@ impl RetryPolicy {
             base: Duration::from_millis(1),
             cap: Duration::from_millis(100),
             deadline: Duration::from_secs(10),
+            began: None,
             jitter: true,
             clock: Instant::now,
             sleep: None,
@@ -166,6 +169,12 @@ impl RetryPolicy {
         self.deadline
     }
 
+    /// The same for each part of an operation that begins now: its deadline is that of the operation.
+    pub(crate) fn begun(mut self) -> Self {
+        self.began = self.began.or_else(|| Some((self.clock)()));
+        self
+    }
+
     fn most_attempts(&self, conflict: Conflict) -> u32 {
         self.attempts.unwrap_or(match conflict {
             Conflict::Busy => u32::MAX, // one writer at a time: without `busy_timeout`, attempts are the only way to wait
@@ -211,10 +220,15 @@ pub(crate) struct Attempts {
 }
 
 impl Attempts {
-    pub(crate) fn start(retry: RetryPolicy) -> Self {
+    pub(crate) fn start(mut retry: RetryPolicy) -> Self {
+        let started = (retry.clock)();
+        if let Some(began) = retry.began {
+            let passed = started.saturating_duration_since(began);
+            retry.deadline = retry.deadline.saturating_sub(passed);
+        }
         Attempts {
             attempt: 1,
-            started: (retry.clock)(),
+            started,
             delays: None,
             retry,
         }

@@ -144,8 +144,9 @@ impl<K> Within<K> {
         Idempotent::new(self.clone(), key)
     }
 
+    /// Of a count that begins now.
     fn retry_policy(&self) -> RetryPolicy {
-        self.retry.clone().unwrap_or_default()
+        self.retry.clone().unwrap_or_default().begun()
     }
 }
 
@@ -199,7 +200,7 @@ paired! {
         /// # Errors
         /// As [`add`](Self::add).
         pub fn add_up_to(&self, link: Link, n: i64) -> QueryResult<i64> {
-            self.count_part(n, true, Begins::Shard, link).await
+            self.count_part(n, true, Begins::Shard, &self.retry_policy(), link).await
         }
 
         /// Adds `n`, which may be negative, and returns the new total; `None` if that would leave the bounds, and then nothing
@@ -234,7 +235,16 @@ paired! {
         /// Those of [`Bounded::add`]; [`InvalidIdempotencyKey`](Error::InvalidIdempotencyKey) for a key that is empty or too long,
         /// [`IdempotencyKeyReused`](Error::IdempotencyKeyReused) for a key that came with another counter or amount before.
         pub fn add(&self, link: Link, n: i64) -> QueryResult<bool> {
-            self.of.count_once(n, &self.key, link).await
+            Ok(self.of.count_once(n, &self.key, false, link).await?.0)
+        }
+
+        /// Adds `n` in the same way, and returns the total then; `None` if the bounds do not allow it. A repeat adds nothing, and returns
+        /// the total as it is by then.
+        ///
+        /// # Errors
+        /// As [`add`](Self::add).
+        pub fn add_and_get(&self, link: Link, n: i64) -> QueryResult<Option<i64>> {
+            Ok(self.of.count_once(n, &self.key, true, link).await?.1)
         }
     }
 
@@ -270,7 +280,7 @@ paired! {
         /// # Errors
         /// See [`Counter`](Counter#errors).
         pub fn add_up_to(&self, link: Link, n: i64) -> QueryResult<i64> {
-            self.count_part(n, true, Begins::Shard, link).await
+            self.count_part(n, true, Begins::Shard, &self.retry_policy(), link).await
         }
 
         /// Adds `n`, which may be negative, and returns the new total; `None` if that would leave the bounds, and then nothing
@@ -303,7 +313,16 @@ paired! {
         /// Those of [`Counter`](Counter#errors); [`InvalidIdempotencyKey`](Error::InvalidIdempotencyKey) for a key that is empty or
         /// too long, [`IdempotencyKeyReused`](Error::IdempotencyKeyReused) for a key that came with another counter or amount before.
         pub fn add(&self, link: Link, n: i64) -> QueryResult<bool> {
-            self.of.count_once(n, &self.key, link).await
+            Ok(self.of.count_once(n, &self.key, false, link).await?.0)
+        }
+
+        /// Adds `n` in the same way, and returns the total then; `None` if the bounds do not allow it. A repeat adds nothing, and returns
+        /// the total as it is by then.
+        ///
+        /// # Errors
+        /// As [`add`](Self::add).
+        pub fn add_and_get(&self, link: Link, n: i64) -> QueryResult<Option<i64>> {
+            Ok(self.of.count_once(n, &self.key, true, link).await?.1)
         }
     }
 }
@@ -315,7 +334,11 @@ impl<K> Within<K> {
         K: OneCounter<M, Conn>,
         M: LoadIo<Conn>,
     {
-        Ok(self.count_part(n, false, Begins::Shard, link).await? == n)
+        let retry = &self.retry_policy();
+        Ok(self
+            .count_part(n, false, Begins::Shard, retry, link)
+            .await?
+            == n)
     }
 
     /// Adds `n`, or also a part of it, and returns how much: nothing where the bounds do not allow it.
@@ -324,6 +347,7 @@ impl<K> Within<K> {
         n: i64,
         partly: bool,
         begins: Begins,
+        retry: &RetryPolicy,
         link: &mut Link<'_, M, Conn>,
     ) -> QueryResult<i64>
     where
@@ -338,7 +362,7 @@ impl<K> Within<K> {
         }
         self.counter.begin(link).await?;
         for left in (0..MOST_CREATED).rev() {
-            let added = self.try_add(n, partly, begins, link).await;
+            let added = self.try_add(n, partly, begins, retry, link).await;
             let is_missing = K::IS_INSERTED && matches!(added, Err(DieselError::NotFound));
             match added {
                 _ if is_missing && self.bounds.part(0, n, partly) == 0 => return Ok(0),
@@ -359,11 +383,11 @@ impl<K> Within<K> {
         K: OneCounter<M, Conn>,
         M: LoadIo<Conn>,
     {
-        let mut begins = Begins::ShardAlone;
+        let (mut begins, retry) = (Begins::ShardAlone, self.retry_policy());
         loop {
-            let repeated = locking(link, self.retry_policy())?;
+            let repeated = locking(link, retry.clone())?;
             let counted = retry_loop!(link, repeated, {
-                match self.count_part(n, false, begins, link).await? == n {
+                match self.count_part(n, false, begins, &retry, link).await? == n {
                     true => self.counter.total(link).await,
                     false => Ok(None),
                 }
@@ -375,24 +399,34 @@ impl<K> Within<K> {
         }
     }
 
-    /// Adds `n`, unless that was done with this idempotency key before. Returns whether the bounds allow it now, or allowed it then.
+    /// Adds `n`, unless that was done with this idempotency key before. Returns whether the bounds allow it now, or allowed it then, and the
+    /// total if the count `reads` it: the one of the same transaction, after a repeat the one by then.
     async fn count_once<M, Conn>(
         &self,
         n: i64,
         key: &[u8],
+        reads: bool,
         link: &mut Link<'_, M, Conn>,
-    ) -> QueryResult<bool>
+    ) -> QueryResult<(bool, Option<i64>)>
     where
         K: OneCounter<M, Conn> + CachedAs,
         M: LoadIo<Conn>,
     {
         let request = Request::to_add(key, &self.counter.cached_as(), n)?;
-        let mut begins = Begins::ShardAlone;
+        let (mut begins, retry) = (Begins::ShardAlone, self.retry_policy());
         loop {
-            let count = &mut CountWithin(self, n, begins);
-            match once(link, &request, self.retry_policy(), count).await {
+            let mut count = CountWithin {
+                within: self,
+                n,
+                begins,
+                reads,
+                total: None,
+            };
+            match once(link, &request, retry.clone(), &mut count).await {
                 Err(DieselError::RollbackTransaction) => begins = Begins::Row,
-                counted => return Ok(counted?.0 > 0),
+                Err(error) => return Err(error),
+                Ok((_, false)) if reads => return Ok((true, self.counter.total(link).await?)),
+                Ok((counted, _)) => return Ok((counted > 0, count.total)),
             }
         }
     }
@@ -402,18 +436,18 @@ impl<K> Within<K> {
         n: i64,
         partly: bool,
         begins: Begins,
+        retry: &RetryPolicy,
         link: &mut Link<'_, M, Conn>,
     ) -> QueryResult<i64>
     where
         K: OneCounter<M, Conn>,
         M: LoadIo<Conn>,
     {
-        let retry = self.retry_policy();
         // For each direction.
         let slots = (self.counter.shards() / 2).clamp(1, MOST_SLOTS);
         let tries = if begins == Begins::Row { 0 } else { 2 };
         for _ in 0..tries {
-            let added = self.add_to_a_shard(n, slots, &retry, link).await;
+            let added = self.add_to_a_shard(n, slots, retry, link).await;
             match added.map_err(Error::from) {
                 Ok(true) => return Ok(n),
                 Ok(false) => {}
@@ -445,7 +479,7 @@ impl<K> Within<K> {
         })?;
         let key = stored.into_iter().next().unwrap_or(key);
         let keys = KeysAre(vec![TableOf::<K::Field>::key_is(key)]);
-        let locking = locking(link, retry)?;
+        let locking = locking(link, retry.clone())?;
         let added = retry_loop!(link, locking, {
             let table = *TableOf::<K::Field>::TABLE;
             let locked = LockedParents::<_, M::Backend>::lock_all(table, link, &keys).await?;
@@ -581,7 +615,15 @@ enum Begins {
     Row,
 }
 
-struct CountWithin<'a, K>(&'a Within<K>, i64, Begins);
+/// Counts with an idempotency key.
+struct CountWithin<'a, K> {
+    within: &'a Within<K>,
+    n: i64,
+    begins: Begins,
+    /// Reads the total before the count is committed.
+    reads: bool,
+    total: Option<i64>,
+}
 
 impl<K, M, Conn> Requested<M, Conn> for CountWithin<'_, K>
 where
@@ -593,9 +635,17 @@ where
     }
 
     async fn carry_out(&mut self, link: &mut Link<'_, M, Conn>) -> QueryResult<usize> {
-        let &mut CountWithin(within, n, begins) = self;
-        let counted = within.count_part(n, false, begins, link).await?;
-        Ok((counted == n).into())
+        let within = self.within;
+        let retry = &within.retry_policy();
+        let counted = within
+            .count_part(self.n, false, self.begins, retry, link)
+            .await?;
+        let is_counted = counted == self.n;
+        self.total = match is_counted && self.reads {
+            true => within.counter.total(link).await?,
+            false => None,
+        };
+        Ok(is_counted.into())
     }
 }
 

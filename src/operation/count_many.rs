@@ -363,7 +363,7 @@ impl<C: ShardedColumn, Ins, Run> CountMany<C, Ins, Run> {
         M: LoadIo<Conn, Backend = DB>,
         DB: ShardedBackend,
     {
-        let retry = self.retry.clone().unwrap_or_default();
+        let retry = self.retry.clone().unwrap_or_default().begun();
         let (dialect, inside) = (link.dialect(), in_transaction(link)?);
         let attempts = Attempts::start(retry.clone());
         let mut additions = vec![];

@@ -47,6 +47,7 @@ use diesel_sharded::counter_cache::{
 use diesel_sharded::dsl::Value;
 use diesel_sharded::idempotency::Idempotent;
 use diesel_sharded::model::{CountingUpdate, FieldType, ShardedColumn, ShardedTable};
+use diesel_sharded::operation::IntoKey;
 use diesel_sharded::operation::{
     CountedMany, CounterBackend, Drift, Folded, IntegerField, RecountQuery, SelectTotals,
     UpdateSource, UpdateStatement,
@@ -262,7 +263,10 @@ impl Waiting<waiting::BoundedCounter> {
 }
 
 impl Waiting<Idempotent<waiting::BoundedCounter>> {
-    waits_for_names! { add(n: i64) -> bool; }
+    waits_for_names! {
+        add(n: i64) -> bool;
+        add_and_get(n: i64) -> Option<i64>;
+    }
 }
 
 impl Waiting<waiting::TopCounters> {
@@ -295,7 +299,7 @@ impl Waiting<waiting::IdempotentCounter> {
 pub type RowCounter<C> = Waiting<asynchronous::RowCounter<C>>;
 
 impl<C: ShardedColumn> RowCounter<C> {
-    pub fn of(column: C, key: <C::Table as ShardedTable>::Key) -> Self {
+    pub fn of(column: C, key: impl IntoKey<KeyOf<C>>) -> Self {
         Waiting(asynchronous::RowCounter::of(column, key))
     }
 
@@ -358,7 +362,10 @@ impl<C: ShardedColumn> Waiting<Idempotent<asynchronous::bounded::Bounded<C>>>
 where
     <C::Table as ShardedTable>::Key: fmt::Debug,
 {
-    waits_for_rows! { add(n: i64) -> bool; }
+    waits_for_rows! {
+        add(n: i64) -> bool;
+        add_and_get(n: i64) -> Option<i64>;
+    }
 }
 
 type Key<Q> = <<Q as HasTable>::Table as ShardedTable>::Key;

@@ -76,11 +76,22 @@ fn a_key_counts_once_within_the_bounds() {
     assert_eq!(row("b").add(-10, conn), Ok(true));
     assert!(is_reused(row("b").add(1, conn)));
     assert_eq!(total(conn), 90);
+    let read = |key: &str, n, conn: &mut Conn| row(key).add_and_get(n, conn);
+    assert_eq!(read("f", 11, conn), Ok(None));
+    assert_eq!(read("f", 2, conn), Ok(Some(92)));
+    assert_eq!(bounded().add(8, conn), Ok(true));
+    assert_eq!(read("f", 2, conn), Ok(Some(100))); // as it is now
+    rolled_back(conn, |conn| assert_eq!(read("g", -1, conn), Ok(Some(99))));
+    assert_eq!(read("g", 1, conn), Ok(None));
 
     let seats = Counter::named("seats").never_below(0).never_above(2);
     let taken = ["c", "c", "d", "e"].map(|key| seats.idempotency_key(key).add(1, conn).unwrap());
     assert_eq!(taken, [true, true, true, false]);
-    assert_eq!(seats.get(conn), Ok(2));
+    let mut read = |key: &str, n| seats.idempotency_key(key).add_and_get(n, conn);
+    assert_eq!(
+        [read("h", 1), read("h", -1), read("c", 1)],
+        [None, Some(1), Some(1)].map(Ok)
+    );
 }
 
 #[test]
