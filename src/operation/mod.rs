@@ -38,7 +38,7 @@ pub use self::count_many::{CountMany, CountedMany};
 pub use self::fold::{Fold, Folded, Folder, FolderBuilder, FolderStats};
 pub use self::migrations::{Migrations, SqlMigration};
 pub use self::named::{BoundedCounter, Counter, CounterBackend, CounterList, TopCounters};
-pub use self::row_counter::{IntegerField, RowCounter};
+pub use self::row_counter::{IntegerField, IntoKey, RowCounter};
 pub use self::set_total::SetTotal;
 pub use self::shard_counts::number::ShardCount;
 pub use self::shards_table::{ShardsTable, TotalsView};

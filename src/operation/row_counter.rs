@@ -108,7 +108,8 @@ paired! {
         }
 
         /// Adds `n`, which may be negative, and returns the new total; `None` if there is no such row. The count and the read are one
-        /// statement or one transaction, so the total contains `n`, and no count that another connection has not committed by then.
+        /// statement or one transaction, so the total contains `n`, and no count that another connection has not committed by then. Two
+        /// callers at once may get the same total: take numbers that have to be unique from a sequence or a plain column.
         ///
         /// The SQL is that of [`update`](crate::update#results) with `.returning(..)`. Adding 0 is [`get`](Self::get).
         ///
@@ -167,11 +168,11 @@ paired! {
 }
 
 impl<C: ShardedColumn, Run> RowCounter<C, Run> {
-    /// The field `column` of the row with this key.
-    pub fn of(column: C, key: Key<C>) -> Self {
+    /// The field `column` of the row with this key; of a key of text also a `&str`.
+    pub fn of(column: C, key: impl IntoKey<Key<C>>) -> Self {
         RowCounter {
             column,
-            key,
+            key: key.into_key(),
             combiner: None,
             run: PhantomData,
         }
@@ -218,6 +219,29 @@ where
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let table = <C::Table as ShardedTable>::SHARDS_TABLE;
         write!(f, "RowCounter({table}.{} of {:?})", C::NAME, self.key)
+    }
+}
+
+/// What [`RowCounter::of`] takes as a key of type `K`.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no key of this table, whose keys are of type `{K}`",
+    label = "no `{K}`"
+)]
+pub trait IntoKey<K> {
+    #[doc(hidden)]
+    fn into_key(self) -> K;
+}
+
+impl<K> IntoKey<K> for K {
+    fn into_key(self) -> K {
+        self
+    }
+}
+
+#[diagnostic::do_not_recommend]
+impl IntoKey<String> for &str {
+    fn into_key(self) -> String {
+        self.to_owned()
     }
 }
 

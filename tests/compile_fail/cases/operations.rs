@@ -81,6 +81,7 @@ fn folds_and_recounts(conn: &mut SqliteConnection) {
 
 fn fractions(conn: &mut SqliteConnection, coalescer: &Coalescer<SqliteConnection>) {
     let balance = RowCounter::of(accounts::balance, 7);
+    let _ = RowCounter::of(accounts::balance, "7");
     let _ = coalescer.add_later(&balance, 1);
     let _ = balance.never_below(0).add(-1, conn);
 }

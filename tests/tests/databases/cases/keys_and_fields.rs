@@ -24,7 +24,7 @@ fn a_text_key_and_names_that_need_quotes() {
             total.first::<i32>(conn)
         };
         assert_eq!(total(conn), Ok(11));
-        let counter = RowCounter::of(entries, list.to_owned());
+        let counter = RowCounter::of(entries, list);
         assert_eq!(counter.add(2, conn), Ok(1));
         assert_eq!(counter.clone().never_above(13).add(1, conn), Ok(false));
         let folded = fold(watchlists).keep_shards(1).run(conn).unwrap();
