@@ -261,6 +261,9 @@ capabilities! {
     /// Whether a statement may read a table that a trigger of its own writes, as a counter cache's does where a table counts its own
     /// rows. MySQL refuses that (1442).
     reads_what_triggers_write: bool = true,
+    /// Meets a row if the table of shard numbers is there. Only where the server logs each statement that fails: a fold reads the numbers,
+    /// and the table may be missing.
+    asks_for_shard_numbers: Option<&'static str> = None,
     /// The number of the session.
     session_number: Option<&'static str> = None,
     /// Whether a name of this length stays as it is. PostgreSQL cuts longer ones, MySQL and MariaDB refuse them.

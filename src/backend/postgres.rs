@@ -78,6 +78,9 @@ pub(super) const CAPABILITIES: Capabilities = Capabilities {
     double_check: Some(" NOT IN ('NaN', 'Infinity', '-Infinity')"),
     table_options: " WITH (fillfactor = 90)",
     has_transition_tables: true,
+    asks_for_shard_numbers: Some(
+        "SELECT 1 WHERE to_regclass('diesel_sharded_shard_numbers') IS NOT NULL",
+    ),
     session_number: Some("pg_backend_pid()"),
     takes_name: |name| name.len() <= 63,
     error_texts: include_str!("postgres.txt"),

@@ -49,7 +49,7 @@ pub(crate) fn in_transaction<M: Io<Conn>, Conn>(link: &mut Link<'_, M, Conn>) ->
 }
 
 /// A statement or a query without binds.
-pub(super) struct Fixed(pub(super) &'static str);
+pub(crate) struct Fixed(pub(crate) &'static str);
 
 fragments! {
     [] Fixed: Query<Integer>;

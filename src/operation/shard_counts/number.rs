@@ -12,7 +12,7 @@ use diesel::sql_types::{Binary, Integer};
 
 use crate::backend::{BackendOf, Dialect, ShardedBackend};
 use crate::connection::{
-    Blocking, Io, Link, LoadIo, TransactionOptions, in_any_transaction, paired,
+    Blocking, Fixed, Io, Link, LoadIo, TransactionOptions, in_any_transaction, paired,
 };
 use crate::engine::{RetryLoop, explain_missing, retry_loop};
 use crate::error::Error;
@@ -274,6 +274,13 @@ where
     let known = || known::<T>(T::FIELDS.iter().map(|field| &*field.name));
     if inside {
         return Ok(known());
+    }
+    if let Some(asks) = link.dialect().asks_for_shard_numbers() {
+        let asking = RetryLoop::read(link, RetryPolicy::default())?;
+        // After an error the next statement meets it too, unless the engine only lacks what is asked.
+        if let Ok(0) = retry_loop!(link, asking, link.execute_query(Fixed(asks)).await) {
+            return Ok(known());
+        }
     }
     let numbers = read_table(link, T::SHARDS_TABLE.as_str()).await;
     match numbers.map_err(Error::from) {
