@@ -38,7 +38,7 @@
 //! | `backend` | `postgresql`, `mysql` (MariaDB too), `sqlite` |
 //! | `table` | the shards table's name |
 //! | `attempts`, `attempt` | how many there were; the number of one, from 1 |
-//! | `conflict` | `serialization`, `deadlock`, `lock_timeout`, `statement_timeout`, `busy`, `parent_gone`: see [`Conflict`](crate::Conflict); of an operation, the last one |
+//! | `conflict` | `serialization`, `deadlock`, `lock_timeout`, `statement_timeout`, `busy`, `statement_lost`, `parent_gone`: see [`Conflict`](crate::Conflict); of an operation, the last one |
 //! | `outcome` | `ok`, `error` |
 //! | `rows`, `parents`, `counters`, `callers`, `removed` | how many |
 //! | `shards` | how many there are to choose from; in `folded`, how many were emptied |

@@ -132,7 +132,8 @@ pub use self::moka::MokaCache;
     note = "implement `CachedCounter<{Conn}>` for it: a key, how it is read and how it is added to"
 )]
 pub trait CachedCounter<Conn> {
-    /// The name of this counter in the cache: another one for every other counter, the same one in every process.
+    /// The name of this counter in the cache: another one for every other counter, the same one in every process. That of a
+    /// [`RowCounter`] shows its key by `Debug`, which must tell keys apart.
     fn cache_key(&self) -> String;
 
     /// Reads the total from the database.

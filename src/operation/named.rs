@@ -194,7 +194,8 @@ paired! {
         }
 
         /// Adds `n`, which may be negative, and returns the new total. The count and the read are one statement or one transaction,
-        /// so the total contains `n`, and no count that another connection has not committed by then.
+        /// so the total contains `n`, and no count that another connection has not committed by then. Two callers at once may get the
+        /// same total: take numbers that have to be unique from a sequence or a plain column.
         ///
         /// The SQL is that of [`update`](crate::update#results) with `.returning(..)`. Adding 0 is [`get`](Self::get).
         ///
@@ -206,8 +207,8 @@ paired! {
         /// # conn.run_pending_migrations(diesel_sharded::MIGRATIONS)?;
         /// use diesel_sharded::Counter;
         ///
-        /// assert_eq!(Counter::named("tickets").add_and_get(1, conn)?, 1);
-        /// assert_eq!(Counter::named("tickets").add_and_get(2, conn)?, 3);
+        /// assert_eq!(Counter::named("page:/").add_and_get(1, conn)?, 1);
+        /// assert_eq!(Counter::named("page:/").add_and_get(2, conn)?, 3);
         /// # Ok(())
         /// # }
         /// ```

@@ -41,8 +41,8 @@ pub use crate::policy::{Attempted, RetryPolicy};
 /// that Diesel's converts into. A conflict is found among its sources, or by the database's text where the error shows that itself, as
 /// `#[error(transparent)]` does.
 ///
-/// Its own errors are [`diesel_sharded::Error`](crate::Error)s inside Diesel's: `TransactionAborted`, `ConnectionLost`,
-/// `OutcomeUnknown`, and `ConflictPersisted` when `BEGIN` or `COMMIT` itself met the last conflict.
+/// Its own errors are [`diesel_sharded::Error`](crate::Error)s inside Diesel's: `TransactionAborted`, and what `BEGIN` or `COMMIT` met, as
+/// `OutcomeUnknown`, `ConnectionLost`, `NodeNotReady` or `ConflictPersisted`. What a statement of the closure met stays as the closure returns it.
 ///
 /// ```
 /// # mod schema { diesel::table! { videos (id) { id -> BigInt, views -> BigInt, } } }

@@ -94,7 +94,7 @@ use crate::policy::RetryPolicy;
 /// ```
 ///
 /// If these find no row, a shard may be missing (PostgreSQL looks by `SELECT 1 FROM "videos" WHERE …`). Then one transaction creates the missing
-/// shards and counts; by a filter it reads the parents:
+/// shards and counts (on PostgreSQL by key two statements commit); by a filter it reads the parents:
 ///
 /// ```sql
 /// INSERT INTO "videos_shards" ("id", "shard") SELECT "videos"."id", $1 FROM "videos" WHERE … ORDER BY "videos"."id"
@@ -117,7 +117,7 @@ use crate::policy::RetryPolicy;
 /// `.execute(conn)` returns the number of parents matched, as Diesel's does: `Ok(0)` for an id that does not exist.
 /// `.get_result(conn)` and `.get_results(conn)` return the counted rows, or with `.returning(..)` a selection of their columns.
 /// Every sharded column in them is its total, even on databases without `RETURNING`. The totals do not include counts that others
-/// have not committed by then. MySQL and SQLite read the rows in the transaction that counts (on MySQL its first statement names the parents'
+/// have not committed by then, so that two counts at once may return the same one: it is no ticket. MySQL and SQLite read the rows in the transaction that counts (on MySQL its first statement names the parents'
 /// table, `AND NOT EXISTS (SELECT 1 FROM videos WHERE FALSE)`, so that no `ALTER TABLE` comes between the two). PostgreSQL counts and reads by one
 /// statement, if all shards are there:
 ///

@@ -11,6 +11,7 @@ mod servers;
 
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
+use diesel_migrations::MigrationHarness;
 use diesel_sharded::prelude::*;
 use diesel_sharded::retry::{Isolation, RetryPolicy, Transaction};
 use diesel_sharded::shard_choice::ShardChoice;
@@ -18,7 +19,7 @@ use diesel_sharded::{Counter, RowCounter, ShardsTable, Unfit, fold, update};
 use diesel_sharded_tests::fixture::{Fixture, Run};
 use diesel_sharded_tests::role::Role;
 use diesel_sharded_tests::schema::videos::dsl::*;
-use diesel_sharded_tests::{insert, number, pool, texts, until};
+use diesel_sharded_tests::{insert, number, pool, sent, texts, until};
 
 /// The crate that the cases test.
 use diesel_sharded as api;
@@ -107,6 +108,22 @@ fn a_fold_waits_shortly_for_one_row() {
         Ok(bound(conn))
     });
     assert_eq!(inside, Ok(vec!["7s".to_owned()]));
+}
+
+/// The server logs each statement that fails, and a folder runs all day.
+#[test]
+fn a_fold_does_not_ask_a_table_that_is_missing() {
+    let [conn] = &mut *servers::database();
+    let asks_for_numbers = |conn: &mut Conn| {
+        assert_eq!(count!(videos.find(1), views.eq(views + 1), conn), 1);
+        let (folded, sent) = sent(conn, |conn| fold(videos.find(1)).run(conn).unwrap());
+        assert_eq!(folded.parents, 1);
+        let reads = |sql: &String| sql.contains(r#"FROM "diesel_sharded_shard_numbers""#);
+        sent.iter().any(reads)
+    };
+    assert!(!asks_for_numbers(conn));
+    conn.run_pending_migrations(api::MIGRATIONS).unwrap();
+    assert!(asks_for_numbers(conn));
 }
 
 /// A base of a smaller scale than its shards would round counts away.
@@ -213,4 +230,32 @@ fn a_policy_of_the_shards_table_stops_counts() {
     assert!(refused.contains("row-level security"), "{refused}");
     let totals = [1, 2].map(|video| cases::total_of(video, &mut acting));
     assert_eq!(totals, [101, 202]);
+}
+
+/// The policies that the guide writes: a count reaches what the role sees, and answers as for a row that is not there.
+#[test]
+fn policies_let_a_role_count_on_the_rows_that_it_sees() {
+    let own = &mut Fixture::<Conn, _>::with_tables();
+    let (database, [conn]) = own.parts();
+    let seen = "EXISTS (SELECT FROM videos WHERE videos.id = videos_shards.id)";
+    conn.run(&format!(
+        "ALTER TABLE videos ENABLE ROW LEVEL SECURITY; CREATE POLICY two ON videos USING (id = 2);
+         ALTER TABLE videos_shards ENABLE ROW LEVEL SECURITY;
+         CREATE POLICY whole ON videos_shards FOR SELECT USING (true);
+         CREATE POLICY new ON videos_shards FOR INSERT WITH CHECK ({seen});
+         CREATE POLICY counted ON videos_shards FOR UPDATE USING ({seen})"
+    ));
+    let (_role, mut acting) = Role::acting(&["Counting"], |_| false, database, conn);
+    for is_there in [false, true] {
+        if is_there {
+            assert_eq!(count(1, 1, conn), Ok(1));
+        }
+        for _ in 0..2 {
+            assert_eq!(
+                [1, 2].map(|video| count(video, 1, &mut acting)),
+                [Ok(0), Ok(1)]
+            );
+        }
+    }
+    assert_eq!([1, 2].map(|video| cases::total_of(video, conn)), [101, 204]);
 }
