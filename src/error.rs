@@ -405,7 +405,8 @@ impl Error {
         )
     }
 
-    /// Whether others may have failed in their place: the database has no more than a text for a missing privilege or a trigger's error.
+    /// Whether others may have failed in their place, as far as a coalescer can tell: the database has no more than a text for a missing privilege or a trigger's error.
+    #[cfg(feature = "r2d2")]
     pub(crate) fn may_be_no_rows_fault(&self) -> bool {
         matches!(
             self,

@@ -48,6 +48,7 @@ impl Plan {
             stripe: Stripe::global(),
             one_writer: !self.dialect.has_row_locks(),
             in_transaction: self.in_transaction && !self.alone,
+            in_batch: false,
             timed: self.by_key && !self.alone,
         }
     }

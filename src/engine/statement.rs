@@ -134,6 +134,7 @@ where
             names,
             filter,
             shard,
+            locks: true,
         }),
         (Statement::CountByKey, _) => link.execute_prepared(CountByKey(parts)),
         (Statement::CountOne, _) => link.execute_prepared(CountOne(parts)),

@@ -569,6 +569,7 @@ impl<K> Within<K> {
                     names: Names::of::<TableOf<K::Field>>(),
                     filter: locked.keys(),
                     shard,
+                    locks: true,
                 };
                 link.execute(create).await?;
             }

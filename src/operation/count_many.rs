@@ -376,6 +376,7 @@ impl<C: ShardedColumn, Ins, Run> CountMany<C, Ins, Run> {
             let mut count = ready_to_add::<C, DB>(key.clone(), n);
             count.alone = self.alone;
             let subject = Subject {
+                in_batch: true,
                 timed: false, // a wait may have been for any of the keys
                 ..count.plan(link)?.subject()
             };
@@ -525,6 +526,7 @@ where
                 names: Names::of::<C::Table>(),
                 filter: &keys_are::<C::Table, DB>(additions),
                 shard,
+                locks: false, // the count locks in an order of its own
             };
             link.execute(create).await?;
         }

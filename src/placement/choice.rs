@@ -30,6 +30,8 @@ pub(crate) struct Subject {
     pub(crate) one_writer: bool,
     /// The row stays locked until the caller's transaction ends.
     pub(crate) in_transaction: bool,
+    /// It is one of a batch.
+    pub(crate) in_batch: bool,
     /// The filter names the key and nothing else: the time that the count takes tells whether it waited for a lock, and a probe can ask.
     pub(crate) timed: bool,
 }
@@ -100,17 +102,24 @@ impl Choice {
             table,
             key,
             in_transaction,
+            in_batch,
             ..
         } = self.subject;
         let contention = self.process.contention.get(key, now);
-        let holder = in_transaction.then(|| Holder {
+        let is_hot = contention == Contention::Hot
+            || (in_batch && self.process.batches.counts_often(key, now));
+        // Most keys of a batch are counted on seldom. They keep to the first shards in every process, where the next batch finds them, and nobody
+        // waits for a lease: a batch takes its locks in one order.
+        let keeps_to_first = in_batch && !is_hot;
+        let holds = in_transaction && !keeps_to_first;
+        let holder = holds.then(|| Holder {
             thread: process::number_of_this_thread(),
             clock: attempts.clock(),
         });
         let wish = Wish {
             ranks: shards,
             // Transactions hold several rows at once: processes that all began at the same shards would deadlock.
-            first_comes_last: contention == Contention::Hot || in_transaction,
+            first_comes_last: is_hot || holds,
             avoided: self.avoided,
             holder: holder.map(|holder| holder.thread),
         };
@@ -129,7 +138,10 @@ impl Choice {
             && self.may_probe()
             && self.is_on_shared_shard()
             && self.process.probes.take(now);
-        self.process.place_of(rank, shards)
+        match keeps_to_first {
+            true => rank,
+            false => self.process.place_of(rank, shards),
+        }
     }
 
     fn may_probe(&self) -> bool {

@@ -75,6 +75,43 @@ impl ContentionTable {
     }
 }
 
+/// A key that is counted on more often in a second may be locked when the next count comes.
+const OFTEN: f64 = 10.0;
+
+/// How often keys are counted on, by their hashes, in a table of fixed size like [`ContentionTable`]'s.
+#[derive(Debug)]
+pub(super) struct Rates {
+    epoch: Instant,
+    /// From the highest bit on: 16 bits of the hash, the counts in 64ths, each of which halves in a second, in 16 bits, and the milliseconds
+    /// from the epoch to the last count.
+    slots: Box<[AtomicU64]>,
+}
+
+impl Rates {
+    pub(super) fn new(now: Instant) -> Self {
+        Rates {
+            epoch: now,
+            slots: (0..SLOTS).map(|_| AtomicU64::new(0)).collect(),
+        }
+    }
+
+    /// Takes another count on the key. Returns whether it is counted on often.
+    pub(super) fn counts_often(&self, key: u64, now: Instant) -> bool {
+        let slot = &self.slots[key as usize % SLOTS];
+        let now = now.saturating_duration_since(self.epoch).as_millis() as u32;
+        let (hash, entry) = (key >> 48, slot.load(Ordering::Relaxed));
+        let (counts, last) = ((entry >> 32) as u16, entry as u32);
+        let seconds = f64::from(now.wrapping_sub(last)) / 1_000.0; // many after a clock went back
+        let counts = match entry >> 48 == hash {
+            true => 1.0 + f64::from(counts) / 64.0 * (-seconds).exp2(),
+            false => 1.0,
+        };
+        let kept = (counts * 64.0).min(f64::from(u16::MAX)) as u64;
+        slot.store(hash << 48 | kept << 32 | u64::from(now), Ordering::Relaxed);
+        counts * std::f64::consts::LN_2 > OFTEN
+    }
+}
+
 /// The kind of a count that was timed: only times of one kind can be compared.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CountKind {
@@ -164,6 +201,20 @@ impl Pace {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_key_is_counted_on_often_or_seldom() {
+        let start = Instant::now();
+        let often = |each: u64| {
+            let rates = Rates::new(start);
+            let mut counts = (0..200).map(|n| start + Duration::from_millis(n * each));
+            counts.any(|now| rates.counts_often(7, now))
+        };
+        assert_eq!([50, 90, 110, 1_000].map(often), [true, true, false, false]);
+        let rates = Rates::new(start);
+        let alternately = |key: u64| rates.counts_often(key << 50, start);
+        assert!(!(0..100).any(|n| alternately(n % 2 + 1)));
+    }
 
     #[test]
     fn a_clock_that_jumps_leaves_nothing_behind() {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use super::claims::Claims;
-use super::contention::{Contention, ContentionTable, CountKind, Pace, ShortestTime};
+use super::contention::{Contention, ContentionTable, CountKind, Pace, Rates, ShortestTime};
 use super::shard_choice::{ChoiceCounters, Warnings};
 use crate::per_process::{MadeIn, PerProcess, random_bits};
 
@@ -17,6 +17,8 @@ pub(crate) struct Process {
     pub(super) offset: u32,
     pub(super) claims: Claims,
     pub(super) contention: ContentionTable,
+    /// How often keys are counted on in batches.
+    pub(super) batches: Rates,
     /// Of each [kind](CountKind) of count.
     pub(super) shortest: [ShortestTime; CountKind::NUMBER],
     pub(super) probes: Pace,
@@ -38,6 +40,7 @@ impl Process {
             offset,
             claims: Claims::default(),
             contention: ContentionTable::new(now),
+            batches: Rates::new(now),
             shortest: Default::default(),
             probes: Pace::new(now),
             stats: ChoiceCounters::default(),

@@ -9,8 +9,8 @@ use crate::backend::{KeepsAndLocks, ShardedBackend};
 use crate::model::SHARD;
 use crate::query_builder::{Names, Prepare, TextGuard, bind, fragments, id, no_query_id, sql};
 
-/// Inserts the missing shards of the parents that `filter` matches, at zero, and locks the others; in key order, so that
-/// two such statements cannot deadlock.
+/// Inserts the missing shards of the parents that `filter` matches, at zero, and `locks` the others; in key order, so that
+/// two such statements cannot deadlock. Without locks PostgreSQL does nothing there either.
 ///
 /// ```sql
 /// INSERT INTO "videos_shards" ("id", "shard") SELECT "videos"."id", $1 FROM "videos" WHERE … ORDER BY "videos"."id"
@@ -22,6 +22,7 @@ pub(crate) struct CreateShards<'a, DB: Backend> {
     pub(crate) names: Names<'a, DB>,
     pub(crate) filter: &'a dyn QueryFragment<DB>,
     pub(crate) shard: i32,
+    pub(crate) locks: bool,
 }
 
 impl<DB: ShardedBackend> Prepare<DB> for CreateShards<'_, DB> {
@@ -37,9 +38,11 @@ impl<DB: ShardedBackend> Prepare<DB> for CreateShards<'_, DB> {
             " SELECT ", table.key(), ", ", bind(Integer, &self.shard), " FROM ", table.filtered(self.filter),
             " ORDER BY ", table.key(), if let Some(guard) = guard { " OFFSET ", guard.offset() })?;
         match out.backend().dialect().keeps_and_locks() {
-            KeepsAndLocks::ConflictLocks => sql!(out;
+            KeepsAndLocks::ConflictLocks if self.locks => sql!(out;
                 " ON CONFLICT ", key, " DO UPDATE SET ", id(SHARD), " = excluded.", id(SHARD), " WHERE FALSE"),
-            KeepsAndLocks::ConflictIgnored => sql!(out; " ON CONFLICT ", key, " DO NOTHING"),
+            KeepsAndLocks::ConflictLocks | KeepsAndLocks::ConflictIgnored => {
+                sql!(out; " ON CONFLICT ", key, " DO NOTHING")
+            }
             KeepsAndLocks::DuplicateKeyLocks => sql!(out;
                 " ON DUPLICATE KEY UPDATE ", id(SHARD), " = ", table.shards_column(SHARD)),
         }
@@ -61,7 +64,7 @@ no_query_id!(['a, DB: Backend] CreateShards<'a, DB>);
 ))]
 mod tests {
     use super::*;
-    use crate::test_schema::{assert_sql, downloads};
+    use crate::test_schema::{assert_sql, downloads, sql};
     use diesel::mysql::Mysql;
     use diesel::pg::Pg;
     use diesel::query_builder::IntoUpdateTarget;
@@ -70,7 +73,7 @@ mod tests {
     #[test]
     fn create_shards_of_a_composite_key() {
         macro_rules! create {
-            () => {
+            ($locks:literal) => {
                 CreateShards {
                     names: Names::of::<downloads::table>(),
                     filter: &downloads::table
@@ -78,10 +81,13 @@ mod tests {
                         .into_update_target()
                         .where_clause,
                     shard: 3,
+                    locks: $locks,
                 }
             };
         }
-        assert_sql!(create!();
+        let without_locks = sql!(Pg, create!(false));
+        assert!(without_locks.ends_with(r#" ON CONFLICT ("version", "day", "shard") DO NOTHING"#));
+        assert_sql!(create!(true);
             Pg => r#"INSERT INTO "download ""counts""" ("version", "day", "shard") SELECT "downloads"."version", "downloads"."day", $1 FROM "downloads" WHERE ("downloads"."day" = $2) ORDER BY "downloads"."version", "downloads"."day" ON CONFLICT ("version", "day", "shard") DO UPDATE SET "shard" = excluded."shard" WHERE FALSE"#,
             Mysql => "INSERT INTO `download \"counts\"` (`version`, `day`, `shard`) SELECT `downloads`.`version`, `downloads`.`day`, ? FROM `downloads` WHERE (`downloads`.`day` = ?) ORDER BY `downloads`.`version`, `downloads`.`day` ON DUPLICATE KEY UPDATE `shard` = `download \"counts\"`.`shard`",
             Sqlite => "INSERT INTO `download \"counts\"` (`version`, `day`, `shard`) SELECT `downloads`.`version`, `downloads`.`day`, ? FROM `downloads` WHERE (`downloads`.`day` = ?) ORDER BY `downloads`.`version`, `downloads`.`day` ON CONFLICT (`version`, `day`, `shard`) DO NOTHING",

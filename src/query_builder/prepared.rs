@@ -300,6 +300,7 @@ mod tests {
             names: Names::of::<videos::table>(),
             filter,
             shard: 3,
+            locks: true,
         }
     }
 

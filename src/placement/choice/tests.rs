@@ -12,6 +12,7 @@ const SUBJECT: Subject = Subject {
     stripe: Stripe::ALL,
     one_writer: false,
     in_transaction: false,
+    in_batch: false,
     timed: true,
 };
 const INSIDE: Subject = Subject {
@@ -281,4 +282,41 @@ fn a_process_keeps_to_its_stripe() {
         ..subject
     };
     assert_eq!(choose(process, sqlite).shard(), 1);
+}
+
+/// One of a batch in a caller's transaction.
+const IN_BATCH: Subject = Subject {
+    in_batch: true,
+    timed: false,
+    ..INSIDE
+};
+
+/// It leaves no lease, and takes the same shards in every process.
+#[test]
+fn a_batch_keeps_to_the_first_shards_of_keys_that_are_counted_on_seldom() {
+    let process = process();
+    for _ in 0..2 {
+        let at_once = [(); 3].map(|()| choose(process, IN_BATCH));
+        assert_eq!(at_once.each_ref().map(Choice::shard), [0, 1, 2]);
+    }
+    assert_eq!(process.stats.get(), ShardChoiceStats::default());
+    let mut met = choose(process, IN_BATCH);
+    met.met_conflict(&attempts());
+    met.again(&attempts());
+    assert_eq!(met.shard(), 5);
+}
+
+#[test]
+fn a_batch_takes_other_shards_of_keys_that_are_counted_on_often() {
+    let process = process();
+    let one_by_one: Vec<_> = (0..20).map(|_| choose(process, IN_BATCH).shard()).collect();
+    let often = one_by_one.iter().position(|shard| *shard != 0);
+    assert_eq!(often, Some(14));
+    assert_eq!(one_by_one[14..], [5; 6]);
+    let alone = Subject {
+        in_transaction: false,
+        ..IN_BATCH
+    };
+    let at_once = [(); 2].map(|()| choose(process, alone));
+    assert_eq!(at_once.each_ref().map(Choice::shard), [6, 7]); // another may hold the lease
 }

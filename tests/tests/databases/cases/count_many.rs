@@ -3,7 +3,7 @@
 use super::support::*;
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::schema::{measures, watchlists};
-use diesel_sharded_tests::sent;
+use diesel_sharded_tests::{own_key, sent};
 
 /// Counts, and is told the number of rows and the keys without a row.
 macro_rules! counts_many {
@@ -50,6 +50,28 @@ fn a_shard_below_0_hides_none_that_is_missing() {
     insert!(videos_shards::table, others, conn);
     counts_many!(count_many(views, [(1, 1), (2, 1), (3, 1)]), conn => 3, vec![]);
     assert_eq!(totals(conn), [101, 201, 301]);
+}
+
+/// Whoever counts, as long as they do not meet: the next process or thread finds the shard of the last one.
+#[test]
+fn batches_in_transactions_leave_one_shard_on_a_row() {
+    let Connected { conn, database } = &mut set_up();
+    let keys = [own_key(), own_key()];
+    for key in keys {
+        let name = format!("own {key}");
+        insert!(videos, (id.eq(key), slug.eq(name), title.eq("")), conn);
+    }
+    for _ in 0..4 {
+        on_threads(1, database, |_, conn| {
+            let counted = in_transaction(conn, |conn| {
+                count_many(views, keys.map(|key| (key, 1))).run(conn)
+            });
+            assert_eq!(counted.unwrap().rows, 2);
+        });
+    }
+    let shards = videos_shards::table.filter(videos_shards::id.eq_any(keys));
+    let shards = shards.select((videos_shards::shard, videos_shards::views));
+    assert_eq!(shards.load(conn), Ok(vec![(0, 4_i64); 2]));
 }
 
 /// More than one statement takes, some of them without a row.
