@@ -1,12 +1,14 @@
 //! `diesel-sharded verify` and `backfill`: totals beside a recount of what they count, read by one statement, and the repair of those that
 //! differ.
 
+use std::time::Instant;
+
 use bigdecimal::BigDecimal;
 use diesel::prelude::*;
 use diesel::result::{DatabaseErrorKind, Error as DieselError};
 use diesel_sharded::described::{
-    DescribedKeys, LockedRows, ROWS_AT_ONCE, add_to_bases, amount, differs, key_as_text, literal,
-    lock, refused,
+    DescribedKeys, LockedRows, Pace, ROWS_AT_ONCE, add_to_bases, amount, differs, key_as_text,
+    literal, lock, refused,
 };
 use diesel_sharded::model::ShardsColumn;
 use diesel_sharded::operation::Amount;
@@ -17,7 +19,6 @@ use serde::Serialize;
 use crate::args::RecountArgs;
 use crate::connection::{AnyConnection, read_only};
 use crate::error::{Ended, Error};
-use crate::fold::Pauses;
 use crate::interrupt;
 use crate::key::{Key, KeyValues, as_text};
 use crate::live::is_integer;
@@ -60,8 +61,8 @@ impl Recounting<'_> {
         let (sharded, args) = (self.sharded, &self.args.rows);
         let mut progress = Progress::of(sharded.table());
         let batch = self.args.batch as usize;
-        let mut pauses = Pauses::at_most_per_second(args.at_most_per_second, batch);
-        let size = pauses.batch();
+        let mut pace = Pace::at_most_per_second(args.at_most_per_second, batch);
+        let size = pace.batch();
         let mut report = RecountReport {
             table: sharded.table().to_string(),
             field: self.field.name().to_owned(),
@@ -70,6 +71,7 @@ impl Recounting<'_> {
         };
         let mut is_left = true;
         let error = loop {
+            let began = Instant::now();
             let (keys, drifts) = match self.next(size, last.as_ref(), conn) {
                 Ok(batch) => batch,
                 Err(error) => break Some(self.explained(error, conn)),
@@ -84,7 +86,7 @@ impl Recounting<'_> {
             if !is_left {
                 break None;
             }
-            pauses.after_batch(keys.len());
+            interrupt::sleep_until(pace.next(keys.len(), began, Instant::now()));
             progress.at(report.compared as u64);
             if interrupt::came() {
                 break None;
