@@ -7,8 +7,7 @@ use bigdecimal::BigDecimal;
 use diesel::prelude::*;
 use diesel::result::{DatabaseErrorKind, Error as DieselError};
 use diesel_sharded::described::{
-    DescribedKeys, LockedRows, Pace, ROWS_AT_ONCE, add_to_bases, amount, differs, key_as_text,
-    literal, lock, refused,
+    DescribedKeys, LockedRows, Pace, ROWS_AT_ONCE, add_to_bases, differs, lock,
 };
 use diesel_sharded::model::ShardsColumn;
 use diesel_sharded::operation::Amount;
@@ -227,7 +226,7 @@ impl Recounting<'_> {
         let (mut names, mut recounted, mut same) = (String::new(), String::new(), vec![]);
         for (column, i) in sharded.key().iter().zip(1..) {
             let own = sharded.column(&parent, column.name());
-            let (before, behind) = key_as_text(sharded.dialect, column.column_type());
+            let (before, behind) = sharded.dialect.key_as_text(column.column_type());
             names += &format!("key_{i}, ");
             recounted += &format!("{before}{RECOUNTED}.key_{i}{behind}, ");
             same.push(format!("{own} = {RECOUNTED}.key_{i}"));
@@ -308,7 +307,7 @@ impl Recounting<'_> {
         if is_integer(column) {
             return Ok(drift.total != drift.recounted); // which may have a fraction
         }
-        let amount = |number: &Number| amount(&number.to_string(), column);
+        let amount = |number: &Number| Amount::parse(&number.to_string(), column);
         let (total, recounted) = (amount(&drift.total)?, amount(&drift.recounted)?);
         Ok(differs(self.sharded.dialect, column, &total, &recounted))
     }
@@ -391,7 +390,7 @@ impl Recounting<'_> {
         if !fits(&(&drift.base + &drift.lacks.0)) || !fits(recounted) {
             return Err(reason(Unfit::OutOfRange));
         }
-        amount(&drift.lacks.to_string(), column).map_err(|_| reason(Unfit::OutOfRange))
+        Amount::parse(&drift.lacks.to_string(), column).map_err(|_| reason(Unfit::OutOfRange))
     }
 
     /// Corrects bases in a savepoint. If one of them does not take what it lacks, the savepoint is rolled back, and each row is
@@ -409,7 +408,7 @@ impl Recounting<'_> {
             Ok(()) => return Ok(()),
             Err(ShardedError::Unfit { reason, .. }) => reason,
             // On SQLite of shards that no sum holds, too.
-            Err(ShardedError::Overflow { source }) => refused(self.sharded.dialect, &source),
+            Err(ShardedError::Overflow { source }) => self.sharded.dialect.refused(&source),
             Err(error) => return Err(error.into()),
         };
         let [(key, _)] = rows else {
@@ -427,7 +426,7 @@ impl Recounting<'_> {
         let sharded = self.sharded;
         let name = quoted(sharded.dialect, self.field.name());
         let cases = rows.iter().map(|(key, lacks)| {
-            let lacks = literal(lacks).unwrap_or_default(); // a number that was parsed
+            let lacks = lacks.literal().unwrap_or_default(); // a number that was parsed
             sql!(" WHEN ", sharded.is(key), " THEN ", lacks)
         });
         let begin = format!("{name} = ({}.{name} + CASE", sharded.parent());

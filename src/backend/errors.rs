@@ -133,7 +133,8 @@ impl Dialect {
     }
 
     /// Why a base does not take a value that an overflow refused: its column's range, or a `CHECK`.
-    pub(crate) fn refused(self, overflow: &DieselError) -> Unfit {
+    #[doc(hidden)]
+    pub fn refused(self, overflow: &DieselError) -> Unfit {
         match overflow {
             DieselError::DatabaseError(kind, information)
                 if matches!(kind, DatabaseErrorKind::CheckViolation)
