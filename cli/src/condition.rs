@@ -3,7 +3,7 @@
 
 use diesel::prelude::*;
 use diesel_sharded::backend::Dialect;
-use diesel_sharded::described::{fitting_name, found_caches};
+use diesel_sharded::described::found_caches;
 use serde::Serialize;
 
 use crate::connection::AnyConnection;
@@ -67,7 +67,9 @@ fn index(sharded: &Sharded, field: &str, indexed: &[String]) -> Finding {
         );
     }
     let quoted = |name: &str| quoted(sharded.dialect, name);
-    let index = fitting_name(sharded.dialect, format!("{}_{field}", table.name()));
+    let index = sharded
+        .dialect
+        .fitting_name(format!("{}_{field}", table.name()));
     let (index, parent, column) = (quoted(&index), sharded.parent(), quoted(field));
     Finding::warning(
         "index",

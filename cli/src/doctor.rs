@@ -8,7 +8,7 @@ use diesel::prelude::*;
 use diesel::result::Error as DieselError;
 use diesel_sharded::MIGRATIONS;
 use diesel_sharded::backend::Dialect;
-use diesel_sharded::described::{declared_type, fitting_name, migration_texts};
+use diesel_sharded::described::{declared_type, migration_texts};
 use diesel_sharded::model::{ColumnType, TableName};
 
 use crate::args::DoctorArgs;
@@ -274,7 +274,7 @@ impl Doctor<'_> {
         let quoted = |name: &str| quoted(Dialect::Postgres, name);
         let shards = sharded.shards_table().name();
         let tables = [sharded.table().name(), shards];
-        let own = fitting_name(Dialect::Postgres, format!("{shards}_create"));
+        let own = Dialect::Postgres.fitting_name(format!("{shards}_create"));
         let (secured, off, others) = sharded.within(self.conn, |conn| {
             Ok((
                 conn.texts(catalog!("postgres/", "secured"), &tables)?,

@@ -39,7 +39,7 @@ pub fn run(args: &FoldArgs, conn: &mut AnyConnection) -> Result<Ended, Error> {
         output::line("There is no sharded table in this database.")?;
     }
     let mut reports = vec![];
-    let mut pauses = Pauses::at_most_per_second(args.rows.at_most_per_second, args.batch as usize);
+    let mut pace = Pace::at_most_per_second(args.rows.at_most_per_second, args.batch as usize);
     let (mut ended, mut failed) = (Ended::Done, vec![]);
     for (i, sharded) in tables.iter().enumerate() {
         let mut folding = Folding {
@@ -53,7 +53,7 @@ pub fn run(args: &FoldArgs, conn: &mut AnyConnection) -> Result<Ended, Error> {
             if args.keep_shards.is_none() {
                 folding.keep_shards = folding.wished(conn)?;
             }
-            folding.run(after.clone(), &mut pauses, conn, &mut reports)
+            folding.run(after.clone(), &mut pace, conn, &mut reports)
         };
         match fold() {
             Ok(ended_so) => ended = ended.max(ended_so),
@@ -97,7 +97,7 @@ impl Folding<'_> {
     pub fn run(
         &self,
         after: Option<Key>,
-        pauses: &mut Pauses,
+        pace: &mut Pace,
         conn: &mut AnyConnection,
         reports: &mut Vec<FoldReport>,
     ) -> Result<Ended, Error> {
@@ -114,11 +114,12 @@ impl Folding<'_> {
         }
         let mut progress = Progress::of(sharded.table());
         let settings = FoldSettings {
-            batch: pauses.batch(),
+            batch: pace.batch(),
             keep_shards: self.keep_shards,
         };
         let (mut last, mut stuck) = (after.clone(), None);
         let (mut folded, mut rows) = (nothing_folded(sharded, after), 0);
+        let mut began = Instant::now();
         let result = fold(sharded, settings, &mut folded, conn, |folded| {
             if folded.last == last {
                 stuck = last.as_ref().map(|last| last.no_way_behind(sharded));
@@ -127,7 +128,9 @@ impl Folding<'_> {
             last.clone_from(&folded.last);
             let before = mem::replace(&mut rows, looked_at(folded));
             if !folded.finished || !self.is_last {
-                pauses.after_batch((rows - before) as usize);
+                let due = pace.next((rows - before) as usize, began, Instant::now());
+                interrupt::sleep_until(due);
+                began = Instant::now();
             }
             progress.at(rows);
             match interrupt::came() {
@@ -307,38 +310,5 @@ impl FoldReport {
             true => format!("{table}: {rows} to fold{moved}"),
             false => format!("{table}: {rows} folded{moved}; {removed} removed"),
         }
-    }
-}
-
-/// Keeps to so many rows in a second.
-#[derive(Debug)]
-pub struct Pauses {
-    pace: Option<Pace>,
-    batch: usize,
-    /// When the open batch began.
-    began: Instant,
-}
-
-impl Pauses {
-    /// The first batch, of `batch` rows at most, begins now. `None` is no limit.
-    pub fn at_most_per_second(rows: Option<u32>, batch: usize) -> Self {
-        Pauses {
-            pace: Pace::at_most_per_second(rows, batch),
-            batch,
-            began: Instant::now(),
-        }
-    }
-
-    /// The size of batches that fit into a second.
-    pub fn batch(&self) -> usize {
-        self.pace.as_ref().map_or(self.batch, Pace::batch)
-    }
-
-    /// Waits until the next batch is due, after one of `rows`.
-    pub fn after_batch(&mut self, rows: usize) {
-        if let Some(pace) = &mut self.pace {
-            interrupt::sleep_until(pace.next(rows, self.began, Instant::now()));
-        }
-        self.began = Instant::now();
     }
 }

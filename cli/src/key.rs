@@ -6,7 +6,7 @@ use diesel::deserialize::{self, FromSqlRow};
 use diesel::prelude::*;
 use diesel::sql_types::Untyped;
 use diesel_sharded::backend::Dialect;
-use diesel_sharded::described::{DescribedKeys, DescribedTable, key_as_text};
+use diesel_sharded::described::{DescribedKeys, DescribedTable};
 use diesel_sharded::model::{ColumnType, ShardsColumn};
 use serde::Serialize;
 use serde_json::Value as JsonValue;
@@ -181,7 +181,7 @@ impl Sharded {
     /// The key of a table's rows, as texts.
     pub fn key_as_texts(&self, table: &str) -> String {
         self.each_key(", ", |column| {
-            let (before, behind) = key_as_text(self.dialect, column.column_type());
+            let (before, behind) = self.dialect.key_as_text(column.column_type());
             format!("{before}{}{behind}", self.column(table, column.name()))
         })
     }

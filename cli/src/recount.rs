@@ -1,12 +1,13 @@
 //! `diesel-sharded verify` and `backfill`: totals beside a recount of what they count, read by one statement, and the repair of those that
 //! differ.
 
+use std::time::Instant;
+
 use bigdecimal::BigDecimal;
 use diesel::prelude::*;
 use diesel::result::{DatabaseErrorKind, Error as DieselError};
 use diesel_sharded::described::{
-    DescribedKeys, LockedRows, ROWS_AT_ONCE, add_to_bases, amount, differs, key_as_text, literal,
-    lock, refused,
+    DescribedKeys, LockedRows, Pace, ROWS_AT_ONCE, add_to_bases, differs, lock,
 };
 use diesel_sharded::model::ShardsColumn;
 use diesel_sharded::operation::Amount;
@@ -17,7 +18,6 @@ use serde::Serialize;
 use crate::args::RecountArgs;
 use crate::connection::{AnyConnection, read_only};
 use crate::error::{Ended, Error};
-use crate::fold::Pauses;
 use crate::interrupt;
 use crate::key::{Key, KeyValues, as_text};
 use crate::live::is_integer;
@@ -60,8 +60,8 @@ impl Recounting<'_> {
         let (sharded, args) = (self.sharded, &self.args.rows);
         let mut progress = Progress::of(sharded.table());
         let batch = self.args.batch as usize;
-        let mut pauses = Pauses::at_most_per_second(args.at_most_per_second, batch);
-        let size = pauses.batch();
+        let mut pace = Pace::at_most_per_second(args.at_most_per_second, batch);
+        let size = pace.batch();
         let mut report = RecountReport {
             table: sharded.table().to_string(),
             field: self.field.name().to_owned(),
@@ -70,6 +70,7 @@ impl Recounting<'_> {
         };
         let mut is_left = true;
         let error = loop {
+            let began = Instant::now();
             let (keys, drifts) = match self.next(size, last.as_ref(), conn) {
                 Ok(batch) => batch,
                 Err(error) => break Some(self.explained(error, conn)),
@@ -84,7 +85,7 @@ impl Recounting<'_> {
             if !is_left {
                 break None;
             }
-            pauses.after_batch(keys.len());
+            interrupt::sleep_until(pace.next(keys.len(), began, Instant::now()));
             progress.at(report.compared as u64);
             if interrupt::came() {
                 break None;
@@ -225,7 +226,7 @@ impl Recounting<'_> {
         let (mut names, mut recounted, mut same) = (String::new(), String::new(), vec![]);
         for (column, i) in sharded.key().iter().zip(1..) {
             let own = sharded.column(&parent, column.name());
-            let (before, behind) = key_as_text(sharded.dialect, column.column_type());
+            let (before, behind) = sharded.dialect.key_as_text(column.column_type());
             names += &format!("key_{i}, ");
             recounted += &format!("{before}{RECOUNTED}.key_{i}{behind}, ");
             same.push(format!("{own} = {RECOUNTED}.key_{i}"));
@@ -306,7 +307,7 @@ impl Recounting<'_> {
         if is_integer(column) {
             return Ok(drift.total != drift.recounted); // which may have a fraction
         }
-        let amount = |number: &Number| amount(&number.to_string(), column);
+        let amount = |number: &Number| Amount::parse(&number.to_string(), column);
         let (total, recounted) = (amount(&drift.total)?, amount(&drift.recounted)?);
         Ok(differs(self.sharded.dialect, column, &total, &recounted))
     }
@@ -389,7 +390,7 @@ impl Recounting<'_> {
         if !fits(&(&drift.base + &drift.lacks.0)) || !fits(recounted) {
             return Err(reason(Unfit::OutOfRange));
         }
-        amount(&drift.lacks.to_string(), column).map_err(|_| reason(Unfit::OutOfRange))
+        Amount::parse(&drift.lacks.to_string(), column).map_err(|_| reason(Unfit::OutOfRange))
     }
 
     /// Corrects bases in a savepoint. If one of them does not take what it lacks, the savepoint is rolled back, and each row is
@@ -407,7 +408,7 @@ impl Recounting<'_> {
             Ok(()) => return Ok(()),
             Err(ShardedError::Unfit { reason, .. }) => reason,
             // On SQLite of shards that no sum holds, too.
-            Err(ShardedError::Overflow { source }) => refused(self.sharded.dialect, &source),
+            Err(ShardedError::Overflow { source }) => self.sharded.dialect.refused(&source),
             Err(error) => return Err(error.into()),
         };
         let [(key, _)] = rows else {
@@ -425,7 +426,7 @@ impl Recounting<'_> {
         let sharded = self.sharded;
         let name = quoted(sharded.dialect, self.field.name());
         let cases = rows.iter().map(|(key, lacks)| {
-            let lacks = literal(lacks).unwrap_or_default(); // a number that was parsed
+            let lacks = lacks.literal().unwrap_or_default(); // a number that was parsed
             sql!(" WHEN ", sharded.is(key), " THEN ", lacks)
         });
         let begin = format!("{name} = ({}.{name} + CASE", sharded.parent());

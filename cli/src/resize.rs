@@ -3,14 +3,14 @@
 use std::collections::HashMap;
 
 use diesel::prelude::*;
-use diesel_sharded::described::{ROWS_AT_ONCE, SHARD_NUMBERS};
+use diesel_sharded::described::{Pace, ROWS_AT_ONCE, SHARD_NUMBERS};
 use diesel_sharded::model::TableName;
 use diesel_sharded::{Counter, Error as ShardedError};
 
 use crate::args::ResizeArgs;
 use crate::connection::AnyConnection;
 use crate::error::{Ended, Error};
-use crate::fold::{Folding, Pauses};
+use crate::fold::Folding;
 use crate::interrupt;
 use crate::output::{self, plural};
 use crate::privilege::{Need, explained};
@@ -86,8 +86,8 @@ fn field_of(
         json: false,
         is_last: true,
     };
-    let pauses = &mut Pauses::at_most_per_second(None, ROWS_AT_ONCE);
-    folding.run(None, pauses, conn, &mut vec![])
+    let pace = &mut Pace::at_most_per_second(None, ROWS_AT_ONCE);
+    folding.run(None, pace, conn, &mut vec![])
 }
 
 /// The library would name what runs them.

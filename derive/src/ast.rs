@@ -1,8 +1,9 @@
 //! The struct as it was written, with its attributes read.
 
 use proc_macro2::Span;
+use quote::ToTokens;
 use syn::spanned::Spanned;
-use syn::{Data, DeriveInput, Error, Fields, Ident, Path, PathSegment, Result, Type};
+use syn::{Data, DeriveInput, Error, Fields, Ident, Path, Result, Type};
 
 use crate::attr::{FieldAttrs, TableAttrs, unraw};
 
@@ -89,7 +90,7 @@ impl<'a> Field<'a> {
     /// The field's type where it is a plain number, which is then what is added to the column. An application's own type
     /// may stand for a number too; what is added to its column is told by the column.
     pub fn number(&self) -> Option<&'a Type> {
-        let numbers = [
+        let is_number = self.is_named(&[
             "i16",
             "i32",
             "i64",
@@ -98,18 +99,23 @@ impl<'a> Field<'a> {
             "u64",
             "f64",
             "BigDecimal",
-        ];
-        self.last_segment()
-            .is_some_and(|last| numbers.iter().any(|number| last.ident == number))
-            .then_some(self.ty)
+        ]);
+        is_number.then_some(self.ty)
     }
 
-    /// `i64` of `std::primitive::i64`
-    pub fn last_segment(&self) -> Option<&'a PathSegment> {
-        match self.ty {
+    /// Whether the type's path ends with one of these names, as `std::primitive::i64` does with `i64`.
+    pub fn is_named(&self, names: &[&str]) -> bool {
+        let last = match self.ty {
             Type::Path(path) => path.path.segments.last(),
             _ => None,
-        }
+        };
+        last.is_some_and(|last| names.iter().any(|name| last.ident == name))
+    }
+
+    /// Where the type begins.
+    pub fn type_span(&self) -> Span {
+        let first = self.ty.to_token_stream().into_iter().next();
+        first.map_or(self.span, |token| token.span())
     }
 }
 

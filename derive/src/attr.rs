@@ -73,17 +73,17 @@ impl TableAttrs {
                     }
                 })?;
             } else if attr.path().is_ident("diesel") {
-                for item in attr.parse_args_with(diesel_items)? {
-                    match item {
-                        DieselItem::TableName(table) => read.table = Some(table),
-                        DieselItem::PrimaryKey(columns) => read.primary_key = Some(columns),
-                        DieselItem::ColumnName(_)
-                        | DieselItem::SaysWhatIsRead
-                        | DieselItem::DeserializeAs(_)
-                        | DieselItem::SkipUpdate
-                        | DieselItem::Other => {}
+                each_diesel_item(attr, |name, input| {
+                    if name == "table_name" && input.parse::<Option<Token![=]>>()?.is_some() {
+                        read.table = Some(input.call(Path::parse_mod_style)?);
+                    } else if name == "primary_key" && input.peek(syn::token::Paren) {
+                        let columns;
+                        parenthesized!(columns in input);
+                        let columns = Punctuated::<Ident, Token![,]>::parse_terminated(&columns)?;
+                        read.primary_key = Some(columns.into_iter().collect());
                     }
-                }
+                    Ok(())
+                })?;
             }
         }
         Ok(read)
@@ -120,17 +120,24 @@ impl FieldAttrs {
                     }
                 })?;
             } else if attr.path().is_ident("diesel") {
-                for item in attr.parse_args_with(diesel_items)? {
-                    match item {
-                        DieselItem::ColumnName(column) => read.column = Some(column),
-                        DieselItem::SaysWhatIsRead => read.says_what_is_read = true,
-                        DieselItem::DeserializeAs(ty) => read.deserialize_as = Some(ty),
-                        DieselItem::SkipUpdate => read.skip_update = true,
-                        DieselItem::TableName(_)
-                        | DieselItem::PrimaryKey(_)
-                        | DieselItem::Other => {}
+                each_diesel_item(attr, |name, input| {
+                    if name == "column_name" && input.parse::<Option<Token![=]>>()?.is_some() {
+                        read.column = Some(match input.peek(LitStr) {
+                            true => input.parse::<LitStr>()?.parse()?,
+                            false => input.parse()?,
+                        });
+                    } else if name == "deserialize_as"
+                        && input.parse::<Option<Token![=]>>()?.is_some()
+                    {
+                        // Diesel says what is wrong with one that is no type.
+                        read.deserialize_as = input.parse().ok();
+                    } else if name == "select_expression" || name == "embed" {
+                        read.says_what_is_read = true;
+                    } else if name == "skip_update" {
+                        read.skip_update = true;
                     }
-                }
+                    Ok(())
+                })?;
             }
         }
         match (read.sharded, &read.peak) {
@@ -190,57 +197,21 @@ pub fn unraw(ident: &Ident) -> String {
     text.strip_prefix("r#").map(str::to_owned).unwrap_or(text)
 }
 
-/// Diesel's own attributes, as far as they matter here. Diesel checks the others, so they are skipped.
-enum DieselItem {
-    TableName(Path),
-    PrimaryKey(Vec<Ident>),
-    ColumnName(Ident),
-    /// `select_expression = ..`, `embed`
-    SaysWhatIsRead,
-    DeserializeAs(Type),
-    SkipUpdate,
-    Other,
-}
-
-fn diesel_items(input: ParseStream) -> Result<Vec<DieselItem>> {
-    let mut items = vec![];
-    while !input.is_empty() {
-        items.push(diesel_item(input)?);
-        while !input.is_empty() && !input.peek(Token![,]) {
-            input.parse::<TokenTree>()?;
+/// Hands over each of Diesel's own attributes: its name, and what follows. What `read` leaves of it is skipped, since Diesel checks it.
+fn each_diesel_item(
+    attr: &Attribute,
+    mut read: impl FnMut(&Ident, ParseStream) -> Result<()>,
+) -> Result<()> {
+    attr.parse_args_with(|input: ParseStream| {
+        while !input.is_empty() {
+            if let Ok(name) = input.parse() {
+                read(&name, input)?;
+            }
+            while !input.is_empty() && !input.peek(Token![,]) {
+                input.parse::<TokenTree>()?;
+            }
+            input.parse::<Option<Token![,]>>()?;
         }
-        input.parse::<Option<Token![,]>>()?;
-    }
-    Ok(items)
-}
-
-fn diesel_item(input: ParseStream) -> Result<DieselItem> {
-    let Ok(name) = input.parse::<Ident>() else {
-        return Ok(DieselItem::Other);
-    };
-    if name == "table_name" && input.parse::<Option<Token![=]>>()?.is_some() {
-        Ok(DieselItem::TableName(input.call(Path::parse_mod_style)?))
-    } else if name == "primary_key" && input.peek(syn::token::Paren) {
-        let columns;
-        parenthesized!(columns in input);
-        let columns = Punctuated::<Ident, Token![,]>::parse_terminated(&columns)?;
-        Ok(DieselItem::PrimaryKey(columns.into_iter().collect()))
-    } else if name == "column_name" && input.parse::<Option<Token![=]>>()?.is_some() {
-        if input.peek(LitStr) {
-            Ok(DieselItem::ColumnName(input.parse::<LitStr>()?.parse()?))
-        } else {
-            Ok(DieselItem::ColumnName(input.parse()?))
-        }
-    } else if name == "deserialize_as" && input.parse::<Option<Token![=]>>()?.is_some() {
-        // Diesel says what is wrong with one that is no type.
-        Ok(input
-            .parse()
-            .map_or(DieselItem::Other, DieselItem::DeserializeAs))
-    } else if name == "select_expression" || name == "embed" {
-        Ok(DieselItem::SaysWhatIsRead)
-    } else if name == "skip_update" {
-        Ok(DieselItem::SkipUpdate)
-    } else {
-        Ok(DieselItem::Other)
-    }
+        Ok(())
+    })
 }

@@ -2,7 +2,7 @@
 
 use proc_macro2::TokenStream;
 use quote::{ToTokens, format_ident, quote, quote_spanned};
-use syn::{DeriveInput, GenericParam, Ident, Index, Path, Result, Type, parse_quote};
+use syn::{DeriveInput, GenericParam, Ident, Index, Path, Result, parse_quote};
 
 use crate::ast::{Field, Struct};
 use crate::saves_totals::{Reported, refuse_to_save};
@@ -122,12 +122,7 @@ fn expand(
             None => ("field", None),
         };
         let description = description(module, item, kind);
-        let span = field
-            .ty
-            .to_token_stream()
-            .into_iter()
-            .next()
-            .map_or(field.span, |t| t.span());
+        let span = field.type_span();
         let value = field.number().map(|number| {
             quote_spanned!(span=> const _: () = ::diesel_sharded::model::assert_value::<#module::#column, #number>();)
         });
@@ -247,23 +242,15 @@ fn shown_types<'a>(key: &'a [(Ident, &Field)]) -> Vec<KeyTypes<'a>> {
             let ty = field.ty;
             quote!(&'static #ty)
         },
-        |field| match last_name(field.ty) {
-            Some(name) if name == "String" => quote!(&'static str),
-            _ => field.ty.to_token_stream(),
+        |field| match field.is_named(&["String"]) {
+            true => quote!(&'static str),
+            false => field.ty.to_token_stream(),
         },
     ];
-    let is_shown = |(_, field): &(Ident, &Field)| {
-        last_name(field.ty).is_some_and(|name| {
-            ["i16", "i32", "i64", "String", "Vec", "Uuid"]
-                .iter()
-                .any(|shown| name == shown)
-        })
-    };
-    let has_text = key
-        .iter()
-        .any(|(_, field)| last_name(field.ty).is_some_and(|name| name == "String"));
+    const SHOWN: &[&str] = &["i16", "i32", "i64", "String", "Vec", "Uuid"];
+    let has_text = key.iter().any(|(_, field)| field.is_named(&["String"]));
     let forms = if has_text { &forms[..] } else { &forms[..2] };
-    if !key.iter().all(is_shown) {
+    if !key.iter().all(|(_, field)| field.is_named(SHOWN)) {
         return vec![];
     }
     let with = |form: &Form| {
@@ -272,14 +259,6 @@ fn shown_types<'a>(key: &'a [(Ident, &Field)]) -> Vec<KeyTypes<'a>> {
             .collect()
     };
     forms.iter().map(with).collect()
-}
-
-/// The last name in a path.
-fn last_name(ty: &Type) -> Option<&Ident> {
-    match ty {
-        Type::Path(path) => path.path.segments.last().map(|segment| &segment.ident),
-        _ => None,
-    }
 }
 
 /// The queries whose `WHERE` clauses name the whole key in its order: `find`, and filters that are chained where that is another type.
@@ -378,11 +357,6 @@ fn description(module: &Path, (column, field): &(Ident, &Field), kind: &str) -> 
         .sql_type
         .as_ref()
         .map(|sql_type| quote!(.sql_type(#sql_type)));
-    let span = field
-        .ty
-        .to_token_stream()
-        .into_iter()
-        .next()
-        .map_or(field.span, |t| t.span());
+    let span = field.type_span();
     quote_spanned!(span=> ::diesel_sharded::model::ShardsColumn::#kind::<#module::#column>() #sql_type)
 }

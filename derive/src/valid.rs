@@ -78,8 +78,7 @@ impl Struct<'_> {
                 let message = "name the column of this field: `#[diesel(column_name = ..)]`";
                 return Err(Error::new(field.span, message));
             };
-            let is = |name: &str| field.last_segment().is_some_and(|last| last.ident == name);
-            if ["String", "str", "bool", "Vec"].into_iter().any(is) {
+            if field.is_named(&["String", "str", "bool", "Vec"]) {
                 let message = match &field.attrs.peak {
                     Some(_) => {
                         "a field with a greatest or a least value is a number, a date or a time"
@@ -88,7 +87,7 @@ impl Struct<'_> {
                 };
                 return Err(Error::new_spanned(field.ty, message));
             }
-            if is("Option") && field.attrs.peak.is_none() {
+            if field.is_named(&["Option"]) && field.attrs.peak.is_none() {
                 let message = "a sharded field cannot be nullable, since NULL + 1 is NULL: make the column NOT NULL DEFAULT 0 \
                                and the field a plain number";
                 return Err(Error::new_spanned(field.ty, message));

@@ -282,8 +282,8 @@ capabilities! {
     },
     /// Whether a deadlock ends the whole transaction, and what follows runs in none.
     deadlock_ends_transaction: bool = false,
-    /// The texts of statements that a session's setting refused, the setting, and the remedy.
-    refusals: &'static [(&'static str, &'static str, &'static str)] = &[],
+    /// The errors of statements that a session's setting refused, a line each: how the text begins, the setting, and the remedy.
+    refusals: &'static str = "",
     /// What stands before and behind the name of a table that is not there; `None` if the text is in the server's language.
     missing_table_text: Option<(&'static str, &'static str)> = None,
     /// The same of a column.

@@ -109,7 +109,8 @@ impl Dialect {
     }
 
     /// The SQL before and behind a column of a key that reads it as a text, bytes in hexadecimal.
-    pub(crate) fn key_as_text(self, column: ColumnType) -> (&'static str, &'static str) {
+    #[doc(hidden)]
+    pub fn key_as_text(self, column: ColumnType) -> (&'static str, &'static str) {
         match column {
             ColumnType::Binary => self.bytes_as_text(),
             _ => self.as_text(),

@@ -2,6 +2,7 @@
 //!
 //! Diesel hands on a kind for some errors, and a text for the others. The texts stand in a file for each database (`postgres.txt`): below
 //! a heading, `= meaning, meaning`, those that mean it. `%s` stands for any text. The first failure that fits counts.
+//! `mysql_refusals.txt` has those of a setting, with the remedy.
 
 use diesel::result::{DatabaseErrorInformation, DatabaseErrorKind, Error as DieselError};
 
@@ -132,7 +133,8 @@ impl Dialect {
     }
 
     /// Why a base does not take a value that an overflow refused: its column's range, or a `CHECK`.
-    pub(crate) fn refused(self, overflow: &DieselError) -> Unfit {
+    #[doc(hidden)]
+    pub fn refused(self, overflow: &DieselError) -> Unfit {
         match overflow {
             DieselError::DatabaseError(kind, information)
                 if matches!(kind, DatabaseErrorKind::CheckViolation)
@@ -179,9 +181,12 @@ impl Dialect {
 
     /// The setting of a session that refused a statement, and the remedy.
     pub(crate) fn refused_by(self, message: &str) -> Option<(&'static str, &'static str)> {
-        let mut refusals = self.refusals().iter();
-        let refusal = refusals.find(|(text, ..)| message.starts_with(text));
-        refusal.map(|(_, setting, remedy)| (*setting, *remedy))
+        let mut refusals = self
+            .refusals()
+            .lines()
+            .filter_map(|line| line.split_once(" | "));
+        let (_, refusal) = refusals.find(|(text, _)| message.starts_with(text))?;
+        refusal.split_once(" | ")
     }
 
     /// Whether a statement failed because this column would have become NULL: SQLite stores a NaN as NULL.

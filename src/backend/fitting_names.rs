@@ -8,7 +8,8 @@ use super::Dialect;
 
 impl Dialect {
     /// The name, or a shorter one where the database does not take it.
-    pub(crate) fn fitting_name(self, name: String) -> String {
+    #[doc(hidden)]
+    pub fn fitting_name(self, name: String) -> String {
         match self.takes_name(&name) {
             true => name,
             false => shortened(&name, 63),

@@ -120,34 +120,7 @@ pub(super) const CAPABILITIES: Capabilities = Capabilities {
         _ => Failure::Other,
     },
     deadlock_ends_transaction: true,
-    refusals: &[
-        (
-            // 3098
-            "The table does not comply with the requirements by an external plugin",
-            "group_replication_enforce_update_everywhere_checks",
-            "create the shards table by `ShardsTable::of(..).without_foreign_key()`, and the library's own by \
-             `MIGRATIONS.without_foreign_key()`; MySQL Group Replication also wants a primary key and InnoDB of every table",
-        ),
-        (
-            // 1665
-            "Cannot execute statement: impossible to write to binary log since BINLOG_FORMAT = STATEMENT",
-            "binlog_format",
-            "set it to ROW or MIXED, since counts run in READ COMMITTED (`SET SESSION binlog_format = 'ROW'` on new \
-             connections, or for the server)",
-        ),
-        (
-            // 1419
-            "You do not have the SUPER privilege and binary logging is enabled",
-            "log_bin_trust_function_creators",
-            "set it to ON for the server, or let a user with the privilege SUPER create the triggers",
-        ),
-        (
-            // 1175
-            "You are using safe update mode",
-            "sql_safe_updates",
-            "name rows by their keys, or turn it off (`SET SESSION sql_safe_updates = 0`)",
-        ),
-    ],
+    refusals: include_str!("mysql_refusals.txt"),
     missing_table_text: Some(("Table '", "' doesn't exist")),
     missing_column_text: Some(("Unknown column '", "' in '")),
     ..Capabilities::PLAIN

@@ -269,6 +269,13 @@ mod tests {
         assert_eq!(refused(Dialect::Postgres, safe), None);
         let log = "Cannot execute statement: impossible to write to binary log since BINLOG_FORMAT = STATEMENT and";
         assert_eq!(refused(Dialect::Mysql, log), Some("binlog_format"));
+        let triggers =
+            "You do not have the SUPER privilege and binary logging is enabled (you *might*";
+        let setting = Some("log_bin_trust_function_creators");
+        assert_eq!(refused(Dialect::Mysql, triggers), setting);
+        let cluster = "The table does not comply with the requirements by an external plugin.";
+        let setting = Some("group_replication_enforce_update_everywhere_checks");
+        assert_eq!(refused(Dialect::Mysql, cluster), setting);
         assert_eq!(
             refused(Dialect::Mysql, "Deadlock found when trying to get lock"),
             None

@@ -31,7 +31,8 @@ impl Amount {
     }
 
     /// Reads what the database shows.
-    pub(crate) fn parse(text: &str, column: ColumnType) -> QueryResult<Self> {
+    #[doc(hidden)]
+    pub fn parse(text: &str, column: ColumnType) -> QueryResult<Self> {
         let amount = match column {
             ColumnType::Float | ColumnType::Double => text.parse().map(Amount::Double).ok(),
             #[cfg(feature = "numeric")]
@@ -85,7 +86,8 @@ impl Amount {
     }
 
     /// Its digits, which every database takes for the type of the column that they are added to; `None` if it is no number.
-    pub(crate) fn literal(&self) -> Option<String> {
+    #[doc(hidden)]
+    pub fn literal(&self) -> Option<String> {
         match self {
             Amount::Integer(n) => Some(n.to_string()),
             Amount::Double(n) => n.is_finite().then(|| format!("{n:e}")),

@@ -517,13 +517,11 @@ fn is_inside<Conn: Connection>(conn: &mut Conn) -> QueryResult<bool> {
 #[cfg(feature = "async")]
 #[doc(hidden)]
 pub mod asynchronous {
-    use diesel::result::QueryResult;
     use diesel_async::AsyncConnection;
     use tokio::task::spawn_blocking;
 
-    use super::{Asks, Cached, Question, TotalCache, in_cache};
-    use crate::backend::BackendOf;
-    use crate::connection::{Async, BoxFuture, Io, depth_of};
+    use super::*;
+    use crate::connection::{Async, BoxFuture, Io};
 
     /// A counter that [`Cached`] can keep the total of; see [`CachedCounter`](crate::cached::CachedCounter).
     #[diagnostic::on_unimplemented(

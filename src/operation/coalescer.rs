@@ -153,7 +153,7 @@ impl<Conn: LoadConnection + 'static> Coalescer<Conn> {
         let (buffer, key) = (self.owner.checked()?, counter.key()?);
         match n {
             0 => Ok(()),
-            n => buffer.add::<K::Field>(key, n.into()),
+            n => buffer.add::<K>(key, n.into()),
         }
     }
 

@@ -253,11 +253,7 @@ shows!([T: ShardedTable<Key: fmt::Debug>] CountedMany<T>: |self| CountedMany { r
 pub mod asynchronous {
     use diesel_async::AsyncConnection;
 
-    use super::{
-        BackendOf, CountMany, CountedMany, IntegerField, KeyOf, Link, NoInsert, QueryFragment,
-        QueryId, QueryResult, ShardedColumn, ShardedTable,
-    };
-    use super::{Idempotent, fmt};
+    use super::*;
     use crate::connection::{Async, BoxFuture};
 
     /// Counts on many rows on a connection of `diesel_async`; see [`count_many`](crate::count_many()).

@@ -9,7 +9,6 @@ use std::ops::ControlFlow;
 use diesel::connection::LoadConnection;
 use diesel::prelude::*;
 use diesel::query_builder::{Query, QueryFragment, QueryId};
-use diesel::result::Error as DieselError;
 use diesel::sql_types::Untyped;
 
 use crate::backend::{BackendOf, Dialect, Reads, ShardedBackend, Strength};
@@ -24,7 +23,6 @@ use crate::operation::shard_counts::{self, Number, ShardCount, largest, read_tab
 use crate::operation::shards_table::{self, Integrity, create_view_sql, drop_view_sql};
 use crate::policy::RetryPolicy;
 use crate::query_builder::{Names, Sql, fragments};
-use crate::unfit::Unfit;
 
 pub use crate::operation::fold::Pace;
 pub use crate::operation::migrations::{MigrationText, migration_texts};
@@ -401,40 +399,12 @@ pub fn column(name: String, column_type: ColumnType, sql_type: Option<String>) -
     }
 }
 
-/// The SQL before and behind a column of a key that reads it as a text, bytes in hexadecimal.
-pub fn key_as_text(dialect: Dialect, column: ColumnType) -> (&'static str, &'static str) {
-    dialect.key_as_text(column)
-}
-
 /// Guards transactions against other writing nodes of a cluster, which may end a transaction without an error to the client.
 pub fn guard_transactions() {
     set_other_nodes_write(true);
 }
 
-/// A name for what belongs to a table, shortened where the database would not take it.
-pub fn fitting_name(dialect: Dialect, name: String) -> String {
-    dialect.fitting_name(name)
-}
-
 /// Whether the database takes a name of this length as it is.
 pub fn takes_name(dialect: Dialect, name: &str) -> bool {
     dialect.takes_name(name)
-}
-
-/// An amount of a field of this type.
-///
-/// # Errors
-/// If it is none.
-pub fn amount(number: &str, column: ColumnType) -> QueryResult<Amount> {
-    Amount::parse(number, column)
-}
-
-/// Its digits in SQL; `None` if it is no number.
-pub fn literal(amount: &Amount) -> Option<String> {
-    amount.literal()
-}
-
-/// Why a base does not take a value that this error refused.
-pub fn refused(dialect: Dialect, overflow: &DieselError) -> Unfit {
-    dialect.refused(overflow)
 }

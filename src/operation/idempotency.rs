@@ -394,14 +394,10 @@ async fn remove<M: LoadIo<Conn>, Conn>(
 #[cfg(feature = "async")]
 #[doc(hidden)]
 pub mod asynchronous {
-    use std::time::Duration;
-
-    use diesel::result::QueryResult;
     use diesel_async::AsyncConnection;
 
-    use super::remove;
-    use crate::backend::BackendOf;
-    use crate::connection::{BoxFuture, Link};
+    use super::*;
+    use crate::connection::BoxFuture;
 
     /// Removes old keys; see [`remove_older_than`](crate::idempotency::remove_older_than).
     ///

@@ -173,17 +173,12 @@ impl Transaction {
 #[cfg(feature = "async")]
 #[doc(hidden)]
 pub mod asynchronous {
-    use std::error::Error as StdError;
     use std::future::Future;
 
-    use diesel::result::Error as DieselError;
     use diesel_async::AsyncConnection;
 
-    use crate::backend::BackendOf;
-    use crate::backend::isolation::Isolation;
-    use crate::connection::{BoxFuture, Link};
-    use crate::engine::{AttemptError, retry_loop};
-    use crate::policy::RetryPolicy;
+    use super::*;
+    use crate::connection::BoxFuture;
 
     /// Runs `f` in a transaction, and again from the start when it meets a conflict; see
     /// [`retry::transaction`](crate::retry::transaction()), which sends the same.

@@ -456,17 +456,10 @@ fragments! {
 /// Totals that are set, awaited.
 #[cfg(feature = "async")]
 pub mod asynchronous {
-    use diesel::query_builder::{IntoUpdateTarget, QueryFragment, QueryId};
-    use diesel::result::QueryResult;
     use diesel_async::AsyncConnection;
 
-    use super::{Assignment, SetTotal, ToValue, ToZero};
-    use crate::backend::BackendOf;
-    use crate::connection::{Async, BoxFuture, Link};
-    use crate::engine::KeyedTable;
-    use crate::model::{ShardedColumn, ShardedTable, Value};
-    use crate::operation::idempotency::{Idempotent, Requested, once};
-    use crate::operation::update::UpdateSource;
+    use super::*;
+    use crate::connection::{Async, BoxFuture};
 
     /// Sets the total of a field on a connection of `diesel_async`; see [`set_total`](crate::set_total()).
     pub fn set_total<Source, Kind, C>(

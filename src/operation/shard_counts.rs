@@ -142,12 +142,10 @@ shows!([] Following: |self| Following { last_error: self.last_error() } finish_n
 #[cfg(feature = "async")]
 #[doc(hidden)]
 pub mod asynchronous {
-    use diesel::result::QueryResult;
     use diesel_async::AsyncConnection;
 
-    use super::number;
-    use crate::backend::BackendOf;
-    use crate::connection::{Async, BoxFuture, Link};
+    use super::*;
+    use crate::connection::{Async, BoxFuture};
 
     /// The number of shards of one field; see [`operation::ShardCount`](crate::operation::ShardCount).
     pub type ShardCount = number::ShardCount<Async>;

@@ -351,10 +351,5 @@ statements! {
     }
 }
 
-#[cfg(all(
-    test,
-    feature = "postgres_backend",
-    feature = "mysql_backend",
-    feature = "sqlite"
-))]
+#[cfg(test)]
 mod tests;

@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::observe;
 
 use super::settings::Settings;
-use super::sums::{Field, Fields};
+use super::sums::{Coalesced, Fields};
 
 /// What a [`Coalescer`](super::Coalescer) has in memory, and its work since it was built.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -92,7 +92,7 @@ impl<Conn: 'static> Buffer<Conn> {
     }
 
     /// Adds `n` as soon as there is room.
-    pub(super) fn add<F: Field<Conn>>(&self, key: &F::Key, n: i128) -> Result<(), Error> {
+    pub(super) fn add<K: Coalesced<Conn>>(&self, key: &K::Key, n: i128) -> Result<(), Error> {
         let mut full_since = None;
         let mut state = self.state();
         while state.gives_up_at.is_none() && state.fields.len() >= self.settings.max_queued {
@@ -107,7 +107,7 @@ impl<Conn: 'static> Buffer<Conn> {
             self.changed.notify_all();
             state = self.wait(state, Some(began + self.settings.deadline));
         }
-        self.fill(state, |fields| fields.add::<F>(key, n))
+        self.fill(state, |fields| fields.add::<K>(key, n))
             .ok_or(Error::CoalescerClosed)
     }
 

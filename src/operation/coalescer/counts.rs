@@ -46,7 +46,7 @@ where
     pub fn add<K: Coalesced<Conn>>(&mut self, counter: &K, n: i64) -> QueryResult<()> {
         let key = counter.key()?;
         if n != 0 {
-            self.0.add::<K::Field>(key, n.into());
+            self.0.add::<K>(key, n.into());
         }
         Ok(())
     }

@@ -26,42 +26,26 @@ use super::buffer::Loss;
     note = "it adds to a `RowCounter` of a field of integers that fit into an `i64`, whose key is `Ord + Debug + Send`, and to a named \
             `Counter`"
 )]
-pub trait Coalesced<Conn> {
+pub trait Coalesced<Conn>: 'static {
     #[doc(hidden)]
-    type Field: Field<Conn>;
+    type Key: Clone + Debug + Ord + Send + 'static;
 
     /// # Errors
     /// If the counter's name is invalid.
     #[doc(hidden)]
-    fn key(&self) -> Result<&<Self::Field as Field<Conn>>::Key, Error>;
-}
-
-/// A field of some table, whose rows are counted on by their keys.
-pub trait Field<Conn>: 'static {
-    type Key: Clone + Debug + Ord + Send + 'static;
+    fn key(&self) -> Result<&Self::Key, Error>;
 
     /// The field, for people.
+    #[doc(hidden)]
     fn name() -> String;
 
     /// Adds each sum to its row.
+    #[doc(hidden)]
     fn count(sums: &BTreeMap<Self::Key, i128>, conn: &mut Conn) -> QueryResult<()>;
 }
 
 #[diagnostic::do_not_recommend]
-impl<C, Conn> Coalesced<Conn> for RowCounter<C>
-where
-    C: ShardedColumn,
-    C: Field<Conn, Key = <C::Table as ShardedTable>::Key>,
-{
-    type Field = C;
-
-    fn key(&self) -> Result<&<C::Table as ShardedTable>::Key, Error> {
-        Ok(&self.key)
-    }
-}
-
-#[diagnostic::do_not_recommend]
-impl<C, T, Conn, DB> Field<Conn> for C
+impl<C, T, Conn, DB> Coalesced<Conn> for RowCounter<C>
 where
     C: IntegerField<DB> + ShardedColumn<Table = T>,
     T: KeyedTable<DB> + ShardedTable<KeyValues: QueryFragment<DB>>,
@@ -70,6 +54,10 @@ where
     DB: BackendOf<Conn>,
 {
     type Key = T::Key;
+
+    fn key(&self) -> Result<&T::Key, Error> {
+        Ok(&self.key)
+    }
 
     fn name() -> String {
         format!("{}.{}", T::SHARDS_TABLE, C::NAME)
@@ -82,32 +70,20 @@ where
     }
 }
 
-/// The field of the named counters. Missing counters are created.
-#[doc(hidden)]
-#[derive(Debug)]
-pub struct NamedField;
-
+/// Missing counters are created.
 #[diagnostic::do_not_recommend]
-impl<Conn> Coalesced<Conn> for Counter
-where
-    NamedField: Field<Conn, Key = String>,
-{
-    type Field = NamedField;
-
-    fn key(&self) -> Result<&String, Error> {
-        check(&self.name)?;
-        Ok(&self.name)
-    }
-}
-
-#[diagnostic::do_not_recommend]
-impl<Conn, DB> Field<Conn> for NamedField
+impl<Conn, DB> Coalesced<Conn> for Counter
 where
     Conn: LoadConnection<Backend = DB>,
     DB: CounterBackend<Conn>,
     <DB::Value as Column>::Table: ShardedTable<KeyValues: QueryFragment<DB>>,
 {
     type Key = String;
+
+    fn key(&self) -> Result<&String, Error> {
+        check(&self.name)?;
+        Ok(&self.name)
+    }
 
     fn name() -> String {
         "the named counter".into()
@@ -131,11 +107,11 @@ impl<Conn> Default for Fields<Conn> {
 }
 
 impl<Conn: 'static> Fields<Conn> {
-    pub(super) fn add<F: Field<Conn>>(&mut self, key: &F::Key, n: i128) {
-        let sums = self.0.entry(TypeId::of::<F>());
-        let sums = sums.or_insert_with(|| Box::new(Sums::<F, Conn>(BTreeMap::new())));
+    pub(super) fn add<K: Coalesced<Conn>>(&mut self, key: &K::Key, n: i128) {
+        let sums = self.0.entry(TypeId::of::<K>());
+        let sums = sums.or_insert_with(|| Box::new(Sums::<K, Conn>(BTreeMap::new())));
         let sums: &mut dyn Any = &mut **sums;
-        let Some(Sums::<F, Conn>(sums)) = sums.downcast_mut() else {
+        let Some(Sums::<K, Conn>(sums)) = sums.downcast_mut() else {
             return; // a field's sums stand under its own type
         };
         match sums.get_mut(key) {
@@ -164,7 +140,7 @@ impl<Conn: 'static> Fields<Conn> {
     }
 }
 
-struct Sums<F: Field<Conn>, Conn>(BTreeMap<F::Key, i128>);
+struct Sums<K: Coalesced<Conn>, Conn>(BTreeMap<K::Key, i128>);
 
 /// The sums of one field, by key.
 pub(super) trait AnySums<Conn>: Any + Send {
@@ -182,10 +158,10 @@ pub(super) trait AnySums<Conn>: Any + Send {
     fn lost(&self, error: &Arc<Error>) -> Vec<Loss>;
 }
 
-impl<F: Field<Conn>, Conn: 'static> AnySums<Conn> for Sums<F, Conn> {
+impl<K: Coalesced<Conn>, Conn: 'static> AnySums<Conn> for Sums<K, Conn> {
     fn move_to(self: Box<Self>, fields: &mut Fields<Conn>) {
         for (key, n) in self.0 {
-            fields.add::<F>(&key, n);
+            fields.add::<K>(&key, n);
         }
     }
 
@@ -195,16 +171,16 @@ impl<F: Field<Conn>, Conn: 'static> AnySums<Conn> for Sums<F, Conn> {
 
     fn split_off(&mut self, at: usize) -> Option<Box<dyn AnySums<Conn>>> {
         let first = self.0.keys().nth(at)?.clone();
-        Some(Box::new(Sums::<F, Conn>(self.0.split_off(&first))))
+        Some(Box::new(Sums::<K, Conn>(self.0.split_off(&first))))
     }
 
     fn count(&self, conn: &mut Conn) -> QueryResult<()> {
-        F::count(&self.0, conn)
+        K::count(&self.0, conn)
     }
 
     fn lost(&self, error: &Arc<Error>) -> Vec<Loss> {
         let lost = self.0.iter().map(|(key, n)| Loss {
-            counter: format!("{} of {key:?}", F::name()),
+            counter: format!("{} of {key:?}", K::name()),
             amount: *n,
             error: Arc::clone(error),
         });

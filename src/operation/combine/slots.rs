@@ -205,12 +205,6 @@ impl<K: Key> Slots<K> {
         drop(map); // whoever is woken may come to the slot at once
         wake(offered);
     }
-
-    /// How many slots there are.
-    #[cfg(test)]
-    pub(crate) fn len(&self) -> usize {
-        self.maps.iter().map(|map| lock(map).slots.len()).sum()
-    }
 }
 
 /// The amounts of callers who wait together.
@@ -612,6 +606,12 @@ mod tests {
     use std::thread;
 
     const PATIENT: Duration = Duration::from_secs(300);
+
+    impl Slots<u8> {
+        fn len(&self) -> usize {
+            self.maps.iter().map(|map| lock(map).slots.len()).sum()
+        }
+    }
 
     fn slots() -> Arc<Slots<u8>> {
         Arc::new(Slots::new())

@@ -10,12 +10,7 @@ pub mod described;
 mod literal;
 mod triggers;
 
-#[cfg(all(
-    test,
-    feature = "postgres_backend",
-    feature = "mysql_backend",
-    feature = "sqlite"
-))]
+#[cfg(test)]
 mod tests;
 
 use std::marker::PhantomData;

@@ -1,3 +1,9 @@
+#![cfg(all(
+    feature = "postgres_backend",
+    feature = "mysql_backend",
+    feature = "sqlite"
+))]
+
 use diesel::mysql::Mysql;
 use diesel::pg::Pg;
 use diesel::prelude::*;

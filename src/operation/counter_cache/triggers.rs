@@ -226,26 +226,18 @@ DROP FUNCTION IF EXISTS {function}() CASCADE;
 
     /// Adds the number of a statement's one row to a shard that is there, and is done. Else the statement for any rows follows.
     fn add_one(&self, (sign, rows): Side) -> String {
-        let (tables, field) = (&self.tables, &self.field);
-        let shards = &tables.shards;
-        let sign = if sign == COUNTED { "+" } else { sign };
-        let row = self.side((COUNTED, rows), true);
-        format!(
-            "FOR sharded_row IN {row} LIMIT 2 LOOP
-    sharded_rows := sharded_rows + 1;
-END LOOP;
-IF sharded_rows = 0 THEN
-    RETURN NULL;
-ELSIF sharded_rows = 1 THEN
-    UPDATE {shards} SET {field} = {shards}.{field} {sign} sharded_row.n WHERE {is_shard} AND {shards}.{shard} = {number};
-    IF FOUND THEN
-        RETURN NULL;
-    END IF;
-END IF",
-            is_shard = tables.key_is_numbered(shards, "sharded_row.key"),
-            shard = tables.shard,
+        let shards = &self.tables.shards;
+        let add = format!(
+            include_str!("sql/add_one_on_postgres.sql"),
+            row = self.side((COUNTED, rows), true),
+            shards = shards,
+            field = self.field,
+            sign = if sign == COUNTED { "+" } else { sign },
+            is_shard = self.tables.key_is_numbered(shards, "sharded_row.key"),
+            shard = self.tables.shard,
             number = self.shard,
-        )
+        );
+        add.trim_end().to_owned()
     }
 
     /// Adds the numbers of the rows of a row trigger. Where two rows have one parent, their numbers are added up.

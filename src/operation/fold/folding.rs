@@ -100,7 +100,7 @@ impl<P> Folding<P> {
         }
         let per_second = batches.per_second.filter(|_| !self.inside);
         let mut pace = Pace::at_most_per_second(per_second, batches.batch);
-        let batch = pace.as_ref().map_or(batches.batch, Pace::batch);
+        let batch = pace.batch();
         loop {
             let began = Instant::now();
             let mut due = began;
@@ -130,9 +130,7 @@ impl<P> Folding<P> {
                 if progress(folded).is_break() {
                     return Ok(());
                 }
-                if let Some(pace) = &mut pace {
-                    due = pace.next(parents, began, Instant::now());
-                }
+                due = pace.next(parents, began, Instant::now());
             }
             if folded.finished {
                 return Ok(());

@@ -1,4 +1,4 @@
-//! No more rows in any second than were asked for.
+//! No more rows in any second than were asked for, if there is a limit.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -14,7 +14,8 @@ const SECOND: Duration = Duration::from_secs(1);
 /// second, wherever it begins, contains more rows than the limit, however long some batches take.
 #[derive(Debug)]
 pub struct Pace {
-    per_second: usize,
+    /// `None` is no limit.
+    per_second: Option<usize>,
     batch: usize,
     /// When the next batch is due if they are spread evenly.
     due: Option<Instant>,
@@ -24,17 +25,17 @@ pub struct Pace {
 
 impl Pace {
     /// For batches of `batch` rows at most. Zero rows in a second are no limit, as `None` is.
-    pub fn at_most_per_second(rows: Option<u32>, batch: usize) -> Option<Self> {
-        let per_second = rows.filter(|rows| *rows > 0)? as usize;
-        Some(Pace {
+    pub fn at_most_per_second(rows: Option<u32>, batch: usize) -> Self {
+        let per_second = rows.filter(|rows| *rows > 0).map(|rows| rows as usize);
+        Pace {
             per_second,
-            batch: per_second / per_second.div_ceil(batch.max(1)),
+            batch: per_second.map_or(batch, |rows| rows / rows.div_ceil(batch.max(1))),
             due: None,
             done: VecDeque::new(),
-        })
+        }
     }
 
-    /// The size of batches that fill a second best, each as large as the others.
+    /// The size of batches that fill a second best, each as large as the others; without a limit, the one that was asked for.
     pub fn batch(&self) -> usize {
         self.batch
     }
@@ -42,15 +43,18 @@ impl Pace {
     /// When the next batch is due, after one of `rows` that began and ended at these times. The time that a batch takes is a part of its
     /// pause.
     pub fn next(&mut self, rows: usize, began: Instant, ended: Instant) -> Instant {
+        let Some(per_second) = self.per_second else {
+            return ended;
+        };
         let earliest = began.checked_sub(MADE_UP).unwrap_or(began);
-        let share = SECOND.mul_f64(rows as f64 / self.per_second as f64);
+        let share = SECOND.mul_f64(rows as f64 / per_second as f64);
         let mut due = self.due.map_or(began, |due| due.max(earliest)) + share;
         self.due = Some(due);
         self.done.push_back((ended, rows));
         let mut rows: usize = self.done.iter().map(|(_, rows)| rows).sum();
         while let Some((before, of_it)) = self.done.front() {
             let is_over = *before + SECOND <= ended;
-            if !is_over && rows + self.batch <= self.per_second {
+            if !is_over && rows + self.batch <= per_second {
                 break;
             }
             due = due.max(*before + SECOND);
@@ -71,7 +75,7 @@ mod tests {
         rows: usize,
         millis: impl Fn(u64) -> u64,
     ) -> (Vec<[u64; 2]>, usize) {
-        let mut pace = Pace::at_most_per_second(Some(per_second), rows).unwrap();
+        let mut pace = Pace::at_most_per_second(Some(per_second), rows);
         let rows = pace.batch();
         let begin = Instant::now();
         let mut now = begin;
@@ -149,7 +153,7 @@ mod tests {
             (1, 100, 1),
             (u32::MAX, 100, 99),
         ] {
-            let pace = Pace::at_most_per_second(Some(per_second), rows).unwrap();
+            let pace = Pace::at_most_per_second(Some(per_second), rows);
             assert_eq!(pace.batch(), batch, "{per_second}, {rows}");
         }
     }
@@ -157,7 +161,7 @@ mod tests {
     #[test]
     fn a_late_batch_is_made_up_for_within_bounds() {
         // It begins 900 ms late, of which 100 are made up for.
-        let mut pace = Pace::at_most_per_second(Some(1000), 100).unwrap();
+        let mut pace = Pace::at_most_per_second(Some(1000), 100);
         let began = Instant::now();
         pace.next(100, began, began);
         let late = began + SECOND;
@@ -166,8 +170,13 @@ mod tests {
     }
 
     #[test]
-    fn no_limit_is_no_pace() {
-        assert!(Pace::at_most_per_second(None, 100).is_none());
-        assert!(Pace::at_most_per_second(Some(0), 100).is_none());
+    fn without_a_limit_nothing_waits() {
+        for none in [None, Some(0)] {
+            let mut pace = Pace::at_most_per_second(none, 100);
+            assert_eq!(pace.batch(), 100);
+            let began = Instant::now();
+            let ended = began + SECOND;
+            assert_eq!(pace.next(100, began, ended), ended);
+        }
     }
 }

@@ -147,30 +147,17 @@ impl Quoted<'_> {
         if self.dialect != Dialect::Postgres {
             return vec![];
         }
-        let Quoted { parent, shards, .. } = self;
-        let gone = self.says(": there is no row with the key of a shard");
-        let new_row = self.key_is(parent, "NEW");
-        let old_shards = self.key_is(shards, "OLD");
-        let renamed = self.renamed();
         let body = format!(
-            "#variable_conflict use_column
-BEGIN
-IF TG_NARGS > 0 THEN
-PERFORM 1 FROM {parent} WHERE {new_row} FOR KEY SHARE;
-IF NOT FOUND THEN
-RAISE foreign_key_violation USING MESSAGE = {gone};
-END IF;
-ELSIF TG_OP = 'DELETE' THEN
-DELETE FROM {shards} WHERE {old_shards};
-ELSIF TG_OP = 'UPDATE' THEN
-UPDATE {shards} SET {renamed} WHERE {old_shards};
-ELSE
-TRUNCATE {shards};
-END IF;
-RETURN NULL;
-END"
+            include_str!("sql/keep_on_postgres.sql"),
+            parent = self.parent,
+            shards = self.shards,
+            new_row = self.key_is(&self.parent, "NEW"),
+            gone = self.says(": there is no row with the key of a shard"),
+            old_shards = self.key_is(&self.shards, "OLD"),
+            renamed = self.renamed(),
         );
-        trigger_function("CREATE FUNCTION", &self.beside("keep"), &body).into()
+        let function = self.beside("keep");
+        trigger_function("CREATE FUNCTION", &function, body.trim_end()).into()
     }
 
     fn triggers_on_postgres(&self) -> Vec<Ended> {

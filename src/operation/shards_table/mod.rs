@@ -9,12 +9,7 @@ mod quoted;
 mod unfit_text;
 mod view;
 
-#[cfg(all(
-    test,
-    feature = "postgres_backend",
-    feature = "mysql_backend",
-    feature = "sqlite"
-))]
+#[cfg(test)]
 mod tests;
 
 use std::fmt;

@@ -1,3 +1,9 @@
+#![cfg(all(
+    feature = "postgres_backend",
+    feature = "mysql_backend",
+    feature = "sqlite"
+))]
+
 use std::marker::PhantomData;
 
 use diesel::prelude::*;
