@@ -122,7 +122,7 @@ fn names_in(text: &str, name: &str) -> bool {
 /// What to do about it.
 fn instead_of(kind: &str) -> &'static str {
     match kind {
-        "trigger" => "it sees folds, not counts: put it on the shards table",
+        "trigger" => "it sees folds, not counts: fold often, or read the total where it is needed",
         "generated column" => "it follows folds alone: compute it from the total where it is read",
         "index" => "it serves `top` and `estimate()`: keep it for these",
         "policy" => "it compares bases: compare another column",
