@@ -57,32 +57,3 @@ fn inside_a_callers_transaction() {
     });
     assert_eq!(totals(conn)[0], (105, 6));
 }
-
-/// Counts that end before the set begins are gone, those that begin after it ended survive, and each of the others is one or
-/// the other as a whole.
-#[test]
-fn is_linearizable_beside_counts() {
-    let Connected { conn, database } = &mut set_up();
-    let [begun, ended, begun_before, ended_before] = [0; 4].map(AtomicI64::new);
-    let load = |number: &AtomicI64| number.load(Ordering::SeqCst);
-    on_threads(9, database, |number, conn| {
-        if number == 8 {
-            while load(&ended) < 100 {
-                std::thread::yield_now();
-            }
-            ended_before.store(load(&ended), Ordering::SeqCst);
-            let set = set_total(videos.find(1), views, 1_000_000).execute(conn);
-            assert_eq!(set, Ok(1));
-            begun_before.store(load(&begun), Ordering::SeqCst);
-            return;
-        }
-        for _ in 0..50 {
-            begun.fetch_add(1, Ordering::SeqCst);
-            count(1, 1, conn).unwrap();
-            ended.fetch_add(1, Ordering::SeqCst);
-        }
-    });
-    let total = totals(conn)[0].0 - 1_000_000;
-    let survivors = load(&begun) - load(&begun_before)..=load(&begun) - load(&ended_before);
-    assert!(survivors.contains(&total), "{total} of {survivors:?}");
-}
