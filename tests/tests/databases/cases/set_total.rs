@@ -46,14 +46,3 @@ fn types_other_than_bigint() {
     let row = measures.select((small.total(), real.total(), exact.total()));
     assert_eq!(row.first(conn), Ok((-3_i16, 2.5_f64, price)));
 }
-
-#[test]
-fn inside_a_callers_transaction() {
-    let conn = &mut set_up().conn;
-    count_all(conn);
-    rolled_back(conn, |conn| {
-        assert_eq!(set_total(videos, views, 1).execute(conn), Ok(3));
-        assert_eq!(totals(conn)[0], (1, 6));
-    });
-    assert_eq!(totals(conn)[0], (105, 6));
-}
