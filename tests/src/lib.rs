@@ -38,7 +38,10 @@ use std::time::{Duration, Instant};
 use diesel::connection::{InstrumentationEvent, SimpleConnection};
 use diesel::dsl::{select, sql};
 use diesel::prelude::*;
-use diesel::r2d2::{ConnectionManager, Pool, PooledConnection, R2D2Connection};
+use diesel::r2d2::{
+    ConnectionManager, CustomizeConnection, Error as PoolError, Pool, PooledConnection,
+    R2D2Connection,
+};
 use diesel::result::{DatabaseErrorKind, Error as DieselError};
 use diesel::sql_types::Text;
 use diesel_async::sync_connection_wrapper::SyncConnectionWrapper;
@@ -306,7 +309,28 @@ pub fn drawing(numbers: &'static [u64]) -> impl Fn() -> u64 {
 
 /// A pool of two connections, which are opened when they are needed.
 pub fn pool<Conn: R2D2Connection + 'static>(url: &str) -> Pool<ConnectionManager<Conn>> {
+    pool_with(url, &[])
+}
+
+/// The same, where each connection begins with these statements.
+pub fn pool_with<Conn: R2D2Connection + 'static>(
+    url: &str,
+    settings: &[&str],
+) -> Pool<ConnectionManager<Conn>> {
+    #[derive(Debug)]
+    struct Settings(Vec<String>);
+
+    impl<Conn: SimpleConnection> CustomizeConnection<Conn, PoolError> for Settings {
+        fn on_acquire(&self, conn: &mut Conn) -> Result<(), PoolError> {
+            let mut settings = self.0.iter();
+            let set = settings.try_for_each(|setting| conn.batch_execute(setting));
+            set.map_err(PoolError::QueryError)
+        }
+    }
+
+    let settings = Settings(settings.iter().copied().map(str::to_owned).collect());
     let pool = Pool::builder().max_size(2).min_idle(Some(0));
+    let pool = pool.connection_customizer(Box::new(settings));
     pool.build(ConnectionManager::new(url)).expect("a pool")
 }
 
