@@ -51,6 +51,7 @@ use diesel_sharded::retry::RetryPolicy;
 use tempfile::TempDir;
 
 use self::awaited::Awaited;
+use self::fixture::Run;
 
 /// The kinds of servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -106,16 +107,19 @@ impl Server {
     }
 
     fn execute(self, sql: &str) {
-        let url = self.maintenance_url();
-        match self {
-            Server::Postgres | Server::SyncedPostgres => PgConnection::establish(&url)
-                .unwrap_or_else(|e| panic!("no connection to {url}: {e}"))
-                .batch_execute(sql),
-            Server::Mysql => MysqlConnection::establish(&url)
-                .unwrap_or_else(|e| panic!("no connection to {url}: {e}"))
-                .batch_execute(sql),
-        }
-        .unwrap_or_else(|e| panic!("{sql}: {e}"));
+        connected(&self.maintenance_url()).run(sql);
+    }
+}
+
+/// A connection to a server, of whichever kind it is.
+pub(crate) fn connected(url: &str) -> Box<dyn SimpleConnection> {
+    fn to<Conn: Connection + 'static>(url: &str) -> Box<dyn SimpleConnection> {
+        let conn = Conn::establish(url);
+        Box::new(conn.unwrap_or_else(|e| panic!("no connection to {url}: {e}")))
+    }
+    match url.starts_with("mysql") {
+        true => to::<MysqlConnection>(url),
+        false => to::<PgConnection>(url),
     }
 }
 
