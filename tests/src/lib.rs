@@ -25,6 +25,7 @@ mod programs;
 pub mod prometheus;
 pub mod proxy;
 pub mod redis;
+pub mod refusing;
 pub mod replication;
 pub mod role;
 pub mod schema;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel_migrations::MigrationHarness;
-use diesel_sharded::cached::{CacheError, Cached, CachedCounter, MokaCache, TotalCache};
+use diesel_sharded::cached::{CacheError, Cached, CachedCounter, MokaCache};
 use diesel_sharded::coalescer::Coalescer;
 use diesel_sharded::combine::Combiner;
 use diesel_sharded::retry::{self, RetryPolicy};
@@ -17,6 +17,7 @@ use diesel_sharded::shard_choice::ShardChoice;
 use diesel_sharded::{
     Error, MIGRATIONS, RowCounter, ShardsTable, fold, observability::describe_metrics, update,
 };
+use diesel_sharded_tests::refusing::Refusing;
 use diesel_sharded_tests::{Database, TestConnection, assert_matches, conflict, pool};
 use metrics_util::MetricKind;
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
@@ -387,9 +388,7 @@ macro_rules! on {
                     assert!(overflow.is_err());
                     count_beside_a_lock(&mut conn, &mut other).unwrap_err();
                     fold(seats.find(MARKER)).run(&mut conn).unwrap();
-                    let cached = Cached::new(Broken);
-                    cached.get(&Seat, &mut conn).unwrap();
-                    cached.add(&Seat, 1, &mut conn).unwrap();
+                    use_broken_caches(&mut conn);
                 });
                 let at_info: Vec<_> = told.iter().filter(|t| t.level <= Level::INFO).collect();
                 for what in ["update", "fold", "folded", "transaction"] {
@@ -423,36 +422,17 @@ on!(
     "lock_timeout"
 );
 
-/// A cache whose every answer is an error that names the key.
-struct Broken;
-
-impl Broken {
-    fn fail<T>(key: &str) -> Result<T, CacheError> {
-        Err(CacheError::NotATotal {
-            key: key.to_owned(),
-            source: "somebody else's".into(),
-        })
-    }
-}
-
-impl TotalCache for Broken {
-    fn get(&self, key: &str) -> Result<Option<i64>, CacheError> {
-        Self::fail(key)
-    }
-
-    fn add_if_absent(&self, key: &str, _: i64, _: Duration) -> Result<(), CacheError> {
-        Self::fail(key)
-    }
-
-    fn increment_if_present(&self, _: &str, _: i64) -> Result<(), CacheError> {
-        Err(CacheError::Unavailable {
-            source: MARKER.into(),
-        })
-    }
-
-    fn remove(&self, key: &str) -> Result<(), CacheError> {
-        Self::fail(key)
-    }
+/// Reads from a cache whose errors name the key, and counts through one that is not there.
+fn use_broken_caches<Conn: Connection>(conn: &mut Conn) {
+    let not_a_total = Refusing(|key: &str| CacheError::NotATotal {
+        key: key.to_owned(),
+        source: "somebody else's".into(),
+    });
+    Cached::new(not_a_total).get(&Seat, conn).unwrap();
+    let unavailable = Refusing(|_: &str| CacheError::Unavailable {
+        source: MARKER.into(),
+    });
+    Cached::new(unavailable).add(&Seat, 1, conn).unwrap();
 }
 
 /// The rows of the tables in the documentation whose second column is one of `of`: name, type or level, names in the last column.
@@ -573,9 +553,7 @@ fn cache(conn: &mut PgConnection) {
     cached.get(&Seat, conn).unwrap();
     cached.get(&Seat, conn).unwrap();
     conn.transaction(|conn| cached.get(&Seat, conn)).unwrap();
-    let broken = Cached::new(Broken);
-    broken.get(&Seat, conn).unwrap();
-    broken.add(&Seat, 1, conn).unwrap();
+    use_broken_caches(conn);
 }
 
 #[test]
