@@ -11,6 +11,7 @@ pub mod awaited;
 pub mod binary_log;
 pub mod cluster;
 mod container;
+pub mod documents;
 pub mod fixture;
 pub mod galera;
 pub mod group_replication;

@@ -17,6 +17,7 @@ use diesel_sharded::shard_choice::ShardChoice;
 use diesel_sharded::{
     Error, MIGRATIONS, RowCounter, ShardsTable, fold, observability::describe_metrics, update,
 };
+use diesel_sharded_tests::documents::documented;
 use diesel_sharded_tests::refusing::Refusing;
 use diesel_sharded_tests::{Database, TestConnection, assert_matches, conflict, pool};
 use metrics_util::MetricKind;
@@ -433,24 +434,6 @@ fn use_broken_caches<Conn: Connection>(conn: &mut Conn) {
         source: MARKER.into(),
     });
     Cached::new(unavailable).add(&Seat, 1, conn).unwrap();
-}
-
-/// The rows of the tables in the documentation whose second column is one of `of`: name, type or level, names in the last column.
-fn documented(of: &[&str]) -> BTreeMap<String, (String, BTreeSet<String>)> {
-    let rows = include_str!("../../src/observability.rs")
-        .lines()
-        .filter_map(|line| line.strip_prefix("//! | "));
-    rows.filter_map(|row| {
-        let cells: Vec<_> = row.trim_end_matches(" |").split(" | ").collect();
-        let is_named = of.contains(cells.get(1)?);
-        let names = cells.get(3).unwrap_or(&"").split('`').skip(1).step_by(2);
-        is_named.then(|| {
-            let names = names.map(str::to_owned).collect();
-            let name_of_it = cells[0].trim_matches('`').to_owned();
-            (name_of_it, (cells[1].to_owned(), names))
-        })
-    })
-    .collect()
 }
 
 /// Runs everything that records a span, an event or a metric.
