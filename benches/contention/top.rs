@@ -4,7 +4,7 @@ use std::cell::RefCell;
 
 use diesel::prelude::*;
 use diesel_sharded::prelude::*;
-use diesel_sharded::{ShardsTable, top};
+use diesel_sharded::top;
 use diesel_sharded_benches::names::{
     ALL_ROWS, FEW_HOT, FOLDED_KEEPING, INDEXED, NO_SHARDS, SIXTEEN_SHARDS, SORT, TOP, TOP_LIST,
 };
@@ -14,23 +14,7 @@ use indicatif::ProgressBar;
 
 use crate::arena::{Arena, Disk, Stage};
 use crate::reads::{Extent, reading};
-
-diesel::table! {
-    ranked (id) {
-        id -> BigInt,
-        views -> BigInt,
-    }
-}
-
-#[derive(Identifiable, ShardedField)]
-#[diesel(table_name = ranked)]
-#[sharded(table_name = ranked_shards)]
-#[expect(dead_code, reason = "the derive reads the field's type")]
-struct Ranked {
-    id: i64,
-    #[sharded]
-    views: i64,
-}
+use crate::schema::random_128 as ranked;
 
 /// The shards of each mix: a condition on the parent `v` and the number `s.n`, from 1 to 128, and a shard's value.
 const MIXES: [(&str, &str, &str); 4] = [
@@ -46,8 +30,6 @@ type Form<'a> = (&'static str, Box<dyn FnMut() -> Vec<Row> + 'a>);
 
 /// A connection type with its top lists.
 pub trait TopLists: Arena {
-    fn create_shards_table(&mut self);
-
     /// Updates the planner's statistics of the two tables.
     fn analyze_ranked(&mut self);
 
@@ -58,10 +40,6 @@ pub trait TopLists: Arena {
 macro_rules! top_lists {
     ($connection:ty, analyze: $($analyze:literal),+) => {
         impl TopLists for $connection {
-            fn create_shards_table(&mut self) {
-                ShardsTable::of(ranked::table).create(self).expect("a shards table");
-            }
-
             fn analyze_ranked(&mut self) {
                 $(self.run($analyze);)+
             }
@@ -85,8 +63,8 @@ macro_rules! top_lists {
     };
 }
 
-top_lists!(PgConnection, analyze: "VACUUM ANALYZE ranked", "VACUUM ANALYZE ranked_shards");
-top_lists!(MysqlConnection, analyze: "ANALYZE TABLE ranked, ranked_shards");
+top_lists!(PgConnection, analyze: "VACUUM ANALYZE random_128", "VACUUM ANALYZE random_128_shards");
+top_lists!(MysqlConnection, analyze: "ANALYZE TABLE random_128, random_128_shards");
 top_lists!(SqliteConnection, analyze: "ANALYZE");
 
 /// Measures each form over each mix.
@@ -96,13 +74,12 @@ top_lists!(SqliteConnection, analyze: "ANALYZE");
 pub fn measure<Conn: TopLists>(extent: Extent, bar: &ProgressBar) -> Vec<Reading> {
     let stage = Stage::<Conn>::new(Disk::Free);
     let mut conn = stage.connect();
-    conn.run("CREATE TABLE ranked (id BIGINT PRIMARY KEY, views BIGINT NOT NULL)");
+    conn.run("DELETE FROM random_128");
     conn.run(&format!(
-        "INSERT INTO ranked SELECT n, (n * 7919) % 1000003 FROM ({}) AS numbers",
+        "INSERT INTO random_128 SELECT n, (n * 7919) % 1000003 FROM ({}) AS numbers",
         Conn::numbers(extent.parents)
     ));
-    conn.run("CREATE INDEX ranked_views ON ranked (views)");
-    conn.create_shards_table();
+    conn.run("CREATE INDEX random_128_views ON random_128 (views)");
     let conn = RefCell::new(conn);
     let mut readings = vec![];
     for (mix, holds, value) in MIXES {
@@ -122,9 +99,9 @@ pub fn measure<Conn: TopLists>(extent: Extent, bar: &ProgressBar) -> Vec<Reading
 }
 
 fn fill<Conn: TopLists>(conn: &mut Conn, holds: &str, value: &str) {
-    conn.run(&format!("{} ranked_shards", Conn::EMPTY));
+    conn.run(&format!("{} random_128_shards", Conn::EMPTY));
     conn.run(&format!(
-        "INSERT INTO ranked_shards (id, shard, views) SELECT v.id, s.n, {value} FROM ranked AS v, ({}) AS s WHERE {holds}",
+        "INSERT INTO random_128_shards (id, shard, views) SELECT v.id, s.n, {value} FROM random_128 AS v, ({}) AS s WHERE {holds}",
         Conn::numbers(128)
     ));
     conn.analyze_ranked();

@@ -7,27 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::backend::Backend;
 use crate::checker::Judgement;
-use crate::history::{Done, History, Outcome};
-
-/// The longest call of each kind of operation.
-#[derive(Debug, Default)]
-pub struct Longest(BTreeMap<String, Duration>);
-
-impl Longest {
-    pub fn add(&mut self, done: &Done) {
-        let longest = self.0.entry(done.operation.kind()).or_default();
-        *longest = done.took.max(*longest);
-    }
-}
-
-impl fmt::Display for Longest {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let calls = self.0.iter();
-        let calls = calls.map(|(kind, took)| format!("{kind} {took:.2?}"));
-        let calls = calls.collect::<Vec<_>>().join(", ");
-        write!(f, "longest calls: {calls}")
-    }
-}
+use crate::history::{History, Outcome};
 
 /// The extent of a run of one fault on one database.
 #[derive(Debug, Clone)]
@@ -53,6 +33,8 @@ pub struct Line {
     pub reads: usize,
     /// The number of errors of each kind.
     pub errors: BTreeMap<String, usize>,
+    /// The longest call of each kind of operation.
+    pub longest: BTreeMap<String, Duration>,
     /// The violations that the checker or the fault itself found.
     pub findings: Vec<String>,
     /// Other measurements.
@@ -73,6 +55,7 @@ impl Line {
             unknown: 0,
             reads: 0,
             errors: BTreeMap::new(),
+            longest: BTreeMap::new(),
             findings: vec![],
             remarks: vec![],
             began: Instant::now(),
@@ -104,6 +87,8 @@ impl Line {
     /// Adds a round.
     pub fn add(&mut self, history: &History, judgement: &Judgement) {
         for done in &history.operations {
+            let longest = self.longest.entry(done.operation.kind()).or_default();
+            *longest = done.took.max(*longest);
             let error = match &done.outcome {
                 Outcome::Ok(_) | Outcome::Unknown(None) => continue,
                 Outcome::Failed(refused) | Outcome::Unknown(Some(refused)) => &refused.kind,
@@ -181,7 +166,12 @@ pub fn table(lines: &[Line]) -> String {
     for line in lines {
         let findings = counted(&line.findings);
         let errors = (!line.errors.is_empty()).then(|| format!("errors: {}", tally(&line.errors)));
-        for remark in errors.iter().chain(&line.remarks).chain(&findings) {
+        let longest = line.longest.iter();
+        let longest = longest.map(|(kind, took)| format!("{kind} {took:.2?}"));
+        let longest = longest.collect::<Vec<_>>().join(", ");
+        let longest = (!longest.is_empty()).then(|| format!("longest calls: {longest}"));
+        let remarks = errors.iter().chain(&line.remarks).chain(&longest);
+        for remark in remarks.chain(&findings) {
             let _ = writeln!(text, "{} on {}: {remark}", line.fault, line.backend);
         }
     }

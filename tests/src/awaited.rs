@@ -137,21 +137,35 @@ macro_rules! waits {
     )+};
 }
 
-/// The builder's methods of these names; they give the operation itself, or another.
+/// The builder's methods of these names; they give the operation itself, or another, perhaps with bounds.
 macro_rules! builds {
-    ($($name:ident($($argument:ident: $type:ty),*) $(-> $other:ty)?;)+) => {$(
-        builds! { @method $name($($argument: $type),*) $(-> $other)? }
+    ($($name:ident$(<$($of:tt),+>)?($($argument:ident: $type:ty),*) $(-> $other:ty)? $(where {$($bounds:tt)+})?;)+) => {$(
+        builds! { @method $name$(<$($of),+>)?($($argument: $type),*) $(-> $other)? $(where {$($bounds)+})? }
     )+};
     (@method $name:ident($($argument:ident: $type:ty),*)) => {
         pub fn $name(self, $($argument: $type),*) -> Self {
             Waiting(self.0.$name($($argument),*))
         }
     };
-    (@method $name:ident($($argument:ident: $type:ty),*) -> $other:ty) => {
-        pub fn $name(self, $($argument: $type),*) -> Waiting<$other> {
+    (@method $name:ident$(<$($of:tt),+>)?($($argument:ident: $type:ty),*) -> $other:ty $(where {$($bounds:tt)+})?) => {
+        pub fn $name$(<$($of),+>)?(self, $($argument: $type),*) -> Waiting<$other>
+        $(where $($bounds)+)?
+        {
             Waiting(self.0.$name($($argument),*))
         }
     };
+}
+
+/// The functions of these names, which begin an operation.
+macro_rules! begins {
+    ($($name:ident<$($of:ident),+>($($argument:ident: $type:ty),+) -> $operation:ty where {$($bounds:tt)+};)+) => {$(
+        pub fn $name<$($of),+>($($argument: $type),+) -> Waiting<$operation>
+        where
+            $($bounds)+
+        {
+            Waiting(asynchronous::$name($($argument),+))
+        }
+    )+};
 }
 
 /// The methods of these names that leave the operation as it is, and give another.
@@ -370,12 +384,44 @@ where
 
 type Key<Q> = <<Q as HasTable>::Table as ShardedTable>::Key;
 
-pub fn fold<Source, Kind>(source: Source) -> Waiting<operation::Fold<Source::Query, Async>>
-where
-    Source: UpdateSource<Kind>,
-    Source::Query: IntoUpdateTarget<Table: ShardedTable>,
-{
-    Waiting(asynchronous::fold(source))
+type KeyOf<C> = <<C as Column>::Table as ShardedTable>::Key;
+
+begins! {
+    fold<Source, Kind>(source: Source) -> operation::Fold<Source::Query, Async>
+    where {
+        Source: UpdateSource<Kind>,
+        Source::Query: IntoUpdateTarget<Table: ShardedTable>,
+    };
+
+    count_many<C, I>(column: C, amounts: I) -> operation::CountMany<C, fn(&KeyOf<C>), Async>
+    where {
+        C: ShardedColumn<Table: ShardedTable<Key: Ord>>,
+        I: IntoIterator<Item = (<C::Table as ShardedTable>::Key, i64)>,
+    };
+
+    set_total<Source, Kind, C>(source: Source, column: C, total: Value<C>) -> operation::SetTotal<Source::Query, ToValue<C>, Async>
+    where {
+        Source: UpdateSource<Kind>,
+        Source::Query: IntoUpdateTarget<Table = C::Table>,
+        C: ShardedColumn,
+    };
+
+    reset<Source, Kind, T>(source: Source) -> operation::SetTotal<Source::Query, ToZero<T>, Async>
+    where {
+        Source: UpdateSource<Kind>,
+        Source::Query: IntoUpdateTarget<Table = T>,
+        T: ShardedTable,
+    };
+
+    verify<Source, Kind, C, Q>(source: Source, column: C, expected: Q) -> operation::Verify<Source::Query, C, Q, Async>
+    where {
+        Source: UpdateSource<Kind>,
+        Source::Query: IntoUpdateTarget<Table = C::Table>,
+        C: ShardedColumn,
+    };
+
+    update<Source, Kind>(source: Source) -> UpdateStatement<Source::Query, SetNotCalled, NoReturning, (), Async>
+    where { Source: UpdateSource<Kind> };
 }
 
 impl<Q, T, W> Waiting<operation::Fold<Q, Async>>
@@ -413,32 +459,11 @@ where
     }
 }
 
-type KeyOf<C> = <<C as Column>::Table as ShardedTable>::Key;
-
-pub fn count_many<C, I>(
-    column: C,
-    amounts: I,
-) -> Waiting<operation::CountMany<C, fn(&KeyOf<C>), Async>>
-where
-    C: ShardedColumn<Table: ShardedTable<Key: Ord>>,
-    I: IntoIterator<Item = (<C::Table as ShardedTable>::Key, i64)>,
-{
-    Waiting(asynchronous::count_many(column, amounts))
-}
-
 impl<C: ShardedColumn> Waiting<operation::CountMany<C, fn(&KeyOf<C>), Async>> {
-    #[allow(clippy::type_complexity)] // a closure has no name
-    pub fn or_insert<F, I>(
-        self,
-        row_of: F,
-    ) -> Waiting<
-        operation::CountMany<C, impl Fn(&KeyOf<C>) -> InsertStatement<C::Table, I::Values>, Async>,
-    >
-    where
-        F: Fn(&KeyOf<C>) -> I,
-        I: Insertable<C::Table>,
-    {
-        Waiting(self.0.or_insert(row_of))
+    builds! {
+        or_insert<F, I>(row_of: F)
+            -> operation::CountMany<C, impl Fn(&KeyOf<C>) -> InsertStatement<C::Table, I::Values>, Async>
+        where { F: Fn(&KeyOf<C>) -> I, I: Insertable<C::Table> };
     }
 }
 
@@ -455,11 +480,8 @@ impl<C: ShardedColumn, Ins> Waiting<operation::CountMany<C, Ins, Async>> {
         wait(self.0.run(conn))
     }
 
-    pub fn idempotency_key(
-        self,
-        key: impl AsRef<[u8]>,
-    ) -> Waiting<Idempotent<operation::CountMany<C, Ins, Async>>> {
-        Waiting(self.0.idempotency_key(key))
+    builds! {
+        idempotency_key(key: impl AsRef<[u8]>) -> Idempotent<operation::CountMany<C, Ins, Async>>;
     }
 }
 
@@ -475,30 +497,6 @@ impl<C: ShardedColumn, Ins> Waiting<Idempotent<operation::CountMany<C, Ins, Asyn
     {
         wait(self.0.run(conn))
     }
-}
-
-pub fn set_total<Source, Kind, C>(
-    source: Source,
-    column: C,
-    total: Value<C>,
-) -> Waiting<operation::SetTotal<Source::Query, ToValue<C>, Async>>
-where
-    Source: UpdateSource<Kind>,
-    Source::Query: IntoUpdateTarget<Table = C::Table>,
-    C: ShardedColumn,
-{
-    Waiting(asynchronous::set_total(source, column, total))
-}
-
-pub fn reset<Source, Kind, T>(
-    source: Source,
-) -> Waiting<operation::SetTotal<Source::Query, ToZero<T>, Async>>
-where
-    Source: UpdateSource<Kind>,
-    Source::Query: IntoUpdateTarget<Table = T>,
-    T: ShardedTable,
-{
-    Waiting(asynchronous::reset(source))
 }
 
 impl<Q, A, T, W> Waiting<operation::SetTotal<Q, A, Async>>
@@ -535,19 +533,6 @@ sets!(
     operation::SetTotal<Q, A, Async>,
     Idempotent<operation::SetTotal<Q, A, Async>>
 );
-
-pub fn verify<Source, Kind, C, Q>(
-    source: Source,
-    column: C,
-    expected: Q,
-) -> Waiting<operation::Verify<Source::Query, C, Q, Async>>
-where
-    Source: UpdateSource<Kind>,
-    Source::Query: IntoUpdateTarget<Table = C::Table>,
-    C: ShardedColumn,
-{
-    Waiting(asynchronous::verify(source, column, expected))
-}
 
 impl<R, C, Q, T, W> Waiting<operation::Verify<R, C, Q, Async>>
 where
@@ -621,33 +606,24 @@ impl<C: ShardedColumn> CounterCache<C> {
         Waiting(asynchronous::CounterCache::of(column))
     }
 
-    pub fn counts<By, Kind>(self, by: By) -> CounterCache<C, By::Child>
-    where
-        By: RefersTo<C::Table, Kind>,
-    {
-        Waiting(self.0.counts(by))
-    }
-
-    pub fn counts_all<T: Table>(self, rows: T) -> CounterCache<C, T> {
-        Waiting(self.0.counts_all(rows))
+    builds! {
+        counts<By, Kind>(by: By) -> asynchronous::CounterCache<C, By::Child>
+        where { By: RefersTo<C::Table, Kind> };
+        counts_all<T>(rows: T) -> asynchronous::CounterCache<C, T> where { T: Table };
     }
 }
 
 impl<C: ShardedColumn, Child: Table, A: Clone> CounterCache<C, Child, EveryRow, A> {
-    pub fn filter<W>(self, condition: W) -> CounterCache<C, Child, W, A>
-    where
-        W: ReadFrom<Child, SqlType: BoolOrNullableBool>,
-    {
-        Waiting(self.0.filter(condition))
+    builds! {
+        filter<W>(condition: W) -> asynchronous::CounterCache<C, Child, W, A>
+        where { W: ReadFrom<Child, SqlType: BoolOrNullableBool> };
     }
 }
 
 impl<C: ShardedColumn, Child: Table, W: Clone> CounterCache<C, Child, W> {
-    pub fn sums<A>(self, amount: A) -> CounterCache<C, Child, W, A>
-    where
-        A: ReadFrom<Child, SqlType: SummedInto<C::SqlType>>,
-    {
-        Waiting(self.0.sums(amount))
+    builds! {
+        sums<A>(amount: A) -> asynchronous::CounterCache<C, Child, W, A>
+        where { A: ReadFrom<Child, SqlType: SummedInto<C::SqlType>> };
     }
 }
 
@@ -673,48 +649,25 @@ impl<C: ShardedColumn, Child, W, A> CounterCache<C, Child, W, A> {
     }
 }
 
-pub fn update<Source, Kind>(
-    source: Source,
-) -> Waiting<UpdateStatement<Source::Query, SetNotCalled, NoReturning, (), Async>>
-where
-    Source: UpdateSource<Kind>,
-{
-    Waiting(asynchronous::update(source))
-}
-
 impl<Q, R, I> Waiting<UpdateStatement<Q, SetNotCalled, R, I, Async>> {
-    pub fn set<V, Columns, Operations, Kind>(
-        self,
-        values: V,
-    ) -> Waiting<UpdateStatement<Q, Values<V::Changes>, R, I, Async>>
-    where
-        Q: HasTable<Table: ShardedTable>,
-        V: CountingUpdate<Columns, Operations, Kind, Changes: AsChangeset<Target = Q::Table>>,
-    {
-        Waiting(self.0.set(values))
+    builds! {
+        set<V, Columns, Operations, Kind>(values: V) -> UpdateStatement<Q, Values<V::Changes>, R, I, Async>
+        where {
+            Q: HasTable<Table: ShardedTable>,
+            V: CountingUpdate<Columns, Operations, Kind, Changes: AsChangeset<Target = Q::Table>>,
+        };
     }
 }
 
 impl<Q, V, R, I> Waiting<UpdateStatement<Q, V, R, I, Async>> {
-    pub fn filter<P>(self, predicate: P) -> Waiting<UpdateStatement<Filter<Q, P>, V, R, I, Async>>
-    where
-        Q: FilterDsl<P>,
-    {
-        Waiting(self.0.filter(predicate))
-    }
-
-    pub fn into_boxed<'a, DB>(
-        self,
-    ) -> Waiting<UpdateStatement<BoxedRows<'a, Q::Table, DB>, V, R, I, Async>>
-    where
-        Q: IntoUpdateTarget<Table: IntoUpdateTarget<WhereClause: QueryId>>,
-        Q::WhereClause: QueryFragment<DB> + QueryId + Send + 'a,
-        DB: Backend,
-    {
-        Waiting(self.0.into_boxed())
-    }
-
     builds! {
+        filter<P>(predicate: P) -> UpdateStatement<Filter<Q, P>, V, R, I, Async> where { Q: FilterDsl<P> };
+        into_boxed<'a, DB>() -> UpdateStatement<BoxedRows<'a, Q::Table, DB>, V, R, I, Async>
+        where {
+            Q: IntoUpdateTarget<Table: IntoUpdateTarget<WhereClause: QueryId>>,
+            Q::WhereClause: QueryFragment<DB> + QueryId + Send + 'a,
+            DB: Backend,
+        };
         retry(policy: RetryPolicy);
         shard_choice(choice: ShardChoice);
         combine(combiner: &Combiner);
@@ -723,15 +676,9 @@ impl<Q, V, R, I> Waiting<UpdateStatement<Q, V, R, I, Async>> {
 }
 
 impl<Q, V, R> Waiting<UpdateStatement<Q, V, R, (), Async>> {
-    pub fn or_insert<I>(
-        self,
-        row: I,
-    ) -> Waiting<UpdateStatement<Q, V, R, InsertStatement<Q::Table, I::Values>, Async>>
-    where
-        Q: HasTable,
-        I: Insertable<Q::Table>,
-    {
-        Waiting(self.0.or_insert(row))
+    builds! {
+        or_insert<I>(row: I) -> UpdateStatement<Q, V, R, InsertStatement<Q::Table, I::Values>, Async>
+        where { Q: HasTable, I: Insertable<Q::Table> };
     }
 }
 
@@ -739,14 +686,9 @@ impl<Q, V, I> Waiting<UpdateStatement<Q, Values<V>, NoReturning, I, Async>>
 where
     Q: HasTable,
 {
-    pub fn returning<S, Kind>(
-        self,
-        selection: S,
-    ) -> Waiting<UpdateStatement<Q, Values<V>, ReturningTotals<S::Output>, I, Async>>
-    where
-        S: SelectTotals<Q::Table, Kind>,
-    {
-        Waiting(self.0.returning(selection))
+    builds! {
+        returning<S, Kind>(selection: S) -> UpdateStatement<Q, Values<V>, ReturningTotals<S::Output>, I, Async>
+        where { S: SelectTotals<Q::Table, Kind> };
     }
 }
 

@@ -81,7 +81,7 @@ pub trait Run: SimpleConnection {
     }
 }
 
-impl<Conn: SimpleConnection> Run for Conn {}
+impl<Conn: SimpleConnection + ?Sized> Run for Conn {}
 
 /// Texts that the database computes from a text of SQL.
 #[macro_export]

@@ -9,8 +9,9 @@ use std::thread;
 use std::time::Duration;
 
 use diesel::connection::SimpleConnection;
-use diesel::prelude::*;
 
+use crate::connected;
+use crate::fixture::Run;
 use crate::in_front::{behind, connect, end, handle, listen, port_of};
 
 /// What happens to a statement.
@@ -283,18 +284,19 @@ impl Wire {
                     client.write_all(&mysql_error(plan.fault))
                 }
                 _ => {
-                    let mut locker = side(&self.url);
+                    // Around the proxy.
+                    let mut locker = connected(&self.url);
                     lock_all(&mut *locker, mysql, self.tables);
                     set(Fate::Forwarded);
                     server.write_all(whole)?;
                     let mut killer = None;
                     while !self.answered(Duration::from_millis(20)) {
-                        let killer = killer.get_or_insert_with(|| side(&self.url));
+                        let killer = killer.get_or_insert_with(|| connected(&self.url));
                         let kill = match mysql {
                             true => format!("KILL QUERY {}", plan.victim),
                             false => format!("SELECT pg_cancel_backend({})", plan.victim),
                         };
-                        let _ = killer(&kill); // MySQL refuses it when the connection is gone
+                        let _ = killer.batch_execute(&kill); // MySQL refuses it when the connection is gone
                     }
                     Ok(())
                 }
@@ -493,38 +495,23 @@ fn message(kind: u8, body: &[u8]) -> Vec<u8> {
     [&[kind], &length.to_be_bytes()[..], body].concat()
 }
 
-type Side = Box<dyn FnMut(&str) -> QueryResult<()>>;
-
-/// A connection that goes around the proxy.
-fn side(url: &str) -> Side {
-    match url.starts_with("mysql") {
-        true => {
-            let mut conn = MysqlConnection::establish(url).expect("a connection");
-            Box::new(move |sql| conn.batch_execute(sql))
-        }
-        false => {
-            let mut conn = PgConnection::establish(url).expect("a connection");
-            Box::new(move |sql| conn.batch_execute(sql))
-        }
-    }
-}
-
 /// Locks whatever is free, so that the next statement waits, until the connection is closed.
-fn lock_all(side: &mut dyn FnMut(&str) -> QueryResult<()>, mysql: bool, tables: &[&str]) {
+fn lock_all(side: &mut dyn SimpleConnection, mysql: bool, tables: &[&str]) {
     let begin = match mysql {
         true => "SET lock_wait_timeout = 0, innodb_lock_wait_timeout = 0; START TRANSACTION",
         false => "SET lock_timeout = '5ms'; BEGIN",
     };
-    side(begin).expect("a transaction");
+    side.run(begin);
+    let mut send = |sql: &str| side.batch_execute(sql);
     for table in tables {
         let rows = format!("SELECT 1 FROM {table} FOR UPDATE SKIP LOCKED");
         // What the statement's own transaction holds, or what is not there, stays free.
         let _ = match mysql {
-            true => side(&rows),
-            false => side("SAVEPOINT a").and_then(|()| {
-                side(&format!("LOCK TABLE {table} IN SHARE MODE NOWAIT"))
-                    .or_else(|_| side("ROLLBACK TO a").and_then(|()| side(&rows)))
-                    .or_else(|_| side("ROLLBACK TO a"))
+            true => send(&rows),
+            false => send("SAVEPOINT a").and_then(|()| {
+                send(&format!("LOCK TABLE {table} IN SHARE MODE NOWAIT"))
+                    .or_else(|_| send("ROLLBACK TO a").and_then(|()| send(&rows)))
+                    .or_else(|_| send("ROLLBACK TO a"))
             }),
         };
     }

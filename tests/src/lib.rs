@@ -11,6 +11,7 @@ pub mod awaited;
 pub mod binary_log;
 pub mod cluster;
 mod container;
+pub mod documents;
 pub mod fixture;
 pub mod galera;
 pub mod group_replication;
@@ -25,6 +26,7 @@ mod programs;
 pub mod prometheus;
 pub mod proxy;
 pub mod redis;
+pub mod refusing;
 pub mod replication;
 pub mod role;
 pub mod schema;
@@ -38,7 +40,10 @@ use std::time::{Duration, Instant};
 use diesel::connection::{InstrumentationEvent, SimpleConnection};
 use diesel::dsl::{select, sql};
 use diesel::prelude::*;
-use diesel::r2d2::{ConnectionManager, Pool, PooledConnection, R2D2Connection};
+use diesel::r2d2::{
+    ConnectionManager, CustomizeConnection, Error as PoolError, Pool, PooledConnection,
+    R2D2Connection,
+};
 use diesel::result::{DatabaseErrorKind, Error as DieselError};
 use diesel::sql_types::Text;
 use diesel_async::sync_connection_wrapper::SyncConnectionWrapper;
@@ -48,6 +53,7 @@ use diesel_sharded::retry::RetryPolicy;
 use tempfile::TempDir;
 
 use self::awaited::Awaited;
+use self::fixture::Run;
 
 /// The kinds of servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,16 +109,19 @@ impl Server {
     }
 
     fn execute(self, sql: &str) {
-        let url = self.maintenance_url();
-        match self {
-            Server::Postgres | Server::SyncedPostgres => PgConnection::establish(&url)
-                .unwrap_or_else(|e| panic!("no connection to {url}: {e}"))
-                .batch_execute(sql),
-            Server::Mysql => MysqlConnection::establish(&url)
-                .unwrap_or_else(|e| panic!("no connection to {url}: {e}"))
-                .batch_execute(sql),
-        }
-        .unwrap_or_else(|e| panic!("{sql}: {e}"));
+        connected(&self.maintenance_url()).run(sql);
+    }
+}
+
+/// A connection to a server, of whichever kind it is.
+pub(crate) fn connected(url: &str) -> Box<dyn SimpleConnection> {
+    fn to<Conn: Connection + 'static>(url: &str) -> Box<dyn SimpleConnection> {
+        let conn = Conn::establish(url);
+        Box::new(conn.unwrap_or_else(|e| panic!("no connection to {url}: {e}")))
+    }
+    match url.starts_with("mysql") {
+        true => to::<MysqlConnection>(url),
+        false => to::<PgConnection>(url),
     }
 }
 
@@ -306,7 +315,28 @@ pub fn drawing(numbers: &'static [u64]) -> impl Fn() -> u64 {
 
 /// A pool of two connections, which are opened when they are needed.
 pub fn pool<Conn: R2D2Connection + 'static>(url: &str) -> Pool<ConnectionManager<Conn>> {
+    pool_with(url, &[])
+}
+
+/// The same, where each connection begins with these statements.
+pub fn pool_with<Conn: R2D2Connection + 'static>(
+    url: &str,
+    settings: &[&str],
+) -> Pool<ConnectionManager<Conn>> {
+    #[derive(Debug)]
+    struct Settings(Vec<String>);
+
+    impl<Conn: SimpleConnection> CustomizeConnection<Conn, PoolError> for Settings {
+        fn on_acquire(&self, conn: &mut Conn) -> Result<(), PoolError> {
+            let mut settings = self.0.iter();
+            let set = settings.try_for_each(|setting| conn.batch_execute(setting));
+            set.map_err(PoolError::QueryError)
+        }
+    }
+
+    let settings = Settings(settings.iter().copied().map(str::to_owned).collect());
     let pool = Pool::builder().max_size(2).min_idle(Some(0));
+    let pool = pool.connection_customizer(Box::new(settings));
     pool.build(ConnectionManager::new(url)).expect("a pool")
 }
 

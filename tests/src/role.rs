@@ -4,10 +4,8 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use diesel::connection::SimpleConnection;
-use diesel::prelude::*;
-
-use crate::{Database, On, Server, TestConnection};
+use crate::fixture::Run;
+use crate::{Database, On, Server, TestConnection, connected};
 
 const CHAPTER: &str = include_str!("../../src/guide/operations.md");
 /// The role and the database of the chapter's statements.
@@ -211,16 +209,7 @@ impl<'a> Role<'a> {
     }
 
     fn execute(&self, sql: &str) {
-        let url = self.database.url();
-        match self.server().0 {
-            Server::Mysql => MysqlConnection::establish(url)
-                .expect("a connection")
-                .batch_execute(sql),
-            _ => PgConnection::establish(url)
-                .expect("a connection")
-                .batch_execute(sql),
-        }
-        .unwrap_or_else(|e| panic!("{sql}: {e}"));
+        connected(self.database.url()).run(sql);
     }
 }
 

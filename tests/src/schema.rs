@@ -166,6 +166,11 @@ diesel::table! {
     measures_shards (id, shard) {
         id -> SmallInt,
         shard -> Integer,
+        small -> SmallInt,
+        medium -> Integer,
+        large -> BigInt,
+        real -> Double,
+        exact -> Numeric,
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel_migrations::MigrationHarness;
-use diesel_sharded::cached::{CacheError, Cached, CachedCounter, MokaCache, TotalCache};
+use diesel_sharded::cached::{CacheError, Cached, CachedCounter, MokaCache};
 use diesel_sharded::coalescer::Coalescer;
 use diesel_sharded::combine::Combiner;
 use diesel_sharded::retry::{self, RetryPolicy};
@@ -17,6 +17,8 @@ use diesel_sharded::shard_choice::ShardChoice;
 use diesel_sharded::{
     Error, MIGRATIONS, RowCounter, ShardsTable, fold, observability::describe_metrics, update,
 };
+use diesel_sharded_tests::documents::documented;
+use diesel_sharded_tests::refusing::Refusing;
 use diesel_sharded_tests::{Database, TestConnection, assert_matches, conflict, pool};
 use metrics_util::MetricKind;
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
@@ -58,6 +60,11 @@ struct Told {
 impl Told {
     fn field(&self, name: &str) -> Option<&str> {
         self.fields.get(name).map(String::as_str)
+    }
+
+    /// The fields of these names.
+    fn fields<const N: usize>(&self, names: [&str; N]) -> [Option<&str>; N] {
+        names.map(|name| self.field(name))
     }
 }
 
@@ -192,6 +199,19 @@ fn spans<'a>(told: &'a [Told], name: &str) -> Vec<&'a Told> {
         .collect()
 }
 
+/// The only span of this name.
+fn span<'a>(told: &'a [Told], name: &str) -> &'a Told {
+    match spans(told, name)[..] {
+        [span] => span,
+        _ => panic!("{told:?}"),
+    }
+}
+
+/// The name of a counter with these labels.
+fn total(name: &str, labels: &[&str]) -> String {
+    format!("diesel_sharded_{name}_total{{{}}}", labels.join(","))
+}
+
 /// The name of the span that a span or an event is in.
 fn parent<'a>(told: &'a [Told], of: &Told) -> Option<&'a str> {
     of.parent.map(|parent| told[parent].name.as_str())
@@ -215,6 +235,8 @@ macro_rules! on {
 
             type Conn = $conn;
 
+            const OF: &str = concat!("backend=", $backend, ",table=seats_shards");
+
             /// Two connections that do not wait for each other for long.
             fn connect() -> (Database, Conn, Conn) {
                 LazyLock::force(&THE_REST);
@@ -237,33 +259,30 @@ macro_rules! on {
                     .execute(conn)
             }
 
+            /// Counts on one connection while a transaction on another holds the shards: not by this crate, which would tell of it.
+            fn count_beside_a_lock(conn: &mut Conn, other: &mut Conn) -> QueryResult<usize> {
+                let held = other.transaction(|other| {
+                    let lock = diesel::sql_query("UPDATE seats_shards SET taken = taken");
+                    lock.execute(other)?;
+                    QueryResult::Ok(count(conn))
+                });
+                held.unwrap()
+            }
+
             #[test]
             fn an_update_is_a_span_with_its_attempts_and_statements() {
                 let (_database, mut conn, _other) = connect();
                 let (counted, told, numbers) = told_by(|| count(&mut conn));
                 assert_eq!(counted, Ok(1));
-                let [update] = spans(&told, "update")[..] else {
-                    panic!("{told:?}")
-                };
-                let fields = [
-                    "backend", "table", "attempts", "rows", "outcome", "conflict",
-                ];
-                assert_eq!(
-                    fields.map(|field| update.field(field)),
-                    [$backend, "seats_shards", "1", "1", "ok"]
-                        .map(Some)
-                        .into_iter()
-                        .chain([None])
-                        .collect::<Vec<_>>()[..]
-                );
-                let [attempt] = spans(&told, "attempt")[..] else {
-                    panic!("{told:?}")
-                };
+                let update = span(&told, "update");
+                let fields = ["backend", "table", "attempts", "rows", "outcome"];
+                let expected = [$backend, "seats_shards", "1", "1", "ok"];
+                assert_eq!(update.fields(fields), expected.map(Some));
+                assert_eq!(update.field("conflict"), None);
+                let attempt = span(&told, "attempt");
                 assert_eq!(parent(&told, attempt), Some("update"));
-                assert_eq!(
-                    ["attempt", "shard"].map(|field| attempt.field(field)),
-                    [Some("1"), Some("0")]
-                );
+                let fields = attempt.fields(["attempt", "shard"]);
+                assert_eq!(fields, [Some("1"), Some("0")]);
                 let statements = spans(&told, "statement");
                 let kinds = statements
                     .iter()
@@ -284,16 +303,10 @@ macro_rules! on {
                 }
                 let (again, told, again_numbers) = told_by(|| count(&mut conn));
                 assert_eq!((again, spans(&told, "statement").len()), (Ok(1), 1));
-                let of = concat!("backend=", $backend, ",table=seats_shards");
-                let mut expected = BTreeMap::from([
-                    (
-                        format!("diesel_sharded_updates_total{{{of},outcome=ok}}"),
-                        1,
-                    ),
-                    (format!("diesel_sharded_attempts_total{{{of}}}"), 1),
-                ]);
+                let updates = total("updates", &[OF, "outcome=ok"]);
+                let mut expected = BTreeMap::from([(updates, 1), (total("attempts", &[OF]), 1)]);
                 assert_eq!(counters(&again_numbers), expected);
-                expected.insert(format!("diesel_sharded_shards_created_total{{{of}}}"), 1);
+                expected.insert(total("shards_created", &[OF]), 1);
                 assert_eq!(counters(&numbers), expected);
             }
 
@@ -301,50 +314,29 @@ macro_rules! on {
             fn a_conflict_shows_its_kind() {
                 let (_database, mut conn, mut other) = connect();
                 count(&mut conn).unwrap();
-                let (counted, told, numbers) = told_by(|| {
-                    other.transaction(|other| {
-                        // Not by this crate, which would tell of it.
-                        diesel::sql_query("UPDATE seats_shards SET taken = taken")
-                            .execute(other)?;
-                        QueryResult::Ok(count(&mut conn))
-                    })
-                });
-                let error = Error::from(counted.unwrap().unwrap_err());
+                let (counted, told, numbers) =
+                    told_by(|| count_beside_a_lock(&mut conn, &mut other));
+                let error = Error::from(counted.unwrap_err());
                 assert_matches!(error, Error::ConflictPersisted { attempts: 2, .. });
-                let update = spans(&told, "update")[0];
                 let fields = ["attempts", "conflict", "outcome", "rows"];
-                assert_eq!(
-                    fields.map(|field| update.field(field)),
-                    [Some("2"), Some($conflict), Some("error"), None]
-                );
+                let fields = span(&told, "update").fields(fields);
+                assert_eq!(fields, [Some("2"), Some($conflict), Some("error"), None]);
                 let attempts = spans(&told, "attempt").into_iter();
-                assert_eq!(
-                    attempts
-                        .map(|a| (a.field("attempt").unwrap(), a.field("conflict").unwrap()))
-                        .collect::<Vec<_>>(),
-                    [("1", $conflict), ("2", $conflict)]
-                );
+                let attempts = attempts.map(|attempt| attempt.fields(["attempt", "conflict"]));
+                let expected = ["1", "2"].map(|attempt| [Some(attempt), Some($conflict)]);
+                assert_eq!(attempts.collect::<Vec<_>>(), expected);
                 let conflicts: Vec<_> = told
                     .iter()
                     .filter(|told| !told.is_span && told.name == "conflict")
                     .map(|told| (told.field("attempt"), told.field("delay_ms").is_some()))
                     .collect();
                 assert_eq!(conflicts, [(Some("1"), true), (Some("2"), false)]);
-                let of = concat!("backend=", $backend, ",table=seats_shards");
                 let numbers = counters(&numbers);
+                let conflict = concat!("conflict=", $conflict);
                 for (name, number) in [
-                    (
-                        format!("diesel_sharded_updates_total{{{of},outcome=error}}"),
-                        1,
-                    ),
-                    (format!("diesel_sharded_attempts_total{{{of}}}"), 2),
-                    (
-                        format!(
-                            "diesel_sharded_conflicts_total{{{of},conflict={}}}",
-                            $conflict
-                        ),
-                        2,
-                    ),
+                    (total("updates", &[OF, "outcome=error"]), 1),
+                    (total("attempts", &[OF]), 2),
+                    (total("conflicts", &[OF, conflict]), 2),
                 ] {
                     assert_eq!(numbers.get(&name), Some(&number), "{name}: {numbers:?}");
                 }
@@ -365,14 +357,9 @@ macro_rules! on {
                     })
                 });
                 assert_eq!(counted, Ok(()));
-                let [transaction] = spans(&told, "transaction")[..] else {
-                    panic!("{told:?}")
-                };
-                let fields = ["backend", "kind", "attempts", "outcome"];
-                assert_eq!(
-                    fields.map(|field| transaction.field(field)),
-                    [$backend, "closure", "2", "ok"].map(Some)
-                );
+                let transaction = span(&told, "transaction");
+                let fields = transaction.fields(["backend", "kind", "attempts", "outcome"]);
+                assert_eq!(fields, [$backend, "closure", "2", "ok"].map(Some));
                 assert!(transaction.field("conflict").is_some());
                 let updates = spans(&told, "update");
                 assert_eq!(updates.len(), 2);
@@ -382,9 +369,8 @@ macro_rules! on {
                     assert_eq!(parent(&told, attempt), Some("transaction"));
                 }
                 let of = concat!("backend=", $backend, ",kind=closure");
-                let numbers = counters(&numbers);
-                let name = format!("diesel_sharded_transaction_attempts_total{{{of}}}");
-                assert_eq!(numbers.get(&name), Some(&2));
+                let name = total("transaction_attempts", &[of]);
+                assert_eq!(counters(&numbers).get(&name), Some(&2));
             }
 
             #[test]
@@ -401,17 +387,9 @@ macro_rules! on {
                         .set(taken.eq(taken + i64::MAX))
                         .execute(&mut conn);
                     assert!(overflow.is_err());
-                    other
-                        .transaction(|other| {
-                            diesel::sql_query("UPDATE seats_shards SET taken = taken")
-                                .execute(other)?;
-                            QueryResult::Ok(count(&mut conn).unwrap_err())
-                        })
-                        .unwrap();
+                    count_beside_a_lock(&mut conn, &mut other).unwrap_err();
                     fold(seats.find(MARKER)).run(&mut conn).unwrap();
-                    let cached = Cached::new(Broken);
-                    cached.get(&Seat, &mut conn).unwrap();
-                    cached.add(&Seat, 1, &mut conn).unwrap();
+                    use_broken_caches(&mut conn);
                 });
                 let at_info: Vec<_> = told.iter().filter(|t| t.level <= Level::INFO).collect();
                 for what in ["update", "fold", "folded", "transaction"] {
@@ -445,54 +423,17 @@ on!(
     "lock_timeout"
 );
 
-/// A cache whose every answer is an error that names the key.
-struct Broken;
-
-impl Broken {
-    fn fail<T>(key: &str) -> Result<T, CacheError> {
-        Err(CacheError::NotATotal {
-            key: key.to_owned(),
-            source: "somebody else's".into(),
-        })
-    }
-}
-
-impl TotalCache for Broken {
-    fn get(&self, key: &str) -> Result<Option<i64>, CacheError> {
-        Self::fail(key)
-    }
-
-    fn add_if_absent(&self, key: &str, _: i64, _: Duration) -> Result<(), CacheError> {
-        Self::fail(key)
-    }
-
-    fn increment_if_present(&self, _: &str, _: i64) -> Result<(), CacheError> {
-        Err(CacheError::Unavailable {
-            source: MARKER.into(),
-        })
-    }
-
-    fn remove(&self, key: &str) -> Result<(), CacheError> {
-        Self::fail(key)
-    }
-}
-
-/// The rows of the tables in the documentation whose second column is one of `of`: name, type or level, names in the last column.
-fn documented(of: &[&str]) -> BTreeMap<String, (String, BTreeSet<String>)> {
-    let rows = include_str!("../../src/observability.rs")
-        .lines()
-        .filter_map(|line| line.strip_prefix("//! | "));
-    rows.filter_map(|row| {
-        let cells: Vec<_> = row.trim_end_matches(" |").split(" | ").collect();
-        let is_named = of.contains(cells.get(1)?);
-        let names = cells.get(3).unwrap_or(&"").split('`').skip(1).step_by(2);
-        is_named.then(|| {
-            let names = names.map(str::to_owned).collect();
-            let name_of_it = cells[0].trim_matches('`').to_owned();
-            (name_of_it, (cells[1].to_owned(), names))
-        })
-    })
-    .collect()
+/// Reads from a cache whose errors name the key, and counts through one that is not there.
+fn use_broken_caches<Conn: Connection>(conn: &mut Conn) {
+    let not_a_total = Refusing(|key: &str| CacheError::NotATotal {
+        key: key.to_owned(),
+        source: "somebody else's".into(),
+    });
+    Cached::new(not_a_total).get(&Seat, conn).unwrap();
+    let unavailable = Refusing(|_: &str| CacheError::Unavailable {
+        source: MARKER.into(),
+    });
+    Cached::new(unavailable).add(&Seat, 1, conn).unwrap();
 }
 
 /// Runs everything that records a span, an event or a metric.
@@ -595,9 +536,7 @@ fn cache(conn: &mut PgConnection) {
     cached.get(&Seat, conn).unwrap();
     cached.get(&Seat, conn).unwrap();
     conn.transaction(|conn| cached.get(&Seat, conn)).unwrap();
-    let broken = Cached::new(Broken);
-    broken.get(&Seat, conn).unwrap();
-    broken.add(&Seat, 1, conn).unwrap();
+    use_broken_caches(conn);
 }
 
 #[test]

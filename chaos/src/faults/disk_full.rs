@@ -22,7 +22,7 @@ use crate::backend::{Backend, ChaosConnection};
 use crate::history::Outcome;
 use crate::operation::{By, On, Operation};
 use crate::place::Place;
-use crate::report::{Line, Longest};
+use crate::report::Line;
 use crate::round::{Crew, play};
 use crate::{until, with_connection};
 
@@ -198,9 +198,8 @@ fn fill_the_binary_log(line: &mut Line) {
     let server = server.unwrap_or_else(|missing| panic!("{missing}"));
     let mut place = Place::of(line.backend, server); // dropped before the disk, on which it has the log open
     let crew = Crew::of_all_trades(2);
-    let mut longest = Longest::default();
     while line.goes_on() {
-        let played = play(&mut place, &crew, line, |_, playing| {
+        play(&mut place, &crew, line, |_, playing| {
             playing.wait_for(50);
             disk.fill().expect("a file on the disk");
             let mut before = None;
@@ -213,11 +212,7 @@ fn fill_the_binary_log(line: &mut Line) {
             // MariaDB looks for space once a minute.
             playing.wait_for_each(0..playing.round.clients, 20);
         });
-        for done in &played.history.operations {
-            longest.add(done);
-        }
     }
-    line.remark(longest.to_string());
 }
 
 /// Removes the digits, which differ between errors of the same kind.

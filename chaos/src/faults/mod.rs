@@ -4,7 +4,6 @@ mod disk_full;
 mod failover;
 pub mod fold_killed;
 mod killed;
-mod lock_held;
 mod server_stopped;
 mod silent;
 mod storms;
@@ -32,7 +31,6 @@ pub const ALL: &[Fault] = &[
     failover::FAULT,
     server_stopped::FAULT,
     killed::CONNECTIONS,
-    lock_held::FAULT,
     silent::STOPPED,
     silent::CUT,
     storms::DEADLOCKS,

@@ -11,7 +11,7 @@ use super::Fault;
 use crate::backend::Backend;
 use crate::history::Done;
 use crate::place::Place;
-use crate::report::{Line, Longest};
+use crate::report::Line;
 use crate::round::{Crew, Playing, Process, play};
 use crate::workload::{Kind, Mix, everything};
 
@@ -43,7 +43,6 @@ fn run(line: &mut Line) {
     let deadline = line.choose(Duration::from_secs(2), Duration::from_secs(1));
     let crew = Crew::of(processes).with_deadline(deadline);
     let bound = deadline.mul_f64(1.1);
-    let mut longest = Longest::default();
     let mut longest_stop = Duration::ZERO;
     let mut latest = Duration::ZERO;
     while line.goes_on() {
@@ -62,11 +61,8 @@ fn run(line: &mut Line) {
         let late = meter.stop();
         latest = latest.max(late);
         for done in &played.history.operations {
-            let Some(has_a_deadline) = has_a_deadline(backend, done) else {
-                continue;
-            };
             let took = done.took;
-            if has_a_deadline && took > bound + late {
+            if has_a_deadline(backend, done) && took > bound + late {
                 let (round, at) = (line.rounds, done.at());
                 let late =
                     format!("a deadline of {deadline:.2?}, where sleepers were late by {late:.0?}");
@@ -75,11 +71,10 @@ fn run(line: &mut Line) {
                     done.outcome
                 ));
             }
-            longest.add(done);
         }
     }
     line.remark(format!(
-        "deadline {deadline:.1?}, longest stop {longest_stop:.1?}, a sleeper woken up to {latest:.0?} late; {longest}"
+        "deadline {deadline:.1?}, longest stop {longest_stop:.1?}, a sleeper woken up to {latest:.0?} late"
     ));
 }
 
@@ -144,12 +139,14 @@ fn is_locked(place: &Place) -> bool {
     conn.batch_execute("BEGIN IMMEDIATE; ROLLBACK").is_err()
 }
 
-/// Whether a call must end by the deadline; `None` for those of the process that is stopped.
+/// Whether a call must end by the deadline.
 ///
 /// A call through a C library cannot be interrupted while it waits for its server, and ends when the server answers again. Flushes of
 /// the coalescer wait for their own process, and SQLite itself stops waiting for a lock; both must end by the deadline.
-fn has_a_deadline(backend: Backend, done: &Done) -> Option<bool> {
-    let is_sqlite = backend == Backend::Sqlite;
-    let is_stopped = is_sqlite && done.client_number() < CLIENTS;
-    (!is_stopped).then(|| is_sqlite || done.operation.is_coalesced())
+/// Not where the process itself is stopped.
+fn has_a_deadline(backend: Backend, done: &Done) -> bool {
+    match backend {
+        Backend::Sqlite => done.client_number() >= CLIENTS,
+        _ => done.operation.is_coalesced(),
+    }
 }

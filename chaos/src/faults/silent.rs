@@ -7,7 +7,7 @@ use diesel_sharded_tests::link::Link;
 use super::Fault;
 use crate::backend::Backend;
 use crate::place::Place;
-use crate::report::{Line, Longest};
+use crate::report::Line;
 use crate::round::{Crew, Playing, play};
 
 pub const STOPPED: Fault = Fault {
@@ -39,7 +39,6 @@ fn fall_silent(line: &mut Line, strike: fn(&mut Playing, &Link)) {
     let mut place = Place::new(line.backend);
     place.limit_waits_for_locks();
     let operations = line.choose(50, 10);
-    let mut longest = Longest::default();
     while line.goes_on() {
         let link = Link::to(&place.url);
         let mut crew = Crew::of_all_trades(4).with_deadline(Duration::from_secs(3));
@@ -47,7 +46,7 @@ fn fall_silent(line: &mut Line, strike: fn(&mut Playing, &Link)) {
             process.url = Some(link.by_way(&place.url));
         }
         let silent = 0..crew.clients_of(SILENT.end).start;
-        let played = play(&mut place, &crew, line, |_, playing| {
+        play(&mut place, &crew, line, |_, playing| {
             playing.wait_for(50);
             strike(playing, &link);
             let before = playing.acknowledged_of(silent.clone());
@@ -63,11 +62,5 @@ fn fall_silent(line: &mut Line, strike: fn(&mut Playing, &Link)) {
             );
             SILENT.rev().for_each(|process| playing.kill(process));
         });
-        for done in &played.history.operations {
-            if !silent.contains(&done.client_number()) {
-                longest.add(done);
-            }
-        }
     }
-    line.remark(longest.to_string());
 }

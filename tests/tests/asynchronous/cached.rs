@@ -5,8 +5,9 @@ use std::time::Duration;
 use diesel::QueryResult;
 use diesel_async::{AsyncConnection, AsyncPgConnection};
 use diesel_sharded::asynchronous::{Counter, RowCounter};
-use diesel_sharded::cached::{CacheError, Cached, MokaCache, TotalCache};
+use diesel_sharded::cached::{CacheError, Cached, MokaCache};
 use diesel_sharded_tests::Database;
+use diesel_sharded_tests::refusing::Refusing;
 use diesel_sharded_tests::schema::{self, videos::dsl::*};
 
 pub type Conn = AsyncPgConnection;
@@ -52,41 +53,17 @@ async fn in_the_process() {
     assert_eq!(cached.get_async(&of_video_1, conn).await, Ok(1105));
 }
 
-/// A cache in another process that does not answer.
-struct Hanging;
-
-impl Hanging {
-    fn no_answer<T>(&self) -> Result<T, CacheError> {
-        std::thread::sleep(Duration::from_millis(500));
-        Err(CacheError::Unavailable {
-            source: "no answer".into(),
-        })
-    }
-}
-
-impl TotalCache for Hanging {
-    fn get(&self, _: &str) -> Result<Option<i64>, CacheError> {
-        self.no_answer()
-    }
-
-    fn add_if_absent(&self, _: &str, _: i64, _: Duration) -> Result<(), CacheError> {
-        self.no_answer()
-    }
-
-    fn increment_if_present(&self, _: &str, _: i64) -> Result<(), CacheError> {
-        self.no_answer()
-    }
-
-    fn remove(&self, _: &str) -> Result<(), CacheError> {
-        self.no_answer()
-    }
-}
-
 /// A runtime with one thread keeps running other tasks while the cache does not answer.
 #[tokio::test]
 async fn a_cache_that_hangs_fails_nothing_and_blocks_no_task() {
     let (_database, mut conn) = database().await;
-    let cached = Cached::new(Hanging);
+    // A cache in another process that does not answer.
+    let cached = Cached::new(Refusing(|_: &str| {
+        std::thread::sleep(Duration::from_millis(500));
+        CacheError::Unavailable {
+            source: "no answer".into(),
+        }
+    }));
     let of_video_1 = RowCounter::of(views, 1);
     let mut ticks = 0;
     let ticking = async {

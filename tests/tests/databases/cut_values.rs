@@ -4,14 +4,12 @@
 use std::fmt::Debug;
 
 use bigdecimal::BigDecimal;
-use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
-use diesel::r2d2::{ConnectionManager, CustomizeConnection, Pool};
 use diesel_migrations::MigrationHarness;
 use diesel_sharded::coalescer::Coalescer;
 use diesel_sharded::{Counter, Error, MIGRATIONS, RowCounter, ShardsTable, update};
 use diesel_sharded_tests::fixture::{Fixture, Run};
-use diesel_sharded_tests::{Database, assert_matches, texts};
+use diesel_sharded_tests::{Database, assert_matches, pool_with, texts};
 
 diesel_sharded_tests::counted_table! {
     #[sharded(shards = 2)]
@@ -86,21 +84,8 @@ macro_rules! all_refused {
     }};
 }
 
-#[derive(Debug)]
-struct Lax;
-
-impl CustomizeConnection<MysqlConnection, diesel::r2d2::Error> for Lax {
-    fn on_acquire(&self, conn: &mut MysqlConnection) -> Result<(), diesel::r2d2::Error> {
-        conn.batch_execute(SETUP)
-            .map_err(diesel::r2d2::Error::QueryError)
-    }
-}
-
 fn coalescer(database: &Database) -> Coalescer<MysqlConnection> {
-    let pool = Pool::builder()
-        .max_size(2)
-        .connection_customizer(Box::new(Lax));
-    Coalescer::new(pool.build(ConnectionManager::new(database.url())).unwrap()).unwrap()
+    Coalescer::new(pool_with(database.url(), &[SETUP])).unwrap()
 }
 
 #[test]

@@ -8,16 +8,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use diesel_sharded_tests::documents::{file, read};
+
 use markdown::{anchors, links};
-
-pub fn repository() -> &'static Path {
-    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
-}
-
-fn read(path: impl AsRef<Path>) -> String {
-    let path = repository().join(path);
-    fs::read_to_string(&path).unwrap_or_else(|why| panic!("{}: {why}", path.display()))
-}
 
 /// The files in a folder, and in those below it, whose names end so.
 pub fn below(folder: &Path, ends: &[&str]) -> Vec<PathBuf> {
@@ -48,7 +41,7 @@ fn target(page: &Path, link: &str) -> Option<PathBuf> {
     let address = address().unwrap_or("none".to_owned());
     let here = ["blob", "raw"].map(|kind| format!("{address}/{kind}/HEAD/"));
     match here.iter().find_map(|here| link.strip_prefix(here)) {
-        Some(path) => Some(repository().join(path)),
+        Some(path) => Some(file(path)),
         None if link.contains(':') => None,
         None if link.is_empty() => Some(page.to_owned()),
         None => Some(page.with_file_name("").join(link)),
@@ -58,10 +51,10 @@ fn target(page: &Path, link: &str) -> Option<PathBuf> {
 /// All Markdown files but the guide's chapters and the reference pages: these link to items of the documentation.
 #[test]
 fn links_lead_to_files_and_headings() {
-    let of_books = repository().join("src");
-    let mut pages = below(repository(), &[".md"]);
+    let of_books = file("src");
+    let mut pages = below(&file(""), &[".md"]);
     pages.retain(|page| !page.starts_with(&of_books));
-    assert!(pages.contains(&repository().join("README.md")));
+    assert!(pages.contains(&file("README.md")));
     let mut wrong = vec![];
     for page in &pages {
         for link in links(&read(page)) {
@@ -117,7 +110,7 @@ fn each_book_has_its_chapters_in_order() {
             assert!(chapter.trim_end().ends_with(&last), "{module}.md: `{last}`");
         }
         let listed: Vec<_> = chapters.iter().map(|(_, module)| module.as_str()).collect();
-        let files = below(&repository().join("src").join(book), &[".md"]);
+        let files = below(&file("src").join(book), &[".md"]);
         let stem = |path: &PathBuf| path.file_stem().expect("a name").to_string_lossy().into();
         let files: BTreeSet<String> = files.iter().map(stem).collect();
         assert_eq!(
@@ -143,7 +136,7 @@ fn links_between_chapters_lead_to_headings() {
         of_chapters.extend(modules.map(|module| (format!("src/{book}/{module}.md"), module)));
     }
     let (mut seen, mut wrong) = (0, vec![]);
-    for file in below(&repository().join("src"), &[".md", ".rs"]) {
+    for file in below(&file("src"), &[".md", ".rs"]) {
         let is_chapter = file.extension().is_some_and(|end| end == "md");
         for link in links(&read(&file)).filter(|link| !link.contains('/')) {
             let Some((page, anchor)) = link.split_once('#') else {
@@ -177,7 +170,7 @@ fn the_architecture_lists_each_decision() {
         let (_, rest) = line.split_once("](docs/decisions/")?;
         Some(rest.split_once(')')?.0.to_owned()).filter(|_| line.starts_with("| ["))
     });
-    let mut records = below(&repository().join("docs/decisions"), &[".md"]);
+    let mut records = below(&file("docs/decisions"), &[".md"]);
     records.sort();
     let name = |record: &PathBuf| record.file_name().expect("a name").to_string_lossy().into();
     let records: Vec<String> = records.iter().map(name).collect();
@@ -211,13 +204,13 @@ fn copy_of_packages() -> tempfile::TempDir {
     ] {
         let to = copy.path().join(path);
         fs::create_dir_all(to.parent().expect("a folder")).expect("a folder");
-        fs::copy(repository().join(path), to).expect("a copy");
+        fs::copy(file(path), to).expect("a copy");
     }
     copy
 }
 
 fn repository_sh(copy: &Path, argument: &str) -> Output {
-    let mut script = Command::new(repository().join("scripts/repository.sh"));
+    let mut script = Command::new(file("scripts/repository.sh"));
     let script = script.arg(argument).env("REPOSITORY_ROOT", copy);
     script.output().expect("bash")
 }

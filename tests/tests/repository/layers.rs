@@ -3,7 +3,9 @@
 use std::fs;
 use std::path::Path;
 
-use super::documents::{below, repository};
+use diesel_sharded_tests::documents::file;
+
+use super::documents::below;
 
 const TABLE: &str = include_str!("../../../ARCHITECTURE.md");
 
@@ -49,7 +51,7 @@ fn upward(of: usize, layers: &[Vec<&str>], source: &str) -> Vec<String> {
 #[test]
 fn arrows_between_layers_run_one_way() {
     let layers = layers(TABLE);
-    let source = repository().join("src");
+    let source = file("src");
     let mut wrong = vec![];
     for path in below(&source, &[".rs"]) {
         let within = path.strip_prefix(&source).expect("below src");

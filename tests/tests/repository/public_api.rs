@@ -6,18 +6,19 @@
 use std::collections::BTreeSet;
 use std::fs;
 
+use diesel_sharded_tests::documents::file;
 use quote::ToTokens;
 use syn::punctuated::Punctuated;
 use syn::visit_mut::{VisitMut, visit_item_struct_mut, visit_trait_item_fn_mut};
 use syn::{Attribute, ImplItem, Item, ItemStruct, TraitItemFn, Visibility};
 
-use super::documents::{below, repository};
+use super::documents::below;
 
 const LISTING: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/public_api.txt");
 
 #[test]
 fn the_public_api_is_the_one_that_is_listed() {
-    let source = repository().join("src");
+    let source = file("src");
     let mut lines = BTreeSet::new();
     for file in below(&source, &[".rs"]) {
         let text = fs::read_to_string(&file).unwrap();

@@ -11,13 +11,13 @@ use diesel::prelude::*;
 use diesel_sharded::prelude::*;
 use diesel_sharded::retry::{self, RetryPolicy};
 use diesel_sharded::{Counter, fold, update};
+use diesel_sharded_tests::documents::read;
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::{Database, Stop, TestConnection, count, mysql_client, schema};
 
 /// The block of the page that begins with the comment `# DATABASE:`.
 fn lines_of(database: &str) -> String {
-    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/operations.md");
-    let page = fs::read_to_string(page).expect("a page");
+    let page = read("docs/operations.md");
     let mut blocks = page.split("```sh\n").skip(1);
     let block = blocks.find(|block| block.starts_with(&format!("# {database}: ")));
     let (block, _) = block

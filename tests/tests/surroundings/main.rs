@@ -10,7 +10,6 @@ mod backups;
 mod fold_and_triggers;
 mod forked;
 mod grants;
-mod late_requests;
 #[cfg(feature = "observability")]
 mod monitoring;
 mod other_clients;

@@ -2,8 +2,6 @@
 //! the queries have results where the library was used.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
-use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
 use std::time::Duration;
@@ -16,20 +14,13 @@ use diesel_sharded::combine::Combiner;
 use diesel_sharded::observability::describe_metrics;
 use diesel_sharded::retry::{self, RetryPolicy};
 use diesel_sharded::{RowCounter, fold, update};
+use diesel_sharded_tests::documents::{self, file, read};
 use diesel_sharded_tests::fixture::Fixture;
 use diesel_sharded_tests::prometheus::{Prometheus, promtool};
 use diesel_sharded_tests::schema::videos::{self, dsl::*};
 use diesel_sharded_tests::{Database, count, pool, until};
 use metrics_exporter_prometheus::PrometheusBuilder;
 use serde_json::Value;
-
-fn file(path: &str) -> PathBuf {
-    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).join(path)
-}
-
-fn read(path: &str) -> String {
-    fs::read_to_string(file(path)).unwrap_or_else(|why| panic!("{path}: {why}"))
-}
 
 /// The queries of the dashboard, as Grafana sends them where all tables are chosen.
 fn dashboard() -> Vec<String> {
@@ -62,29 +53,17 @@ fn alerts() -> Vec<String> {
 
 /// The documented metrics, with their labels.
 fn documented() -> BTreeMap<String, BTreeSet<String>> {
-    let docs = read("src/observability.rs");
-    let rows = docs
-        .lines()
-        .filter_map(|line| line.strip_prefix("//! | `diesel_sharded_"));
-    let metrics = rows.flat_map(|row| {
-        let cells: Vec<_> = row.split(" | ").collect();
-        let name = format!("diesel_sharded_{}", cells[0].trim_end_matches('`'));
-        let words = cells[3].split(['`', ',', ' ', '|']);
-        let labels: BTreeSet<_> = words
-            .filter(|word| !word.is_empty())
-            .map(str::to_owned)
-            .collect();
-        match cells[1] {
-            "histogram" => {
-                let parts = ["_sum", "_count"].map(|part| (name.clone() + part, labels.clone()));
-                let mut quantiles = labels.clone();
-                quantiles.insert("quantile".into());
-                let mut all = parts.to_vec();
-                all.push((name, quantiles));
-                all
-            }
-            _ => vec![(name, labels)],
+    let metrics = documents::documented(&["counter", "gauge", "histogram"]).into_iter();
+    let metrics = metrics.flat_map(|(name, (kind, labels))| match &*kind {
+        "histogram" => {
+            let parts = ["_sum", "_count"].map(|part| (name.clone() + part, labels.clone()));
+            let mut quantiles = labels.clone();
+            quantiles.insert("quantile".into());
+            let mut all = parts.to_vec();
+            all.push((name, quantiles));
+            all
         }
+        _ => vec![(name, labels)],
     });
     metrics.collect()
 }

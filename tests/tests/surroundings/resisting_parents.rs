@@ -86,45 +86,34 @@ macro_rules! on_every_database {
     )+};
 }
 
+/// Tests in which all is refused for a reason, since something resists that a text of SQL has made.
+macro_rules! resisted {
+    ($($name:ident: $sql:expr, $reason:ident;)+) => {$(
+        #[test]
+        fn $name() {
+            let (_database, mut conn) = counted();
+            conn.batch_execute(&$sql).unwrap();
+            refused(&mut conn, $reason);
+        }
+    )+};
+}
+
 macro_rules! postgres {
     () => {
-        /// A trigger before each update of video 2.
-        fn trigger(body: &str) -> (Database, Conn) {
-            let (database, mut conn) = counted();
-            conn.batch_execute(&format!(
+        /// Before each update of video 2.
+        fn trigger(body: &str) -> String {
+            format!(
                 "CREATE FUNCTION resist() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {body} END $$;
                  CREATE TRIGGER resist BEFORE UPDATE ON videos FOR EACH ROW WHEN (OLD.id = 2) EXECUTE FUNCTION resist()"
-            ))
-            .unwrap();
-            (database, conn)
-        }
-
-        #[test]
-        fn a_trigger_suppresses_the_update() {
-            let (_database, mut conn) = trigger("RETURN NULL;");
-            refused(&mut conn, not_written);
-        }
-
-        #[test]
-        fn a_trigger_keeps_the_old_value() {
-            let (_database, mut conn) = trigger("NEW.views := OLD.views; RETURN NEW;");
-            refused(&mut conn, not_written);
-        }
-
-        #[test]
-        fn a_trigger_writes_another_value() {
-            let (_database, mut conn) = trigger("NEW.views := NEW.views + 1; RETURN NEW;");
-            refused(&mut conn, altered);
-        }
-
-        #[test]
-        fn a_rule_redirects_the_update() {
-            let (_database, mut conn) = counted();
-            conn.batch_execute(
-                "CREATE RULE resist AS ON UPDATE TO videos WHERE OLD.id = 2 DO INSTEAD NOTHING",
             )
-            .unwrap();
-            refused(&mut conn, not_written);
+        }
+
+        resisted! {
+            a_trigger_suppresses_the_update: trigger("RETURN NULL;"), not_written;
+            a_trigger_keeps_the_old_value: trigger("NEW.views := OLD.views; RETURN NEW;"), not_written;
+            a_trigger_writes_another_value: trigger("NEW.views := NEW.views + 1; RETURN NEW;"), altered;
+            a_rule_redirects_the_update:
+                "CREATE RULE resist AS ON UPDATE TO videos WHERE OLD.id = 2 DO INSTEAD NOTHING", not_written;
         }
 
         /// A role that sees every row and may update its own.
@@ -240,45 +229,34 @@ macro_rules! postgres {
 
 macro_rules! mysql {
     () => {
-        fn trigger(value: &str) -> (Database, Conn) {
-            let (database, mut conn) = counted();
-            conn.batch_execute(&format!(
+        fn trigger(value: &str) -> String {
+            format!(
                 "CREATE TRIGGER resist BEFORE UPDATE ON videos FOR EACH ROW
                  SET NEW.views = CASE OLD.id WHEN 2 THEN {value} ELSE NEW.views END"
-            ))
-            .unwrap();
-            (database, conn)
+            )
         }
 
-        #[test]
-        fn a_trigger_keeps_the_old_value() {
-            let (_database, mut conn) = trigger("OLD.views");
-            refused(&mut conn, not_written);
-        }
-
-        #[test]
-        fn a_trigger_writes_another_value() {
-            let (_database, mut conn) = trigger("NEW.views + 1");
-            refused(&mut conn, altered);
+        resisted! {
+            a_trigger_keeps_the_old_value: trigger("OLD.views"), not_written;
+            a_trigger_writes_another_value: trigger("NEW.views + 1"), altered;
         }
     };
 }
 
 macro_rules! sqlite {
     () => {
-        fn trigger(when: &str, body: &str) -> (Database, Conn) {
-            let (database, mut conn) = counted();
-            conn.batch_execute(&format!(
-                "CREATE TRIGGER resist {when} ON videos WHEN OLD.id = 2 BEGIN {body}; END"
-            ))
-            .unwrap();
-            (database, conn)
+        fn trigger(when: &str, body: &str) -> String {
+            format!(
+                "CREATE TRIGGER resist {when} UPDATE OF views ON videos WHEN OLD.id = 2 BEGIN {body}; END"
+            )
         }
 
-        #[test]
-        fn a_trigger_suppresses_the_update() {
-            let (_database, mut conn) = trigger("BEFORE UPDATE OF views", "SELECT RAISE(IGNORE)");
-            refused(&mut conn, not_written);
+        resisted! {
+            a_trigger_suppresses_the_update: trigger("BEFORE", "SELECT RAISE(IGNORE)"), not_written;
+            a_trigger_writes_the_old_value_back:
+                trigger("AFTER", "UPDATE videos SET views = OLD.views WHERE id = 2"), not_written;
+            a_trigger_writes_another_value:
+                trigger("AFTER", "UPDATE videos SET views = NEW.views + 1 WHERE id = 2"), altered;
         }
 
         /// Of another field of the row that is being folded.
@@ -298,20 +276,6 @@ macro_rules! sqlite {
             assert_eq!(field, "likes");
             let totals = videos.find(2).select((views.total(), likes.total()));
             assert_eq!(totals.first::<(i64, i32)>(conn), Ok((210, 12)));
-        }
-
-        #[test]
-        fn a_trigger_writes_the_old_value_back() {
-            let back = "UPDATE videos SET views = OLD.views WHERE id = 2";
-            let (_database, mut conn) = trigger("AFTER UPDATE OF views", back);
-            refused(&mut conn, not_written);
-        }
-
-        #[test]
-        fn a_trigger_writes_another_value() {
-            let more = "UPDATE videos SET views = NEW.views + 1 WHERE id = 2";
-            let (_database, mut conn) = trigger("AFTER UPDATE OF views", more);
-            refused(&mut conn, altered);
         }
     };
 }

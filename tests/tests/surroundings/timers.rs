@@ -7,10 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
-fn read(path: &str) -> String {
-    let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).join(path);
-    fs::read_to_string(&path).unwrap_or_else(|why| panic!("{}: {why}", path.display()))
-}
+use diesel_sharded_tests::documents::read;
 
 /// The codes with which the tool ends a command that did not fail, from its own source.
 fn codes_of_the_tool() -> BTreeSet<u8> {

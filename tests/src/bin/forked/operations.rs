@@ -2,7 +2,7 @@
 
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
-use diesel::r2d2::{ConnectionManager, CustomizeConnection, Error as PoolError, Pool};
+use diesel::r2d2::{ConnectionManager, Pool};
 use diesel_sharded::coalescer::Coalescer;
 use diesel_sharded::prelude::*;
 use diesel_sharded::{Counter, RowCounter};
@@ -21,16 +21,7 @@ pub fn connect(url: &str) -> Conn {
 }
 
 pub fn pool(url: &str) -> Pool<ConnectionManager<Conn>> {
-    #[derive(Debug)]
-    struct Settings;
-    impl CustomizeConnection<Conn, PoolError> for Settings {
-        fn on_acquire(&self, conn: &mut Conn) -> Result<(), PoolError> {
-            conn.batch_execute(SETTINGS).map_err(PoolError::QueryError)
-        }
-    }
-    let pool = Pool::builder().max_size(2).min_idle(Some(0));
-    let pool = pool.connection_customizer(Box::new(Settings));
-    pool.build(ConnectionManager::new(url)).expect("a pool")
+    diesel_sharded_tests::pool_with(url, &[SETTINGS])
 }
 
 /// The sum of all views, and a named counter.

@@ -1,6 +1,5 @@
 //! The coalescer: amounts from many threads are added up in memory, and their sums committed exactly once.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -19,7 +18,9 @@ use diesel_sharded_tests::{
     Database, TestConnection, assert_matches, conflict, edit, insert, own_key, pool, until,
 };
 
-use super::{Conn, count, database, database_with_counters, on_threads, total_of, totals};
+use super::{
+    Conn, count, database, database_with_counters, on_threads, on_threads_beside, total_of, totals,
+};
 
 fn views_of(video: i64) -> RowCounter<views> {
     RowCounter::of(views, video)
@@ -439,36 +440,19 @@ fn a_full_queue_waits_for_room_and_refuses_at_the_deadline() {
 fn beside_everything_else_that_writes() {
     let (database, mut conn) = database_with_counters();
     let coalescers = [(); 2].map(|()| builder(&database).max_batch(2).build().unwrap());
-    let over = AtomicBool::new(false);
-    thread::scope(|scope| {
-        let database = &database;
-        let over = &over;
-        scope.spawn(move || {
-            let mut conn = Conn::connect(database);
-            while !over.load(Ordering::Relaxed) {
-                fold(videos).keep_shards(0).run(&mut conn).unwrap();
-                set_total(videos.find(3), views, 0)
-                    .execute(&mut conn)
-                    .unwrap();
-            }
-        });
-        let writers: Vec<_> = (0..8)
-            .map(|thread| {
-                let coalescer = &coalescers[thread % 2];
-                scope.spawn(move || {
-                    let mut conn = Conn::connect(database);
-                    for round in 0..20_i64 {
-                        let video = round % 3 + 1;
-                        coalescer.add_later(&views_of(video), 2).unwrap();
-                        let counted = count(video, 1, &mut conn);
-                        assert_eq!(counted, Ok(1));
-                    }
-                })
-            })
-            .collect();
-        let joined: Vec<_> = writers.into_iter().map(|writer| writer.join()).collect();
-        over.store(true, Ordering::Relaxed);
-        assert!(joined.iter().all(Result::is_ok));
+    let counting = |number, conn: &mut Conn| {
+        for round in 0..20_i64 {
+            let video = round % 3 + 1;
+            let coalescer = &coalescers[number as usize % 2];
+            coalescer.add_later(&views_of(video), 2).unwrap();
+            assert_eq!(count(video, 1, conn), Ok(1));
+        }
+    };
+    on_threads_beside(8, &database, counting, 1, |_, rounds, conn| {
+        for _ in rounds {
+            fold(videos).keep_shards(0).run(conn).unwrap();
+            set_total(videos.find(3), views, 0).execute(conn).unwrap();
+        }
     });
     for coalescer in coalescers {
         coalescer.close().unwrap();

@@ -2,8 +2,8 @@
 
 use super::Conn;
 use super::cases::{
-    count, count_on_any_shard, database, database_with_counters, dialect, on_threads, total_of,
-    totals,
+    count, count_on_any_shard, database, database_with_counters, dialect, on_threads,
+    on_threads_beside, total_of, totals,
 };
 
 mod coalescer;

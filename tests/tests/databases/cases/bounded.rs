@@ -5,7 +5,6 @@ use super::api::counters;
 use super::support::*;
 use diesel_sharded_tests::schema::videos as table;
 use diesel_sharded_tests::schema::videos::dsl::*;
-use proptest::prelude::*;
 
 /// The likes of video 1, which begin at 1, from 0 to 100.
 fn bounded() -> Bounded<table::likes> {
@@ -139,27 +138,6 @@ fn uses_shards_while_there_is_room() {
     assert_eq!(used.get_result(conn), Ok(2_i64)); // half of 4: the other half is for the other bound
 }
 
-#[test]
-fn folds_and_sets_are_welcome() {
-    let conn = &mut set_up().conn;
-    let adds =
-        |amounts: [i64; 2], conn: &mut Conn| amounts.map(|n| bounded().add(n, conn).unwrap());
-    assert_eq!(bounded().add(50, conn), Ok(true));
-    let _ = fold(videos).keep_shards(0).run(conn).unwrap();
-    assert_eq!(total(conn), 51);
-    assert_eq!(bounded().add(-51, conn), Ok(true));
-    let _ = fold(videos).run(conn).unwrap();
-    assert_eq!(bounded().add(-1, conn), Ok(false));
-    set_total(videos.find(1), likes, 7).execute(conn).unwrap();
-    assert_eq!(adds([-8, -7], conn), [false, true]);
-    reset(videos).execute(conn).unwrap();
-    assert_eq!(bounded().add(-1, conn), Ok(false));
-    // Another writer left the total out of bounds: counts may only move it back.
-    set_total(videos.find(1), likes, 200).execute(conn).unwrap();
-    assert_eq!(adds([1, -1], conn), [false, true]);
-    assert_eq!(total(conn), 199);
-}
-
 /// Additions to a total below its bound pay off the debt first, and make no room until then.
 #[test]
 fn a_debt_is_paid_first() {
@@ -242,53 +220,4 @@ fn seats_are_sold_once_each_inside_transactions_too() {
     // 8 × 15 = 120 buyers who keep their seats, one for each.
     assert_eq!(sold.into_inner(), SEATS);
     assert_eq!(event.get(conn), Ok(0));
-}
-
-/// Up and down at once, close to both bounds: the total never passes one, and ends as the sum of the accepted amounts.
-#[test]
-fn up_and_down_at_once() {
-    let Connected { conn, database } = &mut set_up();
-    let accepted = AtomicI64::new(1);
-    on_threads(8, database, |number, conn| {
-        let counter = RowCounter::of(likes, 1).never_below(0).never_above(12);
-        for round in 0..40 {
-            let n = [1, -1, 3, -2][((number + round) % 4) as usize];
-            if counter.add(n, conn).unwrap() {
-                accepted.fetch_add(n, Ordering::SeqCst);
-            }
-            let read = total(conn);
-            assert!((0..=12).contains(&read), "{read}");
-        }
-    });
-    assert_eq!(i64::from(total(conn)), accepted.into_inner());
-}
-
-#[test]
-fn any_sequence_is_decided_as_on_a_plain_number() {
-    let fixture = std::cell::RefCell::new(set_up());
-    let step = prop_oneof![4 => (-40..40i64).prop_map(Some), 1 => Just(None)];
-    let cases = (-20..20i64, 0..60i64, proptest::collection::vec(step, 1..30));
-    for_all(25, cases, |(least, room, steps)| {
-        let conn = &mut fixture.borrow_mut().conn;
-        let most = least + room;
-        let mut model = least + room / 2;
-        let set = set_total(videos.find(1), views, model).execute(conn);
-        prop_assert_eq!(set, Ok(1));
-        let counter = RowCounter::of(views, 1).never_below(least);
-        let counter = counter.never_above(most);
-        for step in steps {
-            match step {
-                Some(n) => {
-                    let fits = (least..=most).contains(&(model + n));
-                    prop_assert_eq!(counter.add(n, conn), Ok(fits));
-                    model += if fits { n } else { 0 };
-                }
-                None => drop(fold(videos.find(1)).keep_shards(1).run(conn).unwrap()),
-            }
-            prop_assert_eq!(total_of(1, conn), model);
-        }
-        // Other columns of the same shards are as they were.
-        prop_assert_eq!(total(conn), 1);
-        Ok(())
-    });
 }

@@ -80,6 +80,13 @@ fn a_model_and_composite_keys() {
     assert_eq!(moved, Amount::Integer(63));
     let bases = downloads::table.select(downloads::number);
     assert_eq!(bases.load(conn), Ok(vec![7; 9]));
+    let changes = downloads::number.eq(downloads::number + 1);
+    count!(downloads::table, changes, conn);
+    let early = downloads::table.filter(downloads::day.lt(Day(20)));
+    assert_eq!(fold(early).run(conn).unwrap().parents, 3);
+    let bases = bases.order((downloads::day, downloads::version));
+    let expected = [[8; 3], [7; 3], [7; 3]].concat();
+    assert_eq!(bases.load(conn), Ok(expected));
 }
 
 #[test]

@@ -214,21 +214,6 @@ fn inside_a_transaction_the_key_goes_with_it() {
 }
 
 #[test]
-fn counters_as_values_count_once_too() {
-    let conn = &mut set_up_with_counters().conn;
-    let page = Counter::named("page");
-    let views_of_1 = RowCounter::of(views, 1);
-    for _ in 0..2 {
-        assert_eq!(page.idempotency_key("up").add(1, conn), Ok(1));
-        assert_eq!(page.idempotency_key("down").add(-1, conn), Ok(1));
-        assert_eq!(page.idempotency_key("more").add(10, conn), Ok(1));
-        assert_eq!(views_of_1.idempotency_key("views").add(-5, conn), Ok(1));
-    }
-    assert_eq!(page.get(conn), Ok(10));
-    assert_eq!(total_of(1, conn), 95);
-}
-
-#[test]
 fn a_batch_counts_once() {
     let conn = &mut set_up_with_counters().conn;
     let batch = |n| count_many(views, [(2, 5), (9, 1), (1, n)]).idempotency_key("batch");

@@ -73,6 +73,15 @@ fn a_composite_key_with_a_type_of_the_applications_own() {
     counted.sort_unstable();
     assert_eq!(counted, [(1, 101), (2, 100)]);
     assert_eq!(totals(conn), [101, 20, 100]);
+    let window = RowCounter::of(number, (1, Day(2))).never_above(22);
+    let allowed = [1, 1, 1].map(|n| window.add(n, conn).unwrap());
+    assert_eq!(allowed, [true, true, false]);
+    let absent = RowCounter::of(number, (9, Day(2))).never_above(22);
+    assert_eq!(absent.add(1, conn), Err(DieselError::NotFound));
+    assert_eq!(totals(conn), [101, 22, 100]);
+    delete!(downloads.find((1, Day(2))), conn);
+    insert!(downloads, (version.eq(1), day.eq(Day(2))), conn);
+    assert_eq!(totals(conn), [101, 0, 100]);
 }
 
 #[test]

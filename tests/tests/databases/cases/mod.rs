@@ -29,7 +29,6 @@ mod shapes;
 mod shard_choice;
 #[path = "../support.rs"]
 mod support;
-mod time;
 mod top;
 mod totals;
 mod transactions;

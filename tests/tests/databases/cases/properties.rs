@@ -98,19 +98,24 @@ enum Event {
     Fold(Rows, usize, u16),
     SetViews(Rows, i64),
     Reset(Rows),
-    Bounded(i64),
+    /// On video 1: so far below its total is the least, so far above that the most; amounts, each perhaps after a fold that keeps so many
+    /// shards.
+    Bounded(i64, i64, Vec<(i64, Option<u16>)>),
     Delete(i64),
 }
 
 /// Events on two connections in turn.
 fn events() -> impl Strategy<Value = Vec<(usize, Event)>> {
+    let amount = (-40..40i64, proptest::option::weighted(0.2, 0..3u16));
+    let amounts = proptest::collection::vec(amount, 1..20);
+    let bounded = (-20..50i64, 0..60i64, amounts);
     let event = prop_oneof![
         12 => operation().prop_map(Event::Count),
         2 => (-9..9i64).prop_map(Event::OrInsert),
         3 => (rows(), 1..4usize, 0..5u16).prop_map(|(rows, n, keep)| Event::Fold(rows, n, keep)),
         2 => (rows(), -99..99i64).prop_map(|(rows, n)| Event::SetViews(rows, n)),
         1 => rows().prop_map(Event::Reset),
-        2 => (-300..300i64).prop_map(Event::Bounded),
+        2 => bounded.prop_map(|(below, room, amounts)| Event::Bounded(below, room, amounts)),
         1 => (1..5i64).prop_map(Event::Delete),
     ];
     proptest::collection::vec((0..2usize, event), 1..30)
@@ -127,6 +132,9 @@ fn matches(rows: &Rows, key: i64) -> bool {
         Rows::All => true,
     }
 }
+
+/// What a bounded count comes to without a row; otherwise a binary digit tells of each amount whether it was accepted.
+const NO_ROW: usize = usize::MAX;
 
 fn live(conn: &mut Conn, event: &Event) -> QueryResult<usize> {
     match event {
@@ -155,14 +163,24 @@ fn live(conn: &mut Conn, event: &Event) -> QueryResult<usize> {
             over!(rows, |source| set_total(source, views, *n).execute(conn))
         }
         Event::Reset(rows) => over!(rows, |source| reset(source).execute(conn)),
-        Event::Bounded(n) => {
+        Event::Bounded(below, room, amounts) => {
             // Other operations count on it too: this brings the shards to values that a bounded counter may find.
             let _ = fold(videos.find(1)).run(conn)?;
-            let counter = RowCounter::of(views, 1).never_below(-100).never_above(100);
-            match counter.add(*n, conn) {
-                Err(DieselError::NotFound) => Ok(2),
-                added => added.map(usize::from),
+            let counter = RowCounter::of(views, 1);
+            let least = counter.get(conn)?.unwrap_or(0) - below;
+            let counter = counter.never_below(least).never_above(least + room);
+            let mut accepted = 0;
+            for (n, folded_keeping) in amounts {
+                if let Some(shards) = folded_keeping {
+                    let _ = fold(videos.find(1)).keep_shards(*shards).run(conn)?;
+                }
+                accepted = 2 * accepted
+                    + match counter.add(*n, conn) {
+                        Err(DieselError::NotFound) => return Ok(NO_ROW),
+                        added => usize::from(added?),
+                    };
             }
+            Ok(accepted)
         }
         Event::Delete(key) => diesel::delete(videos.find(*key)).execute(conn),
     }
@@ -189,18 +207,21 @@ fn live_on(model: &mut Model, event: &Event) -> usize {
         Event::Fold(..) => 0,
         Event::SetViews(rows, n) => each(rows, &|(v, _)| *v = *n),
         Event::Reset(rows) => each(rows, &|row| *row = (0, 0)),
-        Event::Bounded(n) => match model.get_mut(&1) {
-            None => 2,
-            Some((v, _)) => {
+        Event::Bounded(below, room, amounts) => {
+            let Some((v, _)) = model.get_mut(&1) else {
+                return NO_ROW;
+            };
+            let least = *v - below;
+            amounts.iter().fold(0, |accepted, (n, _)| {
                 let fits = match *n {
-                    n if n > 0 => *v + n <= 100,
-                    n if n < 0 => *v + n >= -100,
+                    n if n > 0 => *v + n <= least + room,
+                    n if n < 0 => *v + n >= least,
                     _ => true,
                 };
                 *v += if fits { n } else { &0 };
-                usize::from(fits)
-            }
-        },
+                2 * accepted + usize::from(fits)
+            })
+        }
         Event::Delete(key) => usize::from(model.remove(key).is_some()),
     }
 }

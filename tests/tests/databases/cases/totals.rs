@@ -119,6 +119,12 @@ fn totals_by_group_and_their_sums() {
     assert_eq!(by_channel.select(sums).load(conn), Ok(vec![expected]));
     let difference = videos.select(sum(views.total() - views)).first(conn);
     assert_eq!(difference, Ok(Some(BigDecimal::from(51))));
+    // The greatest sums first, as the guide has it for buckets of time.
+    let liked = sum(likes.total()).assume_not_null();
+    let by_channel = videos.group_by(channel).select((channel, liked));
+    let greatest = by_channel.order((liked.desc(), channel)).limit(1);
+    let news = Some("news".to_owned());
+    assert_eq!(greatest.load(conn), Ok(vec![(news, 5_i64)]));
 }
 
 #[test]

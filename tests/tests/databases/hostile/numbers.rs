@@ -11,26 +11,12 @@ use diesel_sharded::retry::RetryPolicy;
 use diesel_sharded::shard_choice::ShardChoice;
 use diesel_sharded::{RowCounter, fold, set_total, update};
 use diesel_sharded_tests::schema::measures::dsl::*;
+use diesel_sharded_tests::schema::measures_shards;
 use diesel_sharded_tests::{TestConnection, delete, edit};
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
 
 use super::{Conn, database, dialect, for_all, is_overflow};
-
-mod shards {
-    diesel::table! {
-        measures_shards (id, shard) {
-            id -> SmallInt,
-            shard -> Integer,
-            small -> SmallInt,
-            medium -> Integer,
-            large -> BigInt,
-            real -> Double,
-            exact -> Numeric,
-        }
-    }
-}
-use shards::measures_shards;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Field {

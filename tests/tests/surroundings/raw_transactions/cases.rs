@@ -10,7 +10,7 @@ use diesel_sharded::prelude::*;
 use diesel_sharded::shard_choice::ShardChoice;
 use diesel_sharded_tests::schema::videos as table;
 use diesel_sharded_tests::schema::videos::dsl::*;
-use diesel_sharded_tests::{Database, TestConnection, count, schema};
+use diesel_sharded_tests::{Database, TestConnection, count, rolled_back, schema};
 
 use super::Conn;
 use super::api::retry::{self, Isolation, RetryPolicy, Transaction};
@@ -146,9 +146,15 @@ fn a_rollback_takes_all_back_and_a_commit_keeps_all_once() {
         run("COMMIT", &mut conn);
         let after = state(&mut bench.side);
         assert_eq!((after.since(&before), &*after.title), (effect, name));
-        // The connection is as it was: a transaction of Diesel's own begins and ends.
+        // The connection is as it was: transactions of Diesel's own begin and end.
         let video = bench.arrange(operation);
         let before = state(&mut bench.side);
+        rolled_back(&mut conn, |conn| {
+            let all = totals(video, conn);
+            let added = (operation.2)(conn, video).unwrap();
+            assert_eq!(totals(video, conn) - all, added, "{name}, inside");
+        });
+        assert_eq!(state(&mut bench.side), before, "{name}, rolled back by Diesel");
         conn.transaction(|conn| (operation.2)(conn, video)).unwrap();
         let after = state(&mut bench.side);
         assert_eq!(after.since(&before), effect, "{name}, by Diesel");

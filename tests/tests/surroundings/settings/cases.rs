@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
-use diesel::r2d2::{ConnectionManager, CustomizeConnection, Error as R2d2Error, Pool};
 use diesel::result::{DatabaseErrorKind, Error as DieselError};
 use diesel_migrations::MigrationHarness;
 use diesel_sharded::coalescer::Coalescer;
@@ -15,7 +14,7 @@ use diesel_sharded::prelude::*;
 use diesel_sharded::retry::RetryPolicy;
 use diesel_sharded::{Error, MIGRATIONS, RowCounter, ShardsTable, fold, update};
 use diesel_sharded_tests::schema::videos::dsl::*;
-use diesel_sharded_tests::{TestConnection, schema};
+use diesel_sharded_tests::{TestConnection, pool_with, schema};
 
 use super::operations::{ALL, Before, LIKES, VIEWS, arrange, ask, counter, totals};
 use super::{BEFORE, Conn, FURTHER, SECTION};
@@ -81,24 +80,6 @@ impl Surrounded<'_> {
         conn.batch_execute(BEFORE)?;
         conn.batch_execute(self.setup)?;
         Ok(conn)
-    }
-
-    fn pool(&self) -> Result<Pool<ConnectionManager<Conn>>> {
-        let manager = ConnectionManager::new(self.url);
-        let pool = Pool::builder().max_size(2).min_idle(Some(0));
-        let setup = SetUp(self.setup.to_owned());
-        Ok(pool.connection_customizer(Box::new(setup)).build(manager)?)
-    }
-}
-
-#[derive(Debug)]
-struct SetUp(String);
-
-impl CustomizeConnection<Conn, R2d2Error> for SetUp {
-    fn on_acquire(&self, conn: &mut Conn) -> std::result::Result<(), R2d2Error> {
-        let set_up = conn.batch_execute(BEFORE);
-        let set_up = set_up.and_then(|()| conn.batch_execute(&self.0));
-        set_up.map_err(R2d2Error::QueryError)
     }
 }
 
@@ -178,7 +159,7 @@ impl Surrounded<'_> {
     }
 
     fn coalesced(&self, video: i64) -> Result<i64> {
-        let coalescer = Coalescer::new(self.pool()?)?;
+        let coalescer = Coalescer::new(pool_with::<Conn>(self.url, &[BEFORE, self.setup]))?;
         let views_of_video = RowCounter::of(views, video);
         coalescer.add_later(&views_of_video, 1)?;
         coalescer.flush()?;
