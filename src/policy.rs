@@ -278,7 +278,9 @@ impl Attempts {
         Error::ConflictPersisted {
             conflict,
             attempts: self.attempt,
-            elapsed: self.elapsed(),
+            elapsed: self
+                .now()
+                .saturating_duration_since(self.retry.began.unwrap_or(self.started)),
             source,
         }
     }

@@ -161,7 +161,8 @@ impl Dialect {
     /// Whether a commit failed because there is no transaction any more.
     pub(crate) fn has_no_transaction(self, error: &DieselError) -> bool {
         let is_conflict = self.classify(error) != Failure::Other;
-        !is_conflict && self.means(error, Meaning::TransactionGone)
+        *error == DieselError::NotInTransaction // Diesel has noticed
+            || (!is_conflict && self.means(error, Meaning::TransactionGone))
     }
 
     /// Whether the same statement may succeed on the same connection, as after one that was interrupted.

@@ -239,7 +239,7 @@ paired! {
         }
 
         /// Adds `n` in the same way, and returns the total then; `None` if the bounds do not allow it. A repeat adds nothing, and returns
-        /// the total as it is by then.
+        /// the total as it is by then, `None` if the row is gone.
         ///
         /// # Errors
         /// As [`add`](Self::add).
@@ -317,7 +317,7 @@ paired! {
         }
 
         /// Adds `n` in the same way, and returns the total then; `None` if the bounds do not allow it. A repeat adds nothing, and returns
-        /// the total as it is by then.
+        /// the total as it is by then, `None` if the row is gone.
         ///
         /// # Errors
         /// As [`add`](Self::add).
@@ -425,7 +425,11 @@ impl<K> Within<K> {
             match once(link, &request, retry.clone(), &mut count).await {
                 Err(DieselError::RollbackTransaction) => begins = Begins::Row,
                 Err(error) => return Err(error),
-                Ok((_, false)) if reads => return Ok((true, self.counter.total(link).await?)),
+                Ok((_, false)) if reads => {
+                    let reading = RetryLoop::read(link, retry)?;
+                    let total = retry_loop!(link, reading, self.counter.total(link).await);
+                    return Ok((true, total?));
+                }
                 Ok((counted, _)) => return Ok((counted > 0, count.total)),
             }
         }

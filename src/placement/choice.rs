@@ -106,20 +106,19 @@ impl Choice {
             ..
         } = self.subject;
         let contention = self.process.contention.get(key, now);
+        // Most keys of a batch are counted on seldom. They keep to the first shards in every process, where the next batch finds them. A batch in a
+        // caller's transaction does not: nobody knows how long that holds its locks.
+        let is_batch = in_batch && !in_transaction;
         let is_hot = contention == Contention::Hot
-            || (in_batch && self.process.batches.counts_often(key, now));
-        // Most keys of a batch are counted on seldom. They keep to the first shards in every process, where the next batch finds them, and nobody
-        // waits for a lease: a batch takes its locks in one order.
-        let keeps_to_first = in_batch && !is_hot;
-        let holds = in_transaction && !keeps_to_first;
-        let holder = holds.then(|| Holder {
+            || (is_batch && self.process.batches.counts_often(key, now));
+        let holder = in_transaction.then(|| Holder {
             thread: process::number_of_this_thread(),
             clock: attempts.clock(),
         });
         let wish = Wish {
             ranks: shards,
             // Transactions hold several rows at once: processes that all began at the same shards would deadlock.
-            first_comes_last: is_hot || holds,
+            first_comes_last: is_hot || in_transaction,
             avoided: self.avoided,
             holder: holder.map(|holder| holder.thread),
         };
@@ -138,7 +137,7 @@ impl Choice {
             && self.may_probe()
             && self.is_on_shared_shard()
             && self.process.probes.take(now);
-        match keeps_to_first {
+        match is_batch && !is_hot {
             true => rank,
             false => self.process.place_of(rank, shards),
         }

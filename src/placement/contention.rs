@@ -102,9 +102,11 @@ impl Rates {
         let (hash, entry) = (key >> 48, slot.load(Ordering::Relaxed));
         let (counts, last) = ((entry >> 32) as u16, entry as u32);
         let seconds = f64::from(now.wrapping_sub(last)) / 1_000.0; // many after a clock went back
+        let left = f64::from(counts) / 64.0 * (-seconds).exp2();
         let counts = match entry >> 48 == hash {
-            true => 1.0 + f64::from(counts) / 64.0 * (-seconds).exp2(),
-            false => 1.0,
+            true => left + 1.0,
+            false if left < 1.0 => 1.0,
+            false => return false, // the slot is another key's, which is counted on more
         };
         let kept = (counts * 64.0).min(f64::from(u16::MAX)) as u64;
         slot.store(hash << 48 | kept << 32 | u64::from(now), Ordering::Relaxed);
@@ -211,9 +213,14 @@ mod tests {
             counts.any(|now| rates.counts_often(7, now))
         };
         assert_eq!([50, 90, 110, 1_000].map(often), [true, true, false, false]);
+        // Of two keys in one slot the first is known, until it is counted on no more.
         let rates = Rates::new(start);
-        let alternately = |key: u64| rates.counts_often(key << 50, start);
-        assert!(!(0..100).any(|n| alternately(n % 2 + 1)));
+        let alternately = (0..100).map(|n| rates.counts_often((n % 2 + 1) << 50, start));
+        let often: Vec<_> = alternately.collect();
+        assert_eq!(often.iter().position(|often| *often), Some(28));
+        assert!(!often.iter().skip(1).step_by(2).any(|often| *often));
+        let later = start + Duration::from_secs(60);
+        assert!((0..20).any(|_| rates.counts_often(2 << 50, later)));
     }
 
     #[test]

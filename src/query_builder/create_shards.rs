@@ -10,7 +10,7 @@ use crate::model::SHARD;
 use crate::query_builder::{Names, Prepare, TextGuard, bind, fragments, id, no_query_id, sql};
 
 /// Inserts the missing shards of the parents that `filter` matches, at zero, and `locks` the others; in key order, so that
-/// two such statements cannot deadlock. Without locks PostgreSQL does nothing there either.
+/// two such statements cannot deadlock. Without, PostgreSQL leaves those that are there alone.
 ///
 /// ```sql
 /// INSERT INTO "videos_shards" ("id", "shard") SELECT "videos"."id", $1 FROM "videos" WHERE … ORDER BY "videos"."id"

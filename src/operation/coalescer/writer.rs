@@ -36,6 +36,8 @@ pub(super) struct Writer<Conn> {
     borrow: Borrow<Conn>,
     /// The key of the last batch that was committed.
     last: Vec<u8>,
+    /// Something was refused until the last deadline, and nothing went well since.
+    is_impatient: bool,
 }
 
 /// Why a batch was not committed.
@@ -53,10 +55,16 @@ enum Fault {
     ARows,
     /// A row's, as where the application's trigger refuses it, or not, as where a privilege is missing.
     Unclear,
+    /// A table is missing, or a column.
+    Tables,
 }
 
 /// Sums that were refused, and why.
 type Refused<Conn> = Vec<(Box<dyn AnySums<Conn>>, Arc<Error>)>;
+
+fn lost<Conn: 'static>(refused: &Refused<Conn>) -> impl Iterator<Item = Loss> {
+    refused.iter().flat_map(|(sums, error)| sums.lost(error))
+}
 
 impl Failure {
     fn away(error: Error) -> Self {
@@ -77,6 +85,7 @@ where
             buffer,
             borrow,
             last: vec![],
+            is_impatient: false,
         }
     }
 
@@ -101,63 +110,78 @@ where
     }
 
     fn flush(&mut self, fields: Fields<Conn>, losses: &mut Vec<Loss>) {
-        for mut sums in fields.into_sums() {
-            let (began, mut pause) = (Instant::now(), FIRST_PAUSE);
-            let mut others_were_counted = false;
-            loop {
-                let (some_are_counted, refused) = self.commit_each(sums, losses);
-                let Some((_, error)) = refused.last() else {
-                    break;
-                };
-                // A row is at fault that is refused after others were counted. What refuses all of them may be over soon.
-                let deadline = self.buffer.settings.retry.deadline();
-                if others_were_counted || began.elapsed() >= deadline || self.buffer.gives_up() {
-                    losses.extend(refused.iter().flat_map(|(sums, error)| sums.lost(error)));
-                    break;
+        let (mut since, mut pause) = (None, FIRST_PAUSE);
+        let mut left: Vec<_> = fields.into_sums().map(|sums| (sums, false)).collect();
+        while !left.is_empty() {
+            let mut refused = vec![];
+            for (sums, others_were_counted) in left.drain(..) {
+                let (counted, refusals) = self.commit_each(sums, losses);
+                // A row is at fault that is refused again after others of its field were counted.
+                match others_were_counted {
+                    true => losses.extend(lost(&refusals)),
+                    false if refusals.is_empty() => {}
+                    false => refused.push((refusals, counted)),
                 }
-                others_were_counted = some_are_counted;
-                self.buffer.blocked_by(&error.to_string());
-                self.buffer.settings.retry.sleep(pause);
-                pause = (pause * 2).min(LONGEST_PAUSE);
+            }
+            let Some((_, error)) = refused.iter().flat_map(|(refusals, _)| refusals).last() else {
+                self.is_impatient &= since.is_some();
+                return;
+            };
+            // What refuses all rows of a field may be over soon. Who has waited for that in vain waits no more, until nothing is refused.
+            let since = *since.get_or_insert_with(Instant::now);
+            let patience = self.buffer.settings.retry.deadline();
+            if self.is_impatient || since.elapsed() >= patience || self.buffer.gives_up() {
+                self.is_impatient = true;
+                losses.extend(refused.iter().flat_map(|(refusals, _)| lost(refusals)));
+                return;
+            }
+            self.buffer.blocked_by(&error.to_string());
+            self.buffer.settings.retry.sleep(pause);
+            pause = (pause * 2).min(LONGEST_PAUSE);
+            for (refusals, counted) in refused {
                 let mut again = Fields::default();
-                let refused = refused.into_iter();
-                refused.for_each(|(sums, _)| sums.move_to(&mut again));
-                match again.into_sums().next() {
-                    Some(left) => sums = left,
-                    None => break,
-                }
+                let sums = refusals.into_iter().map(|(sums, _)| sums);
+                sums.for_each(|sums| sums.move_to(&mut again));
+                left.extend(again.into_sums().map(|sums| (sums, counted)));
             }
         }
     }
 
-    /// Commits the sums of a field, but for rows that cannot take theirs. Returns whether some were counted, and those that were refused for
-    /// an unclear reason.
+    /// Commits the sums of a field, but for rows that cannot take theirs. Returns those that were refused for an unclear reason, and whether
+    /// others of the field were counted after the first of them, or beside a single one.
     fn commit_each(
         &mut self,
         sums: Box<dyn AnySums<Conn>>,
         losses: &mut Vec<Loss>,
     ) -> (bool, Refused<Conn>) {
-        let (mut some_are_counted, mut refused) = (false, vec![]);
+        let (mut before, mut after) = (false, false);
+        let mut refused: Refused<Conn> = vec![];
         let mut parts = vec![sums];
         while let Some(mut sums) = parts.pop() {
+            if let (true, Some((_, error))) = (self.buffer.gives_up(), refused.last()) {
+                let error = Arc::clone(error);
+                refused.push((sums, error));
+                continue;
+            }
             parts.extend(sums.split_off(self.buffer.settings.max_batch));
             let Err(Failure { error, fault }) = self.commit(&*sums) else {
-                some_are_counted = true;
+                before |= refused.is_empty();
+                after |= !refused.is_empty();
                 continue;
             };
             // The row stands by itself when the halves are small enough.
             let half = (sums.len() / 2).max(1);
             let rest = match fault {
-                Fault::NoRows => None,
+                Fault::NoRows | Fault::Tables => None,
                 Fault::ARows | Fault::Unclear => sums.split_off(half),
             };
             match (rest, fault) {
                 (Some(rest), _) => parts.extend([rest, sums]),
-                (None, Fault::Unclear) => refused.push((sums, error)),
+                (None, Fault::Unclear | Fault::Tables) => refused.push((sums, error)),
                 (None, _) => losses.extend(sums.lost(&error)),
             }
         }
-        (some_are_counted, refused)
+        (after || (before && refused.len() == 1), refused)
     }
 
     /// Commits a batch, in as many attempts as that takes, until the coalescer is closed and gives up.
@@ -224,6 +248,7 @@ where
         }
         let fault = match () {
             () if !batch.counts || error.is_no_rows_fault() => Fault::NoRows,
+            () if error.is_missing() => Fault::Tables,
             () if error.may_be_no_rows_fault() => Fault::Unclear,
             () => Fault::ARows,
         };

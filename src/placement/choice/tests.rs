@@ -284,14 +284,14 @@ fn a_process_keeps_to_its_stripe() {
     assert_eq!(choose(process, sqlite).shard(), 1);
 }
 
-/// One of a batch in a caller's transaction.
+/// One of a batch.
 const IN_BATCH: Subject = Subject {
     in_batch: true,
     timed: false,
-    ..INSIDE
+    ..SUBJECT
 };
 
-/// It leaves no lease, and takes the same shards in every process.
+/// In every process the same.
 #[test]
 fn a_batch_keeps_to_the_first_shards_of_keys_that_are_counted_on_seldom() {
     let process = process();
@@ -304,6 +304,11 @@ fn a_batch_keeps_to_the_first_shards_of_keys_that_are_counted_on_seldom() {
     met.met_conflict(&attempts());
     met.again(&attempts());
     assert_eq!(met.shard(), 5);
+    let inside = Subject {
+        in_batch: true,
+        ..INSIDE
+    };
+    assert_eq!(choose(self::process(), inside).shard(), 5);
 }
 
 #[test]
@@ -313,10 +318,6 @@ fn a_batch_takes_other_shards_of_keys_that_are_counted_on_often() {
     let often = one_by_one.iter().position(|shard| *shard != 0);
     assert_eq!(often, Some(14));
     assert_eq!(one_by_one[14..], [5; 6]);
-    let alone = Subject {
-        in_transaction: false,
-        ..IN_BATCH
-    };
-    let at_once = [(); 2].map(|()| choose(process, alone));
-    assert_eq!(at_once.each_ref().map(Choice::shard), [6, 7]); // another may hold the lease
+    let at_once = [(); 2].map(|()| choose(process, IN_BATCH));
+    assert_eq!(at_once.each_ref().map(Choice::shard), [5, 6]);
 }

@@ -10,6 +10,7 @@ mod hostile;
 use std::thread;
 use std::time::Duration;
 
+use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel_sharded::retry::{self, RetryPolicy, Transaction};
 use diesel_sharded::{Conflict, Error, ShardsTable, update};
@@ -129,11 +130,16 @@ fn a_key_of_another_collation() {
 #[test]
 fn a_transaction_that_an_ignored_error_ended_is_reported() {
     let [conn] = &mut *impatient();
-    let done: Result<(), Error> = retry::transaction(conn, RetryPolicy::default(), |conn| {
-        let clash = "INSERT OR ROLLBACK INTO videos (id, slug, title) VALUES (1, 'a', 'a')";
-        let _ignored = diesel::sql_query(clash).execute(conn);
-        Ok(())
-    });
-    assert_matches!(done, Err(Error::TransactionAborted));
+    let clash = "INSERT OR ROLLBACK INTO videos (id, slug, title) VALUES (1, 'a', 'a')";
+    for in_a_batch in [false, true] {
+        let done: Result<(), Error> = retry::transaction(conn, RetryPolicy::default(), |conn| {
+            let _ignored = match in_a_batch {
+                true => conn.batch_execute(clash),
+                false => diesel::sql_query(clash).execute(conn).map(drop),
+            };
+            Ok(())
+        });
+        assert_matches!(done, Err(Error::TransactionAborted));
+    }
     assert_eq!(count_by(RetryPolicy::default(), conn), Ok(1));
 }
