@@ -161,7 +161,7 @@ impl Dialect {
     /// Whether a commit failed because there is no transaction any more.
     pub(crate) fn has_no_transaction(self, error: &DieselError) -> bool {
         let is_conflict = self.classify(error) != Failure::Other;
-        *error == DieselError::NotInTransaction // Diesel has noticed
+        matches!(error, DieselError::NotInTransaction) // Diesel has noticed
             || (!is_conflict && self.means(error, Meaning::TransactionGone))
     }
 

@@ -28,17 +28,25 @@ impl Browser {
                 panic!("no {program} is installed: apt-get install chromium chromium-driver")
             })
         });
-        let mut process = DriverProcess(
-            Command::new(chromedriver)
-                .arg("--port=0")
-                .stdin(Stdio::null())
-                .stdout(Stdio::piped())
-                .stderr(Stdio::null())
-                .process_group(0)
-                .spawn()
-                .expect("ChromeDriver starts"),
-        );
-        let port = process.port().await;
+        // It ends if another takes the port that it has found free for IPv4 and not yet bound for IPv6.
+        let mut started = None;
+        for _ in 0..10 {
+            let mut process = DriverProcess(
+                Command::new(&chromedriver)
+                    .arg("--port=0")
+                    .stdin(Stdio::null())
+                    .stdout(Stdio::piped())
+                    .stderr(Stdio::null())
+                    .process_group(0)
+                    .spawn()
+                    .expect("ChromeDriver starts"),
+            );
+            if let Some(port) = process.port().await {
+                started = Some((process, port));
+                break;
+            }
+        }
+        let (process, port) = started.expect("ChromeDriver tells its port");
         let profile = TempDir::new().expect("a temporary folder");
         let mut capabilities = DesiredCapabilities::chrome();
         let profile_is = format!("--user-data-dir={}", profile.path().display());
@@ -148,16 +156,17 @@ impl Browser {
 }
 
 impl DriverProcess {
-    async fn port(&mut self) -> u16 {
+    /// The port that it listens on, unless it ends before.
+    async fn port(&mut self) -> Option<u16> {
         let output = self.0.stdout.take().expect("it is piped");
         let mut lines = BufReader::new(output).lines();
         let port = async {
             while let Some(line) = lines.next_line().await.expect("its output") {
                 if let Some((_, port)) = line.split_once("started successfully on port ") {
-                    return port.trim_end_matches('.').parse().expect("a port");
+                    return Some(port.trim_end_matches('.').parse().expect("a port"));
                 }
             }
-            panic!("ChromeDriver ended without a word of its port");
+            None
         };
         let port = timeout(Duration::from_secs(30), port).await;
         port.expect("ChromeDriver starts within 30 seconds")
