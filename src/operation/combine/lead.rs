@@ -15,6 +15,11 @@ use crate::policy::RetryPolicy;
 /// How long a caller waits for one who does not come: a leader may be a task that nobody polls.
 const A_MOMENT: Duration = Duration::from_secs(1);
 
+/// The part of a deadline that is left to a caller's own attempt.
+fn own_attempt(deadline: Duration) -> Duration {
+    deadline / 10
+}
+
 /// An update that is counted with its own amounts, or with the sums of a batch in their place. The engine and the combiner are compiled once
 /// for each connection behind it.
 pub(crate) trait Combined<M: Io<Conn>, Conn>: SendStep<M, Conn> {
@@ -95,7 +100,9 @@ impl Role {
             waited = waited.max(began.elapsed());
             match turn {
                 Turn::Left if waited < deadline => {}
-                Turn::Leads(lead) if waited < deadline => break Role::LeadsOn(lead, waited),
+                Turn::Leads(lead) if waited < deadline - own_attempt(deadline) => {
+                    break Role::LeadsOn(lead, waited);
+                }
                 // One attempt is left, which is its own: the lead is another's.
                 Turn::Left | Turn::Leads(_) => break Role::Alone(waited),
                 Turn::Ended(outcome) => {
@@ -152,8 +159,7 @@ where
             Role::Leads(lead, waited) => (Some(lead), waited),
             Role::LeadsOn(lead, waited) => {
                 let began = Instant::now();
-                // A tenth of the deadline is left for its own attempt.
-                self.waited = waited + self.update.retry().deadline() / 10;
+                self.waited = waited + own_attempt(self.update.retry().deadline());
                 let outcome = self.count_for_others(lead).await;
                 if let Some(counted) = outcome.and_then(Outcome::told) {
                     return counted;
