@@ -31,7 +31,7 @@ use crate::model::{Amount, ColumnType, SHARD, ShardedColumn, ShardedTable};
 use crate::operation::idempotency::{Idempotent, Request, Requested, once};
 use crate::operation::named::{BoundedCounter, Counter, CounterBackend, MOST_CREATED};
 use crate::operation::row_counter::{
-    AddTo, CachedAs, IntegerField, Key, OneCounter, RowCounter, TableOf,
+    AddTo, CachedAs, IntegerField, Key, OneCounter, RowCounter, TableOf, once_and_total,
 };
 use crate::policy::RetryPolicy;
 use crate::query_builder::{
@@ -200,7 +200,7 @@ paired! {
         /// # Errors
         /// As [`add`](Self::add).
         pub fn add_up_to(&self, link: Link, n: i64) -> QueryResult<i64> {
-            self.count_part(n, true, Begins::Shard, &self.retry_policy(), link).await
+            self.count_now(n, true, link).await
         }
 
         /// Adds `n`, which may be negative, and returns the new total; `None` if that would leave the bounds, and then nothing
@@ -280,7 +280,7 @@ paired! {
         /// # Errors
         /// See [`Counter`](Counter#errors).
         pub fn add_up_to(&self, link: Link, n: i64) -> QueryResult<i64> {
-            self.count_part(n, true, Begins::Shard, &self.retry_policy(), link).await
+            self.count_now(n, true, link).await
         }
 
         /// Adds `n`, which may be negative, and returns the new total; `None` if that would leave the bounds, and then nothing
@@ -334,11 +334,22 @@ impl<K> Within<K> {
         K: OneCounter<M, Conn>,
         M: LoadIo<Conn>,
     {
+        Ok(self.count_now(n, false, link).await? == n)
+    }
+
+    /// Adds `n`, or also a part of it, by a count that begins now. Returns how much.
+    async fn count_now<M, Conn>(
+        &self,
+        n: i64,
+        partly: bool,
+        link: &mut Link<'_, M, Conn>,
+    ) -> QueryResult<i64>
+    where
+        K: OneCounter<M, Conn>,
+        M: LoadIo<Conn>,
+    {
         let retry = &self.retry_policy();
-        Ok(self
-            .count_part(n, false, Begins::Shard, retry, link)
-            .await?
-            == n)
+        self.count_part(n, partly, Begins::Shard, retry, link).await
     }
 
     /// Adds `n`, or also a part of it, and returns how much: nothing where the bounds do not allow it.
@@ -415,22 +426,18 @@ impl<K> Within<K> {
         let request = Request::to_add(key, &self.counter.cached_as(), n)?;
         let (mut begins, retry) = (Begins::ShardAlone, self.retry_policy());
         loop {
-            let mut count = CountWithin {
-                within: self,
-                n,
-                begins,
-                reads,
-                total: None,
+            let mut count = CountWithin(self, n, begins);
+            let counted = match reads {
+                true => once_and_total(link, &request, retry.clone(), &self.counter, count)
+                    .await
+                    .map(|total| (total.is_some(), total)),
+                false => once(link, &request, retry.clone(), &mut count)
+                    .await
+                    .map(|(counted, _)| (counted > 0, None)),
             };
-            match once(link, &request, retry.clone(), &mut count).await {
+            match counted {
                 Err(DieselError::RollbackTransaction) => begins = Begins::Row,
-                Err(error) => return Err(error),
-                Ok((_, false)) if reads => {
-                    let reading = RetryLoop::read(link, retry)?;
-                    let total = retry_loop!(link, reading, self.counter.total(link).await);
-                    return Ok((true, total?));
-                }
-                Ok((counted, _)) => return Ok((counted > 0, count.total)),
+                counted => return counted,
             }
         }
     }
@@ -620,15 +627,7 @@ enum Begins {
     Row,
 }
 
-/// Counts with an idempotency key.
-struct CountWithin<'a, K> {
-    within: &'a Within<K>,
-    n: i64,
-    begins: Begins,
-    /// Reads the total before the count is committed.
-    reads: bool,
-    total: Option<i64>,
-}
+struct CountWithin<'a, K>(&'a Within<K>, i64, Begins);
 
 impl<K, M, Conn> Requested<M, Conn> for CountWithin<'_, K>
 where
@@ -640,17 +639,10 @@ where
     }
 
     async fn carry_out(&mut self, link: &mut Link<'_, M, Conn>) -> QueryResult<usize> {
-        let within = self.within;
+        let &mut CountWithin(within, n, begins) = self;
         let retry = &within.retry_policy();
-        let counted = within
-            .count_part(self.n, false, self.begins, retry, link)
-            .await?;
-        let is_counted = counted == self.n;
-        self.total = match is_counted && self.reads {
-            true => within.counter.total(link).await?,
-            false => None,
-        };
-        Ok(is_counted.into())
+        let counted = within.count_part(n, false, begins, retry, link).await?;
+        Ok((counted == n).into())
     }
 }
 

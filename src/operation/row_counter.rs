@@ -9,9 +9,11 @@ use diesel::query_builder::{AsChangeset, Query, QueryFragment, QueryId};
 use diesel::result::Error as DieselError;
 use diesel::sql_types::BigInt;
 
-use crate::backend::{BackendOf, Reads, ShardedBackend};
-use crate::connection::{Blocking, Link, LoadIo, paired};
-use crate::engine::{self, KeyedTable, Plan, SendStep, Sender, Statement, Step, explain};
+use crate::backend::{BackendOf, Dialect, Reads, ShardedBackend};
+use crate::connection::{Blocking, Link, LoadIo, TransactionOptions, paired};
+use crate::engine::{
+    self, KeyedTable, Plan, RetryLoop, SendStep, Sender, Statement, Step, explain, retry_loop,
+};
 #[cfg(doc)]
 use crate::error::Error;
 use crate::model::{ShardedColumn, ShardedTable, Value};
@@ -368,15 +370,7 @@ pub(crate) trait OneCounter<M: LoadIo<Conn>, Conn> {
         self.begin(link).await?;
         let count = UpdateOnce(self.ready(n)?);
         let retry = count.0.retry();
-        let mut counted = CountOnceAndRead {
-            counter: self,
-            count,
-            total: None,
-        };
-        match once(link, request, retry, &mut counted).await? {
-            (_, true) => Ok(counted.total),
-            (_, false) => self.total(link).await,
-        }
+        once_and_total(link, request, retry, self, count).await
     }
 }
 
@@ -450,26 +444,60 @@ where
     }
 }
 
-/// Counts with an idempotency key, and reads the total before it is committed.
-struct CountOnceAndRead<'a, K: ?Sized, R> {
+/// Carries out a request that counts, and returns the counter's total: the one of the same transaction, after a repeat the one by then. `None`
+/// if nothing was counted.
+pub(crate) async fn once_and_total<K, W, M, Conn>(
+    link: &mut Link<'_, M, Conn>,
+    request: &Request,
+    retry: RetryPolicy,
+    counter: &K,
+    work: W,
+) -> QueryResult<Option<i64>>
+where
+    K: OneCounter<M, Conn> + ?Sized,
+    W: Requested<M, Conn>,
+    M: LoadIo<Conn>,
+{
+    let mut work = AndRead {
+        work,
+        counter,
+        total: None,
+    };
+    let (_, is_now) = once(link, request, retry.clone(), &mut work).await?;
+    if is_now {
+        return Ok(work.total);
+    }
+    let reading = RetryLoop::read(link, retry)?;
+    retry_loop!(link, reading, counter.total(link).await)
+}
+
+/// Reads the counter's total before what was counted is committed.
+struct AndRead<'a, W, K: ?Sized> {
+    work: W,
     counter: &'a K,
-    count: UpdateOnce<R>,
     total: Option<i64>,
 }
 
-impl<K, R, M, Conn> Requested<M, Conn> for CountOnceAndRead<'_, K, R>
+impl<W, K, M, Conn> Requested<M, Conn> for AndRead<'_, W, K>
 where
+    W: Requested<M, Conn>,
     K: OneCounter<M, Conn> + ?Sized,
-    R: Sendable<M::Backend>,
     M: LoadIo<Conn>,
 {
+    fn transaction(&self, dialect: Dialect) -> TransactionOptions {
+        self.work.transaction(dialect)
+    }
+
     fn set_alone(&mut self, alone: bool) {
-        Requested::<M, Conn>::set_alone(&mut self.count, alone);
+        self.work.set_alone(alone);
     }
 
     async fn carry_out(&mut self, link: &mut Link<'_, M, Conn>) -> QueryResult<usize> {
-        let counted = self.count.carry_out(link).await?;
-        self.total = self.counter.total(link).await?;
+        let counted = self.work.carry_out(link).await?;
+        self.total = match counted {
+            0 => None,
+            _ => self.counter.total(link).await?,
+        };
         Ok(counted)
     }
 }
