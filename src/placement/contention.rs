@@ -22,11 +22,34 @@ const SLOTS: usize = 4096;
 
 /// The contention of keys, by their hashes. The table has a fixed size: a key replaces another one with the same lower bits. The process
 /// finds out again about a key that it forgot so.
+///
+/// An entry has from the highest bit on 24 bits of the hash, one for [`Contention::Hot`], and the milliseconds from the epoch to its end.
 #[derive(Debug)]
-pub(super) struct ContentionTable {
+pub(super) struct ContentionTable(Entries);
+
+/// An entry for each key, by the lower bits of its hash.
+#[derive(Debug)]
+struct Entries {
     epoch: Instant,
-    /// From the highest bit on: 24 bits of the hash, one for [`Contention::Hot`], and the milliseconds from the epoch to the entry's end.
     slots: Box<[AtomicU64]>,
+}
+
+impl Entries {
+    fn new(now: Instant) -> Self {
+        Entries {
+            epoch: now,
+            slots: (0..SLOTS).map(|_| AtomicU64::new(0)).collect(),
+        }
+    }
+
+    fn slot(&self, key: u64) -> &AtomicU64 {
+        &self.slots[key as usize % SLOTS]
+    }
+
+    /// From the epoch on.
+    fn millis(&self, now: Instant) -> u64 {
+        now.saturating_duration_since(self.epoch).as_millis() as u64
+    }
 }
 
 const TIME_BITS: u32 = 39;
@@ -36,14 +59,11 @@ const HASH: u64 = !(HOT | TIME);
 
 impl ContentionTable {
     pub(super) fn new(now: Instant) -> Self {
-        ContentionTable {
-            epoch: now,
-            slots: (0..SLOTS).map(|_| AtomicU64::new(0)).collect(),
-        }
+        ContentionTable(Entries::new(now))
     }
 
     pub(super) fn get(&self, key: u64, now: Instant) -> Contention {
-        let entry = self.slot(key).load(Ordering::Relaxed);
+        let entry = self.0.slot(key).load(Ordering::Relaxed);
         // A clock that jumped ahead and back leaves an end that no count would set.
         let left = (entry & TIME).saturating_sub(self.millis(now));
         let is_over = left == 0 || left > 2 * MEMORY.as_millis() as u64;
@@ -63,42 +83,32 @@ impl ContentionTable {
             Contention::Suspect => key & HASH | end,
             Contention::Hot => key & HASH | HOT | end,
         };
-        self.slot(key).store(entry, Ordering::Relaxed);
-    }
-
-    fn slot(&self, key: u64) -> &AtomicU64 {
-        &self.slots[key as usize % SLOTS]
+        self.0.slot(key).store(entry, Ordering::Relaxed);
     }
 
     fn millis(&self, now: Instant) -> u64 {
-        now.saturating_duration_since(self.epoch).as_millis() as u64 & TIME
+        self.0.millis(now) & TIME
     }
 }
 
 /// A key that is counted on more often in a second may be locked when the next count comes.
 const OFTEN: f64 = 10.0;
 
-/// How often keys are counted on, by their hashes, in a table of fixed size like [`ContentionTable`]'s.
+/// How often keys are counted on, by their hashes.
+///
+/// An entry has from the highest bit on 16 bits of the hash, the counts in 64ths, each of which halves in a second, in 16 bits, and the
+/// milliseconds from the epoch to the last count.
 #[derive(Debug)]
-pub(super) struct Rates {
-    epoch: Instant,
-    /// From the highest bit on: 16 bits of the hash, the counts in 64ths, each of which halves in a second, in 16 bits, and the milliseconds
-    /// from the epoch to the last count.
-    slots: Box<[AtomicU64]>,
-}
+pub(super) struct Rates(Entries);
 
 impl Rates {
     pub(super) fn new(now: Instant) -> Self {
-        Rates {
-            epoch: now,
-            slots: (0..SLOTS).map(|_| AtomicU64::new(0)).collect(),
-        }
+        Rates(Entries::new(now))
     }
 
     /// Takes another count on the key. Returns whether it is counted on often.
     pub(super) fn counts_often(&self, key: u64, now: Instant) -> bool {
-        let slot = &self.slots[key as usize % SLOTS];
-        let now = now.saturating_duration_since(self.epoch).as_millis() as u32;
+        let (slot, now) = (self.0.slot(key), self.0.millis(now) as u32);
         let (hash, entry) = (key >> 48, slot.load(Ordering::Relaxed));
         let (counts, last) = ((entry >> 32) as u16, entry as u32);
         let seconds = f64::from(now.wrapping_sub(last)) / 1_000.0; // many after a clock went back
