@@ -405,23 +405,6 @@ impl Error {
         )
     }
 
-    /// Whether a table is missing, or a column.
-    #[cfg(feature = "r2d2")]
-    pub(crate) fn is_missing(&self) -> bool {
-        matches!(
-            self,
-            Error::MissingShardsTable { .. } | Error::MissingShardsColumn { .. }
-        )
-    }
-
-    /// Whether others may have failed in the place of the rows, as far as a coalescer can tell: the database has no more than a text for a
-    /// missing privilege or a trigger's error.
-    #[cfg(feature = "r2d2")]
-    pub(crate) fn may_be_no_rows_fault(&self) -> bool {
-        let unknown = |kind: &DatabaseErrorKind| matches!(kind, DatabaseErrorKind::Unknown);
-        matches!(self, Error::Diesel(DieselError::DatabaseError(kind, _)) if unknown(kind))
-    }
-
     /// That of a caller whose amount another one was counting, for this reason.
     pub(crate) fn outcome_unknown(why: &str) -> Self {
         let why = Box::new(why.to_owned());

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use diesel::connection::{LoadConnection, TransactionManager};
 use diesel::prelude::*;
+use diesel::result::{DatabaseErrorKind, Error as DieselError};
 
 use crate::backend::{BackendOf, Dialect};
 use crate::connection::{Blocking, Link, TransactionOptions, now};
@@ -57,6 +58,21 @@ enum Fault {
     Unclear,
     /// A table is missing, or a column.
     Tables,
+}
+
+impl Fault {
+    /// That of an error that came at the rows.
+    fn of(error: &Error) -> Self {
+        match error {
+            _ if error.is_no_rows_fault() => Fault::NoRows,
+            Error::MissingShardsTable { .. } | Error::MissingShardsColumn { .. } => Fault::Tables,
+            // The database has no more than a text for a missing privilege or a trigger's error.
+            Error::Diesel(DieselError::DatabaseError(DatabaseErrorKind::Unknown, _)) => {
+                Fault::Unclear
+            }
+            _ => Fault::ARows,
+        }
+    }
 }
 
 /// Sums that were refused, and why.
@@ -246,11 +262,9 @@ where
             // The pool drops a connection that works, to a server that takes no writes. The next one may lead to another server.
             Conn::TransactionManager::transaction_manager_status_mut(&mut **conn).set_in_error();
         }
-        let fault = match () {
-            () if !batch.counts || error.is_no_rows_fault() => Fault::NoRows,
-            () if error.is_missing() => Fault::Tables,
-            () if error.may_be_no_rows_fault() => Fault::Unclear,
-            () => Fault::ARows,
+        let fault = match batch.counts {
+            true => Fault::of(&error),
+            false => Fault::NoRows,
         };
         let error = Arc::new(error);
         Err(Failure { error, fault })
