@@ -220,15 +220,10 @@ pub(crate) struct Attempts {
 }
 
 impl Attempts {
-    pub(crate) fn start(mut retry: RetryPolicy) -> Self {
-        let started = (retry.clock)();
-        if let Some(began) = retry.began {
-            let passed = started.saturating_duration_since(began);
-            retry.deadline = retry.deadline.saturating_sub(passed);
-        }
+    pub(crate) fn start(retry: RetryPolicy) -> Self {
         Attempts {
             attempt: 1,
-            started,
+            started: (retry.clock)(),
             delays: None,
             retry,
         }
@@ -278,15 +273,15 @@ impl Attempts {
         Error::ConflictPersisted {
             conflict,
             attempts: self.attempt,
-            elapsed: self
-                .now()
-                .saturating_duration_since(self.retry.began.unwrap_or(self.started)),
+            elapsed: self.elapsed(),
             source,
         }
     }
 
+    /// The time since the operation began.
     fn elapsed(&self) -> Duration {
-        self.now().saturating_duration_since(self.started)
+        let began = self.retry.began.unwrap_or(self.started);
+        self.now().saturating_duration_since(began)
     }
 
     /// The number of the attempt, from 1.
