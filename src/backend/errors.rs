@@ -160,9 +160,10 @@ impl Dialect {
 
     /// Whether a commit failed because there is no transaction any more.
     pub(crate) fn has_no_transaction(self, error: &DieselError) -> bool {
-        let is_conflict = self.classify(error) != Failure::Other;
-        matches!(error, DieselError::NotInTransaction) // Diesel has noticed
-            || (!is_conflict && self.means(error, Meaning::TransactionGone))
+        // Diesel may have noticed. A conflict has its own meaning.
+        matches!(error, DieselError::NotInTransaction)
+            || (self.classify(error) == Failure::Other
+                && self.means(error, Meaning::TransactionGone))
     }
 
     /// Whether the same statement may succeed on the same connection, as after one that was interrupted.

@@ -165,7 +165,6 @@ where
         let dialect = self.plan.dialect;
         let (statement, shard) = (Statement::Probe, self.choice.shard());
         self.is_first = false;
-        self.link.failed_at_insert = false;
         let scope = self.retry.observer.probe(statement.name(), shard);
         let sent = pin!(self.sender.send(self.link, Step { statement, shard }));
         let outcome = scope.within(sent).await;
