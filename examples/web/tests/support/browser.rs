@@ -28,25 +28,7 @@ impl Browser {
                 panic!("no {program} is installed: apt-get install chromium chromium-driver")
             })
         });
-        // It ends if another takes the port that it has found free for IPv4 and not yet bound for IPv6.
-        let mut started = None;
-        for _ in 0..10 {
-            let mut process = DriverProcess(
-                Command::new(&chromedriver)
-                    .arg("--port=0")
-                    .stdin(Stdio::null())
-                    .stdout(Stdio::piped())
-                    .stderr(Stdio::null())
-                    .process_group(0)
-                    .spawn()
-                    .expect("ChromeDriver starts"),
-            );
-            if let Some(port) = process.port().await {
-                started = Some((process, port));
-                break;
-            }
-        }
-        let (process, port) = started.expect("ChromeDriver tells its port");
+        let (process, port) = DriverProcess::start(&chromedriver).await;
         let profile = TempDir::new().expect("a temporary folder");
         let mut capabilities = DesiredCapabilities::chrome();
         let profile_is = format!("--user-data-dir={}", profile.path().display());
@@ -156,6 +138,26 @@ impl Browser {
 }
 
 impl DriverProcess {
+    /// Starts it, and again if it ends: another may take the port that it has found free for IPv4 and not yet bound for IPv6.
+    async fn start(chromedriver: &Path) -> (Self, u16) {
+        for _ in 0..10 {
+            let mut process = DriverProcess(
+                Command::new(chromedriver)
+                    .arg("--port=0")
+                    .stdin(Stdio::null())
+                    .stdout(Stdio::piped())
+                    .stderr(Stdio::null())
+                    .process_group(0)
+                    .spawn()
+                    .expect("ChromeDriver starts"),
+            );
+            if let Some(port) = process.port().await {
+                return (process, port);
+            }
+        }
+        panic!("ChromeDriver ended without a word of its port");
+    }
+
     /// The port that it listens on, unless it ends before.
     async fn port(&mut self) -> Option<u16> {
         let output = self.0.stdout.take().expect("it is piped");
