@@ -73,9 +73,9 @@
 //! count of one statement was then counted once, or not at all. An operation of several statements leaves its transaction open, and nothing
 //! of it is committed: the connection refuses this crate's operations and Diesel's transactions
 //! ([`ConnectionLost`](crate::Error::ConnectionLost)), and a pool drops it. Diesel still sends single statements, into the transaction that
-//! nobody commits: send none. The same holds for a future that is dropped inside a
-//! transaction of the caller, because nobody knows what that one would commit. Nothing is counted twice. An application that has to
-//! know what became of a count gives it an [idempotency key](crate::idempotency) and asks again.
+//! nobody commits: send none. The same holds for a future that is dropped inside a transaction of the caller, because nobody knows what
+//! that one would commit. Nothing is counted twice. An application that has to know what became of a count gives it an [idempotency
+//! key](crate::idempotency) and asks again.
 //!
 //! On MySQL a connection is refused so after any operation of this crate that was dropped: mysql_async would read the answer
 //! to the last statement as that of the next one. `diesel_async`'s own queries do not guard against that.

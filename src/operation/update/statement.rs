@@ -114,12 +114,12 @@ use crate::policy::RetryPolicy;
 ///
 /// # Results
 ///
-/// `.execute(conn)` returns the number of parents matched, as Diesel's does: `Ok(0)` for an id that does not exist.
-/// `.get_result(conn)` and `.get_results(conn)` return the counted rows, or with `.returning(..)` a selection of their columns.
-/// Every sharded column in them is its total, even on databases without `RETURNING`. The totals do not include counts that others
-/// have not committed by then, so that two counts at once may return the same one: it is no ticket. MySQL and SQLite read the rows in the transaction that counts (on MySQL its first statement names the parents'
-/// table, `AND NOT EXISTS (SELECT 1 FROM videos WHERE FALSE)`, so that no `ALTER TABLE` comes between the two). PostgreSQL counts and reads by one
-/// statement, if all shards are there:
+/// `.execute(conn)` returns the number of parents matched, as Diesel's does: `Ok(0)` for an id that does not exist. `.get_result(conn)` and
+/// `.get_results(conn)` return the counted rows, or with `.returning(..)` a selection of their columns. Every sharded column in them is its total,
+/// even on databases without `RETURNING`. The totals do not include counts that others have not committed by then, so that two counts at once may
+/// return the same one: it is no ticket. MySQL and SQLite read the rows in the transaction that counts (on MySQL its first statement names the
+/// parents' table, `AND NOT EXISTS (SELECT 1 FROM videos WHERE FALSE)`, so that no `ALTER TABLE` comes between the two). PostgreSQL counts and reads
+/// by one statement, if all shards are there:
 ///
 /// ```sql
 /// WITH "sharded_picked" AS MATERIALIZED (…), "sharded_locked" AS MATERIALIZED (…),
