@@ -104,8 +104,8 @@ pub trait LoadInto<Conn, ST, U>: LoadIo<Conn> {
 
 /// A connection on which an operation runs.
 ///
-/// Each of its methods sends one step. If the link is dropped while the operation is [under way](Self::enter), as by a future that is
-/// dropped, it breaks the connection where one of these could happen:
+/// Each of its methods sends one step. If the link is dropped while the operation is [under way](Self::enter), or a query is that it
+/// [reads](Self::reads), as by a future that is dropped, it breaks the connection where one of these could happen:
 ///
 /// - The transaction stays open. The next count would be acknowledged and never committed.
 /// - The caller's transaction stays open. Nobody knows which steps would be committed with it.
@@ -123,6 +123,8 @@ where
     pub(crate) inside: bool,
     /// How many operations, each inside the one before, are under way.
     under_way: u32,
+    /// A query by itself is under way: all that it can leave behind is its answer.
+    pub(crate) reads: bool,
     /// What failed last in a count was the insert of the application's row, which may violate foreign keys of its own.
     pub(crate) failed_at_insert: bool,
     io: PhantomData<M>,
@@ -137,6 +139,7 @@ where
             conn,
             inside: false,
             under_way: 0,
+            reads: false,
             failed_at_insert: false,
             io: PhantomData,
         }
@@ -212,15 +215,26 @@ where
     }
 }
 
+/// Awaits a query outside of an operation. Its answer is all that it can leave behind.
+macro_rules! read {
+    ($link:ident, $query:expr) => {{
+        $link.reads = true;
+        let rows = $query.await;
+        $link.reads = false;
+        rows
+    }};
+}
+pub(crate) use read;
+
 impl<M, Conn> Drop for Link<'_, M, Conn>
 where
     M: Io<Conn>,
 {
     fn drop(&mut self) {
-        if self.under_way > 0
-            && (self.inside
-                || self.dialect().unread_reply_breaks_connection()
-                || M::may_be_in_transaction(self.conn))
+        let is_under_way = self.under_way > 0;
+        let may_be_unread = is_under_way || self.reads;
+        if may_be_unread && self.dialect().unread_reply_breaks_connection()
+            || is_under_way && (self.inside || M::may_be_in_transaction(self.conn))
         {
             self.transaction_status().set_in_error();
         }

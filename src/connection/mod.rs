@@ -17,8 +17,8 @@ pub(crate) mod wait;
 pub use self::asynchronous::{Async, BoxFuture};
 pub use self::blocking::Blocking;
 pub(crate) use self::blocking::now;
-pub(crate) use self::link::told;
 pub use self::link::{Io, Link, LoadInto, LoadIo};
+pub(crate) use self::link::{read, told};
 pub(crate) use self::paired::paired;
 pub(crate) use self::raw::{commits_by_itself, in_any_transaction, met_inside};
 #[cfg(feature = "async")]

@@ -110,7 +110,9 @@ use diesel::result::Error as DieselError;
 use fnv::FnvHasher;
 
 use crate::backend::{BackendOf, Dialect, Hashed};
-use crate::connection::{Blocking, Io, Link, LoadIo, TransactionOptions, in_transaction, now};
+use crate::connection::{
+    Blocking, Io, Link, LoadIo, TransactionOptions, in_transaction, now, read,
+};
 use crate::engine::{RetryLoop, retry_loop};
 use crate::error::Error;
 use crate::operation::cached::CachedCounter;
@@ -369,7 +371,7 @@ async fn remove<M: LoadIo<Conn>, Conn>(
             seconds,
             limit: STEP,
         };
-        let old = link.load(old).await;
+        let old = read!(link, link.load(old));
         let old = old.map_err(|error| explained(link, error))?;
         if old.is_empty() {
             return Ok(removed);

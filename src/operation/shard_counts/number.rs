@@ -12,7 +12,7 @@ use diesel::sql_types::{Binary, Integer};
 
 use crate::backend::{BackendOf, Dialect, ShardedBackend};
 use crate::connection::{
-    Blocking, Fixed, Io, Link, LoadIo, TransactionOptions, in_any_transaction, paired,
+    Blocking, Fixed, Io, Link, LoadIo, TransactionOptions, in_any_transaction, paired, read,
 };
 use crate::engine::{RetryLoop, explain_missing, retry_loop};
 use crate::error::Error;
@@ -375,7 +375,7 @@ async fn load<M: LoadIo<Conn>, Conn>(
     link: &mut Link<'_, M, Conn>,
     only: Only<'_>,
 ) -> QueryResult<Vec<NumberRow>> {
-    let rows = link.load(only).await;
+    let rows = read!(link, link.load(only));
     rows.map_err(|error| explained(link, error))
 }
 
