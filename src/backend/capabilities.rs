@@ -113,6 +113,8 @@ capabilities! {
     /// Follows a `SELECT` that locks its rows until the transaction ends; `None` where rows cannot be locked, since SQLite has one writer
     /// at a time.
     locks_rows(strength: Strength): Option<&'static str> = |_| None,
+    /// Whether a savepoint that is rolled back lets go of what was locked in it.
+    unlocks_at_savepoints: bool = false,
     /// Whether [`ExclusiveIfFree`](Strength::ExclusiveIfFree) leaves out locked rows.
     supports_skip_locked: bool = false,
     /// Bounds each wait for a lock until the open transaction ends, and leaves the session as it was. Only where a bound can be
@@ -250,8 +252,9 @@ capabilities! {
     /// Postgres: a shard that is updated in place (HOT) needs room on its page for the versions to come. A smaller fillfactor
     /// makes it prune the page at nearly every access.
     table_options: &'static str = "",
-    /// The actions of the shards' foreign key. On SQLite a trigger renames the shards, whether foreign keys are enforced or not: it
-    /// could not tell shards that the foreign key has renamed already from those of a row that was replaced.
+    /// The actions of the shards' foreign key. On SQLite triggers rename and delete the shards, whether foreign keys are enforced or not. A
+    /// trigger could not tell shards that the foreign key has renamed already from those of a row that was replaced, and `DROP TABLE` of the
+    /// parent would delete them all, as a migration does that rebuilds it.
     foreign_key_actions: &'static str = " ON UPDATE CASCADE ON DELETE CASCADE",
     /// Whether triggers have to delete the shards of a deleted row, or a new row would inherit them. SQLite enforces foreign keys
     /// only where a connection asks for it, reuses a deleted row's id, and replaces rows without deleting them (`REPLACE INTO`).
@@ -336,13 +339,14 @@ pub(crate) enum OpenQuestion {
 /// How rows are locked; see [`Dialect::locks_rows`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Strength {
+    /// On PostgreSQL rows that refer to these may still be inserted.
     Exclusive,
     /// Fails at once if a row is locked.
     ExclusiveAtOnce,
     /// The same, but without an error where an error would abort the open transaction: there it leaves out locked rows.
     ExclusiveIfFree,
-    /// Rows that refer to these may still be inserted. On MySQL they wait.
-    NoKeyUpdate,
+    /// No rows that refer to these may be inserted.
+    Full,
 }
 
 /// See [`Dialect::keeps_and_locks`].

@@ -55,7 +55,7 @@ pub(super) const CAPABILITIES: Capabilities = Capabilities {
     ),
     keeps_and_locks: KeepsAndLocks::DuplicateKeyLocks,
     locks_rows: |strength| match strength {
-        Strength::Exclusive | Strength::NoKeyUpdate => Some(" FOR UPDATE"),
+        Strength::Exclusive | Strength::Full => Some(" FOR UPDATE"),
         Strength::ExclusiveAtOnce | Strength::ExclusiveIfFree => Some(" FOR UPDATE NOWAIT"),
     },
     reads_what_is_locked: " FOR UPDATE",

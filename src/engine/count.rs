@@ -385,6 +385,7 @@ where
                     return Ok(0);
                 }
                 self.lost_races += 1;
+                self.link.failed_at_insert = false; // the row is there
             }
             let counted = match self.plan.by_key {
                 true => {

@@ -1,8 +1,11 @@
-//! Parents that are held: locked together with their shards, so that no total of theirs can change but by the holder.
+//! Parents that are held: locked together with their shards, so that nothing of these changes but by the holder.
 //!
-//! The parent's row lock comes first and is the mutex: while it is held, nobody else holds the parent, and no shard can be
-//! created, since that locks the parent for the foreign key. Then the shards are locked, in the order in which counts lock
-//! them. Counts on these shards wait until the holder's transaction ends; nothing is lost or comes in between.
+//! The parent's row lock comes first and is the mutex: while it is held, nobody else holds the parent. Then the shards are locked, in the
+//! order in which counts lock them. Counts on these shards wait until the holder's transaction ends.
+//!
+//! On MySQL no shard can be created meanwhile, since that locks the parent for the foreign key. On PostgreSQL rows that refer to the parent
+//! may be inserted, shards too: a stream of the application's own rows would keep a stronger lock away for ever. A shard that appears so
+//! begins the transaction again. Only who hands room out to all shards there are locks the parent against it.
 
 use std::collections::BTreeSet;
 use std::marker::PhantomData;
@@ -20,8 +23,8 @@ use crate::policy::RetryPolicy;
 pub(crate) use crate::query_builder::Sums;
 use crate::query_builder::{
     AddShardsToBases, BaseValues, EmptyShards, Fields, FindHot, FindPolicy, KeysAre, LockShards,
-    NotLocked, ReadStates, RemoveOrphans, RemoveShards, RowKind, SelectKeys, SelectShards,
-    StatementRows, Write, WriteValues, literal,
+    NotLocked, PickAgain, ReadStates, RemoveOrphans, RemoveShards, RowKind, SelectKeys,
+    SelectShards, StatementRows, Write, WriteValues, literal,
 };
 use crate::unfit::{FieldState, Unfit};
 
@@ -35,8 +38,15 @@ pub(crate) struct LockedParents<P: Parents<DB>, DB: ShardedBackend> {
     locked: Vec<P::Key>,
     keys: KeysAre<P::KeyIs>,
     shard: Option<i32>,
-    /// How many of the shards that were locked are not empty, where rows can be locked.
-    filled: Option<usize>,
+    /// The shards that were locked, where rows can be locked and others may be created.
+    shards: Option<LockedShards>,
+}
+
+/// Shards that were locked.
+#[derive(Debug, Clone, Copy)]
+struct LockedShards {
+    number: usize,
+    filled: usize,
 }
 
 /// Which shards are held, and how.
@@ -46,6 +56,8 @@ pub(crate) struct Shards {
     pub(crate) only: Option<i32>,
     /// A lock that cannot be acquired at once is a [`LockTimeout`](crate::Conflict::LockTimeout).
     pub(crate) at_once: bool,
+    /// Nobody else may create a shard meanwhile.
+    pub(crate) no_others: bool,
 }
 
 impl Shards {
@@ -53,6 +65,13 @@ impl Shards {
     pub(crate) const ALL: Self = Shards {
         only: None,
         at_once: false,
+        no_others: false,
+    };
+
+    /// The same, and nobody else may create one.
+    pub(crate) const ALL_THERE_ARE: Self = Shards {
+        no_others: true,
+        ..Self::ALL
     };
 }
 
@@ -95,7 +114,7 @@ impl<P: Parents<DB>, DB: ShardedBackend> LockedParents<P, DB> {
             of,
             locked,
             shard: None,
-            filled: None,
+            shards: None,
         }
     }
 
@@ -106,13 +125,17 @@ impl<P: Parents<DB>, DB: ShardedBackend> LockedParents<P, DB> {
         keys: &KeysAre<P::KeyIs>,
         shards: Shards,
     ) -> QueryResult<Self> {
-        let strength = match shards.at_once {
-            true => Strength::ExclusiveAtOnce,
-            false => Strength::Exclusive,
+        let strength = match shards {
+            Shards { at_once: true, .. } => Strength::ExclusiveAtOnce,
+            Shards {
+                no_others: true, ..
+            } => Strength::Full,
+            _ => Strength::Exclusive,
         };
         let mut locked = Self::lock_parents(of, link, keys, strength).await?;
         locked.shard = shards.only;
-        locked.filled = locked.lock_shards(link, strength).await?;
+        let those = locked.lock_shards(link, strength).await?;
+        locked.shards = those.filter(|_| !shards.no_others);
         Ok(locked)
     }
 
@@ -138,10 +161,11 @@ impl<P: Parents<DB>, DB: ShardedBackend> LockedParents<P, DB> {
         of: P,
         link: &mut Link<'_, M, Conn>,
         keys: &KeysAre<P::KeyIs>,
+        shards: Shards,
     ) -> QueryResult<Self> {
         let mut tries = 0;
         loop {
-            let locked = Self::lock(of, link, keys, Shards::ALL).await?;
+            let locked = Self::lock(of, link, keys, shards).await?;
             locked.refuse_hidden_shards(link).await?;
             let Some(key) = locked.not_locked(link, keys).await?.pop() else {
                 return Ok(locked);
@@ -171,6 +195,31 @@ impl<P: Parents<DB>, DB: ShardedBackend> LockedParents<P, DB> {
             key_sql: PhantomData,
         };
         P::load(link, not_locked).await
+    }
+
+    /// Those of them that `filter` matches still, as the transaction sees them: one may have left it before it was locked.
+    pub(crate) async fn matching<M: LoadIo<Conn, Backend = DB>, Conn>(
+        &self,
+        link: &mut Link<'_, M, Conn>,
+        filter: &impl QueryFragment<DB>,
+    ) -> QueryResult<Self> {
+        let again = PickAgain {
+            names: self.of.names(),
+            filter,
+            keys: &self.keys,
+            key_sql: PhantomData,
+        };
+        let still = match self.is_empty() {
+            true => vec![],
+            false => P::load(link, again).await?,
+        };
+        let mut matching = Self::locked(self.of, still);
+        matching.shards = match matching.locked.len() == self.locked.len() || self.shards.is_none()
+        {
+            true => self.shards,
+            false => matching.lock_shards(link, Strength::Exclusive).await?, // they are, and this counts them
+        };
+        Ok(matching)
     }
 
     /// Refuses parents whose totals may be other than this role sees.
@@ -253,7 +302,8 @@ impl<P: Parents<DB>, DB: ShardedBackend> LockedParents<P, DB> {
         }
     }
 
-    /// Adds these amounts to the bases of `fields`, of each parent in their order, by an `assignment` that does so.
+    /// Adds these amounts to the bases of `fields`, of each parent in their order, by an `assignment` that does so, in a transaction whose
+    /// snapshot is as young as the parents' locks.
     ///
     /// # Errors
     /// [`Error::Unfit`](crate::Error::Unfit).
@@ -264,7 +314,7 @@ impl<P: Parents<DB>, DB: ShardedBackend> LockedParents<P, DB> {
         amounts: &[&[Amount]],
         assignment: &impl QueryFragment<DB>,
     ) -> QueryResult<()> {
-        let before = self.states(link, fields, Sums::Read).await?;
+        let before = self.states(link, fields, Sums::Seen).await?;
         let mut expected = before.clone();
         for (parent, amounts) in expected.iter_mut().zip(amounts) {
             for (state, amount) in parent.iter_mut().zip(*amounts) {
@@ -273,7 +323,9 @@ impl<P: Parents<DB>, DB: ShardedBackend> LockedParents<P, DB> {
                 }
             }
         }
-        self.write_bases(link, assignment, fields, false, &before, &expected)
+        let (of, assignments) = (self.rows(RowKind::Parents), assignment);
+        link.execute(Write { of, assignments }).await?;
+        self.check(link, fields, Sums::Seen, &before, &expected)
             .await
     }
 
@@ -299,19 +351,22 @@ impl<P: Parents<DB>, DB: ShardedBackend> LockedParents<P, DB> {
         Ok([hot, cold].map(|parents| Self::locked(self.of, parents)))
     }
 
-    /// Locks the shards, where rows can be locked. The number of them that are not empty.
-    pub(crate) async fn lock_shards<M: LoadIo<Conn, Backend = DB>, Conn>(
+    /// Locks the shards, where rows can be locked.
+    async fn lock_shards<M: LoadIo<Conn, Backend = DB>, Conn>(
         &self,
         link: &mut Link<'_, M, Conn>,
         strength: Strength,
-    ) -> QueryResult<Option<usize>> {
+    ) -> QueryResult<Option<LockedShards>> {
         let clause = link.dialect().locks_rows(strength);
         let (Some(clause), 1..) = (clause, self.locked.len()) else {
             return Ok(None);
         };
         let of = self.rows(RowKind::Shards);
         let locked = link.load::<i32, _>(LockShards { of, clause }).await?;
-        Ok(Some(locked.iter().filter(|filled| **filled != 0).count()))
+        Ok(Some(LockedShards {
+            number: locked.len(),
+            filled: locked.iter().filter(|filled| **filled != 0).count(),
+        }))
     }
 
     /// Reads the bases of `fields` and the sums of their shards, or their totals. Shards that are to be `Replaced` are not read: their
@@ -353,22 +408,38 @@ impl<P: Parents<DB>, DB: ShardedBackend> LockedParents<P, DB> {
         &self,
         link: &mut Link<'_, M, Conn>,
         fields: &Fields<'_>,
+        sums: Sums,
         before: &States,
         expected: &States,
     ) -> QueryResult<()> {
         let dialect = link.dialect();
-        let found = self.states(link, fields, Sums::Read).await?;
+        let found = self.states(link, fields, sums).await?;
         let parents = before.iter().zip(expected).zip(&found);
         for (parent, ((before, expected), found)) in parents.enumerate() {
             let fields = before.iter().zip(expected).zip(found).zip(fields);
             for (((before, expected), found), field) in fields {
                 let rounds = dialect.rounds_sums(field.column_type);
                 if let Some(unfit) = Unfit::between(field, before, expected, found, rounds) {
-                    return Err(self.unfit_at(parent, unfit));
+                    return Err(match self.others_appeared(link).await? {
+                        true => appeared(),
+                        false => self.unfit_at(parent, unfit),
+                    });
                 }
             }
         }
         Ok(())
+    }
+
+    /// Whether more shards can be locked by now than were, where that matters.
+    async fn others_appeared<M: LoadIo<Conn, Backend = DB>, Conn>(
+        &self,
+        link: &mut Link<'_, M, Conn>,
+    ) -> QueryResult<bool> {
+        let Some(locked) = self.shards else {
+            return Ok(false);
+        };
+        let now = self.lock_shards(link, Strength::ExclusiveAtOnce).await?;
+        Ok(now.is_some_and(|now| now.number > locked.number))
     }
 
     /// Adds the shards that are held to the bases and empties them: no total changes.
@@ -421,12 +492,13 @@ impl<P: Parents<DB>, DB: ShardedBackend> LockedParents<P, DB> {
             }
         };
         // A trigger on the parent may have added to shards: that must not be emptied with the rest.
-        self.check(link, &all, &before, &added).await?;
+        self.check(link, &all, Sums::Read, &before, &added).await?;
         let shards = self.empty(link, &all).await?;
-        if self.filled.is_some_and(|filled| shards > filled) {
+        if self.shards.is_some_and(|locked| shards > locked.filled) {
             return Err(appeared());
         }
-        self.check(link, &all, &added, &expected).await?;
+        self.check(link, &all, Sums::Read, &added, &expected)
+            .await?;
         Ok(Moved {
             parents,
             shards,
@@ -486,7 +558,7 @@ impl<P: Parents<DB>, DB: ShardedBackend> LockedParents<P, DB> {
         if empties {
             self.empty(link, fields).await?;
         }
-        self.check(link, fields, before, expected).await
+        self.check(link, fields, Sums::Read, before, expected).await
     }
 
     /// Writes columns of the shards, whatever that does to the totals: the bases are to be [written](Self::write_bases) next.
@@ -617,10 +689,10 @@ fn base_values<'f>(
     fields.filter(|field| !field.of.is_empty()).collect()
 }
 
-/// A shard that was not locked was emptied. The foreign key keeps new shards away from a parent that is held, unless a
-/// connection that counts has switched foreign keys off.
+/// A count has created a shard since the others were locked, on PostgreSQL, or elsewhere by a connection that has switched foreign keys
+/// off.
 fn appeared() -> DieselError {
-    let message = "a shard appeared while its row was locked: a connection counts with foreign keys switched off";
+    let message = "a shard appeared while its row was locked";
     DieselError::DatabaseError(
         DatabaseErrorKind::SerializationFailure,
         Box::new(message.to_owned()),

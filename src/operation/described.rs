@@ -349,8 +349,7 @@ where
         let (mut locked, mut not_locked) = (vec![], vec![]);
         for rows in rows.chunks(KEYS_IN_A_STATEMENT) {
             let rows = of.are(rows);
-            let parents =
-                LockedParents::lock_parents(of, link, &rows, Strength::NoKeyUpdate).await?;
+            let parents = LockedParents::lock_parents(of, link, &rows, Strength::Exclusive).await?;
             parents.refuse_hidden_shards(link).await?;
             not_locked.extend(parents.not_locked(link, &rows).await?);
             locked.extend_from_slice(parents.parents());

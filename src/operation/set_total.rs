@@ -11,16 +11,15 @@ use diesel::result::Error as DieselError;
 use crate::backend::{BackendOf, Binds, Dialect, ShardedBackend};
 use crate::connection::{Blocking, Link, LoadIo, TransactionOptions, now};
 use crate::engine::{
-    KeyedTable, LockedParents, Sums, explain, in_chunks, locking, locking_options, retry_loop,
+    KeyedTable, LockedParents, Shards, Sums, explain, in_chunks, locking, locking_options,
+    retry_loop,
 };
 use crate::error::Error;
 use crate::model::{Amount, FieldType, ShardedColumn, ShardedTable, ShardsColumn, Value, has_sums};
 use crate::operation::idempotency::{Idempotent, Request, Requested, once};
 use crate::operation::update::UpdateSource;
 use crate::policy::RetryPolicy;
-use crate::query_builder::{
-    KeysAre, Names, SelectKeys, Sql, fragments, id, on, sql, statements, zeros,
-};
+use crate::query_builder::{KeysAre, Names, SelectKeys, Sql, fragments, id, sql, zeros};
 use crate::unfit::FieldState;
 
 /// Begins to set the total of a field to a value, in rows by key, by any filter, or all.
@@ -55,10 +54,10 @@ use crate::unfit::FieldState;
 /// One transaction, which is retried after a conflict:
 ///
 /// ```sql
-/// BEGIN;                                                     -- READ COMMITTED; SQLite: BEGIN IMMEDIATE, and no FOR UPDATE
+/// BEGIN;                                                     -- READ COMMITTED; SQLite: BEGIN IMMEDIATE; MySQL: FOR UPDATE
 /// SELECT "videos"."id" FROM "videos" WHERE … ORDER BY "videos"."id";
-/// SELECT "videos"."id" FROM "videos" WHERE … ORDER BY "videos"."id" FOR UPDATE;          -- 100 keys a statement
-/// SELECT 1 FROM "videos_shards" AS "videos" WHERE … ORDER BY "videos"."id", "videos"."shard" FOR UPDATE;
+/// SELECT "videos"."id" FROM "videos" WHERE … ORDER BY "videos"."id" FOR NO KEY UPDATE;          -- 100 keys a statement
+/// SELECT 1 FROM "videos_shards" AS "videos" WHERE … ORDER BY "videos"."id", "videos"."shard" FOR NO KEY UPDATE;
 /// SELECT "videos"."id" FROM (SELECT "videos"."id" FROM "videos" WHERE …) AS "videos" WHERE …;     -- still in the filter
 /// SELECT base || ' ' || sum of shards FROM "videos" WHERE …;                             -- as texts; MySQL: CONCAT(…)
 /// UPDATE "videos" SET "views" = $1 WHERE …;
@@ -69,8 +68,8 @@ use crate::unfit::FieldState;
 ///
 /// # Effect on the total
 /// At one instant between the call and its return the total is the value. Counts that commit before that instant are gone, counts
-/// that commit after it survive, and each count does one or the other as a whole (the set is linearizable). A row that is
-/// inserted meanwhile may be left out. A row that stops matching the filter before it is locked is left out.
+/// that commit after it survive, and each count does one or the other as a whole (the set is linearizable); but on PostgreSQL, of more than
+/// 100 rows, a count on several that creates their shards meanwhile may do both. A row that is inserted meanwhile may be left out. A row that stops matching the filter before it is locked is left out.
 ///
 /// The set is one transaction for any number of rows, and counts on all of them wait until its end. Set large tables part by
 /// part.
@@ -82,8 +81,9 @@ use crate::unfit::FieldState;
 /// # Inside a transaction
 /// The set is part of the caller's transaction, in a savepoint, and holds its locks until that transaction ends. The isolation
 /// level is the caller's. Above `READ COMMITTED` on PostgreSQL, a count that was committed since the caller first read causes a
-/// serialization failure; if it was the first on its shard, it survives the set. On MySQL, read totals there in `READ COMMITTED`:
-/// see [`fold`](crate::fold()).
+/// serialization failure; if it was the first on its shard, it survives the set. In `READ COMMITTED` there a shard that is created meanwhile
+/// causes one. On MySQL, set and read totals there in `READ COMMITTED`: a filter sees
+/// what the transaction saw first, and sets a row that has left it since; for totals see [`fold`](crate::fold()).
 ///
 /// # Errors
 /// As [`update`](crate::update())'s, and [`Error::Unfit`](crate::Error::Unfit) if a row did not accept the value: its column
@@ -291,19 +291,9 @@ where
             let pick = SelectKeys::new(Names::of::<T>(), filter);
             let mut set = 0;
             for keys in in_chunks::<T, DB>(T::load_keys(link, pick).await?) {
-                let locked = LockedParents::<T, DB>::lock_all(*T::TABLE, link, &keys).await?;
-                if locked.is_empty() {
-                    continue;
-                }
-                // A row that has left the filter since it was picked is not set.
-                let again = PickAgain {
-                    names: Names::of::<T>(),
-                    filter,
-                    keys: locked.keys(),
-                    key_sql: PhantomData,
-                };
-                let still = T::load_keys(link, again).await?;
-                let still = LockedParents::<T, DB>::locked(*T::TABLE, still);
+                let locked =
+                    LockedParents::<T, DB>::lock_all(*T::TABLE, link, &keys, Shards::ALL).await?;
+                let still = locked.matching(link, filter).await?;
                 set += assign(link, &still, assignment).await?;
             }
             Ok(set)
@@ -360,31 +350,12 @@ where
     let to_total = ToValue::<C>(total);
     let locking = locking(link, RetryPolicy::default())?;
     let set = retry_loop!(link, locking, {
-        let locked = LockedParents::<C::Table, DB>::lock_all(*C::Table::TABLE, link, &keys).await?;
+        let locked =
+            LockedParents::<C::Table, DB>::lock_all(*C::Table::TABLE, link, &keys, Shards::ALL)
+                .await?;
         assign(link, &locked, &to_total).await
     });
     set.map_err(|error| explain::<C::Table, DB>(&link.backend(), error))
-}
-
-statements! {
-    /// Reads the keys of parents that are held and still match the filter.
-    ///
-    /// ```sql
-    /// SELECT "videos"."id" FROM (SELECT "videos"."id" FROM "videos" WHERE …) AS "videos" WHERE ("videos"."id" = $1 OR …)
-    /// ORDER BY "videos"."id"
-    /// ```
-    struct PickAgain<'a, ST> {
-        names: Names<'a, DB>,
-        filter: &'a dyn QueryFragment<DB>,
-        keys: &'a dyn QueryFragment<DB>,
-        key_sql: PhantomData<ST>,
-    }: Query<ST>;
-    |self, out| {
-        let table = self.names;
-        sql!(out;
-            table.select_keys_as_parent(self.filter), table.aliased(self.keys),
-            " ORDER BY ", table.under_alias().key(), on(Dialect::all_rows))
-    }
 }
 
 /// The assignments that [`SetTotal`](crate::operation::SetTotal) writes to the bases, and the fields that they set.

@@ -25,7 +25,7 @@
 //! slow disk or a busy server looks the same, the next count on such a key probes first, at most 20 times a second in all:
 //!
 //! ```sql
-//! SELECT 1 FROM "videos_shards" AS "videos" WHERE ("videos"."id" = $1) AND "videos"."shard" = $2 FOR UPDATE NOWAIT
+//! SELECT 1 FROM "videos_shards" AS "videos" WHERE ("videos"."id" = $1) AND "videos"."shard" = $2 FOR NO KEY UPDATE NOWAIT
 //! ```
 //!
 //! (on PostgreSQL `SKIP LOCKED`, which cannot fail) and only a lock that is held makes the key hot. A failed probe would abort a

@@ -175,7 +175,7 @@ statements! {
     /// Asks whether somebody holds the lock on the shard of a parent named by its key: it then meets no row, or fails.
     ///
     /// ```sql
-    /// SELECT 1 FROM "videos_shards" AS "videos" WHERE ("videos"."id" = $1) AND "videos"."shard" = $2 FOR UPDATE SKIP LOCKED
+    /// SELECT 1 FROM "videos_shards" AS "videos" WHERE ("videos"."id" = $1) AND "videos"."shard" = $2 FOR NO KEY UPDATE SKIP LOCKED
     /// -- MySQL, MariaDB: FOR UPDATE NOWAIT
     /// ```
     pub(crate) struct ProbeShard<'a>(pub(crate) Parts<'a, DB>);
@@ -628,7 +628,7 @@ mod tests {
     #[test]
     fn probe_shard() {
         assert_sql!(ProbeShard(parts!(table, (), videos.find(7)));
-            Pg => r#"SELECT 1 FROM "videos_shards" AS "videos" WHERE ("videos"."id" = $1) AND "videos"."shard" = $2 FOR UPDATE SKIP LOCKED"#,
+            Pg => r#"SELECT 1 FROM "videos_shards" AS "videos" WHERE ("videos"."id" = $1) AND "videos"."shard" = $2 FOR NO KEY UPDATE SKIP LOCKED"#,
             Mysql => "SELECT 1 FROM `videos_shards` AS `videos` WHERE (`videos`.`id` = ?) AND `videos`.`shard` = ? FOR UPDATE NOWAIT",
         );
     }

@@ -56,7 +56,7 @@ statements! {
     /// Reads the keys of the parents that `filter` matches, in the order in which their shards are then locked. A `clause` locks the parents.
     ///
     /// ```sql
-    /// SELECT "videos"."id" FROM "videos" WHERE … ORDER BY "videos"."id" FOR UPDATE  -- MySQL, MariaDB: LIMIT 18446744073709551615 FOR UPDATE
+    /// SELECT "videos"."id" FROM "videos" WHERE … ORDER BY "videos"."id" FOR NO KEY UPDATE  -- MySQL, MariaDB: LIMIT 18446744073709551615 FOR UPDATE
     /// ```
     pub(crate) struct SelectKeys<'a, ST> {
         names: Names<'a, DB>,

@@ -84,7 +84,10 @@ pub(crate) type Fields<'f> = [&'f ShardsColumn];
 /// Whether the sums of shards are read too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sums {
+    /// Of shards that are locked, or nobody else's to lock.
     Read,
+    /// As the transaction's snapshot has them, which is as young as the parents' locks. Counts on them do not wait.
+    Seen,
     /// The shards are going to be emptied without a look: 0 stands for their sum.
     Replaced,
 }
@@ -142,11 +145,30 @@ statements! {
             " AND ", row_security_active(self.names.parent))
     }
 
+    /// Reads the keys of parents that are held and still match the filter.
+    ///
+    /// ```sql
+    /// SELECT "videos"."id" FROM (SELECT "videos"."id" FROM "videos" WHERE …) AS "videos" WHERE ("videos"."id" = $1 OR …)
+    /// ORDER BY "videos"."id"
+    /// ```
+    pub(crate) struct PickAgain<'a, ST> {
+        pub(crate) names: Names<'a, DB>,
+        pub(crate) filter: &'a dyn QueryFragment<DB>,
+        pub(crate) keys: &'a dyn QueryFragment<DB>,
+        pub(crate) key_sql: PhantomData<ST>,
+    }: Query<ST>;
+    |self, out| {
+        let table = self.names;
+        sql!(out;
+            table.select_keys_as_parent(self.filter), table.aliased(self.keys),
+            " ORDER BY ", table.under_alias().key(), on(Dialect::all_rows))
+    }
+
     /// Locks shards in the order in which counts lock them, and reads which of them are not empty.
     ///
     /// ```sql
     /// SELECT CASE WHEN "videos"."views" <> 0 OR "videos"."likes" <> 0 THEN 1 ELSE 0 END FROM "videos_shards" AS "videos"
-    /// WHERE … ORDER BY "videos"."id", "videos"."shard" FOR UPDATE
+    /// WHERE … ORDER BY "videos"."id", "videos"."shard" FOR NO KEY UPDATE
     /// ```
     pub(crate) struct LockShards<'a> {
         pub(crate) of: StatementRows<'a, DB>,
@@ -191,7 +213,7 @@ statements! {
     ///     WHERE "videos_shards"."id" = "videos"."id") AS TEXT) || ' ' || … FROM "videos" WHERE … ORDER BY "videos"."id"
     /// SELECT REPLACE(COALESCE(CAST("videos"."best" AS TEXT), 'NULL'), ' ', 'T') || ' ' ||
     ///     REPLACE(COALESCE(CAST(total AS TEXT), 'NULL'), ' ', 'T') || ' ' || … FROM "videos" WHERE … ORDER BY "videos"."id"
-    /// -- MySQL, MariaDB: CONCAT(CAST(… AS CHAR), ' ', …), and all SELECTs end in FOR UPDATE
+    /// -- MySQL, MariaDB: CONCAT(CAST(… AS CHAR), ' ', …), and all SELECTs end in FOR UPDATE, unless sums are only seen
     /// ```
     pub(crate) struct ReadStates<'a> {
         pub(crate) of: StatementRows<'a, DB>,
@@ -201,7 +223,10 @@ statements! {
     |self, out| {
         let (table, shard) = (self.of.names, self.of.shard.as_ref());
         let dialect = out.backend().dialect();
-        let lock = dialect.reads_what_is_locked();
+        let lock = match self.sums {
+            Sums::Seen => "",
+            Sums::Read | Sums::Replaced => dialect.reads_what_is_locked(),
+        };
         let [joined, between, end] = dialect.joined_texts();
         let number = |field: &ShardsColumn| dialect.number_as_text(field.column_type);
         let value = |field: &ShardsColumn| dialect.nullable_as_text(field.column_type);

@@ -29,8 +29,8 @@ pub(crate) use self::keys::{KeyIs, KeysAre, SelectKeys, SelectParents};
 pub(crate) use self::literal::literal;
 pub(crate) use self::locking::{
     AddShardsToBases, BaseValues, EmptyShards, Fields, FindHot, FindPolicy, LockShards, NotLocked,
-    ReadStates, RemoveOrphans, RemoveShards, RowKind, SelectShards, StatementRows, Sums, Write,
-    WriteValues,
+    PickAgain, ReadStates, RemoveOrphans, RemoveShards, RowKind, SelectShards, StatementRows, Sums,
+    Write, WriteValues,
 };
 pub(crate) use self::names::{Names, has_rows, number_of_rows, zeros};
 pub use self::peak::{NewPeak, PeakExpressionMethods};

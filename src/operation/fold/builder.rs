@@ -68,9 +68,9 @@ use crate::unfit::Unfit;
 ///
 /// BEGIN;                                                     -- READ COMMITTED; SQLite: BEGIN IMMEDIATE, and no locks
 /// SET LOCAL lock_timeout = '200ms';                          -- PostgreSQL
-/// SELECT "videos"."id" FROM "videos" WHERE … ORDER BY "videos"."id" FOR UPDATE NOWAIT;
+/// SELECT "videos"."id" FROM "videos" WHERE … ORDER BY "videos"."id" FOR NO KEY UPDATE NOWAIT;
 /// SELECT CASE WHEN "videos"."views" <> 0 THEN 1 ELSE 0 END FROM "videos_shards" AS "videos" WHERE …
-///     ORDER BY "videos"."id", "videos"."shard" FOR UPDATE NOWAIT;
+///     ORDER BY "videos"."id", "videos"."shard" FOR NO KEY UPDATE NOWAIT;
 /// SELECT base || ' ' || sum of shards FROM "videos" WHERE …;                             -- as texts; MySQL: CONCAT(…) … FOR UPDATE
 /// UPDATE "videos" SET "views" = total WHERE … AND EXISTS (…);                            -- of parents with shards that are not 0
 /// -- MySQL: SET `views` = (`views` + CASE WHEN (`videos`.`id` = ?) THEN 5 … ELSE 0 END) WHERE …, by the sums that were read
@@ -98,8 +98,8 @@ use crate::unfit::Unfit;
 ///
 /// A fold that is killed at any statement loses and doubles nothing: the database rolls the open batch back, and committed
 /// batches are complete. Several processes may fold at once: the parent's row lock admits one at a time, and the next finds
-/// nothing left to fold. All this relies on the foreign key that [`ShardsTable`](crate::ShardsTable) creates, and on `NOWAIT`,
-/// which MySQL has from 8.0 on and MariaDB from 10.3.
+/// nothing left to fold. On PostgreSQL the parents of a batch are tried one by one if a count creates a shard meanwhile; elsewhere the foreign key that
+/// [`ShardsTable`](crate::ShardsTable) creates lets none. All this relies on `NOWAIT`, which MySQL has from 8.0 on and MariaDB from 10.3.
 ///
 /// Shards numbered beyond the [wished number](crate::shard_counts) are removed when they are empty; a count that was
 /// waiting for one creates it again.

@@ -192,8 +192,8 @@ pub(in crate::operation) struct Folding<P> {
 }
 
 const AT_ONCE: Shards = Shards {
-    only: None,
     at_once: true,
+    ..Shards::ALL
 };
 
 /// Why a fold of several parents, or of one, failed.
@@ -294,6 +294,7 @@ impl<P> Folding<P> {
                 let shards = Shards {
                     only: Some(shard),
                     at_once: !self.inside,
+                    ..Shards::ALL
                 };
                 // One was blocked for as long as the policy allows, perhaps by the parent's lock: the others are not waited for again.
                 let retry = match busy {
@@ -375,7 +376,13 @@ impl<P> Folding<P> {
     fn trouble(&self, error: DieselError) -> Trouble {
         // Inside a caller's transaction: the lock was not had, and the savepoint took back what was.
         let locks_rows = self.dialect.has_row_locks();
-        if locks_rows && self.dialect.classify(&error) == Failure::Conflict(Conflict::LockTimeout) {
+        let is_blocked = match self.dialect.classify(&error) {
+            Failure::Conflict(Conflict::LockTimeout) => locks_rows,
+            // A shard appeared beside those that were locked.
+            Failure::Conflict(Conflict::Serialization) => self.dialect.unlocks_at_savepoints(),
+            _ => false,
+        };
+        if is_blocked {
             return Trouble::Blocked(error);
         }
         match Error::from(error) {

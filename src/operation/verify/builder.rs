@@ -383,7 +383,7 @@ impl<R, C, Q, Run> Verify<R, C, Q, Run> {
             let mut all_locked = vec![];
             for keys in &suspects {
                 let locked = LockedParents::<R::Table, M::Backend>::lock_parents;
-                let locked = locked(table, link, keys, Strength::NoKeyUpdate).await?;
+                let locked = locked(table, link, keys, Strength::Exclusive).await?;
                 locked.refuse_hidden_shards(link).await?;
                 if let Some(key) = locked.not_locked(link, keys).await?.pop() {
                     return Err(locked.unfit(&key, Unfit::NotLocked));
@@ -393,10 +393,14 @@ impl<R, C, Q, Run> Verify<R, C, Q, Run> {
             let expected = by_key(M::recount(link.conn, query.clone()).await?, field)?;
             let expected = by_parent::<R::Table, _, _, _>(link, &filter, expected).await?;
             let mut repaired = vec![];
-            for locked in all_locked.iter().filter(|locked| !locked.is_empty()) {
-                let keys = locked.keys();
+            for locked in all_locked {
+                let still = locked.matching(link, &filter).await?;
+                if still.is_empty() {
+                    continue;
+                }
+                let keys = still.keys();
                 let differ = compare::<R::Table, _, _, _>(link, field, keys, &expected).await?;
-                for (amount, keys) in by_lacks(locked.parents(), &differ)? {
+                for (amount, keys) in by_lacks(still.parents(), &differ)? {
                     let names = Names::<M::Backend>::of::<R::Table>();
                     let add = AddAmount::new(names, field, &amount).ok_or_else(beyond)?;
                     let of_each = vec![slice::from_ref(&amount); keys.len()];

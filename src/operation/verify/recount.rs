@@ -246,10 +246,10 @@ pub(super) async fn refuse_cut_recounts<M: LoadIo<Conn>, Conn>(
 }
 
 statements! {
-    /// Reads keys and totals.
+    /// Reads keys and totals, in the order of the keys, in which parents are locked.
     ///
     /// ```sql
-    /// SELECT "videos"."id", CAST(total AS TEXT) FROM "videos" WHERE …
+    /// SELECT "videos"."id", CAST(total AS TEXT) FROM "videos" WHERE … ORDER BY "videos"."id"
     /// -- MySQL, MariaDB: CAST(total AS CHAR), and LIMIT 18446744073709551615
     /// ```
     struct ReadTotals<'a, ST> {
@@ -263,7 +263,7 @@ statements! {
         let (cast, end) = out.backend().dialect().number_as_text(self.field.column_type);
         sql!(out;
             "SELECT ", table.key(), ", ", cast, table.total(self.field, None), end,
-            " FROM ", walk(table.parent), walk(self.filter), on(Dialect::all_rows))
+            " FROM ", walk(table.parent), walk(self.filter), " ORDER BY ", table.key(), on(Dialect::all_rows))
     }
 
     /// Reads the parents' own keys for these, each with the number of the key that found it.
@@ -384,14 +384,14 @@ mod tests {
         assert_eq!(
             sql!(Pg, read!()),
             format!(
-                r#"SELECT "videos"."id", CAST(CAST({likes} AS integer) AS TEXT) FROM "videos" WHERE ("videos"."id" = $1)"#
+                r#"SELECT "videos"."id", CAST(CAST({likes} AS integer) AS TEXT) FROM "videos" WHERE ("videos"."id" = $1) ORDER BY "videos"."id""#
             ),
         );
         let likes = likes.replace('"', "`");
         assert_eq!(
             sql!(Mysql, read!()),
             format!(
-                "SELECT `videos`.`id`, CAST({likes} AS CHAR) FROM `videos` WHERE (`videos`.`id` = ?) LIMIT 18446744073709551615"
+                "SELECT `videos`.`id`, CAST({likes} AS CHAR) FROM `videos` WHERE (`videos`.`id` = ?) ORDER BY `videos`.`id` LIMIT 18446744073709551615"
             ),
         );
         let sqlite = sql!(Sqlite, read!());
@@ -400,7 +400,9 @@ mod tests {
             "{sqlite}"
         );
         assert!(
-            sqlite.ends_with(")) AS TEXT) FROM `videos` WHERE (`videos`.`id` = ?)"),
+            sqlite.ends_with(
+                ")) AS TEXT) FROM `videos` WHERE (`videos`.`id` = ?) ORDER BY `videos`.`id`"
+            ),
             "{sqlite}"
         );
     }

@@ -15,7 +15,7 @@ use diesel_migrations::MigrationHarness;
 use diesel_sharded::prelude::*;
 use diesel_sharded::retry::{Isolation, RetryPolicy, Transaction};
 use diesel_sharded::shard_choice::ShardChoice;
-use diesel_sharded::{Counter, RowCounter, ShardsTable, Unfit, fold, update};
+use diesel_sharded::{Counter, RowCounter, ShardsTable, Unfit, fold, set_total, update};
 use diesel_sharded_tests::fixture::{Fixture, Run};
 use diesel_sharded_tests::role::Role;
 use diesel_sharded_tests::schema::videos::dsl::*;
@@ -24,7 +24,7 @@ use diesel_sharded_tests::{insert, number, pool, sent, texts, until};
 /// The crate that the cases test.
 use diesel_sharded as api;
 
-use self::cases::count;
+use self::cases::{count, on_threads};
 
 type Conn = PgConnection;
 
@@ -34,6 +34,61 @@ fn the_server_really_speaks_german() {
     conn.run("SET lc_messages = 'de_DE.UTF-8'");
     let error = conn.batch_execute("SELECT 1/0").unwrap_err();
     assert_eq!(error.to_string(), "Division durch Null");
+}
+
+/// Which has tables of the same names, and keeps their shards by triggers.
+#[test]
+fn a_drop_leaves_the_triggers_of_another_schema() {
+    let [conn] = &mut *Fixture::<Conn, _>::with_tables();
+    let shards_table = ShardsTable::of(videos);
+    shards_table.drop(conn).unwrap();
+    shards_table.without_foreign_key().create(conn).unwrap();
+    assert_eq!(count(1, 1, conn), Ok(1));
+    conn.run("CREATE SCHEMA tenant; CREATE TABLE tenant.videos (LIKE videos INCLUDING ALL); SET search_path = tenant, public");
+    let tenants = ShardsTable::of(videos);
+    tenants.create(conn).unwrap();
+    tenants.drop(conn).unwrap();
+    conn.run("SET search_path = public; DELETE FROM videos WHERE id = 1");
+    assert_eq!(number!("COUNT(*) FROM videos_shards", conn), 0);
+}
+
+/// As rows of the application's that are inserted lock it by their foreign keys, one after another without an end.
+#[test]
+fn a_row_that_others_refer_to_is_folded_and_set() {
+    let [conn, other] = &mut *Fixture::<Conn, _>::with_tables();
+    assert_eq!(count(1, 5, conn), Ok(1));
+    other.run("BEGIN; SELECT 1 FROM videos WHERE id = 1 FOR KEY SHARE");
+    other.run("INSERT INTO videos_shards (id, shard, views) VALUES (1, 99, 3)");
+    let folded = fold(videos).run(conn).unwrap();
+    assert_eq!((folded.parents, folded.busy.len()), (1, 0));
+    assert_eq!(set_total(videos.find(1), views, 7).execute(conn), Ok(1));
+    other.run("COMMIT");
+    let total = videos.find(1).select(views.total()).first(conn);
+    assert_eq!(total, Ok(10_i64));
+}
+
+/// Each fold removes the shards, and each count creates one, also while a fold is under way.
+#[test]
+fn shards_that_appear_during_a_fold_are_left_to_the_next() {
+    let own = &mut Fixture::<Conn, 1>::with_tables();
+    let (database, [conn]) = own.parts();
+    on_threads(8, database, |number, conn| {
+        for _ in 0..200 {
+            match number {
+                0 | 1 => {
+                    let folded = fold(videos).keep_shards(0).run(conn).unwrap();
+                    assert!(folded.unfit.is_empty(), "{:?}", folded.unfit);
+                }
+                _ => {
+                    let count = update(videos.find(1)).set(views.eq(views + 1));
+                    let count = count.shard_choice(ShardChoice::Random);
+                    assert_eq!(count.execute(conn), Ok(1));
+                }
+            }
+        }
+    });
+    let total = videos.find(1).select(views.total()).first(conn);
+    assert_eq!(total, Ok(100 + 6 * 200_i64));
 }
 
 /// The first use of a row by many transactions that cannot see each other's.

@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
-use diesel::connection::SimpleConnection;
+use diesel::connection::{InstrumentationEvent, SimpleConnection};
 use diesel::prelude::*;
 use diesel::sql_types::BigInt;
 use diesel_sharded::backend::Dialect;
@@ -14,7 +14,7 @@ use diesel_sharded::shard_choice::ShardChoice;
 use diesel_sharded::{Counter, RowCounter, counters, fold, set_total, update, verify};
 use diesel_sharded_tests::fixture::{Fixture, Run};
 use diesel_sharded_tests::schema::videos::dsl::*;
-use diesel_sharded_tests::{Database, insert};
+use diesel_sharded_tests::{Database, TestConnection, edit, insert};
 
 use super::{Conn, count, dialect, on_threads, total_of};
 
@@ -120,6 +120,33 @@ fn sets_and_repairs_beside_replacement() {
         assert_eq!(total_of(100, conn), 51, "round {round}");
         while diesel::delete(row).execute(conn) != Ok(1) {}
     });
+}
+
+/// Another session takes it out between the comparison and the lock, and the recount names it no more.
+#[test]
+fn a_row_that_left_the_filter_is_not_repaired() {
+    let own = &mut Fixture::<Conn, 1>::with_tables();
+    let (database, [conn]) = own.parts();
+    let mut other = Some(Conn::connect(database));
+    conn.set_instrumentation(move |event: InstrumentationEvent<'_>| {
+        let InstrumentationEvent::StartQuery { query, .. } = event else {
+            return;
+        };
+        let query = query.to_string();
+        let locks = ["BEGIN IMMEDIATE", " FOR NO KEY UPDATE", " FOR UPDATE"];
+        let is_lock = locks.iter().any(|lock| query.contains(lock));
+        if let Some(mut other) = other.take_if(|_| is_lock) {
+            edit!(videos.find(3), title.eq("gone"), &mut other);
+        }
+    });
+    let rows = videos.filter(title.ne("gone"));
+    let recount = rows.select((id, 9_i64.into_sql::<BigInt>()));
+    let repaired = verify(rows, likes, recount).repair(conn).unwrap();
+    let mut keys: Vec<_> = repaired.iter().map(|drift| drift.key).collect();
+    keys.sort_unstable();
+    assert_eq!(keys, [1, 2]);
+    let totals = videos.order(id).select(likes.total()).load(conn);
+    assert_eq!(totals, Ok(vec![9, 9, 3]));
 }
 
 /// Deletes a row on which nobody counts meanwhile: its total.
