@@ -17,9 +17,9 @@
 //! - A batch that meets a conflict is retried like any operation. While the database is away, it waits, and additions gather.
 //! - A row that cannot take its sum (an overflow, a check) is [lost](CoalescerBuilder::on_loss) alone: the batch is halved until it stands by
 //!   itself, and the other rows are committed. What is added to a row that is not there counts nothing.
-//! - An error that may be a row's or not (a table or privilege that is missing, a statement that somebody cancels, a trigger's own error) is a row's
-//!   if other rows of its field are committed. Else it is retried until the policy's deadline, 10 s, and then all of them are lost; the next ones at
-//!   once, until nothing is refused.
+//! - An error that may be a row's or not (a privilege that is missing, a statement that somebody cancels, a trigger's own error) is a row's if it
+//!   comes again after other rows of its field are committed. Else, and where a table is missing, these sums wait while others are committed,
+//!   until the policy's deadline or half the coalescer's (5 s), and then they are lost.
 //! - When the coalescer is full, [`add_later`](Coalescer::add_later) waits for room, at most until its
 //!   [`deadline`](CoalescerBuilder::deadline). Memory is bounded.
 

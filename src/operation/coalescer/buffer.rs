@@ -9,6 +9,7 @@ use crate::observe;
 
 use super::settings::Settings;
 use super::sums::{Coalesced, Fields};
+use super::writer::LONGEST_LEAVE;
 
 /// What a [`Coalescer`](super::Coalescer) has in memory, and its work since it was built.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -51,6 +52,8 @@ struct State<Conn> {
     flush_wanted: bool,
     /// The flushes that have begun.
     begun: u64,
+    /// The first flush of which sums were refused that may be counted yet, and how many there are.
+    refused: Option<(u64, usize)>,
     /// When the writer gives up, once it is closed.
     gives_up_at: Option<Instant>,
     stats: Stats,
@@ -65,6 +68,7 @@ impl<Conn: 'static> Buffer<Conn> {
                 since: None,
                 flush_wanted: false,
                 begun: 0,
+                refused: None,
                 gives_up_at: None,
                 stats: Stats::default(),
             }),
@@ -95,7 +99,7 @@ impl<Conn: 'static> Buffer<Conn> {
     pub(super) fn add<K: Coalesced<Conn>>(&self, key: &K::Key, n: i128) -> Result<(), Error> {
         let mut full_since = None;
         let mut state = self.state();
-        while state.gives_up_at.is_none() && state.fields.len() >= self.settings.max_queued {
+        while state.gives_up_at.is_none() && state.queued() >= self.settings.max_queued {
             let began = *full_since.get_or_insert_with(Instant::now);
             if began.elapsed() >= self.settings.deadline {
                 return Err(Error::DeadlinePassed {
@@ -103,8 +107,9 @@ impl<Conn: 'static> Buffer<Conn> {
                     reason: state.obstacle(),
                 });
             }
-            state.flush_wanted = true;
-            self.changed.notify_all();
+            if !std::mem::replace(&mut state.flush_wanted, true) {
+                self.changed.notify_all();
+            }
             state = self.wait(state, Some(began + self.settings.deadline));
         }
         self.fill(state, |fields| fields.add::<K>(key, n))
@@ -137,30 +142,34 @@ impl<Conn: 'static> Buffer<Conn> {
         Some(())
     }
 
-    /// Waits until there is something to flush, and takes it; `None` if nothing more will come.
-    pub(super) fn take(&self) -> Option<Fields<Conn>> {
+    /// Waits until there is something to flush, or until what was refused is to be tried again, and takes it with the number of the flush;
+    /// `None` if nothing more will come.
+    pub(super) fn take(&self, next_try: Option<Instant>) -> Option<(u64, Fields<Conn>)> {
         let mut state = self.state();
         loop {
             let is_closed = state.gives_up_at.is_some();
             let due = state
                 .since
                 .and_then(|since| since.checked_add(self.settings.max_delay));
-            let is_due =
-                state.flush_wanted || is_closed || due.is_some_and(|due| due <= Instant::now());
-            match state.since {
-                Some(_) if is_due => break,
-                None if is_closed => return None,
-                _ => state = self.wait(state, due),
+            let next = due.into_iter().chain(next_try).min();
+            let is_wanted = state.since.is_some() && (state.flush_wanted || is_closed);
+            if is_wanted || next.is_some_and(|next| next <= Instant::now()) {
+                break;
             }
+            if is_closed && next.is_none() {
+                return None;
+            }
+            state = self.wait(state, next);
         }
         (state.since, state.flush_wanted) = (None, false);
         state.begun += 1;
         self.changed.notify_all();
-        Some(std::mem::take(&mut state.fields))
+        Some((state.begun, std::mem::take(&mut state.fields)))
     }
 
-    /// A flush has ended, with these losses, and so many more counters `lost` by a panic in a key's code.
-    pub(super) fn flushed(&self, losses: &[Loss], lost: usize) {
+    /// A flush has ended, with these losses, and so many more counters `lost` by a panic in a key's code. What was `refused` may be
+    /// counted yet: the first flush of it, and how many counters.
+    pub(super) fn flushed(&self, losses: &[Loss], lost: usize, refused: Option<(u64, usize)>) {
         let number = losses.len() + lost;
         (0..number).for_each(|_| observe::lost());
         let report = || {
@@ -169,6 +178,7 @@ impl<Conn: 'static> Buffer<Conn> {
         };
         let reported = panic::catch_unwind(AssertUnwindSafe(report));
         let mut state = self.state();
+        state.refused = refused;
         let stats = &mut state.stats;
         stats.flushes += 1;
         stats.losses += number as u64;
@@ -198,7 +208,9 @@ impl<Conn: 'static> Buffer<Conn> {
             state.flush_wanted = true;
             self.changed.notify_all();
         }
-        while state.stats.flushes < awaited {
+        while state.stats.flushes < awaited
+            || state.refused.is_some_and(|(first, _)| first <= awaited)
+        {
             if began.elapsed() >= self.settings.deadline {
                 drop(state);
                 return Err(self.flush_pending(began.elapsed()));
@@ -232,6 +244,12 @@ impl<Conn: 'static> Buffer<Conn> {
         at.is_some_and(|at| at <= Instant::now())
     }
 
+    /// Whether its time has been over for so long that the writer has to end.
+    pub(super) fn has_to_leave(&self) -> bool {
+        let at = self.state().gives_up_at;
+        at.is_some_and(|at| at.elapsed() >= LONGEST_LEAVE / 2)
+    }
+
     pub(super) fn flush_pending(&self, waited: Duration) -> Error {
         let reason = self.state().obstacle();
         Error::FlushPending { waited, reason }
@@ -240,13 +258,17 @@ impl<Conn: 'static> Buffer<Conn> {
     pub(super) fn stats(&self) -> Stats {
         let state = self.state();
         Stats {
-            queued_counters: state.fields.len(),
+            queued_counters: state.queued(),
             ..state.stats.clone()
         }
     }
 }
 
-impl<Conn> State<Conn> {
+impl<Conn: 'static> State<Conn> {
+    fn queued(&self) -> usize {
+        self.fields.len() + self.refused.map_or(0, |(_, counters)| counters)
+    }
+
     fn obstacle(&self) -> String {
         let reason = self.stats.last_error.clone();
         reason.unwrap_or_else(|| "the database is slower than what is added".into())

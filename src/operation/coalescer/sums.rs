@@ -91,8 +91,8 @@ where
 
     fn count(sums: &BTreeMap<String, i128>, conn: &mut Conn) -> QueryResult<()> {
         let sums = sums.iter().map(|(name, n)| (name.clone().into_bytes(), *n));
-        let insert = |name: &Vec<u8>| InsertCounter { name: name.clone() };
-        let many = CountMany::<DB::Value>::of_sums(sums.collect()).inserting(insert);
+        let many = CountMany::<DB::Value>::of_sums(sums.collect())
+            .inserting(|name: &Vec<u8>| InsertCounter::named(name));
         now(many.alone().count(&mut Link::blocking(conn))).map(drop)
     }
 }
@@ -135,8 +135,9 @@ impl<Conn: 'static> Fields<Conn> {
         self.0.is_empty()
     }
 
-    pub(super) fn into_sums(self) -> impl Iterator<Item = Box<dyn AnySums<Conn>>> {
-        self.0.into_values()
+    /// Each field's, with what stands for the field.
+    pub(super) fn into_sums(self) -> impl Iterator<Item = (TypeId, Box<dyn AnySums<Conn>>)> {
+        self.0.into_iter()
     }
 }
 

@@ -1,5 +1,7 @@
 //! The thread that commits what was added.
 
+use std::any::TypeId;
+use std::collections::HashMap;
 use std::ops::DerefMut;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
@@ -10,6 +12,7 @@ use diesel::prelude::*;
 use diesel::result::{DatabaseErrorKind, Error as DieselError};
 
 use crate::backend::{BackendOf, Dialect};
+use crate::conflict::Conflict;
 use crate::connection::{Blocking, Link, TransactionOptions, now};
 use crate::error::Error;
 use crate::observe;
@@ -37,8 +40,24 @@ pub(super) struct Writer<Conn> {
     borrow: Borrow<Conn>,
     /// The key of the last batch that was committed.
     last: Vec<u8>,
-    /// Something was refused until the last deadline, and nothing went well since.
-    is_impatient: bool,
+    /// Sums that were refused and may be counted yet; the next flush takes them.
+    refused: Fields<Conn>,
+    /// The fields that they are of.
+    waiting: HashMap<TypeId, Waiting>,
+    /// Sums that were refused while others of their fields were counted: if they are again, these rows are at fault.
+    suspected: Fields<Conn>,
+    /// The first flush that refused some of these.
+    suspected_since: Option<u64>,
+    /// The pause before they are tried again.
+    pause: Duration,
+}
+
+/// A field of which sums are refused.
+#[derive(Debug, Clone, Copy)]
+struct Waiting {
+    /// The first flush that refused some.
+    flush: u64,
+    since: Instant,
 }
 
 /// Why a batch was not committed.
@@ -64,6 +83,11 @@ impl Fault {
     /// That of an error that came at the rows.
     fn of(error: &Error) -> Self {
         match error {
+            // The application's row may refer to one that is not there.
+            Error::ConflictPersisted {
+                conflict: Conflict::ParentGone,
+                ..
+            } => Fault::Unclear,
             _ if error.is_no_rows_fault() => Fault::NoRows,
             Error::MissingShardsTable { .. } | Error::MissingShardsColumn { .. } => Fault::Tables,
             // The database has no more than a text for a missing privilege or a trigger's error.
@@ -75,11 +99,14 @@ impl Fault {
     }
 }
 
-/// Sums that were refused, and why.
-type Refused<Conn> = Vec<(Box<dyn AnySums<Conn>>, Arc<Error>)>;
-
-fn lost<Conn: 'static>(refused: &Refused<Conn>) -> impl Iterator<Item = Loss> {
-    refused.iter().flat_map(|(sums, error)| sums.lost(error))
+/// Sums of a field that were refused and may be counted yet.
+struct Refused<Conn> {
+    sums: Vec<(Box<dyn AnySums<Conn>>, Arc<Error>)>,
+    /// Whether others of the field were counted before the first of them, and after it.
+    before: bool,
+    after: bool,
+    /// A table is missing, which is no row's fault.
+    no_table: bool,
 }
 
 impl Failure {
@@ -101,88 +128,130 @@ where
             buffer,
             borrow,
             last: vec![],
-            is_impatient: false,
+            refused: Fields::default(),
+            waiting: HashMap::new(),
+            suspected: Fields::default(),
+            suspected_since: None,
+            pause: FIRST_PAUSE,
         }
     }
 
     /// Commits until the buffer is closed and empty.
     pub(super) fn run(mut self) {
-        while let Some(fields) = self.buffer.take() {
-            let (began, counters) = (Instant::now(), fields.len());
+        while let Some((number, mut fields)) = self.buffer.take(self.next_try()) {
+            fields.absorb(std::mem::take(&mut self.refused));
+            let (began, counters) = (Instant::now(), fields.len() + self.suspected.len());
             let mut losses = vec![];
-            let flush = AssertUnwindSafe(|| self.flush(fields, &mut losses));
+            let flush = AssertUnwindSafe(|| self.flush(number, fields, &mut losses));
             let flushed = observe::flush(counters).block(|| panic::catch_unwind(flush));
             observe::flushed(began.elapsed());
             // What was taken and not committed is lost by a panic.
             let lost = match flushed {
                 Ok(()) => 0,
-                Err(_) => counters.saturating_sub(losses.len()),
+                Err(_) => {
+                    (self.refused, self.waiting) = Default::default();
+                    (self.suspected, self.suspected_since) = Default::default();
+                    counters.saturating_sub(losses.len())
+                }
             };
-            self.buffer.flushed(&losses, lost);
+            let first = self.waiting.values().map(|waiting| waiting.flush);
+            let first = first.chain(self.suspected_since).min();
+            let refused = self.refused.len() + self.suspected.len();
+            let refused = first.map(|first| (first, refused));
+            self.buffer.flushed(&losses, lost, refused);
         }
         if let Ok(mut conn) = (self.borrow)(CONNECTION_WAIT) {
             let _ = self.forget(&mut **conn); // else `remove_older_than` removes it
         }
     }
 
-    fn flush(&mut self, fields: Fields<Conn>, losses: &mut Vec<Loss>) {
-        let (mut since, mut pause) = (None, FIRST_PAUSE);
-        let mut left: Vec<_> = fields.into_sums().map(|sums| (sums, false)).collect();
-        while !left.is_empty() {
-            let mut refused = vec![];
-            for (sums, others_were_counted) in left.drain(..) {
-                let (counted, refusals) = self.commit_each(sums, losses);
-                // A row is at fault that is refused again after others of its field were counted.
-                match others_were_counted {
-                    true => losses.extend(lost(&refusals)),
-                    false if refusals.is_empty() => {}
-                    false => refused.push((refusals, counted)),
-                }
-            }
-            let Some((_, error)) = refused.iter().flat_map(|(refusals, _)| refusals).last() else {
-                self.is_impatient &= since.is_some();
-                return;
-            };
-            // What refuses all rows of a field may be over soon. Who has waited for that in vain waits no more, until nothing is refused.
-            let since = *since.get_or_insert_with(Instant::now);
-            let patience = self.buffer.settings.retry.deadline();
-            if self.is_impatient || since.elapsed() >= patience || self.buffer.gives_up() {
-                self.is_impatient = true;
-                losses.extend(refused.iter().flat_map(|(refusals, _)| lost(refusals)));
-                return;
-            }
-            self.buffer.blocked_by(&error.to_string());
-            self.buffer.settings.retry.sleep(pause);
-            pause = (pause * 2).min(LONGEST_PAUSE);
-            for (refusals, counted) in refused {
-                let mut again = Fields::default();
-                let sums = refusals.into_iter().map(|(sums, _)| sums);
-                sums.for_each(|sums| sums.move_to(&mut again));
-                left.extend(again.into_sums().map(|sums| (sums, counted)));
-            }
-        }
+    /// When what was refused is tried again.
+    fn next_try(&self) -> Option<Instant> {
+        let is_refused = !self.refused.is_empty() || !self.suspected.is_empty();
+        is_refused.then(|| Instant::now() + self.pause)
     }
 
-    /// Commits the sums of a field, but for rows that cannot take theirs. Returns those that were refused for an unclear reason, and whether
-    /// others of the field were counted after the first of them, or beside a single one.
+    fn flush(&mut self, number: u64, mut fields: Fields<Conn>, losses: &mut Vec<Loss>) {
+        let settings = &self.buffer.settings;
+        let patience = settings.retry.deadline().min(settings.deadline / 2);
+        self.suspected_since = None;
+        for (_, sums) in std::mem::take(&mut self.suspected).into_sums() {
+            let Refused { sums, no_table, .. } = self.commit_each(sums, losses);
+            match no_table {
+                true => sums
+                    .into_iter()
+                    .for_each(|(sums, _)| sums.move_to(&mut fields)),
+                false => losses.extend(sums.iter().flat_map(|(sums, error)| sums.lost(error))),
+            }
+        }
+        for (field, sums) in fields.into_sums() {
+            let Refused {
+                sums,
+                before,
+                after,
+                no_table,
+            } = self.commit_each(sums, losses);
+            let known = self.waiting.remove(&field);
+            let Some((_, error)) = sums.last() else {
+                continue;
+            };
+            let waiting = known.unwrap_or_else(|| Waiting {
+                flush: number,
+                since: Instant::now(),
+            });
+            if waiting.since.elapsed() >= patience || self.buffer.gives_up() {
+                losses.extend(sums.iter().flat_map(|(sums, error)| sums.lost(error)));
+                continue;
+            }
+            self.buffer.blocked_by(&error.to_string());
+            // Others that were counted before may have been in time. One row by itself is another matter.
+            let is_known_or_single = known.is_some() || sums.len() == 1;
+            let others_were_counted = after || (before && is_known_or_single);
+            let to = match others_were_counted && !no_table {
+                true => {
+                    let since = self.suspected_since.get_or_insert(waiting.flush);
+                    *since = waiting.flush.min(*since);
+                    &mut self.suspected
+                }
+                false => {
+                    self.waiting.insert(field, waiting);
+                    &mut self.refused
+                }
+            };
+            sums.into_iter().for_each(|(sums, _)| sums.move_to(to));
+        }
+        self.pause = match self.next_try() {
+            None => FIRST_PAUSE,
+            Some(_) => (self.pause * 2).min(LONGEST_PAUSE),
+        };
+    }
+
+    /// Commits the sums of a field, but for those that are refused. Rows that cannot take theirs are lost.
     fn commit_each(
         &mut self,
         sums: Box<dyn AnySums<Conn>>,
         losses: &mut Vec<Loss>,
-    ) -> (bool, Refused<Conn>) {
-        let (mut before, mut after) = (false, false);
-        let mut refused: Refused<Conn> = vec![];
+    ) -> Refused<Conn> {
+        let mut refused = Refused {
+            sums: vec![],
+            before: false,
+            after: false,
+            no_table: false,
+        };
         let mut parts = vec![sums];
         while let Some(mut sums) = parts.pop() {
-            if let (true, Some((_, error))) = (self.buffer.gives_up(), refused.last()) {
+            // Each is tried, while there is time to leave in.
+            if let (true, Some((_, error))) = (self.buffer.has_to_leave(), refused.sums.last()) {
                 let error = Arc::clone(error);
-                refused.push((sums, error));
+                refused.sums.push((sums, error));
                 continue;
             }
             parts.extend(sums.split_off(self.buffer.settings.max_batch));
             let Err(Failure { error, fault }) = self.commit(&*sums) else {
-                before |= refused.is_empty();
-                after |= !refused.is_empty();
+                match refused.sums.is_empty() {
+                    true => refused.before = true,
+                    false => refused.after = true,
+                }
                 continue;
             };
             // The row stands by itself when the halves are small enough.
@@ -191,13 +260,14 @@ where
                 Fault::NoRows | Fault::Tables => None,
                 Fault::ARows | Fault::Unclear => sums.split_off(half),
             };
+            refused.no_table |= fault == Fault::Tables;
             match (rest, fault) {
                 (Some(rest), _) => parts.extend([rest, sums]),
-                (None, Fault::Unclear | Fault::Tables) => refused.push((sums, error)),
+                (None, Fault::Unclear | Fault::Tables) => refused.sums.push((sums, error)),
                 (None, _) => losses.extend(sums.lost(&error)),
             }
         }
-        (after || (before && refused.len() == 1), refused)
+        refused
     }
 
     /// Commits a batch, in as many attempts as that takes, until the coalescer is closed and gives up.

@@ -8,6 +8,7 @@ use diesel::connection::SimpleConnection;
 use diesel::dsl::sql;
 use diesel::prelude::*;
 use diesel::sql_types::BigInt;
+use diesel_sharded::backend::Dialect;
 use diesel_sharded::coalescer::{Coalescer, CoalescerBuilder, Loss};
 use diesel_sharded::prelude::*;
 use diesel_sharded::retry::RetryPolicy;
@@ -19,7 +20,8 @@ use diesel_sharded_tests::{
 };
 
 use super::{
-    Conn, count, database, database_with_counters, on_threads, on_threads_beside, total_of, totals,
+    Conn, count, database, database_with_counters, dialect, on_threads, on_threads_beside,
+    total_of, totals,
 };
 
 fn views_of(video: i64) -> RowCounter<views> {
@@ -252,8 +254,9 @@ fn what_cannot_be_counted_later_is_reported() {
 fn what_refuses_all_rows_is_waited_for() {
     const LATE: Duration = Duration::from_secs(600);
     let (database, mut conn) = database_with_counters();
-    let (builder, losses) = reporting(lazy(&database).deadline(LATE));
-    let coalescer = builder.retry(patient()).build().unwrap();
+    let soon = builder(&database).max_delay(Duration::from_millis(1));
+    let (soon, losses) = reporting(soon.deadline(LATE));
+    let coalescer = soon.retry(patient()).build().unwrap();
     let page = Counter::named("page");
     let rename = |from: &str, to: &str, conn: &mut Conn| {
         let rename = format!("ALTER TABLE {from} RENAME TO {to}");
@@ -268,6 +271,9 @@ fn what_refuses_all_rows_is_waited_for() {
         let flushed = scope.spawn(|| coalescer.flush());
         until("it is refused", || coalescer.stats().last_error.is_some());
         until("the other is counted", || page.get(&mut conn) == Ok(1));
+        coalescer.add_later(&page, 1).unwrap();
+        until("and goes on", || page.get(&mut conn) == Ok(2));
+        assert!(!flushed.is_finished());
         rename("away", "videos_shards", &mut conn);
         flushed.join().unwrap().unwrap();
     });
@@ -283,7 +289,61 @@ fn what_refuses_all_rows_is_waited_for() {
         coalescer.add_later(&page, 1).unwrap();
         coalescer.flush().unwrap();
         assert_eq!(losses.lock().unwrap().len(), lost);
-        assert_eq!(page.get(&mut conn), Ok(1 + lost as i64));
+        assert_eq!(page.get(&mut conn), Ok(2 + lost as i64));
+    }
+}
+
+/// Lets no shard of these rows change.
+fn refuse(rows: &str, conn: &mut Conn) {
+    let on = "TRIGGER closed BEFORE UPDATE ON videos_shards";
+    let trigger = match dialect(conn) {
+        Dialect::Postgres => format!(
+            "CREATE OR REPLACE FUNCTION closed() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE EXCEPTION ''closed''; END';
+             DROP TRIGGER IF EXISTS closed ON videos_shards;
+             CREATE {on} FOR EACH ROW WHEN (NEW.{rows}) EXECUTE FUNCTION closed()"
+        ),
+        Dialect::Mysql => format!(
+            "DROP TRIGGER IF EXISTS closed;
+             CREATE {on} FOR EACH ROW IF NEW.{rows} THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'closed'; END IF"
+        ),
+        _ => format!(
+            "DROP TRIGGER IF EXISTS closed; CREATE {on} WHEN NEW.{rows} BEGIN SELECT RAISE(ABORT, 'closed'); END"
+        ),
+    };
+    conn.batch_execute(&trigger).unwrap();
+}
+
+/// Whether others of the field come before or behind, and also if there is no time left.
+#[test]
+fn a_refused_row_takes_no_other_with_it() {
+    const LATE: Duration = Duration::from_secs(600);
+    let (database, mut conn) = database_with_counters();
+    let hasty = || RetryPolicy::new().with_deadline(Duration::from_millis(50));
+    for (rows, lost, deadline, retry) in [
+        ("id = 1", 1..=1, Duration::ZERO, patient()),
+        ("id = 1", 1..=1, LATE, patient()),
+        ("id = 3", 3..=3, LATE, patient()),
+        ("id > 1", 2..=3, LATE, hasty()),
+    ] {
+        refuse(rows, &mut conn);
+        let before = totals(&mut conn);
+        let pool = pool::<Conn>(database.url());
+        drop(pool.get().unwrap()); // there is one at once
+        let builder = Coalescer::builder(pool).max_delay(LATE).retry(retry);
+        let (builder, losses) = reporting(builder.deadline(deadline));
+        let coalescer = builder.build().unwrap();
+        for video in 1..=3 {
+            coalescer.add_later(&views_of(video), 1).unwrap();
+        }
+        assert_matches!(coalescer.close(), Err(Error::NotFlushed { .. }));
+        let expected = lost
+            .clone()
+            .map(|video| (format!("videos_shards.views of {video}"), 1));
+        assert_eq!(*losses.lock().unwrap(), expected.collect::<Vec<_>>());
+        let expected = (1..=3)
+            .zip(before)
+            .map(|(video, total)| total + i64::from(!lost.contains(&video)));
+        assert_eq!(totals(&mut conn), expected.collect::<Vec<_>>(), "{rows}");
     }
 }
 
