@@ -22,9 +22,13 @@ use diesel::result::Error as DieselError;
 use diesel::sql_types::{BigInt, Integer};
 
 use crate::backend::{BackendOf, Dialect};
-use crate::connection::{Blocking, Link, LoadIo, TransactionOptions, in_any_transaction, paired};
+use crate::conflict::Failure;
+use crate::connection::{
+    Blocking, Link, LoadIo, TransactionOptions, in_any_transaction, in_transaction, paired,
+};
 use crate::engine::{
-    KeyedTable, LockedParents, RetryLoop, States, Sums, field, locking, locking_options, retry_loop,
+    KeyedTable, LockedParents, RetryLoop, Shards, States, Sums, field, locking, locking_options,
+    retry_loop,
 };
 use crate::error::Error;
 use crate::model::{Amount, ColumnType, SHARD, ShardedColumn, ShardedTable};
@@ -71,7 +75,8 @@ use crate::unfit::FieldState;
 /// count. Before you change a bound, fold the row after the last count by the old bound. If the limit differs from row to row, or
 /// changes, count what is left, never below 0, and add to it.
 ///
-/// The base is no estimate here: it may have any value between the bounds.
+/// The base is no estimate here: it may have any value between the bounds. On MariaDB before 11.6 a count may be refused beside a fold that
+/// has just removed a shard, by a total that misses it.
 pub type Bounded<C, Run = Blocking> = Within<RowCounter<C, Run>>;
 
 /// A counter that stays within bounds: a row's ([`Bounded`]), or a named one
@@ -394,6 +399,7 @@ impl<K> Within<K> {
         K: OneCounter<M, Conn>,
         M: LoadIo<Conn>,
     {
+        self.counter.begin(link).await?;
         let (mut begins, retry) = (Begins::ShardAlone, self.retry_policy());
         loop {
             let repeated = locking(link, retry.clone())?;
@@ -424,6 +430,7 @@ impl<K> Within<K> {
         M: LoadIo<Conn>,
     {
         let request = Request::to_add(key, &self.counter.cached_as(), n)?;
+        self.counter.begin(link).await?;
         let (mut begins, retry) = (Begins::ShardAlone, self.retry_policy());
         loop {
             let mut count = CountWithin(self, n, begins);
@@ -458,8 +465,15 @@ impl<K> Within<K> {
         let slots = (self.counter.shards() / 2).clamp(1, MOST_SLOTS);
         let tries = if begins == Begins::Row { 0 } else { 2 };
         for _ in 0..tries {
-            let added = self.add_to_a_shard(n, slots, retry, link).await;
-            match added.map_err(Error::from) {
+            let added = self.add_to_a_shard(n, slots, begins, retry, link).await;
+            let added = added.map_err(|error| match link.dialect().classify(&error) {
+                // In a transaction of this crate's own, which begins again with the row.
+                Failure::Overflow if begins == Begins::ShardAlone => {
+                    Error::Overflow { source: error }
+                }
+                _ => error.into(),
+            });
+            match added {
                 Ok(true) => return Ok(n),
                 Ok(false) => {}
                 // The shard is full; with what the base holds it may still be a total. In a caller's transaction it is told
@@ -493,7 +507,9 @@ impl<K> Within<K> {
         let locking = locking(link, retry.clone())?;
         let added = retry_loop!(link, locking, {
             let table = *TableOf::<K::Field>::TABLE;
-            let locked = LockedParents::<_, M::Backend>::lock_all(table, link, &keys).await?;
+            let locked =
+                LockedParents::<_, M::Backend>::lock_all(table, link, &keys, Shards::ALL_THERE_ARE)
+                    .await?;
             match self.add_to_locked(n, partly, slots, &locked, link).await? {
                 0 => Err(DieselError::RollbackTransaction), // lets go of what was locked, where the database can
                 added => Ok(added),
@@ -512,6 +528,7 @@ impl<K> Within<K> {
         &self,
         n: i64,
         slots: u16,
+        begins: Begins,
         retry: &RetryPolicy,
         link: &mut Link<'_, M, Conn>,
     ) -> QueryResult<bool>
@@ -522,7 +539,15 @@ impl<K> Within<K> {
         let upwards = self.bounds.uses_room_above(n);
         let add = AddTo::<K::Field>::new(n);
         let key = KeyIs(TableOf::<K::Field>::key_is(self.counter.key()?));
-        let statement = RetryLoop::statement(link, retry.clone())?;
+        // A shard that had too little after a wait stays locked in a caller's transaction, and rows are locked before their shards: only a
+        // savepoint lets go of it.
+        let can_let_go = begins == Begins::Shard
+            && link.dialect().unlocks_at_savepoints()
+            && in_transaction(link)?;
+        let statement = match can_let_go {
+            true => locking(link, retry.clone())?,
+            false => RetryLoop::statement(link, retry.clone())?,
+        };
         let counted = retry_loop!(link, statement, {
             let slot = (retry.random() % u64::from(slots)) as i32; // another one at each attempt
             let count = CountByKey(Parts {
@@ -537,9 +562,15 @@ impl<K> Within<K> {
                 room_after: Some(&n).filter(|_| !self.bounds.leave_free(n)),
                 upwards,
             };
-            link.execute_prepared(add).await
-        })?;
-        Ok(counted > 0)
+            match link.execute_prepared(add).await? {
+                0 if can_let_go => Err(DieselError::RollbackTransaction),
+                counted => Ok(counted),
+            }
+        });
+        match counted {
+            Err(DieselError::RollbackTransaction) => Ok(false),
+            counted => Ok(counted? > 0),
+        }
     }
 
     /// Decides on the exact total, and hands the room out anew.
