@@ -160,10 +160,11 @@ impl Dialect {
 
     /// Whether a commit failed because there is no transaction any more.
     pub(crate) fn has_no_transaction(self, error: &DieselError) -> bool {
-        // Diesel may have noticed. A conflict has its own meaning.
-        matches!(error, DieselError::NotInTransaction)
-            || (self.classify(error) == Failure::Other
-                && self.means(error, Meaning::TransactionGone))
+        // Diesel may have noticed what SQLite did; elsewhere it knows of a closure that has ended it. A conflict has its own meaning.
+        matches!(
+            (self, error),
+            (Dialect::Sqlite, DieselError::NotInTransaction)
+        ) || (self.classify(error) == Failure::Other && self.means(error, Meaning::TransactionGone))
     }
 
     /// Whether the same statement may succeed on the same connection, as after one that was interrupted.

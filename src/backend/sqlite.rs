@@ -30,7 +30,7 @@ pub(super) const CAPABILITIES: Capabilities = Capabilities {
     own_type: |column| (column == ColumnType::Binary).then_some("BLOB"),
     double_check: Some(" BETWEEN -1.7976931348623157e308 AND 1.7976931348623157e308"),
     table_options: " WITHOUT ROWID",
-    foreign_key_actions: " ON DELETE CASCADE",
+    foreign_key_actions: "",
     has_triggers: true,
     error_texts: include_str!("sqlite.txt"),
     missing_table_text: Some(("no such table: ", "")),

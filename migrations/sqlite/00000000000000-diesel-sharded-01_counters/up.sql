@@ -11,7 +11,7 @@ CREATE TABLE `diesel_sharded_counter_shards` (
     `shard` INTEGER NOT NULL,
     `value` BIGINT NOT NULL DEFAULT 0 CHECK (`value` BETWEEN -9223372036854775807 AND 9223372036854775807),
     PRIMARY KEY (`name`, `shard`),
-    FOREIGN KEY (`name`) REFERENCES `diesel_sharded_counters` (`name`) ON DELETE CASCADE
+    FOREIGN KEY (`name`) REFERENCES `diesel_sharded_counters` (`name`)
 ) WITHOUT ROWID;
 CREATE TRIGGER `diesel_sharded_counter_shards_delete` AFTER DELETE ON `diesel_sharded_counters` BEGIN DELETE FROM `diesel_sharded_counter_shards` WHERE `name` = OLD.`name`; END;
 CREATE TRIGGER `diesel_sharded_counter_shards_update` AFTER UPDATE OF `name` ON `diesel_sharded_counters` BEGIN DELETE FROM `diesel_sharded_counter_shards` WHERE `name` = NEW.`name` AND NOT (`name` = OLD.`name`); UPDATE `diesel_sharded_counter_shards` SET `name` = NEW.`name` WHERE `name` = OLD.`name`; END;

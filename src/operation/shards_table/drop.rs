@@ -46,6 +46,8 @@ impl Quoted<'_> {
                 ": drop it in a transaction that is READ COMMITTED; in any other some counts may not be seen"
             ),
             seen = literal(self.dialect, &self.shards),
+            rows = literal(self.dialect, &self.parent),
+            keep = literal(self.dialect, &self.name_beside("keep")),
             hidden = self.says(
                 ": row security may hide some of its rows; drop it as a role that bypasses row security"
             ),
@@ -55,10 +57,7 @@ impl Quoted<'_> {
             unfit = self.unfit(),
             orphan = self.orphan(&self.shards),
         );
-        let drop_triggers = self.drop_triggers().into_iter();
-        let drop_triggers = drop_triggers.map(|drop| format!("    {drop};\n"));
-        let statements = drop + &joined(drop_triggers, "");
-        as_one("DECLARE\n    unfit TEXT;\n", &statements)
+        as_one("DECLARE\n    unfit TEXT;\n    keep TEXT;\n", &drop)
     }
 
     /// MySQL commits at `LOCK TABLES` and at `DROP TABLE`, so that no transaction encloses the two: the fold takes the counts

@@ -5,9 +5,10 @@
 //! removes the shards that it finds under its key. A node of a cluster may have created them while another one deleted the row before,
 //! and no certification compares the two.
 //!
-//! SQLite: they work with and without enforced foreign keys. A row that `REPLACE` deletes fires no trigger of its own. So the row that
-//! takes over its key, new or renamed, removes the shards that it finds there. A row that is replaced through another unique
-//! column leaves shards that belong to no row. The next row with that key removes them.
+//! SQLite: they work with and without enforced foreign keys. The foreign key has no actions: by a cascade, dropping the parent's table in
+//! a rebuild would delete all shards. A row that `REPLACE` deletes fires no trigger of its own. So the row that takes over its key, new or
+//! renamed, removes the shards that it finds there. A row that is replaced through another unique column leaves shards that belong to no
+//! row, or fails at the foreign key. The next row with that key removes them.
 
 use diesel::prelude::*;
 
@@ -64,13 +65,12 @@ impl Quoted<'_> {
 
     /// The statements that drop those that do not go with the shards table.
     pub(crate) fn drop_triggers(&self) -> Vec<String> {
-        if self.dialect == Dialect::Postgres {
-            // Its triggers go with it. A table that was created with them may be dropped as if it had none.
-            let function = self.beside("keep");
-            return vec![format!("DROP FUNCTION IF EXISTS {function}() CASCADE")];
-        }
         if !self.has_triggers() {
             return vec![];
+        }
+        if self.dialect == Dialect::Postgres {
+            let function = self.beside("keep"); // its triggers go with it
+            return vec![format!("DROP FUNCTION IF EXISTS {function}() CASCADE")];
         }
         let triggers = self.triggers().into_iter();
         let on_parent = triggers.filter(|(end, _)| *end != "create");

@@ -78,8 +78,9 @@ pub(crate) use self::view::{create_view_sql, drop_view_sql};
 ///
 /// A row that is replaced by `REPLACE INTO` starts without shards, except on MySQL from 9.6 on (tried: 9.7.4), which replaces it
 /// without the foreign key's actions: `DELETE` and `INSERT` there, or the new row inherits the old one's shards. On SQLite
-/// without foreign keys a row that is replaced through another unique column leaves its shards behind. No other row
-/// inherits them, but the table cannot be dropped until they are deleted; `PRAGMA foreign_keys = ON` deletes them at once.
+/// a row that has shards cannot be replaced through another unique column, nor its table be dropped, where foreign keys are enforced: use
+/// `ON CONFLICT DO UPDATE`, and rebuild the parent's table without them. Without, such a row leaves its shards behind. No other row
+/// inherits them, but the shards table cannot be dropped until they are deleted.
 ///
 /// ```
 /// # mod schema { diesel::table! { videos (id) { id -> BigInt, views -> BigInt, } } }
@@ -142,7 +143,7 @@ impl<T: ShardedTable, Run> ShardsTable<T, Run> {
     /// ```
     ///
     /// SQLite has its triggers in either case. A [`drop`](Self::drop) finds the triggers and drops them too, on MySQL last: for a moment the
-    /// parent's rows cannot be inserted or deleted. On MySQL a [`drop_sql`](Self::drop_sql) or [`migration`](Self::migration) has to be this
+    /// parent's rows cannot be inserted or deleted. MySQL shows them only to a role with the privilege `TRIGGER`. On MySQL a [`drop_sql`](Self::drop_sql) or [`migration`](Self::migration) has to be this
     /// value's.
     ///
     /// ```
@@ -360,7 +361,7 @@ paired! {
         ///
         /// ```sql
         /// SELECT "videos"."id" FROM (SELECT DISTINCT "videos"."id" FROM "videos_shards" AS "videos" WHERE NOT EXISTS (…) …) AS "videos"
-        /// SELECT … FROM "videos_shards" AS "videos" WHERE … FOR UPDATE                   -- not on SQLite
+        /// SELECT … FROM "videos_shards" AS "videos" WHERE … FOR NO KEY UPDATE                   -- not on SQLite
         /// DELETE FROM "videos_shards" AS "videos" WHERE … AND NOT EXISTS (SELECT 1 FROM "videos" AS "diesel_sharded_parents" …)
         /// ```
         ///

@@ -56,7 +56,7 @@ CREATE TABLE `videos_shards` (
     `views` BIGINT NOT NULL DEFAULT 0 CHECK (`views` BETWEEN -9223372036854775807 AND 9223372036854775807),
     `likes` INTEGER NOT NULL DEFAULT 0 CHECK (`likes` BETWEEN -2147483648 AND 2147483647),
     PRIMARY KEY (`id`, `shard`),
-    FOREIGN KEY (`id`) REFERENCES `videos` (`id`) ON DELETE CASCADE
+    FOREIGN KEY (`id`) REFERENCES `videos` (`id`)
 ) WITHOUT ROWID;
 CREATE TRIGGER `videos_shards_delete` AFTER DELETE ON `videos` BEGIN DELETE FROM `videos_shards` WHERE `id` = OLD.`id`; END;
 CREATE TRIGGER `videos_shards_update` AFTER UPDATE OF `id` ON `videos` BEGIN DELETE FROM `videos_shards` WHERE `id` = NEW.`id` AND NOT (`id` = OLD.`id`); UPDATE `videos_shards` SET `id` = NEW.`id` WHERE `id` = OLD.`id`; END;
@@ -89,6 +89,7 @@ fn drop_on_postgres() {
         r#"DO $diesel_sharded$
 DECLARE
     unfit TEXT;
+    keep TEXT;
 BEGIN
     IF current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
         RAISE EXCEPTION USING MESSAGE = 'download "counts": drop it in a transaction that is READ COMMITTED; in any other some counts may not be seen';
@@ -116,8 +117,14 @@ BEGIN
         RAISE EXCEPTION USING MESSAGE = unfit, HINT = 'Nothing was changed. Look for a trigger, a policy, or a column that rounds or cuts what it is given.';
     END IF;
     DROP TABLE pg_temp.diesel_sharded_totals;
+    -- A table that was created with triggers may be dropped as if it had none. Another schema may have a function of this name.
+    SELECT tgfoid::regprocedure INTO keep FROM pg_trigger JOIN pg_proc ON pg_proc.oid = tgfoid
+    WHERE tgrelid IN ('"download ""counts"""'::regclass, '"downloads"'::regclass) AND proname = 'download "counts"_keep'
+    ORDER BY tgrelid <> '"download ""counts"""'::regclass LIMIT 1;
     DROP TABLE "download ""counts""";
-    DROP FUNCTION IF EXISTS "download ""counts""_keep"() CASCADE;
+    IF keep IS NOT NULL THEN
+        EXECUTE 'DROP FUNCTION ' || keep || ' CASCADE';
+    END IF;
 END
 $diesel_sharded$"#
     );
@@ -412,9 +419,8 @@ END
 $diesel_sharded_1$"#
         )
     );
-    let dropped = table.without_foreign_key().drop_sql(&Pg).unwrap();
-    let end = "    DROP TABLE \"videos_shards\";\n    DROP FUNCTION IF EXISTS \"videos_shards_keep\"() CASCADE;\nEND";
-    assert!(dropped.contains(end), "{dropped}");
+    let dropped = table.without_foreign_key().drop_sql(&Pg);
+    assert_eq!(dropped.unwrap(), table.drop_sql(&Pg).unwrap());
 }
 
 #[test]

@@ -19,4 +19,11 @@
         RAISE EXCEPTION USING MESSAGE = unfit, HINT = 'Nothing was changed. Look for a trigger, a policy, or a column that rounds or cuts what it is given.';
     END IF;
     DROP TABLE pg_temp.diesel_sharded_totals;
+    -- A table that was created with triggers may be dropped as if it had none. Another schema may have a function of this name.
+    SELECT tgfoid::regprocedure INTO keep FROM pg_trigger JOIN pg_proc ON pg_proc.oid = tgfoid
+    WHERE tgrelid IN ({seen}::regclass, {rows}::regclass) AND proname = {keep}
+    ORDER BY tgrelid <> {seen}::regclass LIMIT 1;
     DROP TABLE {shards};
+    IF keep IS NOT NULL THEN
+        EXECUTE 'DROP FUNCTION ' || keep || ' CASCADE';
+    END IF;
