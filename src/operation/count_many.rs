@@ -14,7 +14,8 @@ use crate::backend::{BackendOf, ShardedBackend};
 use crate::conflict::Failure;
 use crate::connection::{Blocking, Link, LoadIo, TransactionOptions, in_transaction, now};
 use crate::engine::{
-    KEYS_IN_A_STATEMENT, KeyedTable, RetryLoop, SendStep, Statement, Step, explain, retry_loop,
+    KEYS_IN_A_STATEMENT, KeyedTable, LockedParents, RetryLoop, SendStep, Statement, Step, explain,
+    retry_loop,
 };
 use crate::error::Error;
 use crate::model::{ShardedColumn, ShardedTable, shows};
@@ -82,11 +83,7 @@ use crate::query_builder::{
 ///
 /// # Result
 /// [`CountedMany`]: the number of rows counted, and the keys that have no row. With [`or_insert`](CountMany::or_insert) none is
-/// missing.
-///
-/// # Named counters
-/// They are rows of a table too: `count_many(counters::value, [(b"page:/".to_vec(), 1)])` with [`counters`](crate::counters), and
-/// `.or_insert(|name| (counters::name.eq(name.clone()), counters::value.eq(0)))`.
+/// missing. Named counters are counted by [`Counter::count_many`](crate::Counter::count_many).
 ///
 /// # Inside a transaction
 /// The counts are part of the caller's transaction, in a savepoint, and hold the locks of their shards until it ends. Nothing is
@@ -112,6 +109,7 @@ pub struct CountMany<C: ShardedColumn, Ins = NoInsert<KeyOf<C>>, Run = Blocking>
     retry: Option<RetryPolicy>,
     /// See [`Plan::alone`](crate::engine::Plan::alone).
     alone: bool,
+    check_key: fn(&KeyOf<C>) -> Result<(), Error>,
     run: PhantomData<fn() -> Run>,
 }
 
@@ -121,7 +119,7 @@ type NoInsert<Key> = fn(&Key);
 type KeyOf<C> = <<C as Column>::Table as ShardedTable>::Key;
 
 impl<C: ShardedColumn, Run> CountMany<C, NoInsert<KeyOf<C>>, Run> {
-    fn of(amounts: impl IntoIterator<Item = (KeyOf<C>, i64)>) -> Self
+    pub(crate) fn of(amounts: impl IntoIterator<Item = (KeyOf<C>, i64)>) -> Self
     where
         KeyOf<C>: Ord,
     {
@@ -139,6 +137,7 @@ impl<C: ShardedColumn, Run> CountMany<C, NoInsert<KeyOf<C>>, Run> {
             insert: None,
             retry: None,
             alone: false,
+            check_key: |_| Ok(()),
             run: PhantomData,
         }
     }
@@ -169,6 +168,7 @@ impl<C: ShardedColumn, Run> CountMany<C, NoInsert<KeyOf<C>>, Run> {
             insert: Some(insert),
             retry: self.retry,
             alone: self.alone,
+            check_key: self.check_key,
             run: PhantomData,
         }
     }
@@ -185,6 +185,12 @@ impl<C: ShardedColumn, Ins, Run> CountMany<C, Ins, Run> {
     /// twice. See [`idempotency`](crate::idempotency).
     pub fn idempotency_key(self, key: impl AsRef<[u8]>) -> Idempotent<Self> {
         Idempotent::new(self, key)
+    }
+
+    /// Refuses keys before anything is sent.
+    pub(crate) fn checking_keys(mut self, check_key: fn(&KeyOf<C>) -> Result<(), Error>) -> Self {
+        self.check_key = check_key;
+        self
     }
 
     /// The transaction in which it counts is of this crate's own, and counts on nothing else.
@@ -364,6 +370,7 @@ impl<C: ShardedColumn, Ins, Run> CountMany<C, Ins, Run> {
         let attempts = Attempts::start(retry.clone());
         let mut additions = vec![];
         for (key, n) in self.amounts.iter().cloned() {
+            (self.check_key)(&key)?;
             let Ok(n) = i64::try_from(n) else {
                 let source =
                     DieselError::QueryBuilderError("amounts add up to more than an i64".into());
@@ -557,7 +564,12 @@ where
             return Ok(Err(Rung::EachAlone));
         }
     }
-    Ok(match counted + missing.len() == additions.len() {
+    // Shards without a row were counted on too, as where nothing keeps the two together: then the number tells nothing.
+    let keys = missing.iter().map(|addition| addition.key.clone());
+    let orphans = LockedParents::<C::Table, DB>::locked(*C::Table::TABLE, keys.collect());
+    let is_exact = counted + missing.len() == additions.len()
+        && (orphans.is_empty() || orphans.shards(link).await?.is_empty());
+    Ok(match is_exact {
         true => Ok(missing),
         false => Err(Rung::EachAlone),
     })

@@ -28,6 +28,7 @@ use crate::error::Error;
 use crate::model::ShardedTable;
 use crate::operation::bounded::Within;
 use crate::operation::combine::Combiner;
+use crate::operation::count_many::CountMany;
 use crate::operation::fold::{Batches, Folded, Folding};
 use crate::operation::idempotency::{Idempotent, Request, Requested, once};
 use crate::operation::row_counter::{
@@ -40,9 +41,8 @@ use crate::query_builder::KeyIs;
 
 use self::sql::{DeleteCounter, SelectedRows, explain_counters, select};
 
-pub(crate) use self::sql::InsertCounter;
-
 pub use self::list::{CounterList, TopCounters};
+pub use self::sql::InsertCounter;
 
 diesel::table! {
     /// The named counters: a sharded table like any other, for [`fold`](crate::fold()), [`verify`](crate::verify()) and
@@ -245,9 +245,9 @@ paired! {
         /// same effect, also inside a transaction.
         ///
         /// ```sql
-        /// BEGIN;                                                 -- READ COMMITTED; SQLite: BEGIN IMMEDIATE, and no FOR UPDATE
-        /// SELECT 1 FROM "diesel_sharded_counters" WHERE … FOR UPDATE;
-        /// SELECT 1 FROM "diesel_sharded_counter_shards" AS "diesel_sharded_counters" WHERE … ORDER BY … FOR UPDATE;
+        /// BEGIN;                                                 -- READ COMMITTED; SQLite: BEGIN IMMEDIATE; MySQL: FOR UPDATE
+        /// SELECT 1 FROM "diesel_sharded_counters" WHERE … FOR NO KEY UPDATE;
+        /// SELECT 1 FROM "diesel_sharded_counter_shards" AS "diesel_sharded_counters" WHERE … ORDER BY … FOR NO KEY UPDATE;
         /// UPDATE "diesel_sharded_counters" SET "value" = $1 WHERE …;
         /// UPDATE "diesel_sharded_counter_shards" AS "diesel_sharded_counters" SET "value" = 0 WHERE … AND (… <> 0);
         /// COMMIT
@@ -392,6 +392,9 @@ paired! {
     }
 }
 
+/// Makes the insert for a counter that does not exist.
+type InsertNamed = fn(&Vec<u8>) -> InsertCounter;
+
 impl<Run> Counter<Run> {
     /// The counter of this name, whether it exists yet or not.
     pub fn named(name: impl Into<String>) -> Self {
@@ -400,6 +403,39 @@ impl<Run> Counter<Run> {
             combiner: None,
             run: PhantomData,
         }
+    }
+
+    /// Counts on many counters at once, each with its own amount; those that do not exist are created, also for an amount of 0. It is
+    /// [`count_many`](crate::count_many()) with [`or_insert`](CountMany::or_insert), with the same SQL, also inside a transaction, and
+    /// with the same [idempotency key](CountMany::idempotency_key).
+    ///
+    /// ```
+    /// # use diesel::prelude::*;
+    /// # use diesel_migrations::MigrationHarness;
+    /// # fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    /// # let conn = &mut SqliteConnection::establish(":memory:")?;
+    /// # conn.run_pending_migrations(diesel_sharded::MIGRATIONS)?;
+    /// use diesel_sharded::Counter;
+    ///
+    /// let counted = Counter::count_many([("page:/", 3), ("page:/about", 1), ("page:/", 2)]).run(conn)?;
+    /// assert_eq!(counted.rows, 2);
+    /// assert_eq!(Counter::named("page:/").get(conn)?, 5);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Its effect on the totals: all of them change in one commit, or none does.
+    ///
+    /// # Errors
+    /// [`run`](CountMany::run)'s are those of [`Counter`](Self#errors) and [`Overflow`](Error::Overflow), if the amounts of a name do
+    /// not add up to an `i64`.
+    pub fn count_many<Name: AsRef<str>>(
+        amounts: impl IntoIterator<Item = (Name, i64)>,
+    ) -> CountMany<counters::value, InsertNamed, Run> {
+        let by_key = |(name, n): (Name, _)| (name.as_ref().as_bytes().to_vec(), n);
+        let many = CountMany::of(amounts.into_iter().map(by_key));
+        let insert: InsertNamed = |name| InsertCounter::named(name);
+        many.inserting(insert).checking_keys(|name| check(name))
     }
 
     /// Its name.
@@ -545,7 +581,7 @@ where
 
     fn ready(&self, n: i64) -> QueryResult<ReadyToAdd<DB::Value, DB, InsertCounter>> {
         let name = key(&self.name)?;
-        let insert = (InsertCounter { name: name.clone() }, self.number().known());
+        let insert = (InsertCounter::named(&name), self.number().known());
         Ok(ready_to_add_or_insert(name, n, Some(insert)))
     }
 
@@ -666,8 +702,8 @@ fn key(name: &str) -> Result<Vec<u8>, Error> {
 }
 
 /// Whether a counter may have this name.
-pub(crate) fn check(name: &str) -> Result<(), Error> {
-    match name.len() {
+pub(crate) fn check(name: impl AsRef<[u8]>) -> Result<(), Error> {
+    match name.as_ref().len() {
         1..=LONGEST => Ok(()),
         bytes => Err(Error::InvalidCounterName { bytes }),
     }

@@ -10,7 +10,7 @@ use diesel::result::Error as DieselError;
 use diesel::sql_types::BigInt;
 
 use crate::backend::{BackendOf, Dialect, Reads, ShardedBackend};
-use crate::connection::{Blocking, Link, LoadIo, TransactionOptions, paired};
+use crate::connection::{Blocking, Link, LoadIo, TransactionOptions, paired, read};
 use crate::engine::{
     self, KeyedTable, Plan, RetryLoop, SendStep, Sender, Statement, Step, explain, retry_loop,
 };
@@ -412,14 +412,14 @@ where
     async fn is_there(&self, link: &mut Link<'_, M, Conn>) -> QueryResult<bool> {
         let filter = &KeyIs(C::Table::key_is(self.key.clone()));
         let names = Names::of::<C::Table>();
-        let found = link.load::<i32, _>(FindParent { names, filter }).await;
+        let found = read!(link, link.load::<i32, _>(FindParent { names, filter }));
         let found = found.map_err(|error| self.explained(link, error))?;
         Ok(!found.is_empty())
     }
 
     async fn total(&self, link: &mut Link<'_, M, Conn>) -> QueryResult<Option<i64>> {
         let key = KeyIs(C::Table::key_is(self.key.clone()));
-        let totals = C::load(link, totals_of(self.column, &key)).await;
+        let totals = read!(link, C::load(link, totals_of(self.column, &key)));
         let totals = totals.map_err(|error| self.explained(link, error))?;
         Ok(totals.into_iter().next().map(|(_, total)| total.into()))
     }
@@ -463,6 +463,7 @@ where
         counter,
         total: None,
     };
+    let retry = retry.begun();
     let (_, is_now) = once(link, request, retry.clone(), &mut work).await?;
     if is_now {
         return Ok(work.total);

@@ -35,8 +35,8 @@ pub use diesel_sharded::*;
 use tokio::runtime::Runtime;
 
 use diesel_sharded::__bounds::{
-    AllWithTotals, Assignment, BoxedRows, KeyedTable, NoReturning, ReturningTotals, SetNotCalled,
-    ToValue, ToZero, Values,
+    AllWithTotals, Assignment, BoxedRows, InsertCounter, KeyedTable, NoReturning, ReturningTotals,
+    SetNotCalled, ToValue, ToZero, Values,
 };
 use diesel_sharded::asynchronous::{Async, operation as waiting, operation::LoadCounted};
 use diesel_sharded::backend::BackendOf;
@@ -224,6 +224,12 @@ impl Counter {
         Conn::Backend: CounterBackend<Conn>,
     {
         wait(asynchronous::Counter::get_many(names, conn))
+    }
+
+    pub fn count_many<Name: AsRef<str>>(
+        amounts: impl IntoIterator<Item = (Name, i64)>,
+    ) -> Waiting<operation::CountMany<counters::value, fn(&Vec<u8>) -> InsertCounter, Async>> {
+        Waiting(asynchronous::Counter::count_many(amounts))
     }
 
     gives! {

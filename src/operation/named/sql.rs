@@ -9,7 +9,7 @@ use diesel::sql_types::{BigInt, Binary};
 
 use super::counters;
 use crate::backend::{Dialect, ShardedBackend};
-use crate::connection::{Link, LoadIo};
+use crate::connection::{Link, LoadIo, read};
 use crate::engine::explain_missing;
 use crate::model::ShardedTable;
 use crate::query_builder::{
@@ -21,9 +21,17 @@ use crate::query_builder::{
 /// ```sql
 /// INSERT INTO "diesel_sharded_counters" ("name", "value") VALUES ($1, 0)
 /// ```
-#[derive(QueryId)]
-pub(crate) struct InsertCounter {
-    pub(crate) name: Vec<u8>,
+#[derive(Debug, QueryId)]
+pub struct InsertCounter {
+    name: Vec<u8>,
+}
+
+impl InsertCounter {
+    pub(crate) fn named(name: &[u8]) -> Self {
+        InsertCounter {
+            name: name.to_vec(),
+        }
+    }
 }
 
 fragments! {
@@ -48,7 +56,7 @@ pub(super) async fn select<M: LoadIo<Conn>, Conn>(
     exact: bool,
     link: &mut Link<'_, M, Conn>,
 ) -> QueryResult<Vec<(Vec<u8>, i64)>> {
-    let found = link.load(SelectCounters { rows, exact }).await;
+    let found = read!(link, link.load(SelectCounters { rows, exact }));
     found.map_err(|error| explain_counters(&link.backend(), error))
 }
 

@@ -249,14 +249,38 @@ fn are_verified_folded_and_read_by_their_table() {
 #[test]
 fn many_are_counted_at_once() {
     let conn = &mut set_up_with_counters().conn;
-    let new = |name: &Vec<u8>| (counters::name.eq(name.clone()), counters::value.eq(0_i64));
     for _ in 0..2 {
-        let names = ["a", "b", "a"].map(|name| (name.as_bytes().to_vec(), 2));
-        let many = count_many(counters::value, names).or_insert(new);
+        let many = Counter::count_many([("a", 2), ("b", 2), ("a", 2)]);
         assert_eq!(many.run(conn).unwrap().rows, 2);
     }
-    let values = ["a", "b"].map(|name| Counter::named(name).get(conn));
-    assert_eq!(values, [Ok(8), Ok(4)]);
+    let names = vec![("a".to_owned(), 1), ("é".to_owned(), -1)];
+    for rows in [Ok(2), Ok(2)] {
+        let once = Counter::count_many(names.clone()).idempotency_key("a batch");
+        assert_eq!(once.run(conn), rows);
+    }
+    assert_eq!(
+        Counter::get_many(&["a", "b", "é"], conn),
+        Ok(vec![9, 4, -1])
+    );
+}
+
+/// Nor is any other of them.
+#[test]
+fn many_with_an_invalid_name_are_refused() {
+    let conn = &mut set_up_with_counters().conn;
+    Counter::named("a").increment(conn).unwrap();
+    let long = "x".repeat(256);
+    for (name, length) in [("", 0), (&*long, 256)] {
+        let count = |conn: &mut Conn| {
+            let many = Counter::count_many([("a", 1), (name, 1)]);
+            refused!(many.run(conn).map(drop), Error::InvalidCounterName { bytes } if *bytes == length);
+            Counter::named("a").add(2, conn)
+        };
+        count(conn).unwrap();
+        conn.transaction(count).unwrap();
+    }
+    let counters = Counter::list("").load(conn);
+    assert_eq!(counters, Ok(vec![("a".to_owned(), 9)]));
 }
 
 #[test]

@@ -229,6 +229,33 @@ fn orphans_are_removed_beside_rows_that_come_back() {
     assert_eq!(videos_shards::table.count().get_result(conn), Ok(0_i64));
 }
 
+/// Another statement of the batch removes the first row's shard, as a fold may. The count on shards without a row stands in for none.
+#[test]
+fn a_batch_tells_counted_rows_from_orphans() {
+    let conn = &mut kept(by_application()).conn;
+    if dialect(conn) == Dialect::Mysql {
+        return; // no trigger there may change the table that it is on
+    }
+    leave_orphans(9, conn);
+    assert_eq!(view(1, conn), Ok(1));
+    fold(videos.find(1)).keep_shards(1).run(conn).unwrap();
+    let remove = "DELETE FROM videos_shards WHERE id = 1 AND views = 0";
+    conn.batch_execute(&match dialect(conn) {
+        Dialect::Postgres => format!(
+            "CREATE FUNCTION remove() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN {remove}; RETURN NULL; END';
+             CREATE TRIGGER remove AFTER INSERT ON videos_shards FOR EACH ROW WHEN (NEW.id = 3) EXECUTE FUNCTION remove()"
+        ),
+        _ => format!("CREATE TRIGGER remove AFTER INSERT ON videos_shards WHEN NEW.id = 3 BEGIN {remove}; END"),
+    })
+    .unwrap();
+    let counted = count_many(views, [(1, 5), (2, 5), (3, 5)])
+        .run(conn)
+        .unwrap();
+    assert_eq!(total_of(1, conn), 106);
+    assert_eq!(total_of(3, conn), 305);
+    assert!(counted.rows >= 2 && !counted.missing.contains(&1));
+}
+
 /// Also by a value that does not know of them.
 #[test]
 fn its_triggers_are_dropped_with_it() {
