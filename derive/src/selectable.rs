@@ -116,7 +116,7 @@ fn expand(
     }
 }
 
-/// The struct that derives by Diesel. It is public since it stands in associated types of the model, but has no name outside.
+/// The struct that derives by Diesel. It is as visible as the model, in whose associated types it stands, but has no name outside.
 fn twin_struct(
     input: &DeriveInput,
     model: &Struct,
@@ -130,7 +130,7 @@ fn twin_struct(
         Some(_) => None,
         None => Some(quote!(#[diesel(table_name = #table)])),
     };
-    let generics = &input.generics;
+    let (vis, generics) = (&input.vis, &input.generics);
     let where_clause = &generics.where_clause;
     let body = match &input.data {
         Data::Struct(data) if matches!(data.fields, syn::Fields::Unnamed(_)) => {
@@ -144,7 +144,7 @@ fn twin_struct(
         #table_name
         #[allow(dead_code, non_camel_case_types, unreachable_pub)]
         #[doc(hidden)]
-        pub struct #twin #generics #body
+        #vis struct #twin #generics #body
     }
 }
 

@@ -21,7 +21,8 @@ use crate::query_builder::{Names, Sql, Total, TotalInRow, copies, fragments};
 /// `Kind` keeps impls apart and is inferred.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be selected with totals: it may show a base without its shards",
-    note = "select columns, `column.total()`, tuples of them, or `Model::as_returning()` of a model made of them"
+    note = "select columns, `column.total()`, tuples of them, or `Model::as_returning()` of a model made of them; tuples and models have at \
+            most 32 fields, and 64 with the feature `64-column-tables`"
 )]
 pub trait SelectTotals<T, Kind>: Expression {
     /// The same selection with totals in place of sharded columns.
@@ -239,19 +240,32 @@ macro_rules! tuples {
     )+};
 }
 
-/// Calls `tuples!` once, with one line for each number of columns up to that of the idents given.
+/// Calls `tuples!` once, with one line for each number of columns up to that of the idents given, behind those `[before]`.
 macro_rules! up_to {
     (@ [$($line:tt)*] [$($before:ident)*]) => { tuples! { $($line)* } };
     (@ [$($line:tt)*] [$($before:ident)*] $T:ident $Kind:ident $($rest:ident)*) => {
         up_to!(@ [$($line)* $($before)* $T $Kind;] [$($before)* $T $Kind] $($rest)*);
     };
-    ($($all:ident)+) => { up_to!(@ [] [] $($all)+); };
+    ([$($before:ident)*] $($all:ident)+) => { up_to!(@ [] [$($before)*] $($all)+); };
 }
 
 up_to! {
-    T0 K0 T1 K1 T2 K2 T3 K3 T4 K4 T5 K5 T6 K6 T7 K7 T8 K8 T9 K9 T10 K10 T11 K11 T12 K12 T13 K13 T14 K14 T15 K15
-    T16 K16 T17 K17 T18 K18 T19 K19 T20 K20 T21 K21 T22 K22 T23 K23 T24 K24 T25 K25 T26 K26 T27 K27 T28 K28 T29 K29
-    T30 K30 T31 K31
+    []
+    T0 K0 T1 K1 T2 K2 T3 K3 T4 K4 T5 K5 T6 K6 T7 K7 T8 K8 T9 K9 T10 K10 T11 K11 T12 K12 T13 K13 T14 K14 T15 K15 T16 K16
+    T17 K17 T18 K18 T19 K19 T20 K20 T21 K21 T22 K22 T23 K23 T24 K24 T25 K25 T26 K26 T27 K27 T28 K28 T29 K29 T30 K30
+    T31 K31
+}
+
+#[cfg(feature = "64-column-tables")]
+up_to! {
+    [
+        T0 K0 T1 K1 T2 K2 T3 K3 T4 K4 T5 K5 T6 K6 T7 K7 T8 K8 T9 K9 T10 K10 T11 K11 T12 K12 T13 K13 T14 K14 T15 K15
+        T16 K16 T17 K17 T18 K18 T19 K19 T20 K20 T21 K21 T22 K22 T23 K23 T24 K24 T25 K25 T26 K26 T27 K27 T28 K28 T29 K29
+        T30 K30 T31 K31
+    ]
+    T32 K32 T33 K33 T34 K34 T35 K35 T36 K36 T37 K37 T38 K38 T39 K39 T40 K40 T41 K41 T42 K42 T43 K43 T44 K44 T45 K45
+    T46 K46 T47 K47 T48 K48 T49 K49 T50 K50 T51 K51 T52 K52 T53 K53 T54 K54 T55 K55 T56 K56 T57 K57 T58 K58 T59 K59
+    T60 K60 T61 K61 T62 K62 T63 K63
 }
 
 /// The rows that an update returns.

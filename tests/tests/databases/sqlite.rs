@@ -13,7 +13,7 @@ use std::time::Duration;
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel_sharded::retry::{self, RetryPolicy, Transaction};
-use diesel_sharded::{Conflict, Error, ShardsTable, update};
+use diesel_sharded::{Conflict, Error, ShardedField, ShardedSelectable, ShardsTable, top, update};
 use diesel_sharded_tests::fixture::{Fixture, Run};
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::{assert_matches, insert, recording, schema};
@@ -142,4 +142,52 @@ fn a_transaction_that_an_ignored_error_ended_is_reported() {
         assert_matches!(done, Err(Error::TransactionAborted));
     }
     assert_eq!(count_by(RetryPolicy::default(), conn), Ok(1));
+}
+
+/// A table of 34 columns.
+macro_rules! wide {
+    ($($column:ident)+) => {
+        diesel::table! {
+            wide (id) {
+                id -> BigInt,
+                hits -> BigInt,
+                $($column -> Integer,)+
+            }
+        }
+
+        #[derive(Debug, PartialEq, ShardedSelectable, ShardedField)]
+        #[diesel(table_name = wide)]
+        struct Wide {
+            id: i64,
+            #[sharded]
+            hits: i64,
+            $($column: i32,)+
+        }
+
+        const WIDE: &str = concat!(
+            "CREATE TABLE wide (id BIGINT PRIMARY KEY, hits BIGINT NOT NULL DEFAULT 0"
+            $(, ", ", stringify!($column), " INTEGER NOT NULL DEFAULT 1")+, ")"
+        );
+    };
+}
+wide! {
+    c01 c02 c03 c04 c05 c06 c07 c08 c09 c10 c11 c12 c13 c14 c15 c16 c17 c18 c19 c20 c21 c22 c23 c24 c25 c26 c27 c28 c29 c30 c31 c32
+}
+
+#[test]
+fn tables_of_many_columns() {
+    let conn = &mut Conn::establish(":memory:").unwrap();
+    conn.run(WIDE);
+    ShardsTable::of(wide::table).create(conn).unwrap();
+    insert!(wide::table, wide::id.eq(1), conn);
+    let count = update(wide::table.find(1)).set(wide::hits.eq(wide::hits + 5));
+    let counted: Wide = count
+        .returning(Wide::as_returning())
+        .get_result(conn)
+        .unwrap();
+    assert_eq!((counted.hits, counted.c32), (5, 1));
+    let some = top(wide::table, wide::hits, 9).select((wide::hits, wide::id));
+    assert_eq!(some.load(conn), Ok(vec![(5_i64, 1_i64)]));
+    let models = top(wide::table, wide::hits, 9).select(Wide::as_select());
+    assert_eq!(models.load(conn), Ok(vec![counted]));
 }

@@ -4,6 +4,9 @@ use std::borrow::Cow;
 
 use super::api::{Total, top};
 use super::support::*;
+use diesel::backend::Backend;
+use diesel::deserialize::{FromSql, FromSqlRow};
+use diesel::sql_types::Text;
 use diesel::sqlite::Sqlite;
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::schema::{Download, videos as table};
@@ -74,6 +77,38 @@ fn attributes_of_diesel() {
     let card: QueryResult<Card<'_, String>> = videos.find(3).select(Card::as_select()).first(conn);
     let expected = Card("c".into(), Views(301), 4, "C".to_owned());
     assert_eq!(card, Ok(expected));
+}
+
+/// A type that nobody else knows.
+#[derive(Debug, PartialEq, FromSqlRow)]
+struct Title(String);
+
+impl<DB: Backend> FromSql<Text, DB> for Title
+where
+    String: FromSql<Text, DB>,
+{
+    fn from_sql(bytes: DB::RawValue<'_>) -> diesel::deserialize::Result<Self> {
+        FromSql::from_sql(bytes).map(Title)
+    }
+}
+
+#[derive(Debug, PartialEq, ShardedSelectable)]
+#[diesel(table_name = table)]
+struct Titled {
+    title: Title,
+    #[sharded]
+    views: i64,
+}
+
+#[test]
+fn fields_of_private_types() {
+    let conn = &mut counted().conn;
+    let read = videos.find(3).select(Titled::as_select()).first(conn);
+    let expected = Titled {
+        title: Title("C".into()),
+        views: 301,
+    };
+    assert_eq!(read, Ok(expected));
 }
 
 #[derive(Debug, PartialEq, Queryable, Selectable)]
