@@ -89,7 +89,7 @@ pub struct GenerateArgs {
     #[arg(long, value_name = "TABLE.COLUMN")]
     pub counts: Vec<String>,
     /// Adds up this column of the counted rows instead, or an expression, written as a condition is:
-    /// `CASE WHEN votes.is_up THEN 1 ELSE -1 END`.
+    /// `CASE WHEN votes.is_up THEN 1 WHEN NOT votes.is_up THEN -1 END`.
     #[arg(long, value_name = "COLUMN OR SQL", requires = "counts")]
     pub sums: Option<String>,
     /// Counts only the rows that fulfil this condition on their own columns, each behind its table's name (`comments.shown`). It is

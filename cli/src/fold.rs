@@ -36,7 +36,7 @@ pub fn run(args: &FoldArgs, conn: &mut AnyConnection) -> Result<Ended, Error> {
     };
     named.note_left_out();
     if tables.is_empty() && !args.rows.json {
-        output::line("There is no sharded table in this database.")?;
+        output::line("There is no sharded table for this tool in this database.")?;
     }
     let mut reports = vec![];
     let mut pace = Pace::at_most_per_second(args.rows.at_most_per_second, args.batch as usize);

@@ -89,16 +89,11 @@ fn write(files: &Files, folder: &Path, name: &str) -> Result<Ended, Error> {
     Ok(Ended::Done)
 }
 
-/// The time, or with a number behind it, as the `diesel` CLI writes it, where a migration of the same second has that version: Diesel runs
-/// one migration of each version.
+/// The time and a number, as the `diesel` CLI writes them, since Diesel runs one migration of each version.
 fn free_version(time: &str, taken: &[String]) -> String {
-    let mut version = time.to_owned();
-    let mut number = 0_u32;
-    while taken.contains(&version.replace('-', "")) {
-        version = format!("{time}-{number:04x}");
-        number += 1;
-    }
-    version
+    let mut versions = (0_u32..).map(|number| format!("{time}-{number:04x}"));
+    let free = versions.find(|version| !taken.contains(&version.replace('-', "")));
+    free.unwrap_or_default()
 }
 
 /// A migration's version, as Diesel reads it, its name and its folder.
@@ -198,17 +193,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_version_that_is_taken_gets_a_number() {
+    fn versions_of_one_second_are_numbered() {
         let time = "2026-01-01-120000";
         let taken = |versions: &[&str]| {
             let versions: Vec<_> = versions.iter().map(|v| (*v).to_owned()).collect();
             free_version(time, &versions)
         };
-        assert_eq!(taken(&["20260101115959"]), time);
         assert_eq!(taken(&["20260101120000"]), "2026-01-01-120000-0000");
         let numbered = taken(&["20260101120000", "202601011200000000"]);
         assert_eq!(numbered, "2026-01-01-120000-0001");
-        // Diesel runs them in this order.
+        // Diesel runs them in this order, which is that of the files.
         let versions = [time, &numbered, "2026-01-01-120001"];
         assert!(versions.map(|v| v.replace('-', "")).is_sorted());
     }

@@ -66,12 +66,18 @@ impl Reader {
                 "own" => takes_it(),
                 _ => takes_it() && says(table),
             };
-            if reads && !text.is_some_and(|text| names_in(&text, shards_table)) {
+            let takes_shards = text
+                .as_ref()
+                .is_some_and(|text| names_in(text, shards_table));
+            if reads && !takes_shards {
                 readers.push(Reader {
                     kind: row.text(0)?.to_owned(),
                     name: row.text(1)?.to_owned(),
                     found_in: found,
-                    instead: instead_of(row.text(0)?),
+                    instead: match text.is_some_and(|text| updates(&text, table)) {
+                        true => ADDS,
+                        false => instead_of(row.text(0)?),
+                    },
                 });
             }
         }
@@ -118,6 +124,21 @@ fn names_in(text: &str, name: &str) -> bool {
         !in_name(before.chars().next_back()) && !in_name(behind.chars().next())
     })
 }
+
+/// Whether a plain text updates this table, which may stand behind its schema.
+fn updates(text: &str, table: &str) -> bool {
+    let words: Vec<_> = text
+        .split_whitespace()
+        .filter(|word| *word != "only")
+        .collect();
+    let named = |word: &str| names_in(word.rsplit('.').next().unwrap_or(word), table);
+    words
+        .windows(2)
+        .any(|pair| pair[0] == "update" && named(pair[1]))
+}
+
+const ADDS: &str = "if it adds to the base, let it call the function that adds to a shard (`generate --function`), or replace it by a counter cache \
+                    (`generate --counts`)";
 
 /// What to do about it.
 fn instead_of(kind: &str) -> &'static str {
@@ -171,6 +192,19 @@ mod tests {
             assert!(!names_in(text, "views"), "{text}");
         }
         assert!(names_in(&plain("SELECT `sel``ect`"), "sel`ect"));
+    }
+
+    #[test]
+    fn an_update_names_its_table() {
+        for text in [
+            "update videos set views = 1",
+            "update only public.\"videos\"\nset",
+        ] {
+            assert!(updates(text, "videos"), "{text}");
+        }
+        for text in ["update likes set n = 1 from videos", "videos update"] {
+            assert!(!updates(text, "videos"), "{text}");
+        }
     }
 
     #[test]

@@ -161,6 +161,11 @@ pub fn is_shards_table(name: &str) -> Error {
     ))
 }
 
+fn left_out(table: &str, why: Error) -> LeftOut {
+    let table = table.to_owned();
+    LeftOut { table, why }
+}
+
 /// The table whose shards are in `shards`, if that has the form of a shards table.
 fn of(
     dialect: Dialect,
@@ -177,8 +182,7 @@ fn of(
             "`{shards_table}` keeps the greatest or the least value of `{table}.{name}` (`#[sharded(max)]` or `#[sharded(min)]`), and the \
              database does not say which: use the library for this table, as in `diesel_sharded::fold({table}).run(conn)`"
         ));
-        let table = table.clone();
-        return Some(Err(LeftOut { table, why }));
+        return Some(Err(left_out(table, why)));
     }
     let key = key_names.iter();
     let key = key.map(|name| parent.column(name)?.as_key(dialect));
@@ -187,7 +191,14 @@ fn of(
     if fields.is_empty() {
         return None;
     }
-    let (schema, key) = (live.schema(), key.collect::<Option<_>>()?);
+    let Some(key) = key.collect::<Option<_>>() else {
+        let why = Error::Refused(format!(
+            "`{table}` has a key of a type that this tool does not compare: use the library for this table, as in \
+             `diesel_sharded::fold({table}).run(conn)`"
+        ));
+        return Some(Err(left_out(table, why)));
+    };
+    let schema = live.schema();
     let described = DescribedTable::new(schema, table, &shards.name, key, fields);
     Some(Ok(Sharded {
         described: match shards.foreign_keys.is_empty() {

@@ -187,7 +187,7 @@ fn last_shards(sharded: &Sharded) -> String {
 fn show(tables: &[TableStatus]) -> Result<(), Error> {
     if tables.is_empty() {
         return output::line(
-            "There is no sharded table in this database: `diesel-sharded generate TABLE COLUMN` begins one.",
+            "There is no sharded table for this tool in this database: `diesel-sharded generate TABLE COLUMN` begins one.",
         );
     }
     let rows = tables.iter().flat_map(|table| {
