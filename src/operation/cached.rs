@@ -486,10 +486,16 @@ fn in_cache(key: &str) -> String {
 /// connection as Diesel does.
 fn may_be_committed(error: &DieselError) -> bool {
     match error {
-        DieselError::DatabaseError(DatabaseErrorKind::ClosedConnection, _) => true,
+        DieselError::DatabaseError(DatabaseErrorKind::ClosedConnection, _)
+        | DieselError::RollbackErrorOnCommit { .. } => true,
         DieselError::QueryBuilderError(error) => matches!(
             error.downcast_ref(),
-            Some(Error::OutcomeUnknown { .. } | Error::TransactionAborted)
+            Some(
+                Error::OutcomeUnknown { .. }
+                    | Error::TransactionAborted
+                    | Error::CountedNotRead { .. }
+                    | Error::CommittedNotCounted
+            )
         ),
         _ => false,
     }

@@ -111,7 +111,12 @@ impl Rates {
         let (slot, now) = (self.0.slot(key), self.0.millis(now) as u32);
         let (hash, entry) = (key >> 48, slot.load(Ordering::Relaxed));
         let (counts, last) = ((entry >> 32) as u16, entry as u32);
-        let seconds = f64::from(now.wrapping_sub(last)) / 1_000.0; // many after a clock went back
+        // A batch that began before may come later. Farther back went the clock, and many seconds are over.
+        let (millis, now) = match last.wrapping_sub(now) {
+            ahead @ 0..60_000 if ahead > 0 => (0, last),
+            _ => (now.wrapping_sub(last), now),
+        };
+        let seconds = f64::from(millis) / 1_000.0;
         let left = f64::from(counts) / 64.0 * (-seconds).exp2();
         let counts = match entry >> 48 == hash {
             true => left + 1.0,
@@ -229,6 +234,10 @@ mod tests {
         let often: Vec<_> = alternately.collect();
         assert_eq!(often.iter().position(|often| *often), Some(28));
         assert!(!often.iter().skip(1).step_by(2).any(|often| *often));
+        // Batches come in another order than they began.
+        let of_batches = Rates::new(start);
+        let mut counts = (0..20).map(|n| start + Duration::from_millis(100 - n % 2));
+        assert!(counts.any(|now| of_batches.counts_often(7, now)));
         let later = start + Duration::from_secs(60);
         assert!((0..20).any(|_| rates.counts_often(2 << 50, later)));
     }

@@ -199,6 +199,11 @@ fn lost() -> DieselError {
     Error::ConnectionLost { source }.into()
 }
 
+fn not_read() -> DieselError {
+    let source = DieselError::NotFound;
+    Error::CountedNotRead { source }.into()
+}
+
 fn locked() -> DieselError {
     let text = Box::new("database is locked".to_owned());
     DieselError::DatabaseError(DatabaseErrorKind::Unknown, text)
@@ -207,8 +212,12 @@ fn locked() -> DieselError {
 #[test]
 fn a_count_that_may_have_been_committed_removes_the_total() {
     let (cached, map, conn) = &mut set_up();
-    let cases: [(fn() -> DieselError, _); 3] =
-        [(unknown, None), (lost, Some(10)), (locked, Some(10))];
+    let cases: [(fn() -> DieselError, _); 4] = [
+        (unknown, None),
+        (not_read, None),
+        (lost, Some(10)),
+        (locked, Some(10)),
+    ];
     for (error, kept) in cases {
         cached.get(&Video(1), conn).unwrap();
         let counter = Made(|| Err(DieselError::NotFound), || Err(error()));
