@@ -188,7 +188,8 @@ paired! {
         /// Its effect on the total: `n`, or none. Adding 0 only looks whether there is such a row.
         ///
         /// Inside a transaction the count is part of the caller's. Once it has locked the row, others that need this lock wait until
-        /// that transaction ends. Two such transactions may deadlock close to the bound, and on MySQL at the first counts on a row.
+        /// that transaction ends. On MySQL two such transactions may deadlock close to the bound and at the first counts on a row; on PostgreSQL
+        /// only if they have counted on it before.
         /// Above `READ COMMITTED` they may meet a serialization failure. Retry them, as
         /// [`retry::transaction`](crate::retry::transaction) does.
         ///
