@@ -568,7 +568,7 @@ where
     let keys = missing.iter().map(|addition| addition.key.clone());
     let orphans = LockedParents::<C::Table, DB>::locked(*C::Table::TABLE, keys.collect());
     let is_exact = counted + missing.len() == additions.len()
-        && (orphans.is_empty() || orphans.shards(link).await?.is_empty());
+        && (counted == 0 || orphans.is_empty() || orphans.shards(link).await?.is_empty());
     Ok(match is_exact {
         true => Ok(missing),
         false => Err(Rung::EachAlone),
