@@ -13,7 +13,7 @@ use diesel::sql_types::is_nullable::NotNull;
 
 use crate::model::{ShardedColumn, ShardedTable, Value};
 use crate::operation::update::BoxedRows;
-use crate::operation::update::returning::{AllWithTotals, SelectTotals};
+use crate::operation::update::returning::{NoReturning, Returning, ReturningTotals, SelectTotals};
 use crate::query_builder::{After, NoColumn, SelectTop, SortedBy};
 
 /// Reads the `n` rows with the greatest totals of a field, the greatest first. The result is exact, as a sort of all totals is,
@@ -57,8 +57,8 @@ use crate::query_builder::{After, NoColumn, SelectTop, SortedBy};
 /// ```
 ///
 /// Diesel's [`RunQueryDsl`](diesel::RunQueryDsl) runs it, by `load`, `get_results` or `first`, and so does that of `diesel_async`.
-/// Without a selection, all columns of the table are read (at most 32, or 64 with the feature `64-column-tables`), into a tuple or a struct with Diesel's `Queryable`. Every sharded column
-/// is read as its total.
+/// Without a selection, all columns of the table are read (at most 32, or 64 with the feature `64-column-tables`), into a tuple or a
+/// struct with Diesel's `Queryable`. Every sharded column is read as its total.
 ///
 /// Of rows with the same total, the one with the greater key comes first, so the order is the same at each call. The next page begins
 /// [`after`](Top::after) the last row of this one.
@@ -127,14 +127,14 @@ use crate::query_builder::{After, NoColumn, SelectTop, SortedBy};
 ///
 /// The idea is that of the threshold algorithm of [Fagin, Lotem and Naor](https://doi.org/10.1016/S0022-0000(03)00026-6): an
 /// ordered list need be read only as long as its next entries can still belong to the result.
-pub fn top<Q, C>(query: Q, _field: C, n: u32) -> Top<Q, C, WholeRows>
+pub fn top<Q, C>(query: Q, _field: C, n: u32) -> Top<Q, C, NoReturning>
 where
     Q: IntoUpdateTarget<Table = C::Table>,
     C: ShardedColumn,
 {
     Top {
         query,
-        selection: WholeRows,
+        selection: NoReturning,
         after: (),
         limit: n.into(),
         offset: 0,
@@ -200,11 +200,11 @@ impl<Q, C: ShardedColumn, S, Order, A> Top<Q, C, S, Order, A> {
     pub fn select<Selection, Kind>(
         self,
         selection: Selection,
-    ) -> Top<Q, C, SelectedColumns<Selection::Output>, Order, A>
+    ) -> Top<Q, C, ReturningTotals<Selection::Output>, Order, A>
     where
         Selection: SelectTotals<C::Table, Kind>,
     {
-        self.with(|query, _, after| (query, SelectedColumns(selection.with_totals()), after))
+        self.with(|query, _, after| (query, ReturningTotals(selection.with_totals()), after))
     }
 
     /// Begins the list after a row of these values: those that it sorts by, in their order. So a page goes on after the last row of the one
@@ -340,49 +340,11 @@ top_cursor!((V F) () SortedBy<F>);
 top_cursor!(() (W T) SortedBy<NoColumn, T>);
 top_cursor!((V F) (W T) SortedBy<F, T>);
 
-/// What a list reads of each row.
-#[diagnostic::on_unimplemented(
-    message = "this list cannot read whole rows",
-    note = "select columns or a model: `.select((column, other))`, `.select(Model::as_select())`; whole rows have at most 32 columns, and 64 \
-            with the feature `64-column-tables`"
-)]
-pub trait TopSelection<T> {
-    /// The columns, with totals.
-    type Selection: Expression;
-
-    /// The columns, with totals.
-    fn into_selection(self) -> Self::Selection;
-}
-
-/// `.select(..)` was not called: all columns of the table.
-#[derive(Debug, Clone, Copy)]
-pub struct WholeRows;
-
-impl<T: Table<AllColumns: AllWithTotals>> TopSelection<T> for WholeRows {
-    type Selection = <T::AllColumns as AllWithTotals>::Output;
-
-    fn into_selection(self) -> Self::Selection {
-        T::all_columns().all_with_totals()
-    }
-}
-
-/// `.select(..)` was called.
-#[derive(Debug, Clone, Copy)]
-pub struct SelectedColumns<S>(S);
-
-impl<T, S: Expression> TopSelection<T> for SelectedColumns<S> {
-    type Selection = S;
-
-    fn into_selection(self) -> S {
-        self.0
-    }
-}
-
 impl<Q, C, S, Order, A> AsQuery for Top<Q, C, S, Order, A>
 where
     Q: IntoUpdateTarget,
     C: Column,
-    S: TopSelection<C::Table>,
+    S: Returning<C::Table>,
 {
     type SqlType = <S::Selection as Expression>::SqlType;
     type Query = SelectTop<C, Q::WhereClause, S::Selection, Order, A>;
@@ -390,7 +352,7 @@ where
     fn as_query(self) -> Self::Query {
         SelectTop {
             filter: self.query.into_update_target().where_clause,
-            selection: self.selection.into_selection(),
+            selection: self.selection.selection(),
             after: self.after,
             limit: self.limit,
             offset: self.offset,

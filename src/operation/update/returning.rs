@@ -268,7 +268,12 @@ up_to! {
     T60 K60 T61 K61 T62 K62 T63 K63
 }
 
-/// The rows that an update returns.
+/// What is read of the rows that an update returns, or of those in a list.
+#[diagnostic::on_unimplemented(
+    message = "whole rows of this table cannot be read",
+    note = "select columns or a model: `.select((column, other))`, `.select(Model::as_select())`; whole rows have at most 32 columns, and 64 \
+            with the feature `64-column-tables`"
+)]
 pub trait Returning<T> {
     /// The selection, with totals.
     type Selection: Expression;
@@ -277,7 +282,7 @@ pub trait Returning<T> {
     fn selection(&self) -> Self::Selection;
 }
 
-/// `.returning(..)` was not called: all columns of the table.
+/// `.returning(..)`, or a list's `.select(..)`, was not called: all columns of the table.
 #[derive(Debug, Clone, Copy)]
 pub struct NoReturning;
 
@@ -293,7 +298,7 @@ where
     }
 }
 
-/// `.returning(..)` was called.
+/// `.returning(..)`, or a list's `.select(..)`, was called.
 #[derive(Debug, Clone, Copy)]
 pub struct ReturningTotals<S>(pub(crate) S);
 

@@ -167,7 +167,8 @@ use crate::policy::RetryPolicy;
 ///
 /// # Limits
 ///
-/// - `.get_result(conn)` without `.returning(..)` reads at most 32 columns (64 with the feature `64-column-tables`), into a tuple or a struct with Diesel's `Queryable`. A model with
+/// - `.get_result(conn)` without `.returning(..)` reads at most 32 columns (64 with the feature `64-column-tables`), into a tuple or a
+///   struct with Diesel's `Queryable`. A model with
 ///   [`ShardedSelectable`](derive@crate::ShardedSelectable) needs `.returning(Model::as_returning())`.
 /// - A filter on a sharded field itself sees the base; filter on `field.total()`.
 /// - A `table!` inside a schema (`analytics.videos`) is [named in the derive](crate::guide::faq#tables-in-a-schema) too; an update of it that
