@@ -54,24 +54,21 @@ struct LockedShards {
 pub(crate) struct Shards {
     /// The one of this number, or all.
     pub(crate) only: Option<i32>,
-    /// A lock that cannot be acquired at once is a [`LockTimeout`](crate::Conflict::LockTimeout).
-    pub(crate) at_once: bool,
-    /// Nobody else may create a shard meanwhile.
-    pub(crate) no_others: bool,
+    /// How they and their parents are locked.
+    pub(crate) strength: Strength,
 }
 
 impl Shards {
     /// All, once every lock was acquired.
     pub(crate) const ALL: Self = Shards {
         only: None,
-        at_once: false,
-        no_others: false,
+        strength: Strength::Exclusive,
     };
 
-    /// The same, and nobody else may create one.
+    /// All, and nobody else may create one meanwhile.
     pub(crate) const ALL_THERE_ARE: Self = Shards {
-        no_others: true,
-        ..Self::ALL
+        only: None,
+        strength: Strength::Full,
     };
 }
 
@@ -125,17 +122,11 @@ impl<P: Parents<DB>, DB: ShardedBackend> LockedParents<P, DB> {
         keys: &KeysAre<P::KeyIs>,
         shards: Shards,
     ) -> QueryResult<Self> {
-        let strength = match shards {
-            Shards { at_once: true, .. } => Strength::ExclusiveAtOnce,
-            Shards {
-                no_others: true, ..
-            } => Strength::Full,
-            _ => Strength::Exclusive,
-        };
+        let strength = shards.strength;
         let mut locked = Self::lock_parents(of, link, keys, strength).await?;
         locked.shard = shards.only;
         let those = locked.lock_shards(link, strength).await?;
-        locked.shards = those.filter(|_| !shards.no_others);
+        locked.shards = those.filter(|_| strength != Strength::Full);
         Ok(locked)
     }
 
@@ -323,9 +314,7 @@ impl<P: Parents<DB>, DB: ShardedBackend> LockedParents<P, DB> {
                 }
             }
         }
-        let (of, assignments) = (self.rows(RowKind::Parents), assignment);
-        link.execute(Write { of, assignments }).await?;
-        self.check(link, fields, Sums::Seen, &before, &expected)
+        self.write_bases(link, assignment, fields, Sums::Seen, &before, &expected)
             .await
     }
 
@@ -539,7 +528,7 @@ impl<P: Parents<DB>, DB: ShardedBackend> LockedParents<P, DB> {
         Ok(written.len())
     }
 
-    /// Writes columns of the bases, `assignments`, and empties the shards of these `fields` if `empties`, so that the parents hold
+    /// Writes columns of the bases, `assignments`, and empties the shards of these `fields` if they are `Replaced`, so that the parents hold
     /// what is `expected` of them, and nothing else.
     ///
     /// # Errors
@@ -549,16 +538,20 @@ impl<P: Parents<DB>, DB: ShardedBackend> LockedParents<P, DB> {
         link: &mut Link<'_, M, Conn>,
         assignments: &impl QueryFragment<DB>,
         fields: &Fields<'_>,
-        empties: bool,
+        sums: Sums,
         before: &States,
         expected: &States,
     ) -> QueryResult<()> {
         let of = self.rows(RowKind::Parents);
         link.execute(Write { of, assignments }).await?;
-        if empties {
-            self.empty(link, fields).await?;
-        }
-        self.check(link, fields, Sums::Read, before, expected).await
+        let sums = match sums {
+            Sums::Replaced => {
+                self.empty(link, fields).await?;
+                Sums::Read
+            }
+            sums => sums,
+        };
+        self.check(link, fields, sums, before, expected).await
     }
 
     /// Writes columns of the shards, whatever that does to the totals: the bases are to be [written](Self::write_bases) next.

@@ -68,8 +68,9 @@ use crate::unfit::FieldState;
 ///
 /// # Effect on the total
 /// At one instant between the call and its return the total is the value. Counts that commit before that instant are gone, counts
-/// that commit after it survive, and each count does one or the other as a whole (the set is linearizable); but on PostgreSQL, of more than
-/// 100 rows, a count on several that creates their shards meanwhile may do both. A row that is inserted meanwhile may be left out. A row that stops matching the filter before it is locked is left out.
+/// that commit after it survive, and each count does one or the other as a whole (the set is linearizable); but on PostgreSQL, of
+/// more than 100 rows, a count on several that creates their shards meanwhile may do both. A row that is inserted meanwhile may be
+/// left out. A row that stops matching the filter before it is locked is left out.
 ///
 /// The set is one transaction for any number of rows, and counts on all of them wait until its end. Set large tables part by
 /// part.
@@ -81,9 +82,9 @@ use crate::unfit::FieldState;
 /// # Inside a transaction
 /// The set is part of the caller's transaction, in a savepoint, and holds its locks until that transaction ends. The isolation
 /// level is the caller's. Above `READ COMMITTED` on PostgreSQL, a count that was committed since the caller first read causes a
-/// serialization failure; if it was the first on its shard, it survives the set. In `READ COMMITTED` there a shard that is created meanwhile
-/// causes one. On MySQL, set and read totals there in `READ COMMITTED`: a filter sees
-/// what the transaction saw first, and sets a row that has left it since; for totals see [`fold`](crate::fold()).
+/// serialization failure; if it was the first on its shard, it survives the set. In `READ COMMITTED` there a shard that is created
+/// meanwhile causes one. On MySQL, set and read totals there in `READ COMMITTED`: a filter sees what the transaction saw first, and
+/// sets a row that has left it since; for totals see [`fold`](crate::fold()).
 ///
 /// # Errors
 /// As [`update`](crate::update())'s, and [`Error::Unfit`](crate::Error::Unfit) if a row did not accept the value: its column
@@ -330,7 +331,14 @@ where
         });
     let expected = vec![parent.collect(); before.len()];
     locked
-        .write_bases(link, assignment, &fields, true, &before, &expected)
+        .write_bases(
+            link,
+            assignment,
+            &fields,
+            Sums::Replaced,
+            &before,
+            &expected,
+        )
         .await?;
     Ok(before.len())
 }

@@ -12,7 +12,7 @@ use diesel::sql_types::Integer;
 
 use super::builder::{Fold, Folded};
 use super::pace::Pace;
-use crate::backend::{Dialect, ShardedBackend};
+use crate::backend::{Dialect, ShardedBackend, Strength};
 use crate::conflict::{Conflict, Failure};
 use crate::connection::{Link, LoadIo, in_any_transaction};
 use crate::engine::{
@@ -192,8 +192,8 @@ pub(in crate::operation) struct Folding<P> {
 }
 
 const AT_ONCE: Shards = Shards {
-    at_once: true,
-    ..Shards::ALL
+    only: None,
+    strength: Strength::ExclusiveAtOnce,
 };
 
 /// Why a fold of several parents, or of one, failed.
@@ -293,8 +293,10 @@ impl<P> Folding<P> {
             for shard in left {
                 let shards = Shards {
                     only: Some(shard),
-                    at_once: !self.inside,
-                    ..Shards::ALL
+                    strength: match self.inside {
+                        true => Strength::Exclusive,
+                        false => Strength::ExclusiveAtOnce,
+                    },
                 };
                 // One was blocked for as long as the policy allows, perhaps by the parent's lock: the others are not waited for again.
                 let retry = match busy {
