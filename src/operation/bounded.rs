@@ -188,10 +188,9 @@ paired! {
         /// Its effect on the total: `n`, or none. Adding 0 only looks whether there is such a row.
         ///
         /// Inside a transaction the count is part of the caller's. Once it has locked the row, others that need this lock wait until
-        /// that transaction ends. On MySQL two such transactions may deadlock close to the bound and at the first counts on a row; on PostgreSQL
-        /// only if they have counted on it before.
-        /// Above `READ COMMITTED` they may meet a serialization failure. Retry them, as
-        /// [`retry::transaction`](crate::retry::transaction) does.
+        /// that transaction ends. On MySQL two such transactions may deadlock close to the bound and at the first counts on a row; on
+        /// PostgreSQL only if they have counted on it before. Above `READ COMMITTED` they may meet a serialization failure. Retry them,
+        /// as [`retry::transaction`](crate::retry::transaction) does.
         ///
         /// # Errors
         /// As [`update`](crate::update())'s; [`NotFound`](DieselError::NotFound) if there is no such row, and [`Error::Unfit`] if the
@@ -354,6 +353,7 @@ impl<K> Within<K> {
         K: OneCounter<M, Conn>,
         M: LoadIo<Conn>,
     {
+        self.counter.begin(link).await?;
         let retry = &self.retry_policy();
         self.count_part(n, partly, Begins::Shard, retry, link).await
     }
@@ -377,7 +377,6 @@ impl<K> Within<K> {
                 false => Err(DieselError::NotFound),
             };
         }
-        self.counter.begin(link).await?;
         for left in (0..MOST_CREATED).rev() {
             let added = self.try_add(n, partly, begins, retry, link).await;
             let is_missing = K::IS_INSERTED && matches!(added, Err(DieselError::NotFound));
@@ -636,7 +635,7 @@ impl<K> Within<K> {
         }
         let base = Base(K::Field::NAME, base);
         locked
-            .write_bases(link, &base, &[field], false, &before, &expected)
+            .write_bases(link, &base, &[field], Sums::Read, &before, &expected)
             .await?;
         Ok(n)
     }
