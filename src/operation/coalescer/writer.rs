@@ -109,6 +109,18 @@ struct Refused<Conn> {
     no_table: bool,
 }
 
+impl<Conn: 'static> Refused<Conn> {
+    fn lost(&self) -> impl Iterator<Item = Loss> {
+        let sums = self.sums.iter();
+        sums.flat_map(|(sums, error)| sums.lost(error))
+    }
+
+    fn move_to(self, fields: &mut Fields<Conn>) {
+        let sums = self.sums.into_iter();
+        sums.for_each(|(sums, _)| sums.move_to(fields));
+    }
+}
+
 impl Failure {
     fn away(error: Error) -> Self {
         Failure {
@@ -167,8 +179,11 @@ where
 
     /// When what was refused is tried again.
     fn next_try(&self) -> Option<Instant> {
-        let is_refused = !self.refused.is_empty() || !self.suspected.is_empty();
-        is_refused.then(|| Instant::now() + self.pause)
+        self.has_refused().then(|| Instant::now() + self.pause)
+    }
+
+    fn has_refused(&self) -> bool {
+        !self.refused.is_empty() || !self.suspected.is_empty()
     }
 
     fn flush(&mut self, number: u64, mut fields: Fields<Conn>, losses: &mut Vec<Loss>) {
@@ -176,23 +191,16 @@ where
         let patience = settings.retry.deadline().min(settings.deadline / 2);
         self.suspected_since = None;
         for (_, sums) in std::mem::take(&mut self.suspected).into_sums() {
-            let Refused { sums, no_table, .. } = self.commit_each(sums, losses);
-            match no_table {
-                true => sums
-                    .into_iter()
-                    .for_each(|(sums, _)| sums.move_to(&mut fields)),
-                false => losses.extend(sums.iter().flat_map(|(sums, error)| sums.lost(error))),
+            let refused = self.commit_each(sums, losses);
+            match refused.no_table {
+                true => refused.move_to(&mut fields),
+                false => losses.extend(refused.lost()),
             }
         }
         for (field, sums) in fields.into_sums() {
-            let Refused {
-                sums,
-                before,
-                after,
-                no_table,
-            } = self.commit_each(sums, losses);
+            let refused = self.commit_each(sums, losses);
             let known = self.waiting.remove(&field);
-            let Some((_, error)) = sums.last() else {
+            let Some((_, error)) = refused.sums.last() else {
                 continue;
             };
             let waiting = known.unwrap_or_else(|| Waiting {
@@ -200,29 +208,25 @@ where
                 since: Instant::now(),
             });
             if waiting.since.elapsed() >= patience || self.buffer.gives_up() {
-                losses.extend(sums.iter().flat_map(|(sums, error)| sums.lost(error)));
+                losses.extend(refused.lost());
                 continue;
             }
             self.buffer.blocked_by(&error.to_string());
             // Others that were counted before may have been in time. One row by itself is another matter.
-            let is_known_or_single = known.is_some() || sums.len() == 1;
-            let others_were_counted = after || (before && is_known_or_single);
-            let to = match others_were_counted && !no_table {
-                true => {
-                    let since = self.suspected_since.get_or_insert(waiting.flush);
-                    *since = waiting.flush.min(*since);
-                    &mut self.suspected
-                }
-                false => {
-                    self.waiting.insert(field, waiting);
-                    &mut self.refused
-                }
-            };
-            sums.into_iter().for_each(|(sums, _)| sums.move_to(to));
+            let is_known_or_single = known.is_some() || refused.sums.len() == 1;
+            let others_were_counted = refused.after || (refused.before && is_known_or_single);
+            if others_were_counted && !refused.no_table {
+                let since = self.suspected_since.get_or_insert(waiting.flush);
+                *since = waiting.flush.min(*since);
+                refused.move_to(&mut self.suspected);
+            } else {
+                self.waiting.insert(field, waiting);
+                refused.move_to(&mut self.refused);
+            }
         }
-        self.pause = match self.next_try() {
-            None => FIRST_PAUSE,
-            Some(_) => (self.pause * 2).min(LONGEST_PAUSE),
+        self.pause = match self.has_refused() {
+            false => FIRST_PAUSE,
+            true => (self.pause * 2).min(LONGEST_PAUSE),
         };
     }
 

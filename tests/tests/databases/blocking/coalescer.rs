@@ -116,6 +116,14 @@ fn patient() -> RetryPolicy {
     diesel_sharded_tests::patient().with_attempts(u32::MAX)
 }
 
+/// Waits for what is refused, and not for long.
+fn hasty() -> RetryPolicy {
+    RetryPolicy::new().with_deadline(Duration::from_millis(50))
+}
+
+/// A deadline that a starved machine does not reach.
+const LATE: Duration = Duration::from_secs(600);
+
 /// Of what is not counted in time; a busy machine's flush takes its time too.
 const DEADLINE: Duration = Duration::from_secs(2);
 
@@ -123,10 +131,9 @@ fn builder(database: &Database) -> CoalescerBuilder<Conn> {
     Coalescer::builder(pool(database.url()))
 }
 
-/// One whose deadline a starved machine does not reach.
 fn coalescer(database: &Database) -> Coalescer<Conn> {
     let builder = builder(database).retry(patient());
-    builder.deadline(Duration::from_secs(600)).build().unwrap()
+    builder.deadline(LATE).build().unwrap()
 }
 
 /// One that does not wait before it counts, and gives up soon.
@@ -252,7 +259,6 @@ fn what_cannot_be_counted_later_is_reported() {
 /// As before a migration, or while a privilege is missing. Others do not wait for it.
 #[test]
 fn what_refuses_all_rows_is_waited_for() {
-    const LATE: Duration = Duration::from_secs(600);
     let (database, mut conn) = database_with_counters();
     let soon = builder(&database).max_delay(Duration::from_millis(1));
     let (soon, losses) = reporting(soon.deadline(LATE));
@@ -282,8 +288,7 @@ fn what_refuses_all_rows_is_waited_for() {
     // Nobody waits for ever, nor for what refuses some rows alone.
     rename("videos_shards", "away", &mut conn);
     let (builder, losses) = reporting(lazy(&database).deadline(LATE));
-    let hasty = RetryPolicy::new().with_deadline(Duration::from_millis(50));
-    let coalescer = builder.retry(hasty).build().unwrap();
+    let coalescer = builder.retry(hasty()).build().unwrap();
     for lost in 1..=2 {
         coalescer.add_later(&views_of(1), 1).unwrap();
         coalescer.add_later(&page, 1).unwrap();
@@ -316,9 +321,7 @@ fn refuse(rows: &str, conn: &mut Conn) {
 /// Whether others of the field come before or behind, and also if there is no time left.
 #[test]
 fn a_refused_row_takes_no_other_with_it() {
-    const LATE: Duration = Duration::from_secs(600);
     let (database, mut conn) = database_with_counters();
-    let hasty = || RetryPolicy::new().with_deadline(Duration::from_millis(50));
     for (rows, lost, deadline, retry) in [
         ("id = 1", 1..=1, Duration::ZERO, patient()),
         ("id = 1", 1..=1, LATE, patient()),
