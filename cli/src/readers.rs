@@ -74,10 +74,10 @@ impl Reader {
                     kind: row.text(0)?.to_owned(),
                     name: row.text(1)?.to_owned(),
                     found_in: found,
-                    instead: match text.is_some_and(|text| updates(&text, table)) {
-                        true => ADDS,
-                        false => instead_of(row.text(0)?),
-                    },
+                    instead: instead_of(
+                        row.text(0)?,
+                        text.is_some_and(|text| updates(&text, table)),
+                    ),
                 });
             }
         }
@@ -137,12 +137,13 @@ fn updates(text: &str, table: &str) -> bool {
         .any(|pair| pair[0] == "update" && named(pair[1]))
 }
 
-const ADDS: &str = "if it adds to the base, let it call the function that adds to a shard (`generate --function`), or replace it by a counter cache \
-                    (`generate --counts`)";
-
 /// What to do about it.
-fn instead_of(kind: &str) -> &'static str {
+fn instead_of(kind: &str, updates: bool) -> &'static str {
     match kind {
+        _ if updates => {
+            "if it adds to the base, let it call the function that adds to a shard (`generate --function`), or replace it by a counter cache \
+             (`generate --counts`)"
+        }
         "trigger" => "it sees folds, not counts: fold often, or read the total where it is needed",
         "generated column" => "it follows folds alone: compute it from the total where it is read",
         "index" => "it serves `top` and `estimate()`: keep it for these",
