@@ -228,7 +228,8 @@ where
 {
     /// Adds up a column of the rows instead of counting them, or an expression on their own columns:
     /// `CounterCache::of(customers::spent).counts(orders::customer_id).sums(orders::amount)`, or votes,
-    /// `.sums(sql::<Integer>("CASE WHEN votes.is_up THEN 1 WHEN NOT votes.is_up THEN -1 END"))`. NULL adds nothing; `ELSE` would take a NULL in.
+    /// `.sums(sql::<Integer>("CASE WHEN votes.is_up THEN 1 WHEN NOT votes.is_up THEN -1 END"))`. NULL adds nothing; `ELSE` would take
+    /// a NULL in.
     ///
     /// An expression is written as a [condition](Self::filter) is. It has to succeed on every row that is counted, or the row's writer fails; MariaDB
     /// 10.11 crashed after a cast that failed in a trigger. What is added up has to have the type that it says: a fraction would be

@@ -98,8 +98,9 @@ use crate::unfit::Unfit;
 ///
 /// A fold that is killed at any statement loses and doubles nothing: the database rolls the open batch back, and committed
 /// batches are complete. Several processes may fold at once: the parent's row lock admits one at a time, and the next finds
-/// nothing left to fold. On PostgreSQL the parents of a batch are tried one by one if a count creates a shard meanwhile; elsewhere the foreign key that
-/// [`ShardsTable`](crate::ShardsTable) creates lets none. All this relies on `NOWAIT`, which MySQL has from 8.0 on and MariaDB from 10.3.
+/// nothing left to fold. On PostgreSQL the parents of a batch are tried one by one if a count creates a shard meanwhile; elsewhere
+/// the foreign key that [`ShardsTable`](crate::ShardsTable) creates lets none. All this relies on `NOWAIT`, which MySQL has from
+/// 8.0 on and MariaDB from 10.3.
 ///
 /// Shards numbered beyond the [wished number](crate::shard_counts) are removed when they are empty; a count that was
 /// waiting for one creates it again.

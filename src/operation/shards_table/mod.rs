@@ -143,8 +143,8 @@ impl<T: ShardedTable, Run> ShardsTable<T, Run> {
     /// ```
     ///
     /// SQLite has its triggers in either case. A [`drop`](Self::drop) finds the triggers and drops them too, on MySQL last: for a moment the
-    /// parent's rows cannot be inserted or deleted. MySQL shows them only to a role with the privilege `TRIGGER`. On MySQL a [`drop_sql`](Self::drop_sql) or [`migration`](Self::migration) has to be this
-    /// value's.
+    /// parent's rows cannot be inserted or deleted. MySQL shows them only to a role with the privilege `TRIGGER`. On MySQL a
+    /// [`drop_sql`](Self::drop_sql) or [`migration`](Self::migration) has to be this value's.
     ///
     /// ```
     /// # mod schema { diesel::table! { videos (id) { id -> BigInt, views -> BigInt, } } }

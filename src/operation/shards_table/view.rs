@@ -15,8 +15,8 @@ use crate::query_builder::{Names, id, sql, statements, text_of, walk};
 
 /// A view of a sharded table with totals in place of bases; made by [`ShardsTable::view`].
 ///
-/// It has the columns of the `table!`, in that order and under their names (at most 32, or 64 with the feature `64-column-tables`), and each sharded one is its total. So a
-/// report, a spreadsheet or an old service reads exact numbers by `SELECT * FROM videos_totals`:
+/// It has the columns of the `table!`, in that order and under their names (at most 32, or 64 with the feature `64-column-tables`), and
+/// each sharded one is its total. So a report, a spreadsheet or an old service reads exact numbers by `SELECT * FROM videos_totals`:
 ///
 /// ```sql
 /// CREATE VIEW "videos_totals" ("id", "title", "views") AS
