@@ -3,9 +3,10 @@
 //! The parent's row lock comes first and is the mutex: while it is held, nobody else holds the parent. Then the shards are locked, in the
 //! order in which counts lock them. Counts on these shards wait until the holder's transaction ends.
 //!
-//! On MySQL no shard can be created meanwhile, since that locks the parent for the foreign key. On PostgreSQL rows that refer to the parent
-//! may be inserted, shards too: a stream of the application's own rows would keep a stronger lock away for ever. A shard that appears so
-//! begins the transaction again. Only who hands room out to all shards there are locks the parent against it.
+//! On MySQL no shard can be created meanwhile, since that locks the parent for the foreign key. On PostgreSQL a fold and a repair, which
+//! change no total by counts, let rows that refer to the parent be inserted, shards too: a stream of the application's own rows would keep
+//! a stronger lock away for ever. A fold begins again if a shard appears. A set and a bounded counter lock the parent against it, since a
+//! count on such a shard could be seen before their commit and survive it.
 
 use std::collections::BTreeSet;
 use std::marker::PhantomData;
@@ -66,7 +67,7 @@ impl Shards {
     };
 
     /// All, and nobody else may create one meanwhile.
-    pub(crate) const ALL_THERE_ARE: Self = Shards {
+    const ALL_THERE_ARE: Self = Shards {
         only: None,
         strength: Strength::Full,
     };
@@ -152,11 +153,10 @@ impl<P: Parents<DB>, DB: ShardedBackend> LockedParents<P, DB> {
         of: P,
         link: &mut Link<'_, M, Conn>,
         keys: &KeysAre<P::KeyIs>,
-        shards: Shards,
     ) -> QueryResult<Self> {
         let mut tries = 0;
         loop {
-            let locked = Self::lock(of, link, keys, shards).await?;
+            let locked = Self::lock(of, link, keys, Shards::ALL_THERE_ARE).await?;
             locked.refuse_hidden_shards(link).await?;
             let Some(key) = locked.not_locked(link, keys).await?.pop() else {
                 return Ok(locked);
@@ -204,13 +204,7 @@ impl<P: Parents<DB>, DB: ShardedBackend> LockedParents<P, DB> {
             true => vec![],
             false => P::load(link, again).await?,
         };
-        let mut matching = Self::locked(self.of, still);
-        matching.shards = match matching.locked.len() == self.locked.len() || self.shards.is_none()
-        {
-            true => self.shards,
-            false => matching.lock_shards(link, Strength::Exclusive).await?, // they are, and this counts them
-        };
-        Ok(matching)
+        Ok(Self::locked(self.of, still))
     }
 
     /// Refuses parents whose totals may be other than this role sees.

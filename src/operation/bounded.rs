@@ -27,8 +27,7 @@ use crate::connection::{
     Blocking, Link, LoadIo, TransactionOptions, in_any_transaction, in_transaction, paired,
 };
 use crate::engine::{
-    KeyedTable, LockedParents, RetryLoop, Shards, States, Sums, field, locking, locking_options,
-    retry_loop,
+    KeyedTable, LockedParents, RetryLoop, States, Sums, field, locking, locking_options, retry_loop,
 };
 use crate::error::Error;
 use crate::model::{Amount, ColumnType, SHARD, ShardedColumn, ShardedTable};
@@ -507,9 +506,7 @@ impl<K> Within<K> {
         let locking = locking(link, retry.clone())?;
         let added = retry_loop!(link, locking, {
             let table = *TableOf::<K::Field>::TABLE;
-            let locked =
-                LockedParents::<_, M::Backend>::lock_all(table, link, &keys, Shards::ALL_THERE_ARE)
-                    .await?;
+            let locked = LockedParents::<_, M::Backend>::lock_all(table, link, &keys).await?;
             match self.add_to_locked(n, partly, slots, &locked, link).await? {
                 0 => Err(DieselError::RollbackTransaction), // lets go of what was locked, where the database can
                 added => Ok(added),

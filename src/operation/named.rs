@@ -245,9 +245,9 @@ paired! {
         /// same effect, also inside a transaction.
         ///
         /// ```sql
-        /// BEGIN;                                                 -- READ COMMITTED; SQLite: BEGIN IMMEDIATE; MySQL: FOR UPDATE
-        /// SELECT 1 FROM "diesel_sharded_counters" WHERE … FOR NO KEY UPDATE;
-        /// SELECT 1 FROM "diesel_sharded_counter_shards" AS "diesel_sharded_counters" WHERE … ORDER BY … FOR NO KEY UPDATE;
+        /// BEGIN;                                                 -- READ COMMITTED; SQLite: BEGIN IMMEDIATE, and no FOR UPDATE
+        /// SELECT 1 FROM "diesel_sharded_counters" WHERE … FOR UPDATE;
+        /// SELECT 1 FROM "diesel_sharded_counter_shards" AS "diesel_sharded_counters" WHERE … ORDER BY … FOR UPDATE;
         /// UPDATE "diesel_sharded_counters" SET "value" = $1 WHERE …;
         /// UPDATE "diesel_sharded_counter_shards" AS "diesel_sharded_counters" SET "value" = 0 WHERE … AND (… <> 0);
         /// COMMIT

@@ -11,8 +11,7 @@ use diesel::result::Error as DieselError;
 use crate::backend::{BackendOf, Binds, Dialect, ShardedBackend};
 use crate::connection::{Blocking, Link, LoadIo, TransactionOptions, now};
 use crate::engine::{
-    KeyedTable, LockedParents, Shards, Sums, explain, in_chunks, locking, locking_options,
-    retry_loop,
+    KeyedTable, LockedParents, Sums, explain, in_chunks, locking, locking_options, retry_loop,
 };
 use crate::error::Error;
 use crate::model::{Amount, FieldType, ShardedColumn, ShardedTable, ShardsColumn, Value, has_sums};
@@ -54,10 +53,10 @@ use crate::unfit::FieldState;
 /// One transaction, which is retried after a conflict:
 ///
 /// ```sql
-/// BEGIN;                                                     -- READ COMMITTED; SQLite: BEGIN IMMEDIATE; MySQL: FOR UPDATE
+/// BEGIN;                                                     -- READ COMMITTED; SQLite: BEGIN IMMEDIATE, and no FOR UPDATE
 /// SELECT "videos"."id" FROM "videos" WHERE … ORDER BY "videos"."id";
-/// SELECT "videos"."id" FROM "videos" WHERE … ORDER BY "videos"."id" FOR NO KEY UPDATE;          -- 100 keys a statement
-/// SELECT 1 FROM "videos_shards" AS "videos" WHERE … ORDER BY "videos"."id", "videos"."shard" FOR NO KEY UPDATE;
+/// SELECT "videos"."id" FROM "videos" WHERE … ORDER BY "videos"."id" FOR UPDATE;          -- 100 keys a statement
+/// SELECT 1 FROM "videos_shards" AS "videos" WHERE … ORDER BY "videos"."id", "videos"."shard" FOR UPDATE;
 /// SELECT "videos"."id" FROM (SELECT "videos"."id" FROM "videos" WHERE …) AS "videos" WHERE …;     -- still in the filter
 /// SELECT base || ' ' || sum of shards FROM "videos" WHERE …;                             -- as texts; MySQL: CONCAT(…)
 /// UPDATE "videos" SET "views" = $1 WHERE …;
@@ -68,9 +67,9 @@ use crate::unfit::FieldState;
 ///
 /// # Effect on the total
 /// At one instant between the call and its return the total is the value. Counts that commit before that instant are gone, counts
-/// that commit after it survive, and each count does one or the other as a whole (the set is linearizable); but on PostgreSQL, of
-/// more than 100 rows, a count on several that creates their shards meanwhile may do both. A row that is inserted meanwhile may be
-/// left out. A row that stops matching the filter before it is locked is left out.
+/// that commit after it survive, and each count does one or the other as a whole (the set is linearizable). A row that is
+/// inserted meanwhile may be left out. A row that stops matching the filter before it is locked is left out. On PostgreSQL the set waits
+/// as long as rows that refer to its rows are inserted without a gap.
 ///
 /// The set is one transaction for any number of rows, and counts on all of them wait until its end. Set large tables part by
 /// part.
@@ -82,9 +81,9 @@ use crate::unfit::FieldState;
 /// # Inside a transaction
 /// The set is part of the caller's transaction, in a savepoint, and holds its locks until that transaction ends. The isolation
 /// level is the caller's. Above `READ COMMITTED` on PostgreSQL, a count that was committed since the caller first read causes a
-/// serialization failure; if it was the first on its shard, it survives the set. In `READ COMMITTED` there a shard that is created
-/// meanwhile causes one. On MySQL, set and read totals there in `READ COMMITTED`: a filter sees what the transaction saw first, and
-/// sets a row that has left it since; for totals see [`fold`](crate::fold()).
+/// serialization failure; if it was the first on its shard, it survives the set. On MySQL, set and read totals there in `READ
+/// COMMITTED`: a filter sees what the transaction saw first, and sets a row that has left it since; for totals see
+/// [`fold`](crate::fold()).
 ///
 /// # Errors
 /// As [`update`](crate::update())'s, and [`Error::Unfit`](crate::Error::Unfit) if a row did not accept the value: its column
@@ -292,8 +291,7 @@ where
             let pick = SelectKeys::new(Names::of::<T>(), filter);
             let mut set = 0;
             for keys in in_chunks::<T, DB>(T::load_keys(link, pick).await?) {
-                let locked =
-                    LockedParents::<T, DB>::lock_all(*T::TABLE, link, &keys, Shards::ALL).await?;
+                let locked = LockedParents::<T, DB>::lock_all(*T::TABLE, link, &keys).await?;
                 let still = locked.matching(link, filter).await?;
                 set += assign(link, &still, assignment).await?;
             }
@@ -358,9 +356,7 @@ where
     let to_total = ToValue::<C>(total);
     let locking = locking(link, RetryPolicy::default())?;
     let set = retry_loop!(link, locking, {
-        let locked =
-            LockedParents::<C::Table, DB>::lock_all(*C::Table::TABLE, link, &keys, Shards::ALL)
-                .await?;
+        let locked = LockedParents::<C::Table, DB>::lock_all(*C::Table::TABLE, link, &keys).await?;
         assign(link, &locked, &to_total).await
     });
     set.map_err(|error| explain::<C::Table, DB>(&link.backend(), error))

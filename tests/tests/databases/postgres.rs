@@ -54,17 +54,31 @@ fn a_drop_leaves_the_triggers_of_another_schema() {
 
 /// As rows of the application's that are inserted lock it by their foreign keys, one after another without an end.
 #[test]
-fn a_row_that_others_refer_to_is_folded_and_set() {
+fn a_row_that_others_refer_to_is_folded() {
     let [conn, other] = &mut *Fixture::<Conn, _>::with_tables();
     assert_eq!(count(1, 5, conn), Ok(1));
     other.run("BEGIN; SELECT 1 FROM videos WHERE id = 1 FOR KEY SHARE");
     other.run("INSERT INTO videos_shards (id, shard, views) VALUES (1, 99, 3)");
     let folded = fold(videos).run(conn).unwrap();
     assert_eq!((folded.parents, folded.busy.len()), (1, 0));
-    assert_eq!(set_total(videos.find(1), views, 7).execute(conn), Ok(1));
     other.run("COMMIT");
     let total = videos.find(1).select(views.total()).first(conn);
-    assert_eq!(total, Ok(10_i64));
+    assert_eq!(total, Ok(108_i64));
+}
+
+/// A count on it would be seen before the set is committed, and survive it.
+#[test]
+fn no_shard_is_created_beside_a_set() {
+    let [conn, other] = &mut *Fixture::<Conn, _>::with_tables();
+    assert_eq!(count(1, 5, conn), Ok(1));
+    let create = "SET lock_timeout = '100ms'; INSERT INTO videos_shards (id, shard, views) VALUES (1, 99, 3)";
+    let set: QueryResult<()> = conn.transaction(|conn| {
+        assert_eq!(set_total(videos.find(1), views, 7).execute(conn), Ok(1));
+        let refused = other.batch_execute(create).unwrap_err().to_string();
+        assert!(refused.contains("lock timeout"), "{refused}");
+        Ok(())
+    });
+    assert_eq!(set, Ok(()));
 }
 
 /// Each fold removes the shards, and each count creates one, also while a fold is under way.
