@@ -374,6 +374,7 @@ pub use diesel as __diesel;
 #[doc(hidden)]
 pub mod __bounds {
     pub use crate::engine::KeyedTable;
+    pub use crate::operation::count_many::CountableFields;
     pub use crate::operation::named::InsertCounter;
     pub use crate::operation::set_total::{Assignment, ToValue, ToZero};
     pub use crate::operation::update::returning::{AllWithTotals, NoReturning, ReturningTotals};

@@ -43,6 +43,24 @@ struct Download {
 }
 
 diesel::table! {
+    days (version, day) {
+        version -> Integer,
+        day -> Integer,
+        number -> BigInt,
+    }
+}
+
+#[derive(ShardedField)]
+#[diesel(table_name = days, primary_key(version, day))]
+#[expect(dead_code, reason = "the derive reads the fields' types")]
+struct Day {
+    version: i32,
+    day: i32,
+    #[sharded]
+    number: i64,
+}
+
+diesel::table! {
     pages (name) {
         name -> Text,
         hits -> BigInt,

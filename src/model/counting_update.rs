@@ -56,6 +56,15 @@ pub struct Term {
     pub(crate) is_subtracted: bool,
 }
 
+impl Term {
+    pub(crate) fn added_to(field: usize) -> Self {
+        Term {
+            field,
+            is_subtracted: false,
+        }
+    }
+}
+
 /// See [`CountingUpdate::terms`].
 pub(crate) type Terms = fn(&mut Vec<Term>) -> bool;
 

@@ -91,6 +91,74 @@ pub trait TotalColumn:
 )]
 pub trait ShardedColumn: TotalColumn<SqlType: FieldType> {}
 
+/// A sharded field of integers whose range fits into an `i64`, or a tuple of 2 to 8 such fields of one table. Every such field and
+/// tuple implements the trait.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a sharded field of integers that fit into an `i64`, nor a tuple of such fields of one table",
+    note = "fields of type `SmallInt`, `Integer`, `BigInt` and MySQL's `Unsigned<SmallInt>` and `Unsigned<Integer>` are; a tuple has \
+            2 to 8 of them"
+)]
+pub trait IntegerFields {
+    /// Their table.
+    type ParentTable: ShardedTable;
+
+    /// What is added: an `i64` for a field, an array of them for a tuple.
+    type Amounts;
+
+    #[doc(hidden)]
+    const NAMES: &'static [&'static str];
+
+    /// An amount for each of [`NAMES`](Self::NAMES).
+    #[doc(hidden)]
+    fn each(amounts: Self::Amounts) -> impl IntoIterator<Item = i64>;
+}
+
+#[diagnostic::do_not_recommend]
+impl<C: ShardedColumn> IntegerFields for C
+where
+    Value<C>: Into<i64>,
+{
+    type ParentTable = C::Table;
+    type Amounts = i64;
+
+    const NAMES: &'static [&'static str] = &[C::NAME];
+
+    fn each(amounts: i64) -> impl IntoIterator<Item = i64> {
+        [amounts]
+    }
+}
+
+macro_rules! tuples_of_integer_fields {
+    ($($number:literal: $first:ident $($other:ident)+;)+) => {$(
+        #[diagnostic::do_not_recommend]
+        impl<$first, $($other),+> IntegerFields for ($first, $($other),+)
+        where
+            $first: ShardedColumn,
+            Value<$first>: Into<i64>,
+            $($other: ShardedColumn<Table = $first::Table>, Value<$other>: Into<i64>,)+
+        {
+            type ParentTable = $first::Table;
+            type Amounts = [i64; $number];
+
+            const NAMES: &'static [&'static str] = &[$first::NAME, $($other::NAME),+];
+
+            fn each(amounts: Self::Amounts) -> impl IntoIterator<Item = i64> {
+                amounts
+            }
+        }
+    )+};
+}
+
+tuples_of_integer_fields! {
+    2: A B;
+    3: A B C;
+    4: A B C D;
+    5: A B C D E;
+    6: A B C D E F;
+    7: A B C D E F G;
+    8: A B C D E F G H;
+}
+
 /// A column of a shards table, of its parent's name and type.
 #[derive(Debug, Clone)]
 pub struct ShardsColumn {

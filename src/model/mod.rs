@@ -20,8 +20,8 @@ pub(crate) use self::column::{MAX_SHARDS, Merge, SHARD};
 pub use self::counting_update::CountingUpdate;
 pub(crate) use self::counting_update::{Term, Terms, are_distinct};
 pub use self::field::{
-    FieldType, KeyType, MaxColumn, MinColumn, PeakType, PeakValue, ShardedColumn, ShardedTable,
-    ShardsColumn, TotalColumn,
+    FieldType, IntegerFields, KeyType, MaxColumn, MinColumn, PeakType, PeakValue, ShardedColumn,
+    ShardedTable, ShardsColumn, TotalColumn,
 };
 pub(crate) use self::field::{Value, has_sums};
 #[doc(hidden)]

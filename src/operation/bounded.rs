@@ -534,7 +534,7 @@ impl<K> Within<K> {
         M: LoadIo<Conn>,
     {
         let upwards = self.bounds.uses_room_above(n);
-        let add = AddTo::<K::Field>::new(n);
+        let add = AddTo::<K::Field>::new(vec![n]);
         let key = KeyIs(TableOf::<K::Field>::key_is(self.counter.key()?));
         // A shard that had too little after a wait stays locked in a caller's transaction, and rows are locked before their shards: only a
         // savepoint lets go of it.
@@ -868,7 +868,7 @@ mod tests {
         use diesel::mysql::Mysql;
         use diesel::pg::Pg;
 
-        let add = AddTo::<videos::likes>::new(-1);
+        let add = AddTo::<videos::likes>::new(vec![-1]);
         let key = KeyIs(videos::id.eq(7));
         let count = |shard| {
             CountByKey(Parts {

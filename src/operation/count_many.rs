@@ -1,4 +1,4 @@
-//! Many rows of one field, each with its own amount, at once.
+//! Many rows of one field or several, each with its own amounts, at once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Write};
@@ -18,10 +18,10 @@ use crate::engine::{
     retry_loop,
 };
 use crate::error::Error;
-use crate::model::{ShardedColumn, ShardedTable, shows};
+use crate::model::{IntegerFields, ShardedTable, are_distinct, shows};
 use crate::operation::combine::{Combined, count};
 use crate::operation::idempotency::{Idempotent, Request, Requested, once};
-use crate::operation::row_counter::{IntegerField, ready_to_add, ready_to_add_or_insert};
+use crate::operation::row_counter::{ready_to_add, ready_to_add_or_insert};
 use crate::operation::shard_counts;
 use crate::placement::{Choice, Process, Subject};
 use crate::policy::{Attempts, RetryPolicy};
@@ -29,18 +29,19 @@ use crate::query_builder::{
     CountEach, CountedRow, CountedShard, CreateShards, KeysAre, Names, SelectKeys,
 };
 
-/// Begins to count on many rows of one field, each with its own amount, by their keys.
+/// Begins to count on many rows of one field, each with its own amount, by their keys; or of a tuple of fields, each row with an array of
+/// amounts.
 ///
 /// ```
-/// # mod schema { diesel::table! { videos (id) { id -> BigInt, views -> BigInt, } } }
-/// # use schema::videos::{self, dsl::{id, videos as all, views}};
+/// # mod schema { diesel::table! { videos (id) { id -> BigInt, views -> BigInt, likes -> Integer, } } }
+/// # use schema::videos::{self, dsl::{id, likes, videos as all, views}};
 /// # use diesel::prelude::*;
 /// # #[derive(diesel_sharded::ShardedField)]
 /// # #[diesel(table_name = videos)]
-/// # struct Video { id: i64, #[sharded] views: i64 }
+/// # struct Video { id: i64, #[sharded] views: i64, #[sharded] likes: i32 }
 /// # fn main() -> QueryResult<()> {
 /// # let conn = &mut SqliteConnection::establish(":memory:").unwrap();
-/// # diesel::sql_query("CREATE TABLE videos (id INTEGER PRIMARY KEY, views BIGINT NOT NULL)").execute(conn)?;
+/// # diesel::sql_query("CREATE TABLE videos (id INTEGER PRIMARY KEY, views BIGINT NOT NULL, likes INTEGER NOT NULL DEFAULT 0)").execute(conn)?;
 /// # diesel::insert_into(all).values([(id.eq(7), views.eq(100)), (id.eq(8), views.eq(0))]).execute(conn)?;
 /// # diesel_sharded::ShardsTable::of(videos::table).create(conn)?;
 /// use diesel_sharded::count_many;
@@ -55,6 +56,11 @@ use crate::query_builder::{
 /// assert_eq!(counted.rows, 2);
 /// let totals = all.order(id).select(views.total()).load::<i64>(conn)?;
 /// assert_eq!(totals, [105, -1, 5]);
+///
+/// // Views and likes.
+/// count_many((views, likes), [(7, [10, 2]), (8, [1, 0])]).run(conn)?;
+/// let totals = all.find(7).select((views.total(), likes.total())).first::<(i64, i32)>(conn)?;
+/// assert_eq!(totals, (115, 2));
 /// # Ok(())
 /// # }
 /// ```
@@ -91,47 +97,75 @@ use crate::query_builder::{
 ///
 /// # Errors
 /// As [`update`](crate::update())'s, and [`Overflow`](crate::Error::Overflow) if the amounts of a key do not add up to an `i64`.
-pub fn count_many<C, I>(_column: C, amounts: I) -> CountMany<C>
+pub fn count_many<F, I>(_fields: F, amounts: I) -> CountMany<F>
 where
-    C: ShardedColumn<Table: ShardedTable<Key: Ord>>,
-    I: IntoIterator<Item = (KeyOf<C>, i64)>,
+    F: IntegerFields<ParentTable: ShardedTable<Key: Ord>>,
+    I: IntoIterator<Item = (KeyOf<F>, F::Amounts)>,
 {
     CountMany::of(amounts)
 }
 
 /// Counts on many rows; made by [`count_many`].
 #[must_use = "nothing is counted until it is `.run(conn)`"]
-pub struct CountMany<C: ShardedColumn, Ins = NoInsert<KeyOf<C>>, Run = Blocking> {
-    /// In the order of the keys.
-    amounts: Vec<(KeyOf<C>, i128)>,
+pub struct CountMany<F: IntegerFields, Ins = NoInsert<KeyOf<F>>, Run = Blocking> {
+    /// In the order of the keys, for each field.
+    amounts: Vec<(KeyOf<F>, Vec<i128>)>,
     /// Makes the insert for a key that has no row.
     insert: Option<Ins>,
     retry: Option<RetryPolicy>,
     /// See [`Plan::alone`](crate::engine::Plan::alone).
     alone: bool,
-    check_key: fn(&KeyOf<C>) -> Result<(), Error>,
+    check_key: fn(&KeyOf<F>) -> Result<(), Error>,
     run: PhantomData<fn() -> Run>,
 }
 
 /// `.or_insert(..)` was not called.
 type NoInsert<Key> = fn(&Key);
 
-type KeyOf<C> = <<C as Column>::Table as ShardedTable>::Key;
+/// Fields that can be counted on a database `DB`. It stands for the bounds on their table.
+#[doc(hidden)]
+pub trait CountableFields<DB: ShardedBackend>:
+    IntegerFields<
+        ParentTable: KeyedTable<DB> + ShardedTable<Key: Ord, KeyValues: QueryFragment<DB>>,
+    > + QueryId
+{
+}
 
-impl<C: ShardedColumn, Run> CountMany<C, NoInsert<KeyOf<C>>, Run> {
-    pub(crate) fn of(amounts: impl IntoIterator<Item = (KeyOf<C>, i64)>) -> Self
+#[diagnostic::do_not_recommend]
+impl<F, DB> CountableFields<DB> for F
+where
+    F: IntegerFields<
+            ParentTable: KeyedTable<DB> + ShardedTable<Key: Ord, KeyValues: QueryFragment<DB>>,
+        > + QueryId,
+    DB: ShardedBackend,
+{
+}
+
+type KeyOf<F> = <<F as IntegerFields>::ParentTable as ShardedTable>::Key;
+
+impl<F: IntegerFields, Run> CountMany<F, NoInsert<KeyOf<F>>, Run> {
+    pub(crate) fn of(amounts: impl IntoIterator<Item = (KeyOf<F>, F::Amounts)>) -> Self
     where
-        KeyOf<C>: Ord,
+        KeyOf<F>: Ord,
     {
+        const {
+            assert!(
+                are_distinct(F::NAMES),
+                "a sharded field is counted twice: add the two amounts up"
+            );
+        }
         let mut sums = BTreeMap::new();
-        for (key, n) in amounts {
-            *sums.entry(key).or_insert(0) += i128::from(n);
+        for (key, amounts) in amounts {
+            let sums = sums.entry(key).or_insert_with(|| vec![0; F::NAMES.len()]);
+            for (sum, n) in sums.iter_mut().zip(F::each(amounts)) {
+                *sum += i128::from(n);
+            }
         }
         Self::of_sums(sums.into_iter().collect())
     }
 
     /// In the order of the keys, each of which is there once.
-    pub(crate) fn of_sums(amounts: Vec<(KeyOf<C>, i128)>) -> Self {
+    pub(crate) fn of_sums(amounts: Vec<(KeyOf<F>, Vec<i128>)>) -> Self {
         CountMany {
             amounts,
             insert: None,
@@ -142,27 +176,27 @@ impl<C: ShardedColumn, Run> CountMany<C, NoInsert<KeyOf<C>>, Run> {
         }
     }
 
-    /// Inserts the row that `row_of` makes for each key that has none, in the same transaction, and counts on it. Its own value of the
+    /// Inserts the row that `row_of` makes for each key that has none, in the same transaction, and counts on it. Its own value of a
     /// field is the base, 0 if it has none.
     ///
     /// As with [`or_insert`](crate::operation::UpdateStatement::or_insert) of an update, callers that race insert one row, and lose no
     /// count.
     #[allow(clippy::type_complexity)] // a closure has no name
-    pub fn or_insert<F, I>(
+    pub fn or_insert<R, I>(
         self,
-        row_of: F,
-    ) -> CountMany<C, impl Fn(&KeyOf<C>) -> InsertStatement<C::Table, I::Values>, Run>
+        row_of: R,
+    ) -> CountMany<F, impl Fn(&KeyOf<F>) -> InsertStatement<F::ParentTable, I::Values>, Run>
     where
-        F: Fn(&KeyOf<C>) -> I,
-        I: Insertable<C::Table>,
+        R: Fn(&KeyOf<F>) -> I,
+        I: Insertable<F::ParentTable>,
     {
-        self.inserting(move |key: &KeyOf<C>| {
-            diesel::insert_into(C::Table::table()).values(row_of(key))
+        self.inserting(move |key: &KeyOf<F>| {
+            diesel::insert_into(F::ParentTable::table()).values(row_of(key))
         })
     }
 
     /// The same, by a statement that inserts a key's row.
-    pub(crate) fn inserting<Ins>(self, insert: Ins) -> CountMany<C, Ins, Run> {
+    pub(crate) fn inserting<Ins>(self, insert: Ins) -> CountMany<F, Ins, Run> {
         CountMany {
             amounts: self.amounts,
             insert: Some(insert),
@@ -174,7 +208,7 @@ impl<C: ShardedColumn, Run> CountMany<C, NoInsert<KeyOf<C>>, Run> {
     }
 }
 
-impl<C: ShardedColumn, Ins, Run> CountMany<C, Ins, Run> {
+impl<F: IntegerFields, Ins, Run> CountMany<F, Ins, Run> {
     /// Retries by `policy` instead of the [process-wide](RetryPolicy::global) one.
     pub fn retry(mut self, policy: RetryPolicy) -> Self {
         self.retry = Some(policy);
@@ -188,7 +222,7 @@ impl<C: ShardedColumn, Ins, Run> CountMany<C, Ins, Run> {
     }
 
     /// Refuses keys before anything is sent.
-    pub(crate) fn checking_keys(mut self, check_key: fn(&KeyOf<C>) -> Result<(), Error>) -> Self {
+    pub(crate) fn checking_keys(mut self, check_key: fn(&KeyOf<F>) -> Result<(), Error>) -> Self {
         self.check_key = check_key;
         self
     }
@@ -201,15 +235,15 @@ impl<C: ShardedColumn, Ins, Run> CountMany<C, Ins, Run> {
     }
 }
 
-impl<C: ShardedColumn, Ins> CountMany<C, Ins> {
+impl<F: IntegerFields, Ins> CountMany<F, Ins> {
     /// Counts; see [`count_many`].
     ///
     /// # Errors
     /// As there. No total was changed then.
-    pub fn run<Conn, DB, Insert>(self, conn: &mut Conn) -> QueryResult<CountedMany<C::Table>>
+    pub fn run<Conn, DB, Insert>(self, conn: &mut Conn) -> QueryResult<CountedMany<F::ParentTable>>
     where
-        C: IntegerField<DB, Table: ShardedTable<Key: Ord, KeyValues: QueryFragment<DB>>>,
-        Ins: Fn(&KeyOf<C>) -> Insert,
+        F: CountableFields<DB>,
+        Ins: Fn(&KeyOf<F>) -> Insert,
         Insert: QueryFragment<DB> + QueryId,
         Conn: LoadConnection<Backend = DB>,
         DB: BackendOf<Conn>,
@@ -218,7 +252,7 @@ impl<C: ShardedColumn, Ins> CountMany<C, Ins> {
     }
 }
 
-impl<C: ShardedColumn, Ins> Idempotent<CountMany<C, Ins>> {
+impl<F: IntegerFields, Ins> Idempotent<CountMany<F, Ins>> {
     /// Counts, unless that was done with this key before, and returns the number of rows counted, now or then. Only the same amounts
     /// are a repeat. A batch that meets no row leaves the key free; keys without a row are left out as in [`CountMany::run`], so
     /// [insert](CountMany::or_insert) them, or compare the number.
@@ -227,9 +261,9 @@ impl<C: ShardedColumn, Ins> Idempotent<CountMany<C, Ins>> {
     /// Those of [`count_many`] and of [`idempotency`](crate::idempotency). No total was changed then.
     pub fn run<Conn, DB, Insert>(self, conn: &mut Conn) -> QueryResult<usize>
     where
-        C: IntegerField<DB>,
-        C::Table: ShardedTable<Key: Ord + fmt::Debug, KeyValues: QueryFragment<DB>>,
-        Ins: Fn(&KeyOf<C>) -> Insert,
+        F: CountableFields<DB>,
+        KeyOf<F>: fmt::Debug,
+        Ins: Fn(&KeyOf<F>) -> Insert,
         Insert: QueryFragment<DB> + QueryId,
         Conn: LoadConnection<Backend = DB>,
         DB: BackendOf<Conn>,
@@ -238,8 +272,8 @@ impl<C: ShardedColumn, Ins> Idempotent<CountMany<C, Ins>> {
     }
 }
 
-shows!([C: ShardedColumn<Table: ShardedTable<Key: fmt::Debug>>, Ins, Run] CountMany<C, Ins, Run>: |self| CountMany {
-    column: C::NAME, amounts: self.amounts, retry: self.retry
+shows!([F: IntegerFields<ParentTable: ShardedTable<Key: fmt::Debug>>, Ins, Run] CountMany<F, Ins, Run>: |self| CountMany {
+    fields: F::NAMES, amounts: self.amounts, retry: self.retry
 } finish_non_exhaustive);
 
 /// The result of a [`count_many`].
@@ -263,15 +297,15 @@ pub mod asynchronous {
     use crate::connection::{Async, BoxFuture};
 
     /// Counts on many rows on a connection of `diesel_async`; see [`count_many`](crate::count_many()).
-    pub fn count_many<C, I>(_column: C, amounts: I) -> CountMany<C, NoInsert<KeyOf<C>>, Async>
+    pub fn count_many<F, I>(_fields: F, amounts: I) -> CountMany<F, NoInsert<KeyOf<F>>, Async>
     where
-        C: ShardedColumn<Table: ShardedTable<Key: Ord>>,
-        I: IntoIterator<Item = (KeyOf<C>, i64)>,
+        F: IntegerFields<ParentTable: ShardedTable<Key: Ord>>,
+        I: IntoIterator<Item = (KeyOf<F>, F::Amounts)>,
     {
         CountMany::of(amounts)
     }
 
-    impl<C: ShardedColumn, Ins> CountMany<C, Ins, Async> {
+    impl<F: IntegerFields, Ins> CountMany<F, Ins, Async> {
         /// Counts; see [`count_many`](crate::count_many()).
         ///
         /// # Errors
@@ -279,11 +313,11 @@ pub mod asynchronous {
         pub fn run<'c, Conn, DB, Insert>(
             self,
             conn: &'c mut Conn,
-        ) -> BoxFuture<'c, QueryResult<CountedMany<C::Table>>>
+        ) -> BoxFuture<'c, QueryResult<CountedMany<F::ParentTable>>>
         where
-            C: IntegerField<DB> + Send + Sync + 'c,
-            C::Table: ShardedTable<Key: Ord, KeyValues: QueryFragment<DB> + Send>,
-            Ins: Fn(&KeyOf<C>) -> Insert + Send + Sync + 'c,
+            F: CountableFields<DB> + Send + Sync + 'c,
+            F::ParentTable: ShardedTable<KeyValues: Send>,
+            Ins: Fn(&KeyOf<F>) -> Insert + Send + Sync + 'c,
             Insert: QueryFragment<DB> + QueryId + Send + 'c,
             Conn: AsyncConnection<Backend = DB>,
             DB: BackendOf<Conn>,
@@ -292,7 +326,7 @@ pub mod asynchronous {
         }
     }
 
-    impl<C: ShardedColumn, Ins> Idempotent<CountMany<C, Ins, Async>> {
+    impl<F: IntegerFields, Ins> Idempotent<CountMany<F, Ins, Async>> {
         /// Counts, unless that was done before, and returns the number of rows; see
         /// [the blocking method](Idempotent#method.run).
         ///
@@ -303,9 +337,9 @@ pub mod asynchronous {
             conn: &'c mut Conn,
         ) -> BoxFuture<'c, QueryResult<usize>>
         where
-            C: IntegerField<DB> + Send + Sync + 'c,
-            C::Table: ShardedTable<Key: Ord + fmt::Debug, KeyValues: QueryFragment<DB> + Send>,
-            Ins: Fn(&KeyOf<C>) -> Insert + Send + Sync + 'c,
+            F: CountableFields<DB> + Send + Sync + 'c,
+            F::ParentTable: ShardedTable<Key: fmt::Debug, KeyValues: Send>,
+            Ins: Fn(&KeyOf<F>) -> Insert + Send + Sync + 'c,
             Insert: QueryFragment<DB> + QueryId + Send + 'c,
             Conn: AsyncConnection<Backend = DB>,
             DB: BackendOf<Conn>,
@@ -318,10 +352,10 @@ pub mod asynchronous {
     }
 }
 
-impl<C, Ins, Run, Insert, M, Conn, DB> Requested<M, Conn> for CountMany<C, Ins, Run>
+impl<F, Ins, Run, Insert, M, Conn, DB> Requested<M, Conn> for CountMany<F, Ins, Run>
 where
-    C: IntegerField<DB, Table: ShardedTable<Key: Ord, KeyValues: QueryFragment<DB>>>,
-    Ins: Fn(&KeyOf<C>) -> Insert,
+    F: CountableFields<DB>,
+    Ins: Fn(&KeyOf<F>) -> Insert,
     Insert: QueryFragment<DB> + QueryId,
     M: LoadIo<Conn, Backend = DB>,
     DB: ShardedBackend,
@@ -335,7 +369,7 @@ where
     }
 }
 
-impl<C: ShardedColumn, Ins, Run> CountMany<C, Ins, Run> {
+impl<F: IntegerFields, Ins, Run> CountMany<F, Ins, Run> {
     async fn count_once<M, Conn>(
         mut self,
         key: &[u8],
@@ -343,12 +377,19 @@ impl<C: ShardedColumn, Ins, Run> CountMany<C, Ins, Run> {
     ) -> QueryResult<usize>
     where
         Self: Requested<M, Conn>,
-        KeyOf<C>: fmt::Debug,
+        KeyOf<F>: fmt::Debug,
         M: LoadIo<Conn>,
     {
         let request = Request::new(key, |text| {
-            let table = <C::Table as ShardedTable>::SHARDS_TABLE;
-            write!(text, "{table}.{} by {:?}", C::NAME, self.amounts)
+            let table = <F::ParentTable as ShardedTable>::SHARDS_TABLE;
+            match F::NAMES {
+                [name] => {
+                    let amounts = self.amounts.iter().map(|(key, n)| (key, n[0]));
+                    let amounts = amounts.collect::<Vec<_>>();
+                    write!(text, "{table}.{name} by {amounts:?}")
+                }
+                names => write!(text, "{table}.{names:?} by {:?}", self.amounts),
+            }
         })?;
         let retry = self.retry.clone().unwrap_or_default();
         Ok(once(link, &request, retry, &mut self).await?.0)
@@ -357,10 +398,10 @@ impl<C: ShardedColumn, Ins, Run> CountMany<C, Ins, Run> {
     pub(crate) async fn count<DB, M, Conn, Insert>(
         &self,
         link: &mut Link<'_, M, Conn>,
-    ) -> QueryResult<CountedMany<C::Table>>
+    ) -> QueryResult<CountedMany<F::ParentTable>>
     where
-        C: IntegerField<DB, Table: ShardedTable<Key: Ord, KeyValues: QueryFragment<DB>>>,
-        Ins: Fn(&KeyOf<C>) -> Insert,
+        F: CountableFields<DB>,
+        Ins: Fn(&KeyOf<F>) -> Insert,
         Insert: QueryFragment<DB> + QueryId,
         M: LoadIo<Conn, Backend = DB>,
         DB: ShardedBackend,
@@ -369,14 +410,15 @@ impl<C: ShardedColumn, Ins, Run> CountMany<C, Ins, Run> {
         let (dialect, inside) = (link.dialect(), in_transaction(link)?);
         let attempts = Attempts::start(retry.clone());
         let mut additions = vec![];
-        for (key, n) in self.amounts.iter().cloned() {
-            (self.check_key)(&key)?;
-            let Ok(n) = i64::try_from(n) else {
+        for (key, sums) in self.amounts.iter() {
+            (self.check_key)(key)?;
+            let amounts = sums.iter().map(|sum| i64::try_from(*sum));
+            let Ok(amounts) = amounts.collect::<Result<Vec<_>, _>>() else {
                 let source =
                     DieselError::QueryBuilderError("amounts add up to more than an i64".into());
                 return Err(Error::Overflow { source }.into());
             };
-            let mut count = ready_to_add::<C, DB>(key.clone(), n);
+            let mut count = ready_to_add::<F, DB>(key.clone(), amounts.clone());
             count.alone = self.alone;
             let subject = Subject {
                 in_batch: true,
@@ -384,12 +426,16 @@ impl<C: ShardedColumn, Ins, Run> CountMany<C, Ins, Run> {
                 ..count.plan(link)?.subject()
             };
             let choice = Choice::new(subject, Process::this(), &attempts);
-            additions.push(Addition { key, n, choice });
+            additions.push(Addition {
+                key: key.clone(),
+                amounts,
+                choice,
+            });
         }
-        let mut counting = Counting::<C, Ins> {
+        let mut counting = Counting::<F, Ins> {
             additions,
             insert: self.insert.as_ref(),
-            shards: shard_counts::known::<C::Table>(std::iter::once(C::NAME)),
+            shards: shard_counts::known::<F::ParentTable>(F::NAMES.iter().copied()),
             attempts,
         };
         let options = TransactionOptions::of_a_count(dialect);
@@ -419,7 +465,7 @@ impl<C: ShardedColumn, Ins, Run> CountMany<C, Ins, Run> {
                         if matches!(dialect.classify(&error), Failure::Conflict(_)) {
                             counting.leave_shards(); // for who repeats the transaction
                         }
-                        explain::<C::Table, DB>(&link.backend(), error)
+                        explain::<F::ParentTable, DB>(&link.backend(), error)
                     });
                 }
             }
@@ -428,22 +474,22 @@ impl<C: ShardedColumn, Ins, Run> CountMany<C, Ins, Run> {
 }
 
 /// Counts on many rows, under way.
-struct Counting<'a, C: ShardedColumn, Ins> {
-    additions: Vec<Addition<KeyOf<C>>>,
+struct Counting<'a, F: IntegerFields, Ins> {
+    additions: Vec<Addition<KeyOf<F>>>,
     insert: Option<&'a Ins>,
     /// How many shards there are to choose from.
     shards: u16,
     attempts: Attempts,
 }
 
-/// An amount for the row of a key, and the shard on which it is counted, chosen as a count of its own would.
+/// An amount for each field of a key's row, and the shard on which they are counted, chosen as a count of its own would.
 struct Addition<Key> {
     key: Key,
-    n: i64,
+    amounts: Vec<i64>,
     choice: Choice,
 }
 
-impl<C: ShardedColumn, Ins> Counting<'_, C, Ins> {
+impl<F: IntegerFields, Ins> Counting<'_, F, Ins> {
     /// After a conflict, which may have been on any of the keys, the next attempt takes another shard of each.
     fn leave_shards(&mut self) {
         for Addition { choice, .. } in &mut self.additions {
@@ -457,10 +503,10 @@ impl<C: ShardedColumn, Ins> Counting<'_, C, Ins> {
         &self,
         link: &mut Link<'_, M, Conn>,
         rung: Rung,
-    ) -> QueryResult<Result<CountedMany<C::Table>, Rung>>
+    ) -> QueryResult<Result<CountedMany<F::ParentTable>, Rung>>
     where
-        C: IntegerField<DB, Table: ShardedTable<Key: Ord, KeyValues: QueryFragment<DB>>>,
-        Ins: Fn(&KeyOf<C>) -> Insert,
+        F: CountableFields<DB>,
+        Ins: Fn(&KeyOf<F>) -> Insert,
         Insert: QueryFragment<DB> + QueryId,
         M: LoadIo<Conn, Backend = DB>,
         DB: ShardedBackend,
@@ -473,23 +519,28 @@ impl<C: ShardedColumn, Ins> Counting<'_, C, Ins> {
             let mut missing = vec![];
             if rung == Rung::EachAlone {
                 for addition in additions {
-                    let mut add = ready_to_add::<C, DB>(addition.key.clone(), addition.n);
+                    let mut add =
+                        ready_to_add::<F, DB>(addition.key.clone(), addition.amounts.clone());
                     if count(link, &mut add).await? == 0 {
                         missing.push(addition);
                     }
                 }
             } else {
-                missing = match count_together::<C, _, _, _>(link, rung, additions).await? {
+                missing = match count_together::<F, _, _, _>(link, rung, additions).await? {
                     Ok(missing) => missing,
                     Err(higher) => return Ok(Err(higher)),
                 };
             }
             counted.rows += additions.len() - missing.len();
-            for Addition { key, n, .. } in missing {
+            for Addition { key, amounts, .. } in missing {
                 match &self.insert {
                     Some(insert) => {
                         let insert = Some((insert(key), self.shards));
-                        let mut add = ready_to_add_or_insert::<C, DB, _>(key.clone(), *n, insert);
+                        let mut add = ready_to_add_or_insert::<F, DB, _>(
+                            key.clone(),
+                            amounts.clone(),
+                            insert,
+                        );
                         counted.rows += count(link, &mut add).await?;
                     }
                     None => counted.missing.push(key.clone()),
@@ -513,21 +564,21 @@ enum Rung {
 
 /// Counts on many rows by one statement, in an open transaction; on every rung but the last one. Returns those that have no row, or the rung
 /// on which to begin again, after this transaction was undone.
-async fn count_together<'a, C, DB, M, Conn>(
+async fn count_together<'a, F, DB, M, Conn>(
     link: &mut Link<'_, M, Conn>,
     rung: Rung,
-    additions: &'a [Addition<KeyOf<C>>],
-) -> QueryResult<Result<Vec<&'a Addition<KeyOf<C>>>, Rung>>
+    additions: &'a [Addition<KeyOf<F>>],
+) -> QueryResult<Result<Vec<&'a Addition<KeyOf<F>>>, Rung>>
 where
-    C: IntegerField<DB, Table: ShardedTable<Key: Ord, KeyValues: QueryFragment<DB>>>,
+    F: CountableFields<DB>,
     M: LoadIo<Conn, Backend = DB>,
     DB: ShardedBackend,
 {
     if rung != Rung::Together {
         for (shard, additions) in by_shard(additions) {
             let create = CreateShards {
-                names: Names::of::<C::Table>(),
-                filter: &keys_are::<C::Table, DB>(additions),
+                names: Names::of::<F::ParentTable>(),
+                filter: &keys_are::<F::ParentTable, DB>(additions),
                 shard,
                 locks: false, // the count locks in an order of its own
             };
@@ -536,7 +587,7 @@ where
     }
     let counted = match additions {
         [one] => {
-            let mut add = ready_to_add::<C, DB>(one.key.clone(), one.n);
+            let mut add = ready_to_add::<F, DB>(one.key.clone(), one.amounts.clone());
             let step = Step {
                 statement: Statement::CountByKey,
                 shard: one.choice.shard(),
@@ -544,7 +595,7 @@ where
             add.send_step(link, step).await?
         }
         _ => {
-            link.execute_prepared(count_each::<C, DB>(additions))
+            link.execute_prepared(count_each::<F, DB>(additions))
                 .await?
         }
     };
@@ -554,19 +605,20 @@ where
     if rung == Rung::Together {
         return Ok(Err(Rung::Creating));
     }
-    let found = rows_of::<C::Table, DB, _, _>(link, additions).await?;
+    let found = rows_of::<F::ParentTable, DB, _, _>(link, additions).await?;
     let missing = additions.iter().filter(|one| !found.contains(&one.key));
     let missing: Vec<_> = missing.collect();
     if !found.is_empty() && !missing.is_empty() {
         // One that is there now is another name of a row that was found, or was inserted meanwhile.
-        let others = rows_of::<C::Table, DB, _, _>(link, missing.iter().copied()).await?;
+        let others = rows_of::<F::ParentTable, DB, _, _>(link, missing.iter().copied()).await?;
         if !others.is_empty() {
             return Ok(Err(Rung::EachAlone));
         }
     }
     // Shards without a row were counted on too, as where nothing keeps the two together: then the number tells nothing.
     let keys = missing.iter().map(|addition| addition.key.clone());
-    let orphans = LockedParents::<C::Table, DB>::locked(*C::Table::TABLE, keys.collect());
+    let orphans =
+        LockedParents::<F::ParentTable, DB>::locked(*F::ParentTable::TABLE, keys.collect());
     let is_exact = counted + missing.len() == additions.len()
         && (counted == 0 || orphans.is_empty() || orphans.shards(link).await?.is_empty());
     Ok(match is_exact {
@@ -576,15 +628,15 @@ where
 }
 
 /// The statement that adds to one shard of each row.
-fn count_each<C, DB>(additions: &[Addition<KeyOf<C>>]) -> CountEachRow<C, C::Table, DB>
+fn count_each<F, DB>(additions: &[Addition<KeyOf<F>>]) -> CountEachRow<F, F::ParentTable, DB>
 where
-    C: ShardedColumn<Table: KeyedTable<DB>>,
+    F: IntegerFields<ParentTable: KeyedTable<DB>>,
     DB: ShardedBackend,
 {
-    let row = |Addition { key, n, .. }: &Addition<KeyOf<C>>| CountedRow {
-        key_values: C::Table::key_values(key),
-        key_is: C::Table::key_is(key.clone()),
-        n: *n,
+    let row = |Addition { key, amounts, .. }: &Addition<KeyOf<F>>| CountedRow {
+        key_values: F::ParentTable::key_values(key),
+        key_is: F::ParentTable::key_is(key.clone()),
+        amounts: amounts.clone(),
     };
     let shards = by_shard(additions).into_iter();
     let shards = shards.map(|(shard, additions)| CountedShard {
@@ -594,8 +646,8 @@ where
     CountEach::new(shards.collect())
 }
 
-type CountEachRow<C, T, DB> =
-    CountEach<C, <T as KeyedTable<DB>>::KeyIs, <T as ShardedTable>::KeyValues>;
+type CountEachRow<F, T, DB> =
+    CountEach<F, <T as KeyedTable<DB>>::KeyIs, <T as ShardedTable>::KeyValues>;
 
 fn by_shard<Key>(additions: &[Addition<Key>]) -> BTreeMap<i32, Vec<&Addition<Key>>> {
     let mut shards = BTreeMap::<_, Vec<_>>::new();

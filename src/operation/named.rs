@@ -582,7 +582,7 @@ where
     fn ready(&self, n: i64) -> QueryResult<ReadyToAdd<DB::Value, DB, InsertCounter>> {
         let name = key(&self.name)?;
         let insert = (InsertCounter::named(&name), self.number().known());
-        Ok(ready_to_add_or_insert(name, n, Some(insert)))
+        Ok(ready_to_add_or_insert(name, vec![n], Some(insert)))
     }
 
     fn combiner(&self) -> Option<Option<Combiner>> {

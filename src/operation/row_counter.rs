@@ -16,7 +16,7 @@ use crate::engine::{
 };
 #[cfg(doc)]
 use crate::error::Error;
-use crate::model::{ShardedColumn, ShardedTable, Value};
+use crate::model::{IntegerFields, ShardedColumn, ShardedTable, Term, Value};
 use crate::operation::combine::{Combined, Combiner, count};
 use crate::operation::idempotency::{Idempotent, Request, Requested, UpdateOnce, once};
 use crate::operation::shard_counts;
@@ -398,7 +398,7 @@ where
     }
 
     fn ready(&self, n: i64) -> QueryResult<ReadyToAdd<C, DB>> {
-        Ok(ready_to_add(self.key.clone(), n))
+        Ok(ready_to_add(self.key.clone(), vec![n]))
     }
 
     fn combiner(&self) -> Option<Option<Combiner>> {
@@ -522,7 +522,11 @@ where
     message = "`{Self}` is not a sharded field of integers that fit into an `i64`",
     note = "fields of type `SmallInt`, `Integer`, `BigInt` and MySQL's `Unsigned<SmallInt>` and `Unsigned<Integer>` are"
 )]
-pub trait IntegerField<DB: ShardedBackend>: ShardedColumn<Table: KeyedTable<DB>> + QueryId {
+pub trait IntegerField<DB: ShardedBackend>:
+    ShardedColumn<Table: KeyedTable<DB>>
+    + IntegerFields<ParentTable = <Self as Column>::Table, Amounts = i64>
+    + QueryId
+{
     #[doc(hidden)]
     type Row: Into<i64> + Send + 'static;
 
@@ -580,22 +584,23 @@ where
 ///
 /// The amount is bound as a `BigInt` for every type of column, because it may be negative even if the column is unsigned.
 #[derive(Debug, QueryId)]
-pub struct AddTo<C> {
-    n: i64,
-    column: PhantomData<C>,
+pub struct AddTo<F> {
+    amounts: Vec<i64>,
+    fields: PhantomData<F>,
 }
 
-impl<C: ShardedColumn> AddTo<C> {
-    pub(crate) fn new(n: i64) -> Self {
+impl<F: IntegerFields> AddTo<F> {
+    /// One amount for each field.
+    pub(crate) fn new(amounts: Vec<i64>) -> Self {
         AddTo {
-            n,
-            column: PhantomData,
+            amounts,
+            fields: PhantomData,
         }
     }
 }
 
-impl<C: ShardedColumn> AsChangeset for AddTo<C> {
-    type Target = C::Table;
+impl<F: IntegerFields> AsChangeset for AddTo<F> {
+    type Target = F::ParentTable;
     type Changeset = Self;
 
     fn as_changeset(self) -> Self {
@@ -604,45 +609,54 @@ impl<C: ShardedColumn> AsChangeset for AddTo<C> {
 }
 
 fragments! {
-    [C: ShardedColumn<Table: QueryFragment<DB>>,] AddTo<C>;
+    [F: IntegerFields<ParentTable: QueryFragment<DB>>,] AddTo<F>;
     |self, out| {
-        let column = Names::of::<C::Table>().column(C::NAME);
-        sql!(out; id(C::NAME), " = (", column, " + ", bind(BigInt, &self.n), ")")
+        let table = Names::<DB>::of::<F::ParentTable>();
+        sql!(out; for (name, n) in (F::NAMES.iter().copied().zip(&self.amounts), ", ") {
+            id(name), " = (", table.column(name), " + ", bind(BigInt, n), ")"
+        })
     };
 }
 
-/// The count of `n` on the row with this key, in its parts.
-pub(crate) fn ready_to_add<C, DB>(key: <C::Table as ShardedTable>::Key, n: i64) -> ReadyToAdd<C, DB>
+/// The count of an amount for each field on the row with this key, in its parts.
+pub(crate) fn ready_to_add<F, DB>(
+    key: <F::ParentTable as ShardedTable>::Key,
+    amounts: Vec<i64>,
+) -> ReadyToAdd<F, DB>
 where
-    C: ShardedColumn<Table: KeyedTable<DB>>,
+    F: IntegerFields<ParentTable: KeyedTable<DB>>,
     DB: ShardedBackend,
 {
-    ready_to_add_or_insert(key, n, None)
+    ready_to_add_or_insert(key, amounts, None)
 }
 
 /// The same, which inserts the row by a statement if it is not there, and chooses from the number of shards beside that.
-pub(crate) fn ready_to_add_or_insert<C, DB, I>(
-    key: <C::Table as ShardedTable>::Key,
-    n: i64,
+pub(crate) fn ready_to_add_or_insert<F, DB, I>(
+    key: <F::ParentTable as ShardedTable>::Key,
+    amounts: Vec<i64>,
     insert: Option<(I, u16)>,
-) -> ReadyToAdd<C, DB, I>
+) -> ReadyToAdd<F, DB, I>
 where
-    C: ShardedColumn<Table: KeyedTable<DB>>,
+    F: IntegerFields<ParentTable: KeyedTable<DB>>,
     DB: ShardedBackend,
 {
-    let key = KeyIs(C::Table::key_is(key));
-    Ready::by_key(key, AddTo::new(n), const { &[C::NAME] }, insert)
+    let key = KeyIs(F::ParentTable::key_is(key));
+    let terms = |terms: &mut Vec<Term>| {
+        terms.extend((0..F::NAMES.len()).map(Term::added_to));
+        true
+    };
+    Ready::by_key(key, AddTo::new(amounts), F::NAMES, terms, insert)
 }
 
-pub(crate) type ReadyToAdd<C, DB, I = ()> = Ready<
-    <C as Column>::Table,
-    AddTo<C>,
-    KeyIs<<<C as Column>::Table as KeyedTable<DB>>::KeyIs>,
+pub(crate) type ReadyToAdd<F, DB, I = ()> = Ready<
+    <F as IntegerFields>::ParentTable,
+    AddTo<F>,
+    KeyIs<<<F as IntegerFields>::ParentTable as KeyedTable<DB>>::KeyIs>,
     I,
 >;
 
 /// Sends a count's statements, and keeps the total that one of them reads.
-struct CountAndRead<'a, C: ShardedColumn<Table: KeyedTable<DB>>, DB: ShardedBackend, I> {
+struct CountAndRead<'a, C: IntegerField<DB>, DB: ShardedBackend, I> {
     column: C,
     count: &'a mut ReadyToAdd<C, DB, I>,
     total: Option<i64>,

@@ -1,4 +1,4 @@
-//! The counting update of a batch: several rows, each with its own amount.
+//! The counting update of a batch: several rows, each with its own amounts.
 
 use std::marker::PhantomData;
 
@@ -6,13 +6,13 @@ use diesel::query_builder::QueryFragment;
 use diesel::sql_types::{BigInt, Integer};
 
 use crate::backend::ShardedBackend;
-use crate::model::{SHARD, ShardedColumn, ShardedTable};
+use crate::model::{IntegerFields, SHARD, ShardedTable};
 
 use super::names::Names;
 use super::prepared::Prepare;
 use super::sql::{Sql, bind, fragments, id, no_query_id, sql, walk};
 
-/// Adds to one shard of each of several parents, each with its own amount. Hot parents have another shard than cold ones.
+/// Adds to one shard of each of several parents, to each field an amount of its own. Hot parents have another shard than cold ones.
 ///
 /// ```sql
 /// -- PostgreSQL
@@ -23,6 +23,7 @@ use super::sql::{Sql, bind, fragments, id, no_query_id, sql, walk};
 /// UPDATE `videos_shards` AS `videos` SET `views` = (`videos`.`views` +
 ///     CASE WHEN (`videos`.`id` = ?) THEN ? WHEN (`videos`.`id` = ?) THEN ? END)
 /// WHERE `videos`.`id` IN (?, ?) AND `videos`.`shard` = ?
+/// -- several fields: SET `views` = …, `likes` = (`videos`.`likes` + CASE … END)
 /// -- a composite key: WHERE ((`version` = ? AND `day` = ?) OR …) AND …
 /// -- hot and cold parents: CASE WHEN (`videos`.`id` = ?) AND `videos`.`shard` = ? THEN ? … END
 /// WHERE (`videos`.`id` IN (?) AND `videos`.`shard` = ? OR `videos`.`id` IN (?, ?) AND `videos`.`shard` = ?)
@@ -30,9 +31,9 @@ use super::sql::{Sql, bind, fragments, id, no_query_id, sql, walk};
 ///
 /// The lists are padded to a power of two: in a list of values by rows of the shard -1, which are left out, and else by
 /// repeating the last parent of a shard. So there are few texts, and they stay prepared.
-pub(crate) struct CountEach<C, P, V> {
+pub(crate) struct CountEach<F, P, V> {
     shards: Vec<CountedShard<P, V>>,
-    column: PhantomData<C>,
+    fields: PhantomData<F>,
 }
 
 /// The rows that are counted on the shard of one number.
@@ -41,11 +42,11 @@ pub(crate) struct CountedShard<P, V> {
     pub(crate) rows: Vec<CountedRow<P, V>>,
 }
 
-/// `key = $n`, the key's values, and the amount.
+/// `key = $n`, the key's values, and an amount for each field.
 pub(crate) struct CountedRow<P, V> {
     pub(crate) key_is: P,
     pub(crate) key_values: V,
-    pub(crate) n: i64,
+    pub(crate) amounts: Vec<i64>,
 }
 
 /// The name of the list of values.
@@ -68,11 +69,11 @@ impl<P, V> CountedShard<P, V> {
     }
 }
 
-impl<C: ShardedColumn, P, V> CountEach<C, P, V> {
+impl<F: IntegerFields, P, V> CountEach<F, P, V> {
     pub(crate) fn new(shards: Vec<CountedShard<P, V>>) -> Self {
         CountEach {
             shards,
-            column: PhantomData,
+            fields: PhantomData,
         }
     }
 
@@ -88,38 +89,44 @@ fn of_batch<'b, DB: ShardedBackend>(name: &str) -> impl Sql<'b, DB> {
 }
 
 fragments! {
-    [C: ShardedColumn<Table: QueryFragment<DB>>, P: QueryFragment<DB>, V: QueryFragment<DB>,] CountEach<C, P, V>;
+    [F: IntegerFields<ParentTable: QueryFragment<DB>>, P: QueryFragment<DB>, V: QueryFragment<DB>,] CountEach<F, P, V>;
     |self, out| {
-        let table = Names::<DB>::of::<C::Table>();
+        let table = Names::<DB>::of::<F::ParentTable>();
         let parent = table.under_alias();
-        let update = sql! {
-            "UPDATE ", table.shards_as_parent(), " SET ", id(C::NAME), " = (", parent.column(C::NAME), " + "
-        };
+        let update = sql! { "UPDATE ", table.shards_as_parent(), " SET " };
+        let fields = F::NAMES.iter().copied();
+        let add_to = |name| sql! { id(name), " = (", parent.column(name), " + " };
         if out.backend().dialect().joins_values() {
-            let key = || C::Table::KEY.iter().map(|key| &*key.name).chain([SHARD]);
+            let key = || F::ParentTable::KEY.iter().map(|key| &*key.name).chain([SHARD]);
             let shards = self.shards.iter();
-            let rows = shards.flat_map(|on| on.rows.iter().map(|row| (&on.shard, row, &row.n)));
+            let rows = shards.flat_map(|on| on.rows.iter().map(move |row| (&on.shard, row)));
             let last = rows.clone().last().into_iter().cycle();
-            let none = last.map(|(_, row, _)| (&NO_SHARD, row, &0));
+            let none = last.map(|(_, row)| (&NO_SHARD, row));
             let rows = rows.chain(none.take(padding(self.parents())));
             return sql!(out;
-                "WITH ", id(BATCH), " (", for name in (key().chain([C::NAME]), ", ") { id(name) }, ") AS (VALUES ",
-                for (shard, row, n) in (rows, ", ") { "(", walk(&row.key_values), ", ", bind(Integer, shard), ", ", bind(BigInt, n), ")" },
-                ") ", update, of_batch(C::NAME), ") FROM ", id(BATCH),
+                "WITH ", id(BATCH), " (", for name in (key().chain(fields.clone()), ", ") { id(name) }, ") AS (VALUES ",
+                for (shard, row) in (rows, ", ") {
+                    "(", walk(&row.key_values), ", ", bind(Integer, shard), for n in (&row.amounts, "") { ", ", bind(BigInt, n) }, ")"
+                },
+                ") ", update, for name in (fields, ", ") { add_to(name), of_batch(name), ")" }, " FROM ", id(BATCH),
                 " WHERE ", for name in (key(), " AND ") { parent.column(name), " = ", of_batch(name) },
                 " AND ", of_batch(SHARD), " >= 0");
         }
         let shards = self.shards.iter();
-        let rows = shards.flat_map(|on| on.repeated().map(move |row| (&on.shard, row)));
+        let rows = || shards.clone().flat_map(|on| on.repeated().map(move |row| (&on.shard, row)));
         // Two keys may name one parent: on two shards each has its own.
         let are_several = self.shards.len() > 1;
         let is_composite = table.key.len() > 1;
         sql!(out;
-            update, "CASE",
-            for (shard, row) in (rows, "") {
-                " WHEN ", table.aliased(&row.key_is), if are_several { " AND ", table.shard_is(shard) }, " THEN ", bind(BigInt, &row.n)
+            update, for (field, name) in (fields.enumerate(), ", ") {
+                add_to(name), "CASE",
+                for (shard, row) in (rows(), "") {
+                    " WHEN ", table.aliased(&row.key_is), if are_several { " AND ", table.shard_is(shard) },
+                    " THEN ", bind(BigInt, &row.amounts[field])
+                },
+                " END)"
             },
-            " END) WHERE ", if are_several { "(" },
+            " WHERE ", if are_several { "(" },
             for counted in (&self.shards, " OR ") {
                 // No index serves a list of composite keys on every database.
                 if is_composite {
@@ -133,14 +140,14 @@ fragments! {
     };
 }
 
-impl<C, P, V, DB> Prepare<DB> for CountEach<C, P, V>
+impl<F, P, V, DB> Prepare<DB> for CountEach<F, P, V>
 where
     Self: QueryFragment<DB>,
     DB: ShardedBackend,
 {
 }
 
-no_query_id!([C, P, V] CountEach<C, P, V>);
+no_query_id!([F, P, V] CountEach<F, P, V>);
 
 #[cfg(all(
     test,
@@ -151,21 +158,22 @@ no_query_id!([C, P, V] CountEach<C, P, V>);
 mod tests {
     use super::*;
     use crate::test_schema::videos::dsl::{id, *};
-    use crate::test_schema::{assert_sql, downloads, sql, videos as table};
+    use crate::test_schema::{assert_sql, days, sql, videos as table};
     use diesel::expression_methods::EqAll;
     use diesel::mysql::Mysql;
     use diesel::pg::Pg;
     use diesel::prelude::*;
     use diesel::sqlite::Sqlite;
 
-    fn on(
+    /// Amounts for as many fields as a statement has.
+    fn on<F: IntegerFields>(
         shard: i32,
         ids: &[i64],
     ) -> CountedShard<diesel::dsl::Eq<id, i64>, <table::table as ShardedTable>::KeyValues> {
         let rows = ids.iter().map(|key| CountedRow {
             key_is: id.eq(*key),
             key_values: table::table::key_values(key),
-            n: 10 * key,
+            amounts: [10 * key, -key][..F::NAMES.len()].to_vec(),
         });
         let rows = rows.collect();
         CountedShard { shard, rows }
@@ -173,7 +181,7 @@ mod tests {
 
     #[test]
     fn count_each() {
-        let each = |ids: &[i64]| CountEach::<views, _, _>::new(vec![on(3, ids)]);
+        let each = |ids: &[i64]| CountEach::<views, _, _>::new(vec![on::<views>(3, ids)]);
         let case = |whens: usize, others: usize| {
             let whens = " WHEN (`videos`.`id` = ?) THEN ?".repeat(whens);
             let others = ", ?".repeat(others);
@@ -189,16 +197,18 @@ mod tests {
 
     #[test]
     fn a_list_of_values_is_padded_by_a_shard_that_is_left_out() {
-        let count = CountEach::<views, _, _>::new(vec![on(0, &[7, 8]), on(5, &[1])]);
+        let count =
+            CountEach::<views, _, _>::new(vec![on::<views>(0, &[7, 8]), on::<views>(5, &[1])]);
         let shown = diesel::debug_query::<Pg, _>(&count).to_string();
         let text = r#"WITH "sharded_batch" ("id", "shard", "views") AS (VALUES ($1, $2, $3), ($4, $5, $6), ($7, $8, $9), ($10, $11, $12)) UPDATE "videos_shards" AS "videos" SET "views" = ("videos"."views" + "sharded_batch"."views") FROM "sharded_batch" WHERE "videos"."id" = "sharded_batch"."id" AND "videos"."shard" = "sharded_batch"."shard" AND "sharded_batch"."shard" >= 0"#;
-        let binds = "[7, 0, 70, 8, 0, 80, 1, 5, 10, 1, -1, 0]";
+        let binds = "[7, 0, 70, 8, 0, 80, 1, 5, 10, 1, -1, 10]";
         assert_eq!(shown, format!("{text} -- binds: {binds}"));
     }
 
     #[test]
     fn count_each_on_two_shards() {
-        let count = CountEach::<views, _, _>::new(vec![on(0, &[7, 8, 9]), on(5, &[1])]);
+        let count =
+            CountEach::<views, _, _>::new(vec![on::<views>(0, &[7, 8, 9]), on::<views>(5, &[1])]);
         assert_eq!(count.parents(), 4);
         let text = sql!(Sqlite, count);
         let filter = "WHERE (`videos`.`id` IN (?, ?, ?, ?) AND `videos`.`shard` = ? OR `videos`.`id` IN (?) AND `videos`.`shard` = ?)";
@@ -215,25 +225,39 @@ mod tests {
     }
 
     #[test]
+    fn count_each_of_two_fields() {
+        let each =
+            || CountEach::<(views, likes), _, _>::new(vec![on::<(views, likes)>(3, &[7, 8])]);
+        let case = "CASE WHEN (`videos`.`id` = ?) THEN ? WHEN (`videos`.`id` = ?) THEN ? END";
+        let others = format!(
+            "UPDATE `videos_shards` AS `videos` SET `views` = (`videos`.`views` + {case}), `likes` = (`videos`.`likes` + {case}) \
+             WHERE `videos`.`id` IN (?, ?) AND `videos`.`shard` = ?"
+        );
+        assert_sql!(each(); Mysql => others);
+        let text = r#"WITH "sharded_batch" ("id", "shard", "views", "likes") AS (VALUES ($1, $2, $3, $4), ($5, $6, $7, $8)) UPDATE "videos_shards" AS "videos" SET "views" = ("videos"."views" + "sharded_batch"."views"), "likes" = ("videos"."likes" + "sharded_batch"."likes") FROM "sharded_batch" WHERE "videos"."id" = "sharded_batch"."id" AND "videos"."shard" = "sharded_batch"."shard" AND "sharded_batch"."shard" >= 0"#;
+        let shown = diesel::debug_query::<Pg, _>(&each()).to_string();
+        assert_eq!(
+            shown,
+            format!("{text} -- binds: [7, 3, 70, -7, 8, 3, 80, -8]")
+        );
+    }
+
+    #[test]
     fn count_each_under_a_composite_key() {
-        let rows = [(1, "a"), (1, "b")].map(|(of, on)| {
-            let key = (of, on.to_owned());
-            CountedRow {
-                key_is: downloads::table.primary_key().eq_all(key.clone()),
-                key_values: downloads::table::key_values(&key),
-                n: 1,
-            }
+        let rows = [(1, 20), (1, 21)].map(|key| CountedRow {
+            key_is: days::table.primary_key().eq_all(key),
+            key_values: days::table::key_values(&key),
+            amounts: vec![1],
         });
         let rows = rows.into();
-        let count =
-            CountEach::<downloads::number, _, _>::new(vec![CountedShard { shard: 3, rows }]);
+        let count = CountEach::<days::number, _, _>::new(vec![CountedShard { shard: 3, rows }]);
         let text = sql!(Mysql, count);
-        let filter = "WHERE (((`downloads`.`version` = ?) AND (`downloads`.`day` = ?)) OR ((`downloads`.`version` = ?) AND (`downloads`.`day` = ?))) AND `downloads`.`shard` = ?";
+        let filter = "WHERE (((`days`.`version` = ?) AND (`days`.`day` = ?)) OR ((`days`.`version` = ?) AND (`days`.`day` = ?))) AND `days`.`shard` = ?";
         assert!(text.ends_with(filter), "{text}");
         let text = sql!(Pg, count);
         let start = r#"WITH "sharded_batch" ("version", "day", "shard", "number") AS (VALUES ($1, $2, $3, $4), ($5, $6, $7, $8)) UPDATE "#;
         assert!(text.starts_with(start), "{text}");
-        let filter = r#"WHERE "downloads"."version" = "sharded_batch"."version" AND "downloads"."day" = "sharded_batch"."day" AND "downloads"."shard" = "sharded_batch"."shard" AND "sharded_batch"."shard" >= 0"#;
+        let filter = r#"WHERE "days"."version" = "sharded_batch"."version" AND "days"."day" = "sharded_batch"."day" AND "days"."shard" = "sharded_batch"."shard" AND "sharded_batch"."shard" >= 0"#;
         assert!(text.ends_with(filter), "{text}");
     }
 }

@@ -35,8 +35,8 @@ pub use diesel_sharded::*;
 use tokio::runtime::Runtime;
 
 use diesel_sharded::__bounds::{
-    AllWithTotals, Assignment, BoxedRows, InsertCounter, KeyedTable, NoReturning, ReturningTotals,
-    SetNotCalled, ToValue, ToZero, Values,
+    AllWithTotals, Assignment, BoxedRows, CountableFields, InsertCounter, KeyedTable, NoReturning,
+    ReturningTotals, SetNotCalled, ToValue, ToZero, Values,
 };
 use diesel_sharded::asynchronous::{Async, operation as waiting, operation::LoadCounted};
 use diesel_sharded::backend::BackendOf;
@@ -46,7 +46,9 @@ use diesel_sharded::counter_cache::{
 };
 use diesel_sharded::dsl::Value;
 use diesel_sharded::idempotency::Idempotent;
-use diesel_sharded::model::{CountingUpdate, FieldType, ShardedColumn, ShardedTable};
+use diesel_sharded::model::{
+    CountingUpdate, FieldType, IntegerFields, ShardedColumn, ShardedTable,
+};
 use diesel_sharded::operation::IntoKey;
 use diesel_sharded::operation::{
     CountedMany, CounterBackend, Drift, Folded, IntegerField, RecountQuery, SelectTotals,
@@ -319,7 +321,7 @@ impl Waiting<waiting::IdempotentCounter> {
 pub type RowCounter<C> = Waiting<asynchronous::RowCounter<C>>;
 
 impl<C: ShardedColumn> RowCounter<C> {
-    pub fn of(column: C, key: impl IntoKey<KeyOf<C>>) -> Self {
+    pub fn of(column: C, key: impl IntoKey<<C::Table as ShardedTable>::Key>) -> Self {
         Waiting(asynchronous::RowCounter::of(column, key))
     }
 
@@ -390,7 +392,7 @@ where
 
 type Key<Q> = <<Q as HasTable>::Table as ShardedTable>::Key;
 
-type KeyOf<C> = <<C as Column>::Table as ShardedTable>::Key;
+type KeyOf<F> = <<F as IntegerFields>::ParentTable as ShardedTable>::Key;
 
 begins! {
     fold<Source, Kind>(source: Source) -> operation::Fold<Source::Query, Async>
@@ -399,10 +401,10 @@ begins! {
         Source::Query: IntoUpdateTarget<Table: ShardedTable>,
     };
 
-    count_many<C, I>(column: C, amounts: I) -> operation::CountMany<C, fn(&KeyOf<C>), Async>
+    count_many<F, I>(fields: F, amounts: I) -> operation::CountMany<F, fn(&KeyOf<F>), Async>
     where {
-        C: ShardedColumn<Table: ShardedTable<Key: Ord>>,
-        I: IntoIterator<Item = (<C::Table as ShardedTable>::Key, i64)>,
+        F: IntegerFields<ParentTable: ShardedTable<Key: Ord>>,
+        I: IntoIterator<Item = (KeyOf<F>, F::Amounts)>,
     };
 
     set_total<Source, Kind, C>(source: Source, column: C, total: Value<C>) -> operation::SetTotal<Source::Query, ToValue<C>, Async>
@@ -465,20 +467,20 @@ where
     }
 }
 
-impl<C: ShardedColumn> Waiting<operation::CountMany<C, fn(&KeyOf<C>), Async>> {
+impl<F: IntegerFields> Waiting<operation::CountMany<F, fn(&KeyOf<F>), Async>> {
     builds! {
-        or_insert<F, I>(row_of: F)
-            -> operation::CountMany<C, impl Fn(&KeyOf<C>) -> InsertStatement<C::Table, I::Values>, Async>
-        where { F: Fn(&KeyOf<C>) -> I, I: Insertable<C::Table> };
+        or_insert<R, I>(row_of: R)
+            -> operation::CountMany<F, impl Fn(&KeyOf<F>) -> InsertStatement<F::ParentTable, I::Values>, Async>
+        where { R: Fn(&KeyOf<F>) -> I, I: Insertable<F::ParentTable> };
     }
 }
 
-impl<C: ShardedColumn, Ins> Waiting<operation::CountMany<C, Ins, Async>> {
-    pub fn run<Conn, DB, Insert>(self, conn: &mut Conn) -> QueryResult<CountedMany<C::Table>>
+impl<F: IntegerFields, Ins> Waiting<operation::CountMany<F, Ins, Async>> {
+    pub fn run<Conn, DB, Insert>(self, conn: &mut Conn) -> QueryResult<CountedMany<F::ParentTable>>
     where
-        C: IntegerField<DB> + Send + Sync,
-        C::Table: KeyedTable<DB> + ShardedTable<Key: Ord, KeyValues: QueryFragment<DB> + Send>,
-        Ins: Fn(&KeyOf<C>) -> Insert + Send + Sync,
+        F: CountableFields<DB> + Send + Sync,
+        F::ParentTable: ShardedTable<KeyValues: Send>,
+        Ins: Fn(&KeyOf<F>) -> Insert + Send + Sync,
         Insert: QueryFragment<DB> + QueryId + Send,
         Conn: AsyncConnection<Backend = DB>,
         DB: BackendOf<Conn>,
@@ -487,16 +489,16 @@ impl<C: ShardedColumn, Ins> Waiting<operation::CountMany<C, Ins, Async>> {
     }
 
     builds! {
-        idempotency_key(key: impl AsRef<[u8]>) -> Idempotent<operation::CountMany<C, Ins, Async>>;
+        idempotency_key(key: impl AsRef<[u8]>) -> Idempotent<operation::CountMany<F, Ins, Async>>;
     }
 }
 
-impl<C: ShardedColumn, Ins> Waiting<Idempotent<operation::CountMany<C, Ins, Async>>> {
+impl<F: IntegerFields, Ins> Waiting<Idempotent<operation::CountMany<F, Ins, Async>>> {
     pub fn run<Conn, DB, Insert>(self, conn: &mut Conn) -> QueryResult<usize>
     where
-        C: IntegerField<DB> + Send + Sync,
-        C::Table: ShardedTable<Key: Ord + fmt::Debug, KeyValues: QueryFragment<DB> + Send>,
-        Ins: Fn(&KeyOf<C>) -> Insert + Send + Sync,
+        F: CountableFields<DB> + Send + Sync,
+        F::ParentTable: ShardedTable<Key: fmt::Debug, KeyValues: Send>,
+        Ins: Fn(&KeyOf<F>) -> Insert + Send + Sync,
         Insert: QueryFragment<DB> + QueryId + Send,
         Conn: AsyncConnection<Backend = DB>,
         DB: BackendOf<Conn>,

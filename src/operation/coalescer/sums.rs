@@ -64,7 +64,7 @@ where
     }
 
     fn count(sums: &BTreeMap<T::Key, i128>, conn: &mut Conn) -> QueryResult<()> {
-        let sums = sums.iter().map(|(key, n)| (key.clone(), *n));
+        let sums = sums.iter().map(|(key, n)| (key.clone(), vec![*n]));
         let many = CountMany::<C>::of_sums(sums.collect());
         now(many.alone().count(&mut Link::blocking(conn))).map(drop)
     }
@@ -90,7 +90,9 @@ where
     }
 
     fn count(sums: &BTreeMap<String, i128>, conn: &mut Conn) -> QueryResult<()> {
-        let sums = sums.iter().map(|(name, n)| (name.clone().into_bytes(), *n));
+        let sums = sums
+            .iter()
+            .map(|(name, n)| (name.clone().into_bytes(), vec![*n]));
         let many = CountMany::<DB::Value>::of_sums(sums.collect())
             .inserting(|name: &Vec<u8>| InsertCounter::named(name));
         now(many.alone().count(&mut Link::blocking(conn))).map(drop)

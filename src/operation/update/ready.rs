@@ -10,7 +10,7 @@ use super::statement::{Settings, UpdateStatement, Values};
 use crate::backend::{Dialect, ShardedBackend};
 use crate::connection::{Io, Link, in_transaction};
 use crate::engine::{Plan, SendStep, Statement, Step, explain, send};
-use crate::model::{ShardedTable, Term, Terms, type_id};
+use crate::model::{ShardedTable, Terms, type_id};
 use crate::operation::combine::{Combinable, Combined, Combiner, Handed};
 use crate::operation::shard_counts;
 use crate::placement::ShardChoice;
@@ -87,12 +87,13 @@ pub struct Ready<T, V: AsChangeset, W, I> {
 }
 
 impl<T: ShardedTable, V: AsChangeset, P, I> Ready<T, V, KeyIs<P>, I> {
-    /// Counts `changes`, which are of the fields named, on the one parent that `key` names. If it is not there, inserts it by the statement, and
-    /// chooses from the number of shards beside that, from 1 on.
+    /// Counts `changes`, one amount for each of the fields named, on the one parent that `key` names. If it is not there, inserts it by the
+    /// statement, and chooses from the number of shards beside that, from 1 on.
     pub(crate) fn by_key(
         key: KeyIs<P>,
         changes: V,
         fields: &'static [&'static str],
+        terms: Terms,
         insert: Option<(I, u16)>,
     ) -> Self {
         let (insert, shards) = insert.unzip();
@@ -104,14 +105,7 @@ impl<T: ShardedTable, V: AsChangeset, P, I> Ready<T, V, KeyIs<P>, I> {
             by_key: true,
             filter: key,
             shows_key: T::shows_keys,
-            // One amount is added to one field.
-            terms: |terms| {
-                terms.push(Term {
-                    field: 0,
-                    is_subtracted: false,
-                });
-                true
-            },
+            terms,
             insert,
             sums: None,
             // The library's own counts are parts of what their callers do.
@@ -393,28 +387,10 @@ mod tests {
         combines!(downloads::table.find((1, "x")), rounds => alone);
     }
 
-    diesel::table! {
-        days (version, day) {
-            version -> Integer,
-            day -> Integer,
-            number -> BigInt,
-        }
-    }
-
-    #[derive(crate::ShardedField)]
-    #[diesel(table_name = days, primary_key(version, day))]
-    #[expect(dead_code, reason = "the derive reads the fields' types")]
-    struct Day {
-        version: i32,
-        day: i32,
-        #[sharded]
-        number: i64,
-    }
-
     /// `[1, 2]` would be the values of two rows.
     #[test]
     fn a_key_in_another_order_counts_alone() {
-        use self::days::dsl::{day, days, number, version};
+        use crate::test_schema::days::dsl::{day, days, number, version};
         let add = || number.eq(number + 1);
         let in_order = days.filter(version.eq(1)).filter(day.eq(2));
         let reversed = days.filter(day.eq(1)).filter(version.eq(2));

@@ -27,6 +27,37 @@ fn each_row_gets_the_sum_of_its_amounts() {
     assert_eq!(parents, Ok(vec![1, 2]));
 }
 
+/// On new shards and on those that exist, beside rows that are missing, inserted, or cannot take an amount.
+#[test]
+fn several_fields_at_once() {
+    let conn = &mut set_up().conn;
+    let both = (views.total(), likes.total());
+    let both = |conn: &mut Conn| videos.order(id).select(both).load::<(i64, i32)>(conn);
+    for times in 1..=3 {
+        let amounts = [(1, [1, -1]), (2, [20, 0]), (9, [1, 1]), (1, [2, 5])];
+        counts_many!(count_many((views, likes), amounts), conn => 2, vec![9]);
+        let expected = vec![
+            (100 + 3 * times, 4 * times as i32),
+            (200 + 20 * times, 0),
+            (300, 0),
+        ];
+        assert_eq!(both(conn), Ok(expected));
+    }
+    let new = |key: &i64| (id.eq(*key), slug.eq("new"), title.eq(""), likes.eq(7));
+    let many = || count_many((likes, views), [(3, [1, 10]), (9, [2, 20])]);
+    let once = || many().or_insert(new).idempotency_key("several");
+    assert_eq!(once().run(conn), Ok(2));
+    assert_eq!(once().run(conn), Ok(2));
+    let others = count_many((views, likes), [(3, [1, 10]), (9, [2, 20])]);
+    let others = others.idempotency_key("several").run(conn);
+    refused!(others, Error::IdempotencyKeyReused);
+    let expected = vec![(109, 12), (260, 0), (310, 1), (20, 9)];
+    assert_eq!(both(conn), Ok(expected.clone()));
+    let too_many = count_many((views, likes), [(1, [1, 1]), (2, [1, i64::MAX])]);
+    refused!(too_many.run(conn), Error::Overflow { .. });
+    assert_eq!(both(conn), Ok(expected));
+}
+
 #[test]
 fn rows_that_are_missing_are_inserted() {
     let Connected { conn, database } = &mut set_up();
