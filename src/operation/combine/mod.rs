@@ -155,6 +155,8 @@ pub(crate) struct CounterKey {
     backend: &'static str,
     table: &'static str,
     fields: &'static [&'static str],
+    /// The row is inserted if it is not there.
+    inserts: bool,
     /// The values of the key, as they are shown.
     key: Arc<str>,
     /// The counter as a [`Handed`], where others' leaders count on it. It is no part of the name.
@@ -172,6 +174,7 @@ impl CounterKey {
                     backend: self.backend,
                     table: "",
                     fields: &[],
+                    inserts: false,
                     key: Arc::default(),
                     handed: None,
                 };
@@ -186,7 +189,13 @@ impl CounterKey {
     }
 
     fn name(&self) -> impl Hash + Eq + '_ {
-        (self.backend, self.table, self.fields, &*self.key)
+        (
+            self.backend,
+            self.table,
+            self.fields,
+            self.inserts,
+            &*self.key,
+        )
     }
 }
 
@@ -222,7 +231,7 @@ impl Combinable {
     /// The count of `changes` on the row that `filter` names; `None` if its key or an amount is not known for certain.
     pub(crate) fn of<DB: ShardedBackend>(
         combiner: Combiner,
-        (table, fields): (&'static str, &'static [&'static str]),
+        (table, fields, inserts): (&'static str, &'static [&'static str], bool),
         (filter, changes): (&dyn QueryFragment<DB>, &dyn QueryFragment<DB>),
         terms: Terms,
         backend: &DB,
@@ -254,6 +263,7 @@ impl Combinable {
             backend: dialect.name(),
             table,
             fields,
+            inserts,
             key: key.into(),
             handed: None,
         };

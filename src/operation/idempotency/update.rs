@@ -101,6 +101,7 @@ where
     }
 
     async fn carry_out(&mut self, link: &mut Link<'_, M, Conn>) -> QueryResult<usize> {
+        self.0.ready_mut().combine(Some(None)); // it is counted where its key is claimed
         count(link, &mut self.0).await
     }
 }

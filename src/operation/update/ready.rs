@@ -216,7 +216,7 @@ pub trait Sendable<DB: ShardedBackend> {
                 let insert = ready.insert.as_ref().map(|insert| insert as _);
                 Handed::of(plan, counter, &ready.filter, insert)
             };
-            let counter = (table, ready.fields);
+            let counter = (table, ready.fields, ready.insert.is_some());
             Combinable::of(combiner, counter, statement, ready.terms, backend, handed)
         });
         let combinable = combinable.flatten();

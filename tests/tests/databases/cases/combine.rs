@@ -103,6 +103,32 @@ fn counters_combine_and_are_created_once() {
     assert_eq!(Counter::named("visits").get(conn), Ok(16 * 40));
 }
 
+/// Callers by the same key, of whom some count on what is there alone.
+#[test]
+fn who_creates_a_counter_is_counted_by_nobody_who_does_not() {
+    use diesel_sharded::counters;
+    let Connected { conn, database } = &mut set_up_with_counters();
+    let combiner = Combiner::new();
+    let names = || (0..60).map(|round| format!("new {round}"));
+    let counted = AtomicI64::new(0);
+    on_threads(12, database, |thread, conn| {
+        for name in names() {
+            let (n, is_counted) = if thread == 0 {
+                let created = Counter::named(&*name).combine(&combiner).add(1_000, conn);
+                (1_000, created.map(|()| 1))
+            } else {
+                let there = RowCounter::of(counters::value, name.into_bytes());
+                (1, there.combine(&combiner).add(1, conn))
+            };
+            counted.fetch_add(n * is_counted.unwrap() as i64, Ordering::Relaxed);
+        }
+    });
+    let totals = names().map(|name| Counter::named(name).get(conn).unwrap());
+    let totals = totals.collect::<Vec<_>>();
+    assert!(totals.iter().all(|total| *total >= 1_000), "{totals:?}");
+    assert_eq!(totals.iter().sum::<i64>(), counted.into_inner());
+}
+
 /// Together the amounts do not fit: each caller then has its own result. Nor is anybody refused who counts on another row beside them.
 #[test]
 fn who_overflows_alone_gets_the_error() {
@@ -131,7 +157,7 @@ fn who_overflows_alone_gets_the_error() {
 /// Who rolls back takes back its own counts alone, also in a transaction that Diesel does not know. (Its own may have been counted by others then.)
 #[test]
 fn nobody_counts_for_others_inside_a_transaction() {
-    let Connected { conn, database } = &mut set_up();
+    let Connected { conn, database } = &mut set_up_with_counters();
     let combiner = Combiner::new();
     let count = |conn: &mut Conn| {
         let count = viewed!(videos.find(1)).combine(&combiner);
@@ -145,6 +171,9 @@ fn nobody_counts_for_others_inside_a_transaction() {
                     count(conn);
                     let alone = update(videos.find(1)).set(views.eq(views + 1_000));
                     alone.alone().execute(conn).unwrap();
+                    let once = update(videos.find(1)).set(views.eq(views + 1_000));
+                    let once = once.combine(&combiner).idempotency_key("taken back");
+                    assert_eq!(once.execute(conn), Ok(1));
                     conn.batch_execute("ROLLBACK").unwrap();
                 }
                 (1, 0) => rolled_back(conn, count),
