@@ -150,10 +150,13 @@ impl Transaction {
         now(async {
             let link = &mut Link::blocking(conn);
             let mut retry = self.retry_loop(link)?;
-            retry_loop!(link, retry => {
+            link.enter(); // a panic of `f` leaves the transaction open
+            let done = retry_loop!(link, retry => {
                 let outcome = retry.scope().block(|| f(link.conn));
                 outcome.map_err(AttemptError::Application)
-            })
+            });
+            link.leave();
+            done
         })
     }
 

@@ -124,6 +124,21 @@ fn a_function_that_is_generic_over_its_connection() {
     assert_eq!(total(conn), 101);
 }
 
+/// Its transaction is still open: a later count would be part of it, and never be committed.
+#[test]
+fn after_a_panic_in_a_transaction_nothing_is_acknowledged() {
+    let conn = &mut set_up().conn;
+    let panics = std::panic::AssertUnwindSafe(|| {
+        in_transaction(conn, |conn| {
+            count(1, 1, conn)?;
+            panic!("on purpose")
+        })
+    });
+    let panicked: Result<QueryResult<()>, _> = std::panic::catch_unwind(panics);
+    assert!(panicked.is_err());
+    refused!(count(1, 1, conn), Error::ConnectionLost { .. });
+}
+
 /// Diesel gives up a connection that was lost. Every later call on it reports that, by the library's own error.
 #[test]
 fn a_connection_that_diesel_gave_up_is_a_lost_one() {
