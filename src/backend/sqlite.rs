@@ -4,6 +4,7 @@ use std::sync::OnceLock;
 
 use super::capabilities::{Capabilities, TotalForm};
 use crate::model::ColumnType;
+use crate::per_process::PerProcess;
 
 pub(super) const CAPABILITIES: Capabilities = Capabilities {
     name: "sqlite",
@@ -40,8 +41,8 @@ pub(super) const CAPABILITIES: Capabilities = Capabilities {
 
 /// Whether this process' Diesel notices that SQLite has ended a transaction.
 pub(super) fn ends_are_noticed() -> bool {
-    static ARE_NOTICED: OnceLock<bool> = OnceLock::new();
-    *ARE_NOTICED.get_or_init(|| {
+    static ARE_NOTICED: PerProcess<OnceLock<bool>> = PerProcess::new(|_| OnceLock::new());
+    *ARE_NOTICED.own().get_or_init(|| {
         #[cfg(feature = "sqlite")]
         {
             use diesel::connection::{

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
@@ -83,7 +84,8 @@ impl Pauses {
                     let woken = waiting.wakers.pop_first();
                     drop(waiting); // whoever is woken may look at once
                     if let Some((_, waker)) = woken {
-                        waker.wake();
+                        // Foreign code: its panic would end all other pauses.
+                        let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
                     }
                     self.sleepers()
                 }

@@ -524,7 +524,7 @@ fn is_inside<Conn: Connection>(conn: &mut Conn) -> QueryResult<bool> {
 #[doc(hidden)]
 pub mod asynchronous {
     use diesel_async::AsyncConnection;
-    use tokio::task::spawn_blocking;
+    use tokio::runtime::Handle;
 
     use super::*;
     use crate::connection::{Async, BoxFuture, Io};
@@ -626,8 +626,12 @@ pub mod asynchronous {
             if !cached.shared.cache.waits() {
                 return cached.ask(key, question);
             }
+            let Ok(runtime) = Handle::try_current() else {
+                return cached.ask(key, question); // its executor has no other threads
+            };
             let (cached, key) = (cached.clone(), key.to_owned());
-            match spawn_blocking(move || cached.ask(&key, question)).await {
+            let asked = runtime.spawn_blocking(move || cached.ask(&key, question));
+            match asked.await {
                 Ok(answer) => answer,
                 Err(error) => match error.try_into_panic() {
                     Ok(panic) => std::panic::resume_unwind(panic),

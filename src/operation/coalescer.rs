@@ -119,10 +119,12 @@ impl<Conn: LoadConnection + 'static> Owner<Conn> {
         }
         let Stats {
             losses: all,
+            queued_counters,
             last_error,
             ..
         } = buffer.stats();
-        match all - losses {
+        // A writer that has ended leaves nothing, unless it panicked.
+        match all - losses + queued_counters as u64 {
             0 => Ok(()),
             lost => Err(Error::NotFlushed {
                 lost,

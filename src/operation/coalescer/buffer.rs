@@ -169,10 +169,17 @@ impl<Conn: 'static> Buffer<Conn> {
 
     /// A flush has ended, with these losses, and so many more counters `lost` by a panic in a key's code. What was `refused` may be
     /// counted yet: the first flush of it, and how many counters.
-    pub(super) fn flushed(&self, losses: &[Loss], lost: usize, refused: Option<(u64, usize)>) {
+    pub(super) fn flushed(
+        &self,
+        losses: &[Loss],
+        lost: usize,
+        refused: Option<(u64, usize)>,
+        began: Instant,
+    ) {
         let number = losses.len() + lost;
-        (0..number).for_each(|_| observe::lost());
         let report = || {
+            observe::flushed(began.elapsed());
+            (0..number).for_each(|_| observe::lost());
             let on_loss = self.settings.on_loss.iter();
             on_loss.for_each(|on_loss| losses.iter().for_each(on_loss));
         };

@@ -151,12 +151,15 @@ where
     /// Commits until the buffer is closed and empty.
     pub(super) fn run(mut self) {
         while let Some((number, mut fields)) = self.buffer.take(self.next_try()) {
-            fields.absorb(std::mem::take(&mut self.refused));
-            let (began, counters) = (Instant::now(), fields.len() + self.suspected.len());
+            let began = Instant::now();
+            let mut counters = fields.len() + self.refused.len() + self.suspected.len();
             let mut losses = vec![];
-            let flush = AssertUnwindSafe(|| self.flush(number, fields, &mut losses));
-            let flushed = observe::flush(counters).block(|| panic::catch_unwind(flush));
-            observe::flushed(began.elapsed());
+            let flush = AssertUnwindSafe(|| {
+                fields.absorb(std::mem::take(&mut self.refused));
+                counters = fields.len() + self.suspected.len();
+                observe::flush(counters).block(|| self.flush(number, fields, &mut losses));
+            });
+            let flushed = panic::catch_unwind(flush);
             // What was taken and not committed is lost by a panic.
             let lost = match flushed {
                 Ok(()) => 0,
@@ -170,7 +173,7 @@ where
             let first = first.chain(self.suspected_since).min();
             let refused = self.refused.len() + self.suspected.len();
             let refused = first.map(|first| (first, refused));
-            self.buffer.flushed(&losses, lost, refused);
+            self.buffer.flushed(&losses, lost, refused, began);
         }
         if let Ok(mut conn) = (self.borrow)(CONNECTION_WAIT) {
             let _ = self.forget(&mut **conn); // else `remove_older_than` removes it
