@@ -3,10 +3,11 @@
 //! The parent's row lock comes first and is the mutex: while it is held, nobody else holds the parent. Then the shards are locked, in the
 //! order in which counts lock them. Counts on these shards wait until the holder's transaction ends.
 //!
-//! On MySQL no shard can be created meanwhile, since that locks the parent for the foreign key. On PostgreSQL a fold and a repair, which
-//! change no total by counts, let rows that refer to the parent be inserted, shards too: a stream of the application's own rows would keep
-//! a stronger lock away for ever. A fold begins again if a shard appears. A set and a bounded counter lock the parent against it, since a
-//! count on such a shard could be seen before their commit and survive it.
+//! On MySQL no shard can be created meanwhile, since that locks the parent for the foreign key. On PostgreSQL a fold, a repair and a bounded
+//! counter let rows that refer to the parent be inserted, shards too: a stream of the application's own rows would keep a stronger lock away
+//! for ever. A fold begins again if a shard appears; one that another field's count creates has no room for a bounded counter. A set locks
+//! the parent against it, and so does a fold in a caller's transaction, which may write the base next: a count on such a shard could be
+//! seen before their commit and survive it.
 
 use std::collections::BTreeSet;
 use std::marker::PhantomData;
@@ -60,17 +61,12 @@ pub(crate) struct Shards {
 }
 
 impl Shards {
-    /// All, once every lock was acquired.
-    pub(crate) const ALL: Self = Shards {
-        only: None,
-        strength: Strength::Exclusive,
-    };
-
-    /// All, and nobody else may create one meanwhile.
-    const ALL_THERE_ARE: Self = Shards {
-        only: None,
-        strength: Strength::Full,
-    };
+    pub(crate) const fn all(strength: Strength) -> Self {
+        Shards {
+            only: None,
+            strength,
+        }
+    }
 }
 
 /// The base and the shards of some fields of each locked parent, in key order.
@@ -123,11 +119,9 @@ impl<P: Parents<DB>, DB: ShardedBackend> LockedParents<P, DB> {
         keys: &KeysAre<P::KeyIs>,
         shards: Shards,
     ) -> QueryResult<Self> {
-        let strength = shards.strength;
-        let mut locked = Self::lock_parents(of, link, keys, strength).await?;
+        let mut locked = Self::lock_parents(of, link, keys, shards.strength).await?;
         locked.shard = shards.only;
-        let those = locked.lock_shards(link, strength).await?;
-        locked.shards = those.filter(|_| strength != Strength::Full);
+        locked.shards = locked.lock_shards(link, shards.strength).await?;
         Ok(locked)
     }
 
@@ -145,7 +139,7 @@ impl<P: Parents<DB>, DB: ShardedBackend> LockedParents<P, DB> {
         Ok(Self::locked(of, locked))
     }
 
-    /// Locks the parents that `keys` names and that are there, and then their shards; all that can be seen have to be lockable.
+    /// Locks the parents that `keys` names and that are there, and then all their shards; all that can be seen have to be lockable.
     ///
     /// # Errors
     /// [`Unfit::NotLocked`] for a parent that can be seen and not be locked.
@@ -153,10 +147,11 @@ impl<P: Parents<DB>, DB: ShardedBackend> LockedParents<P, DB> {
         of: P,
         link: &mut Link<'_, M, Conn>,
         keys: &KeysAre<P::KeyIs>,
+        strength: Strength,
     ) -> QueryResult<Self> {
         let mut tries = 0;
         loop {
-            let locked = Self::lock(of, link, keys, Shards::ALL_THERE_ARE).await?;
+            let locked = Self::lock(of, link, keys, Shards::all(strength)).await?;
             locked.refuse_hidden_shards(link).await?;
             let Some(key) = locked.not_locked(link, keys).await?.pop() else {
                 return Ok(locked);
@@ -204,7 +199,10 @@ impl<P: Parents<DB>, DB: ShardedBackend> LockedParents<P, DB> {
             true => vec![],
             false => P::load(link, again).await?,
         };
-        Ok(Self::locked(self.of, still))
+        Ok(LockedParents {
+            shards: self.shards,
+            ..Self::locked(self.of, still)
+        })
     }
 
     /// Refuses parents whose totals may be other than this role sees.

@@ -21,7 +21,7 @@ use diesel::prelude::*;
 use diesel::result::Error as DieselError;
 use diesel::sql_types::{BigInt, Integer};
 
-use crate::backend::{BackendOf, Dialect};
+use crate::backend::{BackendOf, Dialect, Strength};
 use crate::conflict::Failure;
 use crate::connection::{
     Blocking, Link, LoadIo, TransactionOptions, in_any_transaction, in_transaction, paired,
@@ -175,7 +175,7 @@ paired! {
         ///
         /// ```sql
         /// BEGIN;                                                 -- READ COMMITTED; SQLite: BEGIN IMMEDIATE, and no locks
-        /// SELECT 1 FROM "events" WHERE … FOR UPDATE;
+        /// SELECT 1 FROM "events" WHERE … FOR UPDATE;             -- PostgreSQL: FOR NO KEY UPDATE
         /// SELECT 1 FROM "events_shards" AS "events" WHERE … ORDER BY "events"."id", "events"."shard" FOR UPDATE;
         /// …;                                                     -- base and shards are read, missing shards inserted
         /// UPDATE "events_shards" AS "events" SET "seats" = CASE WHEN "events"."shard" >= $1 THEN 0
@@ -188,7 +188,7 @@ paired! {
         ///
         /// Inside a transaction the count is part of the caller's. Once it has locked the row, others that need this lock wait until
         /// that transaction ends. On MySQL two such transactions may deadlock close to the bound and at the first counts on a row; on
-        /// PostgreSQL only if they have counted on it before. Above `READ COMMITTED` they may meet a serialization failure. Retry them,
+        /// PostgreSQL only if they have counted on it before, though not if they inserted rows that refer to it. Above `READ COMMITTED` they may meet a serialization failure. Retry them,
         /// as [`retry::transaction`](crate::retry::transaction) does.
         ///
         /// # Errors
@@ -506,7 +506,8 @@ impl<K> Within<K> {
         let locking = locking(link, retry.clone())?;
         let added = retry_loop!(link, locking, {
             let table = *TableOf::<K::Field>::TABLE;
-            let locked = LockedParents::<_, M::Backend>::lock_all(table, link, &keys).await?;
+            let locked = LockedParents::<_, M::Backend>::lock_all;
+            let locked = locked(table, link, &keys, Strength::Exclusive).await?;
             match self.add_to_locked(n, partly, slots, &locked, link).await? {
                 0 => Err(DieselError::RollbackTransaction), // lets go of what was locked, where the database can
                 added => Ok(added),

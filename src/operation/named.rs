@@ -22,7 +22,7 @@ use crate::connection::{
     Blocking, Link, LoadIo, TransactionOptions, in_any_transaction, now, paired,
 };
 use crate::engine::{
-    KEYS_IN_A_STATEMENT, KeyedTable, RetryLoop, explain, locking_options, retry_loop,
+    KEYS_IN_A_STATEMENT, KeyedTable, explain, locking, locking_options, retry_loop,
 };
 use crate::error::Error;
 use crate::model::ShardedTable;
@@ -510,8 +510,7 @@ impl<Run> Counter<Run> {
         link: &mut Link<'_, M, Conn>,
     ) -> QueryResult<bool> {
         let name = key(&self.name)?;
-        let options = TransactionOptions::guarded();
-        let repeated = RetryLoop::transaction(link, RetryPolicy::default(), options)?;
+        let repeated = locking(link, RetryPolicy::default())?;
         retry_loop!(link, repeated, {
             self.number().forget(link).await?;
             let delete = DeleteCounter { name: name.clone() };

@@ -8,7 +8,7 @@ use diesel::prelude::*;
 use diesel::query_builder::{AstPass, IntoUpdateTarget, QueryFragment, QueryId};
 use diesel::result::Error as DieselError;
 
-use crate::backend::{BackendOf, Binds, Dialect, ShardedBackend};
+use crate::backend::{BackendOf, Binds, Dialect, ShardedBackend, Strength};
 use crate::connection::{Blocking, Link, LoadIo, TransactionOptions, now};
 use crate::engine::{
     KeyedTable, LockedParents, Sums, explain, in_chunks, locking, locking_options, retry_loop,
@@ -291,7 +291,9 @@ where
             let pick = SelectKeys::new(Names::of::<T>(), filter);
             let mut set = 0;
             for keys in in_chunks::<T, DB>(T::load_keys(link, pick).await?) {
-                let locked = LockedParents::<T, DB>::lock_all(*T::TABLE, link, &keys).await?;
+                let locked =
+                    LockedParents::<T, DB>::lock_all(*T::TABLE, link, &keys, Strength::Full)
+                        .await?;
                 let still = locked.matching(link, filter).await?;
                 set += assign(link, &still, assignment).await?;
             }
@@ -356,7 +358,9 @@ where
     let to_total = ToValue::<C>(total);
     let locking = locking(link, RetryPolicy::default())?;
     let set = retry_loop!(link, locking, {
-        let locked = LockedParents::<C::Table, DB>::lock_all(*C::Table::TABLE, link, &keys).await?;
+        let locked =
+            LockedParents::<C::Table, DB>::lock_all(*C::Table::TABLE, link, &keys, Strength::Full)
+                .await?;
         assign(link, &locked, &to_total).await
     });
     set.map_err(|error| explain::<C::Table, DB>(&link.backend(), error))

@@ -86,7 +86,8 @@ use crate::unfit::Unfit;
 /// update that row security or a trigger suppresses), the move is rolled back, and the parent is listed in
 /// [`unfit`](Folded::unfit) with the reason.
 ///
-/// Counts on the shards of a batch wait for these few statements and no longer, because a batch waits for no row. If a lock
+/// Counts on the shards of a batch wait for these few statements and no longer, because a batch waits for no row. (On PostgreSQL its update
+/// of the bases waits for rows that refer to them, 200 ms at most, if a unique index contains a sharded field.) If a lock
 /// cannot be acquired at once, the parents are tried one by one. On PostgreSQL one parent waits for its locks, 200 ms at most for
 /// each (`SET LOCAL lock_timeout`, which ends with the fold's transaction), so that a row is folded under any number of writers.
 /// The same bound holds for a table that others may not write meanwhile, as during `CREATE INDEX`. For a table that nobody may read, the
@@ -94,7 +95,7 @@ use crate::unfit::Unfit;
 /// A parent that is busy for longer is folded shard by shard, without a wait, with as many attempts as the policy allows; once a shard
 /// was blocked for all of them, each other one has a single attempt. Shards that others hold all the time keep their values, and
 /// their parent is listed in [`busy`](Folded::busy). (PostgreSQL logs each
-/// lock that is not acquired as an error. Inside a caller's transaction, which cannot retry, the fold waits for a busy shard.)
+/// lock that is not acquired as an error.)
 ///
 /// A fold that is killed at any statement loses and doubles nothing: the database rolls the open batch back, and committed
 /// batches are complete. Several processes may fold at once: the parent's row lock admits one at a time, and the next finds
@@ -117,8 +118,9 @@ use crate::unfit::Unfit;
 ///   ([`Transaction::isolation`](crate::retry::Transaction::isolation)) the total is right too.
 ///
 /// # Inside a transaction
-/// The fold is part of the caller's transaction, with savepoints in place of transactions, and holds its locks until that
-/// transaction ends. The isolation level is the caller's: above `READ COMMITTED` the fold of a busy counter may end in a
+/// The fold is part of the caller's transaction, with savepoints in place of transactions. It waits for its locks and holds them until that
+/// transaction ends: the rows and their shards, so that the bases may be corrected behind it. On PostgreSQL it locks the rows
+/// `FOR UPDATE`, which waits as long as rows that refer to them are inserted without a gap. The isolation level is the caller's: above `READ COMMITTED` the fold of a busy counter may end in a
 /// serialization failure on PostgreSQL. A transaction that counts and then writes the parent's row itself may deadlock with a
 /// fold: retry it.
 pub fn fold<Source, Kind>(source: Source) -> Fold<Source::Query>

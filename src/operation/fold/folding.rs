@@ -191,11 +191,6 @@ pub(in crate::operation) struct Folding<P> {
     pub(in crate::operation) inside: bool,
 }
 
-const AT_ONCE: Shards = Shards {
-    only: None,
-    strength: Strength::ExclusiveAtOnce,
-};
-
 /// Why a fold of several parents, or of one, failed.
 enum Trouble {
     /// Another transaction holds a lock, or a conflict came up.
@@ -209,7 +204,7 @@ impl<P> Folding<P> {
     /// Folds parents together if all their locks can be acquired at once; else one by one, and busy ones shard by shard.
     ///
     /// A parent alone may wait for its locks where the wait can be bounded: its writers wait that long at most, and those of other
-    /// parents do not.
+    /// parents do not. In a caller's transaction, which keeps its locks, they are waited for together, and no shard is created behind them.
     async fn fold<T, M, Conn>(
         &self,
         keys: Vec<P::Key>,
@@ -236,6 +231,8 @@ impl<P> Folding<P> {
                 }
                 Err(error) => match (self.trouble(error), keys.len()) {
                     (Trouble::Other(error), _) => return Err(error),
+                    // Some servers have ended the whole transaction.
+                    (Trouble::Blocked(error), _) if self.inside => return Err(error),
                     (_, 2..) => {
                         left.extend(keys.into_iter().rev().map(|key| (vec![key], tries)));
                     }
@@ -252,12 +249,17 @@ impl<P> Folding<P> {
     /// How the shards of so many parents are locked together, and how often that is tried.
     fn together(&self, parents: usize) -> (Shards, RetryPolicy) {
         let waits = parents == 1 && self.bound().is_some();
+        let strength = match waits {
+            _ if self.inside => Strength::Full,
+            true => Strength::Exclusive,
+            false => Strength::ExclusiveAtOnce,
+        };
         // On SQLite there are no locks but that on the database.
-        match (self.dialect.has_row_locks(), waits) {
-            (true, false) => (AT_ONCE, RetryPolicy::never()),
-            (true, true) => (Shards::ALL, RetryPolicy::never()),
-            (false, _) => (Shards::ALL, self.retry.clone()),
-        }
+        let retry = match self.dialect.has_row_locks() {
+            true => RetryPolicy::never(),
+            false => self.retry.clone(),
+        };
+        (Shards::all(strength), retry)
     }
 
     /// Bounds the waits of a transaction: for rows, and for a table that others may not write meanwhile, which no `NOWAIT` is about.
@@ -293,10 +295,7 @@ impl<P> Folding<P> {
             for shard in left {
                 let shards = Shards {
                     only: Some(shard),
-                    strength: match self.inside {
-                        true => Strength::Exclusive,
-                        false => Strength::ExclusiveAtOnce,
-                    },
+                    strength: Strength::ExclusiveAtOnce,
                 };
                 // One was blocked for as long as the policy allows, perhaps by the parent's lock: the others are not waited for again.
                 let retry = match busy {
@@ -317,8 +316,8 @@ impl<P> Folding<P> {
                             unfit.push(shard);
                             reason = Some(unfits);
                         }
-                        Trouble::Blocked(_) if !self.inside => busy = true,
-                        Trouble::Blocked(error) | Trouble::Other(error) => return Err(error),
+                        Trouble::Blocked(_) => busy = true,
+                        Trouble::Other(error) => return Err(error),
                     },
                 }
             }

@@ -153,6 +153,9 @@ impl Quoted<'_> {
             shards = self.shards,
             new_row = self.key_is(&self.parent, "NEW"),
             gone = self.says(": there is no row with the key of a shard"),
+            isolation = self.says(
+                ": a key changes in READ COMMITTED alone, since an older snapshot may miss a shard"
+            ),
             old_shards = self.key_is(&self.shards, "OLD"),
             renamed = self.renamed(),
         );

@@ -120,7 +120,9 @@ impl<T: ShardedTable, Run> ShardsTable<T, Run> {
     /// nodes all take writes.
     ///
     /// The triggers do what the foreign key does, for the same price: they delete the shards of a row with the row, create none for a
-    /// row that is not there, and on PostgreSQL rename and truncate them with their rows. MySQL differs:
+    /// row that is not there, and on PostgreSQL rename and truncate them with their rows. There a trigger sees no more than the snapshot of its
+    /// transaction: above `READ COMMITTED` it refuses to rename, and a row that is deleted may leave a shard behind that was created after the
+    /// snapshot ([`remove_orphans`](Self::remove_orphans)). MySQL differs:
     ///
     /// - The key of a row that has shards cannot be changed: the update fails with 1242, `Subquery returns more than 1 row`.
     ///   `fold(videos.find(7)).keep_shards(0)` removes the shards first.

@@ -81,6 +81,47 @@ fn no_shard_is_created_beside_a_set() {
     assert_eq!(set, Ok(()));
 }
 
+/// It would hold the greatest value that the fold and a correction behind it took away.
+#[test]
+fn no_shard_is_created_beside_a_fold_in_a_transaction() {
+    let [conn, other] = &mut *Fixture::<Conn, _>::with_tables();
+    assert_eq!(count(1, 5, conn), Ok(1));
+    let create = "SET lock_timeout = '100ms'; INSERT INTO videos_shards (id, shard, views) VALUES (1, 99, 3)";
+    let fold_and_create: QueryResult<()> = conn.transaction(|conn| {
+        assert_eq!(fold(videos.find(1)).run(conn)?.unfit.len(), 0);
+        let refused = other.batch_execute(create).unwrap_err().to_string();
+        assert!(refused.contains("lock timeout"), "{refused}");
+        Ok(())
+    });
+    assert_eq!(fold_and_create, Ok(()));
+}
+
+/// Both have inserted a row that refers to the same one, as bookings do, and count then.
+#[test]
+fn bookings_take_seats_one_after_the_other() {
+    let [one, other] = &mut *Fixture::<Conn, _>::with_tables();
+    let refer = "SELECT 1 FROM videos WHERE id = 1 FOR KEY SHARE";
+    let take = |conn: &mut Conn| RowCounter::of(views, 1).never_below(0).add(-60, conn);
+    std::thread::scope(|scope| {
+        let (booked, waits) = std::sync::mpsc::channel();
+        let second = scope.spawn(move || {
+            other.transaction(|conn| {
+                conn.run(refer);
+                booked.send(()).unwrap();
+                take(conn)
+            })
+        });
+        let first = one.transaction(|conn| {
+            conn.run(refer);
+            waits.recv().unwrap();
+            take(conn)
+        });
+        let mut taken = [first.unwrap(), second.join().unwrap().unwrap()];
+        taken.sort();
+        assert_eq!(taken, [false, true]);
+    });
+}
+
 /// Each fold removes the shards, and each count creates one, also while a fold is under way.
 #[test]
 fn shards_that_appear_during_a_fold_are_left_to_the_next() {

@@ -8,6 +8,9 @@ END IF;
 ELSIF TG_OP = 'DELETE' THEN
 DELETE FROM {shards} WHERE {old_shards};
 ELSIF TG_OP = 'UPDATE' THEN
+IF current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
+RAISE EXCEPTION USING MESSAGE = {isolation};
+END IF;
 UPDATE {shards} SET {renamed} WHERE {old_shards};
 ELSE
 TRUNCATE {shards};
