@@ -400,6 +400,9 @@ END IF;
 ELSIF TG_OP = 'DELETE' THEN
 DELETE FROM "videos_shards" WHERE "videos_shards"."id" = OLD."id";
 ELSIF TG_OP = 'UPDATE' THEN
+IF current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
+RAISE EXCEPTION USING MESSAGE = 'videos_shards: a key changes in READ COMMITTED alone, since an older snapshot may miss a shard';
+END IF;
 UPDATE "videos_shards" SET "id" = NEW."id" WHERE "videos_shards"."id" = OLD."id";
 ELSE
 TRUNCATE "videos_shards";

@@ -37,9 +37,9 @@ fn several_fields_at_once() {
         let amounts = [(1, [1, -1]), (2, [20, 0]), (9, [1, 1]), (1, [2, 5])];
         counts_many!(count_many((views, likes), amounts), conn => 2, vec![9]);
         let expected = vec![
-            (100 + 3 * times, 4 * times as i32),
-            (200 + 20 * times, 0),
-            (300, 0),
+            (100 + 3 * times, 1 + 4 * times as i32),
+            (200 + 20 * times, 2),
+            (300, 3),
         ];
         assert_eq!(both(conn), Ok(expected));
     }
@@ -51,7 +51,7 @@ fn several_fields_at_once() {
     let others = count_many((views, likes), [(3, [1, 10]), (9, [2, 20])]);
     let others = others.idempotency_key("several").run(conn);
     refused!(others, Error::IdempotencyKeyReused);
-    let expected = vec![(109, 12), (260, 0), (310, 1), (20, 9)];
+    let expected = vec![(109, 13), (260, 2), (310, 4), (20, 9)];
     assert_eq!(both(conn), Ok(expected.clone()));
     let too_many = count_many((views, likes), [(1, [1, 1]), (2, [1, i64::MAX])]);
     refused!(too_many.run(conn), Error::Overflow { .. });
