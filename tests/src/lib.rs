@@ -8,7 +8,6 @@
 //! with its standby, and a MariaDB primary with its replica.
 
 pub mod awaited;
-pub mod binary_log;
 pub mod cluster;
 mod container;
 pub mod documents;

@@ -5,5 +5,4 @@ mod cluster;
 mod failover;
 mod galera;
 mod group_replication;
-mod long_fork;
 mod poolers;
