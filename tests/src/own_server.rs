@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::programs::{
-    Installed, Messages, Running, done, mysql, postgres, start_running, wait_until_it_answers,
+    Installed, Messages, Running, mysql, postgres, start_running, wait_until_it_answers,
 };
 use crate::{Server, until};
 
@@ -51,7 +51,7 @@ impl OwnServer {
 
     /// Starts a server whose data is there, and does not wait.
     pub(crate) fn starting(installed: Installed) -> Self {
-        OwnServer(done(Running::start(installed)))
+        OwnServer(Running::start(installed))
     }
 
     /// Its folder; the database is in `data`.
@@ -82,12 +82,12 @@ impl OwnServer {
 
     /// Starts it again.
     pub(crate) fn start_again(&self) {
-        done(self.0.start_again());
+        self.0.start_again();
     }
 
     /// Stops it where it is: connections stay open, and nothing answers.
     pub fn pause(&self) {
-        stop(&[done(self.0.installed.process())]); // it starts no more processes
+        stop(&[self.0.installed.process()]); // it starts no more processes
         stop(&self.processes());
     }
 
@@ -98,7 +98,7 @@ impl OwnServer {
 
     /// The server's process and, on PostgreSQL, one for each connection.
     fn processes(&self) -> Vec<u32> {
-        let server = done(self.0.installed.process());
+        let server = self.0.installed.process();
         let mut processes = vec![server];
         let all = fs::read_dir("/proc").expect("Linux");
         processes.extend(

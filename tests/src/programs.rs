@@ -1,20 +1,31 @@
-//! Programs that tests start, as `diesel_sharded_servers` does. A fault fails the test; a server that is not installed is reported, since a
-//! container may take its place.
+//! Servers and other programs, started from installed ones, each in a temporary folder, on a free port of 127.0.0.1. They are stopped, and
+//! their folders deleted, at the latest when the process that started them is gone. A fault fails the test; a server that is not installed is
+//! reported, since a container may take its place.
+
+mod installed;
+mod mysql;
+mod postgres;
 
 use std::ffi::{OsStr, OsString};
 use std::fmt::Display;
 use std::fs;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::mem::forget;
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::{MetadataExt, chown};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::{Duration, Instant};
 
 use diesel::prelude::*;
-pub use diesel_sharded_servers::{
-    Installed, Messages, Owner, Running, as_user, find, mysql, option, postgres_programs,
-    unprivileged,
-};
 
+use self::installed::start_keeper;
+pub use self::installed::{Installed, Running};
+pub use self::mysql::mysql;
+pub use self::postgres::{Messages, postgres, postgres_programs, postgres_with};
 use crate::Server;
 
 /// Starts a server that runs as long as this process, or says what is not installed.
@@ -25,29 +36,6 @@ pub fn start(server: Server) -> Result<String, String> {
         Server::Mysql => mysql(&["--innodb-flush-log-at-trx-commit=0"])?,
     };
     Ok(keep_running(installed))
-}
-
-/// The settings that tests of statements and of two-phase commits need.
-const SETTINGS: [&str; 2] = [
-    "shared_preload_libraries=pg_stat_statements",
-    "max_prepared_transactions=10",
-];
-
-/// PostgreSQL, with one more setting.
-pub fn postgres(setting: &str, messages: Messages) -> Result<Installed, String> {
-    let [statements, prepared] = SETTINGS;
-    diesel_sharded_servers::postgres(&[statements, prepared, setting], messages)
-}
-
-/// PostgreSQL on data that `create` has put there.
-pub fn postgres_with(bin: &Path, create: impl FnOnce(&Path, Option<Owner>)) -> Installed {
-    let create = |data: &Path, owner| {
-        create(data, owner);
-        Ok(())
-    };
-    done(diesel_sharded_servers::postgres_with(
-        bin, &SETTINGS, create,
-    ))
 }
 
 /// Where a program runs: a folder and a port of its own, and a user, if this process may choose one.
@@ -99,7 +87,7 @@ impl Place {
 
 /// Starts it, and waits until it answers.
 pub fn start_running(installed: Installed) -> Running {
-    let running = done(Running::start(installed));
+    let running = Running::start(installed);
     wait_until_it_answers(&running.installed);
     running
 }
@@ -126,40 +114,109 @@ pub fn wait_until_it_answers(installed: &Installed) {
     }
 }
 
-pub fn wait_for<T, E: Display>(folder: &Path, connect: impl FnMut() -> Result<T, E>) {
-    done(diesel_sharded_servers::ask_until_it_answers(
-        folder, connect,
-    ));
+/// Connects until a server answers, for a minute at most. The panic has the server's log, which is in its folder.
+pub fn wait_for<T, E: Display>(folder: &Path, mut connect: impl FnMut() -> Result<T, E>) {
+    let patience = Instant::now() + Duration::from_secs(60);
+    while let Err(error) = connect() {
+        if Instant::now() >= patience {
+            let log = fs::read_to_string(folder.join("log")).unwrap_or_default();
+            panic!("the server did not start: {error}\n{log}");
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
 }
 
+/// A user and a group, by their ids.
+pub type Owner = (u32, u32);
+
+pub fn option(name: &str, path: &Path) -> String {
+    format!("{name}{}", path.display())
+}
+
+/// A new folder, which the server's keeper deletes.
 pub fn folder() -> PathBuf {
-    done(diesel_sharded_servers::folder())
+    let created = tempfile::Builder::new().prefix("diesel-sharded-").tempdir();
+    created.expect("a temporary folder").keep()
 }
 
+/// A port of 127.0.0.1 on which nothing listens. This process gets each once. Outgoing connections take none of these, so that a port
+/// stays free until its server starts.
 pub fn free_port() -> u16 {
-    done(diesel_sharded_servers::free_port())
+    const FIRST: u16 = 10_000;
+    const NUMBER: u16 = 20_000;
+    static NEXT: OnceLock<AtomicU16> = OnceLock::new();
+    let next = NEXT.get_or_init(|| {
+        let random = RandomState::new().build_hasher().finish(); // other processes begin elsewhere
+        AtomicU16::new((random % u64::from(NUMBER)) as u16)
+    });
+    (0..NUMBER)
+        .map(|_| FIRST + next.fetch_add(1, Ordering::Relaxed) % NUMBER)
+        .find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok())
+        .expect("a free port of 127.0.0.1")
+}
+
+/// The user and group for a server that will not run as root: those of `name`, or of "nobody". `None` if we are not root.
+pub fn unprivileged(name: &str) -> Option<Owner> {
+    const NOBODY: Owner = (65_534, 65_534);
+    let we_are_root = fs::metadata("/proc/self").is_ok_and(|me| me.uid() == 0);
+    let users = fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let user = |name: &str| {
+        let line = users
+            .lines()
+            .find(|line| line.split(':').next() == Some(name))?;
+        let mut ids = line.split(':').skip(2).map_while(|id| id.parse().ok());
+        Some((ids.next()?, ids.next()?))
+    };
+    we_are_root.then(|| user(name).or_else(|| user("nobody")).unwrap_or(NOBODY))
 }
 
 pub fn hand_over(folder: &Path, owner: Option<Owner>) {
-    done(diesel_sharded_servers::hand_over(folder, owner));
+    if let Some((user, group)) = owner {
+        chown(folder, Some(user), Some(group))
+            .unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+    }
+}
+
+/// A command in a process group of its own, so that Ctrl-C reaches this process alone.
+pub fn as_user(program: PathBuf, owner: Option<Owner>) -> Command {
+    let mut command = Command::new(program);
+    command.current_dir("/").process_group(0);
+    if let Some((user, group)) = owner {
+        command.uid(user).gid(group);
+    }
+    command
 }
 
 pub fn run(command: &mut Command) {
-    done(diesel_sharded_servers::run(command));
+    let output = command
+        .output()
+        .unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    assert!(output.status.success(), "{command:?}: {output:?}");
 }
 
-/// Starts a keeper, whose standard input closes when this process ends.
-pub fn keep(keeper: &mut Command) {
-    forget(done(diesel_sharded_servers::start_keeper(keeper)));
+pub fn find(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .chain(["/usr/sbin".into(), "/usr/local/sbin".into()])
+        .map(|folder| folder.join(program))
+        .find(|file| file.is_file())
+}
+
+/// The folder with the greatest number for a name.
+fn newest(folder: &Path) -> Option<PathBuf> {
+    let folders = fs::read_dir(folder).ok()?; // elsewhere than on Debian there is none
+    folders
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .max_by_key(|path| {
+            let name = path.file_name().map(|name| name.to_string_lossy());
+            name.and_then(|name| name.parse::<u32>().ok())
+        })
 }
 
 /// Runs a script of the shell with these arguments as soon as this process is gone.
 pub fn keep_until_the_end<S: AsRef<OsStr>>(script: &str, arguments: impl IntoIterator<Item = S>) {
     let mut keeper = Command::new("/bin/sh");
     let script = format!("trap '' HUP INT TERM; cat >/dev/null; {script}");
-    keep(keeper.args(["-c", &script, "keeper"]).args(arguments));
-}
-
-pub fn done<T>(result: Result<T, String>) -> T {
-    result.unwrap_or_else(|error| panic!("{error}"))
+    let keeper = keeper.args(["-c", &script, "keeper"]).args(arguments);
+    forget(start_keeper(keeper));
 }

@@ -3,10 +3,15 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::installed::Installed;
-use crate::machine::{
-    Owner, as_user, find, folder, free_port, hand_over, newest, run, unprivileged,
+use super::{
+    Installed, Owner, as_user, find, folder, free_port, hand_over, newest, run, unprivileged,
 };
+
+/// The settings that tests of statements and of two-phase commits need.
+const SETTINGS: [&str; 2] = [
+    "shared_preload_libraries=pg_stat_statements",
+    "max_prepared_transactions=10",
+];
 
 /// The languages that PostgreSQL may speak.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,10 +21,10 @@ pub enum Messages {
     Two,
 }
 
-/// PostgreSQL with these settings, which nothing can override.
-pub fn postgres(settings: &[&str], messages: Messages) -> Result<Installed, String> {
+/// PostgreSQL, with one more setting, which nothing can override.
+pub fn postgres(setting: &str, messages: Messages) -> Result<Installed, String> {
     let bin = postgres_programs()?;
-    let mut postgres = postgres_with(&bin, settings, |data, owner| {
+    let mut postgres = postgres_with(&bin, |data, owner| {
         run(as_user(bin.join("initdb"), owner)
             .arg("-D")
             .arg(data)
@@ -31,15 +36,16 @@ pub fn postgres(settings: &[&str], messages: Messages) -> Result<Installed, Stri
                 "--encoding=UTF8",
                 "--locale=C.UTF-8",
             ]))
-    })?;
+    });
+    postgres.command.extend(["-c".into(), setting.into()]);
     if messages == Messages::Two {
         // For the test that errors are recognized by more than their English text.
         let locales = postgres.folder.join("locales");
-        fs::create_dir(&locales).map_err(|error| format!("{}: {error}", locales.display()))?;
-        hand_over(&locales, postgres.owner)?; // to whom the keeper belongs, which deletes it
+        fs::create_dir(&locales).expect("a folder for locales");
+        hand_over(&locales, postgres.owner); // to whom the keeper belongs, which deletes it
         run(as_user("localedef".into(), postgres.owner)
             .args(["-i", "de_DE", "-f", "UTF-8"])
-            .arg(locales.join("de_DE.UTF-8")))?;
+            .arg(locales.join("de_DE.UTF-8")));
         let locales = locales.into_os_string();
         postgres.environment.push(("LOCPATH", locales));
     }
@@ -56,19 +62,14 @@ pub fn postgres_programs() -> Result<PathBuf, String> {
         .ok_or_else(|| missing.to_owned())
 }
 
-/// The same on data that `create` puts there.
-pub fn postgres_with(
-    bin: &Path,
-    settings: &[&str],
-    create: impl FnOnce(&Path, Option<Owner>) -> Result<(), String>,
-) -> Result<Installed, String> {
-    let folder = folder()?;
+/// PostgreSQL on data that `create` puts there.
+pub fn postgres_with(bin: &Path, create: impl FnOnce(&Path, Option<Owner>)) -> Installed {
+    let folder = folder();
     let owner = unprivileged("postgres");
     let data = folder.join("data");
-    let created = hand_over(&folder, owner).and_then(|()| create(&data, owner));
-    let port = created.and_then(|()| free_port()).inspect_err(|_| {
-        let _ = fs::remove_dir_all(&folder); // the error that comes back says more
-    })?;
+    hand_over(&folder, owner);
+    create(&data, owner);
+    let port = free_port();
     let mut command = vec![
         bin.join("postgres").into_os_string(),
         "-D".into(),
@@ -82,33 +83,15 @@ pub fn postgres_with(
     ]);
     for setting in ["listen_addresses=127.0.0.1", "max_connections=300"]
         .iter()
-        .chain(settings)
+        .chain(&SETTINGS)
     {
         command.extend(["-c".into(), setting.into()]);
     }
-    Ok(Installed {
+    Installed {
         command,
         owner,
         environment: vec![],
         folder,
         address: format!("postgres://postgres@127.0.0.1:{port}"),
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_folder_whose_data_cannot_be_created_is_deleted() {
-        let mut folder = PathBuf::new();
-        let failed = postgres_with(Path::new("/nothing"), &[], |data, owner| {
-            data.parent().expect("a folder").clone_into(&mut folder);
-            assert!(folder.is_dir());
-            run(as_user("/bin/sh".into(), owner).args(["-c", "echo because >&2; exit 1"]))
-        });
-        let error = failed.unwrap_err();
-        assert!(error.ends_with("because\n"), "{error}");
-        assert!(folder.is_absolute() && !folder.exists());
     }
 }

@@ -1,11 +1,9 @@
 //! MariaDB and MySQL.
 
-use std::fs;
 use std::path::Path;
 
-use crate::installed::Installed;
-use crate::machine::{
-    Owner, as_user, find, folder, free_port, hand_over, option, run, unprivileged,
+use super::{
+    Installed, Owner, as_user, find, folder, free_port, hand_over, option, run, unprivileged,
 };
 
 /// Where MariaDB puts its temporary tables. A server in another namespace may have the same process id, and so the same names.
@@ -15,13 +13,11 @@ const TMPDIR: &str = "TMPDIR";
 pub fn mysql(settings: &[&str]) -> Result<Installed, String> {
     let missing = "no MariaDB or MySQL server is installed: apt-get install mariadb-server";
     let server = find("mariadbd").or_else(|| find("mysqld")).ok_or(missing)?;
-    let folder = folder()?;
+    let folder = folder();
     let owner = unprivileged("mysql");
     let data = folder.join("data");
-    let created = create(&server, &folder, &data, owner);
-    let port = created.and_then(|()| free_port()).inspect_err(|_| {
-        let _ = fs::remove_dir_all(&folder); // the error that comes back says more
-    })?;
+    create(&server, &folder, &data, owner);
+    let port = free_port();
     let mut mysql = vec![server.into_os_string(), "--no-defaults".into()];
     // A server that starts deletes the temporary tables of others in the same folder.
     mysql.push(option("--tmpdir=", &folder).into());
@@ -47,8 +43,8 @@ pub fn mysql(settings: &[&str]) -> Result<Installed, String> {
     })
 }
 
-fn create(server: &Path, folder: &Path, data: &Path, owner: Option<Owner>) -> Result<(), String> {
-    hand_over(folder, owner)?;
+fn create(server: &Path, folder: &Path, data: &Path, owner: Option<Owner>) {
+    hand_over(folder, owner);
     match find("mariadb-install-db") {
         Some(install) => run(as_user(install, owner)
             .env(TMPDIR, folder)

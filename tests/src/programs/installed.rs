@@ -2,12 +2,12 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::io::{self, Write};
+use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-use crate::machine::{Owner, as_user};
+use super::{Owner, as_user};
 
 /// A server with a data folder, ready to run.
 #[derive(Debug)]
@@ -22,15 +22,9 @@ pub struct Installed {
 
 impl Installed {
     /// The id of the process that was started last.
-    pub fn process(&self) -> Result<u32, String> {
-        let file = self.folder.join("process");
-        let text = fs::read_to_string(&file).map_err(|error| error.to_string());
-        let id = text.and_then(|text| {
-            text.trim()
-                .parse()
-                .map_err(|_| format!("{text:?} is no id"))
-        });
-        id.map_err(|error| format!("{}: {error}", file.display()))
+    pub fn process(&self) -> u32 {
+        let text = fs::read_to_string(self.folder.join("process")).expect("the keeper's file");
+        text.trim().parse().expect("an id")
     }
 }
 
@@ -47,7 +41,7 @@ impl Running {
     ///
     /// For each further line on its standard input, the keeper starts the command once more. It reaps no server before it ends itself, so
     /// that the id which it kills cannot belong to another process by then.
-    pub fn start(installed: Installed) -> Result<Self, String> {
+    pub fn start(installed: Installed) -> Self {
         const KEEPER: &str = r#"folder=$1; shift
             trap '' HUP INT TERM
             while read -r start; do
@@ -60,19 +54,16 @@ impl Running {
         let mut keeper = as_user("/bin/sh".into(), installed.owner);
         keeper.args(["-c", KEEPER, "keeper"]).arg(&installed.folder);
         keeper.args(&installed.command);
-        let keeper = start_keeper(keeper.envs(installed.environment.clone()))?;
+        let keeper = start_keeper(keeper.envs(installed.environment.clone()));
         let running = Running { installed, keeper };
-        running.start_again()?;
-        Ok(running)
+        running.start_again();
+        running
     }
 
     /// Starts it again on the same port and data, after a crash.
-    pub fn start_again(&self) -> Result<(), String> {
-        let told = match self.keeper.stdin.as_ref() {
-            Some(mut input) => writeln!(input, "start"),
-            None => Err(io::ErrorKind::BrokenPipe.into()),
-        };
-        told.map_err(|error| format!("the keeper of a server has ended: {error}"))
+    pub fn start_again(&self) {
+        let mut input = self.keeper.stdin.as_ref().expect("it is not dropped");
+        writeln!(input, "start").expect("its keeper runs");
     }
 }
 
@@ -86,7 +77,7 @@ impl Drop for Running {
 }
 
 /// Starts a keeper, whose standard input closes when this process ends. Ctrl-C reaches this process alone.
-pub fn start_keeper(keeper: &mut Command) -> Result<Child, String> {
+pub fn start_keeper(keeper: &mut Command) -> Child {
     keeper
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
@@ -94,5 +85,5 @@ pub fn start_keeper(keeper: &mut Command) -> Result<Child, String> {
         .process_group(0);
     keeper
         .spawn()
-        .map_err(|error| format!("{keeper:?}: {error}"))
+        .unwrap_or_else(|error| panic!("{keeper:?}: {error}"))
 }
