@@ -150,31 +150,6 @@ fn a_debt_is_paid_first() {
     assert_eq!(total_of(1, conn), 0);
 }
 
-/// Far more buyers than seats: each seat is sold once, and no buyer is refused while there is one.
-#[test]
-fn seats_are_sold_once_each() {
-    const SEATS: i64 = 150;
-    let Connected { conn, database } = &mut set_up();
-    let set = set_total(videos.find(1), views, SEATS).execute(conn);
-    assert_eq!(set, Ok(1));
-    let sold = AtomicI64::new(0);
-    on_threads(16, database, |number, conn| {
-        let seats = RowCounter::of(views, 1).never_below(0).never_above(SEATS);
-        for round in 0..15 {
-            if number == 15 {
-                let _ = fold(videos).keep_shards(round % 3).run(conn).unwrap();
-                let left = total_of(1, conn);
-                assert!((0..=SEATS).contains(&left), "{left}");
-            } else if seats.add(-1, conn).unwrap() {
-                sold.fetch_add(1, Ordering::SeqCst);
-            }
-        }
-    });
-    // 15 × 15 = 225 buyers.
-    assert_eq!(sold.into_inner(), SEATS);
-    assert_eq!(total_of(1, conn), 0);
-}
-
 /// Buyers in transactions of their own and of the application's, some of which are rolled back, while the number of shards
 /// changes and others fold: every seat is sold once.
 #[test]

@@ -155,11 +155,18 @@ fn every_type_of_field() {
             large.eq(large + i64::from(i32::MAX)),
             real.eq(real + 0.25),
             exact.eq(exact + &half),
+            f.eq(f + 1),
+            g.eq(g - 1),
+            h.eq(h + 1 + 1),
         );
         count!(measures.find(1), changes, conn);
     }
-    let folded = fold(measures).run(conn).unwrap();
     let most = 4 * i64::from(i32::MAX);
+    let totals = measures.select((small.total(), medium.total(), large.total()));
+    assert_eq!(totals.first(conn), Ok((-4_i16, 8, most)));
+    let totals = measures.select((real.total(), f.total(), g.total(), h.total()));
+    assert_eq!(totals.first(conn), Ok((1.0_f64, 4_i64, -4_i64, 8_i64)));
+    let folded = fold(measures).run(conn).unwrap();
     assert_eq!(folded.moved(small), Amount::Integer(-4));
     assert_eq!(folded.moved(medium), Amount::Integer(8));
     assert_eq!(folded.moved(large), Amount::Integer(most.into()));

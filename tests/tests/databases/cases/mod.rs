@@ -12,7 +12,7 @@ mod fold;
 mod histories;
 mod idempotency;
 mod in_schema;
-mod keys_and_fields;
+mod keys;
 mod life;
 mod models;
 mod named;

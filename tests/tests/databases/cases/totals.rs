@@ -1,6 +1,5 @@
 //! `total()` anywhere in a query.
 
-use super::api::Total;
 use super::support::*;
 use bigdecimal::BigDecimal;
 use diesel::dsl::{max, sum};
@@ -62,15 +61,6 @@ fn boxed_queries_and_subqueries() {
     let popular = videos.filter(views.total().gt(300)).select(id);
     let said = comments::table.filter(comments::video_id.eq_any(popular));
     assert_eq!(said.count().get_result(conn), Ok(2_i64));
-}
-
-#[test]
-fn its_type_can_be_named() {
-    fn columns() -> (table::id, Total<table::views>) {
-        (id, views.total())
-    }
-    let first = videos.find(1).select(columns()).first(&mut set_up().conn);
-    assert_eq!(first, Ok((1_i64, 100_i64)));
 }
 
 #[test]
@@ -147,31 +137,4 @@ fn totals_of_aliased_tables() {
     let left = left.select((id, other_views.total().nullable()));
     let expected = vec![(1_i64, Some(301_i64)), (2, None), (3, None)];
     assert_eq!(left.load(conn), Ok(expected));
-}
-
-/// A total that does not fit is an error, on the way up and on the way down, and is right up to the very edge.
-#[test]
-fn a_total_out_of_range_is_an_error_when_read() {
-    let conn = &mut set_up().conn;
-    macro_rules! edge {
-        ($field:ident, $type:ident) => {
-            for (base, towards, back, edge) in [
-                ($type::MAX, 1, -1, $type::MAX),
-                ($type::MIN + 1, -2, 1, $type::MIN),
-            ] {
-                use schema::measures::dsl::*;
-                delete!(schema::measures_shards::table, conn);
-                edit!(measures.find(1), $field.eq(base), conn);
-                count!(measures.find(1), $field.eq($field + towards), conn);
-                let read = measures.find(1).select($field.total());
-                let result = read.first::<$type>(conn);
-                assert!(result.is_err(), "{base} + {towards}: {result:?}");
-                count!(measures.find(1), $field.eq($field + back), conn);
-                assert_eq!(read.first(conn), Ok(edge));
-            }
-        };
-    }
-    edge!(small, i16);
-    edge!(medium, i32);
-    edge!(large, i64);
 }

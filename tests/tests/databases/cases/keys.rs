@@ -1,10 +1,7 @@
-//! Keys and fields of every type, under every name.
-
-use std::str::FromStr;
+//! Keys of every type, under every name.
 
 use super::support::*;
-use bigdecimal::BigDecimal;
-use diesel_sharded_tests::schema::{self, measures_shards};
+use diesel_sharded_tests::schema;
 
 #[test]
 fn a_text_key_and_names_that_need_quotes() {
@@ -82,58 +79,4 @@ fn a_composite_key_with_a_type_of_the_applications_own() {
     delete!(downloads.find((1, Day(2))), conn);
     insert!(downloads, (version.eq(1), day.eq(Day(2))), conn);
     assert_eq!(totals(conn), [101, 0, 100]);
-}
-
-#[test]
-fn eight_fields_of_every_type_in_one_update() {
-    use schema::measures::dsl::*;
-    let conn = &mut set_up().conn;
-    let cent = BigDecimal::from_str("0.25").unwrap();
-    for _ in 0..5 {
-        let changes = (
-            small.eq(small + 1),
-            medium.eq(medium - 2),
-            large.eq(large + 3_000_000_000),
-            real.eq(real + 0.5),
-            exact.eq(exact + &cent),
-            f.eq(f + 1),
-            g.eq(g - 1),
-            h.eq(h + 1 + 1),
-        );
-        assert_eq!(count!(measures.find(1), changes, conn), 1);
-    }
-    let shards: i64 = measures_shards::table.count().get_result(conn).unwrap();
-    assert!((1..=2).contains(&shards), "{shards} shards");
-    let totals = measures.select((small.total(), medium.total(), large.total()));
-    let expected = (5_i16, -10, 15_000_000_000_i64);
-    assert_eq!(totals.first(conn), Ok(expected));
-    let totals = measures.select((real.total(), exact.total()));
-    let quarter = BigDecimal::from_str("1.25").unwrap();
-    assert_eq!(totals.first(conn), Ok((2.5_f64, quarter)));
-    let totals = measures.select((f.total(), g.total(), h.total()));
-    assert_eq!(totals.first(conn), Ok((5_i64, -5_i64, 10_i64)));
-}
-
-#[test]
-fn a_shard_out_of_range_is_a_typed_error_and_counts_nothing() {
-    use schema::measures::dsl::*;
-    let conn = &mut set_up().conn;
-    let first = RetryPolicy::new().with_random(|| 0);
-    macro_rules! overflow {
-        ($field:ident, $most:expr) => {
-            for fits in [true, false, false] {
-                let count = update(measures.find(1)).set($field.eq($field + $most));
-                let count = count.retry(first.clone()).shard_choice(ShardChoice::Random);
-                match count.execute(conn) {
-                    Ok(rows) => assert_eq!((rows, fits), (1, true)),
-                    refused => refused!(refused, Error::Overflow { .. } if !fits),
-                }
-                let total = measures.find(1).select($field.total()).first(conn);
-                assert_eq!(total, Ok($most));
-            }
-        };
-    }
-    overflow!(small, i16::MAX);
-    overflow!(medium, i32::MAX);
-    overflow!(large, i64::MAX);
 }
