@@ -120,21 +120,6 @@ fn the_first_use_of_64_threads_creates_one_counter() {
 }
 
 #[test]
-fn a_count_is_part_of_the_callers_transaction() {
-    let conn = &mut set_up_with_counters().conn;
-    let counter = Counter::named("x");
-    let count = |conn: &mut Conn| {
-        counter.add(5, conn)?;
-        counter.set(10, conn)?;
-        counter.increment(conn)
-    };
-    rolled_back(conn, |conn| count(conn).unwrap());
-    assert_eq!(counter.get(conn), Ok(0));
-    assert_eq!(conn.transaction(count), Ok(()));
-    assert_eq!(counter.get(conn), Ok(11));
-}
-
-#[test]
 fn missing_tables_are_told_with_what_to_do() {
     let conn = &mut set_up().conn;
     let counter = Counter::named("x");

@@ -38,17 +38,6 @@ fn the_new_total_comes_back() {
 }
 
 #[test]
-fn the_new_total_is_part_of_the_callers_transaction() {
-    let conn = &mut set_up().conn;
-    let of_1 = RowCounter::of(views, 1);
-    rolled_back(conn, |conn| {
-        assert_eq!(of_1.add_and_get(5, conn), Ok(Some(105)));
-        assert_eq!(of_1.add_and_get(5, conn), Ok(Some(110)));
-    });
-    assert_eq!(of_1.get(conn), Ok(Some(100)));
-}
-
-#[test]
 fn a_key_counts_once_and_stands_for_one_addition() {
     let conn = &mut set_up_with_counters().conn;
     let of = |row, key: &str| RowCounter::of(views, row).idempotency_key(key);
