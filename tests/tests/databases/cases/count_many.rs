@@ -195,23 +195,6 @@ fn a_row_that_cannot_take_its_amount_takes_all_back() {
     assert_eq!(small(conn), [2, 2]);
 }
 
-#[test]
-fn inside_a_transaction_it_goes_with_that() {
-    let conn = &mut set_up().conn;
-    rolled_back(conn, |conn| {
-        let many = count_many(views, [(1, 1), (2, 1), (9, 1)]);
-        counts_many!(many, conn => 2, vec![9]);
-        assert_eq!(totals(conn), [101, 201, 300]);
-    });
-    assert_eq!(totals(conn), [100, 200, 300]);
-    let rows = in_transaction(conn, |conn| {
-        count(3, 1, conn)?;
-        Ok(count_many(views, [(1, 1), (3, 1)]).run(conn)?.rows)
-    });
-    assert_eq!(rows, Ok(2));
-    assert_eq!(totals(conn), [101, 200, 302]);
-}
-
 /// Each thread counts on all rows, in another order, while others fold and remove shards, and count by key.
 #[test]
 fn threads_beside_folds_lose_nothing() {
