@@ -6,7 +6,6 @@ use super::api::shard_counts;
 use super::api::{MIGRATIONS, counters};
 use super::support::*;
 use diesel_migrations::MigrationHarness;
-use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::until;
 
 #[test]
@@ -316,13 +315,4 @@ fn a_field_follows_its_number() {
     until("it follows", || shards(conn) > 1);
     assert_eq!(following.last_error(), None);
     number.resize(128, conn).unwrap();
-}
-
-/// A key of the application's in a column of the same name belongs to another table.
-#[test]
-fn shards_are_the_counters_own() {
-    let conn = &mut set_up_with_counters().conn;
-    Counter::named("videos").increment(conn).unwrap();
-    assert_eq!(videos_shards::table.count().get_result(conn), Ok(0_i64));
-    assert_eq!(videos.count().get_result(conn), Ok(3_i64));
 }

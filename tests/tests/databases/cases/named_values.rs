@@ -47,14 +47,6 @@ fn the_new_total_comes_back() {
 }
 
 #[test]
-fn new_totals_of_8_writers_rise() {
-    let Connected { conn, database } = &mut set_up_with_counters();
-    let counter = Counter::named("x");
-    totals_rise(0, database, |_, conn| counter.add_and_get(1, conn).unwrap());
-    assert_eq!(counter.get(conn), Ok(160));
-}
-
-#[test]
 fn stays_within_bounds_from_its_first_count_on() {
     let conn = &mut set_up_with_counters().conn;
     let seats = Counter::named("seats");
