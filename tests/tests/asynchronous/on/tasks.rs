@@ -11,7 +11,7 @@ use diesel::{ConnectionResult, ExpressionMethods, QueryDsl, QueryResult};
 use diesel_async::pooled_connection::{
     AsyncDieselConnectionManager, ManagerConfig, RecyclingMethod, bb8, deadpool, mobc,
 };
-use diesel_async::{AsyncConnection, SimpleAsyncConnection, TransactionManager};
+use diesel_async::{AsyncConnection, SimpleAsyncConnection};
 use diesel_sharded::Error;
 use diesel_sharded::asynchronous::idempotency::remove_older_than;
 use diesel_sharded::asynchronous::{Counter, RowCounter, fold, retry, set_total, update};
@@ -485,23 +485,6 @@ async fn pauses_pass_by_the_runtimes_clock() {
     assert!(passed >= 4 * HOUR, "{passed:?}");
     assert!(begun.elapsed() < Duration::from_secs(60));
     assert_eq!(total(&mut conn), 101);
-}
-
-/// The claim of `asynchronous` about mobc: it keeps just those connections that are broken. If this test fails, change that text.
-#[tokio::test]
-async fn mobc_lends_what_others_left_behind() {
-    let (database, mut conn) = database();
-    let pool = mobc::Builder::<Conn>::new().max_open(1);
-    let pool = pool.build(manager(&database));
-    let mut lent = pool.get().await.unwrap();
-    lent.batch_execute("SELECT 1").await.unwrap();
-    type Manager = <Conn as AsyncConnection>::TransactionManager;
-    Manager::begin_transaction(&mut *lent).await.unwrap();
-    drop(lent);
-    let mut lent = pool.get().await.unwrap();
-    count(&mut lent, 0).await.unwrap();
-    assert_eq!(total(&mut conn), 100); // it was not committed
-    Manager::rollback_transaction(&mut *lent).await.unwrap();
 }
 
 /// A folder in a task folds on connections of a pool, reports what fails, and is cancelled when it is dropped.
