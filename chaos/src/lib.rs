@@ -13,20 +13,10 @@ pub mod schema;
 pub mod sql_store;
 pub mod workload;
 
-use std::thread;
-use std::time::{Duration, Instant};
-
 use diesel::QueryResult;
 pub(crate) use diesel_sharded_tests::until;
 
 /// Retries a statement until it succeeds: on SQLite any statement may meet a conflict.
-pub(crate) fn patiently<T>(mut statement: impl FnMut() -> QueryResult<T>) -> T {
-    let patience = Instant::now() + Duration::from_secs(30);
-    loop {
-        match statement() {
-            Ok(done) => return done,
-            Err(_) if Instant::now() < patience => thread::sleep(Duration::from_millis(1)),
-            Err(error) => panic!("{error}"),
-        }
-    }
+pub(crate) fn patiently<T>(statement: impl FnMut() -> QueryResult<T>) -> T {
+    diesel_sharded_tests::ask_until(String::new, statement)
 }

@@ -394,7 +394,7 @@ pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
 }
 
 /// Asks until there is an answer, however slow the machine is. If there is none, the test fails with the last refusal and the log.
-pub(crate) fn ask_until<T, E: Display>(
+pub fn ask_until<T, E: Display>(
     log: impl FnOnce() -> String,
     mut ask: impl FnMut() -> Result<T, E>,
 ) -> T {
