@@ -256,3 +256,25 @@ fn an_alter_of_the_parent_waits_for_counts_that_read_it_later() {
         assert_eq!(altering.join().unwrap(), Ok(()), "{number}");
     }
 }
+
+/// InnoDB takes no foreign key to a partitioned table.
+#[test]
+fn a_partitioned_parent() {
+    use diesel_sharded_tests::schema::{Day, downloads::dsl::*};
+    let [conn] = &mut *Fixture::<Conn, _>::with_tables();
+    conn.run(
+        "DROP TABLE downloads_shards; DROP TABLE downloads;
+         CREATE TABLE downloads (version INTEGER, day INTEGER, number INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (version, day)) \
+         PARTITION BY HASH (version) PARTITIONS 4",
+    );
+    let table = ShardsTable::of(downloads);
+    let refused = table.create(conn).unwrap_err().to_string();
+    assert!(refused.contains("oreign key"), "{refused}");
+    table.without_foreign_key().create(conn).unwrap();
+    insert!(downloads, (version.eq(1), day.eq(Day(1))), conn);
+    let counted = count!(downloads.find((1, Day(1))), number.eq(number + 5), conn);
+    assert_eq!(counted, 1);
+    let folded = fold(downloads).run(conn).unwrap();
+    assert!(folded.finished && folded.unfit.is_empty());
+    assert_eq!(downloads.select(number).load::<i32>(conn), Ok(vec![5]));
+}

@@ -1,12 +1,8 @@
 //! Totals that are set, reset and deleted under an idempotency key.
 
+use super::set_total::totals;
 use super::support::*;
 use diesel_sharded_tests::schema::videos::dsl::*;
-
-fn totals(conn: &mut Conn) -> Vec<(i64, i32)> {
-    let totals = videos.select((views.total(), likes.total()));
-    totals.order(id).load(conn).unwrap()
-}
 
 #[test]
 fn rows_are_set_and_reset_once() {

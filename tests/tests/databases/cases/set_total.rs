@@ -4,7 +4,7 @@ use super::support::*;
 use bigdecimal::BigDecimal;
 use diesel_sharded_tests::schema::videos::dsl::*;
 
-fn totals(conn: &mut Conn) -> Vec<(i64, i32)> {
+pub fn totals(conn: &mut Conn) -> Vec<(i64, i32)> {
     let totals = videos.select((views.total(), likes.total()));
     totals.order(id).load(conn).unwrap()
 }

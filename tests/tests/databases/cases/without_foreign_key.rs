@@ -129,10 +129,16 @@ fn triggers_of_a_composite_key() {
 
 #[test]
 fn leaving_drops_the_triggers_too() {
-    for shards_table in [by_triggers(), by_application()] {
+    // A value that does not know of triggers drops them too.
+    let unknowing = ShardsTable::of(table::table);
+    for (shards_table, dropped) in [
+        (by_triggers(), by_triggers()),
+        (by_triggers(), unknowing),
+        (by_application(), by_application()),
+    ] {
         let conn = &mut kept(shards_table).conn;
         view(2, conn).unwrap();
-        shards_table.drop(conn).unwrap();
+        dropped.drop(conn).unwrap();
         assert_eq!(videos.find(2).select(views).first(conn), Ok(201_i64));
         insert(9, conn);
         edit!(videos.find(9), id.eq(8), conn);
@@ -253,43 +259,4 @@ fn a_batch_tells_counted_rows_from_orphans() {
         .unwrap();
     assert_eq!((total_of(1, conn), total_of(3, conn)), (106, 305));
     assert!(counted.rows >= 2 && !counted.missing.contains(&1));
-}
-
-/// Also by a value that does not know of them.
-#[test]
-fn its_triggers_are_dropped_with_it() {
-    let conn = &mut kept(by_triggers()).conn;
-    assert_eq!(view(1, conn), Ok(1));
-    ShardsTable::of(table::table).drop(conn).unwrap();
-    insert(9, conn);
-    edit!(videos.find(9), id.eq(10), conn);
-    delete!(videos.find(10), conn);
-    let bases = videos.order(id).select(views).load(conn);
-    assert_eq!(bases, Ok(vec![101, 200, 300]));
-}
-
-/// InnoDB takes no foreign key to a partitioned table.
-#[test]
-fn a_partitioned_parent_of_mysqls() {
-    use diesel_sharded_tests::schema::downloads::dsl::*;
-    let conn = &mut set_up().conn;
-    if dialect(conn) != Dialect::Mysql {
-        return;
-    }
-    conn.batch_execute(
-        "DROP TABLE downloads_shards; DROP TABLE downloads;
-         CREATE TABLE downloads (version INTEGER, day INTEGER, number INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (version, day)) \
-         PARTITION BY HASH (version) PARTITIONS 4",
-    )
-    .unwrap();
-    let table = ShardsTable::of(downloads);
-    let refused = table.create(conn).unwrap_err().to_string();
-    assert!(refused.contains("oreign key"), "{refused}");
-    table.without_foreign_key().create(conn).unwrap();
-    insert!(downloads, (version.eq(1), day.eq(Day(1))), conn);
-    let counted = count!(downloads.find((1, Day(1))), number.eq(number + 5), conn);
-    assert_eq!(counted, 1);
-    let folded = fold(downloads).run(conn).unwrap();
-    assert!(folded.finished && folded.unfit.is_empty());
-    assert_eq!(downloads.select(number).load::<i32>(conn), Ok(vec![5]));
 }
