@@ -15,7 +15,7 @@ use diesel_sharded::{CounterCache, ShardsTable, fold};
 use diesel_sharded_tests::fixture::{Fixture, Run};
 use diesel_sharded_tests::role::Role;
 use diesel_sharded_tests::schema::{comments, videos};
-use diesel_sharded_tests::{Database, TestConnection, number};
+use diesel_sharded_tests::{Database, TestConnection, number, until};
 
 fn cache() -> CounterCache<videos::likes, comments::table, EveryRow> {
     CounterCache::of(videos::likes).counts(comments::video_id)
@@ -154,10 +154,11 @@ const FOREIGN_KEY: &str = "ALTER TABLE comments ADD FOREIGN KEY (video_id) REFER
 /// Waits until a query, asked by another session, gives more than 0.
 macro_rules! until {
     ($conn:expr, $query:expr) => {
-        while number!($query, $conn) == 0 {
+        until($query, || {
             // InnoDB shows its transactions anew to one that has not looked for 100 ms.
-            thread::sleep(Duration::from_millis(200));
-        }
+            thread::sleep(Duration::from_millis(150));
+            number!($query, $conn) > 0
+        });
     };
 }
 

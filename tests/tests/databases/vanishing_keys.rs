@@ -13,7 +13,7 @@ use diesel_sharded::shard_choice::ShardChoice;
 use diesel_sharded::{Conflict, Counter, Error, RowCounter, update};
 use diesel_sharded_tests::fixture::{Fixture, Run};
 use diesel_sharded_tests::schema::videos::dsl::*;
-use diesel_sharded_tests::{TestConnection, assert_matches, pool};
+use diesel_sharded_tests::{TestConnection, assert_matches, patient, pool, until};
 
 /// How long the keys keep changing.
 const WHILE: Duration = Duration::from_secs(5);
@@ -41,24 +41,25 @@ macro_rules! on {
             fn no_error_escapes_from_counts() {
                 let own = &mut Fixture::<Conn, 0>::with_counters();
                 let (database, _) = own.parts();
+                patient().set_global();
                 let coalescer = Coalescer::builder(pool::<Conn>(database.url()));
                 let coalescer = &coalescer.deadline(Duration::from_secs(600)).build().unwrap();
                 thread::scope(|scope| {
                     for texts in [&RENAMED[..], &DELETED, &COUNTER_DELETED] {
                         scope.spawn(move || {
                             let conn = &mut Conn::connect(database);
-                            let until = Instant::now() + WHILE;
-                            for text in texts.iter().cycle().take_while(|_| Instant::now() < until) {
+                            let end = Instant::now() + WHILE;
+                            for text in texts.iter().cycle().take_while(|_| Instant::now() < end) {
                                 // Some of these are in the way of other transactions too, and are retried.
-                                while conn.batch_execute(text).is_err() {}
+                                until("it is done", || conn.batch_execute(text).is_ok());
                             }
                         });
                     }
                     for (name, operation) in OPERATIONS {
                         scope.spawn(move || {
                             let conn = &mut Conn::connect(database);
-                            let until = Instant::now() + WHILE;
-                            for counts in (0..).take_while(|_| Instant::now() < until) {
+                            let end = Instant::now() + WHILE;
+                            for counts in (0..).take_while(|_| Instant::now() < end) {
                                 let done = operation(conn, coalescer, counts);
                                 done.unwrap_or_else(|error| panic!("{name}: {error:?}"));
                             }

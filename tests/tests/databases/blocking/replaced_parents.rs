@@ -14,7 +14,7 @@ use diesel_sharded::shard_choice::ShardChoice;
 use diesel_sharded::{Counter, RowCounter, counters, fold, set_total, update, verify};
 use diesel_sharded_tests::fixture::{Fixture, Run};
 use diesel_sharded_tests::schema::videos::dsl::*;
-use diesel_sharded_tests::{Database, TestConnection, edit, insert};
+use diesel_sharded_tests::{Database, TestConnection, edit, insert, until};
 
 use super::{Conn, count, dialect, on_threads, total_of};
 
@@ -84,7 +84,7 @@ fn others_count_on_a_row_that_is_renamed() {
             if number == 0 {
                 assert_eq!(rows, 1);
                 let rename = || diesel::update(videos.find(from)).set(id.eq(to));
-                while rename().execute(conn) != Ok(1) {}
+                until("it is renamed", || rename().execute(conn) == Ok(1));
             }
         }
     });
@@ -118,7 +118,9 @@ fn sets_and_repairs_beside_replacement() {
         assert_eq!(set.execute(conn), Ok(1));
         assert_eq!(count(100, 1, conn), Ok(1));
         assert_eq!(total_of(100, conn), 51, "round {round}");
-        while diesel::delete(row).execute(conn) != Ok(1) {}
+        until("it is deleted", || {
+            diesel::delete(row).execute(conn) == Ok(1)
+        });
     });
 }
 
@@ -186,7 +188,7 @@ fn others_count_on_rows_that_are_replaced(add: impl Fn(i64, i64, &mut Conn) -> i
         added.fetch_add(round % 20, Ordering::Relaxed);
         count(100, conn);
         let rename = || diesel::update(videos.find(100)).set(id.eq(101));
-        while rename().execute(conn) != Ok(1) {}
+        until("it is renamed", || rename().execute(conn) == Ok(1));
         count(101, conn);
         taken.fetch_add(take(101, conn), Ordering::Relaxed);
     });

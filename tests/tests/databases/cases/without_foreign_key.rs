@@ -7,6 +7,7 @@ use diesel_migrations::MigrationHarness;
 use diesel_sharded::backend::Dialect;
 use diesel_sharded_tests::schema::videos as table;
 use diesel_sharded_tests::schema::videos::dsl::*;
+use diesel_sharded_tests::until;
 
 type Videos = ShardsTable<table::table>;
 
@@ -220,7 +221,8 @@ fn orphans_are_removed_beside_rows_that_come_back() {
             let count = viewed!(videos.find(video)).retry(patient());
             assert_eq!(count.execute(conn), Ok(1));
             assert!(total_of(video, conn) >= 2, "round {round}");
-            while diesel::delete(videos.find(video)).execute(conn) != Ok(1) {}
+            let delete = || diesel::delete(videos.find(video));
+            until("it is deleted", || delete().execute(conn) == Ok(1));
         }
     };
     on_threads_beside(2, database, come_and_go, 1, |_, rounds, conn| {
