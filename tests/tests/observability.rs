@@ -19,7 +19,7 @@ use diesel_sharded::{
 };
 use diesel_sharded_tests::documents::documented;
 use diesel_sharded_tests::refusing::Refusing;
-use diesel_sharded_tests::{Database, TestConnection, assert_matches, conflict, pool};
+use diesel_sharded_tests::{Database, TestConnection, assert_matches, conflict, pool, until};
 use metrics_util::MetricKind;
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 use tracing::field::{Field, Visit};
@@ -479,9 +479,7 @@ fn fold_without_a_connection() {
         .every(Duration::from_millis(10))
         .start(|| Err::<PgConnection, _>("no connection is left"))
         .unwrap();
-    while folder.stats().failed_passes == 0 {
-        thread::sleep(Duration::from_millis(5));
-    }
+    until("a pass has failed", || folder.stats().failed_passes > 0);
 }
 
 fn coalesce(url: &str) {
@@ -495,20 +493,21 @@ fn coalesce(url: &str) {
 
 fn combine(url: &str, other: &mut PgConnection) {
     let combiner = Combiner::new();
-    let lock = "BEGIN; SELECT 1 FROM seats_shards FOR UPDATE";
-    other.batch_execute(lock).unwrap();
-    thread::scope(|scope| {
-        for _ in 0..4 {
-            scope.spawn(|| {
-                let mut conn = PgConnection::establish(url).unwrap();
-                let seat = RowCounter::of(taken, MARKER.to_owned()).combine(&combiner);
-                for _ in 0..50 {
-                    assert_eq!(seat.add(1, &mut conn), Ok(1));
-                }
-            });
-        }
-        thread::sleep(Duration::from_millis(200));
-        other.batch_execute("COMMIT").unwrap();
+    until("callers have combined", || {
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    let mut conn = PgConnection::establish(url).unwrap();
+                    let seat = RowCounter::of(taken, MARKER.to_owned()).combine(&combiner);
+                    for _ in 0..50 {
+                        assert_eq!(seat.add(1, &mut conn), Ok(1));
+                    }
+                });
+            }
+        });
+        let numbers = counters(&THE_REST.1);
+        let mut names = numbers.keys();
+        names.any(|name| name.starts_with("diesel_sharded_combined_total"))
     });
     let all = update(seats).set(taken.eq(taken + 1)).combine(&combiner);
     assert!(all.execute(other).is_ok_and(|rows| rows > 0));

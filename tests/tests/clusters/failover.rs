@@ -161,7 +161,7 @@ fn a_coalescer_leaves_a_standby() {
     let coalescer = coalescer.build().unwrap();
     let add = |video| coalescer.add_later(&RowCounter::of(views, video), 1);
     add(1).unwrap();
-    coalescer.flush().unwrap();
+    until("it counts", || coalescer.flush().is_ok());
     pair.wait_until_applied();
     pair.kill_the_primary();
     pair.promote();

@@ -499,9 +499,10 @@ fn a_full_queue_waits_for_room_and_refuses_at_the_deadline() {
             thread::sleep(Duration::from_millis(50));
             holder.batch_execute("COMMIT").unwrap();
         });
-        coalescer.add_later(&views_of(3), 1).unwrap(); // as soon as there is room
+        let add = || coalescer.add_later(&views_of(3), 1);
+        until("there is room", || add().is_ok());
     });
-    coalescer.flush().unwrap();
+    until("they are counted", || coalescer.flush().is_ok());
     assert_eq!(totals(&mut conn), [102, 200, 301]);
 }
 
