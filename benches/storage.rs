@@ -5,10 +5,8 @@
 //! The shards are inserted in the order of their keys, as a roll-up would, and in another one, as counts do. A pass of a fold is measured
 //! after a tenth of the rows was counted on, after a hundredth was, and after nothing was. Commits do not wait for the disk.
 
-use std::fmt::Display;
 use std::time::Instant;
 
-use diesel::connection::SimpleConnection;
 use diesel::dsl::{select, sql};
 use diesel::prelude::*;
 use diesel::sql_types::BigInt;
@@ -17,6 +15,7 @@ use diesel_sharded_benches::measured::Measured;
 use diesel_sharded_benches::names::POSTGRESQL;
 use diesel_sharded_benches::videos;
 use diesel_sharded_tests::TestConnection;
+use diesel_sharded_tests::fixture::Run;
 
 const ROWS: i64 = 1_000_000;
 
@@ -52,26 +51,26 @@ macro_rules! measure {
     ($conn:ty, $size:expr) => {{
         let (database, size, name) = (<$conn>::database(), $size, <$conn>::NAME);
         let conn = &mut <$conn>::connect(&database);
-        run(conn, "CREATE TABLE videos (id BIGINT NOT NULL PRIMARY KEY, views BIGINT NOT NULL DEFAULT 0)");
+        conn.run("CREATE TABLE videos (id BIGINT NOT NULL PRIMARY KEY, views BIGINT NOT NULL DEFAULT 0)");
         let numbers = <$conn>::numbers(ROWS);
-        run(conn, format!("INSERT INTO videos (id) SELECT n FROM ({numbers}) AS numbers"));
+        conn.run(&format!("INSERT INTO videos (id) SELECT n FROM ({numbers}) AS numbers"));
         ShardsTable::of(videos::table).create(conn).expect("a table of shards");
         for (order, key) in [("ordered", "n".to_owned()), ("scattered", format!("n * {STRIDE} % {ROWS} + 1"))] {
-            run(conn, "DELETE FROM videos_shards");
+            conn.run("DELETE FROM videos_shards");
             if name == POSTGRESQL {
-                run(conn, "VACUUM FULL videos_shards");
+                conn.run("VACUUM FULL videos_shards");
             }
-            run(conn, format!("INSERT INTO videos_shards (id, shard, views) SELECT {key}, 0, 0 FROM ({numbers}) AS numbers"));
-            run(conn, size.update);
+            conn.run(&format!("INSERT INTO videos_shards (id, shard, views) SELECT {key}, 0, 0 FROM ({numbers}) AS numbers"));
+            conn.run(size.update);
             let bytes = sql::<BigInt>(&(size.query)("videos_shards"));
             let bytes: i64 = select(bytes).get_result(conn).expect("a size");
             println!("| {name} | bytes of a shard, {order} keys | {:.0} |", bytes as f64 / ROWS as f64);
         }
         for (part, label) in [(10, "a tenth"), (100, "a hundredth"), (0, "none")] {
             if part > 0 {
-                run(conn, format!("UPDATE videos_shards SET views = 1 WHERE id % {part} = 0"));
+                conn.run(&format!("UPDATE videos_shards SET views = 1 WHERE id % {part} = 0"));
             }
-            run(conn, size.update);
+            conn.run(size.update);
             let begin = Instant::now();
             let folded = fold(videos::table).run(conn).expect("a fold");
             let time = begin.elapsed().as_secs_f64();
@@ -82,12 +81,6 @@ macro_rules! measure {
             );
         }
     }};
-}
-
-fn run<Conn: SimpleConnection>(conn: &mut Conn, statement: impl Display) {
-    let statement = statement.to_string();
-    conn.batch_execute(&statement)
-        .unwrap_or_else(|error| panic!("{statement}: {error}"));
 }
 
 fn main() {

@@ -13,6 +13,7 @@ use diesel_sharded_benches::measured::Measured;
 use diesel_sharded_benches::names;
 use diesel_sharded_benches::report::Upkeep;
 use diesel_sharded_tests::Database;
+use diesel_sharded_tests::fixture::Run;
 use diesel_sharded_tests::proxy::delayed;
 
 use crate::schema::{self, EVENTS, PLAIN, ROWS, SHARDED, SLOTS, SLOTTED, for_each_sharded};
@@ -103,7 +104,7 @@ impl<Conn> Clone for Stage<Conn> {
 }
 
 /// A connection type whose database is measured.
-pub trait Arena: Measured + Send + 'static {
+pub trait Arena: Measured + Run + Send + 'static {
     /// The type of a key that the database generates.
     const SERIAL: &'static str;
     /// The SQL type to which a sum is cast, so that it is read as a 64-bit integer.
@@ -131,11 +132,6 @@ pub trait Arena: Measured + Send + 'static {
     /// The upkeep that the database has done so far in the background, if it tells.
     fn upkeep(&mut self) -> Option<Upkeep> {
         None
-    }
-
-    fn run(&mut self, statement: &str) {
-        self.batch_execute(statement)
-            .unwrap_or_else(|error| panic!("{statement}: {error}"));
     }
 
     /// Creates every shard and every slot of the rows up to `last`: the measurements count on rows that are already there.

@@ -10,6 +10,7 @@ use diesel_sharded::retry::{self, RetryPolicy};
 use diesel_sharded::{ShardedField, ShardsTable};
 use diesel_sharded_benches::measured::Measured;
 use diesel_sharded_benches::names::{DEFAULT, ONE_ROW};
+use diesel_sharded_tests::fixture::Run;
 
 use crate::arena::Arena;
 use crate::contenders::Contender;

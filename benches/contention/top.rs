@@ -10,6 +10,7 @@ use diesel_sharded_benches::names::{
 };
 use diesel_sharded_benches::report::Reading;
 use diesel_sharded_benches::side_by_side;
+use diesel_sharded_tests::fixture::Run;
 use indicatif::ProgressBar;
 
 use crate::arena::{Arena, Disk, Stage};
