@@ -39,10 +39,10 @@ pub fn in_turns<T>(
     results
 }
 
-/// The times of which half, 95 and 99 of a hundred latencies were no longer; none if there is no latency.
-pub fn percentiles(mut latencies: Vec<Duration>) -> [Option<Duration>; 3] {
+/// The times of which half and 99 of a hundred latencies were no longer; none if there is no latency.
+pub fn percentiles(mut latencies: Vec<Duration>) -> [Option<Duration>; 2] {
     latencies.sort_unstable();
-    [0.50, 0.95, 0.99].map(|percentile| {
+    [0.50, 0.99].map(|percentile| {
         let last = latencies.len().checked_sub(1)?;
         Some(latencies[(last as f64 * percentile) as usize])
     })

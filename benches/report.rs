@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 
 use chrono::Utc;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 use crate::median;
 
@@ -68,7 +67,6 @@ pub struct Cell {
     pub per_second: f64,
     pub per_second_of_rounds: Vec<f64>,
     pub p50_us: Option<f64>,
-    pub p95_us: Option<f64>,
     pub p99_us: Option<f64>,
     /// Failed counts in all rounds.
     pub failed: usize,
@@ -108,15 +106,9 @@ pub struct Sample {
     /// Seconds since the start, at the end of the sample.
     pub at: f64,
     pub per_second: f64,
-    pub p50_us: f64,
     pub p99_us: f64,
     pub shards: i64,
     pub table_bytes: i64,
-    /// The share of updates that PostgreSQL made without touching an index.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub hot: Option<f64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub dead_versions: Option<i64>,
 }
 
 /// Figures that the report does not have.
@@ -171,38 +163,9 @@ impl Report {
 
     /// A line for each cell, so that a difference can be read.
     pub fn to_json(&self) -> String {
-        let value = serde_json::to_value(self).expect("numbers and texts");
-        in_lines(&value, 0) + "\n"
+        let json = serde_json::to_string(self).expect("numbers and texts");
+        json.replace(",{\"", ",\n{\"") + "\n"
     }
-}
-
-/// The depth below which a value takes one line.
-const LINES: usize = 4;
-
-fn in_lines(value: &Value, depth: usize) -> String {
-    let below = |name: &str, item| {
-        let indent = "  ".repeat(depth + 1);
-        format!("{indent}{name}{}", in_lines(item, depth + 1))
-    };
-    let (brackets, items): (_, Vec<_>) = match value {
-        Value::Array(items) if depth < LINES => (
-            ["[", "]"],
-            items.iter().map(|item| below("", item)).collect(),
-        ),
-        Value::Object(fields) if depth < LINES => {
-            let named = fields
-                .iter()
-                .map(|(name, item)| below(&format!("\"{name}\": "), item));
-            (["{", "}"], named.collect())
-        }
-        _ => return value.to_string(),
-    };
-    let (begin, end) = (brackets[0], brackets[1]);
-    let lines = match items.is_empty() {
-        true => String::new(),
-        false => format!("\n{}", items.join(",\n")),
-    };
-    format!("{begin}{lines}\n{}{end}", "  ".repeat(depth))
 }
 
 impl Cell {

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use clap::{Parser, value_parser};
 use diesel::dsl::{select, sql};
 use diesel::prelude::*;
-use diesel::sql_types::{BigInt, Nullable};
+use diesel::sql_types::BigInt;
 use diesel_sharded_benches::measured::Measured;
 use diesel_sharded_benches::names::SOAK;
 use diesel_sharded_benches::report::{Pace, Part, Report, Sample, Soak, tenths};
@@ -56,19 +56,12 @@ struct Outcomes {
 }
 
 /// The shards table at one moment.
-#[derive(Debug, Clone, QueryableByName)]
+#[derive(QueryableByName)]
 struct Table {
     #[diesel(sql_type = BigInt)]
     shards: i64,
     #[diesel(sql_type = BigInt)]
     bytes: i64,
-    #[diesel(sql_type = Nullable<BigInt>)]
-    updates: Option<i64>,
-    /// Updates that touched no index.
-    #[diesel(sql_type = Nullable<BigInt>)]
-    hot_updates: Option<i64>,
-    #[diesel(sql_type = Nullable<BigInt>)]
-    dead_versions: Option<i64>,
 }
 
 /// A connection type whose server is soaked.
@@ -99,15 +92,12 @@ macro_rules! soaked {
 soaked!(
     PgConnection,
     integer: "bigint",
-    table: "SELECT (SELECT COUNT(*) FROM videos_shards) AS shards, pg_total_relation_size('videos_shards') AS bytes, \
-            n_tup_upd AS updates, n_tup_hot_upd AS hot_updates, n_dead_tup AS dead_versions \
-            FROM pg_stat_user_tables WHERE relname = 'videos_shards'"
+    table: "SELECT (SELECT COUNT(*) FROM videos_shards) AS shards, pg_total_relation_size('videos_shards') AS bytes"
 );
 soaked!(
     MysqlConnection,
     integer: "SIGNED",
-    table: "SELECT (SELECT COUNT(*) FROM videos_shards) AS shards, CAST(FILE_SIZE AS SIGNED) AS bytes, \
-            CAST(NULL AS SIGNED) AS updates, CAST(NULL AS SIGNED) AS hot_updates, CAST(NULL AS SIGNED) AS dead_versions \
+    table: "SELECT (SELECT COUNT(*) FROM videos_shards) AS shards, CAST(FILE_SIZE AS SIGNED) AS bytes \
             FROM information_schema.INNODB_SYS_TABLESPACES WHERE NAME = CONCAT(DATABASE(), '/videos_shards')"
 );
 
@@ -137,14 +127,12 @@ fn soak<Conn: Soaked>(minutes: u64) -> Soak {
         clients.spawn_on(work, runtime.handle());
     }
     let mut samples: Vec<Sample> = vec![];
-    let (mut last, mut table) = (start, conn.table());
+    let mut last = start;
     while last < end {
         std::thread::sleep((last + INTERVAL).saturating_duration_since(Instant::now()));
         let now = Instant::now();
         let latencies = std::mem::take(&mut outcomes.lock().expect("no panic").latencies);
-        let (then, time) = (table, now - last);
-        table = conn.table();
-        let sample = sample(now - start, time, latencies, &then, &table);
+        let sample = sample(now - start, now - last, latencies, &conn.table());
         println!("{sample:?}");
         samples.push(sample);
         last = now;
@@ -198,28 +186,15 @@ async fn serve(client: &Client, url: String) -> reqwest::Result<StatusCode> {
     Ok(status)
 }
 
-fn sample(
-    at: Duration,
-    time: Duration,
-    latencies: Vec<Duration>,
-    then: &Table,
-    now: &Table,
-) -> Sample {
+fn sample(at: Duration, time: Duration, latencies: Vec<Duration>, table: &Table) -> Sample {
     let per_second = tenths(latencies.len() as f64 / time.as_secs_f64());
-    let [p50, _, p99] = percentiles(latencies)
-        .map(|latency| tenths(latency.map_or(0.0, |latency| latency.as_nanos() as f64 / 1000.0)));
-    let rose = |of: fn(&Table) -> Option<i64>| Some((of(now)? - of(then)?) as f64);
-    let updates = rose(|table| table.updates).zip(rose(|table| table.hot_updates));
-    let hot = updates.filter(|(all, _)| *all > 0.0);
+    let [_, p99] = percentiles(latencies);
     Sample {
         at: tenths(at.as_secs_f64()),
         per_second,
-        p50_us: p50,
-        p99_us: p99,
-        shards: now.shards,
-        table_bytes: now.bytes,
-        hot: hot.map(|(all, hot)| (hot / all * 10_000.0).round() / 10_000.0),
-        dead_versions: now.dead_versions,
+        p99_us: tenths(p99.map_or(0.0, |latency| latency.as_nanos() as f64 / 1000.0)),
+        shards: table.shards,
+        table_bytes: table.bytes,
     }
 }
 

@@ -5,7 +5,6 @@ use std::error::Error;
 use diesel::dsl::DuplicatedKeys;
 use diesel::prelude::*;
 use diesel_sharded::combine::Combiner;
-use diesel_sharded::shard_choice::ShardChoice;
 use diesel_sharded::update;
 use diesel_sharded_benches::names::*;
 use rand::RngExt;
@@ -15,8 +14,7 @@ use crate::prepared::{
     InsertEvent, Prepared, UpdateRow, UpdateSlot, UpsertSlot, UpsertSlotOnMysql,
 };
 use crate::schema::{
-    SLOTS, adaptive, combined, events, one_row, random_128, slots, striped, written_behind,
-    written_behind_logged,
+    SLOTS, adaptive, combined, events, one_row, slots, written_behind, written_behind_logged,
 };
 use crate::write_behind::{Redis, write_behind};
 
@@ -112,16 +110,6 @@ macro_rules! contenders {
                         Contender::new($name, $total, move |conn, key| Ok(count(conn, key)?))
                     }};
                 }
-                macro_rules! sharded {
-                    ($name:expr, $table:ident, $choice:expr) => {
-                        statement!($name, total_of_shards(stringify!($table)), |conn, key| {
-                            update($table::table.find(key))
-                                .set($table::views.eq($table::views + 1))
-                                .shard_choice($choice)
-                                .execute(conn)
-                        })
-                    };
-                }
                 vec![
                     behind!(WRITE_BEHIND, &redis.in_memory, written_behind),
                     behind!(WRITE_BEHIND_LOGGED, &redis.logged, written_behind_logged),
@@ -167,9 +155,11 @@ macro_rules! contenders {
                             }
                         }
                     ),
-                    sharded!(RANDOM, random_128, ShardChoice::Random),
-                    sharded!(STRIPED, striped, ShardChoice::Striped),
-                    sharded!(DEFAULT, adaptive, ShardChoice::Adaptive),
+                    statement!(DEFAULT, total_of_shards("adaptive"), |conn, key| {
+                        update(adaptive::table.find(key))
+                            .set(adaptive::views.eq(adaptive::views + 1))
+                            .execute(conn)
+                    }),
                     {
                         let (combiner, total) = (Combiner::new(), total_of_shards("combined"));
                         Contender::new(COMBINED, total, move |conn: &mut Conn, key| {

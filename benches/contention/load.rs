@@ -85,7 +85,7 @@ pub struct Slice {
     pub rate: f64,
     pub succeeded: usize,
     pub failed: usize,
-    pub latencies: [Option<Duration>; 3],
+    pub latencies: [Option<Duration>; 2],
 }
 
 /// One thread's counts in one slice.
@@ -248,7 +248,7 @@ pub fn cell<Conn: Arena>(
     slices: &[Slice],
 ) -> Cell {
     let rates: Vec<f64> = slices.iter().map(|slice| slice.rate).collect();
-    let [p50, p95, p99] = [0, 1, 2].map(|percentile| {
+    let [p50, p99] = [0, 1].map(|percentile| {
         let known = slices.iter().map(|slice| slice.latencies[percentile]);
         let known = known.map(|latency| Some(latency?.as_secs_f64() * 1e6));
         let known: Option<Vec<_>> = known.collect();
@@ -258,7 +258,6 @@ pub fn cell<Conn: Arena>(
         keys: scene.keys.name().to_owned(),
         shape: scene.shape.map(str::to_owned),
         p50_us: p50,
-        p95_us: p95,
         p99_us: p99,
         failed: slices.iter().map(|slice| slice.failed).sum(),
         ..Cell::hot(stage.disk.name(), scene.threads, entrant, rates)

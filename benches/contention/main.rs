@@ -64,7 +64,7 @@ const THREADS: usize = 64;
 /// Measures counts under contention.
 #[derive(Parser)]
 struct Options {
-    /// One round of short slices, and fewer numbers of threads
+    /// One round of short slices
     #[arg(long)]
     quick: bool,
     /// One section; without it all but `lead` and `long`
@@ -130,10 +130,6 @@ impl Options {
             warm_up: Duration::from_secs(1),
         }
     }
-
-    fn threads(&self, quick: &'static [usize], full: &'static [usize]) -> &'static [usize] {
-        if self.quick { quick } else { full }
-    }
 }
 
 struct Run {
@@ -154,32 +150,18 @@ impl Run {
             return;
         }
         let pace = self.options.pace();
-        self.section::<Conn>(HOT, pace, Run::hot::<Conn>);
-        self.section::<Conn>(DISKS, pace, Run::disks::<Conn>);
-        self.section::<Conn>(LEAD, self.options.lead_pace(), |run, part| {
-            let pace = run.options.lead_pace();
-            run.leading(
-                &Stage::<Conn>::new(Disk::Local),
-                Scene::hot(THREADS),
-                pace,
-                part,
-            );
-        });
-        if Conn::NAME != SQLITE {
-            self.section::<Conn>(NETWORK, pace, |run, part| {
-                run.leading(
-                    &Stage::<Conn>::new(Disk::Remote),
-                    Scene::hot(THREADS),
-                    pace,
-                    part,
-                );
+        let hot = |name, disk, threads, pace| {
+            self.section::<Conn>(name, pace, |run, part| {
+                run.leading(&Stage::<Conn>::new(disk), Scene::hot(threads), pace, part);
             });
-        }
-        self.section::<Conn>(OPEN, pace, Run::open::<Conn>);
+        };
+        // Where a difference shows the most.
+        hot(HOT, Disk::Free, 1, pace);
+        self.section::<Conn>(DISKS, pace, Run::disks::<Conn>);
+        hot(LEAD, Disk::Local, THREADS, self.options.lead_pace());
         self.section::<Conn>(TASKS, pace, |run, part| {
             part.cells = tasks::measure::<Conn>(run.options.quick, pace.rounds, &run.bar);
         });
-        self.section::<Conn>(SHAPES, pace, Run::shapes::<Conn>);
         self.section::<Conn>(KEYS, pace, Run::keys::<Conn>);
         let is_quick = self.options.quick;
         self.section::<Conn>(READS, pace, |run, part| {
@@ -192,6 +174,9 @@ impl Run {
         });
         // One writer at a time is all there is on SQLite, however long it lasts.
         if Conn::NAME != SQLITE {
+            hot(NETWORK, Disk::Remote, THREADS, pace);
+            self.section::<Conn>(OPEN, pace, Run::open::<Conn>);
+            self.section::<Conn>(SHAPES, pace, Run::shapes::<Conn>);
             self.section::<Conn>(LONG, self.options.long_pace(), Run::long::<Conn>);
         }
     }
@@ -218,23 +203,11 @@ impl Run {
         self.bar.inc(1);
     }
 
-    fn hot<Conn: Contenders>(&self, part: &mut Part) {
-        let threads = match Conn::NAME {
-            // One writer at a time: more threads only wait longer.
-            SQLITE => self.options.threads(&[1, 64], &[1, 2, 8, 32, 64]),
-            _ => {
-                let all = &[1, 2, 4, 8, 16, 32, 64, 128];
-                self.options.threads(&[1, 32, 64], all)
-            }
-        };
-        let scenes = threads.iter().map(|&threads| Scene::hot(threads));
-        self.alone(&Stage::<Conn>::new(Disk::Free), scenes, part);
-    }
-
     fn disks<Conn: Contenders>(&self, part: &mut Part) {
-        let threads = match Conn::NAME {
-            SQLITE => self.options.threads(&[64], &[1, 64]),
-            _ => &[32, 64],
+        let threads = if Conn::NAME == SQLITE {
+            &[64][..]
+        } else {
+            &[32, 64]
         };
         for &disk in Conn::DISKS {
             let scenes = threads.iter().map(|&threads| Scene::hot(threads));
@@ -312,21 +285,15 @@ impl Run {
 
     fn shapes<Conn: Shapes>(&self, part: &mut Part) {
         let stage = Stage::<Conn>::new(Disk::Local);
-        let threads = match Conn::NAME {
-            SQLITE => &[1, 16],
-            _ => self.options.threads(&[1, 16], &[1, 16, 32]),
-        };
         for (shape, ways) in Conn::shapes() {
             let ways: Vec<_> = ways.iter().collect();
-            for &threads in threads {
-                stage.connect().create_links();
-                let scene = Scene {
-                    shape: Some(shape),
-                    ..Scene::hot(threads)
-                };
-                let cells = load::measure(&stage, scene, self.options.pace(), &ways, &self.bar);
-                part.cells.extend(cells);
-            }
+            stage.connect().create_links();
+            let scene = Scene {
+                shape: Some(shape),
+                ..Scene::hot(32)
+            };
+            let cells = load::measure(&stage, scene, self.options.pace(), &ways, &self.bar);
+            part.cells.extend(cells);
         }
     }
 

@@ -61,7 +61,6 @@ plain!(one_row prepared_row written_behind written_behind_logged);
 sharded! {
     random_16, random_16_shards, 16;
     random_128, random_128_shards, 128;
-    striped, striped_shards, 128;
     adaptive, adaptive_shards, 128;
     combined, combined_shards, 128;
 }
