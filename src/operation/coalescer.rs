@@ -35,7 +35,8 @@ use diesel::connection::LoadConnection;
 
 use crate::background::Background;
 use crate::error::Error;
-use crate::model::shows;
+use crate::model::{MaxColumn, MinColumn, ShardedTable, shows};
+use crate::operation::IntoKey;
 
 use self::buffer::Buffer;
 use self::writer::LONGEST_LEAVE;
@@ -43,7 +44,7 @@ use self::writer::LONGEST_LEAVE;
 pub use self::buffer::{Loss, Stats};
 pub use self::counts::Counts;
 pub use self::settings::CoalescerBuilder;
-pub use self::sums::Coalesced;
+pub use self::sums::{Coalesced, Peak};
 
 /// Adds up the counts of many threads in memory, and commits the sums later; see [`coalescer`](crate::coalescer).
 ///
@@ -85,7 +86,7 @@ pub use self::sums::Coalesced;
 /// # }
 /// ```
 ///
-/// The sums of each field are a batch of their own:
+/// The sums of each field, and its greatest values, are a batch of their own:
 ///
 /// ```sql
 /// BEGIN;                                                     -- READ COMMITTED; SQLite: BEGIN IMMEDIATE
@@ -152,12 +153,54 @@ impl<Conn: LoadConnection + 'static> Coalescer<Conn> {
     /// [`DeadlinePassed`](Error::DeadlinePassed) if there is no room until the deadline.
     /// [`CoalescerClosed`](Error::CoalescerClosed). [`MadeBeforeFork`](Error::MadeBeforeFork) in a child of the process that made it.
     /// [`InvalidCounterName`](Error::InvalidCounterName) for an invalid name. Nothing was added then.
-    pub fn add_later<K: Coalesced<Conn>>(&self, counter: &K, n: i64) -> Result<(), Error> {
-        let (buffer, key) = (self.owner.checked()?, counter.key()?);
+    pub fn add_later<K: Coalesced<Conn, Sum = i128>>(
+        &self,
+        counter: &K,
+        n: i64,
+    ) -> Result<(), Error> {
         match n {
-            0 => Ok(()),
-            n => buffer.add::<K>(key, n.into()),
+            0 => self.keep(counter, None),
+            n => self.keep(counter, Some(n.into())),
         }
+    }
+
+    /// Keeps `value` for the `#[sharded(max)]` field of a row, as [`raise_to`](crate::PeakExpressionMethods::raise_to) does:
+    /// `coalescer.raise_later(last_viewed_at, 7, now)`. Of the values for one row the greatest is sent, in a statement of its own. They have to
+    /// be [`Ord`]; everything else is as with [`add_later`](Self::add_later).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn raise_later<C: MaxColumn, V>(
+        &self,
+        _column: C,
+        key: impl IntoKey<<C::Table as ShardedTable>::Key>,
+        value: V,
+    ) -> Result<(), Error>
+    where
+        Peak<C, V>: Coalesced<Conn, Sum = V>,
+    {
+        self.keep(&Peak::<C, V>::of(key), Some(value))
+    }
+
+    /// Keeps `value` for the `#[sharded(min)]` field of a row; see [`raise_later`](Self::raise_later).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn lower_later<C: MinColumn, V>(
+        &self,
+        _column: C,
+        key: impl IntoKey<<C::Table as ShardedTable>::Key>,
+        value: V,
+    ) -> Result<(), Error>
+    where
+        Peak<C, V>: Coalesced<Conn, Sum = V>,
+    {
+        self.keep(&Peak::<C, V>::of(key), Some(value))
+    }
+
+    fn keep<K: Coalesced<Conn>>(&self, counter: &K, n: Option<K::Sum>) -> Result<(), Error> {
+        let (buffer, key) = (self.owner.checked()?, counter.key()?);
+        n.map_or(Ok(()), |n| buffer.add::<K>(key, n))
     }
 
     /// Waits until everything that was added before is committed, or was [lost](CoalescerBuilder::on_loss) and reported.

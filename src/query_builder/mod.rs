@@ -33,7 +33,7 @@ pub(crate) use self::locking::{
     Write, WriteValues,
 };
 pub(crate) use self::names::{Names, has_rows, number_of_rows, zeros};
-pub use self::peak::{NewPeak, PeakExpressionMethods};
+pub use self::peak::{NewPeak, PeakExpressionMethods, PlainValue};
 pub(crate) use self::prepared::{Passing, Prepared, PreparedQuery, statement_was_lost};
 pub use self::prepared::{Prepare, TextGuard};
 pub(crate) use self::sql::{

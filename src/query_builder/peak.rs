@@ -100,7 +100,7 @@ pub struct NewPeak<C, E> {
 }
 
 impl<C, E> NewPeak<C, E> {
-    fn new(value: E) -> Self {
+    pub(crate) fn new(value: E) -> Self {
         NewPeak {
             value,
             column: PhantomData,

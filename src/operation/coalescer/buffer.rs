@@ -29,9 +29,9 @@ pub struct Stats {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Loss {
-    /// The field and the key of the row, or the counter's name.
+    /// The field and the key of the row, or the counter's name; for a greatest or least value this too.
     pub counter: String,
-    /// The amount that is lost, or may be lost if the outcome is unknown: the sum of all additions.
+    /// The amount that is lost, or may be lost if the outcome is unknown: the sum of all additions. 0 for a greatest or least value.
     pub amount: i128,
     /// Why.
     pub error: Arc<Error>,
@@ -96,7 +96,7 @@ impl<Conn: 'static> Buffer<Conn> {
     }
 
     /// Adds `n` as soon as there is room.
-    pub(super) fn add<K: Coalesced<Conn>>(&self, key: &K::Key, n: i128) -> Result<(), Error> {
+    pub(super) fn add<K: Coalesced<Conn>>(&self, key: &K::Key, n: K::Sum) -> Result<(), Error> {
         let mut full_since = None;
         let mut state = self.state();
         while state.gives_up_at.is_none() && state.queued() >= self.settings.max_queued {

@@ -43,7 +43,7 @@ where
     ///
     /// # Errors
     /// [`InvalidCounterName`](Error::InvalidCounterName) for an invalid name.
-    pub fn add<K: Coalesced<Conn>>(&mut self, counter: &K, n: i64) -> QueryResult<()> {
+    pub fn add<K: Coalesced<Conn, Sum = i128>>(&mut self, counter: &K, n: i64) -> QueryResult<()> {
         let key = counter.key()?;
         if n != 0 {
             self.0.add::<K>(key, n.into());

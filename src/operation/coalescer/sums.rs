@@ -1,22 +1,26 @@
-//! The counters that a coalescer adds to, and their sums.
+//! The counters that a coalescer adds to and the values that it keeps, until they are written.
 
 use std::any::{Any, TypeId};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Debug;
+use std::marker::PhantomData;
 use std::sync::Arc;
 
 use diesel::connection::LoadConnection;
 use diesel::prelude::*;
-use diesel::query_builder::QueryFragment;
+use diesel::query_builder::{QueryFragment, QueryId};
 
 use crate::backend::BackendOf;
 use crate::connection::{Link, now};
 use crate::engine::KeyedTable;
 use crate::error::Error;
-use crate::model::{ShardedColumn, ShardedTable};
+use crate::model::{Merge, PeakType, PeakValue, ShardedColumn, ShardedTable, TotalColumn, shows};
+use crate::operation::combine::count;
 use crate::operation::count_many::CountMany;
 use crate::operation::named::{Counter, CounterBackend, InsertCounter, check};
-use crate::operation::row_counter::{IntegerField, RowCounter};
+use crate::operation::row_counter::{IntegerField, IntoKey, RowCounter};
+use crate::operation::update::Ready;
+use crate::query_builder::{KeyIs, NewPeak, PlainValue};
 
 use super::buffer::Loss;
 
@@ -30,18 +34,25 @@ pub trait Coalesced<Conn>: 'static {
     #[doc(hidden)]
     type Key: Clone + Debug + Ord + Send + 'static;
 
+    /// What is written: a sum, or a greatest or least value.
+    #[doc(hidden)]
+    type Sum: Debug + Send + 'static;
+
     /// # Errors
     /// If the counter's name is invalid.
     #[doc(hidden)]
     fn key(&self) -> Result<&Self::Key, Error>;
 
-    /// The field, for people.
+    /// The counter, for people, and the amount that it loses with this sum.
     #[doc(hidden)]
-    fn name() -> String;
+    fn loss(key: &Self::Key, sum: &Self::Sum) -> (String, i128);
 
-    /// Adds each sum to its row.
     #[doc(hidden)]
-    fn count(sums: &BTreeMap<Self::Key, i128>, conn: &mut Conn) -> QueryResult<()>;
+    fn add_to(sum: &mut Self::Sum, later: Self::Sum);
+
+    /// Writes each sum to its row.
+    #[doc(hidden)]
+    fn count(sums: &BTreeMap<Self::Key, Self::Sum>, conn: &mut Conn) -> QueryResult<()>;
 }
 
 #[diagnostic::do_not_recommend]
@@ -54,13 +65,19 @@ where
     DB: BackendOf<Conn>,
 {
     type Key = T::Key;
+    type Sum = i128;
 
     fn key(&self) -> Result<&T::Key, Error> {
         Ok(&self.key)
     }
 
-    fn name() -> String {
-        format!("{}.{}", T::SHARDS_TABLE, C::NAME)
+    fn loss(key: &T::Key, sum: &i128) -> (String, i128) {
+        let counter = format!("{}.{} of {key:?}", T::SHARDS_TABLE, C::NAME);
+        (counter, *sum)
+    }
+
+    fn add_to(sum: &mut i128, n: i128) {
+        *sum += n;
     }
 
     fn count(sums: &BTreeMap<T::Key, i128>, conn: &mut Conn) -> QueryResult<()> {
@@ -79,14 +96,19 @@ where
     <DB::Value as Column>::Table: ShardedTable<KeyValues: QueryFragment<DB>>,
 {
     type Key = String;
+    type Sum = i128;
 
     fn key(&self) -> Result<&String, Error> {
         check(&self.name)?;
         Ok(&self.name)
     }
 
-    fn name() -> String {
-        "the named counter".into()
+    fn loss(name: &String, sum: &i128) -> (String, i128) {
+        (format!("the named counter of {name:?}"), *sum)
+    }
+
+    fn add_to(sum: &mut i128, n: i128) {
+        *sum += n;
     }
 
     fn count(sums: &BTreeMap<String, i128>, conn: &mut Conn) -> QueryResult<()> {
@@ -99,6 +121,76 @@ where
     }
 }
 
+/// A `#[sharded(max)]` or `#[sharded(min)]` field of one row, to which a coalescer raises or lowers values of type `V`.
+pub struct Peak<C: Column<Table: ShardedTable>, V> {
+    key: <C::Table as ShardedTable>::Key,
+    types: PhantomData<fn() -> (C, V)>,
+}
+
+impl<C: TotalColumn, V> Peak<C, V> {
+    pub(super) fn of(key: impl IntoKey<<C::Table as ShardedTable>::Key>) -> Self {
+        Peak {
+            key: key.into_key(),
+            types: PhantomData,
+        }
+    }
+
+    fn keep(kept: &mut V, later: V)
+    where
+        V: Ord,
+    {
+        let is_beyond = match C::FIELD.merge {
+            Merge::Min => later < *kept,
+            Merge::Max | Merge::Sum => later > *kept,
+        };
+        if is_beyond {
+            *kept = later;
+        }
+    }
+}
+
+shows!([C: Column<Table: ShardedTable<Key: Debug>>, V] Peak<C, V>: |self| Peak { column: C::NAME, key: self.key } finish);
+
+#[diagnostic::do_not_recommend]
+impl<C, V, T, Conn, DB> Coalesced<Conn> for Peak<C, V>
+where
+    C: TotalColumn<SqlType: PeakType, Table = T> + QueryId,
+    V: PlainValue<PeakValue<C>, Expression: QueryFragment<DB> + QueryId>,
+    V: Clone + Debug + Ord + Send + 'static,
+    T: KeyedTable<DB> + ShardedTable<Key: Debug + Ord>,
+    Conn: LoadConnection<Backend = DB>,
+    DB: BackendOf<Conn>,
+{
+    type Key = T::Key;
+    type Sum = V;
+
+    fn key(&self) -> Result<&T::Key, Error> {
+        Ok(&self.key)
+    }
+
+    fn loss(key: &T::Key, value: &V) -> (String, i128) {
+        let counter = format!("{}.{} of {key:?}: {value:?}", T::SHARDS_TABLE, C::NAME);
+        (counter, 0)
+    }
+
+    fn add_to(kept: &mut V, later: V) {
+        Self::keep(kept, later);
+    }
+
+    fn count(values: &BTreeMap<T::Key, V>, conn: &mut Conn) -> QueryResult<()> {
+        let link = &mut Link::blocking(conn);
+        for (key, value) in values {
+            let change = NewPeak::<C, _>::new(value.clone().as_expression());
+            let key = KeyIs(T::key_is(key.clone()));
+            let mut raise = Ready::by_key(key, change, const { &[C::NAME] }, |_| false, NO_INSERT);
+            now(count(link, &mut raise))?;
+        }
+        Ok(())
+    }
+}
+
+const NO_INSERT: Option<((), u16)> = None;
+
 /// What was added, by field and key.
 pub(super) struct Fields<Conn>(HashMap<TypeId, Box<dyn AnySums<Conn>>>);
 
@@ -109,7 +201,7 @@ impl<Conn> Default for Fields<Conn> {
 }
 
 impl<Conn: 'static> Fields<Conn> {
-    pub(super) fn add<K: Coalesced<Conn>>(&mut self, key: &K::Key, n: i128) {
+    pub(super) fn add<K: Coalesced<Conn>>(&mut self, key: &K::Key, n: K::Sum) {
         let sums = self.0.entry(TypeId::of::<K>());
         let sums = sums.or_insert_with(|| Box::new(Sums::<K, Conn>(BTreeMap::new())));
         let sums: &mut dyn Any = &mut **sums;
@@ -117,7 +209,7 @@ impl<Conn: 'static> Fields<Conn> {
             return; // a field's sums stand under its own type
         };
         match sums.get_mut(key) {
-            Some(sum) => *sum += n,
+            Some(sum) => K::add_to(sum, n),
             None => drop(sums.insert(key.clone(), n)),
         }
     }
@@ -143,7 +235,7 @@ impl<Conn: 'static> Fields<Conn> {
     }
 }
 
-struct Sums<K: Coalesced<Conn>, Conn>(BTreeMap<K::Key, i128>);
+struct Sums<K: Coalesced<Conn>, Conn>(BTreeMap<K::Key, K::Sum>);
 
 /// The sums of one field, by key.
 pub(super) trait AnySums<Conn>: Any + Send {
@@ -182,10 +274,13 @@ impl<K: Coalesced<Conn>, Conn: 'static> AnySums<Conn> for Sums<K, Conn> {
     }
 
     fn lost(&self, error: &Arc<Error>) -> Vec<Loss> {
-        let lost = self.0.iter().map(|(key, n)| Loss {
-            counter: format!("{} of {key:?}", K::name()),
-            amount: *n,
-            error: Arc::clone(error),
+        let lost = self.0.iter().map(|(key, sum)| {
+            let (counter, amount) = K::loss(key, sum);
+            Loss {
+                counter,
+                amount,
+                error: Arc::clone(error),
+            }
         });
         lost.collect()
     }

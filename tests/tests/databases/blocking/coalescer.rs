@@ -12,7 +12,7 @@ use diesel_sharded::backend::Dialect;
 use diesel_sharded::coalescer::{Coalescer, CoalescerBuilder, Loss};
 use diesel_sharded::prelude::*;
 use diesel_sharded::retry::RetryPolicy;
-use diesel_sharded::{Counter, Error, RowCounter, fold, set_total};
+use diesel_sharded::{Counter, Error, RowCounter, ShardsTable, fold, set_total};
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::schema::{Day, downloads, measures, videos_shards};
 use diesel_sharded_tests::{
@@ -90,6 +90,65 @@ fn rows_under_composite_keys_are_counted_together() {
         (version, day, rounds * (100 * version + day.0))
     });
     assert_eq!(totals, expected.collect::<Vec<_>>());
+}
+
+mod seen {
+    diesel::table! {
+        pages (id) {
+            id -> BigInt,
+            views -> BigInt,
+            last -> Nullable<BigInt>,
+            first -> Nullable<BigInt>,
+        }
+    }
+
+    #[derive(diesel_sharded::ShardedField)]
+    #[expect(dead_code, reason = "the derive reads the fields' types")]
+    struct Page {
+        id: i64,
+        #[sharded]
+        views: i64,
+        #[sharded(max)]
+        last: Option<i64>,
+        #[sharded(min)]
+        first: Option<i64>,
+    }
+}
+
+/// Of the values that wait, and of those that come later; a row that is not there has none.
+#[test]
+fn the_greatest_and_the_least_value_are_kept() {
+    use self::seen::pages::dsl::*;
+    let (database, conn) = &mut database_with_counters();
+    let create = "CREATE TABLE pages (id BIGINT PRIMARY KEY, views BIGINT NOT NULL, last BIGINT, first BIGINT)";
+    conn.batch_execute(create).unwrap();
+    insert!(pages, (id.eq(7), views.eq(0)), conn);
+    insert!(
+        pages,
+        (id.eq(8), views.eq(0), last.eq(50), first.eq(50)),
+        conn
+    );
+    ShardsTable::of(pages).create(conn).unwrap();
+    let coalescer = coalescer(database);
+    for times in [30..60_i64, 10..40] {
+        thread::scope(|scope| {
+            for key in [7, 8, 9] {
+                let (coalescer, times) = (&coalescer, times.clone());
+                scope.spawn(move || {
+                    for at in times {
+                        coalescer.add_later(&RowCounter::of(views, key), 1).unwrap();
+                        coalescer.raise_later(last, key, at).unwrap();
+                        coalescer.lower_later(first, key, at).unwrap();
+                    }
+                });
+            }
+        });
+        coalescer.flush().unwrap();
+    }
+    let totals = pages.select((views.total(), last.total(), first.total()));
+    let expected = (60_i64, Some(59_i64), Some(10_i64));
+    assert_eq!(totals.load(conn), Ok(vec![expected; 2]));
+    assert_eq!(coalescer.stats().losses, 0);
 }
 
 /// Locks the shards of video 1, which are made for it, until `conn` commits; on SQLite everything.

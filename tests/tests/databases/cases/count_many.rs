@@ -30,7 +30,7 @@ fn each_row_gets_the_sum_of_its_amounts() {
 /// On new shards and on those that exist, beside rows that are missing, inserted, or cannot take an amount.
 #[test]
 fn several_fields_at_once() {
-    let conn = &mut set_up().conn;
+    let conn = &mut set_up_with_counters().conn;
     let both = (views.total(), likes.total());
     let both = |conn: &mut Conn| videos.order(id).select(both).load::<(i64, i32)>(conn);
     for times in 1..=3 {
