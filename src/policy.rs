@@ -3,7 +3,6 @@
 use std::sync::{Arc, RwLock};
 use std::time::{Duration, Instant};
 
-use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 use diesel::result::Error as DieselError;
 
 use crate::conflict::Conflict;
@@ -213,8 +212,6 @@ shows!([] RetryPolicy: |self| RetryPolicy {
 #[derive(Debug)]
 pub(crate) struct Attempts {
     retry: RetryPolicy,
-    /// Made when the first conflict comes: most operations meet none.
-    delays: Option<ExponentialBackoff>,
     attempt: u32,
     started: Instant,
 }
@@ -224,7 +221,6 @@ impl Attempts {
         Attempts {
             attempt: 1,
             started: (retry.clock)(),
-            delays: None,
             retry,
         }
     }
@@ -254,18 +250,10 @@ impl Attempts {
         Some(delay)
     }
 
-    fn longest_delay(&mut self) -> Duration {
+    fn longest_delay(&self) -> Duration {
         let RetryPolicy { base, cap, .. } = self.retry;
-        self.delays
-            .get_or_insert_with(|| {
-                ExponentialBuilder::new()
-                    .with_min_delay(base.min(cap))
-                    .with_max_delay(cap)
-                    .without_max_times()
-                    .build()
-            })
-            .next()
-            .unwrap_or(cap)
+        let doubled = 2_u32.saturating_pow(self.attempt - 1);
+        base.saturating_mul(doubled).min(cap)
     }
 
     /// The error of the last attempt, which ended in the conflict `source`.
