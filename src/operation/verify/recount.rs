@@ -6,10 +6,9 @@ use std::hash::Hash;
 use std::marker::PhantomData;
 
 use diesel::prelude::*;
-use diesel::query_builder::{AstPass, QueryFragment, QueryId};
+use diesel::query_builder::{QueryFragment, QueryId};
 use diesel::query_dsl::methods::LoadQuery;
 use diesel::result::Error as DieselError;
-use diesel::sql_types::BigInt;
 
 use crate::backend::{BackendOf, Dialect, ShardedBackend};
 use crate::connection::{Blocking, Io, Link, LoadIo};
@@ -17,7 +16,7 @@ use crate::engine::{KEYS_IN_A_STATEMENT, KeyedTable};
 use crate::error::Error;
 use crate::model::{Amount, ColumnType, ShardsColumn};
 use crate::operation::shards_table::{Integrity, Quoted, each, texts};
-use crate::query_builder::{Names, SelectKeys, Sql, bind, id, on, sql, statements, walk};
+use crate::query_builder::{Names, SelectKeys, id, on, sql, statements, walk};
 
 use super::builder::Drift;
 use super::number::RecountQuery;
@@ -284,32 +283,18 @@ statements! {
         })
     }
 
-    /// `"views" = ("videos"."views" + $1)`
+    /// `"views" = ("videos"."views" + -3)`
     ///
-    /// An integer is bound, if an `i64` holds it: another number is a literal of its digits, which every database takes for the type of its
-    /// column.
+    /// Every database takes a literal of digits for the type of its column.
     pub(super) struct AddAmount<'a> {
         names: Names<'a, DB>,
         field: &'static ShardsColumn,
-        term: Term,
+        digits: String,
     };
-    |self, out| {
+    |self, mut out| {
+        out.unsafe_to_cache_prepared(); // one text for each amount
         let name = &self.field.name;
-        sql!(out; id(name), " = (", self.names.column(name), " + ", self.term.sql(), ")")
-    }
-}
-
-enum Term {
-    Bound(i64),
-    Literal(String),
-}
-
-impl Term {
-    fn sql<'b, DB: ShardedBackend>(&'b self) -> impl Sql<'b, DB> {
-        move |out: AstPass<'_, 'b, DB>| match self {
-            Term::Bound(n) => bind(BigInt, n).push(out),
-            Term::Literal(digits) => digits.as_str().push(out),
-        }
+        sql!(out; id(name), " = (", self.names.column(name), " + ", &*self.digits, ")")
     }
 }
 
@@ -320,16 +305,18 @@ impl<'a, DB: ShardedBackend> AddAmount<'a, DB> {
         field: &'static ShardsColumn,
         amount: &Amount,
     ) -> Option<Self> {
-        let is_unsigned = field.column_type == ColumnType::UnsignedBigInt;
-        let term = match amount {
-            Amount::Integer(n) => match i64::try_from(*n) {
-                Ok(n) => Term::Bound(n),
-                Err(_) if !is_unsigned => return None,
-                Err(_) => Term::Literal(amount.literal()?),
-            },
-            other => Term::Literal(other.literal()?),
+        let fits = match amount {
+            Amount::Integer(n) => {
+                field.column_type == ColumnType::UnsignedBigInt || i64::try_from(*n).is_ok()
+            }
+            _ => true,
         };
-        Some(AddAmount { names, field, term })
+        let digits = amount.literal().filter(|_| fits)?;
+        Some(AddAmount {
+            names,
+            field,
+            digits,
+        })
     }
 }
 
@@ -420,11 +407,11 @@ mod tests {
     }
 
     #[test]
-    fn integers_are_bound_and_other_numbers_are_literals() {
+    fn amounts_are_literals_of_their_digits() {
         let views = &videos::table::FIELDS[0];
         let names = || Names::<Pg>::of::<videos::table>();
         let add = AddAmount::new(names(), views, &Amount::Integer(-3)).unwrap();
-        assert_eq!(sql!(Pg, add), r#""views" = ("videos"."views" + $1)"#);
+        assert_eq!(sql!(Pg, add), r#""views" = ("videos"."views" + -3)"#);
         let literal = |n| {
             let names = Names::<Mysql>::of::<downloads::table>();
             let add = AddAmount::new(names, &downloads::table::FIELDS[0], &Amount::Double(n));
