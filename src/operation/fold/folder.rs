@@ -1,6 +1,5 @@
 //! Folds that run by themselves, at an interval.
 
-use std::any::Any;
 use std::error::Error as StdError;
 use std::io;
 use std::ops::ControlFlow;
@@ -8,6 +7,7 @@ use std::panic::{self, AssertUnwindSafe};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use diesel::connection::LoadConnection;
@@ -151,22 +151,21 @@ impl<Q: IntoUpdateTarget<Table: ShardedTable>> FolderBuilder<Q> {
         let (fold, mut passes) = self.passes();
         let state = Arc::clone(&passes.state);
         let shared = Arc::clone(&state);
-        let mut pass = move || -> Result<PassOutcome, PassError> {
+        let mut pass = move || -> Result<Folded<T>, PassError> {
             let mut conn = connect().map_err(Into::into)?;
             let mut progress = |_: &_| match shared.stopping.load(Ordering::Relaxed) {
                 true => ControlFlow::Break(()),
                 false => ControlFlow::Continue(()),
             };
             let link = &mut Link::blocking(&mut conn);
-            let folded = now(fold.again().folded(link, &mut progress)).map_err(Error::from)?;
-            Ok(PassOutcome::of(*T::TABLE, folded))
+            Ok(now(fold.again().folded(link, &mut progress)).map_err(Error::from)?)
         };
         let thread = Background::spawn("diesel_sharded folder", move |stopped| {
             let mut pause = passes.first();
             while stopped.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
                 let began = Instant::now();
                 let outcome = panic::catch_unwind(AssertUnwindSafe(&mut pass));
-                pause = passes.ended(began, outcome);
+                pause = passes.ended::<T, DB>(began, outcome);
             }
         })?;
         Ok(Folder::of(state, Worker::Thread(thread)))
@@ -178,10 +177,10 @@ shows!([Q: IntoUpdateTarget<Table: ShardedTable>, Run] FolderBuilder<Q, Run>: |s
 /// Folders in tasks.
 #[cfg(feature = "async")]
 mod asynchronous {
-    use std::future::{Future, poll_fn};
-    use std::task::Poll;
+    use std::future::Future;
 
     use diesel_async::AsyncConnection;
+    use futures_util::FutureExt;
     use tokio::runtime::Handle;
 
     use super::*;
@@ -220,10 +219,13 @@ mod asynchronous {
                     pause(wait).await;
                     let began = Instant::now();
                     let outcome = match panic::catch_unwind(AssertUnwindSafe(&mut connect)) {
-                        Ok(connecting) => caught(pass(connecting, fold.again())).await,
+                        Ok(connecting) => {
+                            let pass = pass(connecting, fold.again());
+                            AssertUnwindSafe(pass).catch_unwind().await
+                        }
                         Err(panic) => Err(panic),
                     };
-                    wait = passes.ended(began, outcome);
+                    wait = passes.ended::<T, DB>(began, outcome);
                 }
             });
             Ok(Folder::of(state, Worker::Task(task.abort_handle())))
@@ -233,7 +235,7 @@ mod asynchronous {
     fn pass<Q, T, W, Conn, E, DB>(
         connecting: impl Future<Output = Result<Conn, E>> + Send + 'static,
         fold: Fold<Q, Async>,
-    ) -> BoxFuture<'static, Result<PassOutcome, PassError>>
+    ) -> BoxFuture<'static, Result<Folded<T>, PassError>>
     where
         Q: IntoUpdateTarget<Table = T, WhereClause = W> + Send + 'static,
         T: KeyedTable<DB>,
@@ -246,21 +248,8 @@ mod asynchronous {
         Box::pin(async move {
             let mut conn = connecting.await.map_err(Into::into)?;
             let folding = fold.run_with(&mut conn, |_| ControlFlow::Continue(()));
-            let folded = folding.await.map_err(Error::from)?;
-            Ok(PassOutcome::of(*T::TABLE, folded))
+            Ok(folding.await.map_err(Error::from)?)
         })
-    }
-
-    /// Awaits the future, or catches its panic.
-    async fn caught<T>(mut future: BoxFuture<'static, T>) -> std::thread::Result<T> {
-        poll_fn(|context| {
-            let polled = panic::catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(context)));
-            match polled {
-                Ok(polled) => polled.map(Ok),
-                Err(panic) => Poll::Ready(Err(panic)),
-            }
-        })
-        .await
     }
 }
 
@@ -353,32 +342,6 @@ pub struct FolderStats {
     pub last_error: Option<String>,
 }
 
-/// The amounts that a pass moved and left, without the type of its keys.
-struct PassOutcome {
-    parents: u64,
-    shards_removed: u64,
-    busy: u64,
-    unfit: Vec<PassError>,
-}
-
-impl PassOutcome {
-    fn of<P, DB, T>(of: P, folded: Folded<T, P::Key>) -> Self
-    where
-        P: Parents<DB>,
-        DB: ShardedBackend,
-    {
-        let unfit = folded.unfit.into_iter();
-        PassOutcome {
-            parents: folded.parents,
-            shards_removed: folded.shards_removed,
-            busy: folded.busy.len() as u64,
-            unfit: unfit
-                .map(|(key, reason)| of.unfit(&key, reason).into())
-                .collect(),
-        }
-    }
-}
-
 /// The state that a folder and its passes share.
 #[derive(Debug, Default)]
 struct FolderState {
@@ -407,10 +370,10 @@ impl Passes {
     }
 
     /// A pass that began then has ended. The pause before the next one.
-    fn ended(
+    fn ended<T: KeyedTable<DB>, DB: ShardedBackend>(
         &mut self,
         began: Instant,
-        outcome: Result<Result<PassOutcome, PassError>, Box<dyn Any + Send>>,
+        outcome: thread::Result<Result<Folded<T>, PassError>>,
     ) -> Duration {
         let took = began.elapsed();
         let outcome = outcome.unwrap_or_else(|_| Err("the pass panicked".into()));
@@ -421,20 +384,20 @@ impl Passes {
             stats.last_pass = took;
             stats.longest_pass = stats.longest_pass.max(took);
             match &outcome {
-                Ok(outcome) => {
-                    stats.parents += outcome.parents;
-                    stats.shards_removed += outcome.shards_removed;
-                    stats.busy += outcome.busy;
-                    stats.unfit += outcome.unfit.len() as u64;
+                Ok(folded) => {
+                    stats.parents += folded.parents;
+                    stats.shards_removed += folded.shards_removed;
+                    stats.busy += folded.busy.len() as u64;
+                    stats.unfit += folded.unfit.len() as u64;
                 }
                 Err(_) => stats.failed_passes += 1,
             }
         }
         match outcome {
-            Ok(outcome) => {
+            Ok(folded) => {
                 self.schedule.failures = 0;
-                for error in &outcome.unfit {
-                    self.report(error);
+                for (key, reason) in folded.unfit {
+                    self.report(&T::TABLE.unfit(&key, reason).into());
                 }
             }
             Err(error) => {
