@@ -1,7 +1,7 @@
 //! The attributes as they were written: `#[sharded(..)]`, and what `#[diesel(..)]` says that matters here.
 
 use proc_macro2::{Span, TokenTree};
-use syn::parse::{Parse, ParseStream};
+use syn::parse::ParseStream;
 use syn::punctuated::Punctuated;
 use syn::{
     Attribute, Error, Ident, LitInt, LitStr, Meta, Path, Result, Token, Type, parenthesized,
@@ -54,11 +54,9 @@ impl TableAttrs {
                 }
                 attr.parse_nested_meta(|meta| {
                     if meta.path.is_ident("table_name") {
-                        let name: Name = meta.value()?.parse()?;
-                        set(&mut read.shards_table, name.into_lit_str(), &meta.path)
+                        set(&mut read.shards_table, meta.value()?.call(name)?, &meta.path)
                     } else if meta.path.is_ident("schema") {
-                        let name: Name = meta.value()?.parse()?;
-                        set(&mut read.schema, name.into_lit_str(), &meta.path)
+                        set(&mut read.schema, meta.value()?.call(name)?, &meta.path)
                     } else if meta.path.is_ident("shards") {
                         let shards: LitInt = meta.value()?.parse()?;
                         set(&mut read.shards, shards, &meta.path)
@@ -170,25 +168,13 @@ fn set<T>(slot: &mut Option<T>, value: T, path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A table's or column's name: an identifier, or a string for what is none.
-struct Name(Ident, Option<LitStr>);
-
-impl Name {
-    fn into_lit_str(self) -> LitStr {
-        let Name(ident, literal) = self;
-        literal.unwrap_or_else(|| LitStr::new(&unraw(&ident), ident.span()))
+/// A table's or schema's name: an identifier, or a string for what is none.
+fn name(input: ParseStream) -> Result<LitStr> {
+    if input.peek(LitStr) {
+        return input.parse();
     }
-}
-
-impl Parse for Name {
-    fn parse(input: ParseStream) -> Result<Self> {
-        if input.peek(LitStr) {
-            let literal: LitStr = input.parse()?;
-            Ok(Name(Ident::new("_unused", literal.span()), Some(literal)))
-        } else {
-            Ok(Name(input.parse()?, None))
-        }
-    }
+    let name: Ident = input.parse()?;
+    Ok(LitStr::new(&unraw(&name), name.span()))
 }
 
 /// An identifier's text without `r#`.
