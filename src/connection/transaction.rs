@@ -12,7 +12,7 @@ use super::raw;
 use crate::backend::{Dialect, Guard, Isolation, Meaning, OpenQuestion};
 use crate::conflict::Failure;
 use crate::error::Error;
-use crate::query_builder::{fragments, no_query_id};
+use crate::query_builder::fragments;
 
 static OTHER_NODES_WRITE: AtomicBool = AtomicBool::new(false);
 
@@ -52,14 +52,12 @@ pub(crate) fn in_transaction<M: Io<Conn>, Conn>(link: &mut Link<'_, M, Conn>) ->
 pub(crate) struct Fixed(pub(crate) &'static str);
 
 fragments! {
-    [] Fixed: Query<Integer>;
+    [] Fixed: Query<Integer>, no query id [];
     |self, mut out| {
         out.push_sql(self.0);
         Ok(())
     };
 }
-
-no_query_id!([] Fixed);
 
 /// How often a statement is sent that has to succeed, where others interrupt statements.
 pub(super) const MOST_TRIES: u8 = 8;

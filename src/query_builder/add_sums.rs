@@ -7,7 +7,7 @@ use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::sql_types::BigInt;
 
 use crate::backend::ShardedBackend;
-use crate::query_builder::{bind, fragments, id, no_query_id, sql};
+use crate::query_builder::{bind, fragments, id, sql};
 
 /// `"views" = ("views" + $1), "likes" = ("likes" + $2)`
 ///
@@ -22,13 +22,11 @@ impl AddSums {
 }
 
 fragments! {
-    [] AddSums;
+    [] AddSums, no query id [];
     |self, out| sql!(out; for sum in (&self.0, ", ") {
         id(sum.0), " = (", id(sum.0), " + ", bind(BigInt, &sum.1), ")"
     });
 }
-
-no_query_id!([] AddSums);
 
 /// The values that a fragment binds, as they are shown; `None` if it cannot be written.
 pub(crate) fn shown_binds<'b, DB: ShardedBackend>(

@@ -10,7 +10,7 @@ use crate::model::{IntegerFields, SHARD, ShardedTable};
 
 use super::names::Names;
 use super::prepared::Prepare;
-use super::sql::{Sql, bind, fragments, id, no_query_id, sql, walk};
+use super::sql::{Sql, bind, fragments, id, sql, walk};
 
 /// Adds to one shard of each of several parents, to each field an amount of its own. Hot parents have another shard than cold ones.
 ///
@@ -89,7 +89,7 @@ fn of_batch<'b, DB: ShardedBackend>(name: &str) -> impl Sql<'b, DB> {
 }
 
 fragments! {
-    [F: IntegerFields<ParentTable: QueryFragment<DB>>, P: QueryFragment<DB>, V: QueryFragment<DB>,] CountEach<F, P, V>;
+    [F: IntegerFields<ParentTable: QueryFragment<DB>>, P: QueryFragment<DB>, V: QueryFragment<DB>,] CountEach<F, P, V>, no query id [F, P, V];
     |self, out| {
         let table = Names::<DB>::of::<F::ParentTable>();
         let parent = table.under_alias();
@@ -146,8 +146,6 @@ where
     DB: ShardedBackend,
 {
 }
-
-no_query_id!([F, P, V] CountEach<F, P, V>);
 
 #[cfg(all(
     test,

@@ -7,7 +7,7 @@ use diesel::sql_types::Integer;
 
 use crate::backend::{KeepsAndLocks, ShardedBackend};
 use crate::model::SHARD;
-use crate::query_builder::{Names, Prepare, TextGuard, bind, fragments, id, no_query_id, sql};
+use crate::query_builder::{Names, Prepare, TextGuard, bind, fragments, id, sql};
 
 /// Inserts the missing shards of the parents that `filter` matches, at zero, and `locks` the others; in key order, so that
 /// two such statements cannot deadlock. Without, PostgreSQL leaves those that are there alone.
@@ -50,11 +50,9 @@ impl<DB: ShardedBackend> Prepare<DB> for CreateShards<'_, DB> {
 }
 
 fragments! {
-    [] CreateShards<'_, DB>;
+    [] CreateShards<'_, DB>, no query id [DB: Backend];
     |self, out| self.walk_guarded(None, out);
 }
-
-no_query_id!(['a, DB: Backend] CreateShards<'a, DB>);
 
 #[cfg(all(
     test,

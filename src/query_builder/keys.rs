@@ -7,7 +7,7 @@ use diesel::expression::Expression;
 use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 
 use super::names::Names;
-use super::sql::{Sql, fragments, no_query_id, on, part, sql, statements, walk};
+use super::sql::{Sql, fragments, on, part, sql, statements, walk};
 use crate::backend::{Dialect, ShardedBackend};
 use crate::model::ShardedTable;
 
@@ -19,7 +19,7 @@ use crate::model::ShardedTable;
 pub(crate) struct KeysAre<P>(pub(crate) Vec<P>);
 
 fragments! {
-    [P: QueryFragment<DB>,] KeysAre<P>;
+    [P: QueryFragment<DB>,] KeysAre<P>, no query id [P];
     |self, out| sql!(out; " WHERE ", self.any());
 }
 
@@ -36,8 +36,6 @@ impl<P> KeysAre<P> {
         })
     }
 }
-
-no_query_id!([P] KeysAre<P>);
 
 /// A `WHERE` clause that names one parent by its key.
 ///

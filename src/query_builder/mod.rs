@@ -37,7 +37,7 @@ pub use self::peak::{NewPeak, PeakExpressionMethods, PlainValue};
 pub(crate) use self::prepared::{Passing, Prepared, PreparedQuery, statement_was_lost};
 pub use self::prepared::{Prepare, TextGuard};
 pub(crate) use self::sql::{
-    Sql, bind, copies, fragments, id, no_query_id, on, part, sql, statements, text_of, walk,
+    Sql, bind, copies, fragments, id, on, part, sql, statements, text_of, walk,
 };
 pub use self::top::{After, NoColumn, SelectTop, SortedBy};
 pub use self::total::{ShardedExpressionMethods, Total, TotalInRow};

@@ -165,23 +165,14 @@ macro_rules! copies {
     )+};
 }
 
-/// Implements `QueryId` for statements whose text differs between values of one type, as by their number of rows or keys: no id stands
-/// for one text. Generics stand in brackets before the type.
-macro_rules! no_query_id {
-    ($([$($generics:tt)*] $statement:ty),+ $(,)?) => {$(
-        impl<$($generics)*> ::diesel::query_builder::QueryId for $statement {
-            type QueryId = ();
-            const HAS_STATIC_QUERY_ID: bool = false;
-        }
-    )+};
-}
-
 /// Implements `QueryFragment` on every sharded backend, for types that have one SQL. Generics stand in brackets, with a comma behind them.
 ///
-/// `: Query<Integer>` behind a type is for a query of rows of this SQL type.
+/// `: Query<Integer>` behind a type is for a query of rows of this SQL type. `, no query id []` implements `QueryId` for one whose text
+/// differs between values of the type, as by their number of rows or keys: no id stands for one text. Its brackets contain the generics
+/// of the type alone.
 macro_rules! fragments {
     ($(
-        [$($generics:tt)*] $fragment:ty $(: Query<$sql_type:ty>)?;
+        [$($generics:tt)*] $fragment:ty $(: Query<$sql_type:ty>)? $(, no query id [$($plain:tt)*])?;
         |$self:ident, $out:pat_param| $write:expr;
     )+) => {$(
         impl<$($generics)* DB: $crate::backend::ShardedBackend> ::diesel::query_builder::QueryFragment<DB> for $fragment {
@@ -195,11 +186,15 @@ macro_rules! fragments {
         $(impl ::diesel::query_builder::Query for $fragment {
             type SqlType = $sql_type;
         })?
+        $(impl<$($plain)*> ::diesel::query_builder::QueryId for $fragment {
+            type QueryId = ();
+            const HAS_STATIC_QUERY_ID: bool = false;
+        })?
     )+};
 }
 
 /// Declares statements whose parts are known by `dyn`, and so are compiled once for each backend: a struct with the parameter `DB`, and what
-/// writes its SQL. Diesel knows them [by their text](no_query_id), unless they are [`Identified`](crate::query_builder::Identified).
+/// writes its SQL. Diesel knows them [by their text](fragments), unless they are [`Identified`](crate::query_builder::Identified).
 ///
 /// `: Query<Integer>` behind the struct is for a query of rows of this SQL type, `: Prepare` for a statement that ends in a condition, and
 /// so can take a guard.
@@ -215,10 +210,9 @@ macro_rules! statements {
             $visibility struct $name<$lifetime, $($part,)* DB: ::diesel::backend::Backend>
         ]);
         $crate::query_builder::fragments! {
-            [$($part $(: $bound)?,)*] $name<'_, $($part,)* DB>;
+            [$($part $(: $bound)?,)*] $name<'_, $($part,)* DB>, no query id [$($part,)* DB: ::diesel::backend::Backend];
             |$self, $out| $write;
         }
-        $crate::query_builder::no_query_id!([$($part,)* DB: ::diesel::backend::Backend] $name<'_, $($part,)* DB>);
         statements!(@kind $name [$($part)*] $($kind $($sql_type)?)?);
     )+};
     (@struct { $($field:tt)* } [$($head:tt)*]) => { $($head)* { $($field)* } };
@@ -233,4 +227,4 @@ macro_rules! statements {
         impl<DB: $crate::backend::ShardedBackend> $crate::query_builder::Prepare<DB> for $name<'_, DB> {}
     };
 }
-pub(crate) use {copies, fragments, no_query_id, statements};
+pub(crate) use {copies, fragments, statements};

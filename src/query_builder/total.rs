@@ -147,6 +147,9 @@ fragments! {
 
     [S: AliasSource<Target = C::Table> + 'static, C: TotalColumn,] Total<AliasedField<S, C>>;
     |self, out| Names::of_alias::<S, C::Table>().total(&C::FIELD, None).push(out);
+
+    [C: TotalColumn<Table: QueryFragment<DB>>,] TotalInRow<C>;
+    |self, out| self.0.walk_ast(out);
 }
 
 /// The [total](Total) of a sharded field, of an SQL type that no column has. `#[derive(ShardedSelectable)]` selects it.
@@ -183,16 +186,6 @@ where
     Total<C>: AppearsOnTable<QS>,
     Self: Expression,
 {
-}
-
-impl<C, DB> QueryFragment<DB> for TotalInRow<C>
-where
-    Total<C>: QueryFragment<DB>,
-    DB: ShardedBackend,
-{
-    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        self.0.walk_ast(out)
-    }
 }
 
 impl<'b, DB: ShardedBackend> Names<'b, DB> {

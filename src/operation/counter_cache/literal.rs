@@ -7,12 +7,11 @@ use diesel::expression::{
     ValidGrouping, is_aggregate,
 };
 use diesel::prelude::*;
-use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::result::Error as DieselError;
 use diesel::sql_types::SqlType;
 
-use crate::backend::{Dialect, ShardedBackend};
-use crate::query_builder::{no_query_id, sql};
+use crate::backend::Dialect;
+use crate::query_builder::{fragments, sql};
 
 /// A value that stands in the SQL itself, quoted as the database needs it, instead of being bound: a trigger holds no binds.
 ///
@@ -110,19 +109,14 @@ impl<V, ST, G> ValidGrouping<G> for Literal<V, ST> {
     type IsAggregate = is_aggregate::Never;
 }
 
-impl<V, ST, DB> QueryFragment<DB> for Literal<V, ST>
-where
-    V: LiteralValue,
-    DB: ShardedBackend,
-{
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+fragments! {
+    [V: LiteralValue, ST,] Literal<V, ST>, no query id [V, ST];
+    |self, mut out| {
         out.unsafe_to_cache_prepared(); // a text of its own for each value
         let text = self.value.write(out.backend().dialect())?;
         sql!(out; text.as_str())
-    }
+    };
 }
-
-no_query_id!([V, ST] Literal<V, ST>);
 
 #[cfg(all(
     test,

@@ -18,7 +18,7 @@ use std::marker::PhantomData;
 use diesel::dsl::SqlTypeOf;
 use diesel::expression::Expression;
 use diesel::prelude::*;
-use diesel::query_builder::{AstPass, Query, QueryFragment};
+use diesel::query_builder::{Query, QueryFragment};
 use diesel::result::Error as DieselError;
 use diesel::sql_types::BoolOrNullableBool;
 
@@ -30,7 +30,7 @@ use crate::model::{FieldType, ShardedColumn, ShardedTable};
 use crate::operation::migrations::{CreatedBySql, SqlMigration};
 use crate::operation::shards_table::{explain_unfit, install};
 use crate::operation::verify::Verify;
-use crate::query_builder::{Names, fragments, no_query_id, sql, text_of};
+use crate::query_builder::{Names, fragments, sql, text_of};
 
 use self::described::{Declaration, DescribedCache};
 use self::triggers::unlock;
@@ -157,11 +157,9 @@ pub struct NotCounting;
 pub struct EveryRow;
 
 fragments! {
-    [] EveryRow;
+    [] EveryRow, no query id [];
     |self, _| Ok(());
 }
-
-no_query_id!([] EveryRow);
 
 impl<C: ShardedColumn, Run> CounterCache<C, NotCounting, EveryRow, EveryRow, Run> {
     /// A sharded field that counts rows: `CounterCache::of(posts::comments_count)`.
@@ -479,19 +477,15 @@ fn text_without_binds<DB: ShardedBackend>(
 #[must_use = "a query does nothing until it is loaded"]
 pub struct CacheRecount<C, Child, Condition, Amount>(CounterCache<C, Child, Condition, Amount>);
 
-impl<C, Child, W, A, DB> QueryFragment<DB> for CacheRecount<C, Child, W, A>
-where
-    C: ShardedColumn<Table: QueryFragment<DB>>,
-    Child: ChildTable<DB>,
-    W: QueryFragment<DB>,
-    A: QueryFragment<DB>,
-    DB: ShardedBackend,
-{
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+fragments! {
+    [
+        C: ShardedColumn<Table: QueryFragment<DB>>, Child: ChildTable<DB>, W: QueryFragment<DB>, A: QueryFragment<DB>,
+    ] CacheRecount<C, Child, W, A>, no query id [C, Child, W, A];
+    |self, mut out| {
         out.unsafe_to_cache_prepared(); // a text of its own for each cache
         let declared = self.0.declaration(out.backend())?;
         sql!(out; declared.recount_sql().as_str())
-    }
+    };
 }
 
 impl<C, Child, W, A> Query for CacheRecount<C, Child, W, A>
@@ -506,8 +500,6 @@ where
 }
 
 impl<C, Child, W, A, Conn> RunQueryDsl<Conn> for CacheRecount<C, Child, W, A> {}
-
-no_query_id!([C, Child, W, A] CacheRecount<C, Child, W, A>);
 
 impl<C, Child, W, A, Run> CounterCache<C, Child, W, A, Run>
 where

@@ -8,7 +8,7 @@ use diesel::sql_types::{BigInt, Binary};
 use crate::backend::{Dialect, KeepsAndLocks, ShardedBackend};
 use crate::connection::{Io, Link};
 use crate::engine::explain_missing;
-use crate::query_builder::{Prepare, Sql, TextGuard, bind, fragments, id, no_query_id, on, sql};
+use crate::query_builder::{Prepare, Sql, TextGuard, bind, fragments, id, on, sql};
 
 const TABLE: &str = "diesel_sharded_idempotency_keys";
 
@@ -86,16 +86,16 @@ pub(super) struct FindOld {
 }
 
 fragments! {
-    [] InsertKey<'_>;
+    [] InsertKey<'_>, no query id [];
     |self, out| self.walk_guarded(None, out);
 
-    [] FindKey<'_>: Query<(Binary, BigInt, BigInt, BigInt)>;
+    [] FindKey<'_>: Query<(Binary, BigInt, BigInt, BigInt)>, no query id [];
     |self, out| sql!(out; select(), is_one_of(&self.0), on(Dialect::all_rows), on(Dialect::reads_what_is_safe));
 
-    [] NoteCounted<'_>;
+    [] NoteCounted<'_>, no query id [];
     |self, out| sql!(out; "UPDATE ", id(TABLE), " SET ", id("counted"), " = ", bind(BigInt, &self.counted), is_one_of(&self.key));
 
-    [] DeleteKeys<'_>;
+    [] DeleteKeys<'_>, no query id [];
     |self, mut out| {
         if self.keys.len() != 1 {
             out.unsafe_to_cache_prepared(); // one text for each number of keys
@@ -104,7 +104,7 @@ fragments! {
             "DELETE FROM ", id(TABLE), is_one_of(&self.keys), if let Some(seconds) = &self.older_than { " AND ", is_older(seconds) })
     };
 
-    [] FindOld: Query<(Binary, BigInt, BigInt, BigInt)>;
+    [] FindOld: Query<(Binary, BigInt, BigInt, BigInt)>, no query id [];
     |self, out| sql!(out;
         select(), " WHERE ", is_older(&self.seconds), " ORDER BY ", id("created"), " LIMIT ", bind(BigInt, &self.limit));
 }
@@ -144,14 +144,6 @@ fn is_one_of<'b, DB: ShardedBackend>(keys: &'b [&[u8]]) -> impl Sql<'b, DB> {
 fn is_older<'b, DB: ShardedBackend>(seconds: &'b i64) -> impl Sql<'b, DB> {
     sql! { id("created"), " < ", on(Dialect::seconds_since_1970), " - ", bind(BigInt, seconds) }
 }
-
-no_query_id!(
-    [] InsertKey<'_>,
-    [] FindKey<'_>,
-    [] NoteCounted<'_>,
-    [] DeleteKeys<'_>,
-    [] FindOld,
-);
 
 /// The error, or that the library's migrations have not run.
 pub(super) fn explained<M: Io<Conn>, Conn>(

@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 
 use diesel::prelude::*;
-use diesel::query_builder::{Query, QueryId};
+use diesel::query_builder::QueryId;
 use diesel::result::Error as DieselError;
 use diesel::sql_types::{BigInt, Binary};
 
@@ -12,9 +12,7 @@ use crate::backend::{Dialect, ShardedBackend};
 use crate::connection::{Link, LoadIo, read};
 use crate::engine::explain_missing;
 use crate::model::ShardedTable;
-use crate::query_builder::{
-    Names, SelectTop, Sql, bind, fragments, id, no_query_id, on, sql, walk,
-};
+use crate::query_builder::{Names, SelectTop, Sql, bind, fragments, id, on, sql, walk};
 
 /// Inserts a counter at 0.
 ///
@@ -99,7 +97,7 @@ fragments! {
     [] NameAndTotal;
     |self, out| name_and(true).push(out);
 
-    [] SelectCounters;
+    [] SelectCounters: Query<(Binary, BigInt)>, no query id [];
     |self, mut out| {
         out.unsafe_to_cache_prepared(); // one text for each number of names
         if let SelectedRows::Top(top) = &self.rows {
@@ -121,12 +119,6 @@ fragments! {
         }
     };
 }
-
-impl Query for SelectCounters {
-    type SqlType = (Binary, BigInt);
-}
-
-no_query_id!([] SelectCounters);
 
 /// Removes a counter.
 #[derive(QueryId)]
@@ -160,14 +152,12 @@ impl Prefixed {
 }
 
 fragments! {
-    [] Prefixed;
+    // The text differs where there is no end.
+    [] Prefixed, no query id [];
     |self, out| sql!(out;
         " WHERE ", name(), " >= ", bind(Binary, &self.prefix[..]),
         if let Some(end) = &self.end { " AND ", name(), " < ", bind(Binary, &end[..]) });
 }
-
-// The text differs where there is no end.
-no_query_id!([] Prefixed);
 
 /// `counters.name`
 fn name<'b, DB: ShardedBackend>() -> impl Sql<'b, DB> {

@@ -19,7 +19,7 @@ use crate::error::Error;
 use crate::model::{MAX_SHARDS, ShardedTable, ShardsColumn, TotalColumn};
 use crate::per_process::{PerProcess, inherited};
 use crate::policy::RetryPolicy;
-use crate::query_builder::{Sql, bind, fragments, id, no_query_id, on, sql};
+use crate::query_builder::{Sql, bind, fragments, id, on, sql};
 
 /// The number of shards of one field, or of one named counter, as the database keeps it.
 ///
@@ -393,7 +393,7 @@ enum Only<'a> {
 }
 
 fragments! {
-    [] Only<'_>: Query<(Binary, Binary, Integer)>;
+    [] Only<'_>: Query<(Binary, Binary, Integer)>, no query id [];
     |self, mut out| {
         out.unsafe_to_cache_prepared();
         sql!(out.reborrow(); "SELECT ", columns(), " FROM ", id(TABLE))?;
@@ -407,13 +407,11 @@ fragments! {
     };
 }
 
-no_query_id!([] Only<'_>, [] UpsertNumber<'_>, [] DeleteNumber<'_>);
-
 /// Forgets a number.
 struct DeleteNumber<'a>(&'a Number);
 
 fragments! {
-    [] DeleteNumber<'_>;
+    [] DeleteNumber<'_>, no query id [];
     |self, out| sql!(out; "DELETE FROM ", id(TABLE), is(self.0));
 }
 
@@ -436,7 +434,7 @@ struct UpsertNumber<'a> {
 }
 
 fragments! {
-    [] UpsertNumber<'_>;
+    [] UpsertNumber<'_>, no query id [];
     |self, mut out| {
         out.unsafe_to_cache_prepared();
         let by_target = out.backend().dialect().names_conflict_target();

@@ -33,7 +33,7 @@ use crate::engine::{
 use crate::error::Error;
 use crate::model::ShardedTable;
 use crate::policy::RetryPolicy;
-use crate::query_builder::{Names, Sql, copies, fragments, no_query_id, sql, statements};
+use crate::query_builder::{Names, Sql, copies, fragments, sql, statements};
 
 use super::migrations::{CreatedBySql, SqlMigration};
 
@@ -489,14 +489,12 @@ pub(crate) async fn texts<M: LoadIo<Conn>, Conn>(
 struct Texts(String);
 
 fragments! {
-    [] Texts: Query<Nullable<Text>>;
+    [] Texts: Query<Nullable<Text>>, no query id [];
     |self, mut out| {
         out.unsafe_to_cache_prepared(); // a text of its own for each table
         sql!(out; self.0.as_str())
     };
 }
-
-no_query_id!([] Texts);
 
 /// See [`ShardsTable::remove_orphans`].
 pub(crate) async fn remove_orphans<P, DB, M, Conn>(

@@ -7,11 +7,11 @@ use diesel::backend::Backend;
 use diesel::dsl::Find;
 use diesel::expression::{AppearsOnTable, Expression};
 use diesel::prelude::*;
-use diesel::query_builder::{AstPass, IntoUpdateTarget, QueryFragment, QueryId, UpdateTarget};
+use diesel::query_builder::{IntoUpdateTarget, QueryFragment, QueryId, UpdateTarget};
 use diesel::query_dsl::methods::{FilterDsl, FindDsl};
 use diesel::sql_types::BoolOrNullableBool;
 
-use crate::query_builder::no_query_id;
+use crate::query_builder::fragments;
 
 /// The argument of [`update`](crate::update()): a table, a query with only filters, or a model that is `Identifiable`.
 ///
@@ -123,8 +123,9 @@ where
     }
 }
 
-impl<DB: Backend> QueryFragment<DB> for BoxedFilter<'_, DB> {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+fragments! {
+    [] BoxedFilter<'_, DB>, no query id [DB: Backend];
+    |self, mut out| {
         out.unsafe_to_cache_prepared(); // any filter may be in the box
         if let Some(where_clause) = &self.where_clause {
             where_clause.walk_ast(out.reborrow())?;
@@ -135,7 +136,5 @@ impl<DB: Backend> QueryFragment<DB> for BoxedFilter<'_, DB> {
             predicate.walk_ast(out.reborrow())?;
         }
         Ok(())
-    }
+    };
 }
-
-no_query_id!([DB] BoxedFilter<'_, DB>);
