@@ -144,17 +144,7 @@ impl<K: Key> Slots<K> {
         let found = map.slot(slot.clone());
         if found.leaders == 0 || (found.leaders < most && !found.is_crowded) {
             found.leaders += 1;
-            return Entered::Leads(Lead {
-                slots: Arc::clone(slots),
-                slot,
-                term: found.term,
-                key,
-                batches: vec![],
-                own: None,
-                rounds: 0,
-                is_sent: false,
-                leads: true,
-            });
+            return Entered::Leads(Lead::new(slots, slot, found.term, key));
         }
         found.is_crowded = true;
         let batch = match found.open.iter().find(|(of, _)| *of == key) {
@@ -383,17 +373,11 @@ impl<K: Key> Wait<K> {
                 let term = *term;
                 state.phase = Phase::Taken;
                 self.waits = false;
-                Some(Turn::Leads(Lead {
-                    slots: Arc::clone(&self.slots),
-                    slot: self.slot.clone(),
-                    term,
-                    key: self.key.clone(),
-                    batches: vec![(self.key.clone(), Arc::clone(&self.batch))],
-                    own: Some(std::mem::take(&mut self.amounts)),
-                    rounds: 0,
-                    is_sent: false,
-                    leads: true,
-                }))
+                let (slot, key) = (self.slot.clone(), self.key.clone());
+                let mut lead = Lead::new(&self.slots, slot, term, key.clone());
+                lead.batches.push((key, Arc::clone(&self.batch)));
+                lead.own = Some(std::mem::take(&mut self.amounts));
+                Some(Turn::Leads(lead))
             }
         }
     }
@@ -472,6 +456,20 @@ pub(crate) struct Sent<K> {
 }
 
 impl<K: Key> Lead<K> {
+    fn new(slots: &Arc<Slots<K>>, slot: K, term: Term, key: K) -> Self {
+        Lead {
+            slots: Arc::clone(slots),
+            slot,
+            term,
+            key,
+            batches: vec![],
+            own: None,
+            rounds: 0,
+            is_sent: false,
+            leads: true,
+        }
+    }
+
     /// Whether there is something to be counted: the caller's own counter, and those of others that it `counts` too. If nobody waits, or others
     /// have to lead on, the lead ends.
     pub(crate) fn next(&mut self, counts: impl Fn(&K) -> bool) -> bool {
