@@ -1,6 +1,5 @@
 //! The statements of a counting update.
 
-use std::borrow::Cow;
 use std::marker::PhantomData;
 
 use diesel::backend::Backend;
@@ -304,19 +303,9 @@ const COUNTED: &str = "sharded_counted";
 /// The number of parents that a filter matches.
 const PARENTS: &str = "sharded_parents";
 
-/// Unlikely to be the name of a column of the application's, which would be ambiguous. Keys of few columns allocate nothing: Diesel
-/// walks a statement several times for each count.
-pub(super) fn picked_key(number: usize) -> Cow<'static, str> {
-    const NAMES: [&str; 4] = [
-        "sharded_key_0",
-        "sharded_key_1",
-        "sharded_key_2",
-        "sharded_key_3",
-    ];
-    match NAMES.get(number) {
-        Some(name) => Cow::Borrowed(name),
-        None => Cow::Owned(format!("sharded_key_{number}")),
-    }
+/// Unlikely to be the name of a column of the application's, which would be ambiguous.
+pub(super) fn picked_key(number: usize) -> String {
+    format!("sharded_key_{number}")
 }
 
 impl<'b, DB: ShardedBackend> Names<'b, DB> {

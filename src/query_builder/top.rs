@@ -1,6 +1,5 @@
 //! The first rows by total, exactly.
 
-use std::borrow::Cow;
 use std::marker::PhantomData;
 
 use diesel::backend::Backend;
@@ -39,14 +38,6 @@ pub struct SortedBy<First = NoColumn, Then = NoColumn>(PhantomData<(First, Then)
 #[derive(Debug, Clone, Copy, QueryId)]
 pub struct NoColumn;
 
-/// The names of the columns that a list is sorted by beside its totals.
-pub trait SortColumns {
-    /// Before the totals.
-    const FIRST: Option<&'static str>;
-    /// Behind them, before the key.
-    const THEN: Option<&'static str>;
-}
-
 /// A column, or [`NoColumn`].
 pub trait SortColumn {
     /// Its name.
@@ -59,11 +50,6 @@ impl SortColumn for NoColumn {
 
 impl<C: Column> SortColumn for C {
     const NAME: Option<&'static str> = Some(C::NAME);
-}
-
-impl<First: SortColumn, Then: SortColumn> SortColumns for SortedBy<First, Then> {
-    const FIRST: Option<&'static str> = First::NAME;
-    const THEN: Option<&'static str> = Then::NAME;
 }
 
 /// The values of the row after which a list begins.
@@ -108,8 +94,9 @@ const SUM: &str = "sharded_sum";
 
 fragments! {
     [
-        C: ShardedColumn<Table: QueryFragment<DB>>, W: QueryFragment<DB>, S: QueryFragment<DB>, Order: SortColumns, A: Beginning<DB>,
-    ] SelectTop<C, W, S, Order, A>;
+        C: ShardedColumn<Table: QueryFragment<DB>>, W: QueryFragment<DB>, S: QueryFragment<DB>, First: SortColumn, Then: SortColumn,
+        A: Beginning<DB>,
+    ] SelectTop<C, W, S, SortedBy<First, Then>, A>;
     |self, mut out| {
         let dialect = out.backend().dialect();
         if dialect.has_faulty_client() || self.ascending {
@@ -124,8 +111,8 @@ fragments! {
                 false => table,
             },
             field: C::NAME,
-            first: Order::FIRST,
-            then: Order::THEN,
+            first: First::NAME,
+            then: Then::NAME,
             filter: &self.filter,
             is_filtered,
             ascending: self.ascending,
@@ -248,7 +235,7 @@ impl<'b, DB: ShardedBackend> Parts<'b, DB> {
             Some(TOTAL),
             self.then.map(|_| THEN),
         ];
-        let columns = columns.into_iter().flatten().map(Cow::Borrowed);
+        let columns = columns.into_iter().flatten().map(str::to_owned);
         let keys = (0..self.names.key.len()).map(picked_key);
         sql! { for name in (columns.chain(keys), ", ") { id(&name), with } }
     }
