@@ -1,5 +1,6 @@
 //! The errors of the crate.
 
+use std::error::Error as StdError;
 use std::time::Duration;
 
 use diesel::result::{DatabaseErrorKind, Error as DieselError};
@@ -407,10 +408,20 @@ impl Error {
 
     /// That of a caller whose amount another one was counting, for this reason.
     pub(crate) fn outcome_unknown(why: &str) -> Self {
-        let why = Box::new(why.to_owned());
-        let source = DieselError::DatabaseError(DatabaseErrorKind::Unknown, why);
+        let source = database_error(DatabaseErrorKind::Unknown, why);
         Error::OutcomeUnknown { source }
     }
+
+    /// That of a number which no statement was sent for.
+    pub(crate) fn overflow(why: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
+        let source = DieselError::SerializationError(why.into());
+        Error::Overflow { source }
+    }
+}
+
+/// An error as a database reports it.
+pub(crate) fn database_error(kind: DatabaseErrorKind, text: impl Into<String>) -> DieselError {
+    DieselError::DatabaseError(kind, Box::new(text.into()))
 }
 
 impl From<DieselError> for Error {

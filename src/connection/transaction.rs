@@ -11,7 +11,7 @@ use super::link::{Io, Link};
 use super::raw;
 use crate::backend::{Dialect, Guard, Isolation, Meaning, OpenQuestion};
 use crate::conflict::Failure;
-use crate::error::Error;
+use crate::error::{Error, database_error};
 use crate::query_builder::fragments;
 
 static OTHER_NODES_WRITE: AtomicBool = AtomicBool::new(false);
@@ -323,9 +323,9 @@ impl OpenTransaction {
         };
         let alive = link.batch_execute(guard.before_commit).await;
         alive.map_err(|error| match dialect.classify(&error) {
-            Failure::Other => DieselError::DatabaseError(
+            Failure::Other => database_error(
                 DatabaseErrorKind::SerializationFailure,
-                Box::new(format!("the transaction was aborted meanwhile: {error}")),
+                format!("the transaction was aborted meanwhile: {error}"),
             ),
             _ => error,
         })

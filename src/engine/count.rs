@@ -33,7 +33,7 @@ use super::statement::{Sender, Statement, Step};
 use crate::backend::{INTERRUPTED_UNHEARD, Meaning};
 use crate::conflict::{Conflict, Failure};
 use crate::connection::{Io, Link, TransactionOptions};
-use crate::error::Error;
+use crate::error::{Error, database_error};
 use crate::observe::{self, Observer};
 use crate::placement::{Choice, CountKind, Process};
 use crate::policy::{Attempts, RetryPolicy};
@@ -251,8 +251,7 @@ where
         if counted > 0 && !self.retry.is_open() {
             self.link.transaction_status().set_in_error();
         }
-        let text = Box::new(INTERRUPTED_UNHEARD.to_owned());
-        let error = DieselError::DatabaseError(DatabaseErrorKind::Unknown, text);
+        let error = database_error(DatabaseErrorKind::Unknown, INTERRUPTED_UNHEARD);
         Err(AttemptError::Statement(error))
     }
 

@@ -20,6 +20,7 @@ use super::keyed::Parents;
 use super::retry_loop::RetryLoop;
 use crate::backend::{Dialect, ShardedBackend, Strength};
 use crate::connection::{Io, Link, LoadIo, TransactionOptions};
+use crate::error::database_error;
 use crate::model::{Amount, ShardedColumn, ShardedTable, ShardsColumn};
 use crate::policy::RetryPolicy;
 pub(crate) use crate::query_builder::Sums;
@@ -678,10 +679,7 @@ fn base_values<'f>(
 /// off.
 fn appeared() -> DieselError {
     let message = "a shard appeared while its row was locked";
-    DieselError::DatabaseError(
-        DatabaseErrorKind::SerializationFailure,
-        Box::new(message.to_owned()),
-    )
+    database_error(DatabaseErrorKind::SerializationFailure, message)
 }
 
 #[cfg(test)]

@@ -96,7 +96,8 @@ impl Amount {
         }
     }
 
-    fn to_integer(&self) -> Option<i128> {
+    /// The integer that it is, if it is one.
+    pub(crate) fn to_integer(&self) -> Option<i128> {
         match self {
             Amount::Integer(n) => Some(*n),
             // Every integer of a `Double` that is smaller fits.

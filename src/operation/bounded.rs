@@ -688,13 +688,10 @@ fn only_state(states: &States) -> QueryResult<(&Amount, &Amount)> {
 }
 
 fn integer(amount: &Amount) -> QueryResult<i128> {
-    match amount {
-        Amount::Integer(n) => Ok(*n),
-        other => {
-            let message = format!("`{other}` is no integer");
-            Err(DieselError::DeserializationError(message.into()))
-        }
-    }
+    amount.to_integer().ok_or_else(|| {
+        let message = format!("`{amount}` is no integer");
+        DieselError::DeserializationError(message.into())
+    })
 }
 
 fn narrow(n: i128) -> QueryResult<i64> {
@@ -702,10 +699,7 @@ fn narrow(n: i128) -> QueryResult<i64> {
 }
 
 fn out_of_range(n: i128) -> Error {
-    let message = format!("{n} is out of the column's range");
-    Error::Overflow {
-        source: DieselError::SerializationError(message.into()),
-    }
+    Error::overflow(format!("{n} is out of the column's range"))
 }
 
 /// The least and the greatest total.

@@ -6,7 +6,6 @@ use std::marker::PhantomData;
 use diesel::connection::LoadConnection;
 use diesel::prelude::*;
 use diesel::query_builder::{AstPass, IntoUpdateTarget, QueryFragment, QueryId};
-use diesel::result::Error as DieselError;
 
 use crate::backend::{BackendOf, Binds, Dialect, ShardedBackend, Strength};
 use crate::connection::{Blocking, Link, LoadIo, TransactionOptions, now};
@@ -389,8 +388,7 @@ impl<C: ShardedColumn> Assignment for ToValue<C> {
         if <C::SqlType as FieldType>::is_finite(&self.0) {
             return Ok(());
         }
-        let source = DieselError::SerializationError("a total is no finite number".into());
-        Err(Error::Overflow { source })
+        Err(Error::overflow("a total is no finite number"))
     }
 }
 

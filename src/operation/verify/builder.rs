@@ -423,8 +423,7 @@ where
     let value = |amount: &Amount| {
         C::SqlType::of_amount(amount).ok_or_else(|| {
             let message = format!("a total of {} out of any range", C::NAME);
-            let source = DieselError::SerializationError(message.into());
-            DieselError::from(Error::Overflow { source })
+            DieselError::from(Error::overflow(message))
         })
     };
     let drifts = compared.into_iter().map(|compared| {

@@ -185,8 +185,7 @@ pub(super) fn lacks<K>(drift: &Drift<K, Amount>) -> QueryResult<Amount> {
 
 /// The error of a difference that no statement can add.
 pub(super) fn beyond() -> DieselError {
-    let source = DieselError::SerializationError("a drift beyond any integer".into());
-    Error::Overflow { source }.into()
+    Error::overflow("a drift beyond any integer").into()
 }
 
 /// Refuses a table whose keys PostgreSQL pads with spaces when it returns them. A recount may return them with or without the
