@@ -274,13 +274,7 @@ fn kind(kind: &str) -> Kind {
 }
 
 pub fn is_integer(column: ColumnType) -> bool {
-    use ColumnType::{
-        BigInt, Integer, SmallInt, UnsignedBigInt, UnsignedInteger, UnsignedSmallInt,
-    };
-    matches!(
-        column,
-        SmallInt | Integer | BigInt | UnsignedSmallInt | UnsignedInteger | UnsignedBigInt
-    )
+    column.range().is_some()
 }
 
 fn column_type(dialect: Dialect, sql_type: &str) -> Option<ColumnType> {

@@ -145,20 +145,12 @@ impl Total {
 
 /// Nothing for a column that takes any number, or doubles, whose sums are compared nowhere.
 pub fn range(dialect: Dialect, field: &ShardsColumn) -> Option<(BigDecimal, BigDecimal)> {
-    let integers = |least: i128, greatest: i128| Some((least.into(), greatest.into()));
-    match field.column_type() {
-        ColumnType::SmallInt => integers(i16::MIN.into(), i16::MAX.into()),
-        ColumnType::Integer => integers(i32::MIN.into(), i32::MAX.into()),
-        ColumnType::BigInt => integers(i64::MIN.into(), i64::MAX.into()),
-        ColumnType::UnsignedSmallInt => integers(0, u16::MAX.into()),
-        ColumnType::UnsignedInteger => integers(0, u32::MAX.into()),
-        ColumnType::UnsignedBigInt => integers(0, u64::MAX.into()),
-        ColumnType::Numeric => {
-            let greatest = greatest_decimal(declared_type(dialect, field))?;
-            Some((-greatest.clone(), greatest))
-        }
-        _ => None,
+    if field.column_type() == ColumnType::Numeric {
+        let greatest = greatest_decimal(declared_type(dialect, field))?;
+        return Some((-greatest.clone(), greatest));
     }
+    let (least, greatest) = field.column_type().range()?;
+    Some((least.into(), greatest.into()))
 }
 
 /// Whether a column holds this number.

@@ -31,16 +31,27 @@ pub enum ColumnType {
 }
 
 impl ColumnType {
-    /// The least and the greatest integer of the type that an `i64` holds; SQLite's checks leave out the very least one.
-    pub(crate) fn integers(self) -> (i64, i64) {
+    /// The least and the greatest integer of a type of integers.
+    #[doc(hidden)]
+    pub fn range(self) -> Option<(i128, i128)> {
         match self {
-            ColumnType::SmallInt => (i16::MIN.into(), i16::MAX.into()),
-            ColumnType::Integer => (i32::MIN.into(), i32::MAX.into()),
-            ColumnType::UnsignedSmallInt => (0, u16::MAX.into()),
-            ColumnType::UnsignedInteger => (0, u32::MAX.into()),
-            ColumnType::UnsignedBigInt => (0, i64::MAX),
-            _ => (-i64::MAX, i64::MAX),
+            ColumnType::TinyInt => Some((i8::MIN.into(), i8::MAX.into())),
+            ColumnType::SmallInt => Some((i16::MIN.into(), i16::MAX.into())),
+            ColumnType::Integer => Some((i32::MIN.into(), i32::MAX.into())),
+            ColumnType::BigInt => Some((i64::MIN.into(), i64::MAX.into())),
+            ColumnType::UnsignedTinyInt => Some((0, u8::MAX.into())),
+            ColumnType::UnsignedSmallInt => Some((0, u16::MAX.into())),
+            ColumnType::UnsignedInteger => Some((0, u32::MAX.into())),
+            ColumnType::UnsignedBigInt => Some((0, u64::MAX.into())),
+            _ => None,
         }
+    }
+
+    /// The same as far as an `i64` holds it; SQLite's checks leave out the very least one.
+    pub(crate) fn integers(self) -> (i64, i64) {
+        let (least, greatest) = self.range().unwrap_or((i128::MIN, i128::MAX));
+        let narrow = |n: i128| n.clamp((-i64::MAX).into(), i64::MAX.into()) as i64;
+        (narrow(least), narrow(greatest))
     }
 }
 

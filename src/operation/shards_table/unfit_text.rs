@@ -4,8 +4,8 @@ use diesel::result::{DatabaseErrorInformation, Error as DieselError};
 
 use crate::backend::Dialect;
 use crate::error::Error;
-use crate::model::{Amount, ColumnType, ShardedTable, ShardsColumn};
-use crate::unfit::Unfit;
+use crate::model::{Amount, ShardedTable, ShardsColumn};
+use crate::unfit::{FieldState, Unfit};
 
 use super::caches;
 
@@ -54,19 +54,12 @@ fn read(text: &str, shards_table: &str, fields: &[ShardsColumn]) -> Option<(Stri
 /// Why a base is not its earlier value plus the sum of its shards, if it is not. In place of that sum a greatest or least value has
 /// the one that the base was to become.
 fn reason(field: &ShardsColumn, base: &str, sum: &str, found: &str) -> Option<Unfit> {
-    let field_name = || field.name.to_string();
-    let differs = |expected: String| match found == base {
-        true => Unfit::NotWritten {
-            field: field_name(),
-        },
-        false => Unfit::Altered {
-            field: field_name(),
-            expected,
-            found: found.to_owned(),
-        },
-    };
     if !field.is_sum() {
-        return (found != sum).then(|| differs(sum.to_owned()));
+        let state = |base: &str| FieldState::Peak {
+            base: base.to_owned(),
+            total: sum.to_owned(),
+        };
+        return Unfit::between(field, &state(base), &state(sum), &state(found), false);
     }
     if base == NULL {
         return Some(Unfit::NoBase);
@@ -77,17 +70,17 @@ fn reason(field: &ShardsColumn, base: &str, sum: &str, found: &str) -> Option<Un
     if amount(found).as_ref() == Some(&expected) {
         return None;
     }
-    let (least, greatest): (i128, i128) = match field.column_type {
-        ColumnType::BigInt => (i64::MIN.into(), i64::MAX.into()),
-        ColumnType::UnsignedBigInt => (0, u64::MAX.into()),
-        other => {
-            let (least, greatest) = other.integers();
-            (least.into(), greatest.into())
+    let name = field.name.to_string();
+    Some(match (&expected, field.column_type.range()) {
+        (Amount::Integer(n), Some((least, greatest))) if !(least..=greatest).contains(n) => {
+            Unfit::OutOfRange
         }
-    };
-    Some(match &expected {
-        Amount::Integer(n) if !(least..=greatest).contains(n) => Unfit::OutOfRange,
-        expected => differs(shown(expected)),
+        _ if found == base => Unfit::NotWritten { field: name },
+        _ => Unfit::Altered {
+            field: name,
+            expected: shown(&expected),
+            found: found.to_owned(),
+        },
     })
 }
 
@@ -125,7 +118,7 @@ mod tests {
     use std::borrow::Cow;
 
     use super::*;
-    use crate::model::Merge;
+    use crate::model::{ColumnType, Merge};
 
     const FIELDS: &[ShardsColumn] = &[
         field("views", ColumnType::BigInt, Merge::Sum),
