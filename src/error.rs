@@ -183,12 +183,12 @@ pub enum Error {
     /// A key column is a `CHAR(n)`, which PostgreSQL fills up with spaces: [`verify`](crate::verify()) cannot compare it with the
     /// keys of a recount. All other operations can use it.
     #[error(
-        "the parent of `{shards_table}` has a key of type CHAR(n), which a recount may return with or without its spaces: make it \
+        "the parent of `{table}` has a key of type CHAR(n), which a recount may return with or without its spaces: make it \
          VARCHAR(n) or TEXT to verify its totals"
     )]
     PaddedKey {
         /// The shards table.
-        shards_table: &'static str,
+        table: String,
     },
     /// A row's base does not hold the value that an operation wrote to it. Nothing was changed.
     #[error("nothing was changed: the row {key}, whose shards are in `{table}`, {reason}")]

@@ -214,7 +214,7 @@ where
     match texts(link, sql).await?.is_empty() {
         true => Ok(()),
         false => Err(Error::PaddedKey {
-            shards_table: T::SHARDS_TABLE.as_str(),
+            table: T::SHARDS_TABLE.to_string(),
         }
         .into()),
     }
