@@ -215,8 +215,6 @@ capabilities! {
     numerics_are_doubles: bool = false,
     /// Compares two values of which any may be NULL.
     is_same: &'static str = "IS NOT DISTINCT FROM",
-    /// The type of a `CAST` to text.
-    text_type: &'static str = "TEXT",
     /// The SQL before and behind a value that reads it as a text.
     as_text: (&'static str, &'static str) = ("CAST(", " AS TEXT)"),
     /// The same for a double. SQLite's cast writes it in 15 digits, too few to read every double back.
@@ -295,10 +293,6 @@ capabilities! {
     // Observability
 
     /// Its name, as OpenTelemetry names databases.
-    #[cfg_attr(
-        not(any(feature = "tracing", feature = "metrics")),
-        allow(dead_code, reason = "nobody observes")
-    )]
     name: &'static str = "",
 }
 

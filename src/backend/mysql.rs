@@ -80,7 +80,6 @@ pub(super) const CAPABILITIES: Capabilities = Capabilities {
     clients_have_faults: true,
     unread_reply_breaks_connection: true,
     is_same: "<=>",
-    text_type: "CHAR",
     as_text: AS_TEXT,
     double_as_text: AS_TEXT,
     nullable_as_text: |column| match column {

@@ -7,7 +7,6 @@
 //! The texts are in the folder `sql`.
 
 use crate::backend::{Dialect, TotalForm};
-use crate::model::ColumnType;
 use crate::query_builder::literal;
 
 use super::quoted::{Column, Quoted, as_one, each, joined, quoted_on};
@@ -232,12 +231,8 @@ impl Quoted<'_> {
 
     fn key_as_text(&self, table: &str, name: impl Fn(usize, &Column) -> String) -> String {
         self.listed(&self.key, |i, column| {
-            let value = format!("{table}.{}", name(i, column));
-            self.as_text(&match (column.column_type, self.dialect) {
-                (ColumnType::Binary, Dialect::Postgres) => format!("encode({value}, 'hex')"),
-                (ColumnType::Binary, _) => format!("HEX({value})"),
-                _ => value,
-            })
+            let (before, behind) = self.dialect.key_as_text(column.column_type);
+            format!("{before}{table}.{}{behind}", name(i, column))
         })
     }
 
@@ -250,7 +245,8 @@ impl Quoted<'_> {
     }
 
     fn as_text(&self, value: &str) -> String {
-        format!("CAST({value} AS {})", self.dialect.text_type())
+        let (before, behind) = self.dialect.as_text();
+        format!("{before}{value}{behind}")
     }
 
     /// Texts with commas in between.
