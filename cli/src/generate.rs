@@ -6,7 +6,7 @@ use std::sync::Arc;
 use diesel::prelude::*;
 use diesel_sharded::backend::Dialect;
 use diesel_sharded::counter_cache::described::DescribedCache;
-use diesel_sharded::described::{self, DescribedTable};
+use diesel_sharded::described::DescribedTable;
 use diesel_sharded::model::{ColumnType, ShardsColumn};
 
 use crate::args::GenerateArgs;
@@ -231,7 +231,7 @@ fn new_name(
         )));
     }
     let name = given.cloned().unwrap_or(default);
-    match described::takes_name(dialect, &name) {
+    match dialect.fitting_name(name.clone()) == name {
         true => Ok(name),
         false => Err(Error::Refused(format!(
             "the name `{name}` is longer than the database takes (63 bytes on PostgreSQL, 64 characters on MySQL and MariaDB): choose \

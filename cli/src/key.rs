@@ -281,7 +281,7 @@ impl DescribedKeys<Backend> for &Sharded {
     type Key = Key;
     type Condition = Statement;
 
-    fn table(&self) -> &DescribedTable {
+    fn described(&self) -> &DescribedTable {
         &self.described
     }
 

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use diesel_sharded::backend::Dialect;
 use diesel_sharded::described::DescribedTable;
-use diesel_sharded::model::{ShardsColumn, TableName};
+use diesel_sharded::model::ShardsColumn;
 
 use crate::connection::AnyConnection;
 use crate::error::Error;
@@ -41,11 +41,6 @@ impl Deref for Sharded {
 }
 
 impl Sharded {
-    /// Its name, which a trait of its keys would hide.
-    pub fn table(&self) -> TableName<'_> {
-        self.described.table()
-    }
-
     /// The field of this name, which somebody gave.
     pub fn field(&self, name: &str) -> Result<&ShardsColumn, Error> {
         let field = self.fields().iter().find(|field| field.name() == name);

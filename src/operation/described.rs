@@ -195,7 +195,7 @@ pub trait DescribedKeys<DB: ShardedBackend>: Copy + Send + Sync {
     type Condition: QueryFragment<DB> + QueryId + Send + Sync;
 
     /// The table.
-    fn table(&self) -> &DescribedTable;
+    fn described(&self) -> &DescribedTable;
 
     /// `key = $n`
     fn is(&self, key: &Self::Key) -> Self::Condition;
@@ -221,7 +221,7 @@ where
     fn names(&self) -> Names<'_, DB> {
         Names {
             keys_as_texts: true,
-            ..self.0.table().names()
+            ..self.0.described().names()
         }
     }
 
@@ -401,9 +401,4 @@ pub fn column(name: String, column_type: ColumnType, sql_type: Option<String>) -
 /// Guards transactions against other writing nodes of a cluster, which may end a transaction without an error to the client.
 pub fn guard_transactions() {
     set_other_nodes_write(true);
-}
-
-/// Whether the database takes a name of this length as it is.
-pub fn takes_name(dialect: Dialect, name: &str) -> bool {
-    dialect.takes_name(name)
 }
