@@ -301,7 +301,7 @@ impl<O: Observer> RetryLoop<O> {
         link: &mut Link<'_, M, Conn>,
     ) -> Option<DieselError> {
         let (open, dialect) = (self.open?, link.dialect());
-        let scope = self.observer.step("check");
+        let scope = self.observer.step("commit");
         scope.within(open.check(link, dialect)).await.err()
     }
 
