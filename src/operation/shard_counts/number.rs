@@ -209,9 +209,11 @@ impl Number {
 
     /// Uses the default in this process from now on.
     fn unlearn(&self) {
-        if let Some(counters) = KNOWN.write().numbers.get_mut(self.table.as_bytes()) {
+        let mut known = KNOWN.write();
+        if let Some(counters) = known.numbers.get_mut(self.table.as_bytes()) {
             counters.remove(&self.counter);
         }
+        known.changes += 1;
     }
 }
 

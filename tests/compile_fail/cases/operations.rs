@@ -3,7 +3,7 @@
 use diesel::prelude::*;
 use diesel_sharded::coalescer::Coalescer;
 use diesel_sharded::prelude::*;
-use diesel_sharded::{RowCounter, fold, set_total, update, verify};
+use diesel_sharded::{RowCounter, count_many, fold, set_total, update, verify};
 
 diesel::table! {
     videos (id) {
@@ -70,6 +70,13 @@ fn totals(conn: &mut SqliteConnection) {
     let _ = videos.group_by(views).select((views, views.total())).first::<(i64, i64)>(conn);
     let _ = videos.select(title.total()).first::<String>(conn);
     let _ = set_total(videos, rating, 5);
+}
+
+fn batches() {
+    use self::videos::dsl::*;
+    let _ = count_many(title, [(7, 1)]);
+    let _ = count_many((views, accounts::balance), [(7, [1, 1])]);
+    let _ = count_many((views, likes), [(7, 1)]);
 }
 
 fn folds_and_recounts(conn: &mut SqliteConnection) {
