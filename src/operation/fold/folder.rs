@@ -377,8 +377,6 @@ impl Passes {
     ) -> Duration {
         let took = began.elapsed();
         let outcome = outcome.unwrap_or_else(|_| Err("the pass panicked".into()));
-        let passed = || observe::folder_passed(self.table, took, outcome.is_ok());
-        let _ = panic::catch_unwind(AssertUnwindSafe(passed)); // a recorder's code ends no folder
         {
             let mut stats = self.state.stats();
             stats.passes += 1;
@@ -394,18 +392,22 @@ impl Passes {
                 Err(_) => stats.failed_passes += 1,
             }
         }
-        match outcome {
-            Ok(folded) => {
-                self.schedule.failures = 0;
-                for (key, reason) in folded.unfit {
-                    self.report(&T::TABLE.unfit(&key, reason).into());
+        self.schedule.failures = match outcome {
+            Ok(_) => 0,
+            Err(_) => self.schedule.failures.saturating_add(1),
+        };
+        // A recorder's code, or a key's, ends no folder.
+        let _ = panic::catch_unwind(AssertUnwindSafe(|| {
+            observe::folder_passed(self.table, took, outcome.is_ok());
+            match outcome {
+                Ok(folded) => {
+                    for (key, reason) in folded.unfit {
+                        self.report(&T::TABLE.unfit(&key, reason).into());
+                    }
                 }
+                Err(error) => self.report(&error),
             }
-            Err(error) => {
-                self.schedule.failures = self.schedule.failures.saturating_add(1);
-                self.report(&error);
-            }
-        }
+        }));
         self.schedule.next(random_part())
     }
 
