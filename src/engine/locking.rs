@@ -5,7 +5,7 @@
 //!
 //! On MySQL no shard can be created meanwhile, since that locks the parent for the foreign key. On PostgreSQL a fold, a repair and a bounded
 //! counter let rows that refer to the parent be inserted, shards too: a stream of the application's own rows would keep a stronger lock away
-//! for ever. A fold begins again if a shard appears; one that another field's count creates has no room for a bounded counter. A set locks
+//! for ever. A fold and a bounded counter begin again if a shard appears. A set locks
 //! the parent against it, and so does a fold in a caller's transaction, which may write the base next: a count on such a shard could be
 //! seen before their commit and survive it.
 
@@ -422,6 +422,23 @@ impl<P: Parents<DB>, DB: ShardedBackend> LockedParents<P, DB> {
         };
         let now = self.lock_shards(link, Strength::ExclusiveAtOnce).await?;
         Ok(now.is_some_and(|now| now.number > locked.number))
+    }
+
+    /// Refuses what was done if a shard appeared meanwhile, where this lock lets others create some.
+    ///
+    /// # Errors
+    /// A conflict.
+    pub(crate) async fn refuse_others<M: LoadIo<Conn, Backend = DB>, Conn>(
+        &self,
+        link: &mut Link<'_, M, Conn>,
+    ) -> QueryResult<()> {
+        let dialect = link.dialect();
+        let may_appear =
+            dialect.locks_rows(Strength::Exclusive) != dialect.locks_rows(Strength::Full);
+        match may_appear && self.others_appeared(link).await? {
+            true => Err(appeared()),
+            false => Ok(()),
+        }
     }
 
     /// Adds the shards that are held to the bases and empties them: no total changes.

@@ -171,13 +171,14 @@ paired! {
         /// ```
         ///
         /// Otherwise the total is read. If it allows the count, one transaction locks the row and all its shards, so other counts on
-        /// the row wait, even on other fields. It adds up, and hands the room out:
+        /// the row wait, even on other fields (on PostgreSQL but for those that create a shard). It adds up, and hands the room out:
         ///
         /// ```sql
         /// BEGIN;                                                 -- READ COMMITTED; SQLite: BEGIN IMMEDIATE, and no locks
         /// SELECT 1 FROM "events" WHERE … FOR UPDATE;             -- PostgreSQL: FOR NO KEY UPDATE
+        /// …;                                                     -- missing shards are inserted
         /// SELECT 1 FROM "events_shards" AS "events" WHERE … ORDER BY "events"."id", "events"."shard" FOR UPDATE;
-        /// …;                                                     -- base and shards are read, missing shards inserted
+        /// …;                                                     -- base and shards are read
         /// UPDATE "events_shards" AS "events" SET "seats" = CASE WHEN "events"."shard" >= $1 THEN 0
         ///     WHEN "events"."shard" % 2 = 0 THEN $2 ELSE $3 END WHERE …;
         /// UPDATE "events" SET "seats" = $1 WHERE …;
@@ -188,8 +189,8 @@ paired! {
         ///
         /// Inside a transaction the count is part of the caller's. Once it has locked the row, others that need this lock wait until
         /// that transaction ends. On MySQL two such transactions may deadlock close to the bound and at the first counts on a row; on
-        /// PostgreSQL only if they have counted on it before, though not if they inserted rows that refer to it. Above `READ COMMITTED` they may meet a serialization failure. Retry them,
-        /// as [`retry::transaction`](crate::retry::transaction) does.
+        /// PostgreSQL only if one of them has counted on it before, not if they inserted rows that refer to it. Above `READ COMMITTED` they
+        /// may meet a serialization failure. Retry them, as [`retry::transaction`](crate::retry::transaction) does.
         ///
         /// # Errors
         /// As [`update`](crate::update())'s; [`NotFound`](DieselError::NotFound) if there is no such row, and [`Error::Unfit`] if the
@@ -506,6 +507,9 @@ impl<K> Within<K> {
         let locking = locking(link, retry.clone())?;
         let added = retry_loop!(link, locking, {
             let table = *TableOf::<K::Field>::TABLE;
+            let parent = LockedParents::<_, M::Backend>::lock_parents;
+            let parent = parent(table, link, &keys, Strength::Exclusive).await?;
+            self.create_shards(n, partly, slots, &parent, link).await?;
             let locked = LockedParents::<_, M::Backend>::lock_all;
             let locked = locked(table, link, &keys, Strength::Exclusive).await?;
             match self.add_to_locked(n, partly, slots, &locked, link).await? {
@@ -571,6 +575,50 @@ impl<K> Within<K> {
         }
     }
 
+    /// Creates the shards to which room will be handed out: before any is locked, since others may be creating them, and wait for one.
+    async fn create_shards<M, Conn>(
+        &self,
+        n: i64,
+        partly: bool,
+        slots: u16,
+        parent: &LockedParents<TableOf<K::Field>, M::Backend>,
+        link: &mut Link<'_, M, Conn>,
+    ) -> QueryResult<()>
+    where
+        K: OneCounter<M, Conn>,
+        M: LoadIo<Conn>,
+    {
+        if parent.is_empty() {
+            return Ok(());
+        }
+        let there = parent.shards(link).await?;
+        let Bounds { least, most } = self.bounds;
+        let has_room = |shard: &i32| if shard % 2 == 0 { least } else { most }.is_some();
+        let shards = (0..2 * i32::from(slots)).filter(has_room);
+        let missing: Vec<_> = shards.filter(|shard| !there.contains(shard)).collect();
+        if missing.is_empty() {
+            return Ok(());
+        }
+        parent.refuse_hidden_shards(link).await?;
+        let field = field::<K::Field>()?;
+        let states = parent.states(link, &[field], Sums::Read).await?;
+        let (n, total) = self.bounds.after(&states, n, partly)?;
+        let (down, up) = self.bounds.shares(total, slots, field.column_type);
+        for shard in missing {
+            let share = if shard % 2 == 0 { down } else { up };
+            if n != 0 && share != 0 {
+                let create = CreateShards {
+                    names: Names::of::<TableOf<K::Field>>(),
+                    filter: parent.keys(),
+                    shard,
+                    locks: true,
+                };
+                link.execute(create).await?;
+            }
+        }
+        Ok(())
+    }
+
     /// Decides on the exact total, and hands the room out anew.
     async fn add_to_locked<M, Conn>(
         &self,
@@ -589,31 +637,15 @@ impl<K> Within<K> {
         }
         let field = field::<K::Field>()?;
         let before = locked.states(link, &[field], Sums::Read).await?;
-        let (base, shards) = only_state(&before)?;
-        let total = integer(base)? + integer(shards)?;
-        let n = self.bounds.part(total, n, partly);
+        let (n, total) = self.bounds.after(&before, n, partly)?;
         if n == 0 {
             return Ok(0);
         }
-        let total = total + i128::from(n);
         let (smallest, largest) = field.column_type.integers();
         if total < smallest.into() || total > largest.into() {
             return Err(out_of_range(total).into());
         }
         let (down, up) = self.bounds.shares(total, slots, field.column_type);
-        let there = locked.shards(link).await?;
-        for shard in 0..2 * i32::from(slots) {
-            let share = if shard % 2 == 0 { down } else { up };
-            if share != 0 && !there.contains(&shard) {
-                let create = CreateShards {
-                    names: Names::of::<TableOf<K::Field>>(),
-                    filter: locked.keys(),
-                    shard,
-                    locks: true,
-                };
-                link.execute(create).await?;
-            }
-        }
         let to_shares = ToShares {
             names: Names::of::<TableOf<K::Field>>(),
             field: K::Field::NAME,
@@ -635,6 +667,7 @@ impl<K> Within<K> {
         locked
             .write_bases(link, &base, &[field], Sums::Read, &before, &expected)
             .await?;
+        locked.refuse_others(link).await?; // what they hold is in no share, and was taken for the base's
         Ok(n)
     }
 }
@@ -737,6 +770,14 @@ impl Bounds {
     /// Whether no bound limits `n`: adding it gives room to the others.
     fn leave_free(self, n: i64) -> bool {
         (n > 0 && self.most.is_none()) || (n < 0 && self.least.is_none())
+    }
+
+    /// As much of `n` as the bounds allow to add to the one parent's total, and the total then.
+    fn after(self, state: &States, n: i64, partly: bool) -> QueryResult<(i64, i128)> {
+        let (base, shards) = only_state(state)?;
+        let total = integer(base)? + integer(shards)?;
+        let n = self.part(total, n, partly);
+        Ok((n, total + i128::from(n)))
     }
 
     /// The share of each shard in the room below `total`, positive, and in that above it, negative. All of it is handed out, up

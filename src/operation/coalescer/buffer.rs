@@ -177,9 +177,12 @@ impl<Conn: 'static> Buffer<Conn> {
         began: Instant,
     ) {
         let number = losses.len() + lost;
-        let report = || {
+        let observe = || {
             observe::flushed(began.elapsed());
             (0..number).for_each(|_| observe::lost());
+        };
+        let _ = panic::catch_unwind(AssertUnwindSafe(observe));
+        let report = || {
             let on_loss = self.settings.on_loss.iter();
             on_loss.for_each(|on_loss| losses.iter().for_each(on_loss));
         };

@@ -183,6 +183,7 @@ where
             let change = NewPeak::<C, _>::new(value.clone().as_expression());
             let key = KeyIs(T::key_is(key.clone()));
             let mut raise = Ready::by_key(key, change, const { &[C::NAME] }, |_| false, NO_INSERT);
+            raise.alone = true;
             now(count(link, &mut raise))?;
         }
         Ok(())

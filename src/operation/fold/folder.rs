@@ -397,16 +397,15 @@ impl Passes {
             Err(_) => self.schedule.failures.saturating_add(1),
         };
         // A recorder's code, or a key's, ends no folder.
-        let _ = panic::catch_unwind(AssertUnwindSafe(|| {
-            observe::folder_passed(self.table, took, outcome.is_ok());
-            match outcome {
-                Ok(folded) => {
-                    for (key, reason) in folded.unfit {
-                        self.report(&T::TABLE.unfit(&key, reason).into());
-                    }
+        let passed = || observe::folder_passed(self.table, took, outcome.is_ok());
+        let _ = panic::catch_unwind(AssertUnwindSafe(passed));
+        let _ = panic::catch_unwind(AssertUnwindSafe(|| match outcome {
+            Ok(folded) => {
+                for (key, reason) in folded.unfit {
+                    self.report(&T::TABLE.unfit(&key, reason).into());
                 }
-                Err(error) => self.report(&error),
             }
+            Err(error) => self.report(&error),
         }));
         self.schedule.next(random_part())
     }

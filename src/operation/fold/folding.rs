@@ -375,7 +375,6 @@ impl<P> Folding<P> {
     }
 
     fn trouble(&self, error: DieselError) -> Trouble {
-        // Inside a caller's transaction: the lock was not had, and the savepoint took back what was.
         let locks_rows = self.dialect.has_row_locks();
         let is_blocked = match self.dialect.classify(&error) {
             Failure::Conflict(Conflict::LockTimeout) => locks_rows,

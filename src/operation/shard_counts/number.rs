@@ -210,10 +210,10 @@ impl Number {
     /// Uses the default in this process from now on.
     fn unlearn(&self) {
         let mut known = KNOWN.write();
-        if let Some(counters) = known.numbers.get_mut(self.table.as_bytes()) {
-            counters.remove(&self.counter);
+        let counters = known.numbers.get_mut(self.table.as_bytes());
+        if counters.is_some_and(|counters| counters.remove(&self.counter).is_some()) {
+            known.changes += 1;
         }
-        known.changes += 1;
     }
 }
 

@@ -127,6 +127,27 @@ fn bookings_take_seats_one_after_the_other() {
     });
 }
 
+/// It would be taken for the base's, and be lost.
+#[test]
+fn a_shard_that_appears_beside_a_bounded_count_is_kept() {
+    let [conn, other, watcher] = &mut *Fixture::<Conn, _>::with_tables();
+    conn.run(
+        "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(0.5); RETURN NULL; END';
+        CREATE TRIGGER slow BEFORE UPDATE ON videos_shards FOR EACH STATEMENT EXECUTE FUNCTION slow()",
+    );
+    let seats = || RowCounter::of(views, 1).never_below(0);
+    std::thread::scope(|scope| {
+        let taken = scope.spawn(|| seats().add(-60, conn));
+        let sleeps = "COUNT(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep' AND datname = current_database() \
+            AND query LIKE '%THEN 0 WHEN%'";
+        until("it hands out", || number!(sleeps, watcher) > 0);
+        other.run("INSERT INTO videos_shards (id, shard, views) VALUES (1, 99, 50)");
+        assert_eq!(taken.join().unwrap(), Ok(true));
+    });
+    let total = videos.find(1).select(views.total()).first(watcher);
+    assert_eq!(total, Ok(100 - 60 + 50_i64));
+}
+
 /// Each fold removes the shards, and each count creates one, also while a fold is under way.
 #[test]
 fn shards_that_appear_during_a_fold_are_left_to_the_next() {

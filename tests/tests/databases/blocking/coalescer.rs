@@ -149,6 +149,8 @@ fn the_greatest_and_the_least_value_are_kept() {
     let expected = (60_i64, Some(59_i64), Some(10_i64));
     assert_eq!(totals.load(conn), Ok(vec![expected; 2]));
     assert_eq!(coalescer.stats().losses, 0);
+    let shards = sql::<BigInt>("(SELECT COUNT(*) FROM pages_shards)");
+    assert_eq!(diesel::select(shards).first(conn), Ok(2_i64)); // all are of one shard of each row
 }
 
 /// Locks the shards of video 1, which are made for it, until `conn` commits; on SQLite everything.
