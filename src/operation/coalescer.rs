@@ -164,9 +164,38 @@ impl<Conn: LoadConnection + 'static> Coalescer<Conn> {
         }
     }
 
-    /// Keeps `value` for the `#[sharded(max)]` field of a row, as [`raise_to`](crate::PeakExpressionMethods::raise_to) does:
-    /// `coalescer.raise_later(last_viewed_at, 7, now)`. Of the values for one row the greatest is sent, in a statement of its own. They have to
-    /// be [`Ord`]; everything else is as with [`add_later`](Self::add_later).
+    /// Keeps `value` for the `#[sharded(max)]` field of a row, as [`raise_to`](crate::PeakExpressionMethods::raise_to) does. Of the values
+    /// that wait for one row the greatest is sent, in a statement of its own. They have to be [`Ord`]. Everything else is as with
+    /// [`add_later`](Self::add_later).
+    ///
+    /// ```
+    /// # mod schema { diesel::table! { videos (id) { id -> BigInt, best_score -> Nullable<Integer>, } } }
+    /// # use schema::videos::{self, dsl::{id, best_score, videos as all}};
+    /// # use diesel::prelude::*;
+    /// # use diesel_migrations::MigrationHarness;
+    /// # #[derive(diesel_sharded::ShardedField)]
+    /// # #[diesel(table_name = videos)]
+    /// # struct Video { id: i64, #[sharded(max)] best_score: Option<i32> }
+    /// # fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    /// # let file = std::env::temp_dir().join(format!("sharded_raise_later_{}.db", std::process::id()));
+    /// # let url = file.display().to_string();
+    /// # let conn = &mut SqliteConnection::establish(&url)?;
+    /// # diesel::sql_query("CREATE TABLE videos (id INTEGER PRIMARY KEY, best_score INTEGER)").execute(conn)?;
+    /// # diesel::insert_into(all).values(id.eq(7)).execute(conn)?;
+    /// # diesel_sharded::ShardsTable::of(videos::table).create(conn)?;
+    /// # conn.run_pending_migrations(diesel_sharded::MIGRATIONS)?;
+    /// # use diesel::r2d2::{ConnectionManager, Pool};
+    /// # let coalescer = diesel_sharded::coalescer::Coalescer::new(Pool::new(ConnectionManager::<SqliteConnection>::new(&url))?)?;
+    /// use diesel_sharded::prelude::*;
+    ///
+    /// coalescer.raise_later(best_score, 7, 90)?;
+    /// coalescer.close()?; // commits it
+    /// let best = all.find(7).select(best_score.total()).first(conn);
+    /// assert_eq!(best, Ok(Some(90)));
+    /// # std::fs::remove_file(file)?;
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// As there.

@@ -134,19 +134,6 @@ impl<C: TotalColumn, V> Peak<C, V> {
             types: PhantomData,
         }
     }
-
-    fn keep(kept: &mut V, later: V)
-    where
-        V: Ord,
-    {
-        let is_beyond = match C::FIELD.merge {
-            Merge::Min => later < *kept,
-            Merge::Max | Merge::Sum => later > *kept,
-        };
-        if is_beyond {
-            *kept = later;
-        }
-    }
 }
 
 shows!([C: Column<Table: ShardedTable<Key: Debug>>, V] Peak<C, V>: |self| Peak { column: C::NAME, key: self.key } finish);
@@ -174,7 +161,13 @@ where
     }
 
     fn add_to(kept: &mut V, later: V) {
-        Self::keep(kept, later);
+        let is_beyond = match C::FIELD.merge {
+            Merge::Min => later < *kept,
+            Merge::Max | Merge::Sum => later > *kept,
+        };
+        if is_beyond {
+            *kept = later;
+        }
     }
 
     fn count(values: &BTreeMap<T::Key, V>, conn: &mut Conn) -> QueryResult<()> {
