@@ -33,7 +33,9 @@ pub(crate) use self::locking::{
     Write, WriteValues,
 };
 pub(crate) use self::names::{Names, has_rows, number_of_rows, zeros};
-pub use self::peak::{NewPeak, PeakExpressionMethods, PlainValue};
+#[cfg(feature = "r2d2")]
+pub(crate) use self::peak::PlainValue;
+pub use self::peak::{NewPeak, PeakExpressionMethods};
 pub(crate) use self::prepared::{Passing, Prepared, PreparedQuery, statement_was_lost};
 pub use self::prepared::{Prepare, TextGuard};
 pub(crate) use self::sql::{
