@@ -5,9 +5,8 @@
 //!
 //! On MySQL no shard can be created meanwhile, since that locks the parent for the foreign key. On PostgreSQL a fold, a repair and a bounded
 //! counter let rows that refer to the parent be inserted, shards too: a stream of the application's own rows would keep a stronger lock away
-//! for ever. A fold and a bounded counter begin again if a shard appears. A set locks
-//! the parent against it, and so does a fold in a caller's transaction, which may write the base next: a count on such a shard could be
-//! seen before their commit and survive it.
+//! for ever. A fold and a bounded counter begin again if a shard appears. A set locks the parent against it, and so does a fold in a caller's
+//! transaction, which may write the base next: a count on such a shard could be seen before their commit and survive it.
 
 use std::collections::BTreeSet;
 use std::marker::PhantomData;
@@ -122,8 +121,7 @@ impl<P: Parents<DB>, DB: ShardedBackend> LockedParents<P, DB> {
     ) -> QueryResult<Self> {
         let mut locked = Self::lock_parents(of, link, keys, shards.strength).await?;
         locked.shard = shards.only;
-        locked.shards = locked.lock_shards(link, shards.strength).await?;
-        Ok(locked)
+        locked.with_shards(link, shards.strength).await
     }
 
     /// Locks the parents that `keys` names and that are there, without their shards. On SQLite, where other writers already
@@ -150,9 +148,23 @@ impl<P: Parents<DB>, DB: ShardedBackend> LockedParents<P, DB> {
         keys: &KeysAre<P::KeyIs>,
         strength: Strength,
     ) -> QueryResult<Self> {
+        let locked = Self::lock_all_parents(of, link, keys, strength).await?;
+        locked.with_shards(link, strength).await
+    }
+
+    /// The same, without their shards.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) async fn lock_all_parents<M: LoadIo<Conn, Backend = DB>, Conn>(
+        of: P,
+        link: &mut Link<'_, M, Conn>,
+        keys: &KeysAre<P::KeyIs>,
+        strength: Strength,
+    ) -> QueryResult<Self> {
         let mut tries = 0;
         loop {
-            let locked = Self::lock(of, link, keys, Shards::all(strength)).await?;
+            let locked = Self::lock_parents(of, link, keys, strength).await?;
             locked.refuse_hidden_shards(link).await?;
             let Some(key) = locked.not_locked(link, keys).await?.pop() else {
                 return Ok(locked);
@@ -331,6 +343,16 @@ impl<P: Parents<DB>, DB: ShardedBackend> LockedParents<P, DB> {
             parents.push(key.clone());
         }
         Ok([hot, cold].map(|parents| Self::locked(self.of, parents)))
+    }
+
+    /// Locks the shards of parents that were locked without them.
+    pub(crate) async fn with_shards<M: LoadIo<Conn, Backend = DB>, Conn>(
+        mut self,
+        link: &mut Link<'_, M, Conn>,
+        strength: Strength,
+    ) -> QueryResult<Self> {
+        self.shards = self.lock_shards(link, strength).await?;
+        Ok(self)
     }
 
     /// Locks the shards, where rows can be locked.

@@ -507,11 +507,10 @@ impl<K> Within<K> {
         let locking = locking(link, retry.clone())?;
         let added = retry_loop!(link, locking, {
             let table = *TableOf::<K::Field>::TABLE;
-            let parent = LockedParents::<_, M::Backend>::lock_parents;
+            let parent = LockedParents::<_, M::Backend>::lock_all_parents;
             let parent = parent(table, link, &keys, Strength::Exclusive).await?;
             self.create_shards(n, partly, slots, &parent, link).await?;
-            let locked = LockedParents::<_, M::Backend>::lock_all;
-            let locked = locked(table, link, &keys, Strength::Exclusive).await?;
+            let locked = parent.with_shards(link, Strength::Exclusive).await?;
             match self.add_to_locked(n, partly, slots, &locked, link).await? {
                 0 => Err(DieselError::RollbackTransaction), // lets go of what was locked, where the database can
                 added => Ok(added),
@@ -599,7 +598,6 @@ impl<K> Within<K> {
         if missing.is_empty() {
             return Ok(());
         }
-        parent.refuse_hidden_shards(link).await?;
         let field = field::<K::Field>()?;
         let states = parent.states(link, &[field], Sums::Read).await?;
         let (n, total) = self.bounds.after(&states, n, partly)?;
