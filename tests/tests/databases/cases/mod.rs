@@ -21,6 +21,7 @@ mod one_cache;
 mod or_insert;
 mod peaks;
 mod properties;
+mod recipes;
 mod returning;
 mod row_counter;
 mod set_once;

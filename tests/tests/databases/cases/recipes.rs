@@ -1,0 +1,426 @@
+//! The guide's recipes that end in a count, by 32 threads: the totals are the rows.
+
+use super::api::retry::{Isolation, Transaction};
+use super::support::*;
+use diesel::dsl::{sql, sum};
+use diesel::result::DatabaseErrorKind::UniqueViolation;
+use diesel::sql_types::BigInt;
+use diesel_sharded::backend::Dialect;
+use diesel_sharded_tests::schema::videos::dsl::*;
+
+const THREADS: i64 = 32;
+
+diesel::table! {
+    likes_by_user (video_id, user_id) {
+        video_id -> BigInt,
+        user_id -> BigInt,
+    }
+}
+
+diesel::table! {
+    slots (video_id, slot) {
+        video_id -> BigInt,
+        slot -> BigInt,
+        number -> BigInt,
+    }
+}
+
+fn with(table: &str) -> Connected<Conn> {
+    let mut fixture = set_up_with_counters();
+    fixture.conn.batch_execute(table).unwrap();
+    fixture
+}
+
+fn with_likes() -> Connected<Conn> {
+    with(
+        "CREATE TABLE likes_by_user (video_id BIGINT NOT NULL, user_id BIGINT NOT NULL, PRIMARY KEY (video_id, user_id))",
+    )
+}
+
+/// As many attempts as a crowd needs.
+fn patiently() -> Transaction {
+    let policy = diesel_sharded_tests::patient().with_attempts(1_000);
+    Transaction::new().retry(policy)
+}
+
+/// A query whose rows are locked; SQLite's transaction has locked all.
+fn locked(query: &str, conn: &mut Conn) -> QueryResult<()> {
+    let lock = match dialect(conn) {
+        Dialect::Sqlite => "",
+        _ => " FOR UPDATE",
+    };
+    conn.batch_execute(&format!("{query}{lock}"))
+}
+
+fn likes_of(video: i64, conn: &mut Conn) -> i64 {
+    let total = videos.find(video).select(likes.total());
+    i64::from(total.first::<i32>(conn).unwrap())
+}
+
+/// Each of 10 users likes a video three times at once.
+fn like_thrice(
+    database: &Database,
+    like: impl Fn((i64, i64), &mut Conn) -> QueryResult<bool> + Sync,
+) {
+    let counted = AtomicI64::new(0);
+    on_threads(THREADS - 2, database, |thread, conn| {
+        for video in [1, 2] {
+            let liked = like((video, thread % 10), conn).unwrap();
+            counted.fetch_add(i64::from(liked), Ordering::SeqCst);
+        }
+    });
+    assert_eq!(counted.into_inner(), 20);
+}
+
+#[test]
+fn one_like_of_each_user() {
+    use self::likes_by_user::dsl::*;
+    let Connected { conn, database } = &mut with_likes();
+    like_thrice(database, |(video, user), conn| {
+        patiently().run(conn, |conn| {
+            let row = (video_id.eq(video), user_id.eq(user));
+            let like = diesel::insert_into(likes_by_user).values(row);
+            match conn.transaction(|conn| like.execute(conn)) {
+                Err(DieselError::DatabaseError(UniqueViolation, _)) => return Ok(false),
+                inserted => inserted?,
+            };
+            let count = update(videos.find(video)).set(likes.eq(likes + 1));
+            count.execute(conn).map(|counted| counted == 1)
+        })
+    });
+    assert_eq!((likes_of(1, conn), likes_of(2, conn)), (11, 12));
+}
+
+/// Whatever the insert reports.
+#[test]
+fn one_like_of_each_user_by_a_cache() {
+    use self::likes_by_user::dsl::*;
+    let Connected { conn, database } = &mut with_likes();
+    let cache = CounterCache::of(likes).counts(video_id);
+    cache.create(conn).unwrap();
+    on_threads(THREADS, database, |thread, conn| {
+        for video in [1, 2] {
+            let row = (video_id.eq(video), user_id.eq(thread % 10));
+            let like = diesel::insert_into(likes_by_user).values(row);
+            let like = like.on_conflict_do_nothing();
+            let liked = patiently().run(conn, |conn| like.execute(conn));
+            assert_matches!(liked, Ok(0 | 1));
+        }
+    });
+    assert_eq!((likes_of(1, conn), likes_of(2, conn)), (11, 12));
+}
+
+#[test]
+fn one_view_of_each_visitor() {
+    let Connected { conn, database } = &mut set_up_with_counters();
+    on_threads(THREADS, database, |thread, conn| {
+        for video in [1, 2] {
+            let visit = format!("visit:{video}:{}:2026-01-01", thread % 10);
+            let view = viewed!(videos.find(video)).idempotency_key(visit);
+            assert_eq!(view.execute(conn), Ok(1));
+        }
+    });
+    assert_eq!(totals(conn), [110, 210, 300]);
+}
+
+/// Rows are moved and deleted by what they count for.
+#[test]
+fn rows_that_move_and_go() {
+    let Connected { conn, database } = &mut set_up();
+    on_threads(THREADS, database, |thread, conn| {
+        for round in 0..4 {
+            let row = comments::table.find(1 + round % 2);
+            let (from, to) = (1 + (thread + round) % 3, 1 + thread % 3);
+            let moved: QueryResult<()> = patiently().run(conn, |conn| {
+                let found = row.filter(comments::video_id.eq(from));
+                if from == to {
+                    let gone = diesel::delete(found).execute(conn)?;
+                    let new = (comments::id.eq(1 + round % 2), comments::video_id.eq(1));
+                    if gone == 1 {
+                        diesel::insert_into(comments::table)
+                            .values(new)
+                            .execute(conn)?;
+                        count_many(views, [(from, -1), (1, 1)]).run(conn)?;
+                    }
+                } else if diesel::update(found)
+                    .set(comments::video_id.eq(to))
+                    .execute(conn)?
+                    == 1
+                {
+                    count_many(views, [(from, -1), (to, 1)]).run(conn)?;
+                }
+                Ok(())
+            });
+            assert_eq!(moved, Ok(()));
+        }
+    });
+    let of = |video: i64, conn: &mut Conn| {
+        let rows = comments::table.filter(comments::video_id.eq(video));
+        rows.count().get_result::<i64>(conn).unwrap()
+    };
+    // At first both were on video 3.
+    let rows = [100 + of(1, conn), 200 + of(2, conn), 298 + of(3, conn)];
+    assert_eq!(totals(conn), rows);
+}
+
+/// The parent is locked first, and nothing is read before.
+#[test]
+fn a_quota_by_a_cache() {
+    const QUOTA: i64 = 40;
+    let Connected { conn, database } = &mut set_up();
+    let cache = CounterCache::of(views).counts(comments::video_id);
+    cache.create(conn).unwrap();
+    let written = AtomicI64::new(0);
+    on_threads(THREADS, database, |thread, conn| {
+        for round in 0..3 {
+            let row = (
+                comments::id.eq(100 + 3 * thread + round),
+                comments::video_id.eq(1),
+            );
+            let inserted: QueryResult<usize> = patiently().run(conn, |conn| {
+                locked("SELECT id FROM videos WHERE id = 1", conn)?;
+                let total = videos.find(1).select(views.total());
+                match total.first::<i64>(conn)? < 100 + QUOTA {
+                    true => diesel::insert_into(comments::table)
+                        .values(row)
+                        .execute(conn),
+                    false => Ok(0),
+                }
+            });
+            written.fetch_add(inserted.unwrap() as i64, Ordering::SeqCst);
+        }
+    });
+    assert_eq!(written.into_inner(), QUOTA);
+    assert_eq!(totals(conn), [100 + QUOTA, 200, 300]);
+}
+
+/// If one refuses, an error takes back those before.
+#[test]
+fn a_reservation_of_several() {
+    let Connected { conn, database } = &mut set_up();
+    set_total(videos.find(1), likes, 40).execute(conn).unwrap();
+    set_total(videos.find(2), likes, 30).execute(conn).unwrap();
+    let reserved = AtomicI64::new(0);
+    on_threads(THREADS, database, |_, conn| {
+        for _ in 0..2 {
+            let both: QueryResult<()> = patiently().run(conn, |conn| {
+                for video in [1, 2] {
+                    let left = RowCounter::of(likes, video).never_below(0);
+                    if !left.add(-1, conn)? {
+                        return Err(DieselError::RollbackTransaction);
+                    }
+                }
+                Ok(())
+            });
+            assert_matches!(both, Ok(()) | Err(DieselError::RollbackTransaction));
+            reserved.fetch_add(i64::from(both.is_ok()), Ordering::SeqCst);
+        }
+    });
+    assert_eq!(reserved.into_inner(), 30);
+    assert_eq!((likes_of(1, conn), likes_of(2, conn)), (10, 0));
+}
+
+/// The limit of a window, in a table of its own, whose row the first request inserts.
+#[test]
+fn a_rate_limit_by_rows() {
+    use diesel_sharded_tests::schema::downloads::dsl::*;
+    const LIMIT: i64 = 50;
+    let Connected { conn, database } = &mut set_up();
+    let allowed = AtomicI64::new(0);
+    on_threads(THREADS, database, |_, conn| {
+        let window = (42, Day(1));
+        let requests = RowCounter::of(number, window).never_above(LIMIT);
+        for _ in 0..2 {
+            let mut added = requests.add(1, conn);
+            if added == Err(DieselError::NotFound) {
+                let create = update(downloads.find(window)).set(number.eq(number + 0));
+                let create = create.or_insert((version.eq(window.0), day.eq(window.1)));
+                assert_eq!(create.execute(conn), Ok(1));
+                added = requests.add(1, conn);
+            }
+            allowed.fetch_add(i64::from(added.unwrap()), Ordering::SeqCst);
+        }
+    });
+    assert_eq!(allowed.into_inner(), LIMIT);
+    let total = downloads.find((42, Day(1))).select(number.total());
+    assert_eq!(total.first(conn), Ok(LIMIT as i32));
+}
+
+/// The plain columns are written by a statement of their own.
+#[test]
+fn an_upsert_of_plain_columns_too() {
+    let Connected { conn, database } = &mut set_up();
+    on_threads(THREADS, database, |thread, conn| {
+        for round in 0..4 {
+            let new = format!("Title {}", (thread + round) % 3);
+            let upserted = patiently().run(conn, |conn| {
+                let row = (id.eq(20), slug.eq("new"), title.eq(&new));
+                viewed!(videos.find(20)).or_insert(row).execute(conn)?;
+                let edited = videos.find(20).filter(title.ne(&new));
+                diesel::update(edited).set(title.eq(&new)).execute(conn)
+            });
+            assert_matches!(upserted, Ok(0 | 1));
+        }
+    });
+    assert_eq!(total_of(20, conn), 4 * THREADS);
+}
+
+/// Batches count by day and in total, in one transaction.
+#[test]
+fn batches_by_day_and_in_total() {
+    use diesel_sharded_tests::schema::downloads::dsl::*;
+    let Connected { conn, database } = &mut set_up();
+    on_threads(THREADS, database, |thread, conn| {
+        for round in 0..4 {
+            let today = Day((thread as i32 + round) % 3);
+            let batch = [((7, today), 4), ((8, today), 2)];
+            let counted = patiently().run(conn, |conn| {
+                let row = |key: &(i32, Day)| (version.eq(key.0), day.eq(key.1));
+                count_many(number, batch).or_insert(row).run(conn)?;
+                count_many(views, [(1, 4), (2, 2)]).run(conn)
+            });
+            assert!(counted.unwrap().missing.is_empty());
+        }
+    });
+    let rounds = 4 * THREADS;
+    assert_eq!(totals(conn), [100 + 4 * rounds, 200 + 2 * rounds, 300]);
+    let by_day = downloads.select(sum(number.total()));
+    assert_eq!(by_day.first(conn), Ok(Some(6 * rounds)));
+}
+
+/// Rows are merged into another one while both are counted on: the row is locked, folded and read, and its base is added to the other.
+#[test]
+fn rows_that_are_merged() {
+    let Connected { conn, database } = &mut set_up();
+    let losers = 10..26_i64;
+    for loser in losers.clone() {
+        let row = (
+            id.eq(loser),
+            slug.eq(loser.to_string()),
+            title.eq(""),
+            views.eq(5),
+        );
+        insert!(videos, row, conn);
+    }
+    let counted = AtomicI64::new(0);
+    let counts = |thread: i64, conn: &mut Conn| {
+        for loser in losers.clone() {
+            for _ in 0..3 {
+                let rows = count(loser, 1, conn).unwrap() + count(1, thread % 2, conn).unwrap();
+                let rows = rows as i64 - (1 - thread % 2);
+                counted.fetch_add(rows, Ordering::SeqCst);
+            }
+        }
+    };
+    on_threads_beside(THREADS, database, counts, 2, |merger, _, conn| {
+        for loser in losers.clone().filter(|loser| loser % 2 == merger) {
+            let merge = patiently().isolation(Isolation::ReadCommitted);
+            let merged: QueryResult<usize> = merge.run(conn, |conn| {
+                locked(&format!("SELECT id FROM videos WHERE id = {loser}"), conn)?;
+                let folded = fold(videos.find(loser)).keep_shards(0).run(conn)?;
+                assert!(
+                    folded.busy.is_empty() && folded.unfit.is_empty(),
+                    "{folded:?}"
+                );
+                let base = videos.find(loser).select(views).first::<i64>(conn)?;
+                count(1, base, conn)?;
+                diesel::delete(videos.find(loser)).execute(conn)
+            });
+            assert_eq!(merged, Ok(1));
+        }
+    });
+    let bases = 5 * losers.count() as i64;
+    assert_eq!(totals(conn), [100 + bases + counted.into_inner(), 200, 300]);
+}
+
+/// Slots of the application's own, which old binaries go on counting on, move to the base. Readers add all three.
+#[test]
+fn slots_that_are_adopted() {
+    const COUNTS: i64 = 20;
+    let Connected { conn, database } = &mut with(
+        "CREATE TABLE slots (video_id BIGINT NOT NULL, slot BIGINT NOT NULL, number BIGINT NOT NULL, PRIMARY KEY (video_id, slot))",
+    );
+    let (upsert, bigint) = match dialect(conn) {
+        Dialect::Mysql => ("ON DUPLICATE KEY UPDATE number = number + 1", "SIGNED"),
+        _ => (
+            "ON CONFLICT (video_id, slot) DO UPDATE SET number = slots.number + 1",
+            "BIGINT",
+        ),
+    };
+    let all = |conn: &mut Conn| {
+        let of_slots = format!(
+            "CAST((SELECT COALESCE(SUM(number), 0) FROM slots WHERE video_id = videos.id) AS {bigint})"
+        );
+        let all = (views.total(), sql::<BigInt>(&of_slots));
+        let read = |conn: &mut Conn| videos.find(1).select(all).first::<(i64, i64)>(conn);
+        let (total, of_slots) = conn.transaction(read).unwrap();
+        total + of_slots
+    };
+    let write = |thread: i64, conn: &mut Conn| {
+        for _ in 0..COUNTS {
+            if thread % 2 == 0 {
+                assert_eq!(count(1, 1, conn), Ok(1));
+                continue;
+            }
+            let count = format!("INSERT INTO slots VALUES (1, {}, 1) {upsert}", thread % 8);
+            let counted: QueryResult<()> = patiently().run(conn, |conn| conn.batch_execute(&count));
+            assert_eq!(counted, Ok(()));
+        }
+    };
+    let adopt = |conn: &mut Conn| {
+        let of_video = slots::table.filter(slots::video_id.eq(1));
+        let slot = of_video.select(slots::slot).first::<i64>(conn).optional()?;
+        let Some(slot) = slot else { return Ok(()) };
+        let query = format!("SELECT number FROM slots WHERE video_id = 1 AND slot = {slot}");
+        locked(&query, conn)?;
+        let slot = slots::table.find((1, slot));
+        let number = slot.select(slots::number).first::<i64>(conn)?;
+        let base = diesel::update(videos.find(1)).set(views.eq(views + number));
+        base.execute(conn)?;
+        diesel::delete(slot).execute(conn).map(drop)
+    };
+    on_threads_beside(THREADS, database, write, 2, |reader, rounds, conn| {
+        let mut last = 100;
+        for _ in rounds {
+            if reader == 0 {
+                let adopting = patiently().isolation(Isolation::ReadCommitted);
+                assert_eq!(adopting.run(conn, adopt), Ok(()));
+                continue;
+            }
+            let total = all(conn);
+            assert!(total >= last, "{total} after {last}");
+            last = total;
+        }
+    });
+    assert_eq!(all(conn), 100 + COUNTS * THREADS);
+}
+
+/// Bounds go with the crate: the row is folded, and a filter keeps the bound from then on.
+#[test]
+fn bounds_that_a_filter_keeps() {
+    const SEATS: i32 = 60;
+    let Connected { conn, database } = &mut set_up();
+    set_total(videos.find(1), likes, SEATS)
+        .execute(conn)
+        .unwrap();
+    let sold = AtomicI64::new(0);
+    on_threads(THREADS, database, |_, conn| {
+        let seats = RowCounter::of(likes, 1).never_below(0).never_above(60);
+        let bought = seats.add(-1, conn).unwrap();
+        sold.fetch_add(i64::from(bought), Ordering::SeqCst);
+    });
+    let folded = fold(videos.find(1)).keep_shards(0).run(conn).unwrap();
+    assert!(
+        folded.busy.is_empty() && folded.unfit.is_empty(),
+        "{folded:?}"
+    );
+    on_threads(THREADS, database, |_, conn| {
+        let bought: QueryResult<usize> = patiently().run(conn, |conn| {
+            let left = videos.find(1).filter(likes.ge(1));
+            diesel::update(left).set(likes.eq(likes - 1)).execute(conn)
+        });
+        sold.fetch_add(bought.unwrap() as i64, Ordering::SeqCst);
+    });
+    assert_eq!(sold.into_inner(), i64::from(SEATS));
+    assert_eq!(videos.find(1).select(likes).first(conn), Ok(0));
+}
