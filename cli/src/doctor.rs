@@ -143,14 +143,20 @@ impl Doctor<'_> {
         let (dialect, name) = (sharded.dialect, sharded.shards_table());
         let key = sharded.key().iter().filter_map(|column| {
             let wanted = parent.column(column.name())?.full_type();
-            Some((column, wanted, ""))
+            Some((
+                column,
+                wanted,
+                "",
+                "a row whose key does not fit is not counted on, and on PostgreSQL a fold fails",
+            ))
         });
         let fields = sharded.fields().iter().map(|field| {
             let wanted = declared_type(dialect, field).to_owned();
-            (field, wanted, " DEFAULT 0")
+            let lost = "a count may overflow early, or a fold not fit";
+            (field, wanted, " DEFAULT 0", lost)
         });
         let before = self.all.len();
-        for (column, wanted, default) in key.chain(fields) {
+        for (column, wanted, default, lost) in key.chain(fields) {
             let there = shards.column(column.name());
             let Some(there) = there.filter(|there| plain(&there.full_type()) != plain(&wanted))
             else {
@@ -164,7 +170,7 @@ impl Doctor<'_> {
             let (column, is, wanted) = (&there.name, there.full_type(), wanted.to_lowercase());
             find!(self.all;
                 warning "columns" =>
-                    format!("{name}.{column} is {is}, and would be created as {wanted} now: a count may overflow early, or a fold not fit"),
+                    format!("{name}.{column} is {is}, and would be created as {wanted} now: {lost}"),
                     alter(sharded, &how);
             );
         }

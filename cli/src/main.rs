@@ -34,6 +34,7 @@ mod advise;
 mod args;
 mod condition;
 mod connection;
+mod definition;
 mod doctor;
 mod dot_env;
 mod error;

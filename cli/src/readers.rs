@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use crate::args::ReadersArgs;
 use crate::connection::{AnyConnection, within};
+use crate::definition::Definition;
 use crate::error::{Ended, Error};
 use crate::finding::Finding;
 use crate::live::LiveTables;
@@ -39,7 +40,7 @@ pub fn run(args: &ReadersArgs, conn: &mut AnyConnection) -> Result<Ended, Error>
 struct Reader {
     kind: String,
     name: String,
-    /// The catalog, which knows it, or the object's text, which has the names or may have them.
+    /// The catalog, which knows it, or the object's text, which has the names, or may have them or read whole rows.
     found_in: &'static str,
     instead: &'static str,
 }
@@ -53,33 +54,31 @@ impl Reader {
         let query = catalog!(conn.dialect(), "readers"); // its binds are by turns
         let mut readers = vec![];
         for row in conn.rows(query, &[table, column].repeat(query.matches('?').count()))? {
-            let text = row.get(2).map(plain);
-            let says = |name| text.as_ref().is_none_or(|text| names_in(text, name));
-            let takes_it = || says(column) || text.as_deref().is_some_and(takes_all);
-            let found = match (row.text(3)?, &text) {
+            let text = row.get(2).map(Definition::of);
+            let says = |name| text.as_ref().is_none_or(|text| text.names(name));
+            let others = row.get(4).unwrap_or_default();
+            let reads_rows = || {
+                text.as_ref()
+                    .is_some_and(|text| text.reads_rows(table, others))
+            };
+            let found_in = match (row.text(3)?, &text) {
                 ("1", _) => "catalog",
+                ("0", _) if !says(table) => continue,
                 (_, None) => "text that is hidden",
-                _ => "text",
+                _ if says(column) => "text",
+                _ if reads_rows() => "text that may read whole rows",
+                _ => continue,
             };
-            let reads = match row.text(3)? {
-                "1" => true,
-                "own" => takes_it(),
-                _ => takes_it() && says(table),
-            };
-            let takes_shards = text
-                .as_ref()
-                .is_some_and(|text| names_in(text, shards_table));
-            if reads && !takes_shards {
-                readers.push(Reader {
-                    kind: row.text(0)?.to_owned(),
-                    name: row.text(1)?.to_owned(),
-                    found_in: found,
-                    instead: instead_of(
-                        row.text(0)?,
-                        text.is_some_and(|text| updates(&text, table)),
-                    ),
-                });
+            if text.as_ref().is_some_and(|text| text.names(shards_table)) {
+                continue;
             }
+            let updates = text.as_ref().is_some_and(|text| text.updates(table));
+            readers.push(Reader {
+                kind: row.text(0)?.to_owned(),
+                name: row.text(1)?.to_owned(),
+                found_in,
+                instead: instead_of(row.text(0)?, updates),
+            });
         }
         readers.sort_by(|a, b| (&a.kind, &a.name).cmp(&(&b.kind, &b.name)));
         Ok(readers)
@@ -95,48 +94,6 @@ impl Reader {
     }
 }
 
-/// A text in lower case, without the second of two quotes inside a name.
-fn plain(text: &str) -> String {
-    let text = text.replace("\"\"", "\"").replace("``", "`");
-    text.to_lowercase()
-}
-
-/// Whether it takes whole rows: by `*`, of all tables or of one, or by a trigger's bare `NEW` or `OLD`.
-fn takes_all(text: &str) -> bool {
-    let words = ["select", "distinct", "all", "returning"];
-    let before_all = |text: &str| {
-        let mut words_behind = text.rsplit(|c: char| !c.is_alphanumeric());
-        let last = words_behind.next();
-        text.ends_with([',', '.']) || last.is_some_and(|word| words.contains(&word))
-    };
-    let mut stars = text.match_indices('*').map(|(at, _)| text[..at].trim_end());
-    let text = text.replace("return new", "").replace("return old", "");
-    let fields = text.replace("new.", "").replace("old.", "");
-    stars.any(before_all) || ["new", "old"].iter().any(|row| names_in(&fields, row))
-}
-
-/// Whether a plain text has this name as a word.
-fn names_in(text: &str, name: &str) -> bool {
-    let name = name.to_lowercase();
-    let in_name = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || "_$".contains(c));
-    text.match_indices(&name).any(|(at, _)| {
-        let (before, behind) = (&text[..at], &text[at + name.len()..]);
-        !in_name(before.chars().next_back()) && !in_name(behind.chars().next())
-    })
-}
-
-/// Whether a plain text updates this table, which may stand behind its schema.
-fn updates(text: &str, table: &str) -> bool {
-    let words: Vec<_> = text
-        .split_whitespace()
-        .filter(|word| *word != "only")
-        .collect();
-    let named = |word: &str| names_in(word.rsplit('.').next().unwrap_or(word), table);
-    words
-        .windows(2)
-        .any(|pair| pair[0] == "update" && named(pair[1]))
-}
-
 /// What to do about it.
 fn instead_of(kind: &str, updates: bool) -> &'static str {
     match kind {
@@ -149,6 +106,7 @@ fn instead_of(kind: &str, updates: bool) -> &'static str {
         "index" => "it serves `top` and `estimate()`: keep it for these",
         "policy" => "it compares bases: compare another column",
         "publication" => "publish the shards table with it",
+        "virtual table" => "let it have the view of totals (`generate --view`) as its content",
         _ => "read the view of totals (`generate --view`), or the base and its shards",
     }
 }
@@ -177,52 +135,4 @@ pub fn finding(sharded: &Sharded, conn: &mut AnyConnection) -> QueryResult<Optio
         format!("They read plain columns of {table}, which lack what is on shards: {found}.")
     };
     Ok((!found.is_empty()).then(|| Finding::warning("readers", says(), joined("\n", commands))))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_are_whole_words() {
-        for text in ["select views", "`videos`.`views`", "sum(v.views)", "views"] {
-            assert!(!takes_all(text));
-            assert!(names_in(text, "Views"), "{text}");
-        }
-        for text in ["previews", "views_base", "my$views", ""] {
-            assert!(!names_in(text, "views"), "{text}");
-        }
-        assert!(names_in(&plain("SELECT `sel``ect`"), "sel`ect"));
-    }
-
-    #[test]
-    fn an_update_names_its_table() {
-        for text in [
-            "update videos set views = 1",
-            "update only public.\"videos\"\nset",
-        ] {
-            assert!(updates(text, "videos"), "{text}");
-        }
-        for text in ["update likes set n = 1 from videos", "videos update"] {
-            assert!(!updates(text, "videos"), "{text}");
-        }
-    }
-
-    #[test]
-    fn a_star_takes_every_column() {
-        for text in [
-            "select * from videos",
-            "select distinct *",
-            "select 1, *",
-            "v.*",
-            "select\n *",
-            "returning *",
-            "insert into log values (to_jsonb(new)); return new",
-        ] {
-            assert!(takes_all(text), "{text}");
-        }
-        for text in ["count(*)", "select a * b", "2 * n"] {
-            assert!(!takes_all(text), "{text}");
-        }
-    }
 }

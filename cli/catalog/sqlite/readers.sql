@@ -34,6 +34,10 @@ WITH RECURSIVE subject(tab, field) AS (
 SELECT 'view' AS kind, m.name, m.sql AS definition, '0' AS certain
 FROM subject JOIN sqlite_master AS m ON m.type = 'view'
 UNION ALL
+-- One of FTS5 may have the table as its content.
+SELECT 'virtual table', m.name, m.sql, '0'
+FROM subject JOIN sqlite_master AS m ON m.type = 'table' AND m.sql LIKE 'CREATE VIRTUAL%'
+UNION ALL
 SELECT 'trigger', m.name, m.sql, CASE lower(m.tbl_name) WHEN lower(subject.tab) THEN 'own' ELSE '0' END
 FROM subject JOIN sqlite_master AS m ON m.type = 'trigger'
 UNION ALL
