@@ -76,7 +76,7 @@
 //! [`retry::transaction`](crate::retry::transaction()); a counter has `add_and_get`. An update that counted nothing, because it failed
 //! or no row matched, leaves no key: a repeat runs as if it were the first.
 //!
-//! A key that comes again with another update (another amount, row or field) would lose a count. So it is an error:
+//! A key that comes again with another update (another amount, row, field or row to insert) would lose a count. So it is an error:
 //! [`IdempotencyKeyReused`](crate::Error::IdempotencyKeyReused). Updates are distinguished by a 64-bit hash of their content, as
 //! Diesel writes it, a batch and a counter as their keys' `Debug` does: a key type whose `Debug` hides its value hides another
 //! row. If another version writes it differently, a repeat of a request from before the upgrade gets this error too, and counts

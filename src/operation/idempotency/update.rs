@@ -116,7 +116,9 @@ where
     let request = Request::new(key, |text| {
         text.write_str(R::Table::SHARDS_TABLE.as_str())?;
         DB::show(&ready.changes, text)?;
-        DB::show(&ready.filter, text)
+        DB::show(&ready.filter, text)?;
+        let insert = ready.insert.as_ref();
+        insert.map_or(Ok(()), |insert| DB::show(insert, text))
     })?;
     Ok((request, ready.retry()))
 }
@@ -361,8 +363,8 @@ mod tests {
     #[test]
     fn other_updates_have_other_fingerprints() {
         macro_rules! fingerprint {
-            ($target:expr, $changes:expr) => {{
-                let update = crate::update($target).set($changes);
+            ($target:expr, $changes:expr $(, $row:expr)?) => {{
+                let update = crate::update($target).set($changes)$(.or_insert($row))?;
                 let ready = IntoReady::<Pg>::into_ready(update);
                 request::<Pg, _>(&ready, b"key").unwrap().0.fingerprint
             }};
@@ -375,6 +377,8 @@ mod tests {
             fingerprint!(videos.find(7), likes.eq(likes + 1)),
             fingerprint!(videos.filter(slug.eq("7")), views.eq(views + 1)),
             fingerprint!(videos.filter(slug.eq("8")), views.eq(views + 1)),
+            fingerprint!(videos.find(7), views.eq(views + 1), slug.eq("7")),
+            fingerprint!(videos.find(7), views.eq(views + 1), slug.eq("8")),
         ];
         let different: std::collections::BTreeSet<_> = all.iter().collect();
         assert_eq!(different.len(), all.len(), "{all:?}");

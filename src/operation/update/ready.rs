@@ -78,7 +78,7 @@ pub struct Ready<T, V: AsChangeset, W, I> {
     /// Whether the filter names a key whose value is known; see [`ShardedTable::shows_key_filter`].
     shows_key: fn() -> bool,
     terms: Terms,
-    insert: Option<I>,
+    pub(crate) insert: Option<I>,
     /// The sums that are added in the place of `changes`, for several callers.
     sums: Option<AddSums>,
     settings: Settings,

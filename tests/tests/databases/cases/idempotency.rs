@@ -82,7 +82,15 @@ fn a_key_belongs_to_one_update() {
     assert!(is_reused(other_field.idempotency_key("a").execute(conn)));
     let named = Counter::named("a");
     assert!(is_reused(named.idempotency_key("a").add(1, conn)));
-    assert_eq!(totals(conn), [101, 200, 300]);
+    let or_insert = |name: &'static str, conn: &mut Conn| {
+        let row = (id.eq(9), slug.eq(name), title.eq("I"));
+        let count = viewed!(videos.find(9)).or_insert(row);
+        count.idempotency_key("b").execute(conn)
+    };
+    assert_eq!([or_insert("i", conn), or_insert("i", conn)], [Ok(1), Ok(1)]);
+    assert!(is_reused(or_insert("j", conn)));
+    assert!(is_reused(count_video(9, "b", conn)));
+    assert_eq!(totals(conn), [101, 200, 300, 1]);
     assert_eq!(named.get(conn), Ok(0));
 }
 
