@@ -91,14 +91,16 @@ capabilities! {
     locking_isolation: Option<Isolation> = Some(Isolation::ReadCommitted),
     /// Whether the isolation level is set before `BEGIN`; `None` where there is but one.
     isolation_precedes_begin: Option<bool> = Some(false),
+    /// Takes back the level that was set for the next transaction; refused inside one.
+    forgets_isolation: Option<&'static str> = None,
 
     /// How it is asked whether a transaction is open that Diesel does not know.
     asks_whether_open: OpenQuestion = OpenQuestion::Batch("BEGIN; ROLLBACK"),
     /// A statement that fails inside a transaction, and on a session whose statements do not commit by themselves; where
     /// [`asks_whether_open`](Self::asks_whether_open) would not tell the latter.
     asks_whether_commits: Option<&'static str> = None,
-    /// A statement that fails if a transaction was open when it was ended by a deadlock.
-    asks_whether_was_open: Option<&'static str> = None,
+    /// How it is asked whether a transaction was open when it was ended by a deadlock.
+    asks_whether_was_open: Option<BegunTransactions> = None,
     /// Whether every statement is refused in a transaction that met an error.
     refuses_after_errors: bool = false,
 
@@ -313,6 +315,19 @@ pub(crate) struct Guard {
     /// connection for that.
     pub(crate) rollback: &'static str,
     pub(crate) after: &'static str,
+}
+
+/// See [`Dialect::asks_whether_was_open`]. A session counts its statements: a `BEGIN` that none of its `COMMIT`s and `ROLLBACK`s has ended
+/// was open.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct BegunTransactions {
+    /// Reads the numbers of these statements into variables.
+    pub(crate) reads: &'static str,
+    /// Fails if one was open, and where that is not known.
+    pub(crate) asks: &'static str,
+    /// While none is open: notes how many `COMMIT`s and `ROLLBACK`s have ended nothing, as after a `COMMIT` that failed. They would hide
+    /// as many that are begun later.
+    pub(crate) notes: &'static str,
 }
 
 /// See [`Dialect::asks_whether_open`].

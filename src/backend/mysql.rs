@@ -3,7 +3,8 @@
 use diesel::result::DatabaseErrorKind;
 
 use super::capabilities::{
-    Capabilities, Guard, KeepsAndLocks, OnceForm, OpenQuestion, Strength, SumsForm, SurvivalCheck,
+    BegunTransactions, Capabilities, Guard, KeepsAndLocks, OnceForm, OpenQuestion, Strength,
+    SumsForm, SurvivalCheck,
 };
 use super::isolation::Isolation;
 use crate::conflict::{Conflict, Failure};
@@ -31,28 +32,34 @@ pub(super) const CAPABILITIES: Capabilities = Capabilities {
     }),
     own_isolation: Some(Isolation::ReadCommitted),
     isolation_precedes_begin: Some(true),
+    forgets_isolation: Some(
+        "/*M!100000 SET @@tx_isolation = @@session.tx_isolation */\
+         /*!50720 SET @@transaction_isolation = @@session.transaction_isolation */",
+    ),
     // Not every driver tells how many rows a query gave. MySQL has no variable for an open transaction, but refuses inside of one to set
-    // the isolation of the next; outside it is set to what it would be anyway.
+    // the access mode of the next; outside it is set to the session's. A mode that the caller has set for its next one is lost.
     asks_whether_open: OpenQuestion::Statement(
         "/*M!100000 SET @diesel_sharded_open = (SELECT 0 UNION SELECT @@in_transaction) */\
-         /*!50720 SET @@transaction_isolation = @@session.transaction_isolation */",
+         /*!50720 SET @@transaction_read_only = @@session.transaction_read_only */",
     ),
     asks_whether_commits: Some(
         "/*M!100000 SET @diesel_sharded_open = (SELECT 0 UNION SELECT @@in_transaction OR @@autocommit = 0) */\
          /*!50720 SET @diesel_sharded_open = (SELECT 0 UNION SELECT @@autocommit = 0), \
-         @@transaction_isolation = @@session.transaction_isolation */",
+         @@transaction_read_only = @@session.transaction_read_only */",
     ),
-    // MySQL, whose table of a session's status lacks these numbers, wants a privilege for the other table; without it nobody can tell.
-    asks_whether_was_open: Some(
-        "SET @diesel_sharded_open = (SELECT 0 UNION SELECT @@autocommit = 0 OR (\
-         /*M!100000 SELECT SUM(IF(VARIABLE_NAME = 'Com_begin', VARIABLE_VALUE, -VARIABLE_VALUE)) \
-         FROM information_schema.session_status \
-         WHERE VARIABLE_NAME IN ('Com_begin', 'Com_commit', 'Com_rollback') */\
-         /*!80016 SELECT SUM(IF(EVENT_NAME = 'statement/sql/begin', COUNT_STAR, -CAST(COUNT_STAR AS SIGNED))) \
-         FROM performance_schema.events_statements_summary_by_thread_by_event_name \
-         WHERE THREAD_ID = PS_CURRENT_THREAD_ID() AND EVENT_NAME IN \
-         ('statement/sql/begin', 'statement/sql/commit', 'statement/sql/rollback') */) > 0)",
-    ),
+    // MySQL's table of a session's status lacks these numbers. `SHOW` has them, needs no privilege, and gives no row here.
+    asks_whether_was_open: Some(BegunTransactions {
+        reads: "/*M!100000 SET @diesel_sharded_begun = (SELECT SUM(IF(VARIABLE_NAME = 'Com_begin', VARIABLE_VALUE, -VARIABLE_VALUE)) FROM information_schema.session_status \
+                WHERE VARIABLE_NAME IN ('Com_begin', 'Com_commit', 'Com_rollback')), \
+                @diesel_sharded_committed = 0, @diesel_sharded_rolled_back = 0 */\
+                /*!50720 SHOW SESSION STATUS WHERE Variable_name IN ('Com_begin', 'Com_commit', 'Com_rollback') \
+                AND CASE Variable_name WHEN 'Com_begin' THEN @diesel_sharded_begun := Value \
+                WHEN 'Com_commit' THEN @diesel_sharded_committed := Value ELSE @diesel_sharded_rolled_back := Value END IS NULL */",
+        asks: "SET @diesel_sharded_open = (SELECT 0 UNION SELECT @@autocommit = 0 OR @diesel_sharded_begun \
+               - @diesel_sharded_committed - @diesel_sharded_rolled_back + COALESCE(@diesel_sharded_surplus, 0) > 0)",
+        notes: "SET @diesel_sharded_surplus = GREATEST(COALESCE(@diesel_sharded_surplus, 0), \
+                @diesel_sharded_committed + @diesel_sharded_rolled_back - @diesel_sharded_begun)",
+    }),
     keeps_and_locks: KeepsAndLocks::DuplicateKeyLocks,
     locks_rows: |strength| match strength {
         Strength::Exclusive | Strength::Full => Some(" FOR UPDATE"),

@@ -20,7 +20,7 @@ pub(crate) use self::blocking::now;
 pub use self::link::{Io, Link, LoadInto, LoadIo};
 pub(crate) use self::link::{read, told};
 pub(crate) use self::paired::paired;
-pub(crate) use self::raw::{commits_by_itself, in_any_transaction, met_inside};
+pub(crate) use self::raw::{commits_by_itself, in_any_transaction, met_inside, note_surplus};
 #[cfg(feature = "async")]
 pub use self::shared::Shared;
 pub(crate) use self::transaction::{

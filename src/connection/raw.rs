@@ -18,7 +18,7 @@ use diesel::prelude::*;
 use diesel::query_builder::QueryId;
 
 use super::link::{Io, Link};
-use super::transaction::{Fixed, again_if_interrupted, depth};
+use super::transaction::{Fixed, again_if_interrupted, clean_up, depth};
 use crate::backend::{Dialect, Meaning, OpenQuestion, ShardedBackend};
 use crate::conflict::{Conflict, Failure};
 use crate::error::Error;
@@ -119,8 +119,8 @@ fn is_refused<T>(dialect: Dialect, outcome: QueryResult<T>) -> QueryResult<bool>
 /// then. `ended`: the conflict is one that ends a transaction.
 ///
 /// PostgreSQL refuses every statement in a transaction that met an error; one that is interrupted is followed by another. MySQL ends the
-/// transaction at a deadlock; but a connection counts its statements, among which a `BEGIN` without its `COMMIT` or `ROLLBACK` shows. (A
-/// surplus of these, as after a `COMMIT` that failed, hides one.)
+/// transaction at a deadlock; but a connection counts its statements, among which a `BEGIN` without its `COMMIT` or `ROLLBACK` shows. (One
+/// of these that ended nothing hides it: those of this crate are [noted](note_surplus), those of an application are not.)
 pub(crate) async fn met_inside<M: Io<Conn>, Conn>(
     link: &mut Link<'_, M, Conn>,
     ended: bool,
@@ -130,7 +130,10 @@ pub(crate) async fn met_inside<M: Io<Conn>, Conn>(
     let met = again_if_interrupted!(
         link,
         match dialect.asks_whether_was_open() {
-            Some(sql) if ended => is_refused(dialect, link.execute(Fixed(sql)).await),
+            Some(begun) if ended => match link.execute(Fixed(begun.reads)).await {
+                Ok(_) => is_refused(dialect, link.execute(Fixed(begun.asks)).await),
+                Err(error) => Err(error),
+            },
             _ if refuses => link.batch_execute("SELECT 1").await.map(|()| false),
             _ => is_open(link).await,
         }
@@ -138,6 +141,15 @@ pub(crate) async fn met_inside<M: Io<Conn>, Conn>(
     match met {
         Err(error) if refuses && dialect.may_succeed_again(&error) => Ok(true),
         met => met,
+    }
+}
+
+/// Notes that this crate has sent a `ROLLBACK`, or Diesel for it, that may have ended nothing. No transaction is open.
+pub(crate) async fn note_surplus<M: Io<Conn>, Conn>(link: &mut Link<'_, M, Conn>) {
+    let begun = link.dialect().asks_whether_was_open();
+    if let (Some(begun), Ok(0)) = (begun, depth(link)) {
+        clean_up(link, begun.reads).await;
+        clean_up(link, begun.notes).await;
     }
 }
 
@@ -166,7 +178,7 @@ mod tests {
             let options = TransactionOptions::guarded();
             now(begin(&mut Link::blocking(conn), options)).unwrap()
         };
-        let (outer, nested) = (savepoint(conn), savepoint(conn));
+        let (mut outer, nested) = (savepoint(conn), savepoint(conn));
         assert!(outer.is_in_anothers() && nested.is_in_anothers());
         conn.batch_execute("INSERT INTO t VALUES (1)").unwrap();
         now(nested.roll_back(&mut Link::blocking(conn)));

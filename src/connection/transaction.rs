@@ -135,6 +135,7 @@ pub(crate) async fn begin<M: Io<Conn>, Conn>(
         guard: None,
         savepoint: None,
         by_statements: false,
+        commit_failed: false,
     };
     let by_statements = options.own && dialect.begins_by_statement();
     if outer > 0 {
@@ -159,6 +160,7 @@ pub(crate) async fn begin<M: Io<Conn>, Conn>(
         Ok(true) => {}
         Ok(false) => return savepoint(link, nothing, options).await,
         Err(error) => {
+            forget_isolation(link, before).await;
             begun.lift_guard(link).await;
             return Err(error);
         }
@@ -171,7 +173,10 @@ pub(crate) async fn begin<M: Io<Conn>, Conn>(
         Err(error) => {
             match dialect.classify(&error) {
                 // A node that refuses to begin would refuse the rollback too.
-                Failure::NodeNotReady => begun.lift_guard(link).await,
+                Failure::NodeNotReady => {
+                    forget_isolation(link, before).await;
+                    begun.lift_guard(link).await;
+                }
                 // A server that interrupts it as it ends has begun one, of which Diesel does not know.
                 _ if dialect.begins_by_statement() => {
                     begun.by_statements = true;
@@ -245,6 +250,23 @@ async fn prepare<M: Io<Conn>, Conn>(
     Ok(true)
 }
 
+/// Takes back the isolation level, if one was set for a transaction that did not begin. The caller's next one would have it.
+async fn forget_isolation<M: Io<Conn>, Conn>(
+    link: &mut Link<'_, M, Conn>,
+    isolation: Option<&'static str>,
+) {
+    let dialect = link.dialect();
+    let (Some(_), Some(sql)) = (isolation, dialect.forgets_isolation()) else {
+        return;
+    };
+    match again_if_interrupted!(link, link.execute(Fixed(sql)).await) {
+        Ok(_) => {}
+        // Then none was set.
+        Err(error) if dialect.means(&error, Meaning::RefusedInside) => {}
+        Err(_) => link.transaction_status().set_in_error(),
+    }
+}
+
 /// Takes the place of a transaction inside one that Diesel does not know, without its knowledge. Each has a name of its own: MySQL forgets
 /// an earlier savepoint of the same name.
 async fn savepoint<M: Io<Conn>, Conn>(
@@ -299,6 +321,8 @@ pub(crate) struct OpenTransaction {
     savepoint: Option<u64>,
     /// Begun by a statement, without Diesel's knowledge, and ended likewise.
     by_statements: bool,
+    /// More than one statement may end it: Diesel rolls back where its `COMMIT` fails.
+    commit_failed: bool,
 }
 
 impl OpenTransaction {
@@ -333,7 +357,7 @@ impl OpenTransaction {
 
     /// Commits it. After an error it is still to be rolled back.
     pub(crate) async fn commit<M: Io<Conn>, Conn>(
-        &self,
+        &mut self,
         link: &mut Link<'_, M, Conn>,
     ) -> QueryResult<()> {
         let is_savepoint = self.is_savepoint();
@@ -346,6 +370,7 @@ impl OpenTransaction {
             self.lift_guard(link).await;
             return Ok(());
         };
+        self.commit_failed = true;
         let dialect = link.dialect();
         let may_have_ended = match is_savepoint {
             true => !dialect.ends_transaction(&error),
@@ -372,7 +397,7 @@ impl OpenTransaction {
 
     /// Commits it after work that succeeded, and rolls it back after work or a commit that failed.
     pub(crate) async fn end<T, M: Io<Conn>, Conn>(
-        &self,
+        mut self,
         link: &mut Link<'_, M, Conn>,
         done: QueryResult<T>,
     ) -> QueryResult<T> {
@@ -417,6 +442,9 @@ impl OpenTransaction {
             _ => {}
         }
         self.lift_guard(link).await;
+        if self.commit_failed || self.guard.is_some() {
+            raw::note_surplus(link).await;
+        }
     }
 
     /// Takes back what was done since the savepoint, or breaks the connection: the caller would commit it.
@@ -507,7 +535,7 @@ mod tests {
     #[test]
     fn a_transaction_that_is_gone_is_a_conflict() {
         use diesel::connection::SimpleConnection;
-        let (mut conn, begun) = guarded("SELECT 1");
+        let (mut conn, mut begun) = guarded("SELECT 1");
         let link = &mut Link::blocking(&mut conn);
         assert_eq!(now(begun.check(link, Dialect::Mysql)), Ok(()));
         assert_eq!(now(begun.commit(link)), Ok(()));
@@ -525,7 +553,7 @@ mod tests {
     #[test]
     fn a_connection_whose_guard_stays_is_broken() {
         for commits in [true, false] {
-            let (mut conn, begun) = guarded("no such statement");
+            let (mut conn, mut begun) = guarded("no such statement");
             let link = &mut Link::blocking(&mut conn);
             match commits {
                 true => assert_eq!(now(begun.commit(link)), Ok(())),

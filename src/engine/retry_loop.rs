@@ -228,7 +228,7 @@ impl<O: Observer> RetryLoop<O> {
         &mut self,
         link: &mut Link<'_, M, Conn>,
     ) -> Result<(), AttemptError<E>> {
-        let Some(open) = self.open else {
+        let Some(mut open) = self.open else {
             return Ok(());
         };
         let dialect = link.dialect();
@@ -247,6 +247,7 @@ impl<O: Observer> RetryLoop<O> {
             },
             Err(error) => Err(self.did_not_survive(dialect, error)),
         };
+        self.open = Some(open);
         self.observer
             .stepped(committed.as_ref().err().and_then(AttemptError::source));
         committed?;
