@@ -220,7 +220,7 @@ where
     W: Requested<M, Conn>,
 {
     let retry = retry.begun();
-    if let Some(counted) = work.count_at_once(link, request).await? {
+    if let Some(counted) = work.count_at_once(link, request, &retry).await? {
         return Ok((counted, true));
     }
     work.set_alone(!in_transaction(link)?);
@@ -259,6 +259,7 @@ pub(crate) trait Requested<M: Io<Conn>, Conn> {
         &mut self,
         _: &mut Link<'_, M, Conn>,
         _: &Request,
+        _: &RetryPolicy,
     ) -> impl Future<Output = QueryResult<Option<usize>>> {
         ready(Ok(None))
     }

@@ -47,6 +47,7 @@ struct State {
     plan: Option<Plan>,
     seen: usize,
     hit: Vec<String>,
+    slow: Vec<(&'static str, usize)>,
 }
 
 /// Forwards connections. Ends with the test.
@@ -85,6 +86,30 @@ impl Interrupter {
     pub fn disarm(&self) -> Vec<String> {
         std::mem::take(&mut *lock(&self.0)).hit
     }
+
+    /// The next compound statements of MySQL's that begin with these texts, each once and in this order, sleep behind so many of their
+    /// semicolons: whoever waits for it can interrupt them there.
+    pub fn slow_down(&self, slow: Vec<(&'static str, usize)>) {
+        *lock(&self.0) = State {
+            slow,
+            ..Default::default()
+        };
+    }
+}
+
+/// The text with a statement that sleeps behind one of its semicolons, or behind its `BEGIN`, and what it sleeps behind.
+fn slowed_down(text: &str, semicolon: usize) -> Option<(String, String)> {
+    let at = match semicolon {
+        0 => text.find(" SET")?,
+        _ => text.match_indices(';').nth(semicolon - 1)?.0 + 1,
+    };
+    let (before, behind) = text.split_at(at);
+    let last = before.trim_end_matches(';').rsplit("; ").next();
+    let last: String = last.unwrap_or_default().chars().take(40).collect();
+    Some((
+        format!("{before} IF SLEEP(600) THEN DO 0; END IF;{behind}"),
+        format!("{semicolon:2} {last}"),
+    ))
 }
 
 /// Statements whose work is taken back where they are killed.
@@ -178,20 +203,16 @@ impl Wire {
                 _ => None,
             };
             let is_text = packet.get(4) == Some(&0x03);
-            let parts = || match statement.as_deref() {
-                // Behind its begin, a compound statement does not reach its handler.
-                Some(compound) if compound.starts_with("BEGIN NOT ATOMIC SET") => {
-                    let savepoint = compound.split("SAVEPOINT ").nth(1).unwrap_or_default();
-                    let savepoint = savepoint.split(';').next().unwrap_or_default();
-                    vec![
-                        query(b"START TRANSACTION"),
-                        query(format!("SAVEPOINT {savepoint}").as_bytes()),
-                    ]
-                }
-                _ if is_text => half(&packet[5..]).map(query).into_iter().collect(),
-                _ => vec![],
+            if let Some(0x03 | 0x16) = packet.get(4).filter(|_| is_command)
+                && let Some(slow) = self.slow_down(&text(&packet[5..]))
+            {
+                packet = [&query(slow.as_bytes())[..4], &packet[4..5], slow.as_bytes()].concat();
+            }
+            let parts = || match is_text {
+                true => half(&packet[5..]).map(query).into_iter().collect(),
+                false => vec![],
             };
-            self.pass(statement.clone(), client, parts, &packet, server)?;
+            self.pass(statement, client, parts, &packet, server)?;
         }
     }
 
@@ -309,6 +330,19 @@ impl Wire {
                 Err(io::ErrorKind::ConnectionAborted.into())
             }
         }
+    }
+
+    /// The text to be sent in the place of one that is to be slow.
+    fn slow_down(&self, text: &str) -> Option<String> {
+        let mut state = lock(&self.state);
+        let (_, semicolon) = *state
+            .slow
+            .first()
+            .filter(|(begin, _)| text.starts_with(begin))?;
+        state.slow.remove(0);
+        let (slow, behind) = slowed_down(text, semicolon).unzip();
+        state.hit.push(behind.unwrap_or_default());
+        slow
     }
 
     fn befalls(&self, text: String) -> Option<Plan> {

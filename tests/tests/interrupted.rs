@@ -1,6 +1,7 @@
 //! Statements that are interrupted, and connections that are cut.
 //!
-//! Each statement of each operation by each fault, in `interrupted/`. Then statements that MariaDB interrupts in the middle of their
+//! Each statement of each operation by each fault, in `interrupted/table.rs`, and each step of a compound statement, in
+//! `interrupted/compound.rs`. Then statements that MariaDB interrupts in the middle of their
 //! rows: by `max_statement_time`, and by `KILL QUERY`. Its client may wait for ever on such a connection, so that each round runs in
 //! a process of its own that can be ended.
 
@@ -52,6 +53,24 @@ tables! {
     postgres: diesel::PgConnection, diesel_sharded, false, "";
     async_mysql: api::Awaited<diesel_async::AsyncMysqlConnection>, diesel_sharded_tests::awaited, true, "by key|by filter, no|by filter, rows|by text|keyed";
     async_postgres: api::Awaited<diesel_async::AsyncPgConnection>, diesel_sharded_tests::awaited, true, "by key|by filter, no|by filter, rows|by text|keyed";
+}
+
+macro_rules! compounds {
+    ($($name:ident: $conn:ty, $api:path;)+) => {$(
+        #[path = "interrupted"]
+        mod $name {
+            mod compound;
+
+            use $api as api;
+
+            type Conn = $conn;
+        }
+    )+};
+}
+
+compounds! {
+    mysql_compound: diesel::MysqlConnection, diesel_sharded;
+    async_mysql_compound: api::Awaited<diesel_async::AsyncMysqlConnection>, diesel_sharded_tests::awaited;
 }
 
 const THREADS: i64 = 12;

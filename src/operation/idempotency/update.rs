@@ -9,17 +9,21 @@ use diesel::prelude::*;
 use diesel::query_builder::{AstPass, QueryId};
 use diesel::query_dsl::methods::ExecuteDsl;
 use diesel::result::{DatabaseErrorKind, Error as DieselError};
+use diesel::sql_types::BigInt;
 #[cfg(feature = "async")]
 use diesel_async::AsyncConnection;
 
-use super::keys::{explained, insert_into, values};
+use super::keys::{FindKey, explained, insert_into, values};
 use super::{Idempotent, Request, Requested, once};
 use crate::backend::{BackendOf, Meaning, OnceForm, SHARD_REMOVED, ShardedBackend};
-use crate::conflict::Failure;
+use crate::conflict::{Conflict, Failure};
 #[cfg(feature = "async")]
 use crate::connection::{Async, BoxFuture};
-use crate::connection::{Io, Link, clean_up, now, other_nodes_write};
+use crate::connection::{
+    Link, LoadIo, clean_up, in_any_transaction, note_surplus, now, other_nodes_write,
+};
 use crate::engine::{self, Plan, SendStep, Sender, Statement, Step, explain};
+use crate::error::Error;
 use crate::model::ShardedTable;
 use crate::operation::combine::{Combined, count};
 use crate::operation::update::returning::NoReturning;
@@ -27,7 +31,7 @@ use crate::operation::update::{IntoReady, Sendable, UpdateStatement, Values};
 use crate::per_process::random;
 use crate::policy::RetryPolicy;
 use crate::query_builder::{
-    CountByKey, Identified, has_rows, id, number_of_rows, sql, statements, walk,
+    CountByKey, Identified, bind, has_rows, id, number_of_rows, sql, statements, walk,
 };
 
 impl<Query, V, Ins, Run> UpdateStatement<Query, Values<V>, NoReturning, Ins, Run> {
@@ -60,7 +64,7 @@ pub(crate) struct UpdateOnce<R>(pub(crate) R);
 
 impl<M, Conn, R> Requested<M, Conn> for UpdateOnce<R>
 where
-    M: Io<Conn>,
+    M: LoadIo<Conn>,
     R: Sendable<M::Backend>,
 {
     /// One statement can do it outside a caller's transaction, by key. It does neither if the key is known, or the shard is not there.
@@ -68,6 +72,7 @@ where
         &mut self,
         link: &mut Link<'_, M, Conn>,
         request: &Request,
+        retry: &RetryPolicy,
     ) -> QueryResult<Option<usize>> {
         let plan = self.0.plan(link)?;
         let may_be_tried = plan.by_key && !plan.in_transaction;
@@ -79,14 +84,13 @@ where
             return Ok(None);
         };
         let plan = Plan { once: true, ..plan };
-        let (claim, retry) = (i64::from_ne_bytes(random()?), self.0.ready().retry());
         let mut sender = Once {
             ready: &mut self.0,
             request,
-            claim,
+            claim: i64::from_ne_bytes(random()?),
             form,
         };
-        match engine::count(link, plan, retry, &mut sender).await {
+        match engine::count(link, plan, retry.clone(), &mut sender).await {
             Ok(0) => Ok(None),
             Ok(counted) => Ok(Some(counted)),
             Err(error) => {
@@ -155,7 +159,7 @@ struct Once<'a, R> {
 
 impl<M, Conn, R> Sender<M, Conn> for Once<'_, R>
 where
-    M: Io<Conn>,
+    M: LoadIo<Conn>,
     R: Sendable<M::Backend>,
 {
     async fn send(&mut self, link: &mut Link<'_, M, Conn>, step: Step) -> QueryResult<usize> {
@@ -172,8 +176,71 @@ where
         let sent = link.execute_prepared(count).await;
         match self.form {
             OnceForm::With => sent,
-            OnceForm::Compound => compound_ended(link, sent).await,
+            OnceForm::Compound => self.compound_ended(link, sent).await,
         }
+    }
+}
+
+impl<R> Once<'_, R> {
+    /// The outcome of the compound statement that was sent: 1 if it counted, 0 if it did nothing for a reason that a transaction may cure.
+    async fn compound_ended<M: LoadIo<Conn>, Conn>(
+        &mut self,
+        link: &mut Link<'_, M, Conn>,
+        sent: QueryResult<usize>,
+    ) -> QueryResult<usize> {
+        let dialect = link.dialect();
+        let error = match sent {
+            Ok(_) => {
+                KNOWN.store(COUNTS, Ordering::Relaxed);
+                return Ok(1);
+            }
+            Err(error) if dialect.means(&error, Meaning::RefusedInside) => return Ok(0),
+            Err(error) => explained(link, error),
+        };
+        if dialect.means(&error, Meaning::Syntax) {
+            KNOWN.store(REFUSED, Ordering::Relaxed);
+            return Ok(0);
+        }
+        let failure = dialect.classify(&error);
+        if failure == Failure::ConnectionLost {
+            return Err(error);
+        }
+        clean_up(link, &undo(self.claim)).await;
+        if did_nothing(&error) {
+            return Ok(0);
+        }
+        let is_undone =
+            matches!(failure, Failure::Conflict(met) if met != Conflict::StatementTimeout);
+        if is_undone {
+            return Err(error);
+        }
+        note_surplus(link).await;
+        // A statement that is killed behind its COMMIT fails as one that did nothing.
+        match self.has_counted(link).await {
+            Ok(true) => Ok(1),
+            // A server that does not know the syntax may say so in another language.
+            Ok(false) if failure == Failure::Other && KNOWN.load(Ordering::Relaxed) != COUNTS => {
+                Ok(0)
+            }
+            Ok(false) => Err(error),
+            // The table of keys is missing.
+            Err(_) if !matches!(error, DieselError::DatabaseError(..)) => Err(error),
+            Err(_) => Err(Error::OutcomeUnknown { source: error }.into()),
+        }
+    }
+
+    /// Whether the key's row is this statement's. In a transaction that is open now it did nothing: that is the caller's.
+    async fn has_counted<M: LoadIo<Conn>, Conn>(
+        &mut self,
+        link: &mut Link<'_, M, Conn>,
+    ) -> QueryResult<bool> {
+        if in_any_transaction(link).await? {
+            return Ok(false);
+        }
+        let rows = link.load(FindKey([&self.request.key])).await?;
+        Ok(rows
+            .first()
+            .is_some_and(|(_, _, claim, _)| *claim == self.claim))
     }
 }
 
@@ -196,10 +263,10 @@ statements! {
     /// -- MariaDB; inside a transaction it fails at its first step, before the handler that rolls back
     /// BEGIN NOT ATOMIC
     ///     SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+    ///     SET @diesel_sharded_once = ?;
     ///     BEGIN
     ///         DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
     ///         START TRANSACTION;
-    ///         SAVEPOINT diesel_sharded_once;
     ///         INSERT INTO `diesel_sharded_idempotency_keys` (…) VALUES (?, ?, ?, 1, now);
     ///         UPDATE `videos_shards` AS `videos` SET …;
     ///         IF ROW_COUNT() <> 1 THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'diesel_sharded: …'; END IF;
@@ -242,8 +309,8 @@ impl<DB: ShardedBackend> CountOnce<'_, DB> {
     fn walk_compound<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         sql!(out;
             "BEGIN NOT ATOMIC SET TRANSACTION ISOLATION LEVEL READ COMMITTED; ",
-            "BEGIN DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END; ",
-            "START TRANSACTION; SAVEPOINT ", SAVEPOINT, "; ",
+            "SET @diesel_sharded_once = ", bind(BigInt, &self.claim), "; ",
+            "BEGIN DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END; START TRANSACTION; ",
             insert_into(), " VALUES (", values(self.row(), None), "); ",
             walk(&self.count), "; IF ROW_COUNT() <> 1 THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = '", SHARD_MISSING,
             "'; END IF; COMMIT; END; END")
@@ -254,9 +321,6 @@ impl<DB: ShardedBackend> CountOnce<'_, DB> {
         (self.key, &self.fingerprint, &self.claim)
     }
 }
-
-/// Is set in the own transaction of MariaDB's compound statement, and so tells it from any other.
-const SAVEPOINT: &str = "diesel_sharded_once";
 
 /// The error with which the statement takes back its key where it finds no shard.
 const SHARD_MISSING: &str = "diesel_sharded: the shard is missing";
@@ -275,38 +339,6 @@ fn may_be_sent() -> bool {
     KNOWN.load(Ordering::Relaxed) != REFUSED && !other_nodes_write()
 }
 
-/// The outcome of the compound statement that was sent: 1 if it counted, 0 if it did nothing for a reason that a transaction may cure.
-async fn compound_ended<M: Io<Conn>, Conn>(
-    link: &mut Link<'_, M, Conn>,
-    sent: QueryResult<usize>,
-) -> QueryResult<usize> {
-    let dialect = link.dialect();
-    let error = match sent {
-        Ok(_) => {
-            KNOWN.store(COUNTS, Ordering::Relaxed);
-            return Ok(1);
-        }
-        Err(error) if dialect.means(&error, Meaning::RefusedInside) => return Ok(0),
-        Err(error) => error,
-    };
-    if dialect.means(&error, Meaning::Syntax) {
-        KNOWN.store(REFUSED, Ordering::Relaxed);
-        return Ok(0);
-    }
-    let failure = dialect.classify(&error);
-    if failure != Failure::ConnectionLost {
-        clean_up(link, UNDO).await;
-    }
-    if did_nothing(&error) {
-        return Ok(0);
-    }
-    // A server that does not know the syntax may say so in another language.
-    match failure {
-        Failure::Other if KNOWN.load(Ordering::Relaxed) != COUNTS => Ok(0),
-        _ => Err(error),
-    }
-}
-
 /// Whether the key is known, or the shard is missing.
 fn did_nothing(error: &DieselError) -> bool {
     match error {
@@ -316,10 +348,14 @@ fn did_nothing(error: &DieselError) -> bool {
     }
 }
 
-/// Rolls the statement's transaction back if it is still open: a statement that is killed may not reach its handler. Without its
-/// savepoint (1305) there is none, and on MySQL nothing happens.
-const UNDO: &str = "/*M!100000 BEGIN NOT ATOMIC DECLARE EXIT HANDLER FOR 1305 BEGIN END; \
-                    ROLLBACK TO SAVEPOINT diesel_sharded_once; ROLLBACK; END */ /*!50720 DO 0 */";
+/// Rolls back what the statement with this claim has begun, and takes back its isolation level: one that is killed does not reach its handler.
+/// Its variable tells its transaction from one of the caller's. On MySQL nothing happens.
+fn undo(claim: i64) -> String {
+    format!(
+        "/*M!100000 BEGIN NOT ATOMIC IF @@in_transaction AND @diesel_sharded_once = {claim} THEN ROLLBACK; END IF; \
+         IF NOT @@in_transaction THEN SET @@tx_isolation = @@session.tx_isolation; END IF; END */ /*!50720 DO 0 */"
+    )
+}
 
 #[cfg(all(
     test,
@@ -425,7 +461,7 @@ mod tests {
     fn a_compound_statement_is_a_transaction_of_its_own() {
         let insert = "INSERT INTO `diesel_sharded_idempotency_keys` (`key`, `fingerprint`, `claim`, `counted`, `created`) VALUES (?, ?, ?, 1, CAST(UNIX_TIMESTAMP() AS SIGNED))";
         let update = "UPDATE `videos_shards` AS `videos` SET `views` = (`videos`.`views` + ?) WHERE (`videos`.`id` = ?) AND `videos`.`shard` = ?";
-        let begin = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; BEGIN DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END; START TRANSACTION; SAVEPOINT diesel_sharded_once";
+        let begin = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; SET @diesel_sharded_once = ?; BEGIN DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END; START TRANSACTION";
         let check = "IF ROW_COUNT() <> 1 THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'diesel_sharded: the shard is missing'; END IF";
         assert_eq!(
             count_once!(|count| sql!(Mysql, count)),
@@ -440,11 +476,6 @@ mod tests {
         }
         let filter = videos.find(7).into_update_target().where_clause;
         assert!(is_static(views.eq(views + 1), filter));
-    }
-
-    #[test]
-    fn the_undo_names_the_statements_own_savepoint() {
-        assert!(UNDO.contains(&format!("ROLLBACK TO SAVEPOINT {SAVEPOINT}; ROLLBACK;")));
     }
 
     #[test]

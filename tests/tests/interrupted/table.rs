@@ -173,6 +173,9 @@ impl Bench {
 
     /// A later count is committed, or refused.
     fn goes_on(&mut self, conn: &mut Conn, broken: bool, cut: bool, wrong: &mut Vec<String>) {
+        if is::<Mysql>() && !broken && !cut {
+            self.reads_a_snapshot(conn, wrong);
+        }
         let was = self.later();
         let counted = RowCounter::of(views, 2).add(1, conn);
         let is = self.later();
@@ -186,6 +189,22 @@ impl Bench {
         if counted.is_ok() {
             self.is_clean(conn, wrong);
         }
+    }
+
+    /// No isolation level is left for the caller's next transaction.
+    fn reads_a_snapshot(&mut self, conn: &mut Conn, wrong: &mut Vec<String>) {
+        let refused_inside = "/*M!100000 DO 0 */ /*!50720 SET @@transaction_read_only = @@session.transaction_read_only */";
+        let is_inside = conn.batch_execute(refused_inside).is_err();
+        if is_inside || ask("SELECT 0 /*M!100000 + @@in_transaction */", conn) == Ok(1) {
+            return; // the next count tells
+        }
+        let read = "SELECT likes FROM videos WHERE id = 3";
+        conn.batch_execute("START TRANSACTION WITH CONSISTENT SNAPSHOT").unwrap();
+        self.side.batch_execute("UPDATE videos SET likes = likes + 1 WHERE id = 3").unwrap();
+        if ask(read, conn) == ask(read, &mut self.side) {
+            wrong.push("an isolation level stays".into());
+        }
+        conn.batch_execute("ROLLBACK").unwrap();
     }
 
     /// Nothing of the operation's is left on its connection.
