@@ -220,8 +220,8 @@ fn create_on_mysql() {
         fetched().create_sql(&Mysql).unwrap(),
         format!(
             "{};
-DO GET_LOCK('diesel_sharded_caches', 60);
-SET @diesel_sharded_cache = (SELECT COALESCE(CONCAT('a counter cache adds to download \"counts\": ', MIN(CAST(TRIGGER_NAME AS CHAR)), '; drop that cache first'), '') AS kept FROM information_schema.TRIGGERS WHERE LOCATE(CAST('INSERT INTO `download \"counts\"` (`version`, `day`, `shard`, `number`)' AS BINARY), ACTION_STATEMENT) > 0 AND EVENT_OBJECT_SCHEMA = DATABASE());
+SET @diesel_sharded_locked = GET_LOCK('diesel_sharded_caches', 60);
+SET @diesel_sharded_cache = IF(@diesel_sharded_locked = 1, (SELECT COALESCE(CONCAT('a counter cache adds to download \"counts\": ', MIN(CAST(TRIGGER_NAME AS CHAR)), '; drop that cache first'), '') AS kept FROM information_schema.TRIGGERS WHERE LOCATE(CAST('INSERT INTO `download \"counts\"` (`version`, `day`, `shard`, `number`)' AS BINARY), ACTION_STATEMENT) > 0 AND EVENT_OBJECT_SCHEMA = DATABASE()), 'another counter cache is being created');
 CREATE TEMPORARY TABLE `diesel_sharded_cache` (PRIMARY KEY (kept)) ENGINE = InnoDB AS
     SELECT CAST(COALESCE(@diesel_sharded_cache, 'not checked') AS CHAR(180)) AS kept FROM (SELECT 1 UNION ALL SELECT 2) AS twice
     WHERE COALESCE(@diesel_sharded_cache, 'not checked') <> '';

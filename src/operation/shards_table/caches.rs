@@ -22,7 +22,9 @@ const DROP: &str = "; drop that cache first";
 const ENDS: [&str; 5] = ["_insert", "_update", "_delete", "_truncate", "_rename"];
 
 /// Held on MySQL while a cache is created: of two for one field, one looks when the other is there.
-const LOCK_CACHES: &str = "DO GET_LOCK('diesel_sharded_caches', 60)";
+const LOCK_CACHES: &str = "SET @diesel_sharded_locked = GET_LOCK('diesel_sharded_caches', 60)";
+/// What is in the place of a cache that is there where another session keeps the lock.
+const NOT_LOCKED: &str = "another counter cache is being created";
 pub(crate) const UNLOCK_CACHES: &str = "DO RELEASE_LOCK('diesel_sharded_caches')";
 
 /// A counter cache by its triggers.
@@ -161,7 +163,7 @@ END IF"
             // The variable is set by itself: beside other tables' DDL the catalog warns, and what writes takes a warning for an error.
             Dialect::Mysql => format!(
                 "{LOCK_CACHES};
-SET @diesel_sharded_cache = ({cache});
+SET @diesel_sharded_cache = IF(@diesel_sharded_locked = 1, ({cache}), '{NOT_LOCKED}');
 CREATE TEMPORARY TABLE `diesel_sharded_cache` (PRIMARY KEY (kept)) ENGINE = InnoDB AS
     SELECT CAST(COALESCE(@diesel_sharded_cache, 'not checked') AS CHAR(180)) AS kept FROM (SELECT 1 UNION ALL SELECT 2) AS twice
     WHERE COALESCE(@diesel_sharded_cache, 'not checked') <> '';
