@@ -44,7 +44,7 @@ pub enum Error {
         conflict: Conflict,
         /// How many attempts were made, at least 1.
         attempts: u32,
-        /// The time from the first attempt's start to the last one's end.
+        /// The time from the first attempt's start to the last one's end; for a caller who [combined](crate::combine), its whole wait.
         elapsed: Duration,
         /// The database's own error of the last attempt.
         source: DieselError,
@@ -58,15 +58,21 @@ pub enum Error {
         /// The driver's own error.
         source: DieselError,
     },
-    /// The connection was lost during a commit, or the node lost the majority of its cluster then. The change may have happened
-    /// or not. It is never retried automatically, because that could count twice. A caller with an
-    /// [idempotency key](crate::idempotency) may simply repeat the request.
+    /// The change may have happened or not: the connection was lost during a commit, the node lost the majority of its cluster then, or a
+    /// statement that commits failed by an error of no known kind. It is never retried automatically, because that could count twice. A caller
+    /// with an [idempotency key](crate::idempotency) may simply repeat the request.
+    ///
+    /// An error of no known kind and text, as of a proxy, is one of the database's own if the session says so right after it: PostgreSQL's answers
+    /// at all (its errors after a commit end the session), MySQL's has an error in its diagnostics, SQLite's statement has changed no row. It
+    /// stays Diesel's then, as the error of a trigger does. (A proxy before PostgreSQL that loses its server, answers by an error of its own and
+    /// keeps the client's session is not found out.) At a `COMMIT` of MySQL or SQLite such an error is always unknown. On SQLite a trigger's
+    /// `RAISE(FAIL)` keeps the count, and is reported so.
     #[error(
-        "the connection, or the cluster, was lost while the commit was in flight: the change may have happened or not; \
-         check before you repeat it, or use an idempotency key ({source})"
+        "the change may have happened or not, because its commit ended by an error that does not tell: check before you repeat it, or \
+         use an idempotency key ({source})"
     )]
     OutcomeUnknown {
-        /// The driver's own error.
+        /// The database's or the driver's own error.
         source: DieselError,
     },
     /// This server takes no writes now: it is a standby or became a reader (PostgreSQL's 25006, MySQL's 1290), or was cut off from
@@ -262,8 +268,8 @@ pub enum Error {
         /// The number of stripes.
         of: u16,
     },
-    /// A [`Coalescer`](crate::coalescer::Coalescer) had no room for a count until the deadline, or could not commit it before it gave up.
-    /// Nothing was changed.
+    /// A [`Coalescer`](crate::coalescer::Coalescer) had no room for a count until the deadline, or could not commit it before it gave up; or
+    /// nobody has counted for a caller who [combines](crate::combine) by `execute_with`, and no connection came. Nothing was changed.
     #[error(
         "nothing was counted: no batch could be committed within {waited:?} ({reason}); check the database, or allow a \
          later deadline"

@@ -103,6 +103,14 @@ capabilities! {
     asks_whether_was_open: Option<BegunTransactions> = None,
     /// Whether every statement is refused in a transaction that met an error.
     refuses_after_errors: bool = false,
+    /// A statement that fails unless the database itself refused the one before it, which commits by itself or is a `COMMIT`. Sent after an
+    /// error of no known kind, which may be a proxy's or a fork's own; `None` where no answer would tell.
+    ///
+    /// PostgreSQL raises no error after a commit but those that end the session, which then answers nothing. MySQL keeps the errors of the last
+    /// statement, but a `COMMIT` may fail after others have it. SQLite keeps the number of rows that the last statement has changed.
+    proves_refusal(is_commit: bool): Option<&'static str> = |_| None,
+    /// Whether a statement that fails may keep what it has changed.
+    keeps_after_errors: bool = false,
 
     // Locks
 

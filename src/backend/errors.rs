@@ -32,6 +32,8 @@ pub(crate) enum Meaning {
     Unprepared,
     /// The statement may not read the table that it writes to. MySQL refuses that of a filter on a total.
     TargetRead,
+    /// The statement was refused before it ran.
+    Refused,
 }
 
 impl Meaning {
@@ -56,6 +58,7 @@ impl Meaning {
             "syntax" => Meaning::Syntax,
             "unprepared" => Meaning::Unprepared,
             "target read" => Meaning::TargetRead,
+            "refused" => Meaning::Refused,
             _ => return None,
         })
     }
@@ -165,6 +168,27 @@ impl Dialect {
             (self, error),
             (Dialect::Sqlite, DieselError::NotInTransaction)
         ) || (self.classify(error) == Failure::Other && self.means(error, Meaning::TransactionGone))
+    }
+
+    /// Whether the error of a `COMMIT`, or of a statement that commits by itself, means that nothing was committed. Where it does not, the
+    /// outcome is unknown, unless the database [proves](Self::proves_refusal) that it refused the statement.
+    pub(crate) fn is_refusal(self, error: &DieselError, is_commit: bool) -> bool {
+        let kind = match (error, self.classify(error)) {
+            (_, Failure::ConnectionLost) => return false,
+            (DieselError::DatabaseError(..), _) if self.means(error, Meaning::Refused) => {
+                return true;
+            }
+            (DieselError::DatabaseError(..), _) if !is_commit && self.keeps_after_errors() => {
+                return false;
+            }
+            (DieselError::DatabaseError(kind, _), Failure::Other) => kind,
+            // It was not sent, or it was and its answer could not be read.
+            (error, _) => return !matches!(error, DieselError::DeserializationError(_)),
+        };
+        !matches!(
+            kind,
+            DatabaseErrorKind::Unknown | DatabaseErrorKind::UnableToSendCommand
+        )
     }
 
     /// Whether the same statement may succeed on the same connection, as after one that was interrupted.

@@ -47,6 +47,10 @@ pub(super) const CAPABILITIES: Capabilities = Capabilities {
          /*!50720 SET @diesel_sharded_open = (SELECT 0 UNION SELECT @@autocommit = 0), \
          @@transaction_read_only = @@session.transaction_read_only */",
     ),
+    proves_refusal: |is_commit| {
+        (!is_commit)
+            .then_some("SET @diesel_sharded_open = (SELECT 0 UNION SELECT @@error_count = 0)")
+    },
     // MySQL's table of a session's status lacks these numbers. `SHOW` has them, needs no privilege, and gives no row here.
     asks_whether_was_open: Some(BegunTransactions {
         reads: "/*M!100000 SET @diesel_sharded_begun = (SELECT SUM(IF(VARIABLE_NAME = 'Com_begin', VARIABLE_VALUE, -VARIABLE_VALUE)) FROM information_schema.session_status \

@@ -33,6 +33,7 @@ pub(super) const CAPABILITIES: Capabilities = Capabilities {
         is_same: "SELECT 1 WHERE current_setting('diesel_sharded.began', true) = transaction_timestamp()::text",
     },
     refuses_after_errors: true,
+    proves_refusal: |_| Some("SELECT 1"),
     keeps_and_locks: KeepsAndLocks::ConflictLocks,
     locks_rows: |strength| match strength {
         Strength::Exclusive => Some(" FOR NO KEY UPDATE"),

@@ -10,6 +10,12 @@ pub(super) const CAPABILITIES: Capabilities = Capabilities {
     name: "sqlite",
     begins_immediate: true,
     allows_idle_rollback: false,
+    // After `RAISE(FAIL)` or `OR FAIL` in a trigger. `abs` raises the only error of an expression.
+    proves_refusal: |is_commit| {
+        (!is_commit)
+            .then_some("SELECT CASE WHEN changes() > 0 THEN abs(-9223372036854775807 - 1) END")
+    },
+    keeps_after_errors: true,
     locking_isolation: None,
     isolation_precedes_begin: None, // always serializable
     seconds_since_1970: "CAST(strftime('%s', 'now') AS INTEGER)",

@@ -423,12 +423,15 @@ impl OpenTransaction {
         }
         match depth(link) {
             _ if self.by_statements => clean_up(link, "ROLLBACK").await,
-            Ok(depth) if depth > self.outer => {
+            Ok(open) if open > self.outer => {
                 if let Some(guard) = self.guard {
                     let _ = link.batch_execute(guard.rollback).await; // the next one tells whether the connection is well
                 }
-                // One inside it that failed before may hide this failure from Diesel.
-                if M::roll_back(link.conn).await.is_err() && self.outer == 0 {
+                // One inside it that failed before may hide this failure from Diesel. SQLite may have ended it at an error, which Diesel notices.
+                if M::roll_back(link.conn).await.is_err()
+                    && self.outer == 0
+                    && !matches!(depth(link), Ok(0))
+                {
                     link.transaction_status().set_in_error();
                 }
             }

@@ -3,11 +3,15 @@
 //! | error | conflict | connection lost | node not ready, overflow, disk full | any other |
 //! |---|---|---|---|---|
 //! | `Statement` | retried | `ConnectionLost` | as such | as it is |
-//! | `Commit` | retried | `OutcomeUnknown` | as such | as it is |
+//! | `Commit` | retried | `OutcomeUnknown` | `OutcomeUnknown` | `OutcomeUnknown` |
 //! | `ParentGone` | retried | | | |
 //! | `LostRace` | retried at once | | | |
+//! | `ShardRemoved` | retried | | | |
 //! | `Application` | retried, where one is behind it | as it is | as it is | as it is |
 //! | `Aborted` | | | | `TransactionAborted` |
+//!
+//! A `Commit` that the database is known to have refused is a `Statement`: by the kind or the text of its error, or by what the session answers
+//! next ([`Dialect::proves_refusal`]). What is not known to have failed is unknown.
 //!
 //! Inside a caller's transaction nothing but a lost race is retried, and errors stay as Diesel reports them, which callers retry by;
 //! only overflows and full disks are reported as such. Where no attempt is left, a conflict is reported as `ConflictPersisted`; an
@@ -31,12 +35,14 @@ use crate::query_builder::Names;
 pub(crate) enum AttemptError<E = DieselError> {
     /// `BEGIN` failed, or a statement of this crate's own before `COMMIT`: nothing is committed.
     Statement(DieselError),
-    /// `COMMIT` failed, or a statement that commits by itself.
+    /// `COMMIT` failed, or a statement that commits by itself, and may have committed.
     Commit(DieselError),
     /// A parent was deleted, or got another key, while its shard was being created: the foreign key was violated.
     ParentGone(DieselError),
     /// Another connection has inserted the parent first. The next attempt finds it.
     LostRace(DieselError),
+    /// A fold has removed the shard between the statements that created it and counted, where no transaction may keep it.
+    ShardRemoved(DieselError),
     /// The application's own error: of its closure or its row, or of a statement in its transaction.
     Application(E),
     /// The application's closure returned `Ok`, but the database had aborted its transaction.
@@ -50,7 +56,8 @@ impl<E> AttemptError<E> {
             AttemptError::Statement(error)
             | AttemptError::Commit(error)
             | AttemptError::ParentGone(error)
-            | AttemptError::LostRace(error) => Some(error),
+            | AttemptError::LostRace(error)
+            | AttemptError::ShardRemoved(error) => Some(error),
             AttemptError::Application(_) | AttemptError::Aborted => None,
         }
     }
@@ -64,6 +71,7 @@ impl<E: From<DieselError> + StdError + 'static> AttemptError<E> {
                 conflict_behind(dialect, error)
             }
             AttemptError::ParentGone(_) => Some(Conflict::ParentGone),
+            AttemptError::ShardRemoved(_) => Some(Conflict::Serialization),
             AttemptError::Application(error) => conflict_behind(dialect, error),
             AttemptError::LostRace(_) | AttemptError::Aborted => None,
         }
@@ -78,9 +86,10 @@ impl<E: From<DieselError> + StdError + 'static> AttemptError<E> {
                 matches!(dialect.classify(error), Failure::Conflict(_)),
             ),
             AttemptError::ParentGone(error) => (error, true),
-            AttemptError::LostRace(_) | AttemptError::Application(_) | AttemptError::Aborted => {
-                return None;
-            }
+            AttemptError::LostRace(_)
+            | AttemptError::ShardRemoved(_)
+            | AttemptError::Application(_)
+            | AttemptError::Aborted => return None,
         };
         (is_conflict && !dialect.means(error, Meaning::Commit))
             .then(|| dialect.ends_transaction(error))
@@ -88,12 +97,12 @@ impl<E: From<DieselError> + StdError + 'static> AttemptError<E> {
 
     /// The error to report where no new attempt can help; `inside`: in a caller's transaction.
     pub(super) fn report(self, dialect: Dialect, inside: bool) -> E {
-        let committing = matches!(self, AttemptError::Commit(_));
+        let may_be_committed = matches!(self, AttemptError::Commit(_)) && !inside;
         self.report_as(|source| match dialect.classify(&source) {
+            _ if may_be_committed => Error::OutcomeUnknown { source },
             Failure::Overflow => Error::Overflow { source },
             Failure::DiskFull => Error::DiskFull { source },
             _ if inside => Error::Diesel(source),
-            Failure::ConnectionLost if committing => Error::OutcomeUnknown { source },
             Failure::ConnectionLost => Error::ConnectionLost { source },
             Failure::NodeNotReady => Error::NodeNotReady { source },
             Failure::Conflict(_) | Failure::Other => Error::Diesel(source),
@@ -106,7 +115,8 @@ impl<E: From<DieselError> + StdError + 'static> AttemptError<E> {
             AttemptError::Statement(error)
             | AttemptError::Commit(error)
             | AttemptError::ParentGone(error)
-            | AttemptError::LostRace(error) => DieselError::from(error_of(error)).into(),
+            | AttemptError::LostRace(error)
+            | AttemptError::ShardRemoved(error) => DieselError::from(error_of(error)).into(),
             AttemptError::Application(error) => error,
             AttemptError::Aborted => DieselError::from(Error::TransactionAborted).into(),
         }

@@ -326,13 +326,23 @@ impl<O: Observer> RetryLoop<O> {
         }
         if sent_by_itself {
             if let Some(ended) = error.ended_transaction(dialect) {
-                let scope = self.observer.step("look_inside");
-                let found = scope.within(met_inside(link, ended)).await;
-                self.observer.stepped(found.as_ref().err());
-                // Where it cannot be told, nothing is retried.
-                self.inside = found.unwrap_or(true);
+                // Where it cannot be told, nothing is retried. Another task may have ended the transaction meanwhile.
+                self.inside = M::is_shared() || {
+                    let scope = self.observer.step("look_inside");
+                    let found = scope.within(met_inside(link, ended)).await;
+                    self.observer.stepped(found.as_ref().err());
+                    found.unwrap_or(true)
+                };
             }
         }
+        let error = match error {
+            AttemptError::Commit(error)
+                if !self.inside && self.was_refused(link, &error, !sent_by_itself).await =>
+            {
+                AttemptError::Statement(error)
+            }
+            error => error,
+        };
         let number = self.attempts.number();
         let conflict = error.conflict(dialect);
         let at_once = matches!(error, AttemptError::LostRace(_))
@@ -362,5 +372,31 @@ impl<O: Observer> RetryLoop<O> {
         };
         M::sleep(self.attempts.retry(), delay).await;
         Ok(())
+    }
+
+    /// Whether the database is known to have refused what failed, so that nothing was committed.
+    async fn was_refused<M: Io<Conn>, Conn>(
+        &mut self,
+        link: &mut Link<'_, M, Conn>,
+        error: &DieselError,
+        is_commit: bool,
+    ) -> bool {
+        let dialect = link.dialect();
+        if dialect.is_refusal(error, is_commit) {
+            return true;
+        }
+        let proof = match dialect.classify(error) {
+            Failure::ConnectionLost | Failure::Conflict(_) => None,
+            _ => dialect.proves_refusal(is_commit),
+        };
+        let Some(proof) = proof else { return false };
+        let scope = self.observer.step("look_inside");
+        let answer = scope.within(link.batch_execute(proof)).await;
+        self.observer.stepped(answer.as_ref().err());
+        match answer {
+            Ok(()) => true,
+            // The session that met the error is there, in a caller's transaction.
+            Err(error) => dialect.refuses_after_errors() && dialect.may_succeed_again(&error),
+        }
     }
 }

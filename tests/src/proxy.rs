@@ -61,6 +61,8 @@ struct Plan {
     /// The cut, and how many requests it still forwards before.
     cut: Option<(u32, Cut)>,
     cuts: usize,
+    /// What the client gets instead of an answer, how many come before, and whether it is the last.
+    answer: Option<(u32, Vec<u8>, bool)>,
 }
 
 impl Proxy {
@@ -79,6 +81,11 @@ impl Proxy {
     /// Cuts the connection at the request that comes after `requests` more.
     pub fn cut_after(&self, requests: u32, cut: Cut) {
         lock(&self.plan).cut = Some((requests, cut));
+    }
+
+    /// Gives the client this instead of the server's answer that comes after `answers` more, and ends the connection then if it `is_last`.
+    pub fn answer_after(&self, answers: u32, answer: impl Into<Vec<u8>>, is_last: bool) {
+        lock(&self.plan).answer = Some((answers, answer.into(), is_last));
     }
 
     /// How many connections it has cut.
@@ -105,6 +112,23 @@ impl Plan {
     }
 }
 
+impl Plan {
+    /// The answer to give instead of the server's, if it is its turn.
+    fn own_answer(&mut self) -> Option<(Vec<u8>, bool)> {
+        let (left, _, _) = self.answer.as_mut()?;
+        match left.checked_sub(1) {
+            Some(less) => {
+                *left = less;
+                None
+            }
+            None => self
+                .answer
+                .take()
+                .map(|(_, answer, is_last)| (answer, is_last)),
+        }
+    }
+}
+
 fn lock(plan: &Mutex<Plan>) -> MutexGuard<'_, Plan> {
     plan.lock().expect("no panic while it is held")
 }
@@ -114,10 +138,19 @@ fn pass(client: &TcpStream, server: &TcpStream, plan: Arc<Mutex<Plan>>) {
     let is_cut = Arc::new(AtomicBool::new(false));
     let cut_now = || io::Error::from(io::ErrorKind::ConnectionAborted);
     let (knows, waiting) = (Arc::clone(&is_cut), handle(client));
+    let answers = Arc::clone(&plan);
     forward(server, client, move |answer, client| {
-        match knows.load(Ordering::SeqCst) {
+        if knows.load(Ordering::SeqCst) {
+            return Err(cut_now());
+        }
+        let own = lock(&answers).own_answer();
+        let Some((own, is_last)) = own else {
+            return client.write_all(answer);
+        };
+        client.write_all(&own)?;
+        match is_last {
             true => Err(cut_now()),
-            false => client.write_all(answer),
+            false => Ok(()),
         }
     });
     forward(client, server, move |request, server| {

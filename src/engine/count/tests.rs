@@ -495,6 +495,27 @@ fn a_conflict_of_a_statement_by_itself_is_looked_into_first() {
     }
 }
 
+/// It may be a proxy's that has lost its server.
+#[test]
+fn what_is_not_known_to_have_failed_is_unknown() {
+    let (odd, violated) = (
+        || error("no idea"),
+        || failed(DatabaseErrorKind::UniqueViolation),
+    );
+    for dialect in [Postgres, Mysql, Sqlite] {
+        let plan = plan(dialect);
+        walks!(plan; odd(), 0 => "Count, LookInside, Diesel");
+        walks!(plan; odd(), lost() => "Count, LookInside, OutcomeUnknown");
+        walks!(plan; DieselError::NotFound => "Count, Diesel");
+    }
+    walks!(plan(Postgres); violated() => "Count, Diesel");
+    walks!(plan(Mysql); violated() => "Count, Diesel");
+    walks!(plan(Sqlite); violated(), 1 => "Count, LookInside, OutcomeUnknown"); // `FAIL` keeps it
+    walks!(plan(Sqlite); error("no such table: videos_shards") => "Count, Diesel");
+    // A `COMMIT` of MySQL's may fail after others have it.
+    walks!(by_filter(Mysql); 0, 0, 1, 1, odd(), 0 => .. "Commit, Rollback, OutcomeUnknown");
+}
+
 #[test]
 fn a_savepoint_in_an_unknown_transaction_is_the_callers() {
     let inside = Script {

@@ -17,15 +17,16 @@ use diesel::connection::{InstrumentationEvent, SimpleConnection};
 use diesel::prelude::*;
 use diesel_sharded::prelude::*;
 use diesel_sharded::retry::{Isolation, RetryPolicy, Transaction};
-use diesel_sharded::{Counter, RowCounter, ShardsTable, Unfit, fold, set_total, update};
+use diesel_sharded::{Counter, Error, RowCounter, ShardsTable, Unfit, fold, set_total, update};
 use diesel_sharded_tests::fixture::{Fixture, Run};
+use diesel_sharded_tests::proxy::Proxy;
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::{TestConnection, assert_matches, edit, insert, number, sent};
 
 /// The crate that the cases test.
 use diesel_sharded as api;
 
-use self::cases::count;
+use self::cases::{count, total_of};
 
 type Conn = MysqlConnection;
 
@@ -277,4 +278,27 @@ fn a_partitioned_parent() {
     let folded = fold(downloads).run(conn).unwrap();
     assert!(folded.finished && folded.unfit.is_empty());
     assert_eq!(downloads.select(number).load::<i32>(conn), Ok(vec![5]));
+}
+
+/// A proxy has lost its server after that has committed, and says so in words of its own.
+#[test]
+fn an_error_that_may_be_a_proxys_leaves_the_outcome_unknown() {
+    let mut own = Fixture::<Conn, 1>::with_tables();
+    let (database, [conn]) = own.parts();
+    let (proxy, url) = Proxy::before(database.url());
+    let behind = &mut Conn::establish(&url).unwrap();
+    let mut counted = 0;
+    let error = loop {
+        // The client asks more than the one thing.
+        let answer = b"\x1b\0\0\x01\xff\x70\x17#HY000the server is away";
+        if counted >= 3 {
+            proxy.answer_after(counted - 3, *answer, false);
+        }
+        match count(1, 1, behind) {
+            Ok(rows) => counted += rows as u32,
+            Err(error) => break Error::from(error),
+        }
+    };
+    assert_matches!(error, Error::OutcomeUnknown { .. });
+    assert_eq!(total_of(1, conn), 101 + i64::from(counted));
 }

@@ -15,16 +15,17 @@ use diesel_migrations::MigrationHarness;
 use diesel_sharded::prelude::*;
 use diesel_sharded::retry::{Isolation, RetryPolicy, Transaction};
 use diesel_sharded::shard_choice::ShardChoice;
-use diesel_sharded::{Counter, RowCounter, ShardsTable, Unfit, fold, set_total, update};
+use diesel_sharded::{Counter, Error, RowCounter, ShardsTable, Unfit, fold, set_total, update};
 use diesel_sharded_tests::fixture::{Fixture, Run};
+use diesel_sharded_tests::proxy::Proxy;
 use diesel_sharded_tests::role::Role;
 use diesel_sharded_tests::schema::videos::dsl::*;
-use diesel_sharded_tests::{insert, number, pool, sent, texts, until};
+use diesel_sharded_tests::{assert_matches, insert, number, pool, sent, texts, until};
 
 /// The crate that the cases test.
 use diesel_sharded as api;
 
-use self::cases::{count, on_threads};
+use self::cases::{count, on_threads, total_of};
 
 type Conn = PgConnection;
 
@@ -395,4 +396,24 @@ fn policies_let_a_role_count_on_the_rows_that_it_sees() {
         }
     }
     assert_eq!([1, 2].map(|video| cases::total_of(video, conn)), [101, 204]);
+}
+
+/// A proxy has lost its server after that has committed, and says so in words of its own.
+#[test]
+fn an_error_that_may_be_a_proxys_leaves_the_outcome_unknown() {
+    let mut own = Fixture::<Conn, 1>::with_tables();
+    let (database, [conn]) = own.parts();
+    let (proxy, url) = Proxy::before(database.url());
+    let behind = &mut Conn::establish(&url).unwrap();
+    for _ in 0..3 {
+        assert_eq!(count(1, 1, behind), Ok(1));
+    }
+    proxy.answer_after(
+        0,
+        *b"E\0\0\0\x2bSERROR\0VERROR\0C58000\0Mthe server went\0\0Z\0\0\0\x05I",
+        true,
+    );
+    let error = Error::from(count(1, 1, behind).unwrap_err());
+    assert_matches!(error, Error::OutcomeUnknown { .. });
+    assert_eq!(total_of(1, conn), 104);
 }

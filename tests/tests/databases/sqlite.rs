@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
+use diesel_sharded::combine::Combiner;
 use diesel_sharded::retry::{self, RetryPolicy, Transaction};
 use diesel_sharded::{Conflict, Error, ShardedField, ShardedSelectable, ShardsTable, top, update};
 use diesel_sharded_tests::fixture::{Fixture, Run};
@@ -190,4 +191,87 @@ fn tables_of_many_columns() {
     assert_eq!(some.load(conn), Ok(vec![(5_i64, 1_i64)]));
     let models = top(wide::table, wide::hits, 9).select(Wide::as_select());
     assert_eq!(models.load(conn), Ok(vec![counted]));
+}
+
+/// A trigger that refuses to add more than one at once, as the batch of several callers does.
+fn refuse_sums(action: &str, conn: &mut Conn) {
+    conn.run(&format!(
+        "CREATE TRIGGER one_at_a_time AFTER UPDATE ON videos_shards WHEN NEW.views - OLD.views > 1 \
+         BEGIN SELECT RAISE({action}, 'one at a time'); END"
+    ));
+}
+
+/// `FAIL` keeps what its statement has changed, and `ROLLBACK` ends the transaction around it. Either way each caller counts once, and the
+/// connections stay usable.
+#[test]
+fn a_batch_that_a_trigger_refuses_is_counted_by_its_callers() {
+    for action in ["FAIL", "ABORT", "ROLLBACK"] {
+        let mut own = Fixture::<Conn, 8>::with_tables();
+        let [conn, writer, callers @ ..] = &mut *own;
+        assert_eq!(count(1, 1, conn), Ok(1));
+        refuse_sums(action, conn);
+        let combiner = Combiner::new();
+        for round in 1..=3 {
+            writer.run("BEGIN IMMEDIATE");
+            thread::scope(|scope| {
+                for conn in callers.iter_mut() {
+                    let combiner = &combiner;
+                    scope.spawn(move || {
+                        let count = update(videos.find(1)).set(views.eq(views + 1));
+                        let counted = count.combine(combiner).execute(conn);
+                        assert_eq!(counted, Ok(1), "{action}");
+                    });
+                }
+                thread::sleep(Duration::from_millis(300)); // the others wait for the first one
+                writer.run("COMMIT");
+            });
+            assert_eq!(total_of(1, conn), 101 + 6 * round, "{action}");
+        }
+        for conn in callers {
+            let in_one = conn.transaction(|conn| count(1, 1, conn));
+            assert_eq!(in_one, Ok(1), "{action}");
+        }
+        assert_eq!(total_of(1, conn), 101 + 18 + 6, "{action}");
+    }
+}
+
+/// An error of `FAIL` has counted, those of other actions have not.
+#[test]
+fn an_error_that_has_counted_says_so() {
+    let [conn] = &mut *impatient();
+    let by_two = |conn: &mut Conn| {
+        let count = update(videos.find(1)).set(views.eq(views + 2));
+        count.execute(conn).map_err(Error::from)
+    };
+    assert_matches!(by_two(conn), Ok(1));
+    let mut counted = 102;
+    for action in ["ABORT", "ROLLBACK", "FAIL"] {
+        refuse_sums(action, conn);
+        let refused = by_two(conn);
+        match action {
+            "FAIL" => {
+                counted += 2;
+                assert_matches!(refused, Err(Error::OutcomeUnknown { .. }));
+            }
+            _ => assert_matches!(refused, Err(Error::Diesel(_))),
+        }
+        assert_eq!(total_of(1, conn), counted, "{action}");
+        conn.run("DROP TRIGGER one_at_a_time");
+        assert_eq!(count(1, 1, conn), Ok(1));
+        counted += 1;
+    }
+    // Also where the statement in a trigger chose it.
+    conn.run(
+        "CREATE TABLE log (n INTEGER PRIMARY KEY); INSERT INTO log VALUES (1); CREATE TRIGGER logs AFTER UPDATE ON videos_shards \
+         BEGIN INSERT OR FAIL INTO log VALUES (1); END",
+    );
+    assert_matches!(by_two(conn), Err(Error::OutcomeUnknown { .. }));
+    assert_eq!(total_of(1, conn), counted + 2);
+    // What was never run is refused for certain.
+    conn.run("DROP TABLE log");
+    assert_matches!(by_two(conn), Err(Error::Diesel(_)));
+    conn.run("DROP TRIGGER logs");
+    assert_eq!(count(1, 1, conn), Ok(1));
+    conn.run("DROP TABLE videos_shards");
+    assert_matches!(by_two(conn), Err(Error::MissingShardsTable { .. }));
 }

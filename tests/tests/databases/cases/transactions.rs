@@ -3,6 +3,7 @@
 use super::api::retry::{Isolation, Transaction};
 use super::support::*;
 use diesel::connection::TransactionManager;
+use diesel_sharded::backend::Dialect;
 use diesel_sharded_tests::conflict;
 use diesel_sharded_tests::schema::videos::dsl::*;
 
@@ -156,4 +157,41 @@ fn a_connection_that_diesel_gave_up_is_a_lost_one() {
     ] {
         refused!(counted, Error::ConnectionLost { .. });
     }
+}
+
+/// The trigger of an application's own that refuses a count: nothing was changed, and the error stays the database's own, outside a
+/// transaction and inside.
+#[test]
+fn what_a_trigger_refuses_is_the_databases_own_error() {
+    let conn = &mut set_up().conn;
+    assert_eq!(count(1, 1, conn), Ok(1));
+    let trigger = match dialect(conn) {
+        Dialect::Postgres => {
+            "CREATE FUNCTION few() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+                 IF NEW.views - OLD.views > 5 THEN RAISE EXCEPTION 'too many'; END IF; RETURN NEW; END $$;
+             CREATE TRIGGER few BEFORE UPDATE ON videos_shards FOR EACH ROW EXECUTE FUNCTION few()"
+        }
+        Dialect::Mysql => {
+            "CREATE TRIGGER few BEFORE UPDATE ON videos_shards FOR EACH ROW
+                 IF NEW.views - OLD.views > 5 THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'too many'; END IF"
+        }
+        _ => {
+            "CREATE TRIGGER few BEFORE UPDATE ON videos_shards WHEN NEW.views - OLD.views > 5
+                 BEGIN SELECT RAISE(ABORT, 'too many'); END"
+        }
+    };
+    conn.batch_execute(trigger).unwrap();
+    let refused = |n: i64, conn: &mut Conn| {
+        let error = count(1, n, conn).unwrap_err();
+        assert!(
+            matches!(Error::from(error), Error::Diesel(error) if error.to_string() == "too many")
+        );
+    };
+    refused(6, conn);
+    conn.batch_execute("BEGIN").unwrap();
+    refused(7, conn);
+    conn.batch_execute("ROLLBACK").unwrap();
+    rolled_back(conn, |conn| refused(8, conn));
+    assert_eq!(count(1, 5, conn), Ok(1));
+    assert_eq!(total_of(1, conn), 106);
 }
