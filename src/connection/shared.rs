@@ -27,7 +27,8 @@ use crate::model::shows;
 /// idempotency keys; and now and then a named counter, `or_insert` and rows that come back, where a shard is new. They need
 /// `&mut AsyncPgConnection`. Reading totals needs no `Shared`, as any query of Diesel's.
 ///
-/// Inside the caller's own transaction a count is part of it. So it is never [combined](crate::combine). A count whose future is dropped was
+/// Inside the caller's own transaction a count is part of it. So it is never [combined](crate::combine), and a conflict that the database reports
+/// is not retried: nobody can tell whether it ended a transaction, since another task may have sent the `ROLLBACK` before the question. A count whose future is dropped was
 /// made once, or not at all.
 pub struct Shared<'c, Conn> {
     conn: &'c Conn,

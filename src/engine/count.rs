@@ -30,7 +30,7 @@ use super::plan::Plan;
 use super::retry_loop::RetryLoop;
 use super::several::{matched, matched_several};
 use super::statement::{Sender, Statement, Step};
-use crate::backend::{INTERRUPTED_UNHEARD, Meaning};
+use crate::backend::{INTERRUPTED_UNHEARD, Meaning, SHARD_REMOVED};
 use crate::conflict::{Conflict, Failure};
 use crate::connection::{Io, Link, TransactionOptions};
 use crate::error::{Error, database_error};
@@ -331,6 +331,9 @@ where
                     return Ok(counted);
                 }
             }
+            if M::is_shared() {
+                return Err(shard_removed());
+            }
         }
         // A row may be inserted later on, which has to be taken back if the count fails.
         if !self.retry.is_open() && (!self.retry.inside || self.plan.inserts) {
@@ -353,7 +356,7 @@ where
                 return Ok(Some(counted));
             }
         }
-        Ok(None)
+        Err(shard_removed())
     }
 
     fn creates_alone(&self) -> bool {
@@ -452,6 +455,12 @@ where
             _ => AttemptError::Statement(error),
         }
     }
+}
+
+/// No transaction can keep the shard on a connection that tasks share: the next attempt creates it again.
+fn shard_removed() -> AttemptError {
+    let error = database_error(DatabaseErrorKind::SerializationFailure, SHARD_REMOVED);
+    AttemptError::ShardRemoved(error)
 }
 
 fn is_unique_violation(error: &DieselError) -> bool {

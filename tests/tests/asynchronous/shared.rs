@@ -4,9 +4,11 @@ use std::cell::Cell;
 
 use diesel::result::Error as DieselError;
 use diesel::{ExpressionMethods, QueryDsl, QueryResult};
-use diesel_async::{AsyncConnection, RunQueryDsl};
+use diesel_async::{AsyncConnection, RunQueryDsl, SimpleAsyncConnection};
 use diesel_sharded::Error;
-use diesel_sharded::asynchronous::{Counter, RowCounter, Shared, count_many, set_total, update};
+use diesel_sharded::asynchronous::{
+    Counter, RowCounter, Shared, count_many, fold, set_total, update,
+};
 use diesel_sharded::combine::Combiner;
 use diesel_sharded::prelude::*;
 use diesel_sharded_tests::schema::videos::dsl::*;
@@ -133,4 +135,65 @@ async fn inside_the_callers_transaction_a_count_is_part_of_it() {
         assert_eq!(done.is_ok(), commits);
         assert_eq!(total(&conn).await, Ok(if commits { 105 } else { 100 }));
     }
+}
+
+/// Each count finds the shard removed that it has created.
+#[tokio::test]
+async fn a_fold_beside_it_removes_shards() {
+    let (database, conn) = &database().await;
+    let mut folding = Conn::establish(database.url()).await.unwrap();
+    let over = Cell::new(false);
+    let folds = async {
+        while !over.get() {
+            let folded = fold(videos).keep_shards(0).run(&mut folding).await;
+            folded.unwrap();
+        }
+    };
+    let counts = async {
+        let counts = (0..16).map(|task| async move {
+            let shared = &mut Shared::of(conn);
+            for _ in 0..20 {
+                let counted = match task % 3 {
+                    0 => RowCounter::of(views, 1).add(1, shared).await,
+                    1 => {
+                        let count = update(videos.find(1)).set(views.eq(views + 1));
+                        count.execute(shared).await
+                    }
+                    _ => {
+                        let count = update(videos.filter(slug.eq("a"))).set(views.eq(views + 1));
+                        count.execute(shared).await
+                    }
+                };
+                assert_eq!(counted, Ok(1));
+            }
+        });
+        join_all(counts).await;
+        over.set(true);
+    };
+    join(folds, counts).await;
+    assert_eq!(total(conn).await, Ok(100 + 16 * 20));
+}
+
+/// A count that met a conflict inside a transaction is not repeated behind its end.
+#[tokio::test]
+async fn a_rollback_of_another_task_takes_no_count_out_of_its_transaction() {
+    let (database, conn) = &database().await;
+    let locks = &mut Conn::establish(database.url()).await.unwrap();
+    let count = || async {
+        let count = update(videos.find(1)).set(views.eq(views + 1));
+        count.execute(&mut Shared::of(conn)).await
+    };
+    for _ in 0..3 {
+        assert_eq!(count().await, Ok(1)); // keeps the statement prepared
+    }
+    let lock = "BEGIN; SELECT 1 FROM videos_shards FOR UPDATE";
+    locks.batch_execute(lock).await.unwrap();
+    let begin = "SET lock_timeout = '100ms'; BEGIN";
+    (&mut &*conn).batch_execute(begin).await.unwrap();
+    let rolled_back = async { (&mut &*conn).batch_execute("ROLLBACK").await };
+    let (counted, rolled_back) = join(count(), rolled_back).await;
+    assert_eq!(rolled_back, Ok(()));
+    assert!(counted.is_err(), "{counted:?}");
+    locks.batch_execute("ROLLBACK").await.unwrap();
+    assert_eq!(total(conn).await, Ok(103));
 }
