@@ -174,7 +174,14 @@ impl RetryPolicy {
         self
     }
 
-    fn most_attempts(&self, conflict: Conflict) -> u32 {
+    /// The same for an operation that has waited so long.
+    pub(crate) fn waited(mut self, waited: Duration) -> Self {
+        self.began = (self.clock)().checked_sub(waited);
+        self
+    }
+
+    /// The number of attempts that end in this conflict.
+    pub(crate) fn most_attempts(&self, conflict: Conflict) -> u32 {
         self.attempts.unwrap_or(match conflict {
             Conflict::Busy => u32::MAX, // one writer at a time: without `busy_timeout`, attempts are the only way to wait
             _ => 32,

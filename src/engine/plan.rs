@@ -38,6 +38,15 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
+    /// The same in a transaction of this crate's own, or by itself.
+    pub(crate) fn in_own_transaction(self, in_transaction: bool) -> Self {
+        Plan {
+            in_transaction,
+            alone: in_transaction,
+            ..self
+        }
+    }
+
     /// The facts that its shard depends on.
     pub(crate) fn subject(&self) -> Subject {
         Subject {

@@ -50,11 +50,7 @@ impl<DB: ShardedBackend> Handed<DB> {
     where
         M: Io<Conn, Backend = DB>,
     {
-        let plan = Plan {
-            in_transaction,
-            alone: in_transaction,
-            ..self.plan
-        };
+        let plan = self.plan.in_own_transaction(in_transaction);
         let mut sums = SumsOf {
             counter: self,
             sums: AddSums::new(self.fields, sums),

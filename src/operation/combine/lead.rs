@@ -1,10 +1,12 @@
 //! Counting for others, on one's own connection.
 
+use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use diesel::result::{Error as DieselError, QueryResult};
 
 use super::slots::{Entered, Lead, Outcome, Sent, Slots, Turn};
+use super::told::Told;
 use super::{Combinable, CounterKey};
 use crate::connection::{Io, Link, TransactionOptions, commits_by_itself};
 use crate::engine::{self, Plan, RetryLoop, SendStep, Steps, retry_loop};
@@ -14,11 +16,6 @@ use crate::policy::RetryPolicy;
 
 /// How long a caller waits for one who does not come: a leader may be a task that nobody polls.
 const A_MOMENT: Duration = Duration::from_secs(1);
-
-/// The part of a deadline that is left to a caller's own attempt.
-fn own_attempt(deadline: Duration) -> Duration {
-    deadline / 10
-}
 
 /// An update that is counted with its own amounts, or with the sums of a batch in their place. The engine and the combiner are compiled once
 /// for each connection behind it.
@@ -47,73 +44,145 @@ where
     S: Combined<M, Conn> + ?Sized,
 {
     let plan = update.plan(link)?;
-    let role = Role::of(update, plan.in_transaction, &link.backend()).await;
-    role.carry_out(link, plan, update).await
+    match Role::of(update, plan.in_transaction, &link.backend()).await {
+        ControlFlow::Break(counted) => counted,
+        ControlFlow::Continue(role) => role.carry_out(link, plan, update).await,
+    }
 }
 
-/// What is left to do for a caller, and what it has waited, which is a part of its deadline.
-pub(crate) enum Role {
-    /// Nothing: another has counted for it.
-    Counted(QueryResult<usize>),
+/// What is left to do for a caller whom nobody has counted for.
+pub(crate) struct Role {
+    part: Part,
+    pub(crate) waited: Waited,
+}
+
+enum Part {
     /// To count, and then for those who come meanwhile.
-    Leads(Lead<CounterKey>, Duration),
+    Leads(Lead<CounterKey>),
     /// To count for those who wait, itself among them.
-    LeadsOn(Lead<CounterKey>, Duration),
-    Alone(Duration),
+    LeadsOn(Lead<CounterKey>),
+    Alone,
+}
+
+/// What a caller has waited, which is a part of its deadline.
+#[derive(Default)]
+pub(crate) struct Waited {
+    time: Duration,
+    /// The attempts at batches that held its amount.
+    attempts: u32,
+    /// The conflict that ended the last one.
+    met: Option<Told>,
+}
+
+impl Waited {
+    /// Notes that a batch failed, which held the caller's amount. The caller's error if it may not be attempted again.
+    fn failed(&mut self, told: Told, retry: &RetryPolicy) -> Option<DieselError> {
+        let (conflict, attempts) = told.persisted?;
+        self.attempts = self.attempts.saturating_add(attempts);
+        self.met = Some(told);
+        let is_last =
+            self.time >= retry.deadline() || self.attempts >= retry.most_attempts(conflict);
+        is_last.then(|| self.error())
+    }
+
+    /// How long a caller waits for a connection: until its deadline, if it has waited for others. Its error if no time is left.
+    pub(crate) fn time_left(&self, deadline: Duration) -> QueryResult<Option<Duration>> {
+        match deadline.saturating_sub(self.time) {
+            _ if self.time.is_zero() => Ok(None),
+            Duration::ZERO => Err(self.error()),
+            left => Ok(Some(left)),
+        }
+    }
+
+    /// Notes that the caller has waited for its connection.
+    pub(crate) fn add(&mut self, time: Duration) {
+        self.time += time;
+    }
+
+    /// The error of a caller whose time is up.
+    pub(crate) fn error(&self) -> DieselError {
+        let met = self.met.as_ref();
+        let error = match met.and_then(|told| Some((told, told.persisted?))) {
+            Some((told, (conflict, _))) => Error::ConflictPersisted {
+                conflict,
+                attempts: self.attempts,
+                elapsed: self.time,
+                source: told.source(),
+            },
+            None => Error::DeadlinePassed {
+                waited: self.time,
+                reason: "another caller was to count, or no connection was free".to_owned(),
+            },
+        };
+        error.into()
+    }
 }
 
 impl Role {
-    /// The role of a count, after a wait for others if there are some. It needs no connection.
+    /// The role of a count, after a wait for others if there are some; or its end, if another has counted for it. It needs no connection.
     pub(crate) async fn of<M, Conn, S>(
         update: &mut S,
         in_transaction: bool,
         backend: &M::Backend,
-    ) -> Self
+    ) -> ControlFlow<QueryResult<usize>, Self>
     where
         M: Io<Conn>,
         S: Combined<M, Conn> + ?Sized,
     {
         let mut began = None;
-        let mut waited = Duration::ZERO;
-        let role = loop {
+        let mut waited = Waited::default();
+        let part = loop {
             let count = match M::is_shared() {
                 true => None, // it may be inside a transaction
                 false => update.combinable(in_transaction, backend),
             };
             let Some(count) = count else {
-                break Role::Alone(waited);
+                break ControlFlow::Continue(Part::Alone);
             };
+            let now = Instant::now();
+            let since = now.checked_sub(waited.time).unwrap_or(now);
             let slots = count.combiner.slots.own();
-            let wait = match Slots::enter(slots, count.slot, count.key, &count.amounts) {
-                Entered::Leads(lead) => break Role::Leads(lead, waited),
+            let wait = match Slots::enter(slots, count.slot, count.key, &count.amounts, since) {
+                Entered::Leads(lead) => break ControlFlow::Continue(Part::Leads(lead)),
                 Entered::Waits(wait) => wait,
             };
-            let began = began.get_or_insert_with(Instant::now);
-            let deadline = update.retry().deadline();
-            let left = deadline.saturating_sub(waited);
+            let began = began.get_or_insert(now);
+            let retry = update.retry();
+            let left = retry.deadline().saturating_sub(waited.time);
             let wait = wait.without_lead(left <= A_MOMENT);
             let patience = left.min(A_MOMENT);
             let turn = M::wait(wait, patience).await;
             if let Turn::Left = turn {
-                waited += patience; // by the runtime's clock, which may stand still
+                waited.time += patience; // by the runtime's clock, which may stand still
             }
-            waited = waited.max(began.elapsed());
+            waited.time = waited.time.max(began.elapsed());
+            let has_time = waited.time < retry.deadline();
             match turn {
-                Turn::Left if waited < deadline => {}
-                Turn::Leads(lead) if waited < deadline - own_attempt(deadline) => {
-                    break Role::LeadsOn(lead, waited);
+                Turn::Left if has_time => {}
+                Turn::Leads(lead) if has_time => {
+                    break ControlFlow::Continue(Part::LeadsOn(lead));
                 }
-                // One attempt is left, which is its own: the lead is another's.
-                Turn::Left | Turn::Leads(_) => break Role::Alone(waited),
+                Turn::Left | Turn::Leads(_) => break ControlFlow::Continue(Part::Alone),
+                Turn::Ended(Outcome::Failed(told)) => {
+                    if let Some(error) = waited.failed(told, &retry) {
+                        break ControlFlow::Break(Err(error));
+                    }
+                    if !has_time {
+                        break ControlFlow::Continue(Part::Alone);
+                    }
+                }
                 Turn::Ended(outcome) => {
-                    break outcome.told().map_or(Role::Alone(waited), Role::Counted);
+                    break match outcome.told() {
+                        Some(counted) => ControlFlow::Break(counted),
+                        None => ControlFlow::Continue(Part::Alone),
+                    };
                 }
             }
         };
         if let Some(began) = began {
             observe::combined_wait(began);
         }
-        role
+        part.map_continue(|part| Role { part, waited })
     }
 
     /// Does what is left to do. Returns the number of rows counted.
@@ -153,24 +222,32 @@ where
     S: Combined<M, Conn> + ?Sized,
 {
     async fn carry_out(&mut self, role: Role) -> QueryResult<usize> {
-        let (lead, waited) = match role {
-            Role::Counted(counted) => return counted,
-            Role::Alone(waited) => (None, waited),
-            Role::Leads(lead, waited) => (Some(lead), waited),
-            Role::LeadsOn(lead, waited) => {
+        let Role { part, mut waited } = role;
+        let lead = match part {
+            Part::Alone => None,
+            Part::Leads(lead) => Some(lead),
+            Part::LeadsOn(lead) => {
                 let began = Instant::now();
-                self.waited = waited + own_attempt(self.update.retry().deadline());
                 let outcome = self.count_for_others(lead).await;
-                if let Some(counted) = outcome.and_then(Outcome::told) {
-                    return counted;
+                waited.time += began.elapsed();
+                match outcome {
+                    Some(Outcome::Failed(told)) => {
+                        if let Some(error) = waited.failed(told, &self.update.retry()) {
+                            return Err(error);
+                        }
+                    }
+                    outcome => {
+                        if let Some(counted) = outcome.and_then(Outcome::told) {
+                            return counted;
+                        }
+                    }
                 }
-                (None, waited + began.elapsed())
+                None
             }
         };
-        self.waited = waited;
+        self.waited = waited.time;
         let counted = self.count().await;
         if let (Some(lead), Ok(_)) = (lead, &counted) {
-            self.waited = Duration::ZERO;
             self.count_for_others(lead).await;
         }
         counted
@@ -180,10 +257,7 @@ where
         let retry = self.update.retry();
         match self.waited {
             Duration::ZERO => retry,
-            waited => {
-                let left = retry.deadline().saturating_sub(waited);
-                retry.with_deadline(left)
-            }
+            waited => retry.waited(waited),
         }
     }
 
@@ -209,14 +283,18 @@ where
             for batch in &batches {
                 observe::combined(self.plan.dialect, batch.key.table, batch.callers);
             }
+            // The first deadline of those who wait is the batch's. The others combine again.
+            let since = batches.iter().filter_map(|batch| batch.since).min();
+            self.waited = since.map_or(Duration::ZERO, |since| since.elapsed());
             let outcomes = match batches.as_slice() {
-                [batch] => vec![self.count_batch(batch).await],
+                [batch] if self.plan.dialect.has_row_locks() => {
+                    vec![self.count_batch(batch).await]
+                }
                 batches => self.count_batches(batches).await,
             };
             first = first.or_else(|| outcomes.first().cloned());
             let has_failed = outcomes.iter().any(|outcome| !outcome.is_counted());
             lead.end(outcomes);
-            self.waited = Duration::ZERO; // who comes now has waited for nobody
             // A connection on which one failed is no place for the next; somebody else leads on.
             if has_failed {
                 break;
@@ -225,7 +303,8 @@ where
         first
     }
 
-    /// Counts the batches of several counters in one transaction. One that is at fault is left to its callers.
+    /// Counts the batches of one or several counters in a transaction, which takes back what an error of SQLite keeps. One that is at fault is
+    /// left to its callers.
     async fn count_batches(&mut self, batches: &[Sent<CounterKey>]) -> Vec<Outcome> {
         let mut outcomes = vec![Outcome::Nothing; batches.len()];
         let mut left: Vec<usize> = (0..batches.len()).collect();
@@ -244,7 +323,8 @@ where
                     match at {
                         Some(at) if !error.is_no_rows_fault() => drop(left.remove(at)),
                         _ => {
-                            left.iter().for_each(|i| outcomes[*i] = Outcome::of(&error));
+                            let outcome = Outcome::of(error);
+                            left.iter().for_each(|i| outcomes[*i] = outcome.clone());
                             break;
                         }
                     }
@@ -264,17 +344,15 @@ where
             outermost: true,
             ..TransactionOptions::of_a_count(self.plan.dialect)
         };
-        let retry = self.retry();
-        let repeated = RetryLoop::transaction(self.link, retry.clone(), options)?;
+        let repeated = RetryLoop::transaction(self.link, self.retry(), options)?;
         retry_loop!(self.link, repeated, {
             let mut rows = vec![];
             for (number, batch) in batches.iter().enumerate() {
                 *at = Some(number);
-                let counter = batch.key.handed::<M::Backend>();
-                let (Some(counter), Some(sums)) = (counter, batch.amounts()) else {
-                    return Err(DieselError::RollbackTransaction);
+                let Some(sums) = batch.amounts() else {
+                    return Err(DieselError::RollbackTransaction); // each amount by itself fits
                 };
-                rows.push(counter.count(self.link, retry.clone(), sums, true).await?);
+                rows.push(self.count_sums(batch, sums, true).await?);
             }
             *at = None;
             Ok(rows)
@@ -286,20 +364,31 @@ where
         let Some(sums) = batch.amounts() else {
             return Outcome::Nothing; // each amount by itself fits
         };
-        let retry = self.retry();
-        let counted = match batch.key.handed::<M::Backend>() {
-            Some(counter) => counter.count(self.link, retry, sums, false).await,
-            None => {
-                self.update.add(Some(sums));
-                let counted = self.count().await;
-                self.update.add(None);
-                counted
-            }
-        };
-        match counted.map_err(Error::from) {
+        match self.count_sums(batch, sums, false).await {
             Ok(rows) => Outcome::Counted(rows),
-            Err(error) => Outcome::of(&error),
+            Err(error) => Outcome::of(error.into()),
         }
+    }
+
+    /// Counts the sums of a batch, by themselves or in an open transaction of this crate's own.
+    async fn count_sums(
+        &mut self,
+        batch: &Sent<CounterKey>,
+        sums: Vec<i64>,
+        in_transaction: bool,
+    ) -> QueryResult<usize> {
+        let retry = self.retry();
+        if let Some(counter) = batch.key.handed::<M::Backend>() {
+            let counted = counter.count(self.link, retry, sums, in_transaction);
+            return counted.await;
+        }
+        // The leader's own counter.
+        self.update.add(Some(sums));
+        let plan = self.plan.in_own_transaction(in_transaction);
+        let steps = &mut Steps(&mut *self.update);
+        let counted = engine::count(self.link, plan, retry, steps).await;
+        self.update.add(None);
+        counted
     }
 }
 
@@ -312,19 +401,29 @@ impl Sent<CounterKey> {
 }
 
 impl Outcome {
-    fn of(error: &Error) -> Self {
+    fn of(error: Error) -> Self {
         match error {
-            Error::OutcomeUnknown { .. } => Outcome::Unknown(error.to_string().into()),
+            Error::OutcomeUnknown { source } => Outcome::Unknown(Told::of(source, None)),
+            Error::ConnectionLost { source } => Outcome::Failed(Told::of(source, None)),
+            Error::ConflictPersisted {
+                conflict,
+                attempts,
+                source,
+                ..
+            } => Outcome::Failed(Told::of(source, Some((conflict, attempts)))),
             _ => Outcome::Nothing,
         }
     }
 
-    /// What its callers are told; `None` where each counts alone.
+    /// What its callers are told; `None` where nothing was counted.
     fn told(self) -> Option<QueryResult<usize>> {
         match self {
             Outcome::Counted(rows) => Some(Ok(rows)),
-            Outcome::Nothing => None,
-            Outcome::Unknown(reason) => Some(Err(Error::outcome_unknown(&reason).into())),
+            Outcome::Nothing | Outcome::Failed(_) => None,
+            Outcome::Unknown(told) => {
+                let source = told.source();
+                Some(Err(Error::OutcomeUnknown { source }.into()))
+            }
         }
     }
 

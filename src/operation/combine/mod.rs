@@ -46,8 +46,9 @@
 //! the library counts itself, as in `count_many`. Counts of the same fields in the same order share a batch.
 //!
 //! # What a caller gets
-//! `Ok` after the commit that holds its amount, and `Ok(0)` where there is no such row. If a batch fails and changed nothing, as by an overflow or
-//! a conflict that persists, each of its callers counts alone, and has an error of its own. If its outcome is unknown, all of them have
+//! `Ok` after the commit that holds its amount, and `Ok(0)` where there is no such row. If a batch fails and changed nothing, as by an overflow,
+//! each of its callers counts alone, and has an error of its own. After a conflict that persists, or a connection that was lost before the commit,
+//! they combine again until their own attempts or deadlines are used up. If the outcome is unknown, all of them have
 //! [`OutcomeUnknown`](crate::Error::OutcomeUnknown): the connection was lost in the commit, or who counted for others panicked, or was dropped
 //! in `execute(conn)`. (In the asynchronous `execute_with` on a multi-threaded runtime a task of its own counts, which a dropped caller does
 //! not take with it: use that where requests are cancelled.) A caller who is dropped takes its amount back, unless that
@@ -55,7 +56,8 @@
 //!
 //! Whoever counts for others may sleep: its task is not polled, its pool gives no connection, or its statement waits for a lock. A caller who
 //! has waited for a second for a batch that was not sent leads beside it, or waits for another leader. When its
-//! [policy's](crate::retry::RetryPolicy) deadline has passed, it makes one attempt.
+//! [policy's](crate::retry::RetryPolicy) deadline has passed, it makes one attempt on its own connection. In `execute_with` it has none: it fails
+//! by [`DeadlinePassed`](crate::Error::DeadlinePassed), also where it waits for a connection then. (A pool that blocks is not interrupted.)
 //!
 //! # What it costs
 //! Nothing while two meet at a row, on a database that locks rows. A caller who waits does so for the commit under way and for its own, so that a
@@ -78,6 +80,7 @@
 mod handed;
 mod lead;
 mod slots;
+mod told;
 // The model checker compiles `slots.rs` over locks of its own.
 mod sync {
     pub(super) use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -93,6 +96,7 @@ use std::sync::{Arc, RwLock};
 use diesel::query_builder::QueryFragment;
 
 use self::slots::Slots;
+use self::told::Told;
 use crate::backend::{Dialect, ShardedBackend};
 use crate::model::{Terms, shows};
 use crate::per_process::{PerProcess, inherited};

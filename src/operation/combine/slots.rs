@@ -25,6 +25,7 @@ use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
+use super::Told;
 use super::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use super::wait::Waiting;
 
@@ -108,14 +109,16 @@ pub(crate) enum Turn<K: Key> {
 }
 
 /// The outcome of a batch, for each of its callers.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Outcome {
     /// So many rows were counted on.
     Counted(usize),
     /// Nothing was counted, for certain: each caller counts alone.
     Nothing,
+    /// The same, by no fault of a row: its callers combine again while there is time.
+    Failed(Told),
     /// Nobody knows whether the batch was counted, for this reason.
-    Unknown(Box<str>),
+    Unknown(Told),
 }
 
 /// The name of a counter.
@@ -133,12 +136,14 @@ impl<K: Key> Slots<K> {
         }
     }
 
-    /// Comes to the slot with an amount for each field of the counter `key`. A new slot has so many leaders at `most`.
+    /// Comes to the slot with an amount for each field of the counter `key`, of a caller who began `since`. A new slot has so many leaders at
+    /// `most`.
     pub(crate) fn enter(
         slots: &Arc<Self>,
         (slot, most): (K, usize),
         key: K,
         amounts: &[i64],
+        since: Instant,
     ) -> Entered<K> {
         let mut map = slots.map(&slot);
         let found = map.slot(slot.clone());
@@ -155,7 +160,7 @@ impl<K: Key> Slots<K> {
                 batch
             }
         };
-        let number = batch.lock().join(amounts);
+        let number = batch.lock().join(amounts, since);
         drop(map);
         Entered::Waits(Wait {
             slots: Arc::clone(slots),
@@ -211,6 +216,8 @@ struct State {
     sums: Vec<i128>,
     /// How many callers the sums are of.
     callers: usize,
+    /// When the first of them began.
+    since: Option<Instant>,
     /// The number of the next caller.
     next: u64,
     /// The tasks that wait, by their numbers.
@@ -254,7 +261,8 @@ impl Batch {
 }
 
 impl State {
-    fn join(&mut self, amounts: &[i64]) -> u64 {
+    fn join(&mut self, amounts: &[i64], since: Instant) -> u64 {
+        self.since = Some(self.since.map_or(since, |first| first.min(since)));
         self.sums.resize(amounts.len(), 0);
         for (sum, n) in self.sums.iter_mut().zip(amounts) {
             *sum += i128::from(*n);
@@ -453,6 +461,8 @@ pub(crate) struct Sent<K> {
     pub(crate) sums: Vec<i128>,
     /// How many callers the sums are of.
     pub(crate) callers: usize,
+    /// When the first of them began.
+    pub(crate) since: Option<Instant>,
 }
 
 impl<K: Key> Lead<K> {
@@ -524,6 +534,7 @@ impl<K: Key> Lead<K> {
                 key: key.clone(),
                 sums: state.sums.clone(),
                 callers: state.callers,
+                since: state.since,
             });
             true
         });
@@ -616,7 +627,7 @@ mod tests {
     }
 
     fn lead(slots: &Arc<Slots<u8>>) -> Lead<u8> {
-        match Slots::enter(slots, (7, 1), 7, &[1]) {
+        match Slots::enter(slots, (7, 1), 7, &[1], Instant::now()) {
             Entered::Leads(lead) => lead,
             Entered::Waits(_) => panic!("somebody leads"),
         }
@@ -627,7 +638,7 @@ mod tests {
     }
 
     fn wait_for(slots: &Arc<Slots<u8>>, key: u8, n: i64) -> Wait<u8> {
-        match Slots::enter(slots, (7, 1), key, &[n]) {
+        match Slots::enter(slots, (7, 1), key, &[n], Instant::now()) {
             Entered::Waits(wait) => wait,
             Entered::Leads(_) => panic!("nobody leads"),
         }
@@ -704,14 +715,14 @@ mod tests {
     fn counters_do_not_meet() {
         let slots = slots();
         let _seven = lead(&slots);
-        let other = Slots::enter(&slots, (8, 1), 8, &[1]);
+        let other = Slots::enter(&slots, (8, 1), 8, &[1], Instant::now());
         assert!(matches!(other, Entered::Leads(_)));
     }
 
     #[test]
     fn a_slot_may_have_two_leaders() {
         let slots = slots();
-        let enter = |n| Slots::enter(&slots, (7, 2), 7, &[n]);
+        let enter = |n| Slots::enter(&slots, (7, 2), 7, &[n], Instant::now());
         let (Entered::Leads(mut one), Entered::Leads(mut other)) = (enter(1), enter(1)) else {
             panic!("nobody leads")
         };
@@ -1069,7 +1080,7 @@ mod tests {
             let alone = || {
                 counted.fetch_add(n, Ordering::Relaxed);
             };
-            match Slots::enter(&slots, (7, 1), number as u8 % 3, &[n]) {
+            match Slots::enter(&slots, (7, 1), number as u8 % 3, &[n], Instant::now()) {
                 Entered::Leads(lead) => {
                     alone();
                     thread::yield_now(); // to those who are to wait

@@ -1,6 +1,7 @@
 //! Counting updates that are awaited.
 
-use std::ops::DerefMut;
+use std::ops::{ControlFlow, DerefMut};
+use std::time::Instant;
 
 use diesel::deserialize::FromSqlRow;
 use diesel::dsl::SqlTypeOf;
@@ -17,6 +18,7 @@ use super::returning::{NoReturning, ReadAs};
 use super::source::UpdateSource;
 use super::statement::{SetNotCalled, UpdateStatement, Values};
 use crate::backend::BackendOf;
+use crate::connection::pause::within;
 use crate::connection::{Async, BoxFuture, Link};
 use crate::error::Error;
 use crate::observe;
@@ -80,13 +82,23 @@ impl<Q, V, Ret, Ins> UpdateStatement<Q, Values<V>, Ret, Ins, Async> {
         let mut ready = self.into_ready();
         Box::pin(async move {
             let update: &mut (dyn Combined<Async, Conn> + Send) = &mut ready;
-            let role = Role::of(update, false, &DB::default()).await;
-            if let Role::Counted(counted) = role {
-                return Ok(counted?);
-            }
+            let mut role = match Role::of(update, false, &DB::default()).await {
+                ControlFlow::Break(counted) => return Ok(counted?),
+                ControlFlow::Continue(role) => role,
+            };
             let counts = async move {
                 let update: &mut (dyn Combined<Async, Conn> + Send) = &mut ready;
-                let mut conn = acquire().await?;
+                let left = role.waited.time_left(update.retry().deadline())?;
+                let began = Instant::now();
+                let acquired = match left {
+                    Some(left) => within(left, acquire()).await,
+                    None => Some(acquire().await),
+                };
+                role.waited.add(began.elapsed());
+                let Some(acquired) = acquired else {
+                    return Err(role.waited.error().into());
+                };
+                let mut conn = acquired?;
                 let link = &mut Link::awaited(&mut *conn);
                 let plan = update.plan(link)?;
                 Ok(role.carry_out(link, plan, update).await?)

@@ -1,6 +1,7 @@
 //! Counting updates on Diesel's own connections, by the methods of Diesel's `RunQueryDsl`.
 
-use std::ops::DerefMut;
+use std::ops::{ControlFlow, DerefMut};
+use std::time::Instant;
 
 use diesel::connection::LoadConnection;
 use diesel::deserialize::FromSqlRow;
@@ -72,11 +73,18 @@ impl<Q, V, Ret, Ins> UpdateStatement<Q, Values<V>, Ret, Ins> {
         if !DB::HAS_ONE_DIALECT {
             return Ok(now(count(&mut Link::blocking(&mut *acquire()?), update))?);
         }
-        let role = now(Role::of(update, false, &DB::default()));
-        if let Role::Counted(counted) = role {
-            return Ok(counted?);
-        }
+        let mut role = match now(Role::of(update, false, &DB::default())) {
+            ControlFlow::Break(counted) => return Ok(counted?),
+            ControlFlow::Continue(role) => role,
+        };
+        let deadline = update.retry().deadline();
+        let left = role.waited.time_left(deadline)?;
+        let began = Instant::now();
         let mut conn = acquire()?;
+        role.waited.add(began.elapsed());
+        if left.is_some() {
+            role.waited.time_left(deadline)?;
+        }
         let link = &mut Link::blocking(&mut *conn);
         let plan = update.plan(link)?;
         Ok(now(role.carry_out(link, plan, update))?)

@@ -1,7 +1,7 @@
 //! Threads that combine on one counter.
 
 use std::task::Poll;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicI64, Ordering};
@@ -53,7 +53,7 @@ impl Counter {
     fn count(&self, caller: Caller, n: i64) {
         let key = if caller == Caller::CountsOther { 8 } else { 7 };
         let slot = (7, if caller == Caller::Beside { 2 } else { 1 });
-        match Slots::enter(&self.slots, slot, key, &[n]) {
+        match Slots::enter(&self.slots, slot, key, &[n], Instant::now()) {
             Entered::Leads(lead) => {
                 self.counted.fetch_add(n, Ordering::SeqCst);
                 self.count_for_others(caller, lead);

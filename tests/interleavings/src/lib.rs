@@ -14,6 +14,9 @@ mod sync {
     pub(super) use std::sync::PoisonError;
 }
 
+/// What the callers of a batch are told.
+type Told = Box<str>;
+
 pub mod combining;
 pub mod ranks;
 mod task;

@@ -7,6 +7,7 @@
 )]
 
 mod cached;
+mod herd;
 mod postgres;
 mod runtime_without_timers;
 mod shared;
