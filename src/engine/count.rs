@@ -442,6 +442,13 @@ where
             {
                 AttemptError::Application(Error::CountedNotRead { source: error }.into())
             }
+            // Whoever sends it has asked the key: nothing was committed.
+            Statement::CountOnce
+                if self.plan.dialect.counts_once_by() == Some(OnceForm::Compound)
+                    && self.plan.dialect.classify(&error) != Failure::ConnectionLost =>
+            {
+                AttemptError::Statement(error)
+            }
             Statement::CountByKey
             | Statement::CountOne
             | Statement::CountAll
