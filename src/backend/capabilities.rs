@@ -132,6 +132,8 @@ capabilities! {
     ///
     /// Shorter than PostgreSQL's `deadlock_timeout`, so that in a deadlock the one that waits so gives way.
     bounds_waits_for_locks: Option<&'static str> = None,
+    /// The same for some statements alone: what is sent before them and behind them. If one of them fails, the rollback lifts the bound.
+    bounds_some_waits: Option<[&'static str; 2]> = None,
     /// Follows a `SELECT` of rows that are locked already. In MySQL's default isolation a plain one would read the caller's
     /// snapshot, not the rows that were locked.
     reads_what_is_locked: &'static str = "",

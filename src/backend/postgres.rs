@@ -44,6 +44,11 @@ pub(super) const CAPABILITIES: Capabilities = Capabilities {
     unlocks_at_savepoints: true,
     supports_skip_locked: true,
     bounds_waits_for_locks: Some("SET LOCAL lock_timeout = '200ms'"),
+    bounds_some_waits: Some([
+        "SELECT set_config('diesel_sharded.lock_timeout', current_setting('lock_timeout'), true), \
+         set_config('lock_timeout', '50ms', true)",
+        "SELECT set_config('lock_timeout', current_setting('diesel_sharded.lock_timeout'), true)",
+    ]),
     reads_what_is_safe: " FOR KEY SHARE",
     hides_rows_from_locks: true,
     joins_values: true,

@@ -25,7 +25,7 @@ use crate::policy::RetryPolicy;
 pub(crate) use crate::query_builder::Sums;
 use crate::query_builder::{
     AddShardsToBases, BaseValues, EmptyShards, Fields, FindHot, FindPolicy, KeysAre, LockShards,
-    NotLocked, PickAgain, ReadStates, RemoveOrphans, RemoveShards, RowKind, SelectKeys,
+    NotLocked, PickAgain, ReadShards, ReadStates, RemoveOrphans, RemoveShards, RowKind, SelectKeys,
     SelectShards, StatementRows, Write, WriteValues, literal,
 };
 use crate::unfit::{FieldState, Unfit};
@@ -269,11 +269,55 @@ impl<P: Parents<DB>, DB: ShardedBackend> LockedParents<P, DB> {
         &self,
         link: &mut Link<'_, M, Conn>,
     ) -> QueryResult<Vec<i32>> {
-        let of = StatementRows {
+        self.select_shards(link, "").await
+    }
+
+    /// Locks the shards that nobody else holds, and returns their numbers; `None` where the others cannot be left out.
+    pub(crate) async fn lock_free_shards<M: LoadIo<Conn, Backend = DB>, Conn>(
+        &self,
+        link: &mut Link<'_, M, Conn>,
+    ) -> QueryResult<Option<Vec<i32>>> {
+        let dialect = link.dialect();
+        let clause = dialect.locks_rows(Strength::ExclusiveIfFree);
+        Ok(match clause.filter(|_| dialect.supports_skip_locked()) {
+            Some(clause) => Some(self.select_shards(link, clause).await?),
+            None => None,
+        })
+    }
+
+    async fn select_shards<M: LoadIo<Conn, Backend = DB>, Conn>(
+        &self,
+        link: &mut Link<'_, M, Conn>,
+        clause: &'static str,
+    ) -> QueryResult<Vec<i32>> {
+        let of = self.all_shards();
+        link.load::<i32, _>(SelectShards { of, clause }).await
+    }
+
+    /// What each shard holds of a field, by its number, as far as it is committed or this transaction's own.
+    pub(crate) async fn amounts<M: LoadIo<Conn, Backend = DB>, Conn>(
+        &self,
+        link: &mut Link<'_, M, Conn>,
+        field: &ShardsColumn,
+    ) -> QueryResult<Vec<(i32, Amount)>> {
+        let of = self.all_shards();
+        let texts = link.load::<Option<String>, _>(ReadShards { of, field });
+        let texts = texts.await?.into_iter().flatten();
+        let amounts = texts.map(|text| {
+            let (shard, amount) = text.split_once(' ').unwrap_or_default();
+            let shard = shard
+                .parse()
+                .map_err(|error| DieselError::DeserializationError(Box::new(error)))?;
+            Ok((shard, Amount::parse(amount, field.column_type)?))
+        });
+        amounts.collect()
+    }
+
+    fn all_shards(&self) -> StatementRows<'_, DB> {
+        StatementRows {
             shard: None,
             ..self.rows(RowKind::Shards)
-        };
-        link.load::<i32, _>(SelectShards { of }).await
+        }
     }
 
     /// The error of a parent that is unfit.
@@ -584,6 +628,28 @@ impl<P: Parents<DB>, DB: ShardedBackend> LockedParents<P, DB> {
             sums => sums,
         };
         self.check(link, fields, sums, before, expected).await
+    }
+
+    /// Writes the base of one field, so that it holds what is expected of it, whatever others do to the shards meanwhile.
+    ///
+    /// # Errors
+    /// [`Error::Unfit`](crate::Error::Unfit) if it does not.
+    pub(crate) async fn write_base_alone<M: LoadIo<Conn, Backend = DB>, Conn>(
+        &self,
+        link: &mut Link<'_, M, Conn>,
+        assignment: &impl QueryFragment<DB>,
+        field: &ShardsColumn,
+        before: &States,
+        expected: &States,
+    ) -> QueryResult<()> {
+        let of = self.rows(RowKind::Parents);
+        link.execute(Write {
+            of,
+            assignments: assignment,
+        })
+        .await?;
+        self.check(link, &[field], Sums::Replaced, before, expected)
+            .await
     }
 
     /// Writes columns of the shards, whatever that does to the totals: the bases are to be [written](Self::write_bases) next.

@@ -5,11 +5,11 @@ use std::future::Future;
 use diesel::query_builder::QueryFragment;
 use diesel::result::QueryResult;
 
-use crate::backend::ShardedBackend;
+use crate::backend::{ShardedBackend, Strength};
 use crate::connection::{Io, Link};
 use crate::query_builder::{
     CountAll, CountByKey, CountOne, CountPicked, CreateShards, FindMissing, FindParent,
-    InsertParent, Parts, ProbeShard,
+    InsertParent, LockShard, Parts,
 };
 
 /// One statement of a counting update.
@@ -127,7 +127,7 @@ where
         shard,
     } = parts;
     match (statement, insert) {
-        (Statement::Probe, _) => link.execute(ProbeShard(parts)),
+        (Statement::Probe, _) => link.execute(LockShard(parts, Strength::ExclusiveIfFree)),
         (Statement::FindMissing, _) => link.execute_query(FindMissing(parts)),
         (Statement::FindParent, _) => link.execute_query(FindParent { names, filter }),
         (Statement::Create, _) => link.execute_prepared(CreateShards {

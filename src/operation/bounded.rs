@@ -18,11 +18,12 @@
 use std::fmt;
 
 use diesel::prelude::*;
+use diesel::query_builder::QueryFragment;
 use diesel::result::Error as DieselError;
 use diesel::sql_types::{BigInt, Integer};
 
-use crate::backend::{BackendOf, Dialect, Strength};
-use crate::conflict::Failure;
+use crate::backend::{BackendOf, Dialect, ShardedBackend, Strength};
+use crate::conflict::{Conflict, Failure};
 use crate::connection::{
     Blocking, Link, LoadIo, TransactionOptions, in_any_transaction, in_transaction, paired,
 };
@@ -38,8 +39,8 @@ use crate::operation::row_counter::{
 };
 use crate::policy::RetryPolicy;
 use crate::query_builder::{
-    CountByKey, CreateShards, KeyIs, KeysAre, Names, Parts, SelectKeys, bind, fragments, id, sql,
-    statements, walk,
+    CountByKey, CreateShards, KeyIs, KeysAre, LockShard, Names, Parts, SelectKeys, Sql, bind,
+    fragments, id, on, sql, statements,
 };
 use crate::unfit::FieldState;
 
@@ -167,7 +168,7 @@ paired! {
         ///
         /// ```sql
         /// UPDATE "events_shards" AS "events" SET "seats" = ("events"."seats" + $1)
-        /// WHERE ("events"."id" = $2) AND "events"."shard" = $3 AND ("events"."seats" + $4) >= 0
+        /// WHERE ("events"."id" = $2) AND "events"."shard" = $3 AND "events"."seats" >= $4
         /// ```
         ///
         /// Otherwise the total is read. If it allows the count, one transaction locks the row and all its shards, so other counts on
@@ -188,9 +189,10 @@ paired! {
         /// Its effect on the total: `n`, or none. Adding 0 only looks whether there is such a row.
         ///
         /// Inside a transaction the count is part of the caller's. Once it has locked the row, others that need this lock wait until
-        /// that transaction ends. On MySQL two such transactions may deadlock close to the bound and at the first counts on a row; on
-        /// PostgreSQL only if one of them has counted on it before, not if they inserted rows that refer to it. Above `READ COMMITTED` they
-        /// may meet a serialization failure. Retry them, as [`retry::transaction`](crate::retry::transaction) does.
+        /// that transaction ends. On PostgreSQL it waits for no shard that others hold, unless only they have the room, and then without
+        /// the row's lock. On MySQL two such transactions may deadlock close to the bound, at the first counts on a row, and if one of
+        /// them has counted on the row before. Above `READ COMMITTED` they may meet a serialization failure. Retry them, as
+        /// [`retry::transaction`](crate::retry::transaction) does.
         ///
         /// # Errors
         /// As [`update`](crate::update())'s; [`NotFound`](DieselError::NotFound) if there is no such row, and [`Error::Unfit`] if the
@@ -266,7 +268,7 @@ paired! {
         /// UPDATE "diesel_sharded_counter_shards" AS "diesel_sharded_counters"
         /// SET "value" = ("diesel_sharded_counters"."value" + $1)
         /// WHERE ("diesel_sharded_counters"."name" = $2) AND "diesel_sharded_counters"."shard" = $3
-        ///   AND ("diesel_sharded_counters"."value" + $4) <= 0
+        ///   AND "diesel_sharded_counters"."value" <= $4
         /// ```
         ///
         /// Close to a bound, and at the first count, it is a transaction: see [`Bounded::add`](Bounded::add).
@@ -463,26 +465,18 @@ impl<K> Within<K> {
     {
         // For each direction.
         let slots = (self.counter.shards() / 2).clamp(1, MOST_SLOTS);
-        let tries = if begins == Begins::Row { 0 } else { 2 };
+        let any_free = link.dialect().supports_skip_locked() && in_transaction(link)?;
+        let tries = match begins {
+            Begins::Row => 0,
+            _ if any_free => 1,
+            _ => 2,
+        };
         for _ in 0..tries {
-            let added = self.add_to_a_shard(n, slots, begins, retry, link).await;
-            let added = added.map_err(|error| match link.dialect().classify(&error) {
-                // In a transaction of this crate's own, which begins again with the row.
-                Failure::Overflow if begins == Begins::ShardAlone => {
-                    Error::Overflow { source: error }
-                }
-                _ => error.into(),
-            });
-            match added {
-                Ok(true) => return Ok(n),
-                Ok(false) => {}
-                // The shard is full; with what the base holds it may still be a total. In a caller's transaction it is told
-                // as Diesel does, since that may be over.
-                Err(Error::Overflow { .. }) => break,
-                Err(error) => return Err(error.into()),
+            if self.add_to_a_shard(n, slots, any_free, retry, link).await? {
+                return Ok(n);
             }
         }
-        if begins == Begins::ShardAlone {
+        if begins == Begins::ShardAlone && !any_free {
             return Err(DieselError::RollbackTransaction);
         }
         // A caller's transaction may see an older total than the one that counts.
@@ -504,32 +498,44 @@ impl<K> Within<K> {
         })?;
         let key = stored.into_iter().next().unwrap_or(key);
         let keys = KeysAre(vec![TableOf::<K::Field>::key_is(key)]);
-        let locking = locking(link, retry.clone())?;
-        let added = retry_loop!(link, locking, {
-            let table = *TableOf::<K::Field>::TABLE;
-            let parent = LockedParents::<_, M::Backend>::lock_all_parents;
-            let parent = parent(table, link, &keys, Strength::Exclusive).await?;
-            self.create_shards(n, partly, slots, &parent, link).await?;
-            let locked = parent.with_shards(link, Strength::Exclusive).await?;
-            match self.add_to_locked(n, partly, slots, &locked, link).await? {
-                0 => Err(DieselError::RollbackTransaction), // lets go of what was locked, where the database can
-                added => Ok(added),
+        let wanted = Wanted { n, partly, slots };
+        let (mut creates, mut waits) = (true, 0);
+        loop {
+            let (may_create, mut taken) = (creates, Taken::Nothing);
+            let locking = locking(link, retry.clone())?;
+            let tried = retry_loop!(link, locking, {
+                let (beside, creates) = (waits < MOST_WAITS, std::mem::take(&mut creates));
+                taken = self.take(wanted, &keys, beside, creates, link).await?;
+                match taken {
+                    Taken::Added(_) => Ok(()),
+                    // Lets go of what was locked, where the database can.
+                    Taken::Nothing | Taken::Busy(_) => Err(DieselError::RollbackTransaction),
+                }
+            });
+            match (tried, taken) {
+                (Ok(()), Taken::Added(added)) => return Ok(added),
+                (Err(DieselError::RollbackTransaction), Taken::Busy(shard)) => {
+                    self.wait_for(shard, &keys, retry, link).await?;
+                    waits += 1;
+                }
+                (Ok(()) | Err(DieselError::RollbackTransaction), _) => return Ok(0),
+                // Others are creating shards. The base holds the room of these until then.
+                (Err(error), _) if may_create && begins_again(link.dialect(), &error) => {}
+                (Err(error), _) => return Err(error),
             }
-        });
-        match added {
-            Err(DieselError::RollbackTransaction) => Ok(0),
-            added => added,
         }
     }
 
-    /// Adds `n` to a shard at random, if that has room for it by itself. All were handed the same, and none is to be used up
-    /// before the others. A count that gives room is added only where there is some left: that was handed out when the total was
-    /// within its bounds, and it still is. Out of them, it pays a debt.
+    /// Adds `n` to a shard that has room for it by itself. All were handed the same, and none is to be used up before the others, so it is
+    /// one at random. Inside a transaction it is `any_free` one, whose holder may not be waiting for what this transaction holds.
+    ///
+    /// A count that gives room is added only where there is some left: that was handed out when the total was within its bounds, and it still
+    /// is. Out of them, it pays a debt.
     async fn add_to_a_shard<M, Conn>(
         &self,
         n: i64,
         slots: u16,
-        begins: Begins,
+        any_free: bool,
         retry: &RetryPolicy,
         link: &mut Link<'_, M, Conn>,
     ) -> QueryResult<bool>
@@ -537,49 +543,216 @@ impl<K> Within<K> {
         K: OneCounter<M, Conn>,
         M: LoadIo<Conn>,
     {
-        let upwards = self.bounds.uses_room_above(n);
-        let add = AddTo::<K::Field>::new(vec![n]);
         let key = KeyIs(TableOf::<K::Field>::key_is(self.counter.key()?));
-        // A shard that had too little after a wait stays locked in a caller's transaction, and rows are locked before their shards: only a
-        // savepoint lets go of it.
-        let can_let_go = begins == Begins::Shard
-            && link.dialect().unlocks_at_savepoints()
-            && in_transaction(link)?;
-        let statement = match can_let_go {
-            true => locking(link, retry.clone())?,
-            false => RetryLoop::statement(link, retry.clone())?,
-        };
-        let counted = retry_loop!(link, statement, {
-            let slot = (retry.random() % u64::from(slots)) as i32; // another one at each attempt
-            let count = CountByKey(Parts {
-                names: Names::of::<TableOf<K::Field>>(),
-                changes: &add,
-                filter: &key,
-                shard: 2 * slot + i32::from(upwards),
+        let statement = RetryLoop::statement(link, retry.clone())?;
+        retry_loop!(link, statement, {
+            let shard = (!any_free).then(|| {
+                let slot = (retry.random() % u64::from(slots)) as i32; // another one at each attempt
+                2 * slot + i32::from(self.bounds.uses_room_above(n))
             });
-            let add = AddWithin {
-                count,
-                field: K::Field::NAME,
-                room_after: Some(&n).filter(|_| !self.bounds.leave_free(n)),
-                upwards,
+            self.add_to_shard(n, shard, &key, link).await
+        })
+    }
+
+    /// Adds `n` to this shard, or to any that nobody else holds, if it has room for it by itself.
+    async fn add_to_shard<M, Conn>(
+        &self,
+        n: i64,
+        shard: Option<i32>,
+        filter: &(dyn QueryFragment<M::Backend> + Sync),
+        link: &mut Link<'_, M, Conn>,
+    ) -> QueryResult<bool>
+    where
+        K: OneCounter<M, Conn>,
+        M: LoadIo<Conn>,
+    {
+        let (smallest, largest) = field::<K::Field>()?.column_type.integers();
+        let add = AddWithin {
+            names: Names::of::<TableOf<K::Field>>(),
+            changes: &AddTo::<K::Field>::new(vec![n]),
+            filter,
+            shard,
+            field: K::Field::NAME,
+            room: match self.bounds.leave_free(n) {
+                true if n > 0 => Room::Given(largest.saturating_sub(n)),
+                true => Room::Given(smallest.saturating_sub(n)),
+                false => Room::Taken(n.saturating_neg()), // no shard holds as much as it cuts
+            },
+            upwards: self.bounds.uses_room_above(n),
+        };
+        Ok(link.execute_prepared(add).await? > 0)
+    }
+
+    /// Waits until nobody else holds this shard.
+    async fn wait_for<M, Conn>(
+        &self,
+        shard: i32,
+        filter: &(dyn QueryFragment<M::Backend> + Sync),
+        retry: &RetryPolicy,
+        link: &mut Link<'_, M, Conn>,
+    ) -> QueryResult<()>
+    where
+        K: OneCounter<M, Conn>,
+        M: LoadIo<Conn>,
+    {
+        let waiting = locking(link, retry.clone())?;
+        let waited: QueryResult<()> = retry_loop!(link, waiting, {
+            let parts = Parts {
+                names: Names::of::<TableOf<K::Field>>(),
+                changes: &(),
+                filter,
+                shard,
             };
-            match link.execute_prepared(add).await? {
-                0 if can_let_go => Err(DieselError::RollbackTransaction),
-                counted => Ok(counted),
-            }
+            link.execute(LockShard(parts, Strength::Exclusive)).await?;
+            Err(DieselError::RollbackTransaction) // lets go of it
         });
-        match counted {
-            Err(DieselError::RollbackTransaction) => Ok(false),
-            counted => Ok(counted? > 0),
+        match waited {
+            Err(DieselError::RollbackTransaction) => Ok(()),
+            waited => waited,
         }
     }
 
-    /// Creates the shards to which room will be handed out: before any is locked, since others may be creating them, and wait for one.
+    /// Locks the row, and adds as much of `n` as the bounds allow. `beside` others who hold shards, it takes what it can reach without a wait
+    /// for them: they may be waiting for the row.
+    async fn take<M, Conn>(
+        &self,
+        wanted: Wanted,
+        keys: &KeysAre<<TableOf<K::Field> as KeyedTable<M::Backend>>::KeyIs>,
+        beside: bool,
+        creates: bool,
+        link: &mut Link<'_, M, Conn>,
+    ) -> QueryResult<Taken>
+    where
+        K: OneCounter<M, Conn>,
+        M: LoadIo<Conn>,
+    {
+        let table = *TableOf::<K::Field>::TABLE;
+        let lock = LockedParents::<_, M::Backend>::lock_all_parents;
+        let parent = lock(table, link, keys, Strength::Exclusive).await?;
+        if parent.is_empty() {
+            return Err(DieselError::NotFound);
+        }
+        if beside && let Some(free) = parent.lock_free_shards(link).await? {
+            let shards = parent.amounts(link, field::<K::Field>()?).await?;
+            if shards.iter().any(|(shard, _)| !free.contains(shard)) {
+                return self
+                    .take_beside(wanted, &parent, &shards, &free, link)
+                    .await;
+            }
+        }
+        if creates {
+            self.create_shards(wanted, &parent, link).await?;
+        }
+        let locked = parent.with_shards(link, Strength::Exclusive).await?;
+        let added = self.add_to_locked(wanted, &locked, link).await?;
+        Ok(match added {
+            0 => Taken::Nothing,
+            added => Taken::Added(added),
+        })
+    }
+
+    /// Takes from the base and from `free` shards, which this transaction holds, while others hold the rest. These may be using up what theirs
+    /// hold, or may take back what they have added: neither is counted on.
+    async fn take_beside<M, Conn>(
+        &self,
+        Wanted { n, partly, slots }: Wanted,
+        parent: &LockedParents<TableOf<K::Field>, M::Backend>,
+        shards: &[(i32, Amount)],
+        free: &[i32],
+        link: &mut Link<'_, M, Conn>,
+    ) -> QueryResult<Taken>
+    where
+        K: OneCounter<M, Conn>,
+        M: LoadIo<Conn>,
+    {
+        let field = field::<K::Field>()?;
+        let before = parent.states(link, &[field], Sums::Replaced).await?;
+        let base = integer(only_state(&before)?.0)?;
+        let (mut total, mut alone) = (base, base);
+        for (_, amount) in shards {
+            let amount = integer(amount)?;
+            total += amount;
+            alone += if n < 0 { amount.min(0) } else { amount.max(0) };
+        }
+        let n = self.bounds.part(total, n, partly);
+        if n == 0 {
+            return Ok(Taken::Nothing);
+        }
+        let mut of_base = i128::from(self.bounds.part(alone, n, true));
+        let mut left = n - of_base as i64;
+        let upwards = i32::from(self.bounds.uses_room_above(n));
+        let (free, held): (Vec<_>, Vec<_>) =
+            shards.iter().partition(|(shard, _)| free.contains(shard));
+        let free = || free.iter().filter(|(shard, _)| shard % 2 == upwards);
+        for (shard, amount) in free() {
+            let room = narrow(-integer(amount)?)?; // of the sign of what is taken, where there is some
+            let taken = if n < 0 {
+                room.clamp(left, 0)
+            } else {
+                room.clamp(0, left)
+            };
+            if taken != 0
+                && self
+                    .add_to_shard(taken, Some(*shard), parent.keys(), link)
+                    .await?
+            {
+                left -= taken;
+            }
+        }
+        let nothing = Amount::zero(field.column_type);
+        let range = field.column_type.integers();
+        let is_in_range = |base| i128::from(range.0) <= base && base <= i128::from(range.1);
+        if left != 0 || !is_in_range(base + of_base) {
+            let has_room =
+                |(shard, amount): &&&(i32, Amount)| shard % 2 == upwards && *amount != nothing;
+            let holder = held.iter().find(has_room).or(held.first());
+            return Ok(holder.map_or(Taken::Nothing, |(shard, _)| Taken::Busy(*shard)));
+        }
+        // The next ones need not lock the row then. Half of the room stays in the base, for those who meet no free shard.
+        let most = i128::from(range.1 / 2);
+        let room = self
+            .bounds
+            .room(alone + of_base, n)
+            .unwrap_or(0)
+            .clamp(-most, most);
+        let share = room / (2 * i128::from(slots));
+        for (shard, _) in
+            free().filter(|(shard, amount)| *amount == nothing && *shard < 2 * i32::from(slots))
+        {
+            if share != 0 && is_in_range(base + of_base + share) {
+                let give = AddTo::<K::Field>::new(vec![narrow(-share)?]);
+                let give = CountByKey(Parts {
+                    names: Names::of::<TableOf<K::Field>>(),
+                    changes: &give,
+                    filter: parent.keys(),
+                    shard: *shard,
+                });
+                if link.execute(give).await? > 0 {
+                    of_base += share;
+                }
+            }
+        }
+        let base = base + of_base;
+        if of_base != 0 {
+            let base = narrow(base)?;
+            let mut expected = before.clone();
+            for state in expected.iter_mut().flatten() {
+                if let FieldState::Sum { base: expected, .. } = state {
+                    *expected = Amount::Integer(base.into());
+                }
+            }
+            let assignment = Base(K::Field::NAME, base);
+            parent
+                .write_base_alone(link, &assignment, field, &before, &expected)
+                .await?;
+        }
+        Ok(Taken::Added(n))
+    }
+
+    /// Creates the shards to which room will be handed out. Others may be creating them, and wait for the row: the wait for them is short.
     async fn create_shards<M, Conn>(
         &self,
-        n: i64,
-        partly: bool,
-        slots: u16,
+        Wanted { n, partly, slots }: Wanted,
         parent: &LockedParents<TableOf<K::Field>, M::Backend>,
         link: &mut Link<'_, M, Conn>,
     ) -> QueryResult<()>
@@ -587,9 +760,6 @@ impl<K> Within<K> {
         K: OneCounter<M, Conn>,
         M: LoadIo<Conn>,
     {
-        if parent.is_empty() {
-            return Ok(());
-        }
         let there = parent.shards(link).await?;
         let Bounds { least, most } = self.bounds;
         let has_room = |shard: &i32| if shard % 2 == 0 { least } else { most }.is_some();
@@ -602,27 +772,37 @@ impl<K> Within<K> {
         let states = parent.states(link, &[field], Sums::Read).await?;
         let (n, total) = self.bounds.after(&states, n, partly)?;
         let (down, up) = self.bounds.shares(total, slots, field.column_type);
-        for shard in missing {
-            let share = if shard % 2 == 0 { down } else { up };
-            if n != 0 && share != 0 {
-                let create = CreateShards {
-                    names: Names::of::<TableOf<K::Field>>(),
-                    filter: parent.keys(),
-                    shard,
-                    locks: true,
-                };
-                link.execute(create).await?;
-            }
+        let share = |shard: &i32| if shard % 2 == 0 { down } else { up };
+        let missing: Vec<_> = missing
+            .into_iter()
+            .filter(|shard| share(shard) != 0)
+            .collect();
+        if n == 0 || missing.is_empty() {
+            return Ok(());
         }
-        Ok(())
+        let bounds = link.dialect().bounds_some_waits();
+        if let Some([begin, _]) = bounds {
+            link.batch_execute(begin).await?;
+        }
+        for shard in missing {
+            let create = CreateShards {
+                names: Names::of::<TableOf<K::Field>>(),
+                filter: parent.keys(),
+                shard,
+                locks: true,
+            };
+            link.execute(create).await?;
+        }
+        match bounds {
+            Some([_, end]) => link.batch_execute(end).await,
+            None => Ok(()),
+        }
     }
 
     /// Decides on the exact total, and hands the room out anew.
     async fn add_to_locked<M, Conn>(
         &self,
-        n: i64,
-        partly: bool,
-        slots: u16,
+        Wanted { n, partly, slots }: Wanted,
         locked: &LockedParents<TableOf<K::Field>, M::Backend>,
         link: &mut Link<'_, M, Conn>,
     ) -> QueryResult<i64>
@@ -630,9 +810,6 @@ impl<K> Within<K> {
         K: OneCounter<M, Conn>,
         M: LoadIo<Conn>,
     {
-        if locked.is_empty() {
-            return Err(DieselError::NotFound);
-        }
         let field = field::<K::Field>()?;
         let before = locked.states(link, &[field], Sums::Read).await?;
         let (n, total) = self.bounds.after(&before, n, partly)?;
@@ -685,6 +862,37 @@ enum Begins {
     /// their shards: the transaction is rolled back, and another one begins with the row.
     ShardAlone,
     Row,
+}
+
+/// What is to be added: `n`, or also a part of it, while room is handed out to so many slots for each direction.
+#[derive(Debug, Clone, Copy)]
+struct Wanted {
+    n: i64,
+    partly: bool,
+    slots: u16,
+}
+
+/// What a try under the row's lock came to.
+#[derive(Debug, Clone, Copy)]
+enum Taken {
+    Added(i64),
+    /// The bounds do not allow it.
+    Nothing,
+    /// Somebody else holds this shard, which the count needs.
+    Busy(i32),
+}
+
+/// How often a count waits for those who hold what it needs without the row's lock. Then it waits with it, and a deadlock decides.
+const MOST_WAITS: u8 = 100;
+
+/// Whether a savepoint that was rolled back leaves nothing of the error, where it has them.
+fn begins_again(dialect: Dialect, error: &DieselError) -> bool {
+    let failure = dialect.classify(error);
+    dialect.unlocks_at_savepoints()
+        && matches!(
+            failure,
+            Failure::Conflict(Conflict::LockTimeout | Conflict::Serialization)
+        )
 }
 
 struct CountWithin<'a, K>(&'a Within<K>, i64, Begins);
@@ -741,14 +949,21 @@ struct Bounds {
 }
 
 impl Bounds {
-    /// How much of `n` may be added to `total`: all of it or nothing, or also a part.
-    fn part(self, total: i128, n: i64, partly: bool) -> i64 {
-        let room = match n < 0 {
+    /// How much may be added to `total` in the direction of `n`, and of its sign; `None` without a bound.
+    fn room(self, total: i128, n: i64) -> Option<i128> {
+        match n < 0 {
             true => self.least.map(|least| (i128::from(least) - total).min(0)),
             false => self.most.map(|most| (i128::from(most) - total).max(0)),
-        };
-        // The room is of the sign of `n`, and a smaller one fits into its type.
-        match room.filter(|room| room.unsigned_abs() < n.unsigned_abs().into()) {
+        }
+    }
+
+    /// How much of `n` may be added to `total`: all of it or nothing, or also a part.
+    fn part(self, total: i128, n: i64, partly: bool) -> i64 {
+        // A smaller one fits into the type of `n`.
+        match self
+            .room(total, n)
+            .filter(|room| room.unsigned_abs() < n.unsigned_abs().into())
+        {
             None => n,
             Some(room) if partly => i64::try_from(room).unwrap_or(0),
             Some(_) => 0,
@@ -794,24 +1009,30 @@ impl Bounds {
 }
 
 statements! {
-    /// `UPDATE shards AS parent SET … WHERE key AND parent.shard = $n AND (parent.field + $n) >= 0`, or `<= 0`; where it gives,
-    /// `AND parent.field > 0`, or `< 0`
+    /// `UPDATE shards AS parent SET … WHERE key AND parent.shard = $n AND parent.field >= $n`, or `<= $n`; where it gives,
+    /// `AND parent.field > 0 AND parent.field < $n`, or `< 0` and `> $n`. For any free shard its number is
+    /// `(SELECT parent.shard FROM shards AS parent WHERE key AND … LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED)`
     ///
-    /// It has four texts; Diesel keeps it prepared by its text.
+    /// It has eight texts; Diesel keeps it prepared by its text.
     struct AddWithin<'a> {
-        count: CountByKey<'a, DB>,
+        names: Names<'a, DB>,
+        changes: &'a (dyn QueryFragment<DB> + Sync),
+        filter: &'a (dyn QueryFragment<DB> + Sync),
+        shard: Option<i32>,
         field: &'static str,
-        /// The amount after which the shard needs room; none where the count gives room.
-        room_after: Option<&'a i64>,
+        room: Room,
         upwards: bool,
     }: Prepare;
     |self, out| {
-        let field = self.count.0.names.under_alias().column(self.field);
+        let table = self.names;
+        let number = || table.under_alias().column(SHARD);
         sql!(out;
-            walk(&self.count), " AND ",
-            if let Some(n) = self.room_after {
-                "(", field, " + ", bind(BigInt, n), if self.upwards { ") <= 0" } else { ") >= 0" }
-            } else { field, if self.upwards { " < 0" } else { " > 0" } })
+            "UPDATE ", table.shards_as_parent(), " SET ", table.aliased(self.changes), table.aliased(self.filter), " AND ",
+            if let Some(shard) = &self.shard { table.shard_is(shard) } else {
+                number(), " = (SELECT ", number(), " FROM ", table.shards_as_parent(), table.aliased(self.filter), self.has_room(),
+                " LIMIT 1", on(|dialect| dialect.locks_rows(Strength::ExclusiveIfFree)), ")"
+            },
+            self.has_room())
     }
 
     /// `field = CASE WHEN shard >= $n THEN 0 WHEN shard % 2 = 0 THEN $n ELSE $n END`
@@ -827,6 +1048,35 @@ statements! {
         sql!(out;
             id(self.field), " = CASE WHEN ", shard(), " >= ", bind(Integer, &self.beyond), " THEN 0 WHEN ",
             shard(), " % 2 = 0 THEN ", bind(BigInt, &self.down), " ELSE ", bind(BigInt, &self.up), " END")
+    }
+}
+
+/// What a shard has to hold for a count.
+#[derive(Debug, Clone, Copy)]
+enum Room {
+    /// This much room.
+    Taken(i64),
+    /// Some room, which the count adds to, up to this.
+    Given(i64),
+}
+
+impl<DB: ShardedBackend> AddWithin<'_, DB> {
+    /// ` AND field >= $n`, or what gives
+    fn has_room<'b>(&'b self) -> impl Sql<'b, DB> {
+        let field = || self.names.under_alias().column(self.field);
+        let (taken, most) = match &self.room {
+            Room::Taken(n) => (Some(n), None),
+            Room::Given(most) => (None, Some(most)),
+        };
+        let [from, above, below] = match self.upwards {
+            true => [" <= ", " < 0", " > "],
+            false => [" >= ", " > 0", " < "],
+        };
+        sql! {
+            " AND ", field(),
+            if let Some(n) = taken { from, bind(BigInt, n) },
+            if let Some(most) = most { above, " AND ", field(), below, bind(BigInt, most) }
+        }
     }
 }
 
@@ -904,31 +1154,23 @@ mod tests {
 
         let add = AddTo::<videos::likes>::new(vec![-1]);
         let key = KeyIs(videos::id.eq(7));
-        let count = |shard| {
-            CountByKey(Parts {
-                names: Names::of::<videos::table>(),
-                changes: &add,
-                filter: &key,
-                shard,
-            })
-        };
-        let take = AddWithin::<Pg> {
-            count: count(2),
+        let add_within = |shard, room, upwards| AddWithin::<Pg> {
+            names: Names::of::<videos::table>(),
+            changes: &add,
+            filter: &key,
+            shard,
             field: "likes",
-            room_after: Some(&-1),
-            upwards: false,
+            room,
+            upwards,
         };
-        assert_sql!(take;
-            Pg => r#"UPDATE "videos_shards" AS "videos" SET "likes" = ("videos"."likes" + $1) WHERE ("videos"."id" = $2) AND "videos"."shard" = $3 AND ("videos"."likes" + $4) >= 0"#,
+        assert_sql!(add_within(Some(2), Room::Taken(1), false);
+            Pg => r#"UPDATE "videos_shards" AS "videos" SET "likes" = ("videos"."likes" + $1) WHERE ("videos"."id" = $2) AND "videos"."shard" = $3 AND "videos"."likes" >= $4"#,
         );
-        let give = AddWithin::<Pg> {
-            count: count(3),
-            field: "likes",
-            room_after: None,
-            upwards: true,
-        };
-        assert_sql!(give;
-            Pg => r#"UPDATE "videos_shards" AS "videos" SET "likes" = ("videos"."likes" + $1) WHERE ("videos"."id" = $2) AND "videos"."shard" = $3 AND "videos"."likes" < 0"#,
+        assert_sql!(add_within(Some(3), Room::Given(9), true);
+            Pg => r#"UPDATE "videos_shards" AS "videos" SET "likes" = ("videos"."likes" + $1) WHERE ("videos"."id" = $2) AND "videos"."shard" = $3 AND "videos"."likes" < 0 AND "videos"."likes" > $4"#,
+        );
+        assert_sql!(add_within(None, Room::Taken(1), false);
+            Pg => r#"UPDATE "videos_shards" AS "videos" SET "likes" = ("videos"."likes" + $1) WHERE ("videos"."id" = $2) AND "videos"."shard" = (SELECT "videos"."shard" FROM "videos_shards" AS "videos" WHERE ("videos"."id" = $3) AND "videos"."likes" >= $4 LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED) AND "videos"."likes" >= $5"#,
         );
         let to_shares = ToShares::<Mysql> {
             names: Names::of::<videos::table>(),

@@ -171,19 +171,20 @@ statements! {
             table.update_locked(parts.changes, &parts.shard))
     }
 
-    /// Asks whether somebody holds the lock on the shard of a parent named by its key: it then meets no row, or fails.
+    /// Locks the shard of a parent named by its key. [If it is free](Strength::ExclusiveIfFree), that asks whether somebody holds it: the
+    /// statement then meets no row, or fails.
     ///
     /// ```sql
     /// SELECT 1 FROM "videos_shards" AS "videos" WHERE ("videos"."id" = $1) AND "videos"."shard" = $2 FOR NO KEY UPDATE SKIP LOCKED
     /// -- MySQL, MariaDB: FOR UPDATE NOWAIT
     /// ```
-    pub(crate) struct ProbeShard<'a>(pub(crate) Parts<'a, DB>);
+    pub(crate) struct LockShard<'a>(pub(crate) Parts<'a, DB>, pub(crate) Strength);
     |self, out| {
         let parts = &self.0;
         let table = parts.names;
         sql!(out;
             "SELECT 1 FROM ", table.shards_as_parent(), table.aliased(parts.filter), " AND ", table.shard_is(&parts.shard),
-            on(|dialect| dialect.locks_rows(Strength::ExclusiveIfFree)))
+            on(|dialect| dialect.locks_rows(self.1)))
     }
 
     /// Finds out whether the shard of a parent named by its key is missing, without locking anything. It is the first statement of a count in a
@@ -615,8 +616,8 @@ mod tests {
     }
 
     #[test]
-    fn probe_shard() {
-        assert_sql!(ProbeShard(parts!(table, (), videos.find(7)));
+    fn lock_shard() {
+        assert_sql!(LockShard(parts!(table, (), videos.find(7)), Strength::ExclusiveIfFree);
             Pg => r#"SELECT 1 FROM "videos_shards" AS "videos" WHERE ("videos"."id" = $1) AND "videos"."shard" = $2 FOR NO KEY UPDATE SKIP LOCKED"#,
             Mysql => "SELECT 1 FROM `videos_shards` AS `videos` WHERE (`videos`.`id` = ?) AND `videos`.`shard` = ? FOR UPDATE NOWAIT",
         );

@@ -183,16 +183,37 @@ statements! {
             " ORDER BY ", table.key(), ", ", table.column(SHARD), on(Dialect::all_rows), self.clause)
     }
 
-    /// Reads the numbers of the shards that there are.
+    /// Reads the numbers of the shards that there are, or locks those of them that nobody else holds.
     ///
     /// ```sql
-    /// SELECT "videos"."shard" FROM "videos_shards" AS "videos" WHERE …
+    /// SELECT "videos"."shard" FROM "videos_shards" AS "videos" WHERE … ORDER BY "videos"."shard" -- FOR NO KEY UPDATE SKIP LOCKED
     /// ```
     pub(crate) struct SelectShards<'a> {
         pub(crate) of: StatementRows<'a, DB>,
+        pub(crate) clause: &'static str,
     }: Query<Integer>;
     |self, out| {
-        sql!(out; "SELECT ", self.of.names().column(SHARD), " FROM ", self.of.table(), self.of.filter(), on(Dialect::all_rows))
+        let shard = || self.of.names().column(SHARD);
+        sql!(out;
+            "SELECT ", shard(), " FROM ", self.of.table(), self.of.filter(), " ORDER BY ", shard(), on(Dialect::all_rows), self.clause)
+    }
+
+    /// Reads the numbers of the shards that there are, and what each holds of a field, as a text for each shard.
+    ///
+    /// ```sql
+    /// SELECT CAST("videos"."shard" AS TEXT) || ' ' || CAST("videos"."likes" AS TEXT) FROM "videos_shards" AS "videos" WHERE …
+    /// ```
+    pub(crate) struct ReadShards<'a> {
+        pub(crate) of: StatementRows<'a, DB>,
+        pub(crate) field: &'a ShardsColumn,
+    }: Query<Nullable<Text>>;
+    |self, out| {
+        let (table, dialect) = (self.of.names(), out.backend().dialect());
+        let [joined, between, end] = dialect.joined_texts();
+        let (number, text) = (dialect.as_text(), dialect.number_as_text(self.field.column_type));
+        sql!(out;
+            "SELECT ", joined, number.0, table.column(SHARD), number.1, between, text.0, table.column(&self.field.name), text.1, end,
+            " FROM ", self.of.table(), self.of.filter(), on(Dialect::all_rows))
     }
 
     /// Reads a row if row security applies to this role's view of a table.

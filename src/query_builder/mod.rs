@@ -19,8 +19,8 @@ mod under_alias;
 pub(crate) use self::add_sums::{AddSums, shown_binds};
 pub(crate) use self::count::{
     CountAll, CountAllAndLoad, CountAllAndLoadId, CountBeforeLoad, CountBeforeLoadId, CountByKey,
-    CountOne, CountPicked, FindMissing, FindParent, FirstCount, FirstCountId, Identified, Parts,
-    ProbeShard,
+    CountOne, CountPicked, FindMissing, FindParent, FirstCount, FirstCountId, Identified,
+    LockShard, Parts,
 };
 pub(crate) use self::count_each::{CountEach, CountedRow, CountedShard};
 pub(crate) use self::create_shards::CreateShards;
@@ -29,8 +29,8 @@ pub(crate) use self::keys::{KeyIs, KeysAre, SelectKeys, SelectParents};
 pub(crate) use self::literal::literal;
 pub(crate) use self::locking::{
     AddShardsToBases, BaseValues, EmptyShards, Fields, FindHot, FindPolicy, LockShards, NotLocked,
-    PickAgain, ReadStates, RemoveOrphans, RemoveShards, RowKind, SelectShards, StatementRows, Sums,
-    Write, WriteValues,
+    PickAgain, ReadShards, ReadStates, RemoveOrphans, RemoveShards, RowKind, SelectShards,
+    StatementRows, Sums, Write, WriteValues,
 };
 pub(crate) use self::names::{Names, has_rows, number_of_rows, zeros};
 #[cfg(feature = "r2d2")]

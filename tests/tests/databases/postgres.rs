@@ -9,16 +9,21 @@ mod hostile;
 #[path = "servers/mod.rs"]
 mod servers;
 
+use std::sync::atomic::{AtomicI64, Ordering};
+
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel_migrations::MigrationHarness;
 use diesel_sharded::prelude::*;
 use diesel_sharded::retry::{Isolation, RetryPolicy, Transaction};
 use diesel_sharded::shard_choice::ShardChoice;
-use diesel_sharded::{Counter, Error, RowCounter, ShardsTable, Unfit, fold, set_total, update};
+use diesel_sharded::{
+    Counter, CounterCache, Error, RowCounter, ShardsTable, Unfit, fold, retry, set_total, update,
+};
 use diesel_sharded_tests::fixture::{Fixture, Run};
 use diesel_sharded_tests::proxy::Proxy;
 use diesel_sharded_tests::role::Role;
+use diesel_sharded_tests::schema::comments;
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::{assert_matches, insert, number, pool, sent, texts, until};
 
@@ -127,6 +132,50 @@ fn bookings_take_seats_one_after_the_other() {
         taken.sort();
         assert_eq!(taken, [false, true]);
     });
+}
+
+/// Far from the bound and at it: each transaction holds a shard of its own when it takes a seat, and waits for nobody who waits for it.
+#[test]
+fn a_seat_is_taken_behind_another_count_of_the_same_row() {
+    for (room, first) in [
+        (100, "a count"),
+        (100_000, "a count"),
+        (100, "a cached row"),
+        (100_000, "a cached row"),
+    ] {
+        let own = &mut Fixture::<Conn, 1>::with_tables();
+        let (database, [conn]) = own.parts();
+        CounterCache::of(views)
+            .counts(comments::video_id)
+            .create(conn)
+            .unwrap();
+        conn.run(&format!("UPDATE videos SET likes = {room} WHERE id = 1"));
+        let [tries, sold] = [const { AtomicI64::new(0) }; 2];
+        on_threads(24, database, |_, conn| {
+            for _ in 0..8 {
+                let booked = retry::transaction(conn, RetryPolicy::default(), |conn| {
+                    let comment = (
+                        comments::id.eq(100 + tries.fetch_add(1, Ordering::Relaxed)),
+                        comments::video_id.eq(1),
+                    );
+                    match first {
+                        "a count" => assert_eq!(count(1, 1, conn)?, 1),
+                        _ => assert_eq!(insert!(comments::table, comment, conn), 1),
+                    }
+                    RowCounter::of(likes, 1).never_below(0).add(-1, conn)
+                });
+                sold.fetch_add(booked.unwrap().into(), Ordering::Relaxed);
+            }
+        });
+        let left: i32 = videos.find(1).select(likes.total()).first(conn).unwrap();
+        assert_eq!(
+            (i64::from(left), sold.into_inner()),
+            ((room - 192).max(0), room.min(192))
+        );
+        // Few are tried again, as after a shard that appeared.
+        let tries = tries.into_inner();
+        assert!(tries < 200, "{tries} of 192: {room}, {first}");
+    }
 }
 
 /// It would be taken for the base's, and be lost.

@@ -196,3 +196,38 @@ fn seats_are_sold_once_each_inside_transactions_too() {
     assert_eq!(sold.into_inner(), SEATS);
     assert_eq!(event.get(conn), Ok(0));
 }
+
+/// Groups come and go, each behind another count of the same row, which may hold what others need; some take back what they did.
+#[test]
+fn bounds_hold_behind_other_counts_of_the_row() {
+    const ROUNDS: i64 = 12;
+    let Connected { conn, database } = &mut set_up();
+    let [added, counted] = [const { AtomicI64::new(0) }; 2];
+    on_threads(6, database, |thread, conn| {
+        for round in 0..ROUNDS {
+            let n = (thread + round) % 7 - 3;
+            let done = in_transaction(conn, |conn| {
+                assert_eq!(count(1, 1, conn)?, 1);
+                let seats = RowCounter::of(likes, 1).never_below(0).never_above(20);
+                let done = match round % 3 {
+                    0 => seats.add_up_to(4 * n, conn)?,
+                    1 => i64::from(seats.add(n, conn)?) * n,
+                    _ => seats.add_and_get(n, conn)?.map_or(0, |_| n),
+                };
+                match round % 5 {
+                    0 => Err(DieselError::NotFound),
+                    _ => Ok(done),
+                }
+            });
+            match done {
+                Err(DieselError::NotFound) => continue,
+                done => added.fetch_add(done.unwrap(), Ordering::SeqCst),
+            };
+            counted.fetch_add(1, Ordering::SeqCst);
+        }
+    });
+    let left = i64::from(total(conn));
+    assert!((0..=20).contains(&left), "{left}");
+    assert_eq!(left, 1 + added.into_inner());
+    assert_eq!(total_of(1, conn), 100 + counted.into_inner());
+}
