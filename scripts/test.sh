@@ -9,7 +9,7 @@
 # Prometheus, the example site in Chromium, diesel_cli, interleavings of threads and a short run of chaos. About 30 minutes.
 #
 # On Debian it installs what is missing; where there is no apt-get it says what to install. That is the databases' servers and clients, and
-# SQLite, and PgBouncer; with --all also HAProxy, Galera, Redis, Prometheus, Python's clients, Chromium and diesel_cli. Ubuntu has no package
+# SQLite, and PgBouncer; with --all also HAProxy, Pgpool-II, Galera, Redis, Prometheus, Python's clients, Chromium and diesel_cli. Ubuntu has no package
 # `chromium`, but a snap: install a Chromium and its chromedriver first. One test cuts a cluster's network in namespaces of its own, for
 # which one has to be root.
 set -uo pipefail
@@ -44,6 +44,7 @@ need bsdutils command -v script # terminals for the tool's tests
 need locales test -e /usr/share/i18n/locales/de_DE
 if [ "$all" ]; then
     need haproxy eval 'command -v haproxy || test -x /usr/sbin/haproxy'
+    need pgpool2 eval 'command -v pgpool || test -x /usr/sbin/pgpool'
     need galera-4 eval 'compgen -G "/usr/lib*/galera*/libgalera_smm.so"'
     need redis-server command -v redis-server # the example of a cache in Redis
     need rsync command -v rsync

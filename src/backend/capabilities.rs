@@ -141,6 +141,9 @@ capabilities! {
     /// other sessions may see a commit that the synchronous standby has not, once its wait was interrupted. A transaction that only
     /// reads waits for no standby. A read that locks a row writes, so its own commit waits for all that came before.
     reads_what_is_safe: &'static str = "",
+    /// How a query whose answer decides what is written reaches the primary. A proxy that splits reads from writes sends a plain one to a
+    /// replica, which lags.
+    asks_primary: AsksPrimary = AsksPrimary::Plainly,
     /// Ends a query in an `INSERT` that reads a parent. MySQL in `READ COMMITTED` would read the rows of the time at which the statement
     /// around a trigger began, while its foreign keys see those that are committed now.
     shares_lock: &'static str = "",
@@ -377,6 +380,18 @@ pub(crate) enum KeepsAndLocks {
     ConflictIgnored,
     /// `ON DUPLICATE KEY UPDATE shard = shards.shard`
     DuplicateKeyLocks,
+}
+
+/// See [`Dialect::asks_primary`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum AsksPrimary {
+    /// No proxy is in front of the database.
+    Plainly,
+    /// Behind a write of no row: its SQL before and behind the shards table's name. It locks no row, and needs no privilege that counts and
+    /// folds do not need.
+    BehindWrite(&'static str, &'static str),
+    /// In a transaction.
+    InTransaction,
 }
 
 /// See [`Dialect::counts_once_by`].

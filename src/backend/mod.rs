@@ -17,7 +17,7 @@ mod sharded_backend;
 mod sqlite;
 
 pub(crate) use self::capabilities::{
-    Guard, KeepsAndLocks, OnceForm, OpenQuestion, SESSION_SHARDS, Strength, SumsForm,
+    AsksPrimary, Guard, KeepsAndLocks, OnceForm, OpenQuestion, SESSION_SHARDS, Strength, SumsForm,
     SurvivalCheck, TotalForm,
 };
 pub use self::detached::Detached;

@@ -3,8 +3,8 @@
 use diesel::result::DatabaseErrorKind;
 
 use super::capabilities::{
-    BegunTransactions, Capabilities, Guard, KeepsAndLocks, OnceForm, OpenQuestion, Strength,
-    SumsForm, SurvivalCheck,
+    AsksPrimary, BegunTransactions, Capabilities, Guard, KeepsAndLocks, OnceForm, OpenQuestion,
+    Strength, SumsForm, SurvivalCheck,
 };
 use super::isolation::Isolation;
 use crate::conflict::{Conflict, Failure};
@@ -71,6 +71,7 @@ pub(super) const CAPABILITIES: Capabilities = Capabilities {
     },
     reads_what_is_locked: " FOR UPDATE",
     reads_what_is_safe: " FOR UPDATE",
+    asks_primary: AsksPrimary::InTransaction,
     shares_lock: " LOCK IN SHARE MODE",
     missing_row_locks_gap: true,
     finds_without_a_look: "/*M!110600 TRUE OR */ ",

@@ -6,7 +6,8 @@
 use diesel::result::DatabaseErrorKind;
 
 use super::capabilities::{
-    Capabilities, KeepsAndLocks, OnceForm, OpenQuestion, Strength, SurvivalCheck, TotalForm,
+    AsksPrimary, Capabilities, KeepsAndLocks, OnceForm, OpenQuestion, Strength, SurvivalCheck,
+    TotalForm,
 };
 use crate::conflict::{Conflict, Failure};
 use crate::model::{ColumnType, Merge};
@@ -50,6 +51,10 @@ pub(super) const CAPABILITIES: Capabilities = Capabilities {
         "SELECT set_config('lock_timeout', current_setting('diesel_sharded.lock_timeout'), true)",
     ]),
     reads_what_is_safe: " FOR KEY SHARE",
+    asks_primary: AsksPrimary::BehindWrite(
+        "WITH \"sharded_primary\" AS (UPDATE ",
+        " SET \"shard\" = 0 WHERE FALSE) ",
+    ),
     hides_rows_from_locks: true,
     joins_values: true,
     inserts_unless_there: true,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use diesel::result::{Error as DieselError, QueryResult};
 
 use super::failure::{self, AttemptError};
-use crate::backend::{Dialect, SurvivalCheck};
+use crate::backend::{AsksPrimary, Dialect, SurvivalCheck};
 use crate::conflict::{Conflict, Failure};
 use crate::connection::{
     Io, Link, OpenTransaction, TransactionOptions, begin, in_transaction, met_inside,
@@ -104,6 +104,24 @@ impl RetryLoop {
         retry: RetryPolicy,
     ) -> QueryResult<Self> {
         Self::new(link, retry, Unit::Read, "read")
+    }
+
+    /// A query whose answer decides what is written; see [`Dialect::asks_primary`].
+    pub(crate) fn decision<M: Io<Conn>, Conn>(
+        link: &mut Link<'_, M, Conn>,
+        retry: RetryPolicy,
+    ) -> QueryResult<Self> {
+        let in_its_own = link.dialect().asks_primary() == AsksPrimary::InTransaction
+            && !M::is_shared()
+            && !in_transaction(link)?;
+        let options = TransactionOptions {
+            own: true,
+            ..Default::default()
+        };
+        match in_its_own {
+            true => Self::transaction(link, retry, options),
+            false => Self::read(link, retry),
+        }
     }
 
     fn new<M: Io<Conn>, Conn>(

@@ -39,8 +39,8 @@ use crate::operation::row_counter::{
 };
 use crate::policy::RetryPolicy;
 use crate::query_builder::{
-    CountByKey, CreateShards, KeyIs, KeysAre, LockShard, Names, Parts, SelectKeys, Sql, bind,
-    fragments, id, on, sql, statements,
+    CountByKey, CreateShards, KeyIs, KeysAre, LockShard, Names, OnPrimary, Parts, SelectKeys, Sql,
+    bind, fragments, id, on, sql, statements,
 };
 use crate::unfit::FieldState;
 
@@ -171,8 +171,8 @@ paired! {
         /// WHERE ("events"."id" = $2) AND "events"."shard" = $3 AND "events"."seats" >= $4
         /// ```
         ///
-        /// Otherwise the total is read. If it allows the count, one transaction locks the row and all its shards, so other counts on
-        /// the row wait, even on other fields (on PostgreSQL but for those that create a shard). It adds up, and hands the room out:
+        /// Otherwise the primary's total is read. If it allows the count, one transaction locks the row and all its shards, so other
+        /// counts on the row wait, even on other fields (on PostgreSQL but for those that create a shard). It adds up, and hands the room out:
         ///
         /// ```sql
         /// BEGIN;                                                 -- READ COMMITTED; SQLite: BEGIN IMMEDIATE, and no locks
@@ -481,8 +481,8 @@ impl<K> Within<K> {
         }
         // A caller's transaction may see an older total than the one that counts.
         if !in_any_transaction(link).await? {
-            let reading = RetryLoop::read(link, retry.clone())?;
-            let total = retry_loop!(link, reading, self.counter.total(link).await)?;
+            let reading = RetryLoop::decision(link, retry.clone())?;
+            let total = retry_loop!(link, reading, self.counter.total_on_primary(link).await)?;
             let total = total.ok_or(DieselError::NotFound)?;
             if self.bounds.part(total.into(), n, partly) == 0 {
                 return Ok(0);
@@ -491,9 +491,11 @@ impl<K> Within<K> {
         // The parent's key as it is stored: the shards may compare it in another way than the parent does.
         let key = self.counter.key()?;
         let by_key = KeyIs(TableOf::<K::Field>::key_is(key.clone()));
-        let reading = RetryLoop::read(link, retry.clone())?;
+        let reading = RetryLoop::decision(link, retry.clone())?;
         let stored = retry_loop!(link, reading, {
-            let pick = SelectKeys::new(Names::of::<TableOf<K::Field>>(), &by_key);
+            let names = Names::of::<TableOf<K::Field>>();
+            let query = SelectKeys::new(names, &by_key);
+            let pick = OnPrimary { names, query };
             TableOf::<K::Field>::load_keys(link, pick).await
         })?;
         let key = stored.into_iter().next().unwrap_or(key);

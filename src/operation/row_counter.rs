@@ -23,8 +23,8 @@ use crate::operation::shard_counts;
 use crate::operation::update::{Ready, Sendable};
 use crate::policy::RetryPolicy;
 use crate::query_builder::{
-    CountAllAndLoad, CountAllAndLoadId, FindParent, Identified, KeyIs, Names, PreparedQuery,
-    SelectParents, ShardedExpressionMethods, Total, bind, fragments, id, sql,
+    CountAllAndLoad, CountAllAndLoadId, FindParent, Identified, KeyIs, Names, OnPrimary,
+    PreparedQuery, SelectParents, ShardedExpressionMethods, Total, bind, fragments, id, sql,
 };
 
 /// One sharded field of one row. [`Cached`](crate::cached::Cached) can keep its total, and it can be
@@ -88,6 +88,8 @@ paired! {
         /// Adding 0 writes nothing. It only looks whether there is such a row:
         ///
         /// ```sql
+        /// -- PostgreSQL; its first line changes nothing, and keeps proxies from asking a replica. MySQL, SQLite: the second line
+        /// WITH "sharded_primary" AS (UPDATE "videos_shards" SET "shard" = 0 WHERE FALSE)
         /// SELECT 1 FROM "videos" WHERE ("videos"."id" = $1)
         /// ```
         ///
@@ -287,6 +289,17 @@ pub(crate) trait OneCounter<M: LoadIo<Conn>, Conn> {
 
     /// A clearer reason for an error.
     fn explained(&self, link: &Link<'_, M, Conn>, error: DieselError) -> DieselError;
+
+    /// The total that a write depends on; `None` if there is no such row.
+    async fn total_on_primary(&self, link: &mut Link<'_, M, Conn>) -> QueryResult<Option<i64>> {
+        let key = KeyIs(TableOf::<Self::Field>::key_is(self.key()?));
+        let query = OnPrimary {
+            names: Names::of::<TableOf<Self::Field>>(),
+            query: totals_of(self.field(), &key),
+        };
+        let totals = Self::Field::load(link, query).await?;
+        Ok(totals.into_iter().next().map(|(_, total)| total.into()))
+    }
 
     /// Inserts the row, by a count of 0.
     async fn create(&self, link: &mut Link<'_, M, Conn>) -> QueryResult<()> {

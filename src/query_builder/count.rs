@@ -203,7 +203,7 @@ statements! {
             "EXISTS (SELECT 1 FROM ", table.shards_as_parent(), table.aliased(parts.filter), " AND ", table.shard_is(&parts.shard), "))")
     }
 
-    /// Finds out whether there is a parent, without locking anything.
+    /// Finds out whether [the primary](Names::on_primary) has a parent, without locking anything.
     ///
     /// ```sql
     /// SELECT 1 FROM "videos" WHERE ("videos"."id" = $1)
@@ -213,7 +213,7 @@ statements! {
         pub(crate) filter: &'a dyn QueryFragment<DB>,
     }: Query<Integer>;
     |self, out| {
-        sql!(out; "SELECT 1 FROM ", self.names.filtered(self.filter))
+        sql!(out; self.names.on_primary(), "SELECT 1 FROM ", self.names.filtered(self.filter))
     }
 }
 
@@ -633,10 +633,18 @@ mod tests {
 
     #[test]
     fn find_parent() {
-        let find = FindParent {
-            names: Names::of::<table::table>(),
-            filter: &videos.find(7).into_update_target().where_clause,
-        };
-        assert_sql!(find; Pg => r#"SELECT 1 FROM "videos" WHERE ("videos"."id" = $1)"#);
+        let filter = videos.find(7).into_update_target().where_clause;
+        macro_rules! find {
+            () => {
+                FindParent {
+                    names: Names::of::<table::table>(),
+                    filter: &filter,
+                }
+            };
+        }
+        assert_sql!(find!();
+            Pg => r#"WITH "sharded_primary" AS (UPDATE "videos_shards" SET "shard" = 0 WHERE FALSE) SELECT 1 FROM "videos" WHERE ("videos"."id" = $1)"#,
+        );
+        assert_sql!(find!(); Mysql => "SELECT 1 FROM `videos` WHERE (`videos`.`id` = ?)");
     }
 }

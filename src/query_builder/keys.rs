@@ -8,7 +8,7 @@ use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 
 use super::names::Names;
 use super::sql::{Sql, fragments, on, part, sql, statements, walk};
-use crate::backend::{Dialect, ShardedBackend};
+use crate::backend::{AsksPrimary, Dialect, ShardedBackend};
 use crate::model::ShardedTable;
 
 /// A `WHERE` clause that names parents by their keys.
@@ -108,6 +108,38 @@ fragments! {
 
 impl<T, W, S: Expression> Query for SelectParents<T, W, S> {
     type SqlType = S::SqlType;
+}
+
+/// A query whose answer decides what is written, so that no proxy may send it to a replica; see [`Dialect::asks_primary`].
+///
+/// ```sql
+/// WITH "sharded_primary" AS (UPDATE "videos_shards" SET "shard" = 0 WHERE FALSE) SELECT …   -- PostgreSQL
+/// ```
+pub(crate) struct OnPrimary<'a, DB: Backend, Q> {
+    pub(crate) names: Names<'a, DB>,
+    pub(crate) query: Q,
+}
+
+fragments! {
+    [Q: QueryFragment<DB>,] OnPrimary<'_, DB, Q>, no query id [DB: Backend, Q];
+    |self, out| sql!(out; self.names.on_primary(), walk(&self.query));
+}
+
+impl<DB: Backend, Q: Query> Query for OnPrimary<'_, DB, Q> {
+    type SqlType = Q::SqlType;
+}
+
+impl<'b, DB: ShardedBackend> Names<'b, DB> {
+    /// Begins a query that no proxy may send to a replica.
+    pub(crate) fn on_primary(self) -> impl Sql<'b, DB> {
+        let begins = move |dialect: Dialect| match dialect.asks_primary() {
+            AsksPrimary::BehindWrite(before, behind) => {
+                Some(sql! { before, self.shards_table, behind })
+            }
+            AsksPrimary::Plainly | AsksPrimary::InTransaction => None,
+        };
+        on(begins)
+    }
 }
 
 #[cfg(all(

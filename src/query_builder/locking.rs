@@ -183,7 +183,7 @@ statements! {
             " ORDER BY ", table.key(), ", ", table.column(SHARD), on(Dialect::all_rows), self.clause)
     }
 
-    /// Reads the numbers of the shards that there are, or locks those of them that nobody else holds.
+    /// Reads the numbers of the shards that [the primary](Names::on_primary) has, or locks those of them that nobody else holds.
     ///
     /// ```sql
     /// SELECT "videos"."shard" FROM "videos_shards" AS "videos" WHERE … ORDER BY "videos"."shard" -- FOR NO KEY UPDATE SKIP LOCKED
@@ -195,7 +195,7 @@ statements! {
     |self, out| {
         let shard = || self.of.names().column(SHARD);
         sql!(out;
-            "SELECT ", shard(), " FROM ", self.of.table(), self.of.filter(), " ORDER BY ", shard(), on(Dialect::all_rows), self.clause)
+            self.of.names().on_primary(), "SELECT ", shard(), " FROM ", self.of.table(), self.of.filter(), " ORDER BY ", shard(), on(Dialect::all_rows), self.clause)
     }
 
     /// Reads the numbers of the shards that there are, and what each holds of a field, as a text for each shard.

@@ -25,7 +25,7 @@ pub(crate) use self::count::{
 pub(crate) use self::count_each::{CountEach, CountedRow, CountedShard};
 pub(crate) use self::create_shards::CreateShards;
 pub(crate) use self::insert_parent::InsertParent;
-pub(crate) use self::keys::{KeyIs, KeysAre, SelectKeys, SelectParents};
+pub(crate) use self::keys::{KeyIs, KeysAre, OnPrimary, SelectKeys, SelectParents};
 pub(crate) use self::literal::literal;
 pub(crate) use self::locking::{
     AddShardsToBases, BaseValues, EmptyShards, Fields, FindHot, FindPolicy, LockShards, NotLocked,

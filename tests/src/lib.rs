@@ -20,6 +20,7 @@ pub mod interrupter;
 pub mod link;
 pub mod own_server;
 pub mod pgbouncer;
+pub mod pgpool;
 pub mod players;
 mod programs;
 pub mod prometheus;

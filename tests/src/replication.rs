@@ -240,6 +240,23 @@ impl Pair {
         }
     }
 
+    /// Lets the standby receive the log, and apply nothing more of it: its answers stay as they are.
+    pub fn pause_replay(&self) {
+        self.standby().execute("SELECT pg_wal_replay_pause()");
+        ask_until(String::new, || {
+            match self.standby().ask("pg_get_wal_replay_pause_state()") {
+                Ok(state) if state == "paused" => Ok(()),
+                answer => Err(format!("the standby's replay is {answer:?}")),
+            }
+        });
+    }
+
+    /// Lets the standby apply the log again, and waits until it has applied everything.
+    pub fn resume_replay(&self) {
+        self.standby().execute("SELECT pg_wal_replay_resume()");
+        self.wait_until_applied();
+    }
+
     /// Stops the standby where it is (SIGSTOP).
     pub fn pause_the_standby(&self) {
         self.standby().server.pause();

@@ -52,7 +52,8 @@ use crate::unfit::Unfit;
 ///
 /// The parents that have something to fold are found in key order, [`batch`](Fold::batch) by batch. A fold of the whole table
 /// finds them in the shards table, so its cost depends only on the rows that were counted on. A fold with a filter reads all
-/// parents that match. Each batch is one transaction:
+/// parents that match. They are found on the primary, even behind a proxy that sends plain reads to a replica. Each batch is one
+/// transaction:
 ///
 /// ```sql
 /// -- the whole table

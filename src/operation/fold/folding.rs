@@ -104,8 +104,8 @@ impl<P> Folding<P> {
         loop {
             let began = Instant::now();
             let mut due = began;
-            let reading = RetryLoop::read(link, self.retry.clone())?;
-            let keys = retry_loop!(link, reading, {
+            let picking = RetryLoop::decision(link, self.retry.clone())?;
+            let keys = retry_loop!(link, picking, {
                 let after = folded.last.as_ref().map(|last| self.of.is_after(last));
                 let pick = PickFoldable {
                     names: self.of.names(),
@@ -142,7 +142,7 @@ impl<P> Folding<P> {
 }
 
 statements! {
-    /// Finds parents that have something to fold; see [`fold`](fold()).
+    /// Finds parents that have something to fold [on the primary](Names::on_primary); see [`fold`](fold()).
     ///
     /// Without a filter the shards table alone is read, so that rows without shards cost nothing.
     ///
@@ -155,9 +155,10 @@ statements! {
         limit: i64,
         key_sql: PhantomData<ST>,
     }: Query<ST>;
-    |self, out| {
+    |self, mut out| {
         let table = self.names;
         let next = table.next_keys(self.after.as_ref(), &self.limit);
+        table.on_primary().push(out.reborrow())?;
         if self.filter.is_noop(out.backend())? {
             let has_work = self.has_work(|name| table.under_alias().column(name));
             return table.keys_of_shards(sql! { has_work, next }).push(out);
@@ -282,7 +283,7 @@ impl<P> Folding<P> {
         M: LoadIo<Conn>,
     {
         let named = self.of.are(&keys);
-        let reading = RetryLoop::read(link, self.retry.clone())?;
+        let reading = RetryLoop::decision(link, self.retry.clone())?;
         let unlocked = LockedParents::locked(self.of, keys.clone()); // only their shards are looked for
         let shards = retry_loop!(link, reading, unlocked.shards(link).await);
         let mut left =
@@ -422,7 +423,7 @@ mod tests {
             key_sql: PhantomData,
         };
         assert_sql!(pick;
-            Pg => r#"SELECT "videos"."id" FROM (SELECT "videos"."id" FROM "videos" WHERE ("videos"."slug" = $1)) AS "videos" WHERE (SELECT 1 FROM "videos_shards" WHERE "videos_shards"."id" = "videos"."id" AND ("videos_shards"."views" <> 0 OR "videos_shards"."likes" <> 0 OR "videos_shards"."shard" >= $2) LIMIT 1) IS NOT NULL AND ("videos"."id" > $3) ORDER BY "videos"."id" LIMIT $4"#,
+            Pg => r#"WITH "sharded_primary" AS (UPDATE "videos_shards" SET "shard" = 0 WHERE FALSE) SELECT "videos"."id" FROM (SELECT "videos"."id" FROM "videos" WHERE ("videos"."slug" = $1)) AS "videos" WHERE (SELECT 1 FROM "videos_shards" WHERE "videos_shards"."id" = "videos"."id" AND ("videos_shards"."views" <> 0 OR "videos_shards"."likes" <> 0 OR "videos_shards"."shard" >= $2) LIMIT 1) IS NOT NULL AND ("videos"."id" > $3) ORDER BY "videos"."id" LIMIT $4"#,
         );
         let all = downloads::table.into_update_target();
         let after = downloads::table::key_after(&(1, "x".to_owned()));

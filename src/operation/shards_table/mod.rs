@@ -33,7 +33,7 @@ use crate::engine::{
 use crate::error::Error;
 use crate::model::ShardedTable;
 use crate::policy::RetryPolicy;
-use crate::query_builder::{Names, Sql, copies, fragments, sql, statements};
+use crate::query_builder::{Names, copies, fragments, sql, statements};
 
 use super::migrations::{CreatedBySql, SqlMigration};
 
@@ -510,8 +510,8 @@ where
     let (mut removed, mut last) = (0, None);
     loop {
         let after = last.as_ref().map(|last| of.is_after(last));
-        let reading = RetryLoop::read(link, RetryPolicy::default())?;
-        let keys = retry_loop!(link, reading, {
+        let picking = RetryLoop::decision(link, RetryPolicy::default())?;
+        let keys = retry_loop!(link, picking, {
             let pick = PickOrphans {
                 names: of.names(),
                 after: after.as_ref().map(|after| after as &dyn QueryFragment<DB>),
@@ -536,7 +536,7 @@ where
 }
 
 statements! {
-    /// Reads keys in the shards table that no parent has, in key order.
+    /// Reads keys in the shards table that no parent has [on the primary](Names::on_primary), in key order.
     struct PickOrphans<'a, ST> {
         names: Names<'a, DB>,
         after: Option<&'a dyn QueryFragment<DB>>,
@@ -546,7 +546,7 @@ statements! {
     |self, out| {
         let (table, after) = (self.names, self.after.as_ref());
         let condition = sql! { table.has_no_parent(), table.next_keys(after, &self.limit) };
-        table.keys_of_shards(condition).push(out)
+        sql!(out; table.on_primary(), table.keys_of_shards(condition))
     }
 }
 
@@ -572,7 +572,7 @@ mod orphan_tests {
             key_sql: PhantomData,
         };
         assert_sql!(pick;
-            Pg => r#"SELECT "videos"."id" FROM (SELECT DISTINCT "videos"."id" FROM "videos_shards" AS "videos" WHERE NOT EXISTS (SELECT 1 FROM "videos" AS "diesel_sharded_parents" WHERE "diesel_sharded_parents"."id" = "videos"."id") AND ("videos"."id" > $1) ORDER BY "videos"."id" LIMIT $2) AS "videos" ORDER BY "videos"."id""#,
+            Pg => r#"WITH "sharded_primary" AS (UPDATE "videos_shards" SET "shard" = 0 WHERE FALSE) SELECT "videos"."id" FROM (SELECT DISTINCT "videos"."id" FROM "videos_shards" AS "videos" WHERE NOT EXISTS (SELECT 1 FROM "videos" AS "diesel_sharded_parents" WHERE "diesel_sharded_parents"."id" = "videos"."id") AND ("videos"."id" > $1) ORDER BY "videos"."id" LIMIT $2) AS "videos" ORDER BY "videos"."id""#,
         );
         let pick = PickOrphans::<(), Mysql> {
             names: Names::of::<videos::table>(),

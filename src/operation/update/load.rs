@@ -17,7 +17,7 @@ use crate::engine::{
 };
 use crate::operation::combine::Combined;
 use crate::query_builder::{
-    CountAllAndLoad, CountAllAndLoadId, Identified, KeyIs, KeysAre, Names, SelectKeys,
+    CountAllAndLoad, CountAllAndLoadId, Identified, KeyIs, KeysAre, Names, OnPrimary, SelectKeys,
     SelectParents,
 };
 
@@ -110,8 +110,9 @@ where
         let by_key = self.ready.ready().by_key;
         match statement {
             Statement::Pick => {
-                let filter = &self.ready.ready().filter;
-                let pick = SelectKeys::new(Names::of::<R::Table>(), filter);
+                let names = Names::of::<R::Table>();
+                let query = SelectKeys::new(names, &self.ready.ready().filter);
+                let pick = OnPrimary { names, query };
                 let mut keys = R::Table::load_keys(link, pick).await?;
                 let met = keys.len();
                 self.picked = match (keys.pop(), met) {

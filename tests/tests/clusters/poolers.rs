@@ -22,6 +22,7 @@ use diesel_sharded_tests::pgbouncer::{PgBouncer, PoolMode};
 use diesel_sharded_tests::{Database, TestConnection, number};
 
 mod haproxy;
+mod pgpool;
 
 diesel_sharded_tests::counted_table! {
     #[sharded(shards = 4)]

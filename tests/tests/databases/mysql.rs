@@ -9,7 +9,7 @@ mod hostile;
 #[path = "servers/mod.rs"]
 mod servers;
 
-use std::sync::mpsc;
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
@@ -43,6 +43,39 @@ fn what_a_base_would_cut_is_not_folded() {
     assert_eq!((folded.parents, folded.unfit), (2, unfit));
     let shards = "CAST(SUM(likes) AS SIGNED) FROM videos_shards WHERE id = 1";
     assert_eq!(number!(shards, conn), 1);
+}
+
+/// A proxy that splits reads from writes sends them to the primary there, and elsewhere to a replica.
+#[test]
+fn what_decides_a_write_is_read_in_a_transaction() {
+    let [conn] = &mut *servers::database();
+    count!(videos, views.eq(views + 1), conn);
+    edit!(videos.find(2), views.eq(0), conn);
+    let outside = Arc::new(Mutex::new(vec![]));
+    let (notes, mut is_outside) = (Arc::clone(&outside), true);
+    conn.set_instrumentation(move |event: InstrumentationEvent<'_>| {
+        let InstrumentationEvent::StartQuery { query, .. } = event else {
+            return;
+        };
+        let query = query.to_string();
+        let is = |word| query.starts_with(word);
+        if is("BEGIN") || is("START TRANSACTION") {
+            is_outside = false;
+        } else if is("COMMIT") || (is("ROLLBACK") && !query.contains("SAVEPOINT")) {
+            is_outside = true;
+        } else if is_outside {
+            notes.lock().unwrap().push(query);
+        }
+    });
+    assert_eq!(fold(videos).run(conn).unwrap().parents, 3);
+    let stock = RowCounter::of(views, 2).never_below(0);
+    assert_eq!(stock.add(-1, conn), Ok(true));
+    assert_eq!(stock.add(-1, conn), Ok(false));
+    assert_eq!(stock.add_up_to(-3, conn), Ok(0));
+    let reads = |query: &&String| query.starts_with("SELECT") && query.contains("`videos`");
+    let outside = outside.lock().unwrap();
+    let outside: Vec<_> = outside.iter().filter(reads).collect();
+    assert!(outside.is_empty(), "{outside:#?}");
 }
 
 /// A counter that the caller's snapshot does not show is set all the same.

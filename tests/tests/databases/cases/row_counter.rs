@@ -11,7 +11,7 @@ fn adding_0_tells_whether_there_is_a_row_and_writes_nothing() {
     let (there, statements) = sent(conn, |conn| RowCounter::of(views, 1).add(0, conn));
     assert_eq!(there, Ok(1));
     assert_eq!(statements.len(), 1, "{statements:?}");
-    assert!(statements[0].starts_with("SELECT 1 FROM"), "{statements:?}");
+    assert!(statements[0].contains("SELECT 1 FROM"), "{statements:?}");
     assert_eq!(RowCounter::of(views, 9).add(0, conn), Ok(0));
     assert_eq!(RowCounter::of(views, 1).add_and_get(0, conn), Ok(Some(100)));
     assert_eq!(RowCounter::of(views, 9).add_and_get(0, conn), Ok(None));

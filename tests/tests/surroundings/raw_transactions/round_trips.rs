@@ -128,12 +128,13 @@ fn with_keys_on_mariadb() {
 fn on_postgres() {
     let (sent, mut conn, _database) = sent!(PgConnection);
     let (update, create) = ("UPDATE \"videos_shards\"", "INSERT INTO");
-    let (with, find, begin, commit) = ("WITH \"sharded_picked\"", "SELECT 1", "BEGIN", "COMMIT");
+    let (with, find) = ("WITH \"sharded_picked\"", "WITH \"sharded_primary\"");
+    let (look, begin, commit) = ("SELECT 1", "BEGIN", "COMMIT");
     assert_eq!(sent[0], [update, create, update]);
     assert_eq!(sent[1], [update]);
     assert_eq!(
         sent[2],
-        [update, with, find, find, begin, create, update, commit]
+        [update, with, find, look, begin, create, update, commit]
     );
     assert_eq!(sent[3], [update]);
     assert_eq!(sent[4], [update, with]);
