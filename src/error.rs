@@ -155,6 +155,20 @@ pub enum Error {
         /// The database's own error, or what was refused before it was sent.
         source: DieselError,
     },
+    /// A key column of the shards table is narrower than its parent's, as after an `ALTER TABLE … TYPE` of the parent's. Nothing was
+    /// changed. The tool's `doctor` prints the statement that widens it.
+    #[error(
+        "nothing was changed: the key column `{column}` of `{table}` is narrower than its parent's, so give it the parent's type \
+         (`diesel-sharded doctor` prints the statement): {source}"
+    )]
+    NarrowKey {
+        /// The shards table.
+        table: String,
+        /// Its key column, or all of them.
+        column: String,
+        /// The error of the database, or of Diesel, which reads a key.
+        source: DieselError,
+    },
     /// The database's disk is full. Nothing was changed, and the connection stays usable: the same operation succeeds once there is
     /// space. PostgreSQL's error is recognized by its English text. In another language, or where a full write-ahead log
     /// ends the server, this is [`Diesel`](Self::Diesel)'s own error or a lost connection. Where the disk of MariaDB's binary log is

@@ -108,16 +108,15 @@ impl<'t> Code<'t> {
     fn is_source(&self, at: usize) -> bool {
         let mut depth = 0;
         for before in (0..at).rev() {
-            match self.0[before] {
+            let (word, earlier) = (self.0[before], self.word(before.wrapping_sub(1)));
+            match word {
                 ")" => depth += 1,
-                "(" if depth == 0 => return one_of(SOURCES, self.word(before.wrapping_sub(1))),
-                "(" => depth -= 1,
-                word if depth > 0 || !one_of(SOURCES, word) => {
-                    if depth == 0 && one_of(EXPRESSIONS, word) {
-                        return false;
-                    }
-                }
-                word => return word != "from" || self.word(before.wrapping_sub(1)) != "distinct",
+                "(" if depth > 0 => depth -= 1,
+                "(" => return one_of(SOURCES, earlier),
+                _ if depth > 0 => {}
+                _ if one_of(SOURCES, word) => return (earlier, word) != ("distinct", "from"),
+                _ if one_of(EXPRESSIONS, word) => return false,
+                _ => {}
             }
         }
         false
@@ -184,15 +183,12 @@ fn words(text: &str, of_comments: bool) -> Vec<&str> {
 
 /// A word without the marks of dollar quotes that touch it, as in `$$SELECT 1 FROM videos$$`.
 fn unquoted(word: &str) -> &str {
-    let inside = |word: &str| word.contains('$');
-    let word = match word.strip_prefix('$').and_then(|rest| rest.split_once('$')) {
-        Some((_, behind)) => behind,
-        None => word,
-    };
-    match word.strip_suffix('$') {
-        Some(before) if inside(before) => before.rsplit_once('$').map_or(word, |(name, _)| name),
-        _ => word,
-    }
+    let behind = word.strip_prefix('$').and_then(|rest| rest.split_once('$'));
+    let word = behind.map_or(word, |(_, behind)| behind);
+    let before = word
+        .strip_suffix('$')
+        .and_then(|rest| rest.rsplit_once('$'));
+    before.map_or(word, |(before, _)| before)
 }
 
 #[cfg(test)]

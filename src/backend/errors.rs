@@ -4,7 +4,9 @@
 //! a heading, `= meaning, meaning`, those that mean it. `%s` stands for any text. The first failure that fits counts.
 //! `mysql_refusals.txt` has those of a setting, with the remedy.
 
-use diesel::result::{DatabaseErrorInformation, DatabaseErrorKind, Error as DieselError};
+use diesel::result::{
+    DatabaseErrorInformation, DatabaseErrorKind, DeserializeFieldError, Error as DieselError,
+};
 
 use crate::backend::Dialect;
 use crate::conflict::{Conflict, Failure};
@@ -204,6 +206,16 @@ impl Dialect {
             error,
             DieselError::DatabaseError(DatabaseErrorKind::ForeignKeyViolation, _)
         ) || self.means(error, Meaning::ParentGone)
+    }
+
+    /// Whether a key could not be read because its column is narrower than its type; by Diesel's text.
+    pub(crate) fn is_narrow(self, error: &DieselError) -> bool {
+        let DieselError::DeserializationError(source) = error else {
+            return false;
+        };
+        let of_field = source.downcast_ref::<DeserializeFieldError>();
+        let text = of_field.map_or_else(|| source.to_string(), |of| of.error.to_string());
+        self == Dialect::Postgres && text.starts_with("Received less than")
     }
 
     /// The setting of a session that refused a statement, and the remedy.

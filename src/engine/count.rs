@@ -25,7 +25,7 @@ use std::time::Instant;
 
 use diesel::result::{DatabaseErrorKind, Error as DieselError, QueryResult};
 
-use super::failure::AttemptError;
+use super::failure::{AttemptError, narrow_key};
 use super::plan::Plan;
 use super::retry_loop::RetryLoop;
 use super::several::{matched, matched_several};
@@ -424,6 +424,10 @@ where
         match statement {
             Statement::Create if !self.retry.inside && self.plan.dialect.is_parent_gone(&error) => {
                 AttemptError::ParentGone(error)
+            }
+            Statement::Create if self.plan.dialect.classify(&error) == Failure::Overflow => {
+                let narrow = narrow_key(self.plan.table, self.plan.key_columns, error);
+                AttemptError::Application(narrow)
             }
             // Not for ever: a unique key that is violated each time is another than the parent's.
             Statement::Insert

@@ -27,7 +27,7 @@ use diesel::result::Error as DieselError;
 use crate::backend::{Dialect, Meaning, ShardedBackend};
 use crate::conflict::{Conflict, Failure};
 use crate::error::Error;
-use crate::model::ShardedTable;
+use crate::model::{ShardedTable, ShardsColumn};
 use crate::query_builder::Names;
 
 /// The error of an attempt, by the step that it came from.
@@ -194,6 +194,29 @@ pub(crate) fn explain_of<DB: ShardedBackend>(
         .into(),
         None => explain_missing(backend, names.shards_table.as_str(), error),
     }
+}
+
+/// The same where keys are read from the shards table.
+pub(crate) fn explain_keys<DB: ShardedBackend>(
+    names: Names<'_, DB>,
+    backend: &DB,
+    error: DieselError,
+) -> DieselError {
+    match backend.dialect().is_narrow(&error) {
+        true => narrow_key(names.shards_table.as_str(), names.key, error),
+        false => explain_of(names, backend, error),
+    }
+}
+
+/// The error of a key that the shards table has no room for: the other values of a new shard are 0.
+pub(crate) fn narrow_key(table: &str, key: &[ShardsColumn], source: DieselError) -> DieselError {
+    let columns: Vec<_> = key.iter().map(|column| &*column.name).collect();
+    Error::NarrowKey {
+        table: table.to_owned(),
+        column: columns.join("`, `"),
+        source,
+    }
+    .into()
 }
 
 /// Whether a shard would have become NaN.

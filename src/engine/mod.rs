@@ -10,7 +10,7 @@ mod several;
 mod statement;
 
 pub(crate) use self::count::count;
-pub(crate) use self::failure::{AttemptError, explain, explain_missing, explain_of};
+pub(crate) use self::failure::{AttemptError, explain, explain_keys, explain_missing, explain_of};
 pub use self::keyed::KeyedTable;
 pub(crate) use self::keyed::{KEYS_IN_A_STATEMENT, Parents, in_chunks};
 pub(crate) use self::locking::{

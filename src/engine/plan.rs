@@ -3,6 +3,7 @@
 use std::any::TypeId;
 
 use crate::backend::Dialect;
+use crate::model::ShardsColumn;
 use crate::observe;
 use crate::placement::{ShardChoice, Stripe, Subject};
 
@@ -30,6 +31,8 @@ pub(crate) struct Plan {
     pub(crate) shard_choice: ShardChoice,
     /// The shards table's name.
     pub(crate) table: &'static str,
+    /// Its key's columns.
+    pub(crate) key_columns: &'static [ShardsColumn],
     pub(crate) keys: observe::Keys,
     /// The filter's [hash](crate::shard_choice::hash_of), where the choice needs one.
     pub(crate) key: u64,

@@ -33,6 +33,7 @@ fn plan(dialect: Dialect) -> Plan {
         dialect,
         shard_choice: ShardChoice::Random,
         table: "videos_shards",
+        key_columns: &[],
         keys: observe::Keys::of::<crate::test_schema::videos::table>(dialect),
         key: 7,
         shards: 4,

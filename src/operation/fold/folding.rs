@@ -16,8 +16,8 @@ use crate::backend::{Dialect, ShardedBackend, Strength};
 use crate::conflict::{Conflict, Failure};
 use crate::connection::{Link, LoadIo, in_any_transaction};
 use crate::engine::{
-    KeyedTable, LockedParents, Moved, Parents, RetryLoop, Shards, TRIES_TO_LOCK, explain_of,
-    locking, retry_loop,
+    KeyedTable, LockedParents, Moved, Parents, RetryLoop, Shards, TRIES_TO_LOCK, explain_keys,
+    explain_of, locking, retry_loop,
 };
 use crate::error::Error;
 use crate::model::{SHARD, ShardedTable};
@@ -117,7 +117,8 @@ impl<P> Folding<P> {
                 };
                 P::load(link, pick).await
             });
-            let keys = keys.map_err(|error| explain_of(self.of.names(), &link.backend(), error))?;
+            let keys =
+                keys.map_err(|error| explain_keys(self.of.names(), &link.backend(), error))?;
             folded.finished = keys.len() < batch;
             if let Some(last) = keys.last().cloned() {
                 let parents = keys.len();

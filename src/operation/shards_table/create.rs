@@ -27,6 +27,13 @@ impl Quoted<'_> {
         self.in_a_block(statements)
     }
 
+    /// The statements that take back what was created before one of the triggers was refused.
+    pub(super) fn undo_create(&self) -> Vec<String> {
+        let mut statements = self.drop_triggers();
+        statements.push(format!("DROP TABLE {}", self.shards));
+        statements
+    }
+
     /// Several statements form one step on PostgreSQL.
     pub(crate) fn in_a_block(&self, statements: Vec<String>) -> Vec<String> {
         match self.dialect {
@@ -170,7 +177,7 @@ fn is_unlike_parent(dialect: Dialect, error: &DieselError) -> bool {
                 && message.ends_with("are incompatible."))
 }
 
-/// Names the type to declare, as it is in the database.
+/// Names the type to declare, as it is in the database. To a view or a partitioned table no key of any type can refer.
 pub(super) async fn explain_key<M: LoadIo<Conn>, Conn>(
     quoted: &Quoted<'_>,
     link: &mut Link<'_, M, Conn>,
@@ -188,7 +195,9 @@ pub(super) async fn explain_key<M: LoadIo<Conn>, Conn>(
     let schema = quoted.shards_table.schema();
     let sql = format!(
         "SELECT CONCAT(COLUMN_TYPE, COALESCE(CONCAT(' CHARACTER SET ', CHARACTER_SET_NAME, ' COLLATE ', COLLATION_NAME), '')) \
-         FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = {} AND TABLE_NAME = {} AND COLUMN_NAME = {}",
+         FROM information_schema.COLUMNS JOIN information_schema.TABLES USING (TABLE_SCHEMA, TABLE_NAME) \
+         WHERE TABLE_SCHEMA = {} AND TABLE_NAME = {} AND COLUMN_NAME = {} \
+             AND TABLE_TYPE = 'BASE TABLE' AND CREATE_OPTIONS NOT LIKE '%partitioned%'",
         schema.map_or("DATABASE()".to_owned(), text),
         text(&identifiers(&quoted.bare_parent).concat()),
         text(&column.name),

@@ -27,7 +27,7 @@ use crate::connection::{
     Blocking, Link, LoadIo, TransactionOptions, begin, in_any_transaction, paired,
 };
 use crate::engine::{
-    KEYS_IN_A_STATEMENT, KeyedTable, LockedParents, Parents, RetryLoop, explain, explain_of,
+    KEYS_IN_A_STATEMENT, KeyedTable, LockedParents, Parents, RetryLoop, explain, explain_keys,
     locking, retry_loop,
 };
 use crate::error::Error;
@@ -126,7 +126,7 @@ impl<T: ShardedTable, Run> ShardsTable<T, Run> {
     ///
     /// - The key of a row that has shards cannot be changed: the update fails with 1242, `Subquery returns more than 1 row`.
     ///   `fold(videos.find(7)).keep_shards(0)` removes the shards first.
-    /// - A statement that deletes or inserts rows may not read their totals (1442).
+    /// - A statement that deletes or inserts rows may not read their totals (1442): read the keys first.
     /// - A new row removes shards that it finds under its key. That locks the gap where they would be until the transaction ends,
     ///   unless it is `READ COMMITTED`.
     /// - `TRUNCATE` fires no trigger, and a node of a cluster may create a shard while another one deletes its row.
@@ -317,15 +317,25 @@ paired! {
         ///
         /// # Errors
         /// [`KeyTypeMismatch`](Error::KeyTypeMismatch) if MySQL does not let its key refer to the parent's; else the database's
-        /// error, also if the table already exists. [`AlreadyInTransaction`](DieselError::AlreadyInTransaction) inside a transaction
+        /// error, also if the table already exists, or if the parent is a view, which takes neither foreign keys nor triggers. There is no
+        /// table then. [`AlreadyInTransaction`](DieselError::AlreadyInTransaction) inside a transaction
         /// on MySQL, which would commit it.
         pub fn create(&self, link: Link) -> QueryResult<()> {
             let quoted = self.quoted(&link.backend())?;
-            let sql = quoted.create_statements().join(";\n");
-            match install(link, &sql, None, None).await {
-                Ok(()) => Ok(()),
-                Err(error) => Err(explain_key(&quoted, link, error).await),
+            let statements = quoted.create_statements();
+            // MySQL has no transaction for them.
+            let (table, triggers) = match quoted.dialect {
+                Dialect::Mysql => statements.split_at(1),
+                _ => (&statements[..], &[][..]),
+            };
+            if let Err(error) = install(link, &table.join(";\n"), None, None).await {
+                return Err(explain_key(&quoted, link, error).await);
             }
+            if triggers.is_empty() {
+                return Ok(());
+            }
+            let undo = quoted.undo_create().join("; ");
+            install(link, &triggers.join(";\n"), Some(&undo), None).await
         }
 
         /// Folds every shard into its parent and drops it; see [`drop_sql`](Self::drop_sql).
@@ -506,7 +516,7 @@ where
     M: LoadIo<Conn, Backend = DB>,
     DB: ShardedBackend,
 {
-    let explained = |error, backend| explain_of(of.names(), &backend, error);
+    let explained = |error, backend| explain_keys(of.names(), &backend, error);
     let (mut removed, mut last) = (0, None);
     loop {
         let after = last.as_ref().map(|last| of.is_after(last));

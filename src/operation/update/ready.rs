@@ -195,6 +195,7 @@ pub trait Sendable<DB: ShardedBackend> {
             dialect,
             shard_choice,
             table: table.as_str(),
+            key_columns: Self::Table::KEY,
             keys: observe::Keys::of::<Self::Table>(dialect),
             key,
             shards: ready.settings.shards.unwrap_or_else(known),

@@ -42,6 +42,35 @@ fn the_server_really_speaks_german() {
     assert_eq!(error.to_string(), "Division durch Null");
 }
 
+/// As after a change of the parent's alone, which PostgreSQL lets the foreign key follow.
+#[test]
+fn a_key_that_is_narrower_than_its_parents_is_named() {
+    let [conn, fresh] = &mut *Fixture::<Conn, _>::with_tables();
+    conn.run("ALTER TABLE videos_shards ALTER COLUMN id TYPE INTEGER");
+    let row = (id.eq(3_000_000_000), slug.eq("z"), title.eq("Z"));
+    insert!(videos, row, conn);
+    assert_eq!(count(1, 1, conn), Ok(1));
+    let inside = conn.transaction(|conn| count(3_000_000_000, 1, conn));
+    let added = RowCounter::of(views, 3_000_000_000).add(1, conn);
+    for error in [
+        count(3_000_000_000, 1, conn).unwrap_err(),
+        inside.unwrap_err(),
+        added.unwrap_err(),
+        fold(videos).run(conn).unwrap_err(),
+    ] {
+        let error = Error::from(error);
+        assert_matches!(&error, Error::NarrowKey { table, column, .. } if table == "videos_shards" && column == "id");
+        let says = error.to_string();
+        assert!(
+            says.contains("the key column `id` of `videos_shards`"),
+            "{says}"
+        );
+    }
+    conn.run("ALTER TABLE videos_shards ALTER COLUMN id TYPE BIGINT");
+    assert_eq!(count(3_000_000_000, 1, fresh), Ok(1));
+    assert_eq!(fold(videos).run(fresh).unwrap().parents, 2);
+}
+
 /// Which has tables of the same names, and keeps their shards by triggers.
 #[test]
 fn a_drop_leaves_the_triggers_of_another_schema() {

@@ -311,6 +311,26 @@ on! { mysql, MysqlConnection, {
         assert_eq!(number!("@@autocommit", conn), 0);
     }
 
+    /// Neither the view's foreign key nor its triggers can be. The key has the type that it needs.
+    #[test]
+    fn a_view_as_the_parent_leaves_nothing() {
+        let [conn] = &mut *Fixture::<Conn, _>::empty();
+        conn.run("CREATE TABLE all_goods (id BIGINT PRIMARY KEY, name VARCHAR(10), sold BIGINT NOT NULL, price DECIMAL(10, 2) NOT NULL)");
+        conn.run("CREATE VIEW goods AS SELECT * FROM all_goods; INSERT INTO all_goods VALUES (1, 'a', 0, 0)");
+        let tables = "COUNT(*) FROM information_schema.TABLES WHERE TABLE_SCHEMA = DATABASE()";
+        for refused in [GOODS, GOODS.without_foreign_key()] {
+            let error = Error::from(refused.create(conn).unwrap_err());
+            assert!(matches!(error, Error::Diesel(_)), "{error:?}");
+            assert_eq!(number!(tables, conn), 2);
+        }
+        GOODS.without_triggers().create(conn).unwrap();
+        // A table that was there before stays.
+        GOODS.without_foreign_key().create(conn).unwrap_err();
+        assert_eq!(number!(tables, conn), 3);
+        let counted = update(goods::table.find(1)).set(goods::sold.eq(goods::sold + 1));
+        assert_eq!(counted.execute(conn), Ok(1));
+    }
+
     #[test]
     fn a_key_of_another_collation_names_the_type_to_declare() {
         let [conn] = &mut *Fixture::<Conn, _>::empty();
