@@ -20,10 +20,11 @@ use diesel::prelude::*;
 use diesel_sharded::backend::keep_queries_on_mysql;
 use diesel_sharded::prelude::*;
 use diesel_sharded::retry::RetryPolicy;
-use diesel_sharded::{Counter, RowCounter, fold, set_total, update};
+use diesel_sharded::{Counter, CounterCache, RowCounter, fold, set_total, update};
+use diesel_sharded_tests::fixture::{Fixture, Run};
 use diesel_sharded_tests::schema;
 use diesel_sharded_tests::schema::videos::dsl::*;
-use diesel_sharded_tests::{Database, TestConnection, number};
+use diesel_sharded_tests::{Database, TestConnection, number, until};
 
 macro_rules! tables {
     ($($name:ident: $conn:ty, $api:path, $is_async:literal, $only:literal;)+) => {$(
@@ -368,4 +369,31 @@ fn an_interrupted_total_is_an_error() {
     let read: QueryResult<(i64, i64)> = videos.find(2).select((slow, views.total())).first(conn);
     assert!(read.is_err(), "{read:?} in place of {total}");
     assert_eq!(videos.find(2).select(views.total()).first(conn), Ok(total));
+}
+
+/// Of two caches of one field, one waits until the other is there. If its wait is interrupted, it is not created.
+#[test]
+fn no_counter_cache_is_created_without_its_lock() {
+    let [conn, other] = &mut *Fixture::<MysqlConnection, _>::with_counters();
+    let cache = CounterCache::of(likes).counts(schema::comments::video_id);
+    let triggers = "COUNT(*) FROM information_schema.TRIGGERS \
+                    WHERE TRIGGER_SCHEMA = DATABASE() AND EVENT_OBJECT_TABLE = 'comments'";
+    let before = number!(triggers, other);
+    other.run("DO GET_LOCK('diesel_sharded_caches', 0)");
+    let victim = number!("CONNECTION_ID()", conn);
+    let waits = format!(
+        "COUNT(*) FROM information_schema.processlist WHERE id = {victim} AND state = 'User lock'"
+    );
+    let created = thread::scope(|scope| {
+        scope.spawn(|| {
+            until("it waits", || number!(&waits, other) > 0);
+            other.run(&format!("KILL QUERY {victim}"));
+        });
+        cache.create(conn)
+    });
+    created.unwrap_err();
+    assert_eq!(number!(triggers, other), before);
+    other.run("DO RELEASE_LOCK('diesel_sharded_caches')");
+    cache.create(conn).unwrap();
+    assert!(number!(triggers, other) > before);
 }

@@ -32,7 +32,7 @@ const UNDO_STEPS: usize = 4;
 
 /// How often each is killed. `INTERRUPTED_ROUNDS` sets it.
 fn rounds() -> usize {
-    std::env::var("INTERRUPTED_ROUNDS").map_or(24, |rounds| rounds.parse().unwrap())
+    std::env::var("INTERRUPTED_ROUNDS").map_or(16, |rounds| rounds.parse().unwrap())
 }
 
 /// Where the statement is killed.

@@ -5,6 +5,8 @@ use diesel_async::sync_connection_wrapper::SyncConnectionWrapper;
 use diesel_async::{AsyncMysqlConnection, AsyncPgConnection};
 use diesel_sharded_tests::awaited::Awaited;
 
+mod deadlocks;
+mod isolation;
 mod round_trips;
 mod without_autocommit;
 
