@@ -30,7 +30,7 @@ use super::plan::Plan;
 use super::retry_loop::RetryLoop;
 use super::several::{matched, matched_several};
 use super::statement::{Sender, Statement, Step};
-use crate::backend::{INTERRUPTED_UNHEARD, Meaning, SHARD_REMOVED};
+use crate::backend::{INTERRUPTED_UNHEARD, Meaning, OnceForm, SHARD_REMOVED};
 use crate::conflict::{Conflict, Failure};
 use crate::connection::{Io, Link, TransactionOptions};
 use crate::error::{Error, database_error};
