@@ -270,6 +270,8 @@ capabilities! {
     /// parent would delete them all, as a migration does that rebuilds it.
     foreign_key_actions: &'static str = " ON UPDATE CASCADE ON DELETE CASCADE",
     /// Whether triggers have to delete the shards of a deleted row, or a new row would inherit them. SQLite enforces foreign keys
+    /// The SQL behind `CREATE ` and behind the columns of a view that reads with the rights of its reader.
+    security_invoker: [&'static str; 2] = ["", ""],
     /// only where a connection asks for it, reuses a deleted row's id, and replaces rows without deleting them (`REPLACE INTO`).
     has_triggers: bool = false,
     /// Whether a trigger fires once for a statement, with all of its rows in tables. The triggers of the others fire for each row.

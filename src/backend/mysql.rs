@@ -120,6 +120,7 @@ pub(super) const CAPABILITIES: Capabilities = Capabilities {
     },
     check_of_cut_values: inside_of,
     table_options: " ENGINE = InnoDB",
+    security_invoker: ["SQL SECURITY INVOKER ", ""],
     reads_what_triggers_write: false,
     session_number: Some("CONNECTION_ID()"),
     takes_name: |name| name.chars().count() <= 64,

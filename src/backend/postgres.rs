@@ -94,6 +94,7 @@ pub(super) const CAPABILITIES: Capabilities = Capabilities {
         "SELECT 1 WHERE to_regclass('diesel_sharded_shard_numbers') IS NOT NULL",
     ),
     session_number: Some("pg_backend_pid()"),
+    security_invoker: ["", " WITH (security_invoker)"],
     takes_name: |name| name.len() <= 63,
     error_texts: include_str!("postgres.txt"),
     failure_of_kind: |kind| match kind {

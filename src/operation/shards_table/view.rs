@@ -20,7 +20,7 @@ use crate::query_builder::{Names, id, sql, statements, text_of, walk};
 ///
 /// ```sql
 /// CREATE VIEW "videos_totals" ("id", "title", "views") AS
-/// SELECT "videos"."id", "videos"."title", total FROM "videos"
+/// SELECT "videos"."id", "videos"."title", total FROM (SELECT "videos"."id", "videos"."title", "videos"."views" FROM "videos") AS "videos"
 /// ```
 ///
 /// ```
@@ -48,7 +48,10 @@ use crate::query_builder::{Names, id, sql, statements, text_of, walk};
 /// ```
 ///
 /// On PostgreSQL and MySQL a reader needs the privilege to read the view, and none on the tables. The view reads both tables with
-/// the rights of the role that created it, and row security is that role's too. Nothing can be written through the view.
+/// the rights of the role that created it, and row security is that role's too; [`security_invoker`](Self::security_invoker) leaves readers
+/// their own. Nothing can be written through the view: the inner `SELECT` keeps a database from passing writes on to the table, with those
+/// rights, and costs readers nothing. (MariaDB's `information_schema` calls the view updatable, and refuses each write.) If your view lacks
+/// the inner `SELECT`, replace it: `CREATE OR REPLACE VIEW` with the rest of [`create_sql`](Self::create_sql) keeps its grants.
 ///
 /// # When the tables change
 ///
@@ -63,6 +66,7 @@ use crate::query_builder::{Names, id, sql, statements, text_of, walk};
 #[must_use = "a description of a view; `create` or `migration` makes one of it"]
 pub struct TotalsView<T, Run = Blocking> {
     name: String,
+    security_invoker: bool,
     types: PhantomData<fn() -> (T, Run)>,
 }
 
@@ -72,12 +76,33 @@ impl<T: ShardedTable, Run> ShardsTable<T, Run> {
     pub fn view(&self, name: impl Into<String>) -> TotalsView<T, Run> {
         TotalsView {
             name: name.into(),
+            security_invoker: false,
             types: PhantomData,
         }
     }
 }
 
 impl<T: ShardedTable, Run> TotalsView<T, Run> {
+    /// Lets the view read both tables with the rights of its reader, whom row security then applies to: PostgreSQL's
+    /// `WITH (security_invoker)`, MySQL's `SQL SECURITY INVOKER`. A PostgreSQL before 15 refuses it ("unrecognized parameter"), and
+    /// SQLite has no roles.
+    ///
+    /// ```
+    /// # mod schema { diesel::table! { videos (id) { id -> BigInt, views -> BigInt, } } }
+    /// # use schema::videos;
+    /// # #[derive(diesel_sharded::ShardedField)]
+    /// # #[diesel(table_name = videos)]
+    /// # struct Video { id: i64, #[sharded] views: i64 }
+    /// use diesel_sharded::ShardsTable;
+    ///
+    /// let view = ShardsTable::of(videos::table).view("videos_totals").security_invoker();
+    /// # let _ = view.create_sql(&diesel::sqlite::Sqlite).unwrap();
+    /// ```
+    pub fn security_invoker(mut self) -> Self {
+        self.security_invoker = true;
+        self
+    }
+
     /// The statement that creates it.
     ///
     /// # Errors
@@ -88,7 +113,13 @@ impl<T: ShardedTable, Run> TotalsView<T, Run> {
         T: Table<AllColumns: AllWithTotals> + QueryFragment<DB>,
     {
         let columns = <T::AllColumns as AllWithTotals>::names();
-        create_view_sql(Names::of::<T>(), &self.name, &columns, backend)
+        let create = CreateView {
+            names: Names::of::<T>(),
+            view: &self.name,
+            security_invoker: self.security_invoker,
+            columns: &columns,
+        };
+        text_of(&create, backend)
     }
 
     /// The statement that removes it.
@@ -158,6 +189,7 @@ impl<T, Run> Clone for TotalsView<T, Run> {
     fn clone(&self) -> Self {
         TotalsView {
             name: self.name.clone(),
+            security_invoker: self.security_invoker,
             types: PhantomData,
         }
     }
@@ -186,28 +218,36 @@ pub(crate) fn create_view_sql<DB: ShardedBackend>(
     let create = CreateView {
         names,
         view,
+        security_invoker: false,
         columns,
     };
     text_of(&create, backend)
 }
 
 statements! {
-    /// Creates a view of these columns of the parent, with totals in place of bases.
+    /// Creates a view of these columns of the parent, with totals in place of bases. A view whose `FROM` has a subquery takes no writes,
+    /// and planners merge the subquery.
     struct CreateView<'a> {
         names: Names<'a, DB>,
         view: &'a str,
+        security_invoker: bool,
         columns: &'a [&'a str],
     };
     |self, out| {
-        let table = self.names;
+        let (parent, table) = (self.names, self.names.under_alias());
         let field = |name: &str| table.fields.iter().find(|field| field.name == name);
+        let [security, options] = match self.security_invoker {
+            true => out.backend().dialect().security_invoker(),
+            false => [""; 2],
+        };
         sql!(out;
-            "CREATE VIEW ", if let Some(schema) = table.shards_table.schema() { id(schema), "." }, id(self.view),
-            " (", for column in (self.columns, ", ") { id(column) }, ") AS\nSELECT ",
+            "CREATE ", security, "VIEW ", if let Some(schema) = table.shards_table.schema() { id(schema), "." }, id(self.view),
+            " (", for column in (self.columns, ", ") { id(column) }, ")", options, " AS\nSELECT ",
             for column in (self.columns, ", ") {
                 if let Some(field) = field(column) { table.total(field, None) } else { table.column(column) }
             },
-            "\nFROM ", walk(table.parent))
+            "\nFROM (SELECT ", for column in (self.columns, ", ") { parent.column(column) }, " FROM ", walk(parent.parent),
+            ") AS ", walk(table.parent))
     }
 }
 
@@ -238,7 +278,7 @@ mod tests {
             format!(
                 r#"CREATE VIEW "videos ""totals""" ("id", "slug", "views", "likes") AS
 SELECT "videos"."id", "videos"."slug", CAST({views} AS bigint), CAST({likes} AS integer)
-FROM "videos""#
+FROM (SELECT "videos"."id", "videos"."slug", "videos"."views", "videos"."likes" FROM "videos") AS "videos""#
             )
         );
         let (views, likes) = (views.replace('"', "`"), likes.replace('"', "`"));
@@ -247,7 +287,7 @@ FROM "videos""#
             format!(
                 r#"CREATE VIEW `videos "totals"` (`id`, `slug`, `views`, `likes`) AS
 SELECT `videos`.`id`, `videos`.`slug`, {views}, {likes}
-FROM `videos`"#
+FROM (SELECT `videos`.`id`, `videos`.`slug`, `videos`.`views`, `videos`.`likes` FROM `videos`) AS `videos`"#
             )
         );
         let checked = |field: &str, range: &str| {
@@ -262,9 +302,15 @@ FROM `videos`"#
             format!(
                 r#"CREATE VIEW `videos "totals"` (`id`, `slug`, `views`, `likes`) AS
 SELECT `videos`.`id`, `videos`.`slug`, {views}, {likes}
-FROM `videos`"#
+FROM (SELECT `videos`.`id`, `videos`.`slug`, `videos`.`views`, `videos`.`likes` FROM `videos`) AS `videos`"#
             )
         );
+        let invoker = view.clone().security_invoker();
+        let on_postgres = invoker.create_sql(&Pg).unwrap();
+        assert!(on_postgres.contains(r#""likes") WITH (security_invoker) AS"#));
+        let on_mysql = invoker.create_sql(&Mysql).unwrap();
+        assert!(on_mysql.starts_with("CREATE SQL SECURITY INVOKER VIEW `videos"));
+        assert_eq!(invoker.create_sql(&Sqlite), view.create_sql(&Sqlite));
         assert_eq!(
             view.drop_sql(&Pg).unwrap(),
             r#"DROP VIEW "videos ""totals""""#

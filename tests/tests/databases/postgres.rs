@@ -25,7 +25,7 @@ use diesel_sharded_tests::proxy::Proxy;
 use diesel_sharded_tests::role::Role;
 use diesel_sharded_tests::schema::comments;
 use diesel_sharded_tests::schema::videos::dsl::*;
-use diesel_sharded_tests::{assert_matches, insert, number, pool, sent, texts, until};
+use diesel_sharded_tests::{assert_matches, edit, insert, number, pool, sent, texts, until};
 
 /// The crate that the cases test.
 use diesel_sharded as api;
@@ -69,6 +69,63 @@ fn a_key_that_is_narrower_than_its_parents_is_named() {
     conn.run("ALTER TABLE videos_shards ALTER COLUMN id TYPE BIGINT");
     assert_eq!(count(3_000_000_000, 1, fresh), Ok(1));
     assert_eq!(fold(videos).run(fresh).unwrap().parents, 2);
+}
+
+/// The part of a view that keeps writes away costs its readers nothing: the plans are those of a plain view.
+#[test]
+fn a_view_of_totals_is_planned_as_a_plain_one() {
+    let [conn] = &mut *Fixture::<Conn, _>::with_tables();
+    let view = ShardsTable::of(videos).view("totals");
+    view.create(conn).unwrap();
+    let sql = view.create_sql(&diesel::pg::Pg).unwrap();
+    let (head, _) = sql.split_once("\nFROM ").unwrap();
+    conn.run(&format!(
+        "{} FROM videos",
+        head.replace("\"totals\"", "plain")
+    ));
+    conn.run("INSERT INTO videos (id, slug, title) SELECT i, i, i FROM generate_series(4, 20000) i; ANALYZE videos");
+    let writable = |view: &str, conn: &mut Conn| {
+        let is_updatable = format!(
+            "COUNT(*) FROM information_schema.views WHERE table_name = '{view}' AND (is_updatable || is_insertable_into) LIKE '%YES%'"
+        );
+        number!(&is_updatable, conn)
+    };
+    assert_eq!([writable("plain", conn), writable("totals", conn)], [1, 0]);
+    #[derive(Debug, PartialEq, QueryableByName)]
+    struct Plan {
+        #[diesel(sql_type = diesel::sql_types::Text, column_name = "QUERY PLAN")]
+        line: String,
+    }
+    for query in [
+        "SELECT * FROM view WHERE id = 7",
+        "SELECT * FROM comments c JOIN view v ON v.id = c.video_id WHERE c.id < 10",
+        "SELECT c.id, v.views FROM comments c LEFT JOIN view v ON v.id = c.video_id",
+        "SELECT * FROM view ORDER BY id LIMIT 5",
+        "SELECT id, title FROM view ORDER BY slug LIMIT 5",
+        "SELECT COUNT(*) FROM view",
+    ] {
+        let plan = |view: &str, conn: &mut Conn| {
+            let query = format!("EXPLAIN {query} ").replace("view ", &format!("{view} "));
+            let plan: Vec<Plan> = diesel::sql_query(query).load(conn).unwrap();
+            plan
+        };
+        assert_eq!(plan("totals", conn), plan("plain", conn), "{query}");
+    }
+}
+
+#[test]
+fn a_fold_reads_doubles_whole_in_a_session_that_shows_few_digits() {
+    use diesel_sharded_tests::schema::measures::{real, table as measures};
+    let [conn] = &mut *Fixture::<Conn, _>::with_tables();
+    conn.run("SET extra_float_digits = -3");
+    let third = 1.0 / 3.0;
+    edit!(measures, real.eq(third), conn);
+    for (n, sum) in [(third, third + third), (0.1, third + third + 0.1)] {
+        let counted = update(measures).set(real.eq(real + n)).execute(conn);
+        let folded = fold(measures).run(conn).unwrap();
+        assert_eq!((counted, folded.parents, folded.unfit), (Ok(1), 1, vec![]));
+        assert_eq!(measures.select(real).first(conn), Ok(sum));
+    }
 }
 
 /// Which has tables of the same names, and keeps their shards by triggers.

@@ -56,6 +56,33 @@ fn plain_sql_reads_totals() {
     assert!(view.drop(conn).is_err());
 }
 
+/// A view of one table takes writes on PostgreSQL and MariaDB, with the rights of the role that created it.
+#[test]
+fn nothing_is_written_through_it() {
+    let conn = &mut set_up().conn;
+    let view = ShardsTable::of(videos).view("videos_totals");
+    let invoker = ShardsTable::of(videos).view("videos_of_reader");
+    view.create(conn).unwrap();
+    invoker.security_invoker().create(conn).unwrap();
+    count(2, 1, conn).unwrap();
+    for name in ["videos_totals", "videos_of_reader"] {
+        let all = format!("SELECT * FROM {name} WHERE id > 1 ORDER BY id");
+        let before = shown(&all, conn).unwrap();
+        assert_eq!(before[0].views, 201);
+        for write in [
+            "UPDATE view SET title = 'x' WHERE id = 2",
+            "UPDATE view SET views = 7 WHERE id = 2",
+            "DELETE FROM view WHERE id = 2",
+            "INSERT INTO view (id, slug, title) VALUES (9, 'z', 'Z')",
+        ] {
+            let write = write.replace("view ", &format!("{name} "));
+            let refused = diesel::sql_query(&write).execute(conn);
+            assert!(refused.is_err(), "{write}: {refused:?}");
+        }
+        assert_eq!(shown(&all, conn), Ok(before));
+    }
+}
+
 #[test]
 fn a_migration_creates_and_drops_it() {
     let conn = &mut set_up().conn;

@@ -317,6 +317,46 @@ fn shards_follow_their_parent() {
     assert_eq!(shards, Ok(vec![(3, 5), (20, 5)]));
 }
 
+/// A view with totals gives its readers the rights of the role that created it, but not to write, or leaves them theirs.
+#[test]
+fn a_view_gives_away_no_right_to_write() {
+    let (database, mut conn) = database();
+    counted(&mut conn).unwrap();
+    let view = |name: &str| ShardsTable::of(videos).view(name);
+    view("totals").create(&mut conn).unwrap();
+    let invoker = view("of_reader").security_invoker();
+    invoker.create(&mut conn).unwrap();
+    let role = Role::with(&database, &[]);
+    role.grant_all_on("totals");
+    role.grant_all_on("of_reader");
+    let own = &mut Conn::establish(&role.url()).unwrap();
+    let total = |view: &str| format!("SELECT views FROM {view} WHERE id = 1");
+    let read = |view: &str, conn: &mut Conn| {
+        diesel::dsl::sql::<diesel::sql_types::BigInt>(&total(view)).get_result::<i64>(conn)
+    };
+    assert_eq!(read("totals", own), Ok(105));
+    let refused = read("of_reader", own).unwrap_err().to_string();
+    assert!(
+        refused.contains("denied") || refused.contains("lack rights"),
+        "{refused}"
+    );
+    for name in ["totals", "of_reader"] {
+        for write in [
+            "UPDATE view SET title = 'x' WHERE id = 1",
+            "DELETE FROM view WHERE id = 1",
+            "INSERT INTO view (id, slug, title) VALUES (9, 'z', 'Z')",
+        ] {
+            let write = write.replace("view ", &format!("{name} "));
+            assert!(own.batch_execute(&write).is_err(), "{write}");
+        }
+    }
+    let titles = videos.select(title).order(id).load::<String>(&mut conn);
+    assert_eq!(titles, Ok(vec!["A".into(), "B".into(), "C".into()]));
+    role.grant_all_on("videos");
+    role.grant_all_on("videos_shards");
+    assert_eq!(read("of_reader", own), Ok(105));
+}
+
 /// A refused count returns the database's own error, at once, and has changed nothing.
 #[test]
 fn a_refusal_is_not_tried_again() {
