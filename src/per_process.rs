@@ -1,9 +1,10 @@
 //! What each process has of its own, though a fork copies its parent's: random numbers, values with locks, threads.
 
 use std::process;
-use std::sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError};
 
 use diesel::result::{Error as DieselError, QueryResult};
+use once_cell::race::OnceBox;
 
 use crate::error::Error;
 
@@ -43,24 +44,24 @@ impl MadeIn {
 }
 
 /// A value that each process has of its own. In a child's copy of its parent's, a lock may be held for ever, by a thread that the child
-/// does not have.
+/// does not have. (So may a `OnceLock`; an [`OnceBox`] is one atomic pointer, which no fork leaves half written.)
 pub(crate) struct PerProcess<T: 'static> {
     /// Makes a process's own, from its parent's if there is one.
     make: fn(Option<&T>) -> T,
-    first: OnceLock<Box<Own<T>>>,
+    first: OnceBox<Own<T>>,
 }
 
 struct Own<T> {
     of: MadeIn,
     value: T,
-    childs: OnceLock<Box<Own<T>>>,
+    childs: OnceBox<Own<T>>,
 }
 
 impl<T> PerProcess<T> {
     pub(crate) const fn new(make: fn(Option<&T>) -> T) -> Self {
         PerProcess {
             make,
-            first: OnceLock::new(),
+            first: OnceBox::new(),
         }
     }
 
@@ -69,12 +70,16 @@ impl<T> PerProcess<T> {
         self.own_of(MadeIn::this_process())
     }
 
+    /// The newest value, unless that is a parent's. (An older one may be of this process's number, which had been another's.)
     fn own_of(&self, process: MadeIn) -> &T {
         let mut own = self.made(&self.first, None, process);
-        while own.of != process {
-            own = self.made(&own.childs, Some(&own.value), process);
+        loop {
+            match own.childs.get() {
+                Some(childs) => own = childs,
+                None if own.of == process => return &own.value,
+                None => own = self.made(&own.childs, Some(&own.value), process),
+            }
         }
-        &own.value
     }
 
     /// This process's own value if it has one, else its parent's: that asks for no process's id, which takes a system call.
@@ -88,19 +93,11 @@ impl<T> PerProcess<T> {
         &newest.value
     }
 
-    fn made<'a>(
-        &self,
-        cell: &'a OnceLock<Box<Own<T>>>,
-        parents: Option<&T>,
-        of: MadeIn,
-    ) -> &'a Own<T> {
-        if let Some(made) = cell.get() {
-            return made;
-        }
-        // Before the cell is locked: a fork meanwhile would leave it so.
-        let (value, childs) = ((self.make)(parents), OnceLock::new());
-        let own = Box::new(Own { of, value, childs });
-        cell.get_or_init(|| own)
+    fn made<'a>(&self, cell: &'a OnceBox<Own<T>>, parents: Option<&T>, of: MadeIn) -> &'a Own<T> {
+        cell.get_or_init(|| {
+            let (value, childs) = ((self.make)(parents), OnceBox::new());
+            Box::new(Own { of, value, childs })
+        })
     }
 }
 
@@ -146,12 +143,17 @@ mod tests {
             Some(parents) => format!("{parents}'s child"),
             None => "the parent".to_owned(),
         });
-        for _ in 0..2 {
-            assert_eq!(values.own_of(PARENT), "the parent");
-            assert_eq!(values.own_of(CHILD), "the parent's child");
-            assert_eq!(values.own_of(GRANDCHILD), "the parent's child's child");
+        for (process, value) in [
+            (PARENT, "the parent"),
+            (CHILD, "the parent's child"),
+            (GRANDCHILD, "the parent's child's child"),
+            // The parent has ended, and its number is another's.
+            (PARENT, "the parent's child's child's child"),
+        ] {
+            let own = values.own_of(process);
+            assert_eq!(own, value);
+            assert!(ptr::eq(values.own_of(process), own));
         }
-        assert!(!ptr::eq(values.own_of(CHILD), values.own_of(PARENT)));
     }
 
     #[test]
