@@ -233,15 +233,15 @@ pub enum Error {
         sql: String,
     },
     /// MySQL or MariaDB do not let a key column of the shards table refer to the parent's, because their types or collations
-    /// differ. No table was created.
+    /// differ, or would cut a key to the length of that column. No table was created.
     #[error(
-        "the key of `{table}` does not have its parent's type or collation: write `#[sharded(sql_type = \"{sql_type}\")]` on the field \
+        "the key of `{table}` does not have its parent's type, length or collation: write `#[sharded(sql_type = \"{sql_type}\")]` on the field \
          `{column}` ({source})"
     )]
     KeyTypeMismatch {
         /// The shards table.
         table: String,
-        /// The first column whose type was chosen by the library.
+        /// The column: the one that is too short, else the first whose type was chosen by the library.
         column: String,
         /// The type that the parent's column has.
         sql_type: String,

@@ -1,10 +1,10 @@
 //! `CREATE TABLE`, and what goes with it.
 
-use diesel::result::{DatabaseErrorKind, Error as DieselError};
+use diesel::result::{DatabaseErrorKind, Error as DieselError, QueryResult};
 
 use crate::backend::Dialect;
 use crate::connection::{Link, LoadIo};
-use crate::error::Error;
+use crate::error::{Error, database_error};
 use crate::model::{ColumnType, Merge, ShardsColumn};
 use crate::query_builder::literal;
 
@@ -177,6 +177,68 @@ fn is_unlike_parent(dialect: Dialect, error: &DieselError) -> bool {
                 && message.ends_with("are incompatible."))
 }
 
+/// Reads the type of the parent's key column that satisfies a condition.
+fn select_type(quoted: &Quoted<'_>, column: &Column, condition: &str) -> String {
+    let text = |text: &str| literal(quoted.dialect, text);
+    let schema = quoted.shards_table.schema();
+    format!(
+        "SELECT CONCAT(COLUMN_TYPE, COALESCE(CONCAT(' CHARACTER SET ', CHARACTER_SET_NAME, ' COLLATE ', COLLATION_NAME), '')) \
+         FROM information_schema.COLUMNS JOIN information_schema.TABLES USING (TABLE_SCHEMA, TABLE_NAME) \
+         WHERE TABLE_SCHEMA = {} AND TABLE_NAME = {} AND COLUMN_NAME = {}{condition}",
+        schema.map_or("DATABASE()".to_owned(), text),
+        text(&identifiers(&quoted.bare_parent).concat()),
+        text(&column.name),
+    )
+}
+
+/// The number in `VARCHAR(255)`.
+fn length(sql_type: &str) -> Option<u32> {
+    let (_, behind) = sql_type.split_once('(')?;
+    behind.split_once(')')?.0.trim().parse().ok()
+}
+
+/// Refuses a key column that is shorter than the parent's: without its strict mode MySQL would cut a key, perhaps to another row's.
+///
+/// # Errors
+/// [`KeyTypeMismatch`](Error::KeyTypeMismatch).
+pub(super) async fn refuse_short_key<M: LoadIo<Conn>, Conn>(
+    quoted: &Quoted<'_>,
+    link: &mut Link<'_, M, Conn>,
+) -> QueryResult<()> {
+    if quoted.dialect != Dialect::Mysql {
+        return Ok(());
+    }
+    for column in &quoted.key {
+        let is_cut = matches!(column.column_type, ColumnType::Text | ColumnType::Binary);
+        let Some(length) = length(&quoted.key_type(column)).filter(|_| is_cut) else {
+            continue;
+        };
+        let is_longer = format!(" AND CHARACTER_MAXIMUM_LENGTH > {length}");
+        let longer = texts(link, select_type(quoted, column, &is_longer)).await?;
+        if let Some(sql_type) = longer.into_iter().next() {
+            let message = format!("it would cut keys to a length of {length}");
+            let source = database_error(DatabaseErrorKind::Unknown, message);
+            return Err(key_mismatch(quoted, column, sql_type, source));
+        }
+    }
+    Ok(())
+}
+
+fn key_mismatch(
+    quoted: &Quoted<'_>,
+    column: &Column,
+    sql_type: String,
+    source: DieselError,
+) -> DieselError {
+    Error::KeyTypeMismatch {
+        table: quoted.shards_table.to_string(),
+        column: column.name.to_string(),
+        sql_type,
+        source,
+    }
+    .into()
+}
+
 /// Names the type to declare, as it is in the database. To a view or a partitioned table no key of any type can refer.
 pub(super) async fn explain_key<M: LoadIo<Conn>, Conn>(
     quoted: &Quoted<'_>,
@@ -191,26 +253,11 @@ pub(super) async fn explain_key<M: LoadIo<Conn>, Conn>(
     let Some(column) = quoted.key.iter().find(is_chosen).or(quoted.key.first()) else {
         return error;
     };
-    let text = |text: &str| literal(quoted.dialect, text);
-    let schema = quoted.shards_table.schema();
-    let sql = format!(
-        "SELECT CONCAT(COLUMN_TYPE, COALESCE(CONCAT(' CHARACTER SET ', CHARACTER_SET_NAME, ' COLLATE ', COLLATION_NAME), '')) \
-         FROM information_schema.COLUMNS JOIN information_schema.TABLES USING (TABLE_SCHEMA, TABLE_NAME) \
-         WHERE TABLE_SCHEMA = {} AND TABLE_NAME = {} AND COLUMN_NAME = {} \
-             AND TABLE_TYPE = 'BASE TABLE' AND CREATE_OPTIONS NOT LIKE '%partitioned%'",
-        schema.map_or("DATABASE()".to_owned(), text),
-        text(&identifiers(&quoted.bare_parent).concat()),
-        text(&column.name),
-    );
-    let found = texts(link, sql).await;
+    let can_refer =
+        " AND TABLE_TYPE = 'BASE TABLE' AND CREATE_OPTIONS NOT LIKE '%partitioned%'";
+    let found = texts(link, select_type(quoted, column, can_refer)).await;
     match found.ok().and_then(|mut found| found.pop()) {
-        Some(sql_type) => Error::KeyTypeMismatch {
-            table: quoted.shards_table.to_string(),
-            column: column.name.to_string(),
-            sql_type,
-            source: error,
-        }
-        .into(),
+        Some(sql_type) => key_mismatch(quoted, column, sql_type, error),
         None => error,
     }
 }

@@ -37,7 +37,7 @@ use crate::query_builder::{Names, copies, fragments, sql, statements};
 
 use super::migrations::{CreatedBySql, SqlMigration};
 
-use self::create::explain_key;
+use self::create::{explain_key, refuse_short_key};
 use self::drop::{CLEAN_UP, select_unfit};
 use self::unfit_text::told;
 
@@ -316,12 +316,13 @@ paired! {
         /// Creates it.
         ///
         /// # Errors
-        /// [`KeyTypeMismatch`](Error::KeyTypeMismatch) if MySQL does not let its key refer to the parent's; else the database's
+        /// [`KeyTypeMismatch`](Error::KeyTypeMismatch) if MySQL does not let its key refer to the parent's, or could cut it; else the database's
         /// error, also if the table already exists, or if the parent is a view, which takes neither foreign keys nor triggers. There is no
         /// table then. [`AlreadyInTransaction`](DieselError::AlreadyInTransaction) inside a transaction
         /// on MySQL, which would commit it.
         pub fn create(&self, link: Link) -> QueryResult<()> {
             let quoted = self.quoted(&link.backend())?;
+            refuse_short_key(&quoted, link).await?;
             let statements = quoted.create_statements();
             // MySQL has no transaction for them.
             let (table, triggers) = match quoted.dialect {

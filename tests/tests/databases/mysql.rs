@@ -94,6 +94,79 @@ fn a_named_counter_is_set_beyond_the_callers_snapshot() {
     assert_eq!((set, counter.get(other)), (Ok(()), Ok(7)));
 }
 
+mod pages {
+    diesel::table! {
+        pages (path) {
+            path -> Text,
+            views -> BigInt,
+        }
+    }
+
+    #[derive(diesel_sharded::ShardedField)]
+    #[diesel(table_name = pages, primary_key(path))]
+    #[expect(dead_code, reason = "only its table is used")]
+    pub struct Page {
+        path: String,
+        #[sharded]
+        views: i64,
+    }
+
+    pub mod declared {
+        diesel::table! {
+            pages (path) {
+                path -> Text,
+                views -> BigInt,
+            }
+        }
+
+        #[derive(diesel_sharded::ShardedField)]
+        #[diesel(table_name = pages, primary_key(path))]
+        #[expect(dead_code, reason = "only its table is used")]
+        pub struct Page {
+            #[sharded(sql_type = "VARCHAR(700)")]
+            path: String,
+            #[sharded]
+            views: i64,
+        }
+    }
+}
+
+/// Without its strict mode MySQL would cut it to another row's key.
+#[test]
+fn a_key_that_is_longer_than_that_of_its_shards_is_refused() {
+    use self::pages::declared::pages as declared;
+    use self::pages::pages;
+    let [conn] = &mut *Fixture::<Conn, _>::empty();
+    conn.run("SET SESSION sql_mode = ''");
+    conn.run("CREATE TABLE pages (path VARCHAR(700) PRIMARY KEY, views BIGINT NOT NULL DEFAULT 0)");
+    let tables = ShardsTable::of(pages::table);
+    for table in [tables, tables.without_foreign_key()] {
+        let refused = Error::from(table.create(conn).unwrap_err());
+        let told = refused.to_string();
+        let attribute = "write `#[sharded(sql_type = \"varchar(700) CHARACTER SET ";
+        assert!(
+            told.contains(attribute) && told.contains("`path`") && told.contains("255"),
+            "{told}"
+        );
+        let left = "COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name LIKE 'pages_%'";
+        assert_eq!(number!(left, conn), 0);
+    }
+    ShardsTable::of(declared::table).create(conn).unwrap();
+    let long = "a".repeat(700);
+    for key in [&long[..255], &long] {
+        diesel::insert_into(declared::table)
+            .values(declared::path.eq(key))
+            .execute(conn)
+            .unwrap();
+    }
+    let count = update(declared::table.find(&long)).set(declared::views.eq(declared::views + 1));
+    assert_eq!(count.execute(conn), Ok(1));
+    let totals = declared::table
+        .select(declared::views.total())
+        .order(declared::path);
+    assert_eq!(totals.load::<i64>(conn), Ok(vec![0, 1]));
+}
+
 /// MySQL commits at `LOCK TABLES` and `DROP TABLE`: a failure in between must not fold twice.
 #[test]
 fn a_drop_that_fails_loses_and_doubles_nothing() {
