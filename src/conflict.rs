@@ -21,7 +21,7 @@ pub enum Conflict {
     /// Another connection is writing: SQLite's BUSY, BUSY_SNAPSHOT and LOCKED.
     Busy,
     /// The server's connection does not hold the statement that was prepared, or holds another one under its name: PostgreSQL's
-    /// 26000 and 42P05 behind a pooler that gives each transaction another connection. See
+    /// 26000 and 42P05 behind a pooler that gives each transaction another connection. Or it returns other types than it did. See
     /// [`StatementLost`](crate::Error::StatementLost).
     StatementLost,
     /// The row was deleted, or its key changed, while a shard was created for it: a violated foreign key of the shards table, or

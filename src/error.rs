@@ -90,13 +90,15 @@ pub enum Error {
         source: DieselError,
     },
     /// The server's connection does not hold the prepared statement, or holds another one under its name. That happens behind a
-    /// pooler that gives each transaction another connection, such as PgBouncer in transaction mode. Nothing was changed. Outside
+    /// pooler that gives each transaction another connection, such as PgBouncer in transaction mode. Or a column has got another type
+    /// since the statement was prepared (PostgreSQL's "cached plan must not change result type"). Nothing was changed. Outside
     /// a transaction this is a [conflict](Conflict::StatementLost) and is retried. A transaction of the caller is rolled back and
-    /// may be retried.
+    /// may be retried. From then on this process keeps no statement prepared.
     #[error(
-        "nothing was changed: the server's connection does not hold the statement that was prepared on it, as behind a pooler in \
-         transaction mode; turn prepared statements off (`conn.set_prepared_statement_cache_size(CacheSize::Disabled)`; \
-         for `diesel_async` pool sessions), or let PgBouncer 1.21 or later keep them (`max_prepared_statements`) ({source})"
+        "nothing was changed: the server's connection does not hold the statement that was prepared on it, or a column has got another \
+         type since: try again. Behind a pooler in transaction mode turn prepared statements off \
+         (`conn.set_prepared_statement_cache_size(CacheSize::Disabled)`; for `diesel_async` pool sessions), or let PgBouncer 1.21 or later \
+         keep them (`max_prepared_statements`) ({source})"
     )]
     StatementLost {
         /// The database's own error.

@@ -28,6 +28,9 @@ pub(crate) enum Meaning {
     ParentGone,
     /// Refused because a transaction is open: SQLite's `BEGIN`, and the questions that MySQL and MariaDB are asked.
     RefusedInside,
+    /// What a prepared statement gives has another type by now. An application's own query has to be forgotten by Diesel first, so that only
+    /// this crate's [may be retried](Failure::Conflict).
+    StalePlan,
     /// The server does not know the syntax.
     Syntax,
     /// The server does not prepare such a statement.
@@ -57,6 +60,7 @@ impl Meaning {
             "savepoint gone" => Meaning::SavepointGone,
             "parent gone" => Meaning::ParentGone,
             "refused inside" => Meaning::RefusedInside,
+            "stale plan" => Meaning::StalePlan,
             "syntax" => Meaning::Syntax,
             "unprepared" => Meaning::Unprepared,
             "target read" => Meaning::TargetRead,

@@ -17,7 +17,7 @@ use diesel::query_builder::{Query, QueryFragment, QueryId};
 use diesel::result::{Error as DieselError, QueryResult};
 
 use super::wait::Waiting;
-use crate::backend::{BackendOf, Dialect, Reads, ShardedBackend};
+use crate::backend::{BackendOf, Dialect, Meaning, Reads, ShardedBackend};
 use crate::conflict::{Conflict, Failure};
 use crate::error::Error;
 use crate::policy::RetryPolicy;
@@ -241,11 +241,15 @@ where
     }
 }
 
-/// Gives failures that come from the connection their own errors. After the server's connection has lost a prepared statement, this
-/// process keeps none prepared.
+/// Gives failures that come from the connection their own errors. After the server's connection has lost a prepared statement, or a
+/// column has got another type beside one, this process keeps none prepared.
 pub(crate) fn told(dialect: Dialect, error: DieselError) -> DieselError {
+    let is_stale = || dialect.means(&error, Meaning::StalePlan);
     match (&error, dialect.classify(&error)) {
-        (DieselError::DatabaseError(..), Failure::Conflict(Conflict::StatementLost)) => {
+        (DieselError::DatabaseError(..), failure)
+            if failure == Failure::Conflict(Conflict::StatementLost)
+                || failure == Failure::Other && is_stale() =>
+        {
             statement_was_lost();
             Error::StatementLost { source: error }.into()
         }

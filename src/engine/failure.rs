@@ -130,6 +130,10 @@ impl<E: From<DieselError> + StdError + 'static> AttemptError<E> {
 fn conflict_behind(dialect: Dialect, error: &(dyn StdError + 'static)) -> Option<Conflict> {
     let mut next = Some(error);
     while let Some(error) = next {
+        // Whatever text stands behind it.
+        if let Some(Error::StatementLost { .. }) = error.downcast_ref() {
+            return Some(Conflict::StatementLost);
+        }
         let failure = match database_error(error) {
             Some(error) => dialect.classify(error),
             None => dialect.classify_text(&error.to_string()),
@@ -153,7 +157,10 @@ pub(super) fn is_unfit(error: &DieselError) -> bool {
 /// The database's error that this one is, or holds without giving it as its source.
 fn database_error<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a DieselError> {
     match error.downcast_ref::<DieselError>() {
-        Some(DieselError::QueryBuilderError(boxed)) => database_error(boxed.as_ref()),
+        Some(error @ DieselError::QueryBuilderError(boxed)) => match boxed.downcast_ref() {
+            Some(Error::StatementLost { .. }) => Some(error),
+            _ => database_error(boxed.as_ref()),
+        },
         Some(error) => Some(error),
         None => match error.downcast_ref::<Error>()? {
             Error::Diesel(error) | Error::ConflictPersisted { source: error, .. } => Some(error),
@@ -274,7 +281,13 @@ mod tests {
             elapsed: Default::default(),
             source: deadlock(),
         });
-        let errors: [(&(dyn StdError + 'static), _); 6] = [
+        let [stale, stale_again] = [(); 2].map(|()| {
+            let source = database_error("cached plan must not change result type");
+            DieselError::from(Error::StatementLost { source })
+        });
+        let errors: [(&(dyn StdError + 'static), _); 8] = [
+            (&stale, Conflict::StatementLost),
+            (&WithSource(stale_again), Conflict::StatementLost),
             (&deadlock(), Conflict::Deadlock),
             (&WithSource(deadlock()), Conflict::Deadlock),
             (&Transparent(deadlock()), Conflict::Deadlock),
@@ -291,6 +304,9 @@ mod tests {
     #[test]
     fn other_errors_are_no_conflicts() {
         let missing = database_error("no such table: videos");
+        // Diesel keeps the application's own statement.
+        let stale = database_error("cached plan must not change result type");
+        assert_eq!(conflict_behind(Dialect::Postgres, &stale), None);
         let errors: [&(dyn StdError + 'static); 3] = [
             &Transparent(DieselError::NotFound),
             &WithSource(missing),

@@ -7,6 +7,7 @@
 )]
 
 mod backups;
+mod changed_types;
 mod fold_and_triggers;
 mod forked;
 mod grants;
