@@ -81,6 +81,18 @@ fn row_security_hides_no_parent_from_a_trigger() {
     assert_eq!(likes!(conn), [1, 0, 3]);
 }
 
+/// As of a logical replica, or a restore with `--disable-triggers`.
+#[test]
+fn rows_that_fire_no_trigger_are_counted_by_a_repair() {
+    let [conn] = &mut *postgres();
+    conn.run(
+        "SET session_replication_role = replica; INSERT INTO comments VALUES (10, 1); SET session_replication_role = DEFAULT",
+    );
+    assert_eq!(likes!(conn), [0, 0, 2]);
+    cache().verify().repair(conn).unwrap();
+    assert_eq!(likes!(conn), [1, 0, 2]);
+}
+
 /// An owner whose rows are hidden from itself gets an error: no comment comes without its count.
 #[test]
 fn row_security_of_the_owner_is_an_error() {
