@@ -111,7 +111,7 @@
 //! | base | the value that the column itself holds |
 //! | shard | a row of the shards table: the parent's key, a shard number, a column for each sharded field |
 //! | shards table | one for each parent table; [`ShardsTable`] creates it |
-//! | total | base + sum of shards, or the greatest or least of them, exact, read in one statement; [`total`](ShardedExpressionMethods::total) |
+//! | total | base + sum of shards, or the greatest or least of them, exact but for sums of doubles, read in one statement; [`total`](ShardedExpressionMethods::total) |
 //! | counting update | `column.eq(column ± n)`, `column.raise_to(value)` or `column.lower_to(value)`, by [`update`]; nothing else reaches the shards |
 //! | conflict | a transient failure that a new attempt can cure; [`Conflict`], [`retry`] |
 //! | fold | move shard values into the base without changing any total; [`fold`](fold()) |
@@ -235,7 +235,7 @@ pub type CounterCache<
 ///
 /// | attribute | meaning |
 /// |---|---|
-/// | `#[sharded]` | counted on shards: a `NOT NULL` column of type `SmallInt`, `Integer`, `BigInt`, `Double`, `Numeric` (feature `numeric`; SQLite keeps it as a float, as Diesel does) or MySQL's `Unsigned<..>` of these integers |
+/// | `#[sharded]` | counted on shards: a `NOT NULL` column of type `SmallInt`, `Integer`, `BigInt`, `Double` (whose sums [round](crate::guide::folding#doubles)), `Numeric` (feature `numeric`; SQLite keeps it as a float, as Diesel does) or MySQL's `Unsigned<..>` of these integers |
 /// | `#[sharded(max)]`, `#[sharded(min)]` | not counted: the greatest or the least value is kept on shards ([`raise_to`](PeakExpressionMethods::raise_to), [`lower_to`](PeakExpressionMethods::lower_to)). A column, perhaps `NULL`, of any of these integers, `TinyInt`, `Float`, `Double`, `Numeric`, `Date`, `Timestamp`, `Timestamptz` (PostgreSQL), `TimestamptzSqlite` or `Datetime` (MySQL) |
 /// | `#[sharded(sql_type = "VARCHAR(64)")]` | the type of this column in the shards table (a field outside the key is sharded by this alone), if [`create_sql`](ShardsTable::create_sql) should not choose it: the precision and scale of a `Numeric`, the length or collation of a text key that has one of its own, a `TIMESTAMP(6)` of MySQL in place of `DATETIME(6)`. (On PostgreSQL a key of type `CHAR(n)` does not equal its own padded text: make it `VARCHAR`.) |
 /// | `#[diesel(column_name = ..)]` | the column's name, if it is not the field's |

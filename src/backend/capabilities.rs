@@ -232,7 +232,8 @@ capabilities! {
     is_same: &'static str = "IS NOT DISTINCT FROM",
     /// The SQL before and behind a value that reads it as a text.
     as_text: (&'static str, &'static str) = ("CAST(", " AS TEXT)"),
-    /// The same for a double. SQLite's cast writes it in 15 digits, too few to read every double back.
+    /// The same for a double, which is read back as it is: SQLite's cast writes 15 digits, and so does PostgreSQL's for a session with
+    /// `extra_float_digits` below 1. There an `x` stands before the bits in hexadecimal.
     double_as_text: (&'static str, &'static str) = ("CAST(", " AS TEXT)"),
     /// The same for bytes, in hexadecimal.
     bytes_as_text: (&'static str, &'static str) = ("HEX(", ")"),
@@ -269,9 +270,9 @@ capabilities! {
     /// trigger could not tell shards that the foreign key has renamed already from those of a row that was replaced, and `DROP TABLE` of the
     /// parent would delete them all, as a migration does that rebuilds it.
     foreign_key_actions: &'static str = " ON UPDATE CASCADE ON DELETE CASCADE",
-    /// Whether triggers have to delete the shards of a deleted row, or a new row would inherit them. SQLite enforces foreign keys
     /// The SQL behind `CREATE ` and behind the columns of a view that reads with the rights of its reader.
     security_invoker: [&'static str; 2] = ["", ""],
+    /// Whether triggers have to delete the shards of a deleted row, or a new row would inherit them. SQLite enforces foreign keys
     /// only where a connection asks for it, reuses a deleted row's id, and replaces rows without deleting them (`REPLACE INTO`).
     has_triggers: bool = false,
     /// Whether a trigger fires once for a statement, with all of its rows in tables. The triggers of the others fire for each row.

@@ -103,7 +103,8 @@ impl Dialect {
     /// The SQL before and behind a number of this type that reads it as a text.
     pub(crate) fn number_as_text(self, column: ColumnType) -> (&'static str, &'static str) {
         match column {
-            ColumnType::Double | ColumnType::Numeric => self.double_as_text(),
+            ColumnType::Double => self.double_as_text(),
+            ColumnType::Numeric if self.numerics_are_doubles() => self.double_as_text(),
             _ => self.as_text(),
         }
     }

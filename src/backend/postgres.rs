@@ -72,6 +72,11 @@ pub(super) const CAPABILITIES: Capabilities = Capabilities {
         _ => TotalForm::Plain,
     },
     nan_refusal: |field| (field.merge == Merge::Min).then_some(" = 'NaN' THEN 'NaN' WHEN "),
+    double_as_text: (
+        "(SELECT CASE WHEN CAST(CAST(n AS TEXT) AS DOUBLE PRECISION) = n THEN CAST(n AS TEXT) ELSE 'x' || encode(float8send(n), 'hex') END \
+         FROM (SELECT ",
+        " AS n) AS n)",
+    ),
     bytes_as_text: ("encode(", ", 'hex')"),
     pads_text: true,
     recounted: |field, is_sum| match field {
@@ -89,12 +94,12 @@ pub(super) const CAPABILITIES: Capabilities = Capabilities {
     keeps_any_integer: false,
     double_check: Some(" NOT IN ('NaN', 'Infinity', '-Infinity')"),
     table_options: " WITH (fillfactor = 90)",
+    security_invoker: ["", " WITH (security_invoker)"],
     has_transition_tables: true,
     asks_for_shard_numbers: Some(
         "SELECT 1 WHERE to_regclass('diesel_sharded_shard_numbers') IS NOT NULL",
     ),
     session_number: Some("pg_backend_pid()"),
-    security_invoker: ["", " WITH (security_invoker)"],
     takes_name: |name| name.len() <= 63,
     error_texts: include_str!("postgres.txt"),
     failure_of_kind: |kind| match kind {

@@ -25,8 +25,9 @@ use crate::policy::RetryPolicy;
 pub(crate) use crate::query_builder::Sums;
 use crate::query_builder::{
     AddShardsToBases, BaseValues, EmptyShards, Fields, FindHot, FindPolicy, KeysAre, LockShards,
-    NotLocked, PickAgain, ReadShards, ReadStates, RemoveOrphans, RemoveShards, RowKind, SelectKeys,
-    SelectShards, StatementRows, Write, WriteValues, literal,
+    NotLocked, PickAgain, ReadShards, ReadStates, RemoveOrphans, RemoveShards, RowKind,
+    SelectFirstShards, SelectKeys, SelectShards, StatementRows, Write, WriteRests, WriteValues,
+    literal,
 };
 use crate::unfit::{FieldState, Unfit};
 
@@ -507,13 +508,15 @@ impl<P: Parents<DB>, DB: ShardedBackend> LockedParents<P, DB> {
         }
     }
 
-    /// Adds the shards that are held to the bases and empties them: no total changes.
+    /// Adds the shards that are held to the bases and empties them: no total changes. A shard of each parent keeps the rests that its bases
+    /// round away, unless the parent is to have no shards.
     ///
     /// # Errors
     /// [`Error::Unfit`](crate::Error::Unfit) if a base or a shard came to hold anything else.
     pub(crate) async fn fold<M: LoadIo<Conn, Backend = DB>, Conn>(
         &self,
         link: &mut Link<'_, M, Conn>,
+        keeps_rests: bool,
     ) -> QueryResult<Moved> {
         let names = self.of.names();
         let mut sums = zeros(names.fields);
@@ -526,35 +529,40 @@ impl<P: Parents<DB>, DB: ShardedBackend> LockedParents<P, DB> {
         }
         let all: Vec<_> = names.fields.iter().collect();
         let before = self.states(link, &all, Sums::Read).await?;
-        let mut added = before.clone();
-        for parent in &mut added {
-            for (state, sum) in parent.iter_mut().zip(&mut sums) {
-                match state {
+        let (mut added, mut expected) = (before.clone(), before.clone());
+        let mut rests = vec![];
+        for (parent, (added, expected)) in added.iter_mut().zip(&mut expected).enumerate() {
+            let states = added.iter_mut().zip(expected);
+            for (i, ((added, expected), sum)) in states.zip(&mut sums).enumerate() {
+                match added {
                     FieldState::Sum { base, shards } => {
-                        *base += &*shards;
-                        *sum += &*shards;
+                        let zero = Amount::zero(all[i].column_type);
+                        let (new, rest) = base.plus(shards, all[i].column_type);
+                        if !new.is_finite() {
+                            return Err(self.unfit_at(parent, Unfit::OutOfRange));
+                        }
+                        *sum += &shards.minus(&rest).unwrap_or(zero.clone()); // it is one of a field
+                        *base = new;
+                        let keeps_it = keeps_rests && rest != zero;
+                        *expected = FieldState::Sum {
+                            base: base.clone(),
+                            shards: if keeps_it { rest.clone() } else { zero },
+                        };
+                        if let (true, Some(rest)) = (keeps_it, rest.literal()) {
+                            rests.push((i, parent, rest));
+                        }
                     }
-                    FieldState::Peak { base, total } => base.clone_from(total),
+                    FieldState::Peak { base, total } => {
+                        base.clone_from(total);
+                        expected.clone_from(added);
+                    }
                 }
             }
         }
-        let mut expected = added.clone();
-        for parent in &mut expected {
-            for (state, field) in parent.iter_mut().zip(&all) {
-                if let FieldState::Sum { shards, .. } = state {
-                    *shards = Amount::zero(field.column_type);
-                }
-            }
-        }
+        let values = base_values(link.dialect(), &all, &before, &added);
         let parents = match link.dialect().reads_what_triggers_write() {
-            true => {
-                let of = self.rows(RowKind::Parents);
-                link.execute(AddShardsToBases { of }).await?
-            }
-            false => {
-                let values = base_values(link.dialect(), &all, &before);
-                self.write_values(link, values).await?
-            }
+            true => self.add_shards(link, &values).await?,
+            false => self.write_values(link, values).await?,
         };
         // A trigger on the parent may have added to shards: that must not be emptied with the rest.
         self.check(link, &all, Sums::Read, &before, &added).await?;
@@ -562,6 +570,7 @@ impl<P: Parents<DB>, DB: ShardedBackend> LockedParents<P, DB> {
         if self.shards.is_some_and(|locked| shards > locked.filled) {
             return Err(appeared());
         }
+        self.write_rests(link, &all, rests).await?;
         self.check(link, &all, Sums::Read, &added, &expected)
             .await?;
         Ok(Moved {
@@ -569,6 +578,77 @@ impl<P: Parents<DB>, DB: ShardedBackend> LockedParents<P, DB> {
             shards,
             sums,
         })
+    }
+
+    /// Adds shards to their bases where one of them is not empty, and to those that round the sums that were read, so that the rests are
+    /// theirs. The number of parents.
+    async fn add_shards<M: LoadIo<Conn, Backend = DB>, Conn>(
+        &self,
+        link: &mut Link<'_, M, Conn>,
+        values: &[BaseValues<'_>],
+    ) -> QueryResult<usize> {
+        let names = self.of.names();
+        let changes: BTreeSet<_> = values.iter().flat_map(BaseValues::parents).collect();
+        let changed = KeysAre(
+            changes
+                .iter()
+                .filter_map(|parent| self.keys.0.get(*parent))
+                .collect(),
+        );
+        let leave_rests = names.fields.iter().any(ShardsColumn::leaves_rests);
+        if leave_rests && changes.is_empty() {
+            return Ok(0);
+        }
+        let of = StatementRows {
+            keys: if leave_rests { &changed } else { &self.keys },
+            ..self.rows(RowKind::Parents)
+        };
+        let keys = &self.keys.0;
+        link.execute(AddShardsToBases { of, keys, values }).await
+    }
+
+    /// Writes rests, each of a field of a parent, to the first of the parent's shards, which are empty.
+    async fn write_rests<M: LoadIo<Conn, Backend = DB>, Conn>(
+        &self,
+        link: &mut Link<'_, M, Conn>,
+        fields: &Fields<'_>,
+        rests: Vec<(usize, usize, String)>,
+    ) -> QueryResult<()> {
+        if rests.is_empty() {
+            return Ok(());
+        }
+        let of = self.rows(RowKind::Parents);
+        let first = link.load::<i32, _>(SelectFirstShards { of }).await?;
+        let parents: BTreeSet<_> = rests.iter().map(|(_, parent, _)| *parent).collect();
+        let written = KeysAre(
+            parents
+                .iter()
+                .filter_map(|parent| self.keys.0.get(*parent))
+                .collect(),
+        );
+        let shards = parents
+            .iter()
+            .filter_map(|parent| Some((*parent, first.get(*parent)?.to_string())));
+        let values = fields.iter().enumerate().map(|(i, field)| BaseValues {
+            field,
+            of: rests
+                .iter()
+                .filter(|rest| rest.0 == i)
+                .map(|(_, parent, rest)| (*parent, rest.clone()))
+                .collect(),
+        });
+        let write = WriteRests {
+            of: StatementRows {
+                keys: &written,
+                ..self.rows(RowKind::Shards)
+            },
+            keys: &self.keys.0,
+            shards: &shards.collect::<Vec<_>>(),
+            values: &values
+                .filter(|values| !values.of.is_empty())
+                .collect::<Vec<_>>(),
+        };
+        link.execute(write).await.map(drop)
     }
 
     /// Adds values to the bases of sums, by one statement, and writes the others, by one for each field. The number of parents.
@@ -582,8 +662,7 @@ impl<P: Parents<DB>, DB: ShardedBackend> LockedParents<P, DB> {
         let mut written = BTreeSet::new();
         let statements = std::iter::once(&added[..]).chain(new.chunks(1));
         for values in statements {
-            let of_fields = values.iter().flat_map(|field| &field.of);
-            let parents: BTreeSet<_> = of_fields.map(|(parent, _)| *parent).collect();
+            let parents: BTreeSet<_> = values.iter().flat_map(BaseValues::parents).collect();
             if parents.is_empty() {
                 continue;
             }
@@ -758,17 +837,19 @@ fn base_values<'f>(
     dialect: Dialect,
     fields: &'f Fields<'f>,
     before: &States,
+    added: &States,
 ) -> Vec<BaseValues<'f>> {
     let fields = fields.iter().enumerate().map(|(i, field)| {
-        let values = before.iter().enumerate().filter_map(|(parent, states)| {
-            let value = match states.get(i)? {
-                FieldState::Sum { shards, .. } => {
-                    let moves = *shards != Amount::zero(field.column_type);
-                    shards.literal().filter(|_| moves)
+        let parents = before.iter().zip(added).enumerate();
+        let values = parents.filter_map(|(parent, (before, added))| {
+            let value = match (before.get(i)?, added.get(i)?) {
+                (FieldState::Sum { base, shards }, FieldState::Sum { base: new, .. }) => {
+                    shards.literal().filter(|_| base != new)
                 }
-                FieldState::Peak { base, total } => {
+                (FieldState::Peak { base, total }, _) => {
                     (base != total).then(|| literal(dialect, total))
                 }
+                _ => None, // they are of one field
             };
             Some((parent, value?))
         });

@@ -213,6 +213,11 @@ impl ShardsColumn {
         self.merge == Merge::Sum
     }
 
+    /// Whether a base may round what shards add to it, so that the shards keep the rest. (SQLite's `Numeric` also holds exact integers.)
+    pub(crate) fn leaves_rests(&self) -> bool {
+        self.is_sum() && self.column_type == ColumnType::Double
+    }
+
     /// Its name in SQL.
     pub fn name(&self) -> &str {
         &self.name

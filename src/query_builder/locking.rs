@@ -100,6 +100,36 @@ pub(crate) struct BaseValues<'a> {
     pub(crate) of: Vec<(usize, String)>,
 }
 
+impl BaseValues<'_> {
+    pub(crate) fn parents(&self) -> impl Iterator<Item = usize> + '_ {
+        self.of.iter().map(|(parent, _)| *parent)
+    }
+
+    /// `"views" = ("videos"."views" + CASE WHEN (key) THEN 5 … ELSE 0 END)`, or of a value that is kept `"best" = CASE … END`
+    fn assigned<'b, DB: ShardedBackend>(
+        &'b self,
+        names: Names<'b, DB>,
+        keys: &'b [impl QueryFragment<DB>],
+    ) -> impl Sql<'b, DB> {
+        let of_parent = |parent: usize| keys.get(parent).map(walk);
+        move |out: AstPass<'_, 'b, DB>| {
+            sql!(out;
+            id(&self.field.name), " = ", if self.field.is_sum() { "(", names.column(&self.field.name), " + " },
+            "CASE", whens(&self.of, of_parent), if self.field.is_sum() { " ELSE 0 END)" } else { " END" })
+        }
+    }
+}
+
+/// ` WHEN (key) THEN 5 …`
+fn whens<'b, DB: ShardedBackend, K: Sql<'b, DB>>(
+    values: &'b [(usize, String)],
+    key: impl Fn(usize) -> Option<K>,
+) -> impl Sql<'b, DB> {
+    part(
+        move |out: AstPass<'_, 'b, DB>| sql!(out; for (parent, value) in (values, "") { " WHEN ", key(*parent), " THEN ", value.as_str() }),
+    )
+}
+
 /// The parents beside the shards table, which takes their name.
 const PARENTS: &str = "diesel_sharded_parents";
 
@@ -110,6 +140,23 @@ impl<'b, DB: ShardedBackend> Names<'b, DB> {
             "NOT EXISTS (SELECT 1 FROM ", walk(self.parent), " AS ", id(PARENTS), " WHERE ",
             for key in (self.key, " AND ") { id(PARENTS), ".", id(&key.name), " = ", self.under_alias().column(&key.name) },
             ")"
+        }
+    }
+
+    /// `EXISTS (SELECT 1 FROM parent AS parents WHERE parents.key = shards.key AND … parents.field + shards.field = parents.field …)`, where
+    /// `column` writes a column of the shards table. Sums that may be out of range are not tried.
+    pub(crate) fn is_rest<C: Sql<'b, DB>>(
+        self,
+        field: &'b ShardsColumn,
+        column: &impl Fn(&'b str) -> C,
+    ) -> impl Sql<'b, DB> {
+        let shard = || column(&field.name);
+        let base = move || sql! { id(PARENTS), ".", id(&field.name) };
+        sql! {
+            "EXISTS (SELECT 1 FROM ", walk(self.parent), " AS ", id(PARENTS), " WHERE ",
+            for key in (self.key, " AND ") { id(PARENTS), ".", id(&key.name), " = ", column(&key.name) },
+            " AND CASE WHEN ABS(", shard(), ") < 1e300 AND ABS(", base(), ") < 1e300 THEN ",
+            base(), " + ", shard(), " = ", base(), " END)"
         }
     }
 }
@@ -301,21 +348,33 @@ statements! {
         sql!(out; "UPDATE ", self.of.table(), " SET ", self.of.expression(self.assignments), self.of.filter())
     }
 
-    /// Adds shards to their bases where one of them is not zero.
+    /// Adds shards to their bases where one of them is not zero. Sums that round were read before, and are values.
     ///
     /// ```sql
-    /// UPDATE "videos" SET "views" = total, "likes" = total
+    /// UPDATE "videos" SET "views" = total, "score" = ("videos"."score" + CASE WHEN ("videos"."id" = $1) THEN 2.5e0 … ELSE 0 END)
     /// WHERE … AND EXISTS (SELECT 1 FROM "videos_shards" WHERE "videos_shards"."id" = "videos"."id"
-    ///     AND ("videos_shards"."views" <> 0 OR "videos_shards"."likes" <> 0))
+    ///     AND ("videos_shards"."views" <> 0 OR "videos_shards"."score" <> 0))
     /// ```
-    pub(crate) struct AddShardsToBases<'a> {
+    pub(crate) struct AddShardsToBases<'a, K: QueryFragment<DB>> {
         pub(crate) of: StatementRows<'a, DB>,
+        /// The keys of the parents by their numbers.
+        pub(crate) keys: &'a [K],
+        pub(crate) values: &'a [BaseValues<'a>],
     };
     |self, out| {
         let (table, shard) = (self.of.names, self.of.shard.as_ref());
+        let fields = table.fields.iter().filter_map(|field| {
+            let values = || self.values.iter().find(|values| values.field.name == field.name);
+            match field.leaves_rests() {
+                true => values().map(|values| (field, Some(values))),
+                false => Some((field, None)),
+            }
+        });
         sql!(out;
             "UPDATE ", walk(table.parent),
-            " SET ", for field in (table.fields, ", ") { id(&field.name), " = ", table.total(field, shard) }, self.of.filter(),
+            " SET ", for (field, values) in (fields, ", ") {
+                if let Some(values) = values { values.assigned(table, self.keys) } else { id(&field.name), " = ", table.total(field, shard) }
+            }, self.of.filter(),
             " AND EXISTS (SELECT 1 FROM ", table.shards_of_parent(shard),
             " AND (", for field in (table.fields, " OR ") { table.shards_column(&field.name), field.merge.is_filled() }, "))")
     }
@@ -338,13 +397,49 @@ statements! {
     |self, out| {
         sql!(out;
             "UPDATE ", walk(self.names.parent), " SET ",
+            for values in (self.values, ", ") { values.assigned(self.names, self.keys) }, walk(&self.written))
+    }
+
+    /// Reads the number of each parent's first shard, in key order.
+    ///
+    /// ```sql
+    /// SELECT COALESCE((SELECT MIN("videos_shards"."shard") FROM "videos_shards" WHERE "videos_shards"."id" = "videos"."id"), 0)
+    /// FROM "videos" WHERE … ORDER BY "videos"."id"
+    /// -- MySQL, MariaDB: all SELECTs end in FOR UPDATE
+    /// ```
+    pub(crate) struct SelectFirstShards<'a> {
+        pub(crate) of: StatementRows<'a, DB>,
+    }: Query<Integer>;
+    |self, out| {
+        let (table, shard) = (self.of.names, self.of.shard.as_ref());
+        sql!(out;
+            "SELECT COALESCE((SELECT MIN(", table.shards_column(SHARD), ") FROM ", table.shards_of_parent(shard),
+            on(Dialect::reads_what_is_locked), "), 0) FROM ", self.of.parents())
+    }
+
+    /// Writes what bases round away to a shard of each parent.
+    ///
+    /// ```sql
+    /// UPDATE "videos_shards" AS "videos" SET "score" = CASE WHEN ("videos"."id" = $1) THEN 1e-17 … ELSE "videos"."score" END
+    /// WHERE … AND "videos"."shard" = CASE WHEN ("videos"."id" = $2) THEN 0 … END
+    /// ```
+    pub(crate) struct WriteRests<'a, K: QueryFragment<DB>> {
+        pub(crate) of: StatementRows<'a, DB>,
+        /// The keys of the parents by their numbers.
+        pub(crate) keys: &'a [K],
+        /// The number of a parent, and that of its shard.
+        pub(crate) shards: &'a [(usize, String)],
+        pub(crate) values: &'a [BaseValues<'a>],
+    };
+    |self, out| {
+        let table = self.of.names();
+        let of_parent = |parent: usize| Some(self.of.expression(self.keys.get(parent)?));
+        sql!(out;
+            "UPDATE ", self.of.table(), " SET ",
             for BaseValues { field, of } in (self.values, ", ") {
-                id(&field.name), " = ", if field.is_sum() { "(", self.names.column(&field.name), " + " },
-                "CASE",
-                for (parent, value) in (of, "") { " WHEN ", self.keys.get(*parent).map(walk), " THEN ", value.as_str() },
-                if field.is_sum() { " ELSE 0 END)" } else { " END" }
+                id(&field.name), " = CASE", whens(of, of_parent), " ELSE ", table.column(&field.name), " END"
             },
-            walk(&self.written))
+            self.of.filter(), " AND ", table.column(SHARD), " = CASE", whens(self.shards, of_parent), " END")
     }
 
     /// Sets fields of shards to zero where they are not.

@@ -29,8 +29,8 @@ pub(crate) use self::keys::{KeyIs, KeysAre, OnPrimary, SelectKeys, SelectParents
 pub(crate) use self::literal::literal;
 pub(crate) use self::locking::{
     AddShardsToBases, BaseValues, EmptyShards, Fields, FindHot, FindPolicy, LockShards, NotLocked,
-    PickAgain, ReadShards, ReadStates, RemoveOrphans, RemoveShards, RowKind, SelectShards,
-    StatementRows, Sums, Write, WriteValues,
+    PickAgain, ReadShards, ReadStates, RemoveOrphans, RemoveShards, RowKind, SelectFirstShards,
+    SelectShards, StatementRows, Sums, Write, WriteRests, WriteValues,
 };
 pub(crate) use self::names::{Names, has_rows, number_of_rows, zeros};
 #[cfg(feature = "r2d2")]

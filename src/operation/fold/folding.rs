@@ -20,7 +20,7 @@ use crate::engine::{
     explain_of, locking, retry_loop,
 };
 use crate::error::Error;
-use crate::model::{SHARD, ShardedTable};
+use crate::model::{SHARD, ShardedTable, ShardsColumn};
 use crate::operation::shards_table::check_triggers;
 use crate::policy::RetryPolicy;
 use crate::query_builder::{KeysAre, Names, Sql, bind, sql, statements};
@@ -79,6 +79,11 @@ impl<P> Folding<P> {
         self.cold_below.map_or(self.keep, |_| Some(0))
     }
 
+    /// A parent that is to have no shards keeps no rests in them.
+    fn keeps_rests(&self) -> bool {
+        self.keep != Some(0)
+    }
+
     /// Goes on after the last parent that was `folded`, to the end or until `progress` breaks off.
     pub(in crate::operation) async fn fold_all<T, DB, W, M, Conn>(
         &self,
@@ -112,6 +117,7 @@ impl<P> Folding<P> {
                     filter: &batches.filter,
                     after: after.as_ref().map(|after| after as &dyn QueryFragment<DB>),
                     first_to_remove: self.first_to_remove().map(i32::from),
+                    keeps_rests: self.keeps_rests(),
                     limit: batch as i64,
                     key_sql: PhantomData,
                 };
@@ -148,11 +154,14 @@ statements! {
     /// Without a filter the shards table alone is read, so that rows without shards cost nothing.
     ///
     /// With a filter not `EXISTS`: planners turn that into a join that reads the whole shards table for every batch.
+    ///
+    /// A shard that holds a rest is no work: neither the base nor a removal takes it.
     struct PickFoldable<'a, ST> {
         names: Names<'a, DB>,
         filter: &'a dyn QueryFragment<DB>,
         after: Option<&'a dyn QueryFragment<DB>>,
         first_to_remove: Option<i32>,
+        keeps_rests: bool,
         limit: i64,
         key_sql: PhantomData<ST>,
     }: Query<ST>;
@@ -173,9 +182,16 @@ statements! {
 impl<ST, DB: ShardedBackend> PickFoldable<'_, ST, DB> {
     /// `(table.field <> 0 OR … OR table.shard >= $n)`, where `column` writes a column of the shards table.
     fn has_work<'b, C: Sql<'b, DB>>(&'b self, column: impl Fn(&'b str) -> C) -> impl Sql<'b, DB> {
+        let may_be_rest = |field: &&ShardsColumn| self.keeps_rests && field.leaves_rests();
         sql! {
-            "(", for field in (self.names.fields, " OR ") { column(&field.name), field.merge.is_filled() },
-            if let Some(first) = &self.first_to_remove { " OR ", column(SHARD), " >= ", bind(Integer, first) }, ")"
+            "(", for field in (self.names.fields, " OR ") {
+                column(&field.name), field.merge.is_filled(),
+                if may_be_rest(&field) { " AND NOT ", self.names.is_rest(field, &column) }
+            },
+            if let Some(first) = &self.first_to_remove {
+                " OR ", column(SHARD), " >= ", bind(Integer, first),
+                for field in (self.names.fields.iter().filter(may_be_rest), "") { " AND ", column(&field.name), " = 0" }
+            }, ")"
         }
     }
 }
@@ -358,7 +374,7 @@ impl<P> Folding<P> {
                 Some(shards) => Some(locked.hot_and_cold(link, shards).await?),
                 None => None,
             };
-            let moved = locked.fold(link).await?;
+            let moved = locked.fold(link, self.keeps_rests()).await?;
             let mut removed = 0;
             let kept = by_contention.as_ref().map_or(&locked, |[hot, _]| hot);
             if let Some(first) = self.keep {
@@ -420,6 +436,7 @@ mod tests {
             filter: &filter.where_clause,
             after: Some(&after),
             first_to_remove: Some(16),
+            keeps_rests: true,
             limit: 100,
             key_sql: PhantomData,
         };
@@ -433,11 +450,12 @@ mod tests {
             filter: &all.where_clause,
             after: Some(&after),
             first_to_remove: Some(16),
+            keeps_rests: true,
             limit: 100,
             key_sql: PhantomData,
         };
         assert_sql!(pick;
-            Mysql => "SELECT `downloads`.`version`, `downloads`.`day` FROM (SELECT DISTINCT `downloads`.`version`, `downloads`.`day` FROM `download \"counts\"` AS `downloads` WHERE (`downloads`.`number` <> 0 OR `downloads`.`shard` >= ?) AND ((`downloads`.`version` >= ?) AND ((`downloads`.`version` > ?) OR ((`downloads`.`version` = ?) AND (`downloads`.`day` > ?)))) ORDER BY `downloads`.`version`, `downloads`.`day` LIMIT ?) AS `downloads` ORDER BY `downloads`.`version`, `downloads`.`day` LIMIT 18446744073709551615",
+            Mysql => "SELECT `downloads`.`version`, `downloads`.`day` FROM (SELECT DISTINCT `downloads`.`version`, `downloads`.`day` FROM `download \"counts\"` AS `downloads` WHERE (`downloads`.`number` <> 0 AND NOT EXISTS (SELECT 1 FROM `downloads` AS `diesel_sharded_parents` WHERE `diesel_sharded_parents`.`version` = `downloads`.`version` AND `diesel_sharded_parents`.`day` = `downloads`.`day` AND CASE WHEN ABS(`downloads`.`number`) < 1e300 AND ABS(`diesel_sharded_parents`.`number`) < 1e300 THEN `diesel_sharded_parents`.`number` + `downloads`.`number` = `diesel_sharded_parents`.`number` END) OR `downloads`.`shard` >= ? AND `downloads`.`number` = 0) AND ((`downloads`.`version` >= ?) AND ((`downloads`.`version` > ?) OR ((`downloads`.`version` = ?) AND (`downloads`.`day` > ?)))) ORDER BY `downloads`.`version`, `downloads`.`day` LIMIT ?) AS `downloads` ORDER BY `downloads`.`version`, `downloads`.`day` LIMIT 18446744073709551615",
         );
     }
 }

@@ -100,6 +100,8 @@ fn a_fold_adds_and_then_empties() {
         ($shard:expr) => {
             AddShardsToBases {
                 of: rows!(Parents, keys, $shard),
+                keys: &keys.0,
+                values: &[],
             }
         };
     }
@@ -114,6 +116,47 @@ fn a_fold_adds_and_then_empties() {
     };
     assert_sql!(empty;
         Sqlite => "UPDATE `videos_shards` AS `videos` SET `views` = 0, `likes` = 0 WHERE ((`videos`.`id` = ?)) AND (`videos`.`views` <> 0 OR `videos`.`likes` <> 0)",
+    );
+}
+
+#[test]
+fn a_double_is_added_as_a_value_and_a_shard_keeps_the_rest() {
+    use crate::test_schema::downloads::{dsl::version, table as downloads};
+    let keys = KeysAre(vec![version.eq(1), version.eq(2)]);
+    macro_rules! of {
+        ($rows:ident) => {
+            StatementRows {
+                rows: RowKind::$rows,
+                names: Names::of::<downloads>(),
+                keys: &keys,
+                shard: None,
+            }
+        };
+    }
+    let values = [BaseValues {
+        field: &downloads::FIELDS[0],
+        of: vec![(1, "2.5e0".to_owned())],
+    }];
+    let add = AddShardsToBases {
+        of: of!(Parents),
+        keys: &keys.0,
+        values: &values,
+    };
+    let add = sql!(Pg, add);
+    let assigned = r#"SET "number" = ("downloads"."number" + CASE WHEN ("downloads"."version" = $1) THEN 2.5e0 ELSE 0 END) WHERE"#;
+    assert!(add.contains(assigned), "{add}");
+    let first = SelectFirstShards { of: of!(Parents) };
+    assert_sql!(first;
+        Sqlite => "SELECT COALESCE((SELECT MIN(`download \"counts\"`.`shard`) FROM `download \"counts\"` WHERE `download \"counts\"`.`version` = `downloads`.`version` AND `download \"counts\"`.`day` = `downloads`.`day`), 0) FROM `downloads` WHERE ((`downloads`.`version` = ?) OR (`downloads`.`version` = ?)) ORDER BY `downloads`.`version`, `downloads`.`day`",
+    );
+    let write = WriteRests {
+        of: of!(Shards),
+        keys: &keys.0,
+        shards: &[(1, "3".to_owned())],
+        values: &values,
+    };
+    assert_sql!(write;
+        Mysql => "UPDATE `download \"counts\"` AS `downloads` SET `number` = CASE WHEN (`downloads`.`version` = ?) THEN 2.5e0 ELSE `downloads`.`number` END WHERE ((`downloads`.`version` = ?) OR (`downloads`.`version` = ?)) AND `downloads`.`shard` = CASE WHEN (`downloads`.`version` = ?) THEN 3 END",
     );
 }
 

@@ -8,6 +8,7 @@ mod combine;
 mod concurrency;
 mod count_many;
 mod counter_cache;
+mod doubles;
 mod fold;
 mod histories;
 mod idempotency;
