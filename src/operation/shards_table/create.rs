@@ -253,8 +253,7 @@ pub(super) async fn explain_key<M: LoadIo<Conn>, Conn>(
     let Some(column) = quoted.key.iter().find(is_chosen).or(quoted.key.first()) else {
         return error;
     };
-    let can_refer =
-        " AND TABLE_TYPE = 'BASE TABLE' AND CREATE_OPTIONS NOT LIKE '%partitioned%'";
+    let can_refer = " AND TABLE_TYPE = 'BASE TABLE' AND CREATE_OPTIONS NOT LIKE '%partitioned%'";
     let found = texts(link, select_type(quoted, column, can_refer)).await;
     match found.ok().and_then(|mut found| found.pop()) {
         Some(sql_type) => key_mismatch(quoted, column, sql_type, error),

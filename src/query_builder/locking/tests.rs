@@ -268,7 +268,12 @@ fn a_fold_of_a_greatest_value_leaves_it_in_the_base() {
             total("")
         ),
     );
-    let add = sql!(Sqlite, AddShardsToBases { of: rows!(Parents) });
+    let add = AddShardsToBases {
+        of: rows!(Parents),
+        keys: &keys.0,
+        values: &[],
+    };
+    let add = sql!(Sqlite, add);
     assert!(
         add.contains(&format!(", `best` = {}, ", total(""))),
         "{add}"
