@@ -87,7 +87,7 @@ impl Counter {
                     Turn::Leads(lead) => self.count_for_others(caller, lead),
                     Turn::Left => Outcome::Nothing,
                 };
-                if outcome == Outcome::Nothing {
+                if matches!(outcome, Outcome::Nothing | Outcome::Failed(_)) {
                     self.counted.fetch_add(n, Ordering::SeqCst);
                 }
             }
@@ -98,7 +98,8 @@ impl Counter {
     /// The outcome of the first batch.
     fn count_for_others(&self, caller: Caller, mut lead: Lead<u8>) -> Outcome {
         let outcome = match caller {
-            Caller::Fails | Caller::CountsAlone => Outcome::Nothing,
+            Caller::Fails => Outcome::Failed("a conflict".into()),
+            Caller::CountsAlone => Outcome::Nothing,
             _ => Outcome::Counted(1),
         };
         while lead.next(|_| matches!(caller, Caller::CountsAll | Caller::CountsAlone)) {
@@ -106,7 +107,8 @@ impl Counter {
                 break; // the lead is dropped before anything was sent
             }
             let sent = lead.send();
-            if outcome != Outcome::Nothing {
+            assert!(sent.iter().all(|batch| batch.since.is_some()));
+            if outcome == Outcome::Counted(1) {
                 let sum: i128 = sent.iter().map(|batch| batch.sums[0]).sum();
                 assert!(
                     sent.iter()
