@@ -34,7 +34,8 @@ pub use crate::policy::{Attempted, RetryPolicy};
 /// In a process that has a [`Stripe`], MySQL runs the transaction without autocommit, and commits none of those statements.
 ///
 /// Inside a transaction that is open already, `f` runs once, in a savepoint, as Diesel's own `transaction` does. For
-/// an isolation level see [`Transaction`].
+/// an isolation level see [`Transaction`]. One that was set by `SET TRANSACTION ISOLATION LEVEL` before is kept. On MySQL the access mode of
+/// a `SET TRANSACTION READ ONLY` is lost: the question whether a transaction is open sets it, since none without an effect exists.
 ///
 /// # Errors
 /// The errors of `f`, also a conflict after which the policy allows no further attempt. The error type is any `std::error::Error`
@@ -114,7 +115,7 @@ impl Transaction {
         self
     }
 
-    /// Sets the isolation level. SQLite's transactions are serializable at any setting.
+    /// Sets the isolation level, in the place of one that `SET TRANSACTION` has set. SQLite's transactions are serializable at any setting.
     pub fn isolation(mut self, isolation: Isolation) -> Self {
         self.options.isolation = Some(isolation);
         self.options.outermost = true;
