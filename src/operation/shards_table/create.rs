@@ -210,7 +210,7 @@ pub(super) async fn refuse_short_key<M: LoadIo<Conn>, Conn>(
     }
     for column in &quoted.key {
         let is_cut = matches!(column.column_type, ColumnType::Text | ColumnType::Binary);
-        let Some(length) = length(&quoted.key_type(column)).filter(|_| is_cut) else {
+        let Some(length) = length(quoted.key_type(column)).filter(|_| is_cut) else {
             continue;
         };
         let is_longer = format!(" AND CHARACTER_MAXIMUM_LENGTH > {length}");
