@@ -599,6 +599,8 @@ impl<T> Waiting<waiting::TotalsView<T>>
 where
     T: ShardedTable + Table<AllColumns: AllWithTotals>,
 {
+    builds! { security_invoker(); }
+
     waits! {
         { T: QueryFragment<DB> }
         create(self: &Self) -> ();
