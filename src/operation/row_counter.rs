@@ -290,7 +290,7 @@ pub(crate) trait OneCounter<M: LoadIo<Conn>, Conn> {
     /// A clearer reason for an error.
     fn explained(&self, link: &Link<'_, M, Conn>, error: DieselError) -> DieselError;
 
-    /// The total that a write depends on; `None` if there is no such row.
+    /// The total that a write depends on, or that it answers; `None` if there is no such row.
     async fn total_on_primary(&self, link: &mut Link<'_, M, Conn>) -> QueryResult<Option<i64>> {
         let key = KeyIs(TableOf::<Self::Field>::key_is(self.key()?));
         let query = OnPrimary {
@@ -481,8 +481,8 @@ where
     if is_now {
         return Ok(work.total);
     }
-    let reading = RetryLoop::read(link, retry)?;
-    retry_loop!(link, reading, counter.total(link).await)
+    let reading = RetryLoop::decision(link, retry)?;
+    retry_loop!(link, reading, counter.total_on_primary(link).await)
 }
 
 /// Reads the counter's total before what was counted is committed.

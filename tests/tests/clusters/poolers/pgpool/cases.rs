@@ -176,7 +176,8 @@ fn each_operation_does_what_it_does_on_the_primary() {
     }
     pair.wait_until_applied();
     pair.pause_replay();
-    let split = &mut Conn::establish(&Pgpool::start(&pair).url(&url)).unwrap();
+    let split_url = Pgpool::start(&pair).url(&url);
+    let split = &mut Conn::establish(&split_url).unwrap();
     // Nobody is misled where nothing lags: the splitter sends reads to the standby.
     primary
         .batch_execute("INSERT INTO videos (id, slug, title) VALUES (-7, 'lag', '')")
@@ -203,7 +204,8 @@ fn each_operation_does_what_it_does_on_the_primary() {
                 }
             }
             let done = match is_split {
-                true => work(split, row),
+                // A connection of its own: a statement that was prepared on the primary stays there.
+                true => work(&mut Conn::establish(&split_url).unwrap(), row),
                 false => work(&mut primary, row),
             };
             (told(done, row), state(row, &mut primary))
@@ -215,6 +217,7 @@ fn each_operation_does_what_it_does_on_the_primary() {
     assert!(wrong.is_empty(), "{}", wrong.concat());
     orphans_are_removed(&mut primary, split);
     a_busy_row_is_folded(&url, &mut primary, split);
+    a_repeat_reads_the_primarys_total(&split_url, &mut primary);
 }
 
 /// The primary alone has a shard without a row.
@@ -236,6 +239,24 @@ fn a_busy_row_is_folded(url: &str, primary: &mut Conn, split: &mut Conn) {
     assert_eq!(folded.unwrap().busy, [-9]);
     let base = "SELECT views FROM videos WHERE id = -9";
     assert_eq!(ask(base, primary), Ok(13));
+}
+
+/// The primary alone has the row, its count and the key.
+fn a_repeat_reads_the_primarys_total(split_url: &str, primary: &mut Conn) {
+    arrange("add", Parent, -10, primary);
+    let key = || RowCounter::of(views, -10).idempotency_key("order 10");
+    let [first, again] = [(); 2].map(|()| {
+        let split = &mut Conn::establish(split_url).unwrap();
+        key().add_and_get(5, split).unwrap()
+    });
+    assert!(first.is_some());
+    assert_eq!(again, first);
+    let named = || counter(-10).idempotency_key("order 11");
+    let totals = [(); 2].map(|()| {
+        let split = &mut Conn::establish(split_url).unwrap();
+        named().add_and_get(5, split)
+    });
+    assert_eq!(totals, [Ok(5), Ok(5)]);
 }
 
 /// Sets the totals of the row and of the named counter.
