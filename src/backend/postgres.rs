@@ -46,8 +46,10 @@ pub(super) const CAPABILITIES: Capabilities = Capabilities {
     supports_skip_locked: true,
     bounds_waits_for_locks: Some("SET LOCAL lock_timeout = '200ms'"),
     bounds_some_waits: Some([
-        "SELECT set_config('diesel_sharded.lock_timeout', current_setting('lock_timeout'), true), \
-         set_config('lock_timeout', '50ms', true)",
+        // The caller's own bound may be shorter.
+        "SELECT set_config('diesel_sharded.lock_timeout', setting, true), \
+         set_config('lock_timeout', CASE WHEN setting::integer BETWEEN 1 AND 49 THEN setting ELSE '50' END, true) \
+         FROM pg_catalog.pg_settings WHERE name = 'lock_timeout'",
         "SELECT set_config('lock_timeout', current_setting('diesel_sharded.lock_timeout'), true)",
     ]),
     reads_what_is_safe: " FOR KEY SHARE",

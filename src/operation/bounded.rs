@@ -189,10 +189,11 @@ paired! {
         /// Its effect on the total: `n`, or none. Adding 0 only looks whether there is such a row.
         ///
         /// Inside a transaction the count is part of the caller's. Once it has locked the row, others that need this lock wait until
-        /// that transaction ends. On PostgreSQL it waits for no shard that others hold, unless only they have the room, and then without
-        /// the row's lock. On MySQL two such transactions may deadlock close to the bound, at the first counts on a row, and if one of
-        /// them has counted on the row before. Above `READ COMMITTED` they may meet a serialization failure. Retry them, as
-        /// [`retry::transaction`](crate::retry::transaction) does.
+        /// that transaction ends. On PostgreSQL it takes from the base and from shards that nobody else holds, and waits only if these have
+        /// too little room, without the row's lock. Such transactions may still deadlock: on PostgreSQL where they take several times or
+        /// more than a shard has left, beside [`set_total`](crate::set_total()), or if `BEGIN` was sent as text; on MySQL close to the
+        /// bound, at the first counts on a row, and if one of them has counted on the row before. Above `READ COMMITTED` they may meet a
+        /// serialization failure. Retry them, as [`retry::transaction`](crate::retry::transaction) does.
         ///
         /// # Errors
         /// As [`update`](crate::update())'s; [`NotFound`](DieselError::NotFound) if there is no such row, and [`Error::Unfit`] if the
@@ -485,6 +486,12 @@ impl<K> Within<K> {
             let total = retry_loop!(link, reading, self.counter.total_on_primary(link).await)?;
             let total = total.ok_or(DieselError::NotFound)?;
             if self.bounds.part(total.into(), n, partly) == 0 {
+                // Row security may hide shards from this role, and what they hold is in no total that it sees.
+                let named = vec![self.counter.key()?];
+                let named =
+                    LockedParents::<_, M::Backend>::locked(*TableOf::<K::Field>::TABLE, named);
+                let asking = RetryLoop::read(link, retry.clone())?;
+                retry_loop!(link, asking, named.refuse_hidden_shards(link).await)?;
                 return Ok(0);
             }
         }
@@ -506,8 +513,8 @@ impl<K> Within<K> {
             let (may_create, mut taken) = (creates, Taken::Nothing);
             let locking = locking(link, retry.clone())?;
             let tried = retry_loop!(link, locking, {
-                let (beside, creates) = (waits < MOST_WAITS, std::mem::take(&mut creates));
-                taken = self.take(wanted, &keys, beside, creates, link).await?;
+                let beside = waits < MOST_WAITS;
+                taken = self.take(wanted, &keys, beside, &mut creates, link).await?;
                 match taken {
                     Taken::Added(_) => Ok(()),
                     // Lets go of what was locked, where the database can.
@@ -522,7 +529,8 @@ impl<K> Within<K> {
                 }
                 (Ok(()) | Err(DieselError::RollbackTransaction), _) => return Ok(0),
                 // Others are creating shards. The base holds the room of these until then.
-                (Err(error), _) if may_create && begins_again(link.dialect(), &error) => {}
+                (Err(error), _)
+                    if may_create && !creates && begins_again(link.dialect(), &error) => {}
                 (Err(error), _) => return Err(error),
             }
         }
@@ -621,7 +629,7 @@ impl<K> Within<K> {
         wanted: Wanted,
         keys: &KeysAre<<TableOf<K::Field> as KeyedTable<M::Backend>>::KeyIs>,
         beside: bool,
-        creates: bool,
+        creates: &mut bool,
         link: &mut Link<'_, M, Conn>,
     ) -> QueryResult<Taken>
     where
@@ -642,8 +650,8 @@ impl<K> Within<K> {
                     .await;
             }
         }
-        if creates {
-            self.create_shards(wanted, &parent, link).await?;
+        if *creates {
+            self.create_shards(wanted, &parent, creates, link).await?;
         }
         let locked = parent.with_shards(link, Strength::Exclusive).await?;
         let added = self.add_to_locked(wanted, &locked, link).await?;
@@ -756,6 +764,7 @@ impl<K> Within<K> {
         &self,
         Wanted { n, partly, slots }: Wanted,
         parent: &LockedParents<TableOf<K::Field>, M::Backend>,
+        creates: &mut bool,
         link: &mut Link<'_, M, Conn>,
     ) -> QueryResult<()>
     where
@@ -782,6 +791,7 @@ impl<K> Within<K> {
         if n == 0 || missing.is_empty() {
             return Ok(());
         }
+        *creates = false; // once: who waits for others here goes on without these shards
         let bounds = link.dialect().bounds_some_waits();
         if let Some([begin, _]) = bounds {
             link.batch_execute(begin).await?;

@@ -171,6 +171,8 @@ macro_rules! postgres {
             assert_eq!(unfit(reset(videos.find(2)).execute(&mut conn)), Unfit::HiddenShards);
             let bounded = RowCounter::of(views, 2).never_below(0);
             assert_eq!(unfit(bounded.add(-11, &mut conn)), Unfit::HiddenShards);
+            // As far as this role sees, the bound forbids it.
+            assert_eq!(unfit(bounded.add(-1_000, &mut conn)), Unfit::HiddenShards);
             conn.batch_execute("RESET ROLE").unwrap();
             assert_eq!(total(&mut conn), 210);
             conn.batch_execute(&format!("DROP OWNED BY {role}; DROP ROLE {role}"))
