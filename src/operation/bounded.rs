@@ -356,7 +356,9 @@ impl<K> Within<K> {
         K: OneCounter<M, Conn>,
         M: LoadIo<Conn>,
     {
-        self.counter.begin(link).await?;
+        if n != 0 {
+            self.counter.begin(link).await?;
+        }
         let retry = &self.retry_policy();
         self.count_part(n, partly, Begins::Shard, retry, link).await
     }
