@@ -428,7 +428,8 @@ impl Error {
         )
     }
 
-    /// That of a caller whose amount another one was counting, for this reason.
+    /// That of a caller whose amount others were counting, for this reason.
+    #[cfg(any(feature = "r2d2", feature = "async"))]
     pub(crate) fn outcome_unknown(why: &str) -> Self {
         let source = database_error(DatabaseErrorKind::Unknown, why);
         Error::OutcomeUnknown { source }
