@@ -209,8 +209,8 @@ impl<R> Once<'_, R> {
         if did_nothing(&error) {
             return Ok(0);
         }
-        let is_undone =
-            matches!(failure, Failure::Conflict(met) if met != Conflict::StatementTimeout);
+        let timed_out = failure == Failure::Conflict(Conflict::StatementTimeout);
+        let is_undone = !timed_out && dialect.is_refusal(&error, false);
         if is_undone {
             return Err(error);
         }
