@@ -85,19 +85,19 @@
 
 pub use crate::connection::{Async, BoxFuture, Shared};
 use crate::counter_cache::{EveryRow, NotCounting};
+pub use crate::counting::count_many::asynchronous::count_many;
 #[doc(inline)]
-pub use crate::operation::cached::asynchronous as cached;
-pub use crate::operation::count_many::asynchronous::count_many;
-pub use crate::operation::fold::asynchronous::fold;
+pub use crate::counting::idempotency::asynchronous as idempotency;
 #[doc(inline)]
-pub use crate::operation::idempotency::asynchronous as idempotency;
+pub use crate::counting::retry::asynchronous as retry;
+pub use crate::counting::update::asynchronous::update;
 #[doc(inline)]
-pub use crate::operation::retry::asynchronous as retry;
-pub use crate::operation::set_total::asynchronous::{reset, set_total};
+pub use crate::reading::cached::asynchronous as cached;
+pub use crate::upkeep::fold::asynchronous::fold;
+pub use crate::upkeep::set_total::asynchronous::{reset, set_total};
 #[doc(inline)]
-pub use crate::operation::shard_counts::asynchronous as shard_counts;
-pub use crate::operation::update::asynchronous::update;
-pub use crate::operation::verify::asynchronous::verify;
+pub use crate::upkeep::shard_counts::asynchronous as shard_counts;
+pub use crate::upkeep::verify::asynchronous::verify;
 
 /// A named counter; see [`operation::Counter`](crate::operation::Counter).
 pub type Counter = crate::operation::Counter<Async>;
@@ -123,7 +123,7 @@ pub mod operation {
     use super::Async;
     use crate::idempotency::Idempotent;
 
-    pub use crate::operation::update::asynchronous::LoadCounted;
+    pub use crate::counting::update::asynchronous::LoadCounted;
 
     /// See [`operation::BoundedCounter`](crate::operation::BoundedCounter).
     pub type BoundedCounter = crate::operation::BoundedCounter<Async>;

@@ -2,20 +2,20 @@
 
 use diesel::dsl;
 
+use crate::counting::update::{SetNotCalled, UpdateSource, UpdateStatement, Values};
 use crate::model::PeakValue;
 pub use crate::model::field::Value;
-use crate::operation::update::{SetNotCalled, UpdateSource, UpdateStatement, Values};
 
 /// The type of [`views.total()`](crate::ShardedExpressionMethods::total).
 pub type Total<C> = crate::Total<C>;
 
 /// The type of [`update(source)`](crate::update): `Update<Find<videos, i64>>`.
-pub type Update<Source, Kind = crate::operation::update::Rows> =
+pub type Update<Source, Kind = crate::counting::update::Rows> =
     UpdateStatement<<Source as UpdateSource<Kind>>::Query, SetNotCalled>;
 
 /// The type of `update(source).set(changes)`, as in the bound of a function that is generic over its connection; see
 /// [`update`](crate::update#in-generic-functions).
-pub type Count<Source, Changes, Kind = crate::operation::update::Rows> =
+pub type Count<Source, Changes, Kind = crate::counting::update::Rows> =
     UpdateStatement<<Source as UpdateSource<Kind>>::Query, Values<Changes>>;
 
 /// The type of `column.eq(column + n)`.

@@ -147,6 +147,7 @@ pub mod backend;
 mod background;
 mod conflict;
 mod connection;
+mod counting;
 pub mod dsl;
 mod engine;
 mod error;
@@ -161,11 +162,14 @@ mod placement;
 mod policy;
 pub mod prelude;
 mod query_builder;
+mod reading;
 #[cfg(doc)] // nothing but documentation
 pub mod reference;
+mod tables;
 #[cfg(test)]
 mod test_schema;
 mod unfit;
+mod upkeep;
 
 /// The example of the README compiles.
 #[cfg(all(doctest, feature = "postgres"))]
@@ -173,28 +177,32 @@ mod unfit;
 mod readme {}
 
 pub use self::conflict::Conflict;
-pub use self::error::Error;
 #[cfg(feature = "r2d2")]
 #[doc(inline)]
-pub use self::operation::coalescer;
-pub use self::operation::count_many::count_many;
-#[doc(hidden)]
-pub use self::operation::described;
-pub use self::operation::fold::fold;
-pub use self::operation::migrations::MIGRATIONS;
-pub use self::operation::named::counters;
-pub use self::operation::set_total::{reset, set_total};
-pub use self::operation::top::top;
-pub use self::operation::update::update;
-pub use self::operation::verify::verify;
+pub use self::counting::coalescer;
+pub use self::counting::count_many::count_many;
+pub use self::counting::counter::counters;
+pub use self::counting::update::update;
 #[doc(inline)]
-pub use self::operation::{
-    bounded, cached, combine, counter_cache, idempotency, retry, shard_choice, shard_counts,
-};
+pub use self::counting::{bounded, combine, idempotency, retry, shard_choice};
+pub use self::error::Error;
 #[doc(hidden)] // the derive's
 pub use self::query_builder::TotalInRow as __TotalInRow;
 pub use self::query_builder::{NewPeak, PeakExpressionMethods, ShardedExpressionMethods, Total};
+#[doc(inline)]
+pub use self::reading::cached;
+pub use self::reading::top::top;
+#[doc(inline)]
+pub use self::tables::counter_cache;
+#[doc(hidden)]
+pub use self::tables::described;
+pub use self::tables::migrations::MIGRATIONS;
 pub use self::unfit::Unfit;
+pub use self::upkeep::fold::fold;
+pub use self::upkeep::set_total::{reset, set_total};
+#[doc(inline)]
+pub use self::upkeep::shard_counts;
+pub use self::upkeep::verify::verify;
 
 /// A counter that is known by its name alone, and exists from its first count on; see [`operation::Counter`].
 pub type Counter = operation::Counter;
@@ -373,10 +381,10 @@ pub use diesel as __diesel;
 /// The type states of statements, and the parts of the operations' bounds, for the tests that wrap them.
 #[doc(hidden)]
 pub mod __bounds {
+    pub use crate::counting::count_many::CountableFields;
+    pub use crate::counting::counter::InsertCounter;
+    pub use crate::counting::update::returning::{AllWithTotals, NoReturning, ReturningTotals};
+    pub use crate::counting::update::{BoxedRows, SetNotCalled, Values};
     pub use crate::engine::KeyedTable;
-    pub use crate::operation::count_many::CountableFields;
-    pub use crate::operation::named::InsertCounter;
-    pub use crate::operation::set_total::{Assignment, ToValue, ToZero};
-    pub use crate::operation::update::returning::{AllWithTotals, NoReturning, ReturningTotals};
-    pub use crate::operation::update::{BoxedRows, SetNotCalled, Values};
+    pub use crate::upkeep::set_total::{Assignment, ToValue, ToZero};
 }

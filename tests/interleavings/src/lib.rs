@@ -3,7 +3,7 @@
 
 #[path = "../../../src/placement/claims.rs"]
 mod claims;
-#[path = "../../../src/operation/combine/slots.rs"]
+#[path = "../../../src/counting/combine/slots.rs"]
 mod slots;
 #[path = "../../../src/connection/wait.rs"]
 mod wait;

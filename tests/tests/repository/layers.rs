@@ -76,13 +76,13 @@ fn arrows_between_layers_run_one_way() {
 #[test]
 fn an_arrow_upwards_is_found() {
     let layers = [
-        vec!["operation"],
+        vec!["counting", "upkeep"],
         vec!["engine", "placement"],
         vec!["model"],
     ];
-    let source = "use crate::model::Field;\n// crate::operation\nfn f() { crate::operation::fold() }\n\
-        pub(crate) use crate::placement;\n#[cfg(test)]\nuse crate::operation;";
-    assert_eq!(upward(1, &layers, source), ["operation"]);
+    let source = "use crate::model::Field;\n// crate::counting\nfn f() { crate::upkeep::fold() }\n\
+        pub(crate) use crate::placement;\n#[cfg(test)]\nuse crate::counting;";
+    assert_eq!(upward(1, &layers, source), ["upkeep"]);
     assert_eq!(upward(0, &layers, source), [""; 0]);
     assert_eq!(
         upward(2, &layers, "use crate::{model, engine::count};"),

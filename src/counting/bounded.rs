@@ -1,0 +1,1200 @@
+//! Counters with bounds: seats that cannot be sold twice, stock that never falls below zero.
+//!
+//! A bound is a property of the total, and a shard knows only itself. So the room up to each bound is handed out: a shard
+//! with an even number holds a part of what may still be taken, one with an odd number a part of what may still be added,
+//! as a negative number, and the base holds the rest. Then
+//!
+//! - taking `n` from an even shard that holds `n` or more cannot bring the total below its lower bound,
+//! - adding `n` to an odd shard that holds `-n` or less cannot bring it above its upper bound,
+//!
+//! whatever happens on the other shards: the bound holds by arithmetic and not by a lock, as in O'Neil's
+//! [escrow method](https://doi.org/10.1145/7239.7265). If a shard does not have enough, the total is read, and most counts that
+//! must be refused are refused then. Only a count that seems possible locks the row, decides on the exact total, and hands the
+//! room out anew. That is rare while there is room, but close to the bound every count does it.
+//!
+//! The total stays base + sum of shards, and a fold is safe at any time: it moves the room back into the base, and the next count
+//! hands it out again.
+
+use std::fmt;
+
+use diesel::prelude::*;
+use diesel::query_builder::QueryFragment;
+use diesel::result::Error as DieselError;
+use diesel::sql_types::{BigInt, Integer};
+
+use crate::backend::{BackendOf, Dialect, ShardedBackend, Strength};
+use crate::conflict::{Conflict, Failure};
+use crate::connection::{
+    Blocking, Link, LoadIo, TransactionOptions, in_any_transaction, in_transaction, paired,
+};
+use crate::counting::counter::{BoundedCounter, Counter, CounterBackend, MOST_CREATED};
+use crate::counting::idempotency::{Idempotent, Request, Requested, once};
+use crate::counting::row_counter::{
+    AddTo, CachedAs, IntegerField, Key, OneCounter, RowCounter, TableOf, once_and_total,
+};
+use crate::engine::{
+    KeyedTable, LockedParents, RetryLoop, States, Sums, field, locking, locking_options, retry_loop,
+};
+use crate::error::Error;
+use crate::model::{Amount, ColumnType, SHARD, ShardedColumn, ShardedTable};
+use crate::policy::RetryPolicy;
+use crate::query_builder::{
+    CountByKey, CreateShards, KeyIs, KeysAre, LockShard, Names, OnPrimary, Parts, SelectKeys, Sql,
+    bind, fragments, id, on, sql, statements,
+};
+use crate::unfit::FieldState;
+
+/// One sharded field of one row that stays within bounds; made by [`RowCounter::never_below`] and
+/// [`RowCounter::never_above`].
+///
+/// ```
+/// # mod schema { diesel::table! { events (id) { id -> BigInt, seats -> Integer, } } }
+/// # use schema::events::{self, dsl::{events as all, id, seats}};
+/// # use diesel::prelude::*;
+/// # #[derive(diesel_sharded::ShardedField)]
+/// # struct Event { id: i64, #[sharded] seats: i32 }
+/// # fn main() -> QueryResult<()> {
+/// # let conn = &mut SqliteConnection::establish(":memory:").unwrap();
+/// # diesel::sql_query("CREATE TABLE events (id INTEGER PRIMARY KEY, seats INTEGER NOT NULL)").execute(conn)?;
+/// # diesel::insert_into(all).values((id.eq(7), seats.eq(2))).execute(conn)?;
+/// # diesel_sharded::ShardsTable::of(events::table).create(conn)?;
+/// use diesel_sharded::RowCounter;
+///
+/// let free_seats = RowCounter::of(seats, 7).never_below(0).never_above(100);
+/// assert_eq!(free_seats.add(-2, conn)?, true);
+/// assert_eq!(free_seats.add(-1, conn)?, false); // sold out
+/// assert_eq!(free_seats.add(1, conn)?, true); // given back
+/// # Ok(())
+/// # }
+/// ```
+///
+/// Every process must use the same bounds for the same counter, and must not count on it in any other way. A plain counting
+/// update, also through [`Cached`](crate::cached::Cached), ignores the bounds and may break them, and so may a
+/// [repair](crate::operation::Verify::repair). [`fold`](crate::fold()), [`set_total`](crate::set_total()) and
+/// [`reset`](crate::reset()) are safe. Before you bound a row that was counted on plainly, fold it once after the last plain
+/// count. Before you change a bound, fold the row after the last count by the old bound. If the limit differs from row to row, or
+/// changes, count what is left, never below 0, and add to it.
+///
+/// The base is no estimate here: it may have any value between the bounds. On MariaDB before 11.6 a count may be refused beside a fold that
+/// has just removed a shard, by a total that misses it.
+pub type Bounded<C, Run = Blocking> = Within<RowCounter<C, Run>>;
+
+/// A counter that stays within bounds: a row's ([`Bounded`]), or a named one
+/// ([`BoundedCounter`]).
+#[derive(Clone)]
+#[must_use = "a counter does nothing by itself"]
+pub struct Within<K> {
+    counter: K,
+    bounds: Bounds,
+    retry: Option<RetryPolicy>,
+}
+
+impl<C: ShardedColumn, Run> RowCounter<C, Run> {
+    /// The same counter, which never falls below `least`; see [`Bounded`].
+    pub fn never_below(self, least: i64) -> Bounded<C, Run> {
+        Within::of(self).never_below(least)
+    }
+
+    /// The same counter, which never rises above `most`; see [`Bounded`].
+    pub fn never_above(self, most: i64) -> Bounded<C, Run> {
+        Within::of(self).never_above(most)
+    }
+}
+
+impl<Run> Counter<Run> {
+    /// The same counter, which never falls below `least`; see [`BoundedCounter`].
+    pub fn never_below(self, least: i64) -> BoundedCounter<Run> {
+        Within::of(self).never_below(least)
+    }
+
+    /// The same counter, which never rises above `most`; see [`BoundedCounter`].
+    pub fn never_above(self, most: i64) -> BoundedCounter<Run> {
+        Within::of(self).never_above(most)
+    }
+}
+
+impl<K> Within<K> {
+    fn of(counter: K) -> Self {
+        Within {
+            counter,
+            bounds: Bounds::default(),
+            retry: None,
+        }
+    }
+
+    /// Sets the lower bound.
+    pub fn never_below(mut self, least: i64) -> Self {
+        self.bounds.least = Some(least);
+        self
+    }
+
+    /// Sets the upper bound.
+    pub fn never_above(mut self, most: i64) -> Self {
+        self.bounds.most = Some(most);
+        self
+    }
+
+    /// Retries by `policy` instead of the [process-wide](RetryPolicy::global) one.
+    pub fn retry(mut self, policy: RetryPolicy) -> Self {
+        self.retry = Some(policy);
+        self
+    }
+
+    /// The same counter, which counts only once for all additions with this key of 1 to 255 bytes. An addition that the bounds
+    /// refuse changes nothing, and leaves the key free. See [`idempotency`](crate::idempotency).
+    pub fn idempotency_key(&self, key: impl AsRef<[u8]>) -> Idempotent<Self>
+    where
+        K: Clone,
+    {
+        Idempotent::new(self.clone(), key)
+    }
+
+    /// Of a count that begins now.
+    fn retry_policy(&self) -> RetryPolicy {
+        self.retry.clone().unwrap_or_default().begun()
+    }
+}
+
+paired! {
+    impl<C: ShardedColumn> Within<RowCounter<C, Run>>
+    where
+        C: IntegerField<DB>,
+        DB: BackendOf<Conn>,
+    {
+        /// Adds `n`, which may be negative, and returns `Ok(true)` if the total stays within the bounds. Otherwise it returns
+        /// `Ok(false)` and changes nothing. A total that is already out of bounds may still move towards them.
+        ///
+        /// While there is room, this takes one statement, or two if the first shard has too little:
+        ///
+        /// ```sql
+        /// UPDATE "events_shards" AS "events" SET "seats" = ("events"."seats" + $1)
+        /// WHERE ("events"."id" = $2) AND "events"."shard" = $3 AND "events"."seats" >= $4
+        /// ```
+        ///
+        /// Otherwise the primary's total is read. If it allows the count, one transaction locks the row and all its shards, so other
+        /// counts on the row wait, even on other fields (on PostgreSQL but for those that create a shard). It adds up, and hands the room out:
+        ///
+        /// ```sql
+        /// BEGIN;                                                 -- READ COMMITTED; SQLite: BEGIN IMMEDIATE, and no locks
+        /// SELECT 1 FROM "events" WHERE … FOR UPDATE;             -- PostgreSQL: FOR NO KEY UPDATE
+        /// …;                                                     -- missing shards are inserted
+        /// SELECT 1 FROM "events_shards" AS "events" WHERE … ORDER BY "events"."id", "events"."shard" FOR UPDATE;
+        /// …;                                                     -- base and shards are read
+        /// UPDATE "events_shards" AS "events" SET "seats" = CASE WHEN "events"."shard" >= $1 THEN 0
+        ///     WHEN "events"."shard" % 2 = 0 THEN $2 ELSE $3 END WHERE …;
+        /// UPDATE "events" SET "seats" = $1 WHERE …;
+        /// COMMIT
+        /// ```
+        ///
+        /// Its effect on the total: `n`, or none. Adding 0 only looks whether there is such a row.
+        ///
+        /// Inside a transaction the count is part of the caller's. Once it has locked the row, others that need this lock wait until
+        /// that transaction ends. On PostgreSQL it takes from the base and from shards that nobody else holds, and waits only if these have
+        /// too little room, without the row's lock. Such transactions may still deadlock: on PostgreSQL where they take several times or
+        /// more than a shard has left, beside [`set_total`](crate::set_total()), or if `BEGIN` was sent as text; on MySQL close to the
+        /// bound, at the first counts on a row, and if one of them has counted on the row before. Above `READ COMMITTED` they may meet a
+        /// serialization failure. Retry them, as [`retry::transaction`](crate::retry::transaction) does.
+        ///
+        /// # Errors
+        /// As [`update`](crate::update())'s; [`NotFound`](DieselError::NotFound) if there is no such row, and [`Error::Unfit`] if the
+        /// row does not accept its share of the total because of row security or a trigger.
+        pub fn add(&self, link: Link, n: i64) -> QueryResult<bool> {
+            self.count(n, link).await
+        }
+
+        /// Adds as much of `n`, which may be negative, as the bounds allow, and returns how much that is: `add_up_to(-5)` takes the last
+        /// three of a stock that never falls below 0, and returns -3; then 0. The SQL is that of [`add`](Self::add).
+        ///
+        /// # Errors
+        /// As [`add`](Self::add).
+        pub fn add_up_to(&self, link: Link, n: i64) -> QueryResult<i64> {
+            self.count_now(n, true, link).await
+        }
+
+        /// Adds `n`, which may be negative, and returns the new total; `None` if that would leave the bounds, and then nothing
+        /// changes. The count and the read are one transaction, so the total contains `n`, and no count that another connection
+        /// has not committed by then.
+        ///
+        /// # Errors
+        /// As [`add`](Self::add).
+        pub fn add_and_get(&self, link: Link, n: i64) -> QueryResult<Option<i64>> {
+            self.count_and_total(n, link).await
+        }
+
+        /// The exact total; `None` if there is no such row. See [`RowCounter::get`].
+        ///
+        /// # Errors
+        /// As [`update`](crate::update())'s.
+        pub fn get(&self, link: Link) -> QueryResult<Option<i64>> {
+            self.counter.total(link).await
+        }
+    }
+
+    impl<C: ShardedColumn> Idempotent<Within<RowCounter<C, Run>>>
+    where
+        C: IntegerField<DB>,
+        Key<C>: fmt::Debug,
+        DB: BackendOf<Conn>,
+    {
+        /// Adds `n`, which may be negative, unless that was done with this key before. Returns whether the bounds allow it now, or
+        /// allowed it then; if not, nothing changes, and the key is free.
+        ///
+        /// # Errors
+        /// Those of [`Bounded::add`]; [`InvalidIdempotencyKey`](Error::InvalidIdempotencyKey) for a key that is empty or too long,
+        /// [`IdempotencyKeyReused`](Error::IdempotencyKeyReused) for a key that came with another counter or amount before.
+        pub fn add(&self, link: Link, n: i64) -> QueryResult<bool> {
+            Ok(self.of.count_once(n, &self.key, false, link).await?.0)
+        }
+
+        /// Adds `n` in the same way, and returns the total then; `None` if the bounds do not allow it. A repeat adds nothing, and returns
+        /// the total as it is by then, `None` if the row is gone.
+        ///
+        /// # Errors
+        /// As [`add`](Self::add).
+        pub fn add_and_get(&self, link: Link, n: i64) -> QueryResult<Option<i64>> {
+            Ok(self.of.count_once(n, &self.key, true, link).await?.1)
+        }
+    }
+
+    impl<> Within<Counter<Run>>
+    where
+        DB: CounterBackend<Conn>,
+    {
+        /// Adds `n`, which may be negative, and returns `Ok(true)` if the total stays within the bounds. Otherwise it returns
+        /// `Ok(false)` and changes nothing. Adding 0 sends nothing.
+        ///
+        /// While there is room, this takes one statement:
+        ///
+        /// ```sql
+        /// UPDATE "diesel_sharded_counter_shards" AS "diesel_sharded_counters"
+        /// SET "value" = ("diesel_sharded_counters"."value" + $1)
+        /// WHERE ("diesel_sharded_counters"."name" = $2) AND "diesel_sharded_counters"."shard" = $3
+        ///   AND "diesel_sharded_counters"."value" <= $4
+        /// ```
+        ///
+        /// Close to a bound, and at the first count, it is a transaction: see [`Bounded::add`](Bounded::add).
+        ///
+        /// Its effect on the total: `n`, or none.
+        ///
+        /// # Errors
+        /// See [`Counter`](Counter#errors).
+        pub fn add(&self, link: Link, n: i64) -> QueryResult<bool> {
+            self.count(n, link).await
+        }
+
+        /// Adds as much of `n`, which may be negative, as the bounds allow, and returns how much that is; see
+        /// [`Bounded::add_up_to`](Bounded::add_up_to).
+        ///
+        /// # Errors
+        /// See [`Counter`](Counter#errors).
+        pub fn add_up_to(&self, link: Link, n: i64) -> QueryResult<i64> {
+            self.count_now(n, true, link).await
+        }
+
+        /// Adds `n`, which may be negative, and returns the new total; `None` if that would leave the bounds, and then nothing
+        /// changes. The count and the read are one transaction, so the total contains `n`, and no count that another connection
+        /// has not committed by then.
+        ///
+        /// # Errors
+        /// See [`Counter`](Counter#errors).
+        pub fn add_and_get(&self, link: Link, n: i64) -> QueryResult<Option<i64>> {
+            self.count_and_total(n, link).await
+        }
+
+        /// The exact total; see [`Counter::get`].
+        ///
+        /// # Errors
+        /// See [`Counter`](Counter#errors).
+        pub fn get(&self, link: Link) -> QueryResult<i64> {
+            Ok(self.counter.total(link).await?.unwrap_or(0))
+        }
+    }
+
+    impl<> Idempotent<Within<Counter<Run>>>
+    where
+        DB: CounterBackend<Conn>,
+    {
+        /// Adds `n`, which may be negative, unless that was done with this key before. Returns whether the bounds allow it now, or
+        /// allowed it then; if not, nothing changes, and the key is free.
+        ///
+        /// # Errors
+        /// Those of [`Counter`](Counter#errors); [`InvalidIdempotencyKey`](Error::InvalidIdempotencyKey) for a key that is empty or
+        /// too long, [`IdempotencyKeyReused`](Error::IdempotencyKeyReused) for a key that came with another counter or amount before.
+        pub fn add(&self, link: Link, n: i64) -> QueryResult<bool> {
+            Ok(self.of.count_once(n, &self.key, false, link).await?.0)
+        }
+
+        /// Adds `n` in the same way, and returns the total then; `None` if the bounds do not allow it. A repeat adds nothing, and returns
+        /// the total as it is by then, `None` if the row is gone.
+        ///
+        /// # Errors
+        /// As [`add`](Self::add).
+        pub fn add_and_get(&self, link: Link, n: i64) -> QueryResult<Option<i64>> {
+            Ok(self.of.count_once(n, &self.key, true, link).await?.1)
+        }
+    }
+}
+
+impl<K> Within<K> {
+    /// Adds `n`, and returns whether the bounds allow it.
+    async fn count<M, Conn>(&self, n: i64, link: &mut Link<'_, M, Conn>) -> QueryResult<bool>
+    where
+        K: OneCounter<M, Conn>,
+        M: LoadIo<Conn>,
+    {
+        Ok(self.count_now(n, false, link).await? == n)
+    }
+
+    /// Adds `n`, or also a part of it, by a count that begins now. Returns how much.
+    async fn count_now<M, Conn>(
+        &self,
+        n: i64,
+        partly: bool,
+        link: &mut Link<'_, M, Conn>,
+    ) -> QueryResult<i64>
+    where
+        K: OneCounter<M, Conn>,
+        M: LoadIo<Conn>,
+    {
+        if n != 0 {
+            self.counter.begin(link).await?;
+        }
+        let retry = &self.retry_policy();
+        self.count_part(n, partly, Begins::Shard, retry, link).await
+    }
+
+    /// Adds `n`, or also a part of it, and returns how much: nothing where the bounds do not allow it.
+    async fn count_part<M, Conn>(
+        &self,
+        n: i64,
+        partly: bool,
+        begins: Begins,
+        retry: &RetryPolicy,
+        link: &mut Link<'_, M, Conn>,
+    ) -> QueryResult<i64>
+    where
+        K: OneCounter<M, Conn>,
+        M: LoadIo<Conn>,
+    {
+        if n == 0 {
+            return match self.counter.is_there(link).await? {
+                true => Ok(0),
+                false => Err(DieselError::NotFound),
+            };
+        }
+        for left in (0..MOST_CREATED).rev() {
+            let added = self.try_add(n, partly, begins, retry, link).await;
+            let is_missing = K::IS_INSERTED && matches!(added, Err(DieselError::NotFound));
+            match added {
+                _ if is_missing && self.bounds.part(0, n, partly) == 0 => return Ok(0),
+                _ if is_missing && left > 0 => self.counter.create(link).await?,
+                added => return added.map_err(|error| self.counter.explained(link, error)),
+            }
+        }
+        Err(DieselError::NotFound)
+    }
+
+    /// Adds `n` and reads the total, in one transaction; `None` if the bounds do not allow it.
+    async fn count_and_total<M, Conn>(
+        &self,
+        n: i64,
+        link: &mut Link<'_, M, Conn>,
+    ) -> QueryResult<Option<i64>>
+    where
+        K: OneCounter<M, Conn>,
+        M: LoadIo<Conn>,
+    {
+        self.counter.begin(link).await?;
+        let (mut begins, retry) = (Begins::ShardAlone, self.retry_policy());
+        loop {
+            let repeated = locking(link, retry.clone())?;
+            let counted = retry_loop!(link, repeated, {
+                match self.count_part(n, false, begins, &retry, link).await? == n {
+                    true => self.counter.total(link).await,
+                    false => Ok(None),
+                }
+            });
+            match counted {
+                Err(DieselError::RollbackTransaction) => begins = Begins::Row,
+                counted => return counted,
+            }
+        }
+    }
+
+    /// Adds `n`, unless that was done with this idempotency key before. Returns whether the bounds allow it now, or allowed it then, and the
+    /// total if the count `reads` it: the one of the same transaction, after a repeat the one by then.
+    async fn count_once<M, Conn>(
+        &self,
+        n: i64,
+        key: &[u8],
+        reads: bool,
+        link: &mut Link<'_, M, Conn>,
+    ) -> QueryResult<(bool, Option<i64>)>
+    where
+        K: OneCounter<M, Conn> + CachedAs,
+        M: LoadIo<Conn>,
+    {
+        let request = Request::to_add(key, &self.counter.cached_as(), n)?;
+        self.counter.begin(link).await?;
+        let (mut begins, retry) = (Begins::ShardAlone, self.retry_policy());
+        loop {
+            let mut count = CountWithin(self, n, begins);
+            let counted = match reads {
+                true => once_and_total(link, &request, retry.clone(), &self.counter, count)
+                    .await
+                    .map(|total| (total.is_some(), total)),
+                false => once(link, &request, retry.clone(), &mut count)
+                    .await
+                    .map(|(counted, _)| (counted > 0, None)),
+            };
+            match counted {
+                Err(DieselError::RollbackTransaction) => begins = Begins::Row,
+                counted => return counted,
+            }
+        }
+    }
+
+    async fn try_add<M, Conn>(
+        &self,
+        n: i64,
+        partly: bool,
+        begins: Begins,
+        retry: &RetryPolicy,
+        link: &mut Link<'_, M, Conn>,
+    ) -> QueryResult<i64>
+    where
+        K: OneCounter<M, Conn>,
+        M: LoadIo<Conn>,
+    {
+        // For each direction.
+        let slots = (self.counter.shards() / 2).clamp(1, MOST_SLOTS);
+        let any_free = link.dialect().supports_skip_locked() && in_transaction(link)?;
+        let tries = match begins {
+            Begins::Row => 0,
+            _ if any_free => 1,
+            _ => 2,
+        };
+        for _ in 0..tries {
+            if self.add_to_a_shard(n, slots, any_free, retry, link).await? {
+                return Ok(n);
+            }
+        }
+        if begins == Begins::ShardAlone && !any_free {
+            return Err(DieselError::RollbackTransaction);
+        }
+        // A caller's transaction may see an older total than the one that counts.
+        if !in_any_transaction(link).await? {
+            let reading = RetryLoop::decision(link, retry.clone())?;
+            let total = retry_loop!(link, reading, self.counter.total_on_primary(link).await)?;
+            let total = total.ok_or(DieselError::NotFound)?;
+            if self.bounds.part(total.into(), n, partly) == 0 {
+                // Row security may hide shards from this role, and what they hold is in no total that it sees.
+                let named = vec![self.counter.key()?];
+                let named =
+                    LockedParents::<_, M::Backend>::locked(*TableOf::<K::Field>::TABLE, named);
+                let asking = RetryLoop::read(link, retry.clone())?;
+                retry_loop!(link, asking, named.refuse_hidden_shards(link).await)?;
+                return Ok(0);
+            }
+        }
+        // The parent's key as it is stored: the shards may compare it in another way than the parent does.
+        let key = self.counter.key()?;
+        let by_key = KeyIs(TableOf::<K::Field>::key_is(key.clone()));
+        let reading = RetryLoop::decision(link, retry.clone())?;
+        let stored = retry_loop!(link, reading, {
+            let names = Names::of::<TableOf<K::Field>>();
+            let query = SelectKeys::new(names, &by_key);
+            let pick = OnPrimary { names, query };
+            TableOf::<K::Field>::load_keys(link, pick).await
+        })?;
+        let key = stored.into_iter().next().unwrap_or(key);
+        let keys = KeysAre(vec![TableOf::<K::Field>::key_is(key)]);
+        let wanted = Wanted { n, partly, slots };
+        let (mut creates, mut waits) = (true, 0);
+        loop {
+            let (may_create, mut taken) = (creates, Taken::Nothing);
+            let locking = locking(link, retry.clone())?;
+            let tried = retry_loop!(link, locking, {
+                let beside = waits < MOST_WAITS;
+                taken = self.take(wanted, &keys, beside, &mut creates, link).await?;
+                match taken {
+                    Taken::Added(_) => Ok(()),
+                    // Lets go of what was locked, where the database can.
+                    Taken::Nothing | Taken::Busy(_) => Err(DieselError::RollbackTransaction),
+                }
+            });
+            match (tried, taken) {
+                (Ok(()), Taken::Added(added)) => return Ok(added),
+                (Err(DieselError::RollbackTransaction), Taken::Busy(shard)) => {
+                    self.wait_for(shard, &keys, retry, link).await?;
+                    waits += 1;
+                }
+                (Ok(()) | Err(DieselError::RollbackTransaction), _) => return Ok(0),
+                // Others are creating shards. The base holds the room of these until then.
+                (Err(error), _)
+                    if may_create && !creates && begins_again(link.dialect(), &error) => {}
+                (Err(error), _) => return Err(error),
+            }
+        }
+    }
+
+    /// Adds `n` to a shard that has room for it by itself. All were handed the same, and none is to be used up before the others, so it is
+    /// one at random. Inside a transaction it is `any_free` one, whose holder may not be waiting for what this transaction holds.
+    ///
+    /// A count that gives room is added only where there is some left: that was handed out when the total was within its bounds, and it still
+    /// is. Out of them, it pays a debt.
+    async fn add_to_a_shard<M, Conn>(
+        &self,
+        n: i64,
+        slots: u16,
+        any_free: bool,
+        retry: &RetryPolicy,
+        link: &mut Link<'_, M, Conn>,
+    ) -> QueryResult<bool>
+    where
+        K: OneCounter<M, Conn>,
+        M: LoadIo<Conn>,
+    {
+        let key = KeyIs(TableOf::<K::Field>::key_is(self.counter.key()?));
+        let statement = RetryLoop::statement(link, retry.clone())?;
+        retry_loop!(link, statement, {
+            let shard = (!any_free).then(|| {
+                let slot = (retry.random() % u64::from(slots)) as i32; // another one at each attempt
+                2 * slot + i32::from(self.bounds.uses_room_above(n))
+            });
+            self.add_to_shard(n, shard, &key, link).await
+        })
+    }
+
+    /// Adds `n` to this shard, or to any that nobody else holds, if it has room for it by itself.
+    async fn add_to_shard<M, Conn>(
+        &self,
+        n: i64,
+        shard: Option<i32>,
+        filter: &(dyn QueryFragment<M::Backend> + Sync),
+        link: &mut Link<'_, M, Conn>,
+    ) -> QueryResult<bool>
+    where
+        K: OneCounter<M, Conn>,
+        M: LoadIo<Conn>,
+    {
+        let (smallest, largest) = field::<K::Field>()?.column_type.integers();
+        let add = AddWithin {
+            names: Names::of::<TableOf<K::Field>>(),
+            changes: &AddTo::<K::Field>::new(vec![n]),
+            filter,
+            shard,
+            field: K::Field::NAME,
+            room: match self.bounds.leave_free(n) {
+                true if n > 0 => Room::Given(largest.saturating_sub(n)),
+                true => Room::Given(smallest.saturating_sub(n)),
+                false => Room::Taken(n.saturating_neg()), // no shard holds as much as it cuts
+            },
+            upwards: self.bounds.uses_room_above(n),
+        };
+        Ok(link.execute_prepared(add).await? > 0)
+    }
+
+    /// Waits until nobody else holds this shard.
+    async fn wait_for<M, Conn>(
+        &self,
+        shard: i32,
+        filter: &(dyn QueryFragment<M::Backend> + Sync),
+        retry: &RetryPolicy,
+        link: &mut Link<'_, M, Conn>,
+    ) -> QueryResult<()>
+    where
+        K: OneCounter<M, Conn>,
+        M: LoadIo<Conn>,
+    {
+        let waiting = locking(link, retry.clone())?;
+        let waited: QueryResult<()> = retry_loop!(link, waiting, {
+            let parts = Parts {
+                names: Names::of::<TableOf<K::Field>>(),
+                changes: &(),
+                filter,
+                shard,
+            };
+            link.execute(LockShard(parts, Strength::Exclusive)).await?;
+            Err(DieselError::RollbackTransaction) // lets go of it
+        });
+        match waited {
+            Err(DieselError::RollbackTransaction) => Ok(()),
+            waited => waited,
+        }
+    }
+
+    /// Locks the row, and adds as much of `n` as the bounds allow. `beside` others who hold shards, it takes what it can reach without a wait
+    /// for them: they may be waiting for the row.
+    async fn take<M, Conn>(
+        &self,
+        wanted: Wanted,
+        keys: &KeysAre<<TableOf<K::Field> as KeyedTable<M::Backend>>::KeyIs>,
+        beside: bool,
+        creates: &mut bool,
+        link: &mut Link<'_, M, Conn>,
+    ) -> QueryResult<Taken>
+    where
+        K: OneCounter<M, Conn>,
+        M: LoadIo<Conn>,
+    {
+        let table = *TableOf::<K::Field>::TABLE;
+        let lock = LockedParents::<_, M::Backend>::lock_all_parents;
+        let parent = lock(table, link, keys, Strength::Exclusive).await?;
+        if parent.is_empty() {
+            return Err(DieselError::NotFound);
+        }
+        if beside && let Some(free) = parent.lock_free_shards(link).await? {
+            let shards = parent.amounts(link, field::<K::Field>()?).await?;
+            if shards.iter().any(|(shard, _)| !free.contains(shard)) {
+                return self
+                    .take_beside(wanted, &parent, &shards, &free, link)
+                    .await;
+            }
+        }
+        if *creates {
+            self.create_shards(wanted, &parent, creates, link).await?;
+        }
+        let locked = parent.with_shards(link, Strength::Exclusive).await?;
+        let added = self.add_to_locked(wanted, &locked, link).await?;
+        Ok(match added {
+            0 => Taken::Nothing,
+            added => Taken::Added(added),
+        })
+    }
+
+    /// Takes from the base and from `free` shards, which this transaction holds, while others hold the rest. These may be using up what theirs
+    /// hold, or may take back what they have added: neither is counted on.
+    async fn take_beside<M, Conn>(
+        &self,
+        Wanted { n, partly, slots }: Wanted,
+        parent: &LockedParents<TableOf<K::Field>, M::Backend>,
+        shards: &[(i32, Amount)],
+        free: &[i32],
+        link: &mut Link<'_, M, Conn>,
+    ) -> QueryResult<Taken>
+    where
+        K: OneCounter<M, Conn>,
+        M: LoadIo<Conn>,
+    {
+        let field = field::<K::Field>()?;
+        let before = parent.states(link, &[field], Sums::Replaced).await?;
+        let base = integer(only_state(&before)?.0)?;
+        let (mut total, mut alone) = (base, base);
+        for (_, amount) in shards {
+            let amount = integer(amount)?;
+            total += amount;
+            alone += if n < 0 { amount.min(0) } else { amount.max(0) };
+        }
+        let n = self.bounds.part(total, n, partly);
+        if n == 0 {
+            return Ok(Taken::Nothing);
+        }
+        let mut of_base = i128::from(self.bounds.part(alone, n, true));
+        let mut left = n - of_base as i64;
+        let upwards = i32::from(self.bounds.uses_room_above(n));
+        let (free, held): (Vec<_>, Vec<_>) =
+            shards.iter().partition(|(shard, _)| free.contains(shard));
+        let free = || free.iter().filter(|(shard, _)| shard % 2 == upwards);
+        for (shard, amount) in free() {
+            let room = narrow(-integer(amount)?)?; // of the sign of what is taken, where there is some
+            let taken = if n < 0 {
+                room.clamp(left, 0)
+            } else {
+                room.clamp(0, left)
+            };
+            if taken != 0
+                && self
+                    .add_to_shard(taken, Some(*shard), parent.keys(), link)
+                    .await?
+            {
+                left -= taken;
+            }
+        }
+        let nothing = Amount::zero(field.column_type);
+        let range = field.column_type.integers();
+        let is_in_range = |base| i128::from(range.0) <= base && base <= i128::from(range.1);
+        if left != 0 || !is_in_range(base + of_base) {
+            let has_room =
+                |(shard, amount): &&&(i32, Amount)| shard % 2 == upwards && *amount != nothing;
+            let holder = held.iter().find(has_room).or(held.first());
+            return Ok(holder.map_or(Taken::Nothing, |(shard, _)| Taken::Busy(*shard)));
+        }
+        // The next ones need not lock the row then. Half of the room stays in the base, for those who meet no free shard.
+        let most = i128::from(range.1 / 2);
+        let room = self
+            .bounds
+            .room(alone + of_base, n)
+            .unwrap_or(0)
+            .clamp(-most, most);
+        let share = room / (2 * i128::from(slots));
+        for (shard, _) in
+            free().filter(|(shard, amount)| *amount == nothing && *shard < 2 * i32::from(slots))
+        {
+            if share != 0 && is_in_range(base + of_base + share) {
+                let give = AddTo::<K::Field>::new(vec![narrow(-share)?]);
+                let give = CountByKey(Parts {
+                    names: Names::of::<TableOf<K::Field>>(),
+                    changes: &give,
+                    filter: parent.keys(),
+                    shard: *shard,
+                });
+                if link.execute(give).await? > 0 {
+                    of_base += share;
+                }
+            }
+        }
+        let base = base + of_base;
+        if of_base != 0 {
+            let base = narrow(base)?;
+            let mut expected = before.clone();
+            for state in expected.iter_mut().flatten() {
+                if let FieldState::Sum { base: expected, .. } = state {
+                    *expected = Amount::Integer(base.into());
+                }
+            }
+            let assignment = Base(K::Field::NAME, base);
+            parent
+                .write_base_alone(link, &assignment, field, &before, &expected)
+                .await?;
+        }
+        Ok(Taken::Added(n))
+    }
+
+    /// Creates the shards to which room will be handed out. Others may be creating them, and wait for the row: the wait for them is short.
+    async fn create_shards<M, Conn>(
+        &self,
+        Wanted { n, partly, slots }: Wanted,
+        parent: &LockedParents<TableOf<K::Field>, M::Backend>,
+        creates: &mut bool,
+        link: &mut Link<'_, M, Conn>,
+    ) -> QueryResult<()>
+    where
+        K: OneCounter<M, Conn>,
+        M: LoadIo<Conn>,
+    {
+        let there = parent.shards(link).await?;
+        let Bounds { least, most } = self.bounds;
+        let has_room = |shard: &i32| if shard % 2 == 0 { least } else { most }.is_some();
+        let shards = (0..2 * i32::from(slots)).filter(has_room);
+        let missing: Vec<_> = shards.filter(|shard| !there.contains(shard)).collect();
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let field = field::<K::Field>()?;
+        let states = parent.states(link, &[field], Sums::Read).await?;
+        let (n, total) = self.bounds.after(&states, n, partly)?;
+        let (down, up) = self.bounds.shares(total, slots, field.column_type);
+        let share = |shard: &i32| if shard % 2 == 0 { down } else { up };
+        let missing: Vec<_> = missing
+            .into_iter()
+            .filter(|shard| share(shard) != 0)
+            .collect();
+        if n == 0 || missing.is_empty() {
+            return Ok(());
+        }
+        *creates = false; // once: who waits for others here goes on without these shards
+        let bounds = link.dialect().bounds_some_waits();
+        if let Some([begin, _]) = bounds {
+            link.batch_execute(begin).await?;
+        }
+        for shard in missing {
+            let create = CreateShards {
+                names: Names::of::<TableOf<K::Field>>(),
+                filter: parent.keys(),
+                shard,
+                locks: true,
+            };
+            link.execute(create).await?;
+        }
+        match bounds {
+            Some([_, end]) => link.batch_execute(end).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Decides on the exact total, and hands the room out anew.
+    async fn add_to_locked<M, Conn>(
+        &self,
+        Wanted { n, partly, slots }: Wanted,
+        locked: &LockedParents<TableOf<K::Field>, M::Backend>,
+        link: &mut Link<'_, M, Conn>,
+    ) -> QueryResult<i64>
+    where
+        K: OneCounter<M, Conn>,
+        M: LoadIo<Conn>,
+    {
+        let field = field::<K::Field>()?;
+        let before = locked.states(link, &[field], Sums::Read).await?;
+        let (n, total) = self.bounds.after(&before, n, partly)?;
+        if n == 0 {
+            return Ok(0);
+        }
+        let (smallest, largest) = field.column_type.integers();
+        if total < smallest.into() || total > largest.into() {
+            return Err(out_of_range(total).into());
+        }
+        let (down, up) = self.bounds.shares(total, slots, field.column_type);
+        let to_shares = ToShares {
+            names: Names::of::<TableOf<K::Field>>(),
+            field: K::Field::NAME,
+            beyond: 2 * i32::from(slots),
+            down,
+            up,
+        };
+        locked.write_shards(link, &to_shares).await?;
+        // Whatever the shards hold now, the base holds the rest of the total.
+        let mut expected = locked.states(link, &[field], Sums::Read).await?;
+        let shards = integer(only_state(&expected)?.1)?;
+        let base = narrow(total - shards)?;
+        for state in expected.iter_mut().flatten() {
+            if let FieldState::Sum { base: expected, .. } = state {
+                *expected = Amount::Integer(base.into());
+            }
+        }
+        let base = Base(K::Field::NAME, base);
+        locked
+            .write_bases(link, &base, &[field], Sums::Read, &before, &expected)
+            .await?;
+        locked.refuse_others(link).await?; // what they hold is in no share, and was taken for the base's
+        Ok(n)
+    }
+}
+
+impl<K: fmt::Debug> fmt::Debug for Within<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} within {:?}", self.counter, self.bounds)
+    }
+}
+
+/// What an attempt begins with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Begins {
+    /// A shard. If that has too little, the attempt goes on with the row.
+    Shard,
+    /// A shard, in a transaction of this crate's own. A shard that had too little after a wait stays locked there, and rows are locked before
+    /// their shards: the transaction is rolled back, and another one begins with the row.
+    ShardAlone,
+    Row,
+}
+
+/// What is to be added: `n`, or also a part of it, while room is handed out to so many slots for each direction.
+#[derive(Debug, Clone, Copy)]
+struct Wanted {
+    n: i64,
+    partly: bool,
+    slots: u16,
+}
+
+/// What a try under the row's lock came to.
+#[derive(Debug, Clone, Copy)]
+enum Taken {
+    Added(i64),
+    /// The bounds do not allow it.
+    Nothing,
+    /// Somebody else holds this shard, which the count needs.
+    Busy(i32),
+}
+
+/// How often a count waits for those who hold what it needs without the row's lock. Then it waits with it, and a deadlock decides.
+const MOST_WAITS: u8 = 100;
+
+/// Whether a savepoint that was rolled back leaves nothing of the error, where it has them.
+fn begins_again(dialect: Dialect, error: &DieselError) -> bool {
+    let failure = dialect.classify(error);
+    dialect.unlocks_at_savepoints()
+        && matches!(
+            failure,
+            Failure::Conflict(Conflict::LockTimeout | Conflict::Serialization)
+        )
+}
+
+struct CountWithin<'a, K>(&'a Within<K>, i64, Begins);
+
+impl<K, M, Conn> Requested<M, Conn> for CountWithin<'_, K>
+where
+    K: OneCounter<M, Conn>,
+    M: LoadIo<Conn>,
+{
+    fn transaction(&self, dialect: Dialect) -> TransactionOptions {
+        locking_options(dialect)
+    }
+
+    async fn carry_out(&mut self, link: &mut Link<'_, M, Conn>) -> QueryResult<usize> {
+        let &mut CountWithin(within, n, begins) = self;
+        let retry = &within.retry_policy();
+        let counted = within.count_part(n, false, begins, retry, link).await?;
+        Ok((counted == n).into())
+    }
+}
+
+/// The greatest number of shards to which room is handed out, for each direction. Each holds a part whether it is used or not,
+/// and all of them are locked close to a bound.
+const MOST_SLOTS: u16 = 16;
+
+/// Base and shards of the one field of the one parent.
+fn only_state(states: &States) -> QueryResult<(&Amount, &Amount)> {
+    match states.iter().flatten().next() {
+        Some(FieldState::Sum { base, shards }) => Ok((base, shards)),
+        _ => Err(DieselError::NotFound),
+    }
+}
+
+fn integer(amount: &Amount) -> QueryResult<i128> {
+    amount.to_integer().ok_or_else(|| {
+        let message = format!("`{amount}` is no integer");
+        DieselError::DeserializationError(message.into())
+    })
+}
+
+fn narrow(n: i128) -> QueryResult<i64> {
+    i64::try_from(n).map_err(|_| out_of_range(n).into())
+}
+
+fn out_of_range(n: i128) -> Error {
+    Error::overflow(format!("{n} is out of the column's range"))
+}
+
+/// The least and the greatest total.
+#[derive(Debug, Clone, Copy, Default)]
+struct Bounds {
+    least: Option<i64>,
+    most: Option<i64>,
+}
+
+impl Bounds {
+    /// How much may be added to `total` in the direction of `n`, and of its sign; `None` without a bound.
+    fn room(self, total: i128, n: i64) -> Option<i128> {
+        match n < 0 {
+            true => self.least.map(|least| (i128::from(least) - total).min(0)),
+            false => self.most.map(|most| (i128::from(most) - total).max(0)),
+        }
+    }
+
+    /// How much of `n` may be added to `total`: all of it or nothing, or also a part.
+    fn part(self, total: i128, n: i64, partly: bool) -> i64 {
+        // A smaller one fits into the type of `n`.
+        match self
+            .room(total, n)
+            .filter(|room| room.unsigned_abs() < n.unsigned_abs().into())
+        {
+            None => n,
+            Some(room) if partly => i64::try_from(room).unwrap_or(0),
+            Some(_) => 0,
+        }
+    }
+
+    /// Whether `n` takes from the room up to the upper bound, and not from that down to the lower one. A direction without a
+    /// bound takes from what it can never use up: it gives there.
+    fn uses_room_above(self, n: i64) -> bool {
+        if n > 0 {
+            self.most.is_some()
+        } else {
+            self.least.is_none()
+        }
+    }
+
+    /// Whether no bound limits `n`: adding it gives room to the others.
+    fn leave_free(self, n: i64) -> bool {
+        (n > 0 && self.most.is_none()) || (n < 0 && self.least.is_none())
+    }
+
+    /// As much of `n` as the bounds allow to add to the one parent's total, and the total then.
+    fn after(self, state: &States, n: i64, partly: bool) -> QueryResult<(i64, i128)> {
+        let (base, shards) = only_state(state)?;
+        let total = integer(base)? + integer(shards)?;
+        let n = self.part(total, n, partly);
+        Ok((n, total + i128::from(n)))
+    }
+
+    /// The share of each shard in the room below `total`, positive, and in that above it, negative. All of it is handed out, up
+    /// to half of the greatest value of the column's type: SQLite could not add up the shards of a bound at the edge. The base
+    /// keeps the remainder.
+    fn shares(self, total: i128, slots: u16, column: ColumnType) -> (i64, i64) {
+        let (smallest, largest) = column.integers();
+        let share = |room: i128| {
+            let share = room.clamp(0, i128::from(largest / 2)) / i128::from(slots);
+            share as i64 // not above `largest`
+        };
+        let below = |least: i64| share(total - i128::from(least.max(smallest)));
+        let above = |most: i64| share(i128::from(most.min(largest)) - total);
+        (self.least.map_or(0, below), -self.most.map_or(0, above))
+    }
+}
+
+statements! {
+    /// `UPDATE shards AS parent SET … WHERE key AND parent.shard = $n AND parent.field >= $n`, or `<= $n`; where it gives,
+    /// `AND parent.field > 0 AND parent.field < $n`, or `< 0` and `> $n`. For any free shard its number is
+    /// `(SELECT parent.shard FROM shards AS parent WHERE key AND … LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED)`
+    ///
+    /// It has eight texts; Diesel keeps it prepared by its text.
+    struct AddWithin<'a> {
+        names: Names<'a, DB>,
+        changes: &'a (dyn QueryFragment<DB> + Sync),
+        filter: &'a (dyn QueryFragment<DB> + Sync),
+        shard: Option<i32>,
+        field: &'static str,
+        room: Room,
+        upwards: bool,
+    }: Prepare;
+    |self, out| {
+        let table = self.names;
+        let number = || table.under_alias().column(SHARD);
+        sql!(out;
+            "UPDATE ", table.shards_as_parent(), " SET ", table.aliased(self.changes), table.aliased(self.filter), " AND ",
+            if let Some(shard) = &self.shard { table.shard_is(shard) } else {
+                number(), " = (SELECT ", number(), " FROM ", table.shards_as_parent(), table.aliased(self.filter), self.has_room(),
+                " LIMIT 1", on(|dialect| dialect.locks_rows(Strength::ExclusiveIfFree)), ")"
+            },
+            self.has_room())
+    }
+
+    /// `field = CASE WHEN shard >= $n THEN 0 WHEN shard % 2 = 0 THEN $n ELSE $n END`
+    struct ToShares<'a> {
+        names: Names<'a, DB>,
+        field: &'static str,
+        beyond: i32,
+        down: i64,
+        up: i64,
+    };
+    |self, out| {
+        let shard = || self.names.column(SHARD);
+        sql!(out;
+            id(self.field), " = CASE WHEN ", shard(), " >= ", bind(Integer, &self.beyond), " THEN 0 WHEN ",
+            shard(), " % 2 = 0 THEN ", bind(BigInt, &self.down), " ELSE ", bind(BigInt, &self.up), " END")
+    }
+}
+
+/// What a shard has to hold for a count.
+#[derive(Debug, Clone, Copy)]
+enum Room {
+    /// This much room.
+    Taken(i64),
+    /// Some room, which the count adds to, up to this.
+    Given(i64),
+}
+
+impl<DB: ShardedBackend> AddWithin<'_, DB> {
+    /// ` AND field >= $n`, or what gives
+    fn has_room<'b>(&'b self) -> impl Sql<'b, DB> {
+        let field = || self.names.under_alias().column(self.field);
+        let (taken, most) = match &self.room {
+            Room::Taken(n) => (Some(n), None),
+            Room::Given(most) => (None, Some(most)),
+        };
+        let [from, above, below] = match self.upwards {
+            true => [" <= ", " < 0", " > "],
+            false => [" >= ", " > 0", " < "],
+        };
+        sql! {
+            " AND ", field(),
+            if let Some(n) = taken { from, bind(BigInt, n) },
+            if let Some(most) = most { above, " AND ", field(), below, bind(BigInt, most) }
+        }
+    }
+}
+
+/// `field = $n`
+struct Base(&'static str, i64);
+
+fragments! {
+    [] Base;
+    |self, out| sql!(out; id(self.0), " = ", bind(BigInt, &self.1));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ColumnType::{BigInt, Integer, SmallInt};
+
+    const SEATS: Bounds = Bounds {
+        least: Some(0),
+        most: Some(100),
+    };
+
+    #[test]
+    fn only_what_leads_out_of_the_bounds_is_refused() {
+        let all = |total, n| SEATS.part(total, n, false) == n;
+        assert!(all(5, -5) && !all(5, -6));
+        assert!(all(95, 5) && !all(95, 6));
+        assert!(all(-10, 1) && all(110, -1)); // towards them
+        assert!(!all(-10, -1) && !all(110, 1));
+        let most = i64::MAX;
+        assert_eq!(Bounds::default().part(most.into(), most, false), most);
+        let parts = [(5, -6), (95, 6), (0, -1), (-10, -1), (7, i64::MIN)];
+        let parts = parts.map(|(total, n)| SEATS.part(total, n, true));
+        assert_eq!(parts, [-5, 5, 0, 0, -7]);
+    }
+
+    /// Whatever is taken from the shards of one direction alone, the total stays within the bounds.
+    #[test]
+    fn shares_never_exceed_the_room() {
+        let edges = [i64::MIN, -1000, -1, 0, 1, 7, 1000, i64::MAX];
+        for column in [SmallInt, Integer, BigInt] {
+            let (smallest, largest) = column.integers();
+            for least in edges {
+                for most in edges.into_iter().filter(|most| *most >= least) {
+                    for total in edges.map(|total| total.clamp(smallest, largest)) {
+                        for slots in [1, 2, 8, 2048] {
+                            let bounds = Bounds {
+                                least: Some(least),
+                                most: Some(most),
+                            };
+                            let (down, up) = bounds.shares(total.into(), slots, column);
+                            assert!(down >= 0 && up <= 0);
+                            let (total, slots) = (i128::from(total), i128::from(slots));
+                            let (down, up) = (i128::from(down) * slots, i128::from(up) * slots);
+                            assert!(down == 0 || total - down >= least.into());
+                            assert!(up == 0 || total - up <= most.into());
+                            let base = total - down - up;
+                            assert!((smallest.into()..=largest.into()).contains(&base));
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[cfg(all(
+        feature = "postgres_backend",
+        feature = "mysql_backend",
+        feature = "sqlite"
+    ))]
+    #[test]
+    fn sql_of_a_count_and_of_shares() {
+        use crate::test_schema::{assert_sql, videos};
+        use diesel::mysql::Mysql;
+        use diesel::pg::Pg;
+
+        let add = AddTo::<videos::likes>::new(vec![-1]);
+        let key = KeyIs(videos::id.eq(7));
+        let add_within = |shard, room, upwards| AddWithin::<Pg> {
+            names: Names::of::<videos::table>(),
+            changes: &add,
+            filter: &key,
+            shard,
+            field: "likes",
+            room,
+            upwards,
+        };
+        assert_sql!(add_within(Some(2), Room::Taken(1), false);
+            Pg => r#"UPDATE "videos_shards" AS "videos" SET "likes" = ("videos"."likes" + $1) WHERE ("videos"."id" = $2) AND "videos"."shard" = $3 AND "videos"."likes" >= $4"#,
+        );
+        assert_sql!(add_within(Some(3), Room::Given(9), true);
+            Pg => r#"UPDATE "videos_shards" AS "videos" SET "likes" = ("videos"."likes" + $1) WHERE ("videos"."id" = $2) AND "videos"."shard" = $3 AND "videos"."likes" < 0 AND "videos"."likes" > $4"#,
+        );
+        assert_sql!(add_within(None, Room::Taken(1), false);
+            Pg => r#"UPDATE "videos_shards" AS "videos" SET "likes" = ("videos"."likes" + $1) WHERE ("videos"."id" = $2) AND "videos"."shard" = (SELECT "videos"."shard" FROM "videos_shards" AS "videos" WHERE ("videos"."id" = $3) AND "videos"."likes" >= $4 LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED) AND "videos"."likes" >= $5"#,
+        );
+        let to_shares = ToShares::<Mysql> {
+            names: Names::of::<videos::table>(),
+            field: "likes",
+            beyond: 16,
+            down: 5,
+            up: -3,
+        };
+        assert_sql!(to_shares;
+            Mysql => "`likes` = CASE WHEN `videos`.`shard` >= ? THEN 0 WHEN `videos`.`shard` % 2 = 0 THEN ? ELSE ? END",
+        );
+    }
+}

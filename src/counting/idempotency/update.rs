@@ -1,0 +1,494 @@
+//! Counting updates with an idempotency key.
+
+use std::fmt::Write;
+use std::marker::PhantomData;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use diesel::connection::LoadConnection;
+use diesel::prelude::*;
+use diesel::query_builder::{AstPass, QueryId};
+use diesel::query_dsl::methods::ExecuteDsl;
+use diesel::result::{DatabaseErrorKind, Error as DieselError};
+use diesel::sql_types::BigInt;
+#[cfg(feature = "async")]
+use diesel_async::AsyncConnection;
+
+use super::keys::{FindKey, explained, insert_into, values};
+use super::{Idempotent, Request, Requested, once};
+use crate::backend::{BackendOf, Meaning, OnceForm, SHARD_REMOVED, ShardedBackend};
+use crate::conflict::{Conflict, Failure};
+#[cfg(feature = "async")]
+use crate::connection::{Async, BoxFuture};
+use crate::connection::{
+    Link, LoadIo, clean_up, in_any_transaction, note_surplus, now, other_nodes_write,
+};
+use crate::counting::combine::{Combined, count};
+use crate::counting::update::returning::NoReturning;
+use crate::counting::update::{IntoReady, Sendable, UpdateStatement, Values};
+use crate::engine::{self, Plan, SendStep, Sender, Statement, Step, explain};
+use crate::error::Error;
+use crate::model::ShardedTable;
+use crate::per_process::random;
+use crate::policy::RetryPolicy;
+use crate::query_builder::{
+    CountByKey, Identified, bind, has_rows, id, number_of_rows, sql, statements, walk,
+};
+
+impl<Query, V, Ins, Run> UpdateStatement<Query, Values<V>, NoReturning, Ins, Run> {
+    /// Counts only if nothing was counted with this key before, in any process. A key has 1 to 255 bytes, such as a request's id.
+    /// Only `.execute(conn)` may follow. See [`idempotency`](crate::idempotency).
+    pub fn idempotency_key(self, key: impl AsRef<[u8]>) -> Idempotent<Self> {
+        Idempotent::new(self, key)
+    }
+}
+
+impl<Of, Conn> RunQueryDsl<Conn> for Idempotent<Of> {}
+
+impl<Q, V, Ret, Ins, Conn, DB> ExecuteDsl<Conn, DB>
+    for Idempotent<UpdateStatement<Q, Values<V>, Ret, Ins>>
+where
+    UpdateStatement<Q, Values<V>, Ret, Ins>: IntoReady<DB>,
+    Conn: LoadConnection<Backend = DB>,
+    DB: BackendOf<Conn>,
+{
+    fn execute(update: Self, conn: &mut Conn) -> QueryResult<usize> {
+        let mut count = UpdateOnce(update.of.into_ready());
+        let (request, retry) = request(&count.0, &update.key)?;
+        let link = &mut Link::blocking(conn);
+        Ok(now(once(link, &request, retry, &mut count))?.0)
+    }
+}
+
+/// An update that is counted once for its key.
+pub(crate) struct UpdateOnce<R>(pub(crate) R);
+
+impl<M, Conn, R> Requested<M, Conn> for UpdateOnce<R>
+where
+    M: LoadIo<Conn>,
+    R: Sendable<M::Backend>,
+{
+    /// One statement can do it outside a caller's transaction, by key. It does neither if the key is known, or the shard is not there.
+    async fn count_at_once(
+        &mut self,
+        link: &mut Link<'_, M, Conn>,
+        request: &Request,
+        retry: &RetryPolicy,
+    ) -> QueryResult<Option<usize>> {
+        let plan = self.0.plan(link)?;
+        let may_be_tried = plan.by_key && !plan.in_transaction;
+        let form = match plan.dialect.counts_once_by() {
+            Some(OnceForm::Compound) if !may_be_sent() => None,
+            form => form.filter(|_| may_be_tried),
+        };
+        let Some(form) = form else {
+            return Ok(None);
+        };
+        let plan = Plan { once: true, ..plan };
+        let mut sender = Once {
+            ready: &mut self.0,
+            request,
+            claim: i64::from_ne_bytes(random()?),
+            form,
+        };
+        match engine::count(link, plan, retry.clone(), &mut sender).await {
+            Ok(0) => Ok(None),
+            Ok(counted) => Ok(Some(counted)),
+            Err(error) => {
+                let error = explained(link, error);
+                Err(explain::<R::Table, M::Backend>(&link.backend(), error))
+            }
+        }
+    }
+
+    fn set_alone(&mut self, alone: bool) {
+        self.0.ready_mut().alone = alone;
+    }
+
+    async fn carry_out(&mut self, link: &mut Link<'_, M, Conn>) -> QueryResult<usize> {
+        self.0.ready_mut().combine(Some(None)); // it is counted where its key is claimed
+        count(link, &mut self.0).await
+    }
+}
+
+/// The request that the idempotency key stands for, and how it is retried.
+fn request<DB, R>(update: &R, key: &[u8]) -> QueryResult<(Request, RetryPolicy)>
+where
+    R: Sendable<DB>,
+    DB: ShardedBackend,
+{
+    let ready = update.ready();
+    let request = Request::new(key, |text| {
+        text.write_str(R::Table::SHARDS_TABLE.as_str())?;
+        DB::show(&ready.changes, text)?;
+        DB::show(&ready.filter, text)?;
+        let insert = ready.insert.as_ref();
+        insert.map_or(Ok(()), |insert| DB::show(insert, text))
+    })?;
+    Ok((request, ready.retry()))
+}
+
+#[cfg(feature = "async")]
+impl<Q, V, Ret, Ins> Idempotent<UpdateStatement<Q, Values<V>, Ret, Ins, Async>> {
+    /// Counts, unless this was done before, and returns the number of rows.
+    ///
+    /// # Errors
+    /// As [`update`](crate::update())'s, and those of [`idempotency`](crate::idempotency).
+    pub fn execute<'c, Conn, DB>(self, conn: &'c mut Conn) -> BoxFuture<'c, QueryResult<usize>>
+    where
+        UpdateStatement<Q, Values<V>, Ret, Ins, Async>: IntoReady<DB, Ready: Send + 'c>,
+        Conn: AsyncConnection<Backend = DB>,
+        DB: BackendOf<Conn>,
+    {
+        let mut count = UpdateOnce(self.of.into_ready());
+        let request = request(&count.0, &self.key);
+        Box::pin(async move {
+            let (request, retry) = request?;
+            let link = &mut Link::awaited(conn);
+            Ok(once(link, &request, retry, &mut count).await?.0)
+        })
+    }
+}
+
+/// Sends an update's statements, and the one that claims a key too.
+struct Once<'a, R> {
+    ready: &'a mut R,
+    request: &'a Request,
+    claim: i64,
+    form: OnceForm,
+}
+
+impl<M, Conn, R> Sender<M, Conn> for Once<'_, R>
+where
+    M: LoadIo<Conn>,
+    R: Sendable<M::Backend>,
+{
+    async fn send(&mut self, link: &mut Link<'_, M, Conn>, step: Step) -> QueryResult<usize> {
+        if step.statement != Statement::CountOnce {
+            return self.ready.send_step(link, step).await;
+        }
+        let count = CountOnce {
+            key: &self.request.key,
+            fingerprint: self.request.fingerprint,
+            claim: self.claim,
+            count: CountByKey(self.ready.parts(step.shard)),
+        };
+        let count = Identified::<CountOnceId<R::Table, R::Filter, R::Changes>, _>::new(count);
+        let sent = link.execute_prepared(count).await;
+        match self.form {
+            OnceForm::With => sent,
+            OnceForm::Compound => self.compound_ended(link, sent).await,
+        }
+    }
+}
+
+impl<R> Once<'_, R> {
+    /// The outcome of the compound statement that was sent: 1 if it counted, 0 if it did nothing for a reason that a transaction may cure.
+    async fn compound_ended<M: LoadIo<Conn>, Conn>(
+        &mut self,
+        link: &mut Link<'_, M, Conn>,
+        sent: QueryResult<usize>,
+    ) -> QueryResult<usize> {
+        let dialect = link.dialect();
+        let error = match sent {
+            Ok(_) => {
+                KNOWN.store(COUNTS, Ordering::Relaxed);
+                return Ok(1);
+            }
+            Err(error) if dialect.means(&error, Meaning::RefusedInside) => return Ok(0),
+            Err(error) => explained(link, error),
+        };
+        if dialect.means(&error, Meaning::Syntax) {
+            KNOWN.store(REFUSED, Ordering::Relaxed);
+            return Ok(0);
+        }
+        let failure = dialect.classify(&error);
+        if failure == Failure::ConnectionLost {
+            return Err(error);
+        }
+        clean_up(link, &undo(self.claim)).await;
+        if did_nothing(&error) {
+            return Ok(0);
+        }
+        let timed_out = failure == Failure::Conflict(Conflict::StatementTimeout);
+        let is_undone = !timed_out && dialect.is_refusal(&error, false);
+        if is_undone {
+            return Err(error);
+        }
+        note_surplus(link).await;
+        // A statement that is killed behind its COMMIT fails as one that did nothing.
+        match self.has_counted(link).await {
+            Ok(true) => Ok(1),
+            // A server that does not know the syntax may say so in another language.
+            Ok(false) if failure == Failure::Other && KNOWN.load(Ordering::Relaxed) != COUNTS => {
+                Ok(0)
+            }
+            Ok(false) => Err(error),
+            // The table of keys is missing.
+            Err(_) if !matches!(error, DieselError::DatabaseError(..)) => Err(error),
+            Err(_) => Err(Error::OutcomeUnknown { source: error }.into()),
+        }
+    }
+
+    /// Whether the key's row is this statement's. In a transaction that is open now it did nothing: that is the caller's.
+    async fn has_counted<M: LoadIo<Conn>, Conn>(
+        &mut self,
+        link: &mut Link<'_, M, Conn>,
+    ) -> QueryResult<bool> {
+        if in_any_transaction(link).await? {
+            return Ok(false);
+        }
+        let rows = link.load(FindKey([&self.request.key])).await?;
+        Ok(rows
+            .first()
+            .is_some_and(|(_, _, claim, _)| *claim == self.claim))
+    }
+}
+
+statements! {
+    /// Claims a key and counts, and meets one row; or does neither and meets none, where the key is known or the shard is missing.
+    ///
+    /// ```sql
+    /// -- PostgreSQL; if the shard was removed since the statement began, it fails
+    /// WITH "sharded_claimed" AS (
+    ///     INSERT INTO "diesel_sharded_idempotency_keys" ("key", "fingerprint", "claim", "counted", "created")
+    ///     SELECT $1, $2, $3, 1, now
+    ///     WHERE EXISTS (SELECT 1 FROM "videos_shards" AS "videos" WHERE ("videos"."id" = $4) AND "videos"."shard" = $5)
+    ///     ON CONFLICT ("key") DO NOTHING RETURNING 1),
+    /// "sharded_counted" AS (
+    ///     UPDATE "videos_shards" AS "videos" SET "views" = ("videos"."views" + $6)
+    ///     WHERE ("videos"."id" = $7) AND "videos"."shard" = $8 AND EXISTS (SELECT 1 FROM "sharded_claimed") RETURNING 1)
+    /// SELECT 1 FROM "sharded_claimed"
+    /// WHERE CAST(CASE WHEN (SELECT COUNT(*) FROM "sharded_claimed") = (SELECT COUNT(*) FROM "sharded_counted")
+    ///     THEN '1' ELSE 'diesel_sharded: …' END AS BOOLEAN)
+    /// -- MariaDB; inside a transaction it fails at its first step, before the handler that rolls back
+    /// BEGIN NOT ATOMIC
+    ///     SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+    ///     SET @diesel_sharded_once = ?;
+    ///     BEGIN
+    ///         DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
+    ///         START TRANSACTION;
+    ///         INSERT INTO `diesel_sharded_idempotency_keys` (…) VALUES (?, ?, ?, 1, now);
+    ///         UPDATE `videos_shards` AS `videos` SET …;
+    ///         IF ROW_COUNT() <> 1 THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'diesel_sharded: …'; END IF;
+    ///         COMMIT;
+    ///     END;
+    /// END
+    /// ```
+    struct CountOnce<'a> {
+        key: &'a [u8],
+        fingerprint: i64,
+        claim: i64,
+        count: CountByKey<'a, DB>,
+    }: Prepare;
+    |self, out| {
+        if out.backend().dialect().counts_once_by() == Some(OnceForm::Compound) {
+            return self.walk_compound(out);
+        }
+        let parts = &self.count.0;
+        let table = parts.names;
+        // The look comes first, so that a missing shard is no error, which would abort a transaction that Diesel does not know.
+        sql!(out;
+            "WITH ", id(CLAIMED), " AS (", insert_into(),
+            " SELECT ", values(self.row(), None),
+            " WHERE EXISTS (SELECT 1 FROM ", table.shards_as_parent(), table.aliased(parts.filter),
+            " AND ", table.shard_is(&parts.shard), ") ON CONFLICT (", id("key"), ") DO NOTHING RETURNING 1), ",
+            id(COUNTED), " AS (", walk(&self.count), " AND ", has_rows(CLAIMED), " RETURNING 1) SELECT 1 FROM ", id(CLAIMED),
+            " WHERE CAST(CASE WHEN ", number_of_rows(CLAIMED), " = ", number_of_rows(COUNTED),
+            " THEN '1' ELSE '", SHARD_REMOVED, "' END AS BOOLEAN)")
+    }
+}
+
+/// The id of [`CountOnce`] for changes `V` and a filter `W`.
+#[derive(QueryId)]
+struct CountOnceId<T, W, V>(PhantomData<(T, W, V)>);
+
+const CLAIMED: &str = "sharded_claimed";
+const COUNTED: &str = "sharded_counted";
+
+impl<DB: ShardedBackend> CountOnce<'_, DB> {
+    fn walk_compound<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        sql!(out;
+            "BEGIN NOT ATOMIC SET TRANSACTION ISOLATION LEVEL READ COMMITTED; ",
+            "SET @diesel_sharded_once = ", bind(BigInt, &self.claim), "; ",
+            "BEGIN DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END; START TRANSACTION; ",
+            insert_into(), " VALUES (", values(self.row(), None), "); ",
+            walk(&self.count), "; IF ROW_COUNT() <> 1 THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = '", SHARD_MISSING,
+            "'; END IF; COMMIT; END; END")
+    }
+
+    /// The values of the key's row.
+    fn row(&self) -> (&[u8], &i64, &i64) {
+        (self.key, &self.fingerprint, &self.claim)
+    }
+}
+
+/// The error with which the statement takes back its key where it finds no shard.
+const SHARD_MISSING: &str = "diesel_sharded: the shard is missing";
+
+/// The experience of this process with the compound statement.
+static KNOWN: AtomicU8 = AtomicU8::new(UNTRIED);
+
+const UNTRIED: u8 = 0;
+/// It has counted.
+const COUNTS: u8 = 1;
+/// A server does not know its syntax, as MySQL does not.
+const REFUSED: u8 = 2;
+
+/// Whether the compound statement may be sent. Where other nodes write too, a transaction has a guard, which it lacks.
+fn may_be_sent() -> bool {
+    KNOWN.load(Ordering::Relaxed) != REFUSED && !other_nodes_write()
+}
+
+/// Whether the key is known, or the shard is missing.
+fn did_nothing(error: &DieselError) -> bool {
+    match error {
+        DieselError::DatabaseError(DatabaseErrorKind::UniqueViolation, _) => true,
+        DieselError::DatabaseError(_, information) => information.message() == SHARD_MISSING,
+        _ => false,
+    }
+}
+
+/// Rolls back what the statement with this claim has begun, and takes back its isolation level: one that is killed does not reach its handler.
+/// Its variable tells its transaction from one of the caller's. On MySQL nothing happens.
+fn undo(claim: i64) -> String {
+    format!(
+        "/*M!100000 BEGIN NOT ATOMIC IF @@in_transaction AND @diesel_sharded_once = {claim} THEN ROLLBACK; END IF; \
+         IF NOT @@in_transaction THEN SET @@tx_isolation = @@session.tx_isolation; END IF; END */ /*!50720 DO 0 */"
+    )
+}
+
+#[cfg(all(
+    test,
+    feature = "postgres_backend",
+    feature = "mysql_backend",
+    feature = "sqlite"
+))]
+mod tests {
+    use super::*;
+    use crate::query_builder::{Names, Parts, Prepared};
+    use crate::test_schema::videos::dsl::*;
+    use crate::test_schema::{sql, videos as table};
+    use diesel::mysql::Mysql;
+    use diesel::pg::Pg;
+    use diesel::query_builder::{AsChangeset, IntoUpdateTarget};
+    use diesel::sqlite::Sqlite;
+
+    /// Another release must recognize the updates that this one has counted: as long as Diesel writes updates in the same way,
+    /// these numbers stay.
+    #[test]
+    fn fingerprints_stay_what_they_are() {
+        let added = Request::to_add(b"key", "videos.views:7", 1).map(|added| added.fingerprint);
+        assert_eq!(added.unwrap(), 2168550578216979576);
+        let update = || crate::update(videos.find(7)).set(views.eq(views + 1));
+        let fingerprints = [
+            request::<Pg, _>(&IntoReady::<Pg>::into_ready(update()), b"key"),
+            request::<Mysql, _>(&IntoReady::<Mysql>::into_ready(update()), b"key"),
+            request::<Sqlite, _>(&IntoReady::<Sqlite>::into_ready(update()), b"key"),
+        ];
+        assert_eq!(
+            fingerprints.map(|request| request.unwrap().0.fingerprint),
+            // MySQL and SQLite quote alike.
+            [
+                2366884638119216392,
+                4743227850791024172,
+                4743227850791024172
+            ]
+        );
+    }
+
+    #[test]
+    fn other_updates_have_other_fingerprints() {
+        macro_rules! fingerprint {
+            ($target:expr, $changes:expr $(, $row:expr)?) => {{
+                let update = crate::update($target).set($changes)$(.or_insert($row))?;
+                let ready = IntoReady::<Pg>::into_ready(update);
+                request::<Pg, _>(&ready, b"key").unwrap().0.fingerprint
+            }};
+        }
+        let all = [
+            fingerprint!(videos.find(7), views.eq(views + 1)),
+            fingerprint!(videos.find(8), views.eq(views + 1)),
+            fingerprint!(videos.find(7), views.eq(views + 2)),
+            fingerprint!(videos.find(7), views.eq(views - 1)),
+            fingerprint!(videos.find(7), likes.eq(likes + 1)),
+            fingerprint!(videos.filter(slug.eq("7")), views.eq(views + 1)),
+            fingerprint!(videos.filter(slug.eq("8")), views.eq(views + 1)),
+            fingerprint!(videos.find(7), views.eq(views + 1), slug.eq("7")),
+            fingerprint!(videos.find(7), views.eq(views + 1), slug.eq("8")),
+        ];
+        let different: std::collections::BTreeSet<_> = all.iter().collect();
+        assert_eq!(different.len(), all.len(), "{all:?}");
+    }
+
+    macro_rules! count_once {
+        (|$count:ident| $used:expr) => {{
+            let changes = views.eq(views + 1).as_changeset();
+            let filter = videos.find(7).into_update_target().where_clause;
+            let $count = CountOnce {
+                key: b"a",
+                fingerprint: 11,
+                claim: 12,
+                count: CountByKey(Parts {
+                    names: Names::of::<table::table>(),
+                    changes: &changes,
+                    filter: &filter,
+                    shard: 3,
+                }),
+            };
+            $used
+        }};
+    }
+
+    #[test]
+    fn with_clauses_claim_and_count_or_do_neither() {
+        let claimed = r#"INSERT INTO "diesel_sharded_idempotency_keys" ("key", "fingerprint", "claim", "counted", "created") SELECT $1, $2, $3, 1, EXTRACT(EPOCH FROM statement_timestamp())::BIGINT WHERE EXISTS (SELECT 1 FROM "videos_shards" AS "videos" WHERE ("videos"."id" = $4) AND "videos"."shard" = $5) ON CONFLICT ("key") DO NOTHING RETURNING 1"#;
+        let counted = r#"UPDATE "videos_shards" AS "videos" SET "views" = ("videos"."views" + $6) WHERE ("videos"."id" = $7) AND "videos"."shard" = $8 AND EXISTS (SELECT 1 FROM "sharded_claimed") RETURNING 1"#;
+        let together = r#"SELECT 1 FROM "sharded_claimed" WHERE CAST(CASE WHEN (SELECT COUNT(*) FROM "sharded_claimed") = (SELECT COUNT(*) FROM "sharded_counted") THEN '1' ELSE 'diesel_sharded: the shard was removed meanwhile' END AS BOOLEAN)"#;
+        assert_eq!(
+            count_once!(|count| sql!(Pg, count)),
+            format!(
+                r#"WITH "sharded_claimed" AS ({claimed}), "sharded_counted" AS ({counted}) {together}"#
+            )
+        );
+        let kept = count_once!(|count| sql!(
+            Pg,
+            Prepared::new(Identified::<CountOnceId<(), (), ()>, _>::new(count), &Pg)
+        ));
+        assert!(kept.contains(r#"END AS BOOLEAN) AND CAST(CASE WHEN $9 = decode("#));
+    }
+
+    #[test]
+    fn a_compound_statement_is_a_transaction_of_its_own() {
+        let insert = "INSERT INTO `diesel_sharded_idempotency_keys` (`key`, `fingerprint`, `claim`, `counted`, `created`) VALUES (?, ?, ?, 1, CAST(UNIX_TIMESTAMP() AS SIGNED))";
+        let update = "UPDATE `videos_shards` AS `videos` SET `views` = (`videos`.`views` + ?) WHERE (`videos`.`id` = ?) AND `videos`.`shard` = ?";
+        let begin = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; SET @diesel_sharded_once = ?; BEGIN DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END; START TRANSACTION";
+        let check = "IF ROW_COUNT() <> 1 THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'diesel_sharded: the shard is missing'; END IF";
+        assert_eq!(
+            count_once!(|count| sql!(Mysql, count)),
+            format!("BEGIN NOT ATOMIC {begin}; {insert}; {update}; {check}; COMMIT; END; END")
+        );
+    }
+
+    #[test]
+    fn the_statement_stays_prepared() {
+        fn is_static<V: QueryId, W: QueryId>(_: V, _: W) -> bool {
+            CountOnceId::<table::table, W, V>::HAS_STATIC_QUERY_ID
+        }
+        let filter = videos.find(7).into_update_target().where_clause;
+        assert!(is_static(views.eq(views + 1), filter));
+    }
+
+    #[test]
+    fn the_reasons_to_begin_a_transaction() {
+        let error = |kind, text: &str| DieselError::DatabaseError(kind, Box::new(text.to_owned()));
+        let duplicate = "Duplicate entry 'a' for key 'PRIMARY'";
+        assert!(did_nothing(&error(
+            DatabaseErrorKind::UniqueViolation,
+            duplicate
+        )));
+        let unknown = |text| did_nothing(&error(DatabaseErrorKind::Unknown, text));
+        assert!(unknown(SHARD_MISSING));
+        assert!(!unknown("Query execution was interrupted"));
+        assert!(!did_nothing(&DieselError::NotFound));
+    }
+}

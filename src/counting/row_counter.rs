@@ -1,0 +1,724 @@
+//! One sharded field of one row, as a value that can be passed around, and what counters are to the operations.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use diesel::dsl::SqlTypeOf;
+use diesel::prelude::*;
+use diesel::query_builder::{AsChangeset, Query, QueryFragment, QueryId};
+use diesel::result::Error as DieselError;
+use diesel::sql_types::BigInt;
+
+use crate::backend::{BackendOf, Dialect, Reads, ShardedBackend};
+use crate::connection::{Blocking, Link, LoadIo, TransactionOptions, paired, read};
+use crate::counting::combine::{Combined, Combiner, count};
+use crate::counting::idempotency::{Idempotent, Request, Requested, UpdateOnce, once};
+use crate::counting::update::{Ready, Sendable};
+use crate::engine::{
+    self, KeyedTable, Plan, RetryLoop, SendStep, Sender, Statement, Step, explain, retry_loop,
+};
+#[cfg(doc)]
+use crate::error::Error;
+use crate::model::{IntegerFields, ShardedColumn, ShardedTable, Term, Value};
+use crate::policy::RetryPolicy;
+use crate::query_builder::{
+    CountAllAndLoad, CountAllAndLoadId, FindParent, Identified, KeyIs, Names, OnPrimary,
+    PreparedQuery, SelectParents, ShardedExpressionMethods, Total, bind, fragments, id, sql,
+};
+use crate::upkeep::shard_counts;
+
+/// One sharded field of one row. [`Cached`](crate::cached::Cached) can keep its total, and it can be
+/// [bounded](crate::bounded::Bounded).
+///
+/// ```
+/// # mod schema { diesel::table! { videos (id) { id -> BigInt, views -> BigInt, } } }
+/// # use schema::videos::{self, dsl::{id, videos as all, views}};
+/// # use diesel::prelude::*;
+/// # #[derive(diesel_sharded::ShardedField)]
+/// # #[diesel(table_name = videos)]
+/// # struct Video { id: i64, #[sharded] views: i64 }
+/// # fn main() -> QueryResult<()> {
+/// # let conn = &mut SqliteConnection::establish(":memory:").unwrap();
+/// # diesel::sql_query("CREATE TABLE videos (id INTEGER PRIMARY KEY, views BIGINT NOT NULL)").execute(conn)?;
+/// # diesel::insert_into(all).values((id.eq(7), views.eq(100))).execute(conn)?;
+/// # diesel_sharded::ShardsTable::of(videos::table).create(conn)?;
+/// use diesel_sharded::RowCounter;
+///
+/// let views_of_7 = RowCounter::of(views, 7);
+/// views_of_7.add(5, conn)?;
+/// assert_eq!(views_of_7.get(conn)?, Some(105));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+#[must_use = "a counter does nothing by itself"]
+pub struct RowCounter<C: Column<Table: ShardedTable>, Run = Blocking> {
+    pub(crate) column: C,
+    pub(crate) key: Key<C>,
+    /// `None` is the global one; `Some(None)` is none.
+    combiner: Option<Option<Combiner>>,
+    run: PhantomData<fn() -> Run>,
+}
+
+paired! {
+    impl<C: ShardedColumn> RowCounter<C, Run>
+    where
+        C: IntegerField<DB>,
+        DB: BackendOf<Conn>,
+    {
+        /// Adds 1; see [`add`](Self::add).
+        ///
+        /// # Errors
+        /// As [`update`](crate::update())'s.
+        pub fn increment(&self, link: Link) -> QueryResult<usize> {
+            self.count(1, link).await
+        }
+
+        /// Subtracts 1; see [`add`](Self::add).
+        ///
+        /// # Errors
+        /// As [`update`](crate::update())'s.
+        pub fn decrement(&self, link: Link) -> QueryResult<usize> {
+            self.count(-1, link).await
+        }
+
+        /// Adds `n`, which may be negative. Returns the number of rows counted, 0 if there is no such row.
+        /// [`update`](crate::update()) by key, with the same SQL and the same effect.
+        ///
+        /// Adding 0 writes nothing. It only looks whether there is such a row:
+        ///
+        /// ```sql
+        /// -- PostgreSQL; its first line changes nothing, and keeps proxies from asking a replica. MySQL, SQLite: the second line
+        /// WITH "sharded_primary" AS (UPDATE "videos_shards" SET "shard" = 0 WHERE FALSE)
+        /// SELECT 1 FROM "videos" WHERE ("videos"."id" = $1)
+        /// ```
+        ///
+        /// # Errors
+        /// As [`update`](crate::update())'s.
+        pub fn add(&self, link: Link, n: i64) -> QueryResult<usize> {
+            self.count(n, link).await
+        }
+
+        /// The exact total; `None` if there is no such row.
+        ///
+        /// ```sql
+        /// SELECT total FROM "videos" WHERE ("videos"."id" = $1)
+        /// ```
+        ///
+        /// # Errors
+        /// As [`update`](crate::update())'s.
+        pub fn get(&self, link: Link) -> QueryResult<Option<i64>> {
+            self.total(link).await
+        }
+
+        /// Adds `n`, which may be negative, and returns the new total; `None` if there is no such row. The count and the read are one
+        /// statement or one transaction, so the total contains `n`, and no count that another connection has not committed by then. Two
+        /// callers at once may get the same total: take numbers that have to be unique from a sequence or a plain column.
+        ///
+        /// The SQL is that of [`update`](crate::update#results) with `.returning(..)`. Adding 0 is [`get`](Self::get).
+        ///
+        /// ```
+        /// # mod schema { diesel::table! { videos (id) { id -> BigInt, views -> BigInt, } } }
+        /// # use schema::videos::{self, dsl::{id, videos as all, views}};
+        /// # use diesel::prelude::*;
+        /// # #[derive(diesel_sharded::ShardedField)]
+        /// # #[diesel(table_name = videos)]
+        /// # struct Video { id: i64, #[sharded] views: i64 }
+        /// # fn main() -> QueryResult<()> {
+        /// # let conn = &mut SqliteConnection::establish(":memory:").unwrap();
+        /// # diesel::sql_query("CREATE TABLE videos (id INTEGER PRIMARY KEY, views BIGINT NOT NULL)").execute(conn)?;
+        /// # diesel::insert_into(all).values((id.eq(7), views.eq(100))).execute(conn)?;
+        /// # diesel_sharded::ShardsTable::of(videos::table).create(conn)?;
+        /// use diesel_sharded::RowCounter;
+        ///
+        /// assert_eq!(RowCounter::of(views, 7).add_and_get(5, conn)?, Some(105));
+        /// assert_eq!(RowCounter::of(views, 8).add_and_get(5, conn)?, None);
+        /// # Ok(())
+        /// # }
+        /// ```
+        ///
+        /// # Errors
+        /// As [`update`](crate::update())'s.
+        pub fn add_and_get(&self, link: Link, n: i64) -> QueryResult<Option<i64>> {
+            self.count_and_total(n, link).await
+        }
+    }
+
+    impl<C: ShardedColumn> Idempotent<RowCounter<C, Run>>
+    where
+        C: IntegerField<DB>,
+        Key<C>: fmt::Debug,
+        DB: BackendOf<Conn>,
+    {
+        /// Adds `n`, which may be negative, unless that was done with this key before. Returns the number of rows counted, now or
+        /// then.
+        ///
+        /// # Errors
+        /// Those of the counter; [`InvalidIdempotencyKey`](Error::InvalidIdempotencyKey) for a key that is empty or too long,
+        /// [`IdempotencyKeyReused`](Error::IdempotencyKeyReused) for a key that came with another counter or amount before.
+        pub fn add(&self, link: Link, n: i64) -> QueryResult<usize> {
+            Ok(self.of.count_once(n, &self.key, link).await?.0)
+        }
+
+        /// Adds `n` in the same way, and returns the total then; `None` if there is no such row. A repeat adds nothing, and returns the
+        /// total as it is by then.
+        ///
+        /// # Errors
+        /// As [`add`](Self::add).
+        pub fn add_and_get(&self, link: Link, n: i64) -> QueryResult<Option<i64>> {
+            self.of.count_once_and_total(n, &self.key, link).await
+        }
+    }
+}
+
+impl<C: ShardedColumn, Run> RowCounter<C, Run> {
+    /// The field `column` of the row with this key; of a key of text also a `&str`.
+    pub fn of(column: C, key: impl IntoKey<Key<C>>) -> Self {
+        RowCounter {
+            column,
+            key: key.into_key(),
+            combiner: None,
+            run: PhantomData,
+        }
+    }
+
+    /// The same counter, whose counts may share a commit with others' through the same combiner; see [`combine`](crate::combine).
+    pub fn combine(&self, combiner: &Combiner) -> Self {
+        self.through(Some(combiner.clone()))
+    }
+
+    /// The same counter, which counts by itself, also where there is a [global combiner](Combiner::set_global).
+    pub fn alone(&self) -> Self {
+        self.through(None)
+    }
+
+    fn through(&self, combiner: Option<Combiner>) -> Self {
+        RowCounter {
+            combiner: Some(combiner),
+            ..Self::of(self.column, self.key.clone())
+        }
+    }
+
+    /// The same counter, which counts only once for all additions with this key of 1 to 255 bytes. See
+    /// [`idempotency`](crate::idempotency).
+    pub fn idempotency_key(&self, key: impl AsRef<[u8]>) -> Idempotent<Self> {
+        Idempotent::new(Self::of(self.column, self.key.clone()), key)
+    }
+}
+
+#[cfg(feature = "async")]
+impl<C: ShardedColumn> From<RowCounter<C>> for RowCounter<C, crate::connection::Async> {
+    fn from(counter: RowCounter<C>) -> Self {
+        RowCounter {
+            combiner: counter.combiner,
+            ..Self::of(counter.column, counter.key)
+        }
+    }
+}
+
+impl<C: ShardedColumn, Run> fmt::Debug for RowCounter<C, Run>
+where
+    Key<C>: fmt::Debug,
+{
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let table = <C::Table as ShardedTable>::SHARDS_TABLE;
+        write!(f, "RowCounter({table}.{} of {:?})", C::NAME, self.key)
+    }
+}
+
+/// What [`RowCounter::of`] takes as a key of type `K`.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no key of this table, whose keys are of type `{K}`",
+    label = "no `{K}`"
+)]
+pub trait IntoKey<K> {
+    #[doc(hidden)]
+    fn into_key(self) -> K;
+}
+
+impl<K> IntoKey<K> for K {
+    fn into_key(self) -> K {
+        self
+    }
+}
+
+#[diagnostic::do_not_recommend]
+impl IntoKey<String> for &str {
+    fn into_key(self) -> String {
+        self.to_owned()
+    }
+}
+
+/// The table that a field is in.
+pub(super) type TableOf<C> = <C as Column>::Table;
+
+/// The key of the row that a field is in.
+pub(crate) type Key<C> = <TableOf<C> as ShardedTable>::Key;
+
+/// A counter as the operations see it: a row's, or a named one, which is a row of the library's own that the first count inserts.
+pub(crate) trait OneCounter<M: LoadIo<Conn>, Conn> {
+    type Field: IntegerField<M::Backend>;
+
+    /// Inserts the row.
+    type Insert: QueryFragment<M::Backend> + QueryId;
+
+    /// Whether its first count inserts the row.
+    const IS_INSERTED: bool;
+
+    fn field(&self) -> Self::Field;
+
+    /// The key of its row.
+    fn key(&self) -> QueryResult<Key<Self::Field>>;
+
+    /// The number of shards that writers of this process choose from.
+    fn shards(&self) -> u16;
+
+    /// The count of `n` in its parts.
+    fn ready(&self, n: i64) -> QueryResult<ReadyToAdd<Self::Field, M::Backend, Self::Insert>>;
+
+    /// Counts through this combiner or none, or else through the global one.
+    fn combiner(&self) -> Option<Option<Combiner>>;
+
+    /// Before a count.
+    async fn begin(&self, link: &mut Link<'_, M, Conn>) -> QueryResult<()>;
+
+    /// Whether there is such a counter, as a count of 0 reports it.
+    async fn is_there(&self, link: &mut Link<'_, M, Conn>) -> QueryResult<bool>;
+
+    async fn total(&self, link: &mut Link<'_, M, Conn>) -> QueryResult<Option<i64>>;
+
+    /// A clearer reason for an error.
+    fn explained(&self, link: &Link<'_, M, Conn>, error: DieselError) -> DieselError;
+
+    /// The total that a write depends on, or that it answers; `None` if there is no such row.
+    async fn total_on_primary(&self, link: &mut Link<'_, M, Conn>) -> QueryResult<Option<i64>> {
+        let key = KeyIs(TableOf::<Self::Field>::key_is(self.key()?));
+        let query = OnPrimary {
+            names: Names::of::<TableOf<Self::Field>>(),
+            query: totals_of(self.field(), &key),
+        };
+        let totals = Self::Field::load(link, query).await?;
+        Ok(totals.into_iter().next().map(|(_, total)| total.into()))
+    }
+
+    /// Inserts the row, by a count of 0.
+    async fn create(&self, link: &mut Link<'_, M, Conn>) -> QueryResult<()> {
+        count(link, &mut self.ready(0)?).await.map(drop)
+    }
+
+    /// Adds `n`, and returns the number of rows counted.
+    async fn count(&self, n: i64, link: &mut Link<'_, M, Conn>) -> QueryResult<usize> {
+        if n == 0 {
+            return Ok(self.is_there(link).await?.into());
+        }
+        self.begin(link).await?;
+        let mut update = self.ready(n)?;
+        update.combine(self.combiner());
+        count(link, &mut update).await
+    }
+
+    /// Adds `n`, and returns the new total; `None` if there is no such row.
+    async fn count_and_total(
+        &self,
+        n: i64,
+        link: &mut Link<'_, M, Conn>,
+    ) -> QueryResult<Option<i64>> {
+        if n == 0 {
+            return self.total(link).await;
+        }
+        self.begin(link).await?;
+        let count = &mut self.ready(n)?;
+        let plan = Plan {
+            returning: true,
+            ..count.plan(link)?
+        };
+        let retry = count.retry();
+        let mut sender = CountAndRead {
+            column: self.field(),
+            count,
+            total: None,
+        };
+        let counted = engine::count(link, plan, retry, &mut sender).await;
+        let total = sender.total;
+        counted.map_err(|error| self.explained(link, error))?;
+        Ok(total)
+    }
+
+    /// Adds `n`, unless that was done with this idempotency key before. Returns the number of rows counted, now or then, and whether it
+    /// was now.
+    async fn count_once(
+        &self,
+        n: i64,
+        key: &[u8],
+        link: &mut Link<'_, M, Conn>,
+    ) -> QueryResult<(usize, bool)>
+    where
+        Self: CachedAs,
+    {
+        let request = &Request::to_add(key, &self.cached_as(), n)?;
+        if n == 0 {
+            return once(link, request, RetryPolicy::default(), &mut AddNothing(self)).await;
+        }
+        self.begin(link).await?;
+        let mut count = UpdateOnce(self.ready(n)?);
+        let retry = count.0.retry();
+        once(link, request, retry, &mut count).await
+    }
+
+    /// The same, and reads the total in the same transaction; after a repeat, the total as it is.
+    async fn count_once_and_total(
+        &self,
+        n: i64,
+        key: &[u8],
+        link: &mut Link<'_, M, Conn>,
+    ) -> QueryResult<Option<i64>>
+    where
+        Self: CachedAs,
+    {
+        if n == 0 {
+            self.count_once(n, key, link).await?;
+            return self.total(link).await;
+        }
+        let request = &Request::to_add(key, &self.cached_as(), n)?;
+        self.begin(link).await?;
+        let count = UpdateOnce(self.ready(n)?);
+        let retry = count.0.retry();
+        once_and_total(link, request, retry, self, count).await
+    }
+}
+
+impl<C, Run, M, Conn, DB> OneCounter<M, Conn> for RowCounter<C, Run>
+where
+    C: IntegerField<DB>,
+    M: LoadIo<Conn, Backend = DB>,
+    DB: ShardedBackend,
+{
+    type Field = C;
+    type Insert = ();
+
+    const IS_INSERTED: bool = false;
+
+    fn field(&self) -> C {
+        self.column
+    }
+
+    fn key(&self) -> QueryResult<Key<C>> {
+        Ok(self.key.clone())
+    }
+
+    fn shards(&self) -> u16 {
+        shard_counts::known::<C::Table>([C::NAME].into_iter())
+    }
+
+    fn ready(&self, n: i64) -> QueryResult<ReadyToAdd<C, DB>> {
+        Ok(ready_to_add(self.key.clone(), vec![n]))
+    }
+
+    fn combiner(&self) -> Option<Option<Combiner>> {
+        self.combiner.clone()
+    }
+
+    async fn begin(&self, _: &mut Link<'_, M, Conn>) -> QueryResult<()> {
+        Ok(())
+    }
+
+    async fn is_there(&self, link: &mut Link<'_, M, Conn>) -> QueryResult<bool> {
+        let filter = &KeyIs(C::Table::key_is(self.key.clone()));
+        let names = Names::of::<C::Table>();
+        let found = read!(link, link.load::<i32, _>(FindParent { names, filter }));
+        let found = found.map_err(|error| self.explained(link, error))?;
+        Ok(!found.is_empty())
+    }
+
+    async fn total(&self, link: &mut Link<'_, M, Conn>) -> QueryResult<Option<i64>> {
+        let key = KeyIs(C::Table::key_is(self.key.clone()));
+        let totals = read!(link, C::load(link, totals_of(self.column, &key)));
+        let totals = totals.map_err(|error| self.explained(link, error))?;
+        Ok(totals.into_iter().next().map(|(_, total)| total.into()))
+    }
+
+    fn explained(&self, link: &Link<'_, M, Conn>, error: DieselError) -> DieselError {
+        explain::<C::Table, DB>(&link.backend(), error)
+    }
+}
+
+/// A counter that has a name in caches and under idempotency keys.
+pub(crate) trait CachedAs {
+    fn cached_as(&self) -> String;
+}
+
+impl<C, Run> CachedAs for RowCounter<C, Run>
+where
+    C: ShardedColumn<Table: ShardedTable<Key: fmt::Debug>>,
+{
+    fn cached_as(&self) -> String {
+        let table = TableOf::<C>::SHARDS_TABLE;
+        format!("{table}.{}:{:?}", C::NAME, self.key)
+    }
+}
+
+/// Carries out a request that counts, and returns the counter's total: the one of the same transaction, after a repeat the one by then. `None`
+/// if nothing was counted.
+pub(crate) async fn once_and_total<K, W, M, Conn>(
+    link: &mut Link<'_, M, Conn>,
+    request: &Request,
+    retry: RetryPolicy,
+    counter: &K,
+    work: W,
+) -> QueryResult<Option<i64>>
+where
+    K: OneCounter<M, Conn> + ?Sized,
+    W: Requested<M, Conn>,
+    M: LoadIo<Conn>,
+{
+    let mut work = AndRead {
+        work,
+        counter,
+        total: None,
+    };
+    let retry = retry.begun();
+    let (_, is_now) = once(link, request, retry.clone(), &mut work).await?;
+    if is_now {
+        return Ok(work.total);
+    }
+    let reading = RetryLoop::decision(link, retry)?;
+    retry_loop!(link, reading, counter.total_on_primary(link).await)
+}
+
+/// Reads the counter's total before what was counted is committed.
+struct AndRead<'a, W, K: ?Sized> {
+    work: W,
+    counter: &'a K,
+    total: Option<i64>,
+}
+
+impl<W, K, M, Conn> Requested<M, Conn> for AndRead<'_, W, K>
+where
+    W: Requested<M, Conn>,
+    K: OneCounter<M, Conn> + ?Sized,
+    M: LoadIo<Conn>,
+{
+    fn transaction(&self, dialect: Dialect) -> TransactionOptions {
+        self.work.transaction(dialect)
+    }
+
+    fn set_alone(&mut self, alone: bool) {
+        self.work.set_alone(alone);
+    }
+
+    async fn carry_out(&mut self, link: &mut Link<'_, M, Conn>) -> QueryResult<usize> {
+        let counted = self.work.carry_out(link).await?;
+        self.total = match counted {
+            0 => None,
+            _ => self.counter.total(link).await?,
+        };
+        Ok(counted)
+    }
+}
+
+/// Writes an idempotency key alone, if there is such a counter.
+struct AddNothing<'a, K: ?Sized>(&'a K);
+
+impl<K, M, Conn> Requested<M, Conn> for AddNothing<'_, K>
+where
+    K: OneCounter<M, Conn> + ?Sized,
+    M: LoadIo<Conn>,
+{
+    async fn carry_out(&mut self, link: &mut Link<'_, M, Conn>) -> QueryResult<usize> {
+        Ok(self.0.is_there(link).await?.into())
+    }
+}
+
+/// A sharded field of integers whose range fits into an `i64`, on a backend that binds and reads them. Every such field
+/// implements the trait, which collects the necessary bounds.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a sharded field of integers that fit into an `i64`",
+    note = "fields of type `SmallInt`, `Integer`, `BigInt` and MySQL's `Unsigned<SmallInt>` and `Unsigned<Integer>` are"
+)]
+pub trait IntegerField<DB: ShardedBackend>:
+    ShardedColumn<Table: KeyedTable<DB>>
+    + IntegerFields<ParentTable = <Self as Column>::Table, Amounts = i64>
+    + QueryId
+{
+    #[doc(hidden)]
+    type Row: Into<i64> + Send + 'static;
+
+    /// A row's key and its total.
+    #[doc(hidden)]
+    type Selection: Expression + QueryFragment<DB> + QueryId;
+
+    #[doc(hidden)]
+    fn selection(self) -> Self::Selection;
+
+    /// Reads keys and totals.
+    #[doc(hidden)]
+    fn load<'c, Q, M, Conn>(
+        link: &'c mut Link<'_, M, Conn>,
+        query: Q,
+    ) -> M::Future<'c, Totals<Key<Self>, Self::Row>>
+    where
+        M: LoadIo<Conn, Backend = DB>,
+        Q: Query<SqlType = SqlTypeOf<Self::Selection>> + QueryFragment<DB> + QueryId + 'c;
+}
+
+type Totals<K, R> = QueryResult<Vec<(K, R)>>;
+
+#[diagnostic::do_not_recommend]
+impl<C, T, DB> IntegerField<DB> for C
+where
+    C: ShardedColumn<Table = T> + QueryId,
+    T: KeyedTable<DB>,
+    T::PrimaryKey: QueryFragment<DB> + QueryId,
+    (T::PrimaryKey, Total<C>): Expression,
+    DB: ShardedBackend + Reads<SqlTypeOf<(T::PrimaryKey, Total<C>)>, (T::Key, Value<C>)>,
+    Value<C>: Into<i64>,
+{
+    type Row = Value<C>;
+    type Selection = (T::PrimaryKey, Total<C>);
+
+    fn selection(self) -> Self::Selection {
+        (T::TABLE.primary_key(), self.total())
+    }
+
+    fn load<'c, Q, M, Conn>(
+        link: &'c mut Link<'_, M, Conn>,
+        query: Q,
+    ) -> M::Future<'c, Totals<T::Key, Value<C>>>
+    where
+        M: LoadIo<Conn, Backend = DB>,
+        Q: Query<SqlType = SqlTypeOf<Self::Selection>> + QueryFragment<DB> + QueryId + 'c,
+    {
+        let query = PreparedQuery::new(query, &link.backend());
+        M::load(link.conn, query)
+    }
+}
+
+/// `"views" = ("videos"."views" + $1)`
+///
+/// The amount is bound as a `BigInt` for every type of column, because it may be negative even if the column is unsigned.
+#[derive(Debug, QueryId)]
+pub struct AddTo<F> {
+    amounts: Vec<i64>,
+    fields: PhantomData<F>,
+}
+
+impl<F: IntegerFields> AddTo<F> {
+    /// One amount for each field.
+    pub(crate) fn new(amounts: Vec<i64>) -> Self {
+        AddTo {
+            amounts,
+            fields: PhantomData,
+        }
+    }
+}
+
+impl<F: IntegerFields> AsChangeset for AddTo<F> {
+    type Target = F::ParentTable;
+    type Changeset = Self;
+
+    fn as_changeset(self) -> Self {
+        self
+    }
+}
+
+fragments! {
+    [F: IntegerFields<ParentTable: QueryFragment<DB>>,] AddTo<F>;
+    |self, out| {
+        let table = Names::<DB>::of::<F::ParentTable>();
+        sql!(out; for (name, n) in (F::NAMES.iter().copied().zip(&self.amounts), ", ") {
+            id(name), " = (", table.column(name), " + ", bind(BigInt, n), ")"
+        })
+    };
+}
+
+/// The count of an amount for each field on the row with this key, in its parts.
+pub(crate) fn ready_to_add<F, DB>(
+    key: <F::ParentTable as ShardedTable>::Key,
+    amounts: Vec<i64>,
+) -> ReadyToAdd<F, DB>
+where
+    F: IntegerFields<ParentTable: KeyedTable<DB>>,
+    DB: ShardedBackend,
+{
+    ready_to_add_or_insert(key, amounts, None)
+}
+
+/// The same, which inserts the row by a statement if it is not there, and chooses from the number of shards beside that.
+pub(crate) fn ready_to_add_or_insert<F, DB, I>(
+    key: <F::ParentTable as ShardedTable>::Key,
+    amounts: Vec<i64>,
+    insert: Option<(I, u16)>,
+) -> ReadyToAdd<F, DB, I>
+where
+    F: IntegerFields<ParentTable: KeyedTable<DB>>,
+    DB: ShardedBackend,
+{
+    let key = KeyIs(F::ParentTable::key_is(key));
+    let terms = |terms: &mut Vec<Term>| {
+        terms.extend((0..F::NAMES.len()).map(Term::added_to));
+        true
+    };
+    Ready::by_key(key, AddTo::new(amounts), F::NAMES, terms, insert)
+}
+
+pub(crate) type ReadyToAdd<F, DB, I = ()> = Ready<
+    <F as IntegerFields>::ParentTable,
+    AddTo<F>,
+    KeyIs<<<F as IntegerFields>::ParentTable as KeyedTable<DB>>::KeyIs>,
+    I,
+>;
+
+/// Sends a count's statements, and keeps the total that one of them reads.
+struct CountAndRead<'a, C: IntegerField<DB>, DB: ShardedBackend, I> {
+    column: C,
+    count: &'a mut ReadyToAdd<C, DB, I>,
+    total: Option<i64>,
+}
+
+impl<M, Conn, DB, C, I> Sender<M, Conn> for CountAndRead<'_, C, DB, I>
+where
+    C: IntegerField<DB>,
+    I: QueryFragment<DB> + QueryId,
+    M: LoadIo<Conn, Backend = DB>,
+    DB: ShardedBackend,
+{
+    async fn send(&mut self, link: &mut Link<'_, M, Conn>, step: Step) -> QueryResult<usize> {
+        self.total = None; // what an earlier attempt read was taken back with it
+        let Step { statement, shard } = step;
+        let totals = match statement {
+            Statement::CountAndLoad => {
+                let count = CountAllAndLoad {
+                    parts: self.count.parts(shard),
+                    selection: self.column.selection(),
+                };
+                C::load(link, Identified::<CountAndReadId<C, DB>, _>::new(count)).await?
+            }
+            Statement::Load => C::load(link, totals_of(self.column, &self.count.filter)).await?,
+            Statement::CountByKey => return self.count.count_before_load(link, shard).await,
+            _ => return self.count.send_step(link, step).await,
+        };
+        let met = totals.len();
+        self.total = totals.into_iter().next().map(|(_, total)| total.into());
+        Ok(met)
+    }
+}
+
+type CountAndReadId<C, DB> = CountAllAndLoadId<
+    TableOf<C>,
+    KeyIs<<TableOf<C> as KeyedTable<DB>>::KeyIs>,
+    AddTo<C>,
+    <C as IntegerField<DB>>::Selection,
+>;
+
+/// The key and the total of the row that `filter` matches.
+fn totals_of<C, W, DB>(column: C, filter: &W) -> SelectParents<TableOf<C>, &W, C::Selection>
+where
+    C: IntegerField<DB>,
+    DB: ShardedBackend,
+{
+    SelectParents {
+        selection: column.selection(),
+        filter,
+        table: PhantomData,
+    }
+}
