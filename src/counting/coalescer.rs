@@ -34,9 +34,9 @@ use std::sync::Arc;
 use diesel::connection::LoadConnection;
 
 use crate::background::Background;
+use crate::counting::row_counter::IntoKey;
 use crate::error::Error;
 use crate::model::{MaxColumn, MinColumn, ShardedTable, shows};
-use crate::operation::IntoKey;
 
 use self::buffer::Buffer;
 use self::writer::LONGEST_LEAVE;
