@@ -21,7 +21,7 @@ use crate::backend::{BackendOf, Dialect, Meaning, Reads, ShardedBackend};
 use crate::conflict::{Conflict, Failure};
 use crate::error::Error;
 use crate::policy::RetryPolicy;
-use crate::query_builder::{Passing, Prepare, Prepared, statement_was_lost};
+use crate::query_builder::{Prepare, Prepared, Unchecked, statement_was_lost};
 
 /// How statements reach a `Conn`.
 pub trait Io<Conn> {
@@ -182,7 +182,7 @@ where
         &'s mut self,
         statement: impl QueryFragment<M::Backend> + QueryId + 's,
     ) -> M::Future<'s, QueryResult<usize>> {
-        M::execute(self.conn, Passing::statement(statement))
+        M::execute(self.conn, Unchecked::statement(statement))
     }
 
     /// See [`Io::execute_query`].
@@ -190,7 +190,7 @@ where
         &'s mut self,
         query: impl Query + QueryFragment<M::Backend> + QueryId + 's,
     ) -> M::Future<'s, QueryResult<usize>> {
-        M::execute_query(self.conn, Passing::query(query))
+        M::execute_query(self.conn, Unchecked::query(query))
     }
 
     /// See [`Io::batch_execute`].
@@ -211,7 +211,7 @@ where
         U: Send + 'static,
         M::Backend: Reads<Q::SqlType, U>,
     {
-        M::load(self.conn, Passing::query(query))
+        M::load(self.conn, Unchecked::query(query))
     }
 }
 

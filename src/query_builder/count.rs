@@ -8,7 +8,7 @@ use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 use diesel::sql_types::Integer;
 
 use super::names::{Names, number_of_rows};
-use super::prepared::{Prepare, TextGuard};
+use super::prepared::{Prepare, TextChecksum};
 use super::sql::{Sql, bind, copies, fragments, id, on, sql, statements, walk};
 use crate::backend::{Dialect, ShardedBackend, Strength};
 use crate::model::{ColumnType, SHARD, ShardsColumn};
@@ -48,12 +48,12 @@ impl<Id, Q: QueryFragment<DB>, DB: Backend> QueryFragment<DB> for Identified<Id,
 }
 
 impl<Id, Q: Prepare<DB>, DB: ShardedBackend> Prepare<DB> for Identified<Id, Q> {
-    fn walk_guarded<'b>(
+    fn walk_checked<'b>(
         &'b self,
-        guard: Option<&'b TextGuard>,
+        checksum: Option<&'b TextChecksum>,
         out: AstPass<'_, 'b, DB>,
     ) -> QueryResult<()> {
-        self.statement.walk_guarded(guard, out)
+        self.statement.walk_checked(checksum, out)
     }
 }
 

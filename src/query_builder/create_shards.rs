@@ -7,7 +7,7 @@ use diesel::sql_types::Integer;
 
 use crate::backend::{KeepsAndLocks, ShardedBackend};
 use crate::model::SHARD;
-use crate::query_builder::{Names, Prepare, TextGuard, bind, fragments, id, sql};
+use crate::query_builder::{Names, Prepare, TextChecksum, bind, fragments, id, sql};
 
 /// Inserts the missing shards of the parents that `filter` matches, at zero, and `locks` the others; in key order, so that
 /// two such statements cannot deadlock. Without, PostgreSQL leaves those that are there alone.
@@ -26,9 +26,9 @@ pub(crate) struct CreateShards<'a, DB: Backend> {
 }
 
 impl<DB: ShardedBackend> Prepare<DB> for CreateShards<'_, DB> {
-    fn walk_guarded<'b>(
+    fn walk_checked<'b>(
         &'b self,
-        guard: Option<&'b TextGuard>,
+        checksum: Option<&'b TextChecksum>,
         mut out: AstPass<'_, 'b, DB>,
     ) -> QueryResult<()> {
         let table = self.names;
@@ -36,7 +36,7 @@ impl<DB: ShardedBackend> Prepare<DB> for CreateShards<'_, DB> {
         sql!(out.reborrow();
             "INSERT INTO ", table.shards_table, " ", table.unique_key(),
             " SELECT ", table.key(), ", ", bind(Integer, &self.shard), " FROM ", table.filtered(self.filter),
-            " ORDER BY ", table.key(), if let Some(guard) = guard { " OFFSET ", guard.offset() })?;
+            " ORDER BY ", table.key(), if let Some(checksum) = checksum { " OFFSET ", checksum.offset() })?;
         match out.backend().dialect().keeps_and_locks() {
             KeepsAndLocks::ConflictLocks if self.locks => sql!(out;
                 " ON CONFLICT ", key, " DO UPDATE SET ", id(SHARD), " = excluded.", id(SHARD), " WHERE FALSE"),
@@ -51,7 +51,7 @@ impl<DB: ShardedBackend> Prepare<DB> for CreateShards<'_, DB> {
 
 fragments! {
     [] CreateShards<'_, DB>, no query id [DB: Backend];
-    |self, out| self.walk_guarded(None, out);
+    |self, out| self.walk_checked(None, out);
 }
 
 #[cfg(all(

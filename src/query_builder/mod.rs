@@ -36,8 +36,8 @@ pub(crate) use self::names::{Names, has_rows, number_of_rows, zeros};
 #[cfg(feature = "r2d2")]
 pub(crate) use self::peak::PlainValue;
 pub use self::peak::{NewPeak, PeakExpressionMethods};
-pub(crate) use self::prepared::{Passing, Prepared, PreparedQuery, statement_was_lost};
-pub use self::prepared::{Prepare, TextGuard};
+pub use self::prepared::{Prepare, TextChecksum};
+pub(crate) use self::prepared::{Prepared, PreparedQuery, Unchecked, statement_was_lost};
 pub(crate) use self::sql::{
     Sql, bind, copies, fragments, id, on, part, sql, statements, text_of, walk,
 };

@@ -110,9 +110,9 @@ impl<C, E> NewPeak<C, E> {
 
 /// Keeps the impls of [`Change`] apart.
 #[derive(Debug)]
-pub struct Prepared;
+pub struct ByPeak;
 
-impl<C: TotalColumn, E> Change<C, Prepared> for NewPeak<C, E> {
+impl<C: TotalColumn, E> Change<C, ByPeak> for NewPeak<C, E> {
     const COLUMN: &'static str = C::NAME;
 }
 

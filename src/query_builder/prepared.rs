@@ -4,11 +4,11 @@
 //! transaction over another connection to the server. There that name may stand for another statement, of this application or
 //! of another process. Therefore
 //!
-//! - a statement is kept only if it has a guard: a bind that has to equal a hash of the statement's text, or the statement
+//! - a statement is kept only if it has a checksum: a bind that has to equal a hash of the statement's text, or the statement
 //!   fails. Executed in place of another statement it fails and changes nothing; another one executed in its place gets binds that
 //!   it does not take, and fails too.
 //! - every other statement is prepared and executed at once, under no name.
-//! - after the first such failure in a process, nothing is kept on its connections to PostgreSQL. The guards stay:
+//! - after the first such failure in a process, nothing is kept on its connections to PostgreSQL. The checksums stay:
 //!   `diesel_async` prepares each statement under a name and executes it in a message of its own, perhaps on another connection.
 //!
 //! MariaDB's client waits for ever if a kept statement is executed again after it failed in the middle of its rows, and Oracle's keeps the error
@@ -41,7 +41,7 @@ pub(crate) fn statement_was_lost() {
 #[derive(QueryId)]
 pub(crate) struct Prepared<Q> {
     statement: Q,
-    guard: Option<TextGuard>,
+    checksum: Option<TextChecksum>,
 }
 
 impl<Q> Prepared<Q> {
@@ -50,37 +50,40 @@ impl<Q> Prepared<Q> {
         DB: ShardedBackend,
         Q: Prepare<DB> + QueryId,
     {
-        let guard = TextGuard::of(&statement, backend);
-        Prepared { statement, guard }
+        let checksum = TextChecksum::of(&statement, backend);
+        Prepared {
+            statement,
+            checksum,
+        }
     }
 }
 
 fragments! {
     [Q: Prepare<DB>,] Prepared<Q>;
-    |self, out| walk_prepared(&self.statement, self.guard.as_ref(), out);
+    |self, out| walk_prepared(&self.statement, self.checksum.as_ref(), out);
 }
 
 /// Writes a kept statement, whatever its type is.
 fn walk_prepared<'b, DB: ShardedBackend>(
     statement: &'b dyn Prepare<DB>,
-    guard: Option<&'b TextGuard>,
+    checksum: Option<&'b TextChecksum>,
     mut out: AstPass<'_, 'b, DB>,
 ) -> QueryResult<()> {
-    let is_kept = match guard {
+    let is_kept = match checksum {
         Some(_) => !WAS_LOST.load(Ordering::Relaxed),
         None => out.backend().dialect().keeps_statements(),
     };
     if !is_kept {
         out.unsafe_to_cache_prepared();
     }
-    statement.walk_guarded(guard, out)
+    statement.walk_checked(checksum, out)
 }
 
 /// A `SELECT` without a limit that is sent again and again, and so is kept prepared, but on MySQL.
 #[derive(QueryId)]
 pub(crate) struct PreparedQuery<Q> {
     query: Q,
-    guard: Option<TextGuard>,
+    checksum: Option<TextChecksum>,
 }
 
 impl<Q> PreparedQuery<Q> {
@@ -89,15 +92,15 @@ impl<Q> PreparedQuery<Q> {
         DB: ShardedBackend,
         Q: QueryFragment<DB> + QueryId,
     {
-        let guard = TextGuard::of(&query, backend);
-        PreparedQuery { query, guard }
+        let checksum = TextChecksum::of(&query, backend);
+        PreparedQuery { query, checksum }
     }
 }
 
 fragments! {
     [Q: QueryFragment<DB>,] PreparedQuery<Q>;
     |self, mut out| {
-        let is_prepared = match self.guard {
+        let is_prepared = match self.checksum {
             Some(_) => !WAS_LOST.load(Ordering::Relaxed),
             None => out.backend().dialect().keeps_queries(),
         };
@@ -106,27 +109,27 @@ fragments! {
         }
         sql!(out;
             walk(&self.query),
-            if let Some(guard) = &self.guard { " OFFSET ", guard.offset() } else { on(Dialect::all_rows) })
+            if let Some(checksum) = &self.checksum { " OFFSET ", checksum.offset() } else { on(Dialect::all_rows) })
     };
 }
 
-/// A statement or a query without a guard, which is kept only where no statement can be taken for another.
+/// A statement or a query without a checksum, which is kept only where no statement can be taken for another.
 #[derive(QueryId)]
-pub(crate) struct Passing<Q> {
+pub(crate) struct Unchecked<Q> {
     statement: Q,
     keeps: fn(Dialect) -> bool,
 }
 
-impl<Q> Passing<Q> {
+impl<Q> Unchecked<Q> {
     pub(crate) fn statement(statement: Q) -> Self {
-        Passing {
+        Unchecked {
             statement,
             keeps: Dialect::keeps_statements,
         }
     }
 
     pub(crate) fn query(statement: Q) -> Self {
-        Passing {
+        Unchecked {
             statement,
             keeps: Dialect::keeps_queries,
         }
@@ -134,7 +137,7 @@ impl<Q> Passing<Q> {
 }
 
 fragments! {
-    [Q: QueryFragment<DB>,] Passing<Q>;
+    [Q: QueryFragment<DB>,] Unchecked<Q>;
     |self, mut out| {
         if !(self.keeps)(out.backend().dialect()) {
             out.unsafe_to_cache_prepared();
@@ -150,15 +153,15 @@ macro_rules! query_like_its_content {
         }
     )+};
 }
-query_like_its_content!(Prepared PreparedQuery Passing);
+query_like_its_content!(Prepared PreparedQuery Unchecked);
 
 /// The value that only the statement of one text takes. Its first bytes are no UTF-8, and no number, date or UUID has its length, so
 /// that no column of such a type takes it.
 #[derive(Debug)]
-pub struct TextGuard([u8; 11]);
+pub struct TextChecksum([u8; 11]);
 
-impl TextGuard {
-    /// The guard of a statement, where one that is kept may be taken for another, as on PostgreSQL.
+impl TextChecksum {
+    /// The checksum of a statement, where one that is kept may be taken for another, as on PostgreSQL.
     pub(super) fn of<DB, S>(statement: &S, backend: &DB) -> Option<Self>
     where
         DB: ShardedBackend,
@@ -170,7 +173,7 @@ impl TextGuard {
         }
     }
 
-    /// The guard of the statement that is known by `id`.
+    /// The checksum of the statement that is known by `id`.
     fn of_text<DB: ShardedBackend>(
         id: Option<TypeId>,
         statement: &dyn QueryFragment<DB>,
@@ -182,7 +185,7 @@ impl TextGuard {
         };
         let mut value = [0xff; 11];
         value[3..].copy_from_slice(&hash.to_be_bytes());
-        Some(TextGuard(value))
+        Some(TextChecksum(value))
     }
 
     /// `CAST(CASE WHEN $n = decode('…', 'hex') THEN '1' ELSE 'diesel_sharded: …' END AS BOOLEAN)`, which is true or fails
@@ -217,7 +220,7 @@ impl TextGuard {
     }
 }
 
-/// The hash of a statement's text, the same in each build, so that processes of two releases have one guard for one text.
+/// The hash of a statement's text, the same in each build, so that processes of two releases have one checksum for one text.
 fn hash_of_text<DB: ShardedBackend>(
     statement: &dyn QueryFragment<DB>,
     backend: &DB,
@@ -243,27 +246,27 @@ fn known_hash(id: TypeId, hash: &dyn Fn() -> Option<u64>) -> Option<u64> {
     Some(hash)
 }
 
-/// A statement that can be written with a guard.
+/// A statement that can be written with a checksum.
 pub trait Prepare<DB: ShardedBackend>: QueryFragment<DB> {
-    /// Writes the statement, with its guard if it has one. By default the guard follows the last condition, which has to end the statement.
+    /// Writes the statement, with its checksum if it has one. By default the checksum follows the last condition, which has to end the statement.
     ///
-    /// Where a statement takes its guard elsewhere, `walk_ast` is this without one.
-    fn walk_guarded<'b>(
+    /// Where a statement takes its checksum elsewhere, `walk_ast` is this without one.
+    fn walk_checked<'b>(
         &'b self,
-        guard: Option<&'b TextGuard>,
+        checksum: Option<&'b TextChecksum>,
         out: AstPass<'_, 'b, DB>,
     ) -> QueryResult<()> {
-        sql!(out; walk(self), if let Some(guard) = guard { " AND ", guard.condition() })
+        sql!(out; walk(self), if let Some(checksum) = checksum { " AND ", checksum.condition() })
     }
 }
 
 impl<Q: Prepare<DB>, DB: ShardedBackend> Prepare<DB> for &Q {
-    fn walk_guarded<'b>(
+    fn walk_checked<'b>(
         &'b self,
-        guard: Option<&'b TextGuard>,
+        checksum: Option<&'b TextChecksum>,
         out: AstPass<'_, 'b, DB>,
     ) -> QueryResult<()> {
-        (**self).walk_guarded(guard, out)
+        (**self).walk_checked(checksum, out)
     }
 }
 
@@ -286,9 +289,9 @@ mod tests {
     use crate::query_builder::{CreateShards, KeyIs, Names, SelectParents};
     use crate::test_schema::{sql, videos};
 
-    /// The text in place of `…` in a statement with a guard.
+    /// The text in place of `…` in a statement with a checksum.
     fn hash(text: &str) -> &str {
-        let (_, behind) = text.split_once("decode('ffffff").expect("a guard");
+        let (_, behind) = text.split_once("decode('ffffff").expect("a checksum");
         behind.split_once('\'').expect("its end").0
     }
 
@@ -305,17 +308,17 @@ mod tests {
     }
 
     #[test]
-    fn a_guard_stands_where_it_is_always_evaluated() {
+    fn a_checksum_stands_where_it_is_always_evaluated() {
         let filter = KeyIs(videos::id.eq(7));
         let kept = sql!(Pg, Prepared::new(create(&filter), &Pg));
-        let guard = format!(
+        let checksum = format!(
             "CAST(CASE WHEN $3 = decode('ffffff{}', 'hex') THEN '0' ELSE '{TAKEN_FOR_ANOTHER}' END AS BIGINT)",
             hash(&kept)
         );
         assert_eq!(
             kept,
             format!(
-                r#"INSERT INTO "videos_shards" ("id", "shard") SELECT "videos"."id", $1 FROM "videos" WHERE ("videos"."id" = $2) ORDER BY "videos"."id" OFFSET {guard} ON CONFLICT ("id", "shard") DO UPDATE SET "shard" = excluded."shard" WHERE FALSE"#
+                r#"INSERT INTO "videos_shards" ("id", "shard") SELECT "videos"."id", $1 FROM "videos" WHERE ("videos"."id" = $2) ORDER BY "videos"."id" OFFSET {checksum} ON CONFLICT ("id", "shard") DO UPDATE SET "shard" = excluded."shard" WHERE FALSE"#
             )
         );
         let select = |selection| SelectParents::<videos::table, _, _> {
@@ -333,15 +336,15 @@ mod tests {
     }
 
     #[test]
-    fn a_statement_without_a_guard_is_kept_where_none_is_mistaken() {
+    fn a_statement_without_a_checksum_is_kept_where_none_is_mistaken() {
         let filter = KeyIs(videos::id.eq(7));
         let kept = [
-            Passing::statement(create(&filter)).is_safe_to_cache_prepared(&Pg),
-            Passing::statement(create(&filter)).is_safe_to_cache_prepared(&Mysql),
-            Passing::statement(create(&filter)).is_safe_to_cache_prepared(&Sqlite),
-            Passing::query(create(&filter)).is_safe_to_cache_prepared(&Pg),
-            Passing::query(create(&filter)).is_safe_to_cache_prepared(&Mysql),
-            Passing::query(create(&filter)).is_safe_to_cache_prepared(&Sqlite),
+            Unchecked::statement(create(&filter)).is_safe_to_cache_prepared(&Pg),
+            Unchecked::statement(create(&filter)).is_safe_to_cache_prepared(&Mysql),
+            Unchecked::statement(create(&filter)).is_safe_to_cache_prepared(&Sqlite),
+            Unchecked::query(create(&filter)).is_safe_to_cache_prepared(&Pg),
+            Unchecked::query(create(&filter)).is_safe_to_cache_prepared(&Mysql),
+            Unchecked::query(create(&filter)).is_safe_to_cache_prepared(&Sqlite),
         ];
         let kept = kept.map(Result::unwrap);
         assert_eq!(kept, [false, true, true, false, false, true]);

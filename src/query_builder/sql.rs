@@ -197,7 +197,7 @@ macro_rules! fragments {
 /// writes its SQL. Diesel knows them [by their text](fragments), unless they are [`Identified`](crate::query_builder::Identified).
 ///
 /// `: Query<Integer>` behind the struct is for a query of rows of this SQL type, `: Prepare` for a statement that ends in a condition, and
-/// so can take a guard.
+/// so can take a checksum.
 macro_rules! statements {
     ($(
         $(#[$attribute:meta])*

@@ -104,7 +104,7 @@ fragments! {
         }
         let is_filtered = !text_of(&self.filter, out.backend())?.is_empty();
         let table = Names::of::<C::Table>();
-        let parts = Parts {
+        let query = TopQuery {
             parent: table,
             names: match is_filtered {
                 true => table.under_alias(),
@@ -120,14 +120,14 @@ fragments! {
         let after = self.after.values();
         sql!(out;
             "SELECT ", walk(&self.selection),
-            " FROM (SELECT ", parts.picked(""), " FROM (SELECT ", parts.picked(""), " FROM (",
-            parts.without_shards(after, &self.candidates), ") AS sharded_bases UNION ALL ",
-            parts.with_shards(dialect.sums_form(is_filtered)), ") AS sharded_candidates",
-            if let Some((_, values)) = after { " WHERE (", parts.picked(""), ")", parts.beyond(), " (", walk(values), ")" },
-            " ORDER BY ", parts.picked(parts.direction()),
+            " FROM (SELECT ", query.picked(""), " FROM (SELECT ", query.picked(""), " FROM (",
+            query.without_shards(after, &self.candidates), ") AS sharded_bases UNION ALL ",
+            query.with_shards(dialect.sums_form(is_filtered)), ") AS sharded_candidates",
+            if let Some((_, values)) = after { " WHERE (", query.picked(""), ")", query.beyond(), " (", walk(values), ")" },
+            " ORDER BY ", query.picked(query.direction()),
             " LIMIT ", bind(BigInt, &self.limit), " OFFSET ", bind(BigInt, &self.offset), ") AS ", id(TOP),
             " JOIN ", walk(table.parent), " ON ", table.picked_is(TOP, |name| table.column(name)),
-            " ORDER BY ", parts.sorted_by(table, sql! { id(TOP), ".", id(TOTAL) }, parts.direction()), on(Dialect::all_rows))
+            " ORDER BY ", query.sorted_by(table, sql! { id(TOP), ".", id(TOTAL) }, query.direction()), on(Dialect::all_rows))
     };
 }
 
@@ -135,8 +135,8 @@ impl<C, W, S: Expression, Order, A> Query for SelectTop<C, W, S, Order, A> {
     type SqlType = S::SqlType;
 }
 
-/// The parts of the query for keys and totals.
-struct Parts<'b, DB: ShardedBackend> {
+/// The query of the query for keys and totals.
+struct TopQuery<'b, DB: ShardedBackend> {
     parent: Names<'b, DB>,
     /// The names of the parents that the filter leaves.
     names: Names<'b, DB>,
@@ -149,9 +149,9 @@ struct Parts<'b, DB: ShardedBackend> {
     ascending: bool,
 }
 
-copies!([DB: ShardedBackend] Parts<'_, DB>);
+copies!([DB: ShardedBackend] TopQuery<'_, DB>);
 
-impl<'b, DB: ShardedBackend> Parts<'b, DB> {
+impl<'b, DB: ShardedBackend> TopQuery<'b, DB> {
     /// `SELECT parent.views AS sharded_total, parent.key AS sharded_key_0 FROM parent WHERE NOT EXISTS (…) AND parent.views <= $n AND
     /// (parent.views, parent.key) < ($n, $n) ORDER BY parent.views DESC, parent.key DESC LIMIT $n`
     fn without_shards(

@@ -98,9 +98,9 @@
 //! Each reader that finds no total reads the database. A cache that shares one read among them, as moka's `try_get_with` does, stands in front
 //! of [`get`](Cached::get).
 
+mod breaker;
 #[cfg(feature = "cache")]
 mod moka;
-mod pause;
 #[cfg(all(test, feature = "sqlite"))]
 mod tests;
 
@@ -121,7 +121,7 @@ use crate::error::Error;
 use crate::model::shows;
 use crate::observe::{self, CacheRead};
 
-use self::pause::{Pause, Turn};
+use self::breaker::{CircuitBreaker, State};
 
 #[cfg(feature = "cache")]
 pub use self::moka::MokaCache;
@@ -300,7 +300,7 @@ pub struct Cached<C> {
 /// The state that all clones share.
 struct Shared<C> {
     cache: C,
-    pause: Pause,
+    breaker: CircuitBreaker,
 }
 
 impl<C: TotalCache> Cached<C> {
@@ -311,7 +311,7 @@ impl<C: TotalCache> Cached<C> {
             pause: Duration::from_secs(1),
             shared: Arc::new(Shared {
                 cache,
-                pause: Pause::new(Instant::now()),
+                breaker: CircuitBreaker::new(Instant::now()),
             }),
         }
     }
@@ -330,9 +330,9 @@ impl<C: TotalCache> Cached<C> {
 
     /// Asks the cache something, unless it is left out; `None` if it failed.
     fn ask(&self, key: &str, question: Question) -> Option<Option<i64>> {
-        let Shared { cache, pause } = &*self.shared;
-        let turn = pause.turn(Instant::now(), self.pause);
-        if turn == Turn::LeaveOut {
+        let Shared { cache, breaker } = &*self.shared;
+        let state = breaker.state(Instant::now(), self.pause);
+        if state == State::Open {
             return None;
         }
         let result = match question {
@@ -344,9 +344,11 @@ impl<C: TotalCache> Cached<C> {
             Question::Remove => cache.remove(key).map(|()| None),
         };
         match &result {
-            Err(CacheError::Unavailable { .. }) => pause.begin(Instant::now(), self.pause),
+            Err(CacheError::Unavailable { .. }) => breaker.trip(Instant::now(), self.pause),
             // A value that is no total was answered all the same.
-            Ok(_) | Err(CacheError::NotATotal { .. }) if turn == Turn::Try => pause.ended(),
+            Ok(_) | Err(CacheError::NotATotal { .. }) if state == State::HalfOpen => {
+                breaker.reset()
+            }
             _ => {}
         }
         match &result {

@@ -8,7 +8,7 @@ use diesel::sql_types::{BigInt, Binary};
 use crate::backend::{Dialect, KeepsAndLocks, ShardedBackend};
 use crate::connection::{Io, Link};
 use crate::engine::explain_missing;
-use crate::query_builder::{Prepare, Sql, TextGuard, bind, fragments, id, on, sql};
+use crate::query_builder::{Prepare, Sql, TextChecksum, bind, fragments, id, on, sql};
 
 const TABLE: &str = "diesel_sharded_idempotency_keys";
 
@@ -26,14 +26,14 @@ pub(super) struct InsertKey<'a> {
 }
 
 impl<DB: ShardedBackend> Prepare<DB> for InsertKey<'_> {
-    /// The guard stands around the claim.
-    fn walk_guarded<'b>(
+    /// The checksum stands around the claim.
+    fn walk_checked<'b>(
         &'b self,
-        guard: Option<&'b TextGuard>,
+        checksum: Option<&'b TextChecksum>,
         mut out: AstPass<'_, 'b, DB>,
     ) -> QueryResult<()> {
         let row = (self.key, &self.fingerprint, &self.claim);
-        sql!(out.reborrow(); insert_into(), " VALUES (", values(row, guard))?;
+        sql!(out.reborrow(); insert_into(), " VALUES (", values(row, checksum))?;
         match out.backend().dialect().keeps_and_locks() {
             KeepsAndLocks::ConflictLocks | KeepsAndLocks::ConflictIgnored => {
                 sql!(out; ") ON CONFLICT (", id("key"), ") DO NOTHING")
@@ -87,7 +87,7 @@ pub(super) struct FindOld {
 
 fragments! {
     [] InsertKey<'_>, no query id [];
-    |self, out| self.walk_guarded(None, out);
+    |self, out| self.walk_checked(None, out);
 
     [] FindKey<'_>: Query<(Binary, BigInt, BigInt, BigInt)>, no query id [];
     |self, out| sql!(out; select(), is_one_of(&self.0), on(Dialect::all_rows), on(Dialect::reads_what_is_safe));
@@ -115,15 +115,15 @@ pub(super) fn insert_into<'b, DB: ShardedBackend>() -> impl Sql<'b, DB> {
     sql! { "INSERT INTO ", id(TABLE), " (", for column in (columns, ", ") { id(column) }, ")" }
 }
 
-/// `$1, $2, $3, 1, now`, with a guard around the claim: `CASE WHEN … THEN $3 END`
+/// `$1, $2, $3, 1, now`, with a checksum around the claim: `CASE WHEN … THEN $3 END`
 pub(super) fn values<'b, DB: ShardedBackend>(
     (key, fingerprint, claim): (&'b [u8], &'b i64, &'b i64),
-    guard: Option<&'b TextGuard>,
+    checksum: Option<&'b TextChecksum>,
 ) -> impl Sql<'b, DB> {
     sql! {
         bind(Binary, key), ", ", bind(BigInt, fingerprint), ", ",
-        if let Some(guard) = guard {
-            "CASE WHEN ", guard.condition(), " THEN ", bind(BigInt, claim), " END"
+        if let Some(checksum) = checksum {
+            "CASE WHEN ", checksum.condition(), " THEN ", bind(BigInt, claim), " END"
         } else { bind(BigInt, claim) },
         ", 1, ", on(Dialect::seconds_since_1970)
     }
