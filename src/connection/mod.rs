@@ -24,6 +24,6 @@ pub(crate) use self::raw::{commits_by_itself, in_any_transaction, met_inside, no
 #[cfg(feature = "async")]
 pub use self::shared::Shared;
 pub(crate) use self::transaction::{
-    Fixed, OpenTransaction, TransactionOptions, begin, clean_up, depth_of, in_transaction,
+    Ending, Fixed, OpenTransaction, TransactionOptions, begin, clean_up, depth_of, in_transaction,
     other_nodes_write, set_other_nodes_write,
 };

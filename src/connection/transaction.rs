@@ -121,6 +121,23 @@ impl TransactionOptions {
     }
 }
 
+/// How a transaction ends after work that succeeded with a value.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Ending<T> {
+    Commit(T),
+    RollBack(T),
+}
+
+impl<T> Ending<T> {
+    /// Commits if the work is `done`.
+    pub(crate) fn commit_if(done: bool, value: T) -> Self {
+        match done {
+            true => Ending::Commit(value),
+            false => Ending::RollBack(value),
+        }
+    }
+}
+
 /// Begins a transaction, or a savepoint inside one; on an error neither is open.
 pub(crate) async fn begin<M: Io<Conn>, Conn>(
     link: &mut Link<'_, M, Conn>,

@@ -8,11 +8,11 @@ use diesel::associations::HasTable;
 use diesel::connection::LoadConnection;
 use diesel::prelude::*;
 use diesel::query_builder::{InsertStatement, QueryFragment, QueryId};
-use diesel::result::{Error as DieselError, QueryResult};
+use diesel::result::QueryResult;
 
 use crate::backend::{BackendOf, ShardedBackend};
 use crate::conflict::Failure;
-use crate::connection::{Blocking, Link, LoadIo, TransactionOptions, in_transaction, now};
+use crate::connection::{Blocking, Ending, Link, LoadIo, TransactionOptions, in_transaction, now};
 use crate::counting::combine::{Combined, count};
 use crate::counting::idempotency::{Idempotent, Request, Requested, once};
 use crate::counting::row_counter::{ready_to_add, ready_to_add_or_insert};
@@ -286,6 +286,15 @@ pub struct CountedMany<T: ShardedTable> {
     pub missing: Vec<T::Key>,
 }
 
+impl<T: ShardedTable> CountedMany<T> {
+    fn nothing() -> Self {
+        CountedMany {
+            rows: 0,
+            missing: vec![],
+        }
+    }
+}
+
 shows!([T: ShardedTable<Key: fmt::Debug>] CountedMany<T>: |self| CountedMany { rows: self.rows, missing: self.missing } finish);
 
 /// Counts on many rows, awaited.
@@ -406,20 +415,60 @@ impl<F: IntegerFields, Ins, Run> CountMany<F, Ins, Run> {
         M: LoadIo<Conn, Backend = DB>,
         DB: ShardedBackend,
     {
-        let retry = self.retry.clone().unwrap_or_default().begun();
-        let (dialect, inside) = (link.dialect(), in_transaction(link)?);
-        let attempts = Attempts::start(retry.clone());
+        let mut counting = Counting::begin(self, link)?;
+        let counted = counting.count().await;
+        counted.map_err(|error| {
+            let failure = counting.link.dialect().classify(&error);
+            if matches!(failure, Failure::Conflict(_)) {
+                counting.leave_shards(); // for who repeats the transaction
+            }
+            explain::<F::ParentTable, DB>(&counting.link.backend(), error)
+        })
+    }
+}
+
+/// Counts on many rows, under way.
+struct Counting<'a, 'l, F: IntegerFields, Ins, M: LoadIo<Conn>, Conn> {
+    additions: Vec<Addition<KeyOf<F>>>,
+    /// Makes the insert for a row that is missing, and the number of shards to choose from there.
+    insert: Option<(&'a Ins, u16)>,
+    attempts: Attempts,
+    /// Missing shards are created before the first count.
+    creates_first: bool,
+    link: &'a mut Link<'l, M, Conn>,
+}
+
+/// An amount for each field of a key's row, and the shard on which they are counted, chosen as a count of its own would.
+struct Addition<Key> {
+    key: Key,
+    amounts: Vec<i64>,
+    choice: Choice,
+}
+
+impl<'a, 'l, F, Ins, Insert, M, Conn, DB> Counting<'a, 'l, F, Ins, M, Conn>
+where
+    F: CountableFields<DB>,
+    Ins: Fn(&KeyOf<F>) -> Insert,
+    Insert: QueryFragment<DB> + QueryId,
+    M: LoadIo<Conn, Backend = DB>,
+    DB: ShardedBackend,
+{
+    /// Chooses a shard of each row.
+    fn begin<Run>(
+        many: &'a CountMany<F, Ins, Run>,
+        link: &'a mut Link<'l, M, Conn>,
+    ) -> QueryResult<Self> {
+        let retry = many.retry.clone().unwrap_or_default();
+        let attempts = Attempts::start(retry.begun());
         let mut additions = vec![];
-        for (key, sums) in self.amounts.iter() {
-            (self.check_key)(key)?;
+        for (key, sums) in many.amounts.iter() {
+            (many.check_key)(key)?;
             let amounts = sums.iter().map(|sum| i64::try_from(*sum));
             let Ok(amounts) = amounts.collect::<Result<Vec<_>, _>>() else {
-                let source =
-                    DieselError::QueryBuilderError("amounts add up to more than an i64".into());
-                return Err(Error::Overflow { source }.into());
+                return Err(Error::overflow("amounts add up to more than an i64").into());
             };
             let mut count = ready_to_add::<F, DB>(key.clone(), amounts.clone());
-            count.alone = self.alone;
+            count.alone = many.alone;
             let subject = Subject {
                 in_batch: true,
                 timed: false, // a wait may have been for any of the keys
@@ -432,64 +481,17 @@ impl<F: IntegerFields, Ins, Run> CountMany<F, Ins, Run> {
                 choice,
             });
         }
-        let mut counting = Counting::<F, Ins> {
+        let shards = shard_counts::known::<F::ParentTable>(F::NAMES.iter().copied());
+        let locks_gaps = link.dialect().missing_row_locks_gap();
+        Ok(Counting {
             additions,
-            insert: self.insert.as_ref(),
-            shards: shard_counts::known::<F::ParentTable>(F::NAMES.iter().copied()),
+            insert: many.insert.as_ref().map(|insert| (insert, shards)),
             attempts,
-        };
-        let options = TransactionOptions::of_a_count(dialect);
-        let mut rung = match inside && !self.alone && dialect.missing_row_locks_gap() {
-            true => Rung::Creating,
-            false => Rung::Together,
-        };
-        loop {
-            let (mut is_first, mut next) = (true, rung);
-            let repeated = RetryLoop::transaction(link, retry.clone(), options)?;
-            let counted = retry_loop!(link, repeated, {
-                if !std::mem::take(&mut is_first) {
-                    counting.leave_shards();
-                }
-                let climbed = counting.attempt::<DB, _, _, _>(link, rung).await;
-                climbed.and_then(|climbed| {
-                    climbed.map_err(|higher| {
-                        next = higher;
-                        DieselError::RollbackTransaction
-                    })
-                })
-            });
-            match counted {
-                Err(DieselError::RollbackTransaction) if next != rung => rung = next,
-                counted => {
-                    return counted.map_err(|error| {
-                        if matches!(dialect.classify(&error), Failure::Conflict(_)) {
-                            counting.leave_shards(); // for who repeats the transaction
-                        }
-                        explain::<F::ParentTable, DB>(&link.backend(), error)
-                    });
-                }
-            }
-        }
+            creates_first: locks_gaps && !many.alone && in_transaction(link)?,
+            link,
+        })
     }
-}
 
-/// Counts on many rows, under way.
-struct Counting<'a, F: IntegerFields, Ins> {
-    additions: Vec<Addition<KeyOf<F>>>,
-    insert: Option<&'a Ins>,
-    /// How many shards there are to choose from.
-    shards: u16,
-    attempts: Attempts,
-}
-
-/// An amount for each field of a key's row, and the shard on which they are counted, chosen as a count of its own would.
-struct Addition<Key> {
-    key: Key,
-    amounts: Vec<i64>,
-    choice: Choice,
-}
-
-impl<F: IntegerFields, Ins> Counting<'_, F, Ins> {
     /// After a conflict, which may have been on any of the keys, the next attempt takes another shard of each.
     fn leave_shards(&mut self) {
         for Addition { choice, .. } in &mut self.additions {
@@ -498,156 +500,192 @@ impl<F: IntegerFields, Ins> Counting<'_, F, Ins> {
         }
     }
 
-    /// One attempt, in an open transaction, which has to be undone where another rung is the result.
-    async fn attempt<DB, M, Conn, Insert>(
-        &self,
-        link: &mut Link<'_, M, Conn>,
-        rung: Rung,
-    ) -> QueryResult<Result<CountedMany<F::ParentTable>, Rung>>
-    where
-        F: CountableFields<DB>,
-        Ins: Fn(&KeyOf<F>) -> Insert,
-        Insert: QueryFragment<DB> + QueryId,
-        M: LoadIo<Conn, Backend = DB>,
-        DB: ShardedBackend,
-    {
-        let mut counted = CountedMany {
-            rows: 0,
-            missing: vec![],
-        };
-        for additions in self.additions.chunks(KEYS_IN_A_STATEMENT) {
-            let mut missing = vec![];
-            if rung == Rung::EachAlone {
-                for addition in additions {
-                    let mut add =
-                        ready_to_add::<F, DB>(addition.key.clone(), addition.amounts.clone());
-                    if count(link, &mut add).await? == 0 {
-                        missing.push(addition);
-                    }
+    /// Counts together, at first as if all shards were there. Where that does not come out, counts on each row alone.
+    async fn count(&mut self) -> QueryResult<CountedMany<F::ParentTable>> {
+        let options = TransactionOptions::of_a_count(self.link.dialect());
+        let retry = self.attempts.retry().clone();
+        let ways = [false, true].into_iter();
+        for creates in ways.skip(self.creates_first.into()) {
+            let mut is_first = true;
+            let repeated = RetryLoop::transaction(self.link, retry.clone(), options)?;
+            let counted = retry_loop!(self.link, repeated, ending => {
+                if !std::mem::take(&mut is_first) {
+                    self.leave_shards();
                 }
-            } else {
-                missing = match count_together::<F, _, _, _>(link, rung, additions).await? {
-                    Ok(missing) => missing,
-                    Err(higher) => return Ok(Err(higher)),
-                };
-            }
-            counted.rows += additions.len() - missing.len();
-            for Addition { key, amounts, .. } in missing {
-                match &self.insert {
-                    Some(insert) => {
-                        let insert = Some((insert(key), self.shards));
-                        let mut add = ready_to_add_or_insert::<F, DB, _>(
-                            key.clone(),
-                            amounts.clone(),
-                            insert,
-                        );
-                        counted.rows += count(link, &mut add).await?;
-                    }
-                    None => counted.missing.push(key.clone()),
-                }
+                let counted = self.together(creates).await?;
+                Ok(Ending::commit_if(counted.is_some(), counted))
+            });
+            if let Some(counted) = counted? {
+                return Ok(counted);
             }
         }
-        Ok(Ok(counted))
+        let repeated = RetryLoop::transaction(self.link, retry, options)?;
+        retry_loop!(self.link, repeated, self.each_alone().await)
     }
-}
 
-/// How many keys are counted on. Each rung costs more than the one before, and follows it where that cannot count.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Rung {
-    /// In one statement; all shards exist.
-    Together,
-    /// In one statement, after another one that creates the missing shards.
-    Creating,
-    /// Key by key, since some of them are one to the database, or some row cannot take its amount.
-    EachAlone,
-}
+    /// Counts on many rows by one statement, which others precede that create the missing shards if it `creates` them. `None` if some row was
+    /// not counted exactly once: that has to be undone.
+    async fn together(
+        &mut self,
+        creates: bool,
+    ) -> QueryResult<Option<CountedMany<F::ParentTable>>> {
+        let mut counted = CountedMany::nothing();
+        for additions in self.additions.chunks(KEYS_IN_A_STATEMENT) {
+            if creates {
+                Self::create_shards(self.link, additions).await?;
+            }
+            let rows = Self::add_together(self.link, additions).await?;
+            counted.rows += rows;
+            if rows == additions.len() {
+                continue;
+            }
+            if !creates {
+                return Ok(None);
+            }
+            let missing = Self::missing(self.link, rows, additions).await?;
+            let Some(missing) = missing else {
+                return Ok(None);
+            };
+            for addition in missing {
+                Self::add_to_missing(self.link, addition, self.insert, &mut counted).await?;
+            }
+        }
+        Ok(Some(counted))
+    }
 
-/// Counts on many rows by one statement, in an open transaction; on every rung but the last one. Returns those that have no row, or the rung
-/// on which to begin again, after this transaction was undone.
-async fn count_together<'a, F, DB, M, Conn>(
-    link: &mut Link<'_, M, Conn>,
-    rung: Rung,
-    additions: &'a [Addition<KeyOf<F>>],
-) -> QueryResult<Result<Vec<&'a Addition<KeyOf<F>>>, Rung>>
-where
-    F: CountableFields<DB>,
-    M: LoadIo<Conn, Backend = DB>,
-    DB: ShardedBackend,
-{
-    if rung != Rung::Together {
+    /// Counts on each row by itself, since some keys are one to the database, or some row cannot take its amount.
+    async fn each_alone(&mut self) -> QueryResult<CountedMany<F::ParentTable>> {
+        let mut counted = CountedMany::nothing();
+        for addition in &self.additions {
+            let rows = Self::add_alone(self.link, addition, None).await?;
+            counted.rows += rows;
+            if rows == 0 {
+                Self::add_to_missing(self.link, addition, self.insert, &mut counted).await?;
+            }
+        }
+        Ok(counted)
+    }
+
+    /// Counts on a row that is not there, if it can be inserted.
+    async fn add_to_missing(
+        link: &mut Link<'_, M, Conn>,
+        addition: &Addition<KeyOf<F>>,
+        insert: Option<(&Ins, u16)>,
+        counted: &mut CountedMany<F::ParentTable>,
+    ) -> QueryResult<()> {
+        match insert {
+            Some((insert, shards)) => {
+                let insert = (insert(&addition.key), shards);
+                counted.rows += Self::add_alone(link, addition, Some(insert)).await?;
+            }
+            None => counted.missing.push(addition.key.clone()),
+        }
+        Ok(())
+    }
+
+    async fn add_alone(
+        link: &mut Link<'_, M, Conn>,
+        addition: &Addition<KeyOf<F>>,
+        insert: Option<(Insert, u16)>,
+    ) -> QueryResult<usize> {
+        let (key, amounts) = (addition.key.clone(), addition.amounts.clone());
+        let mut add = ready_to_add_or_insert::<F, DB, _>(key, amounts, insert);
+        count(link, &mut add).await
+    }
+
+    /// Creates the missing shards of rows that are there.
+    async fn create_shards(
+        link: &mut Link<'_, M, Conn>,
+        additions: &[Addition<KeyOf<F>>],
+    ) -> QueryResult<()> {
         for (shard, additions) in by_shard(additions) {
             let create = CreateShards {
                 names: Names::of::<F::ParentTable>(),
-                filter: &keys_are::<F::ParentTable, DB>(additions),
+                filter: &Self::keys_are(additions),
                 shard,
                 locks: false, // the count locks in an order of its own
             };
             link.execute(create).await?;
         }
+        Ok(())
     }
-    let counted = match additions {
-        [one] => {
+
+    /// Adds to a shard of each row by one statement. Returns how many shards it met.
+    async fn add_together(
+        link: &mut Link<'_, M, Conn>,
+        additions: &[Addition<KeyOf<F>>],
+    ) -> QueryResult<usize> {
+        if let [one] = additions {
             let mut add = ready_to_add::<F, DB>(one.key.clone(), one.amounts.clone());
             let step = Step {
                 statement: Statement::CountByKey,
                 shard: one.choice.shard(),
             };
-            add.send_step(link, step).await?
+            return add.send_step(link, step).await;
         }
-        _ => {
-            link.execute_prepared(count_each::<F, DB>(additions))
-                .await?
-        }
-    };
-    if counted == additions.len() {
-        return Ok(Ok(vec![]));
+        let row = |Addition { key, amounts, .. }: &Addition<KeyOf<F>>| CountedRow {
+            key_values: F::ParentTable::key_values(key),
+            key_is: F::ParentTable::key_is(key.clone()),
+            amounts: amounts.clone(),
+        };
+        let shards = by_shard(additions).into_iter();
+        let shards = shards.map(|(shard, additions)| CountedShard {
+            shard,
+            rows: additions.into_iter().map(row).collect(),
+        });
+        let count_each = CountEach::<F, _, _>::new(shards.collect());
+        link.execute_prepared(count_each).await
     }
-    if rung == Rung::Together {
-        return Ok(Err(Rung::Creating));
-    }
-    let found = rows_of::<F::ParentTable, DB, _, _>(link, additions).await?;
-    let missing = additions.iter().filter(|one| !found.contains(&one.key));
-    let missing: Vec<_> = missing.collect();
-    if !found.is_empty() && !missing.is_empty() {
-        // One that is there now is another name of a row that was found, or was inserted meanwhile.
-        let others = rows_of::<F::ParentTable, DB, _, _>(link, missing.iter().copied()).await?;
-        if !others.is_empty() {
-            return Ok(Err(Rung::EachAlone));
-        }
-    }
-    // Shards without a row were counted on too, as where nothing keeps the two together: then the number tells nothing.
-    let keys = missing.iter().map(|addition| addition.key.clone());
-    let orphans =
-        LockedParents::<F::ParentTable, DB>::locked(*F::ParentTable::TABLE, keys.collect());
-    let is_exact = counted + missing.len() == additions.len()
-        && (counted == 0 || orphans.is_empty() || orphans.shards(link).await?.is_empty());
-    Ok(match is_exact {
-        true => Ok(missing),
-        false => Err(Rung::EachAlone),
-    })
-}
 
-/// The statement that adds to one shard of each row.
-fn count_each<F, DB>(additions: &[Addition<KeyOf<F>>]) -> CountEachRow<F, F::ParentTable, DB>
-where
-    F: IntegerFields<ParentTable: KeyedTable<DB>>,
-    DB: ShardedBackend,
-{
-    let row = |Addition { key, amounts, .. }: &Addition<KeyOf<F>>| CountedRow {
-        key_values: F::ParentTable::key_values(key),
-        key_is: F::ParentTable::key_is(key.clone()),
-        amounts: amounts.clone(),
-    };
-    let shards = by_shard(additions).into_iter();
-    let shards = shards.map(|(shard, additions)| CountedShard {
-        shard,
-        rows: additions.into_iter().map(row).collect(),
-    });
-    CountEach::new(shards.collect())
-}
+    /// The additions that have no row, after so many shards were `met`; `None` if it is not certain that each other one was counted once.
+    async fn missing<'k>(
+        link: &mut Link<'_, M, Conn>,
+        met: usize,
+        additions: &'k [Addition<KeyOf<F>>],
+    ) -> QueryResult<Option<Vec<&'k Addition<KeyOf<F>>>>> {
+        let found = Self::rows_of(link, additions).await?;
+        let missing = additions.iter().filter(|one| !found.contains(&one.key));
+        let missing: Vec<_> = missing.collect();
+        if !found.is_empty() && !missing.is_empty() {
+            // One that is there now is another name of a row that was found, or was inserted meanwhile.
+            let others = Self::rows_of(link, missing.iter().copied()).await?;
+            if !others.is_empty() {
+                return Ok(None);
+            }
+        }
+        // Shards without a row were counted on too, as where nothing keeps the two together: then the number tells nothing.
+        let keys = missing.iter().map(|addition| addition.key.clone());
+        let orphans =
+            LockedParents::<F::ParentTable, DB>::locked(*F::ParentTable::TABLE, keys.collect());
+        let is_exact = met + missing.len() == additions.len()
+            && (met == 0 || orphans.is_empty() || orphans.shards(link).await?.is_empty());
+        Ok(is_exact.then_some(missing))
+    }
 
-type CountEachRow<F, T, DB> =
-    CountEach<F, <T as KeyedTable<DB>>::KeyIs, <T as ShardedTable>::KeyValues>;
+    /// The keys of those rows that exist.
+    async fn rows_of<'k>(
+        link: &mut Link<'_, M, Conn>,
+        additions: impl IntoIterator<Item = &'k Addition<KeyOf<F>>>,
+    ) -> QueryResult<BTreeSet<KeyOf<F>>>
+    where
+        KeyOf<F>: 'k,
+    {
+        let filter = Self::keys_are(additions);
+        let pick = SelectKeys::new(Names::of::<F::ParentTable>(), &filter);
+        let keys = F::ParentTable::load_keys(link, pick).await?;
+        Ok(keys.into_iter().collect())
+    }
+
+    fn keys_are<'k>(
+        additions: impl IntoIterator<Item = &'k Addition<KeyOf<F>>>,
+    ) -> KeysAre<<F::ParentTable as KeyedTable<DB>>::KeyIs>
+    where
+        KeyOf<F>: 'k,
+    {
+        let keys = additions.into_iter().map(|addition| &addition.key);
+        KeysAre(keys.cloned().map(F::ParentTable::key_is).collect())
+    }
+}
 
 fn by_shard<Key>(additions: &[Addition<Key>]) -> BTreeMap<i32, Vec<&Addition<Key>>> {
     let mut shards = BTreeMap::<_, Vec<_>>::new();
@@ -658,31 +696,4 @@ fn by_shard<Key>(additions: &[Addition<Key>]) -> BTreeMap<i32, Vec<&Addition<Key
             .push(addition);
     }
     shards
-}
-
-/// The keys of those rows that exist.
-async fn rows_of<'k, T, DB, M, Conn>(
-    link: &mut Link<'_, M, Conn>,
-    additions: impl IntoIterator<Item = &'k Addition<T::Key>>,
-) -> QueryResult<BTreeSet<T::Key>>
-where
-    T: KeyedTable<DB, Key: Ord + 'k>,
-    DB: ShardedBackend,
-    M: LoadIo<Conn, Backend = DB>,
-{
-    let filter = keys_are::<T, DB>(additions);
-    let pick = SelectKeys::new(Names::of::<T>(), &filter);
-    let keys = T::load_keys(link, pick).await?;
-    Ok(keys.into_iter().collect())
-}
-
-fn keys_are<'k, T, DB>(
-    additions: impl IntoIterator<Item = &'k Addition<T::Key>>,
-) -> KeysAre<T::KeyIs>
-where
-    T: KeyedTable<DB, Key: 'k>,
-    DB: ShardedBackend,
-{
-    let keys = additions.into_iter().map(|addition| &addition.key);
-    KeysAre(keys.cloned().map(T::key_is).collect())
 }

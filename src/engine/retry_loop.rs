@@ -9,7 +9,7 @@ use super::failure::{self, AttemptError};
 use crate::backend::{AsksPrimary, Dialect, SurvivalCheck};
 use crate::conflict::{Conflict, Failure};
 use crate::connection::{
-    Io, Link, OpenTransaction, TransactionOptions, begin, in_transaction, met_inside,
+    Ending, Io, Link, OpenTransaction, TransactionOptions, begin, in_transaction, met_inside,
 };
 use crate::observe::{self, Observer, Scope};
 use crate::policy::{Attempts, RetryPolicy};
@@ -42,15 +42,25 @@ enum Unit {
     Read,
 }
 
-/// Loops over the attempts of `$retry`, a [`RetryLoop`]: runs `$body`, an expression with `?`, on the `$link`, until the loop ends.
+/// Loops over the attempts of `$retry`, a [`RetryLoop`]: runs `$body`, an expression with `?`, on the `$link`, until the loop ends. What the
+/// body did is committed, unless it says `ending` and is an [`Ending`](crate::connection::Ending).
 macro_rules! retry_loop {
-    ($link:expr, $retry:expr, $body:expr) => {{
+    ($link:expr, $retry:expr, $body:expr) => {
+        $crate::engine::retry_loop!($link, $retry, ending => {
+            let outcome: ::diesel::result::QueryResult<_> = async { $body }.await;
+            outcome.map($crate::connection::Ending::Commit)
+        })
+    };
+    ($link:expr, $retry:expr, ending => $body:expr) => {{
         let mut retry: $crate::engine::RetryLoop = $retry;
         $link.enter();
         let done = $crate::engine::retry_loop!($link, retry => {
             let body = async { $body };
             let outcome: ::diesel::result::QueryResult<_> = retry.scope().within(body).await;
-            outcome.map_err(|error| retry.statement_failed::<::diesel::result::Error, _, _>($link, error))
+            match outcome {
+                Ok(ending) => Ok(retry.value($link, ending).await),
+                Err(error) => Err(retry.statement_failed::<::diesel::result::Error, _, _>($link, error)),
+            }
         });
         $link.leave();
         done
@@ -324,6 +334,30 @@ impl<O: Observer> RetryLoop<O> {
         scope.within(open.check(link, dialect)).await.err()
     }
 
+    /// The value of work that succeeded. Its transaction is rolled back now if it ends so; a commit is left to [`end`](Self::end).
+    pub(crate) async fn value<T, M: Io<Conn>, Conn>(
+        &mut self,
+        link: &mut Link<'_, M, Conn>,
+        ending: Ending<T>,
+    ) -> T {
+        match ending {
+            Ending::Commit(value) => value,
+            Ending::RollBack(value) => {
+                self.roll_back(link).await;
+                value
+            }
+        }
+    }
+
+    /// Rolls back what the attempt has opened.
+    async fn roll_back<M: Io<Conn>, Conn>(&mut self, link: &mut Link<'_, M, Conn>) {
+        if let Some(open) = self.open.take() {
+            let scope = self.observer.step("rollback");
+            scope.within(open.roll_back(link)).await;
+            self.observer.stepped(None);
+        }
+    }
+
     /// Rolls a failed attempt back, and waits for the next one. The error to report if there is none.
     async fn recover<E, M, Conn>(
         &mut self,
@@ -337,11 +371,7 @@ impl<O: Observer> RetryLoop<O> {
         let dialect = link.dialect();
         let sent_by_itself =
             !matches!(self.unit, Unit::Transaction(..)) && self.commits_by_itself();
-        if let Some(open) = self.open.take() {
-            let scope = self.observer.step("rollback");
-            scope.within(open.roll_back(link)).await;
-            self.observer.stepped(None);
-        }
+        self.roll_back(link).await;
         if sent_by_itself {
             if let Some(ended) = error.ended_transaction(dialect) {
                 // Where it cannot be told, nothing is retried. Another task may have ended the transaction meanwhile.
