@@ -15,6 +15,7 @@
 //! The total stays base + sum of shards, and a fold is safe at any time: it moves the room back into the base, and the next count
 //! hands it out again.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use diesel::prelude::*;
@@ -25,15 +26,15 @@ use diesel::sql_types::{BigInt, Integer};
 use crate::backend::{BackendOf, Dialect, ShardedBackend, Strength};
 use crate::conflict::{Conflict, Failure};
 use crate::connection::{
-    Blocking, Link, LoadIo, TransactionOptions, in_any_transaction, in_transaction, paired,
+    Blocking, Ending, Link, LoadIo, in_any_transaction, in_transaction, paired,
 };
 use crate::counting::counter::{BoundedCounter, Counter, CounterBackend, MOST_CREATED};
-use crate::counting::idempotency::{Idempotent, Request, Requested, once};
+use crate::counting::idempotency::{Idempotent, Request, claim, release};
 use crate::counting::row_counter::{
-    AddTo, CachedAs, IntegerField, Key, OneCounter, RowCounter, TableOf, once_and_total,
+    AddTo, CachedAs, IntegerField, Key, OneCounter, RowCounter, TableOf,
 };
 use crate::engine::{
-    KeyedTable, LockedParents, RetryLoop, States, Sums, field, locking, locking_options, retry_loop,
+    KeyedTable, LockedParents, RetryLoop, States, Sums, field, locking, retry_loop,
 };
 use crate::error::Error;
 use crate::model::{Amount, ColumnType, SHARD, ShardedColumn, ShardedTable};
@@ -199,7 +200,7 @@ paired! {
         /// As [`update`](crate::update())'s; [`NotFound`](DieselError::NotFound) if there is no such row, and [`Error::Unfit`] if the
         /// row does not accept its share of the total because of row security or a trigger.
         pub fn add(&self, link: Link, n: i64) -> QueryResult<bool> {
-            self.count(n, link).await
+            Ok(self.count(n, false, link).await? == n)
         }
 
         /// Adds as much of `n`, which may be negative, as the bounds allow, and returns how much that is: `add_up_to(-5)` takes the last
@@ -208,7 +209,7 @@ paired! {
         /// # Errors
         /// As [`add`](Self::add).
         pub fn add_up_to(&self, link: Link, n: i64) -> QueryResult<i64> {
-            self.count_now(n, true, link).await
+            self.count(n, true, link).await
         }
 
         /// Adds `n`, which may be negative, and returns the new total; `None` if that would leave the bounds, and then nothing
@@ -218,7 +219,7 @@ paired! {
         /// # Errors
         /// As [`add`](Self::add).
         pub fn add_and_get(&self, link: Link, n: i64) -> QueryResult<Option<i64>> {
-            self.count_and_total(n, link).await
+            Ok(self.count_in_transaction(n, None, true, link).await?.1)
         }
 
         /// The exact total; `None` if there is no such row. See [`RowCounter::get`].
@@ -279,7 +280,7 @@ paired! {
         /// # Errors
         /// See [`Counter`](Counter#errors).
         pub fn add(&self, link: Link, n: i64) -> QueryResult<bool> {
-            self.count(n, link).await
+            Ok(self.count(n, false, link).await? == n)
         }
 
         /// Adds as much of `n`, which may be negative, as the bounds allow, and returns how much that is; see
@@ -288,7 +289,7 @@ paired! {
         /// # Errors
         /// See [`Counter`](Counter#errors).
         pub fn add_up_to(&self, link: Link, n: i64) -> QueryResult<i64> {
-            self.count_now(n, true, link).await
+            self.count(n, true, link).await
         }
 
         /// Adds `n`, which may be negative, and returns the new total; `None` if that would leave the bounds, and then nothing
@@ -298,7 +299,7 @@ paired! {
         /// # Errors
         /// See [`Counter`](Counter#errors).
         pub fn add_and_get(&self, link: Link, n: i64) -> QueryResult<Option<i64>> {
-            self.count_and_total(n, link).await
+            Ok(self.count_in_transaction(n, None, true, link).await?.1)
         }
 
         /// The exact total; see [`Counter::get`].
@@ -336,17 +337,8 @@ paired! {
 }
 
 impl<K> Within<K> {
-    /// Adds `n`, and returns whether the bounds allow it.
-    async fn count<M, Conn>(&self, n: i64, link: &mut Link<'_, M, Conn>) -> QueryResult<bool>
-    where
-        K: OneCounter<M, Conn>,
-        M: LoadIo<Conn>,
-    {
-        Ok(self.count_now(n, false, link).await? == n)
-    }
-
-    /// Adds `n`, or also a part of it, by a count that begins now. Returns how much.
-    async fn count_now<M, Conn>(
+    /// Adds `n`, or also a part of it, and returns how much: nothing where the bounds do not allow it.
+    async fn count<M, Conn>(
         &self,
         n: i64,
         partly: bool,
@@ -359,70 +351,68 @@ impl<K> Within<K> {
         if n != 0 {
             self.counter.begin(link).await?;
         }
-        let retry = &self.retry_policy();
-        self.count_part(n, partly, Begins::Shard, retry, link).await
+        let retry = self.retry_policy();
+        let mut addition = Addition::new(self, n, partly, &retry, link);
+        let added = match addition.add_to_a_shard().await {
+            Ok(false) => addition.add_with_lock().await,
+            added => added.map(|_| n),
+        };
+        added.map_err(|error| self.counter.explained(link, error))
     }
 
-    /// Adds `n`, or also a part of it, and returns how much: nothing where the bounds do not allow it.
-    async fn count_part<M, Conn>(
+    /// Adds `n` in a transaction with what belongs to it: the idempotency key of the `request`, and the total if the count `reads` it. Returns
+    /// whether the bounds allow it, or allowed it when the same request came before.
+    async fn count_in_transaction<M, Conn>(
         &self,
         n: i64,
-        partly: bool,
-        begins: Begins,
-        retry: &RetryPolicy,
+        request: Option<&Request>,
+        reads: bool,
         link: &mut Link<'_, M, Conn>,
-    ) -> QueryResult<i64>
-    where
-        K: OneCounter<M, Conn>,
-        M: LoadIo<Conn>,
-    {
-        if n == 0 {
-            return match self.counter.is_there(link).await? {
-                true => Ok(0),
-                false => Err(DieselError::NotFound),
-            };
-        }
-        for left in (0..MOST_CREATED).rev() {
-            let added = self.try_add(n, partly, begins, retry, link).await;
-            let is_missing = K::IS_INSERTED && matches!(added, Err(DieselError::NotFound));
-            match added {
-                _ if is_missing && self.bounds.part(0, n, partly) == 0 => return Ok(0),
-                _ if is_missing && left > 0 => self.counter.create(link).await?,
-                added => return added.map_err(|error| self.counter.explained(link, error)),
-            }
-        }
-        Err(DieselError::NotFound)
-    }
-
-    /// Adds `n` and reads the total, in one transaction; `None` if the bounds do not allow it.
-    async fn count_and_total<M, Conn>(
-        &self,
-        n: i64,
-        link: &mut Link<'_, M, Conn>,
-    ) -> QueryResult<Option<i64>>
+    ) -> QueryResult<(bool, Option<i64>)>
     where
         K: OneCounter<M, Conn>,
         M: LoadIo<Conn>,
     {
         self.counter.begin(link).await?;
-        let (mut begins, retry) = (Begins::ShardAlone, self.retry_policy());
+        let (retry, mut locks_first) = (self.retry_policy(), false);
         loop {
             let repeated = locking(link, retry.clone())?;
-            let counted = retry_loop!(link, repeated, {
-                match self.count_part(n, false, begins, &retry, link).await? == n {
-                    true => self.counter.total(link).await,
-                    false => Ok(None),
+            let counted = retry_loop!(link, repeated, ending => {
+                if let Some(request) = request {
+                    if let Some(counted) = claim(link, request).await? {
+                        let total = match reads {
+                            true => self.counter.total_on_primary(link).await?,
+                            false => None,
+                        };
+                        return Ok(Ending::Commit(Some((counted > 0, total))));
+                    }
                 }
+                let mut addition = Addition::new(self, n, false, &retry, link);
+                let mut added = !locks_first && addition.add_to_a_shard().await?;
+                if !added {
+                    // A shard that had too little after a wait stays locked here, and rows are locked before their shards.
+                    if !locks_first && !addition.leaves_out_held_shards()? {
+                        return Ok(Ending::RollBack(None));
+                    }
+                    added = addition.add_with_lock().await? == n;
+                }
+                if let (false, Some(request)) = (added, request) {
+                    release(link, &request.key).await?;
+                }
+                let total = match added && reads {
+                    true => self.counter.total(link).await?,
+                    false => None,
+                };
+                Ok(Ending::Commit(Some((added, total))))
             });
-            match counted {
-                Err(DieselError::RollbackTransaction) => begins = Begins::Row,
-                counted => return counted,
+            match counted.map_err(|error| self.counter.explained(link, error))? {
+                Some(counted) => return Ok(counted),
+                None => locks_first = true,
             }
         }
     }
 
-    /// Adds `n`, unless that was done with this idempotency key before. Returns whether the bounds allow it now, or allowed it then, and the
-    /// total if the count `reads` it: the one of the same transaction, after a repeat the one by then.
+    /// Adds `n`, unless that was done with this idempotency key before.
     async fn count_once<M, Conn>(
         &self,
         n: i64,
@@ -435,149 +425,122 @@ impl<K> Within<K> {
         M: LoadIo<Conn>,
     {
         let request = Request::to_add(key, &self.counter.cached_as(), n)?;
-        self.counter.begin(link).await?;
-        let (mut begins, retry) = (Begins::ShardAlone, self.retry_policy());
-        loop {
-            let mut count = CountWithin(self, n, begins);
-            let counted = match reads {
-                true => once_and_total(link, &request, retry.clone(), &self.counter, count)
-                    .await
-                    .map(|total| (total.is_some(), total)),
-                false => once(link, &request, retry.clone(), &mut count)
-                    .await
-                    .map(|(counted, _)| (counted > 0, None)),
-            };
-            match counted {
-                Err(DieselError::RollbackTransaction) => begins = Begins::Row,
-                counted => return counted,
-            }
-        }
+        self.count_in_transaction(n, Some(&request), reads, link)
+            .await
     }
+}
 
-    async fn try_add<M, Conn>(
-        &self,
+impl<K: fmt::Debug> fmt::Debug for Within<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} within {:?}", self.counter, self.bounds)
+    }
+}
+
+/// An addition under way.
+struct Addition<'a, 'l, K, M: LoadIo<Conn>, Conn> {
+    counter: &'a K,
+    bounds: Bounds,
+    n: i64,
+    /// A part of it is welcome too.
+    partly: bool,
+    /// The number of shards among which room is handed out, for each direction.
+    shards: u16,
+    /// Missing shards are to be created.
+    creates: bool,
+    retry: &'a RetryPolicy,
+    link: &'a mut Link<'l, M, Conn>,
+}
+
+/// The outcome of a try that holds the row's lock.
+#[derive(Debug, Clone, Copy)]
+enum Tried {
+    Added(i64),
+    /// The bounds do not allow it.
+    Refused,
+    NoRow,
+    /// Another transaction holds this shard, which the addition needs.
+    Busy(i32),
+}
+
+/// The greatest number of shards to which room is handed out, for each direction. Each holds a part whether it is used or not,
+/// and all of them are locked close to a bound.
+const MOST_SHARDS: u16 = 16;
+
+/// How often an addition waits for a busy shard without the row's lock. Then it waits with it, and a deadlock decides.
+const MOST_WAITS: u8 = 100;
+
+/// The key of the row, as it is stored.
+type StoredKey<C, DB> = KeysAre<<TableOf<C> as KeyedTable<DB>>::KeyIs>;
+
+/// The row, whose lock is held.
+type Row<C, DB> = LockedParents<TableOf<C>, DB>;
+
+impl<'a, 'l, K, M, Conn> Addition<'a, 'l, K, M, Conn>
+where
+    K: OneCounter<M, Conn>,
+    M: LoadIo<Conn>,
+{
+    fn new(
+        within: &'a Within<K>,
         n: i64,
         partly: bool,
-        begins: Begins,
-        retry: &RetryPolicy,
-        link: &mut Link<'_, M, Conn>,
-    ) -> QueryResult<i64>
-    where
-        K: OneCounter<M, Conn>,
-        M: LoadIo<Conn>,
-    {
-        // For each direction.
-        let slots = (self.counter.shards() / 2).clamp(1, MOST_SLOTS);
-        let any_free = link.dialect().supports_skip_locked() && in_transaction(link)?;
-        let tries = match begins {
-            Begins::Row => 0,
-            _ if any_free => 1,
-            _ => 2,
-        };
-        for _ in 0..tries {
-            if self.add_to_a_shard(n, slots, any_free, retry, link).await? {
-                return Ok(n);
-            }
-        }
-        if begins == Begins::ShardAlone && !any_free {
-            return Err(DieselError::RollbackTransaction);
-        }
-        // A caller's transaction may see an older total than the one that counts.
-        if !in_any_transaction(link).await? {
-            let reading = RetryLoop::decision(link, retry.clone())?;
-            let total = retry_loop!(link, reading, self.counter.total_on_primary(link).await)?;
-            let total = total.ok_or(DieselError::NotFound)?;
-            if self.bounds.part(total.into(), n, partly) == 0 {
-                // Row security may hide shards from this role, and what they hold is in no total that it sees.
-                let named = vec![self.counter.key()?];
-                let named =
-                    LockedParents::<_, M::Backend>::locked(*TableOf::<K::Field>::TABLE, named);
-                let asking = RetryLoop::read(link, retry.clone())?;
-                retry_loop!(link, asking, named.refuse_hidden_shards(link).await)?;
-                return Ok(0);
-            }
-        }
-        // The parent's key as it is stored: the shards may compare it in another way than the parent does.
-        let key = self.counter.key()?;
-        let by_key = KeyIs(TableOf::<K::Field>::key_is(key.clone()));
-        let reading = RetryLoop::decision(link, retry.clone())?;
-        let stored = retry_loop!(link, reading, {
-            let names = Names::of::<TableOf<K::Field>>();
-            let query = SelectKeys::new(names, &by_key);
-            let pick = OnPrimary { names, query };
-            TableOf::<K::Field>::load_keys(link, pick).await
-        })?;
-        let key = stored.into_iter().next().unwrap_or(key);
-        let keys = KeysAre(vec![TableOf::<K::Field>::key_is(key)]);
-        let wanted = Wanted { n, partly, slots };
-        let (mut creates, mut waits) = (true, 0);
-        loop {
-            let (may_create, mut taken) = (creates, Taken::Nothing);
-            let locking = locking(link, retry.clone())?;
-            let tried = retry_loop!(link, locking, {
-                let beside = waits < MOST_WAITS;
-                taken = self.take(wanted, &keys, beside, &mut creates, link).await?;
-                match taken {
-                    Taken::Added(_) => Ok(()),
-                    // Lets go of what was locked, where the database can.
-                    Taken::Nothing | Taken::Busy(_) => Err(DieselError::RollbackTransaction),
-                }
-            });
-            match (tried, taken) {
-                (Ok(()), Taken::Added(added)) => return Ok(added),
-                (Err(DieselError::RollbackTransaction), Taken::Busy(shard)) => {
-                    self.wait_for(shard, &keys, retry, link).await?;
-                    waits += 1;
-                }
-                (Ok(()) | Err(DieselError::RollbackTransaction), _) => return Ok(0),
-                // Others are creating shards. The base holds the room of these until then.
-                (Err(error), _)
-                    if may_create && !creates && begins_again(link.dialect(), &error) => {}
-                (Err(error), _) => return Err(error),
-            }
+        retry: &'a RetryPolicy,
+        link: &'a mut Link<'l, M, Conn>,
+    ) -> Self {
+        Addition {
+            counter: &within.counter,
+            bounds: within.bounds,
+            n,
+            partly,
+            shards: (within.counter.shards() / 2).clamp(1, MOST_SHARDS),
+            creates: true,
+            retry,
+            link,
         }
     }
 
-    /// Adds `n` to a shard that has room for it by itself. All were handed the same, and none is to be used up before the others, so it is
-    /// one at random. Inside a transaction it is `any_free` one, whose holder may not be waiting for what this transaction holds.
+    /// Whether it takes from shards that nobody else holds: inside a transaction, whoever holds one may be waiting for this transaction.
+    fn leaves_out_held_shards(&mut self) -> QueryResult<bool> {
+        Ok(self.link.dialect().supports_skip_locked() && in_transaction(self.link)?)
+    }
+
+    /// Adds all of it to a shard that has room for it, without the row's lock. Returns whether there is one. All shards were handed the same,
+    /// and none is to be used up before the others, so it is one at random, or any that nobody else holds.
     ///
     /// A count that gives room is added only where there is some left: that was handed out when the total was within its bounds, and it still
     /// is. Out of them, it pays a debt.
-    async fn add_to_a_shard<M, Conn>(
-        &self,
-        n: i64,
-        slots: u16,
-        any_free: bool,
-        retry: &RetryPolicy,
-        link: &mut Link<'_, M, Conn>,
-    ) -> QueryResult<bool>
-    where
-        K: OneCounter<M, Conn>,
-        M: LoadIo<Conn>,
-    {
+    async fn add_to_a_shard(&mut self) -> QueryResult<bool> {
+        if self.n == 0 {
+            return match self.counter.is_there(self.link).await? {
+                true => Ok(true),
+                false => Err(DieselError::NotFound),
+            };
+        }
+        let any_free = self.leaves_out_held_shards()?;
         let key = KeyIs(TableOf::<K::Field>::key_is(self.counter.key()?));
-        let statement = RetryLoop::statement(link, retry.clone())?;
-        retry_loop!(link, statement, {
-            let shard = (!any_free).then(|| {
-                let slot = (retry.random() % u64::from(slots)) as i32; // another one at each attempt
-                2 * slot + i32::from(self.bounds.uses_room_above(n))
+        for _ in 0..if any_free { 1 } else { 2 } {
+            let statement = RetryLoop::statement(self.link, self.retry.clone())?;
+            let added = retry_loop!(self.link, statement, {
+                let shard = (!any_free).then(|| {
+                    let of_direction = (self.retry.random() % u64::from(self.shards)) as i32; // another one at each attempt
+                    2 * of_direction + i32::from(self.bounds.uses_room_above(self.n))
+                });
+                self.add_to_shard(self.n, shard, &key).await
             });
-            self.add_to_shard(n, shard, &key, link).await
-        })
+            if added? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Adds `n` to this shard, or to any that nobody else holds, if it has room for it by itself.
-    async fn add_to_shard<M, Conn>(
-        &self,
+    async fn add_to_shard(
+        &mut self,
         n: i64,
         shard: Option<i32>,
         filter: &(dyn QueryFragment<M::Backend> + Sync),
-        link: &mut Link<'_, M, Conn>,
-    ) -> QueryResult<bool>
-    where
-        K: OneCounter<M, Conn>,
-        M: LoadIo<Conn>,
-    {
+    ) -> QueryResult<bool> {
         let (smallest, largest) = field::<K::Field>()?.column_type.integers();
         let add = AddWithin {
             names: Names::of::<TableOf<K::Field>>(),
@@ -592,312 +555,287 @@ impl<K> Within<K> {
             },
             upwards: self.bounds.uses_room_above(n),
         };
-        Ok(link.execute_prepared(add).await? > 0)
+        Ok(self.link.execute_prepared(add).await? > 0)
+    }
+
+    /// Adds as much as the exact total allows. A counter that comes into being by its first count is created.
+    async fn add_with_lock(&mut self) -> QueryResult<i64> {
+        let mut created = 0;
+        loop {
+            match self.add_to_row().await? {
+                Some(added) => return Ok(added),
+                None if !K::IS_INSERTED || created == MOST_CREATED => {
+                    return Err(DieselError::NotFound);
+                }
+                None if self.bounds.part(0, self.n, self.partly) == 0 => return Ok(0),
+                None => self.counter.create(self.link).await?,
+            }
+            created += 1;
+        }
+    }
+
+    /// The same; `None` if there is no such row.
+    async fn add_to_row(&mut self) -> QueryResult<Option<i64>> {
+        // A caller's transaction may see an older total than the one that counts.
+        if !in_any_transaction(self.link).await? {
+            let reading = RetryLoop::decision(self.link, self.retry.clone())?;
+            let total = retry_loop!(self.link, reading, {
+                self.counter.total_on_primary(self.link).await
+            });
+            let Some(total) = total? else {
+                return Ok(None);
+            };
+            if self.bounds.part(total.into(), self.n, self.partly) == 0 {
+                self.refuse_hidden_shards().await?;
+                return Ok(Some(0));
+            }
+        }
+        let key = self.stored_key().await?;
+        let mut waits = 0;
+        loop {
+            let may_create = self.creates;
+            let locking = locking(self.link, self.retry.clone())?;
+            let tried = retry_loop!(self.link, locking, ending => {
+                let tried = self.try_with_lock(&key, waits < MOST_WAITS).await?;
+                // What was locked in vain is let go of, where the database can.
+                Ok(Ending::commit_if(matches!(tried, Tried::Added(_)), tried))
+            });
+            match tried {
+                Ok(Tried::Added(added)) => return Ok(Some(added)),
+                Ok(Tried::Refused) => return Ok(Some(0)),
+                Ok(Tried::NoRow) => return Ok(None),
+                Ok(Tried::Busy(shard)) => {
+                    self.wait_for(shard, &key).await?;
+                    waits += 1;
+                }
+                // Others are creating shards. The base holds the room of these until then.
+                Err(error)
+                    if may_create && !self.creates && begins_again(self.link.dialect(), &error) => {
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Row security may hide shards from this role, and what they hold is in no total that it sees.
+    async fn refuse_hidden_shards(&mut self) -> QueryResult<()> {
+        let key = vec![self.counter.key()?];
+        let row = LockedParents::<_, M::Backend>::locked(*TableOf::<K::Field>::TABLE, key);
+        let asking = RetryLoop::read(self.link, self.retry.clone())?;
+        retry_loop!(self.link, asking, row.refuse_hidden_shards(self.link).await)
+    }
+
+    /// The parent's key as it is stored: the shards may compare it in another way than the parent does.
+    async fn stored_key(&mut self) -> QueryResult<StoredKey<K::Field, M::Backend>> {
+        let key = self.counter.key()?;
+        let by_key = KeyIs(TableOf::<K::Field>::key_is(key.clone()));
+        let reading = RetryLoop::decision(self.link, self.retry.clone())?;
+        let stored = retry_loop!(self.link, reading, {
+            let names = Names::of::<TableOf<K::Field>>();
+            let query = SelectKeys::new(names, &by_key);
+            let pick = OnPrimary { names, query };
+            TableOf::<K::Field>::load_keys(self.link, pick).await
+        });
+        let key = stored?.into_iter().next().unwrap_or(key);
+        Ok(KeysAre(vec![TableOf::<K::Field>::key_is(key)]))
     }
 
     /// Waits until nobody else holds this shard.
-    async fn wait_for<M, Conn>(
-        &self,
+    async fn wait_for(
+        &mut self,
         shard: i32,
-        filter: &(dyn QueryFragment<M::Backend> + Sync),
-        retry: &RetryPolicy,
-        link: &mut Link<'_, M, Conn>,
-    ) -> QueryResult<()>
-    where
-        K: OneCounter<M, Conn>,
-        M: LoadIo<Conn>,
-    {
-        let waiting = locking(link, retry.clone())?;
-        let waited: QueryResult<()> = retry_loop!(link, waiting, {
+        key: &StoredKey<K::Field, M::Backend>,
+    ) -> QueryResult<()> {
+        let waiting = locking(self.link, self.retry.clone())?;
+        retry_loop!(self.link, waiting, ending => {
             let parts = Parts {
                 names: Names::of::<TableOf<K::Field>>(),
                 changes: &(),
-                filter,
+                filter: key,
                 shard,
             };
-            link.execute(LockShard(parts, Strength::Exclusive)).await?;
-            Err(DieselError::RollbackTransaction) // lets go of it
-        });
-        match waited {
-            Err(DieselError::RollbackTransaction) => Ok(()),
-            waited => waited,
-        }
+            self.link.execute(LockShard(parts, Strength::Exclusive)).await?;
+            Ok(Ending::RollBack(())) // lets go of it
+        })
     }
 
-    /// Locks the row, and adds as much of `n` as the bounds allow. `beside` others who hold shards, it takes what it can reach without a wait
-    /// for them: they may be waiting for the row.
-    async fn take<M, Conn>(
-        &self,
-        wanted: Wanted,
-        keys: &KeysAre<<TableOf<K::Field> as KeyedTable<M::Backend>>::KeyIs>,
+    /// Locks the row, and adds as much as the bounds allow. `beside` others who hold shards, it takes what it can reach without a wait for
+    /// them: they may be waiting for the row.
+    async fn try_with_lock(
+        &mut self,
+        key: &StoredKey<K::Field, M::Backend>,
         beside: bool,
-        creates: &mut bool,
-        link: &mut Link<'_, M, Conn>,
-    ) -> QueryResult<Taken>
-    where
-        K: OneCounter<M, Conn>,
-        M: LoadIo<Conn>,
-    {
+    ) -> QueryResult<Tried> {
         let table = *TableOf::<K::Field>::TABLE;
         let lock = LockedParents::<_, M::Backend>::lock_all_parents;
-        let parent = lock(table, link, keys, Strength::Exclusive).await?;
-        if parent.is_empty() {
-            return Err(DieselError::NotFound);
+        let row = lock(table, self.link, key, Strength::Exclusive).await?;
+        if row.is_empty() {
+            return Ok(Tried::NoRow);
         }
-        if beside && let Some(free) = parent.lock_free_shards(link).await? {
-            let shards = parent.amounts(link, field::<K::Field>()?).await?;
-            if shards.iter().any(|(shard, _)| !free.contains(shard)) {
-                return self
-                    .take_beside(wanted, &parent, &shards, &free, link)
-                    .await;
+        let free = match beside {
+            true => row.lock_free_shards(self.link).await?,
+            false => None,
+        };
+        let mut shards = BTreeMap::new();
+        for (shard, amount) in row.amounts(self.link, field::<K::Field>()?).await? {
+            shards.insert(shard, integer(&amount)?);
+        }
+        if let Some(free) = free {
+            if shards.keys().any(|shard| !free.contains(shard)) {
+                return self.take_beside(&row, &shards, &free).await;
             }
         }
-        if *creates {
-            self.create_shards(wanted, &parent, creates, link).await?;
+        if self.creates {
+            self.create_shards(&row, &shards).await?;
         }
-        let locked = parent.with_shards(link, Strength::Exclusive).await?;
-        let added = self.add_to_locked(wanted, &locked, link).await?;
-        Ok(match added {
-            0 => Taken::Nothing,
-            added => Taken::Added(added),
-        })
+        let locked = row.with_shards(self.link, Strength::Exclusive).await?;
+        self.hand_out(&locked).await
     }
 
     /// Takes from the base and from `free` shards, which this transaction holds, while others hold the rest. These may be using up what theirs
     /// hold, or may take back what they have added: neither is counted on.
-    async fn take_beside<M, Conn>(
-        &self,
-        Wanted { n, partly, slots }: Wanted,
-        parent: &LockedParents<TableOf<K::Field>, M::Backend>,
-        shards: &[(i32, Amount)],
+    async fn take_beside(
+        &mut self,
+        row: &Row<K::Field, M::Backend>,
+        shards: &BTreeMap<i32, i128>,
         free: &[i32],
-        link: &mut Link<'_, M, Conn>,
-    ) -> QueryResult<Taken>
-    where
-        K: OneCounter<M, Conn>,
-        M: LoadIo<Conn>,
-    {
+    ) -> QueryResult<Tried> {
         let field = field::<K::Field>()?;
-        let before = parent.states(link, &[field], Sums::Replaced).await?;
-        let base = integer(only_state(&before)?.0)?;
-        let (mut total, mut alone) = (base, base);
-        for (_, amount) in shards {
-            let amount = integer(amount)?;
+        let (smallest, largest) = field.column_type.integers();
+        let range = i128::from(smallest)..=i128::from(largest);
+        let before = row.states(self.link, &[field], Sums::Replaced).await?;
+        let old_base = integer(only_state(&before)?.0)?;
+        let (mut total, mut certain) = (old_base, old_base);
+        for amount in shards.values() {
             total += amount;
-            alone += if n < 0 { amount.min(0) } else { amount.max(0) };
+            certain += match self.n < 0 {
+                true => (*amount).min(0),
+                false => (*amount).max(0),
+            };
         }
-        let n = self.bounds.part(total, n, partly);
+        let n = self.bounds.part(total, self.n, self.partly);
         if n == 0 {
-            return Ok(Taken::Nothing);
+            return Ok(Tried::Refused);
         }
-        let mut of_base = i128::from(self.bounds.part(alone, n, true));
-        let mut left = n - of_base as i64;
+        let of_base = self.bounds.part(certain, n, true);
+        let (mut left, mut base) = (n - of_base, old_base + i128::from(of_base));
         let upwards = i32::from(self.bounds.uses_room_above(n));
         let (free, held): (Vec<_>, Vec<_>) =
             shards.iter().partition(|(shard, _)| free.contains(shard));
-        let free = || free.iter().filter(|(shard, _)| shard % 2 == upwards);
-        for (shard, amount) in free() {
-            let room = narrow(-integer(amount)?)?; // of the sign of what is taken, where there is some
-            let taken = if n < 0 {
-                room.clamp(left, 0)
-            } else {
-                room.clamp(0, left)
-            };
-            if taken != 0
-                && self
-                    .add_to_shard(taken, Some(*shard), parent.keys(), link)
-                    .await?
-            {
+        let of_direction = |(shard, _): &&(&i32, &i128)| *shard % 2 == upwards;
+        for (shard, amount) in free.iter().filter(of_direction) {
+            let room = narrow(-**amount)?; // of the sign of what is taken, where there is some
+            let taken = room.clamp(left.min(0), left.max(0));
+            if taken != 0 && self.add_to_shard(taken, Some(**shard), row.keys()).await? {
                 left -= taken;
             }
         }
-        let nothing = Amount::zero(field.column_type);
-        let range = field.column_type.integers();
-        let is_in_range = |base| i128::from(range.0) <= base && base <= i128::from(range.1);
-        if left != 0 || !is_in_range(base + of_base) {
-            let has_room =
-                |(shard, amount): &&&(i32, Amount)| shard % 2 == upwards && *amount != nothing;
-            let holder = held.iter().find(has_room).or(held.first());
-            return Ok(holder.map_or(Taken::Nothing, |(shard, _)| Taken::Busy(*shard)));
+        if left != 0 || !range.contains(&base) {
+            let mut with_room = held.iter().filter(of_direction);
+            let holder = with_room.find(|(_, amount)| **amount != 0);
+            let holder = holder.or(held.first());
+            return Ok(holder.map_or(Tried::Refused, |(shard, _)| Tried::Busy(**shard)));
         }
         // The next ones need not lock the row then. Half of the room stays in the base, for those who meet no free shard.
-        let most = i128::from(range.1 / 2);
-        let room = self
-            .bounds
-            .room(alone + of_base, n)
-            .unwrap_or(0)
-            .clamp(-most, most);
-        let share = room / (2 * i128::from(slots));
-        for (shard, _) in
-            free().filter(|(shard, amount)| *amount == nothing && *shard < 2 * i32::from(slots))
-        {
-            if share != 0 && is_in_range(base + of_base + share) {
-                let give = AddTo::<K::Field>::new(vec![narrow(-share)?]);
+        let most = i128::from(largest / 2);
+        let room = self.bounds.room(certain + i128::from(of_base), n);
+        let share = room.unwrap_or(0).clamp(-most, most) / (2 * i128::from(self.shards));
+        for (shard, amount) in free.iter().filter(of_direction) {
+            let is_empty = **amount == 0 && **shard < 2 * i32::from(self.shards);
+            if is_empty && share != 0 && range.contains(&(base + share)) {
                 let give = CountByKey(Parts {
                     names: Names::of::<TableOf<K::Field>>(),
-                    changes: &give,
-                    filter: parent.keys(),
-                    shard: *shard,
+                    changes: &AddTo::<K::Field>::new(vec![narrow(-share)?]),
+                    filter: row.keys(),
+                    shard: **shard,
                 });
-                if link.execute(give).await? > 0 {
-                    of_base += share;
+                if self.link.execute(give).await? > 0 {
+                    base += share;
                 }
             }
         }
-        let base = base + of_base;
-        if of_base != 0 {
-            let base = narrow(base)?;
-            let mut expected = before.clone();
-            for state in expected.iter_mut().flatten() {
-                if let FieldState::Sum { base: expected, .. } = state {
-                    *expected = Amount::Integer(base.into());
-                }
-            }
-            let assignment = Base(K::Field::NAME, base);
-            parent
-                .write_base_alone(link, &assignment, field, &before, &expected)
+        if base != old_base {
+            let (base, expected) = with_base(before.clone(), base)?;
+            let base = Base(K::Field::NAME, base);
+            row.write_base_alone(self.link, &base, field, &before, &expected)
                 .await?;
         }
-        Ok(Taken::Added(n))
+        Ok(Tried::Added(n))
     }
 
     /// Creates the shards to which room will be handed out. Others may be creating them, and wait for the row: the wait for them is short.
-    async fn create_shards<M, Conn>(
-        &self,
-        Wanted { n, partly, slots }: Wanted,
-        parent: &LockedParents<TableOf<K::Field>, M::Backend>,
-        creates: &mut bool,
-        link: &mut Link<'_, M, Conn>,
-    ) -> QueryResult<()>
-    where
-        K: OneCounter<M, Conn>,
-        M: LoadIo<Conn>,
-    {
-        let there = parent.shards(link).await?;
+    async fn create_shards(
+        &mut self,
+        row: &Row<K::Field, M::Backend>,
+        there: &BTreeMap<i32, i128>,
+    ) -> QueryResult<()> {
         let Bounds { least, most } = self.bounds;
         let has_room = |shard: &i32| if shard % 2 == 0 { least } else { most }.is_some();
-        let shards = (0..2 * i32::from(slots)).filter(has_room);
-        let missing: Vec<_> = shards.filter(|shard| !there.contains(shard)).collect();
+        let shards = (0..2 * i32::from(self.shards)).filter(has_room);
+        let mut missing: Vec<_> = shards.filter(|shard| !there.contains_key(shard)).collect();
         if missing.is_empty() {
             return Ok(());
         }
         let field = field::<K::Field>()?;
-        let states = parent.states(link, &[field], Sums::Read).await?;
-        let (n, total) = self.bounds.after(&states, n, partly)?;
-        let (down, up) = self.bounds.shares(total, slots, field.column_type);
-        let share = |shard: &i32| if shard % 2 == 0 { down } else { up };
-        let missing: Vec<_> = missing
-            .into_iter()
-            .filter(|shard| share(shard) != 0)
-            .collect();
+        let states = row.states(self.link, &[field], Sums::Read).await?;
+        let (n, total) = self.bounds.after(&states, self.n, self.partly)?;
+        let (down, up) = self.bounds.shares(total, self.shards, field.column_type);
+        missing.retain(|shard| if shard % 2 == 0 { down } else { up } != 0);
         if n == 0 || missing.is_empty() {
             return Ok(());
         }
-        *creates = false; // once: who waits for others here goes on without these shards
-        let bounds = link.dialect().bounds_some_waits();
+        self.creates = false; // once: who waits for others here goes on without these shards
+        let bounds = self.link.dialect().bounds_some_waits();
         if let Some([begin, _]) = bounds {
-            link.batch_execute(begin).await?;
+            self.link.batch_execute(begin).await?;
         }
         for shard in missing {
             let create = CreateShards {
                 names: Names::of::<TableOf<K::Field>>(),
-                filter: parent.keys(),
+                filter: row.keys(),
                 shard,
                 locks: true,
             };
-            link.execute(create).await?;
+            self.link.execute(create).await?;
         }
         match bounds {
-            Some([_, end]) => link.batch_execute(end).await,
+            Some([_, end]) => self.link.batch_execute(end).await,
             None => Ok(()),
         }
     }
 
     /// Decides on the exact total, and hands the room out anew.
-    async fn add_to_locked<M, Conn>(
-        &self,
-        Wanted { n, partly, slots }: Wanted,
-        locked: &LockedParents<TableOf<K::Field>, M::Backend>,
-        link: &mut Link<'_, M, Conn>,
-    ) -> QueryResult<i64>
-    where
-        K: OneCounter<M, Conn>,
-        M: LoadIo<Conn>,
-    {
+    async fn hand_out(&mut self, row: &Row<K::Field, M::Backend>) -> QueryResult<Tried> {
         let field = field::<K::Field>()?;
-        let before = locked.states(link, &[field], Sums::Read).await?;
-        let (n, total) = self.bounds.after(&before, n, partly)?;
+        let before = row.states(self.link, &[field], Sums::Read).await?;
+        let (n, total) = self.bounds.after(&before, self.n, self.partly)?;
         if n == 0 {
-            return Ok(0);
+            return Ok(Tried::Refused);
         }
         let (smallest, largest) = field.column_type.integers();
         if total < smallest.into() || total > largest.into() {
             return Err(out_of_range(total).into());
         }
-        let (down, up) = self.bounds.shares(total, slots, field.column_type);
+        let (down, up) = self.bounds.shares(total, self.shards, field.column_type);
         let to_shares = ToShares {
             names: Names::of::<TableOf<K::Field>>(),
             field: K::Field::NAME,
-            beyond: 2 * i32::from(slots),
+            beyond: 2 * i32::from(self.shards),
             down,
             up,
         };
-        locked.write_shards(link, &to_shares).await?;
+        row.write_shards(self.link, &to_shares).await?;
         // Whatever the shards hold now, the base holds the rest of the total.
-        let mut expected = locked.states(link, &[field], Sums::Read).await?;
-        let shards = integer(only_state(&expected)?.1)?;
-        let base = narrow(total - shards)?;
-        for state in expected.iter_mut().flatten() {
-            if let FieldState::Sum { base: expected, .. } = state {
-                *expected = Amount::Integer(base.into());
-            }
-        }
+        let states = row.states(self.link, &[field], Sums::Read).await?;
+        let shards = integer(only_state(&states)?.1)?;
+        let (base, expected) = with_base(states, total - shards)?;
         let base = Base(K::Field::NAME, base);
-        locked
-            .write_bases(link, &base, &[field], Sums::Read, &before, &expected)
+        row.write_bases(self.link, &base, &[field], Sums::Read, &before, &expected)
             .await?;
-        locked.refuse_others(link).await?; // what they hold is in no share, and was taken for the base's
-        Ok(n)
+        row.refuse_others(self.link).await?; // what they hold is in no share, and was taken for the base's
+        Ok(Tried::Added(n))
     }
 }
-
-impl<K: fmt::Debug> fmt::Debug for Within<K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} within {:?}", self.counter, self.bounds)
-    }
-}
-
-/// What an attempt begins with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Begins {
-    /// A shard. If that has too little, the attempt goes on with the row.
-    Shard,
-    /// A shard, in a transaction of this crate's own. A shard that had too little after a wait stays locked there, and rows are locked before
-    /// their shards: the transaction is rolled back, and another one begins with the row.
-    ShardAlone,
-    Row,
-}
-
-/// What is to be added: `n`, or also a part of it, while room is handed out to so many slots for each direction.
-#[derive(Debug, Clone, Copy)]
-struct Wanted {
-    n: i64,
-    partly: bool,
-    slots: u16,
-}
-
-/// What a try under the row's lock came to.
-#[derive(Debug, Clone, Copy)]
-enum Taken {
-    Added(i64),
-    /// The bounds do not allow it.
-    Nothing,
-    /// Somebody else holds this shard, which the count needs.
-    Busy(i32),
-}
-
-/// How often a count waits for those who hold what it needs without the row's lock. Then it waits with it, and a deadlock decides.
-const MOST_WAITS: u8 = 100;
 
 /// Whether a savepoint that was rolled back leaves nothing of the error, where it has them.
 fn begins_again(dialect: Dialect, error: &DieselError) -> bool {
@@ -909,28 +847,15 @@ fn begins_again(dialect: Dialect, error: &DieselError) -> bool {
         )
 }
 
-struct CountWithin<'a, K>(&'a Within<K>, i64, Begins);
-
-impl<K, M, Conn> Requested<M, Conn> for CountWithin<'_, K>
-where
-    K: OneCounter<M, Conn>,
-    M: LoadIo<Conn>,
-{
-    fn transaction(&self, dialect: Dialect) -> TransactionOptions {
-        locking_options(dialect)
+/// This base, and states that have it.
+fn with_base(mut states: States, base: i128) -> QueryResult<(i64, States)> {
+    for state in states.iter_mut().flatten() {
+        if let FieldState::Sum { base: old, .. } = state {
+            *old = Amount::Integer(base);
+        }
     }
-
-    async fn carry_out(&mut self, link: &mut Link<'_, M, Conn>) -> QueryResult<usize> {
-        let &mut CountWithin(within, n, begins) = self;
-        let retry = &within.retry_policy();
-        let counted = within.count_part(n, false, begins, retry, link).await?;
-        Ok((counted == n).into())
-    }
+    Ok((narrow(base)?, states))
 }
-
-/// The greatest number of shards to which room is handed out, for each direction. Each holds a part whether it is used or not,
-/// and all of them are locked close to a bound.
-const MOST_SLOTS: u16 = 16;
 
 /// Base and shards of the one field of the one parent.
 fn only_state(states: &States) -> QueryResult<(&Amount, &Amount)> {
@@ -1010,10 +935,10 @@ impl Bounds {
     /// The share of each shard in the room below `total`, positive, and in that above it, negative. All of it is handed out, up
     /// to half of the greatest value of the column's type: SQLite could not add up the shards of a bound at the edge. The base
     /// keeps the remainder.
-    fn shares(self, total: i128, slots: u16, column: ColumnType) -> (i64, i64) {
+    fn shares(self, total: i128, shards: u16, column: ColumnType) -> (i64, i64) {
         let (smallest, largest) = column.integers();
         let share = |room: i128| {
-            let share = room.clamp(0, i128::from(largest / 2)) / i128::from(slots);
+            let share = room.clamp(0, i128::from(largest / 2)) / i128::from(shards);
             share as i64 // not above `largest`
         };
         let below = |least: i64| share(total - i128::from(least.max(smallest)));

@@ -276,7 +276,7 @@ pub(crate) trait Requested<M: Io<Conn>, Conn> {
 
 /// Claims a key for the open transaction, and gives the number of rows if it was counted before. Waits for another transaction that
 /// claims the same one.
-async fn claim<M: LoadIo<Conn>, Conn>(
+pub(crate) async fn claim<M: LoadIo<Conn>, Conn>(
     link: &mut Link<'_, M, Conn>,
     request: &Request,
 ) -> QueryResult<Option<usize>> {
