@@ -5,19 +5,23 @@
 /// A body is awaited code over its second parameter, a [`Link`](super::Link) to the caller's connection; the caller passes the connection
 /// last. One generic method could not serve both: that a future can move between threads is known only of a concrete `Run`.
 ///
-/// The docs go to the blocking method. A file has one `paired!`, because it makes modules.
+/// The docs go to the blocking method. Two kinds of handles, with `;` in between, may share their methods. A file has one `paired!`, because
+/// it makes modules.
 macro_rules! paired {
     ($(
-        impl<$($param:ident $(: $param_bound:path)?),*> $handle:ty
-        where $($bounded:ty: $bound:path,)+
+        $(
+            impl<$($param:ident $(: $param_bound:path)?),*> $handle:ty
+            where $($bounded:ty: $bound:path),+ $(,)?
+        );+
         { $($methods:tt)+ }
     )+) => {
         mod blocking {
             use super::*;
             use crate::connection::Blocking as Run;
 
-            $(impl<$($param $(: $param_bound)?),*> $handle {
-                crate::connection::paired! { @blocking [$($bounded: $bound,)+] { $($methods)+ } }
+            $(crate::connection::paired! {
+                @blocking { $($methods)+ }
+                $(impl<$($param $(: $param_bound)?),*> $handle [$($bounded: $bound,)+])+
             })+
         }
 
@@ -26,10 +30,19 @@ macro_rules! paired {
             use super::*;
             use crate::connection::Async as Run;
 
-            $(impl<$($param $(: $param_bound)?),*> $handle {
-                crate::connection::paired! { @awaited [$($bounded: $bound,)+] { $($methods)+ } }
+            $(crate::connection::paired! {
+                @awaited { $($methods)+ }
+                $(impl<$($param $(: $param_bound)?),*> $handle [$($bounded: $bound,)+])+
             })+
         }
+    };
+    (
+        @$run:ident $methods:tt
+        $(impl<$($param:ident $(: $param_bound:path)?),*> $handle:ty [$($bounds:tt)+])+
+    ) => {
+        $(impl<$($param $(: $param_bound)?),*> $handle {
+            crate::connection::paired! { @$run [$($bounds)+] $methods }
+        })+
     };
     (@$run:ident $bounds:tt {
         $(

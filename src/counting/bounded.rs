@@ -160,7 +160,10 @@ paired! {
     impl<C: ShardedColumn> Within<RowCounter<C, Run>>
     where
         C: IntegerField<DB>,
-        DB: BackendOf<Conn>,
+        DB: BackendOf<Conn>;
+    impl<> Within<Counter<Run>>
+    where
+        DB: CounterBackend<Conn>,
     {
         /// Adds `n`, which may be negative, and returns `Ok(true)` if the total stays within the bounds. Otherwise it returns
         /// `Ok(false)` and changes nothing. A total that is already out of bounds may still move towards them.
@@ -187,7 +190,8 @@ paired! {
         /// COMMIT
         /// ```
         ///
-        /// Its effect on the total: `n`, or none. Adding 0 only looks whether there is such a row.
+        /// Its effect on the total: `n`, or none. Adding 0 only looks whether there is such a row, and for a named counter sends
+        /// nothing.
         ///
         /// Inside a transaction the count is part of the caller's. Once it has locked the row, others that need this lock wait until
         /// that transaction ends. On PostgreSQL it takes from the base and from shards that nobody else holds, and waits only if these have
@@ -197,8 +201,8 @@ paired! {
         /// serialization failure. Retry them, as [`retry::transaction`](crate::retry::transaction) does.
         ///
         /// # Errors
-        /// As [`update`](crate::update())'s; [`NotFound`](DieselError::NotFound) if there is no such row, and [`Error::Unfit`] if the
-        /// row does not accept its share of the total because of row security or a trigger.
+        /// As [`update`](crate::update())'s, or a named counter's [own](Counter#errors); [`NotFound`](DieselError::NotFound) if there is
+        /// no such row, and [`Error::Unfit`] if the row does not accept its share of the total because of row security or a trigger.
         pub fn add(&self, link: Link, n: i64) -> QueryResult<bool> {
             Ok(self.count(n, false, link).await? == n)
         }
@@ -221,7 +225,13 @@ paired! {
         pub fn add_and_get(&self, link: Link, n: i64) -> QueryResult<Option<i64>> {
             Ok(self.count_in_transaction(n, None, true, link).await?.1)
         }
+    }
 
+    impl<C: ShardedColumn> Within<RowCounter<C, Run>>
+    where
+        C: IntegerField<DB>,
+        DB: BackendOf<Conn>,
+    {
         /// The exact total; `None` if there is no such row. See [`RowCounter::get`].
         ///
         /// # Errors
@@ -231,77 +241,10 @@ paired! {
         }
     }
 
-    impl<C: ShardedColumn> Idempotent<Within<RowCounter<C, Run>>>
-    where
-        C: IntegerField<DB>,
-        Key<C>: fmt::Debug,
-        DB: BackendOf<Conn>,
-    {
-        /// Adds `n`, which may be negative, unless that was done with this key before. Returns whether the bounds allow it now, or
-        /// allowed it then; if not, nothing changes, and the key is free.
-        ///
-        /// # Errors
-        /// Those of [`Bounded::add`]; [`InvalidIdempotencyKey`](Error::InvalidIdempotencyKey) for a key that is empty or too long,
-        /// [`IdempotencyKeyReused`](Error::IdempotencyKeyReused) for a key that came with another counter or amount before.
-        pub fn add(&self, link: Link, n: i64) -> QueryResult<bool> {
-            Ok(self.of.count_once(n, &self.key, false, link).await?.0)
-        }
-
-        /// Adds `n` in the same way, and returns the total then; `None` if the bounds do not allow it. A repeat adds nothing, and returns
-        /// the total as it is by then, `None` if the row is gone.
-        ///
-        /// # Errors
-        /// As [`add`](Self::add).
-        pub fn add_and_get(&self, link: Link, n: i64) -> QueryResult<Option<i64>> {
-            Ok(self.of.count_once(n, &self.key, true, link).await?.1)
-        }
-    }
-
     impl<> Within<Counter<Run>>
     where
         DB: CounterBackend<Conn>,
     {
-        /// Adds `n`, which may be negative, and returns `Ok(true)` if the total stays within the bounds. Otherwise it returns
-        /// `Ok(false)` and changes nothing. Adding 0 sends nothing.
-        ///
-        /// While there is room, this takes one statement:
-        ///
-        /// ```sql
-        /// UPDATE "diesel_sharded_counter_shards" AS "diesel_sharded_counters"
-        /// SET "value" = ("diesel_sharded_counters"."value" + $1)
-        /// WHERE ("diesel_sharded_counters"."name" = $2) AND "diesel_sharded_counters"."shard" = $3
-        ///   AND "diesel_sharded_counters"."value" <= $4
-        /// ```
-        ///
-        /// Close to a bound, and at the first count, it is a transaction: see [`Bounded::add`](Bounded::add).
-        ///
-        /// Its effect on the total: `n`, or none.
-        ///
-        /// # Errors
-        /// See [`Counter`](Counter#errors).
-        pub fn add(&self, link: Link, n: i64) -> QueryResult<bool> {
-            Ok(self.count(n, false, link).await? == n)
-        }
-
-        /// Adds as much of `n`, which may be negative, as the bounds allow, and returns how much that is; see
-        /// [`Bounded::add_up_to`](Bounded::add_up_to).
-        ///
-        /// # Errors
-        /// See [`Counter`](Counter#errors).
-        pub fn add_up_to(&self, link: Link, n: i64) -> QueryResult<i64> {
-            self.count(n, true, link).await
-        }
-
-        /// Adds `n`, which may be negative, and returns the new total; `None` if that would leave the bounds, and then nothing
-        /// changes. The count and the read are one transaction, so the total contains `n`, and no count that another connection
-        /// has not committed by then.
-        ///
-        /// # Errors
-        /// See [`Counter`](Counter#errors).
-        pub fn add_and_get(&self, link: Link, n: i64) -> QueryResult<Option<i64>> {
-            Ok(self.count_in_transaction(n, None, true, link).await?.1)
-        }
-
         /// The exact total; see [`Counter::get`].
         ///
         /// # Errors
@@ -311,6 +254,11 @@ paired! {
         }
     }
 
+    impl<C: ShardedColumn> Idempotent<Within<RowCounter<C, Run>>>
+    where
+        C: IntegerField<DB>,
+        Key<C>: fmt::Debug,
+        DB: BackendOf<Conn>;
     impl<> Idempotent<Within<Counter<Run>>>
     where
         DB: CounterBackend<Conn>,
@@ -319,8 +267,8 @@ paired! {
         /// allowed it then; if not, nothing changes, and the key is free.
         ///
         /// # Errors
-        /// Those of [`Counter`](Counter#errors); [`InvalidIdempotencyKey`](Error::InvalidIdempotencyKey) for a key that is empty or
-        /// too long, [`IdempotencyKeyReused`](Error::IdempotencyKeyReused) for a key that came with another counter or amount before.
+        /// Those of the counter's `add`; [`InvalidIdempotencyKey`](Error::InvalidIdempotencyKey) for a key that is empty or too long,
+        /// [`IdempotencyKeyReused`](Error::IdempotencyKeyReused) for a key that came with another counter or amount before.
         pub fn add(&self, link: Link, n: i64) -> QueryResult<bool> {
             Ok(self.of.count_once(n, &self.key, false, link).await?.0)
         }
@@ -704,7 +652,7 @@ where
         let (smallest, largest) = field.column_type.integers();
         let range = i128::from(smallest)..=i128::from(largest);
         let before = row.states(self.link, &[field], Sums::Replaced).await?;
-        let old_base = integer(only_state(&before)?.0)?;
+        let (old_base, _) = base_and_shards(&before)?;
         let (mut total, mut certain) = (old_base, old_base);
         for amount in shards.values() {
             total += amount;
@@ -827,7 +775,7 @@ where
         row.write_shards(self.link, &to_shares).await?;
         // Whatever the shards hold now, the base holds the rest of the total.
         let states = row.states(self.link, &[field], Sums::Read).await?;
-        let shards = integer(only_state(&states)?.1)?;
+        let (_, shards) = base_and_shards(&states)?;
         let (base, expected) = with_base(states, total - shards)?;
         let base = Base(K::Field::NAME, base);
         row.write_bases(self.link, &base, &[field], Sums::Read, &before, &expected)
@@ -857,10 +805,10 @@ fn with_base(mut states: States, base: i128) -> QueryResult<(i64, States)> {
     Ok((narrow(base)?, states))
 }
 
-/// Base and shards of the one field of the one parent.
-fn only_state(states: &States) -> QueryResult<(&Amount, &Amount)> {
+/// Base and shards of the one field of the one row.
+fn base_and_shards(states: &States) -> QueryResult<(i128, i128)> {
     match states.iter().flatten().next() {
-        Some(FieldState::Sum { base, shards }) => Ok((base, shards)),
+        Some(FieldState::Sum { base, shards }) => Ok((integer(base)?, integer(shards)?)),
         _ => Err(DieselError::NotFound),
     }
 }
@@ -926,8 +874,8 @@ impl Bounds {
 
     /// As much of `n` as the bounds allow to add to the one parent's total, and the total then.
     fn after(self, state: &States, n: i64, partly: bool) -> QueryResult<(i64, i128)> {
-        let (base, shards) = only_state(state)?;
-        let total = integer(base)? + integer(shards)?;
+        let (base, shards) = base_and_shards(state)?;
+        let total = base + shards;
         let n = self.part(total, n, partly);
         Ok((n, total + i128::from(n)))
     }
@@ -1060,15 +1008,15 @@ mod tests {
             for least in edges {
                 for most in edges.into_iter().filter(|most| *most >= least) {
                     for total in edges.map(|total| total.clamp(smallest, largest)) {
-                        for slots in [1, 2, 8, 2048] {
+                        for shards in [1, 2, 8, 2048] {
                             let bounds = Bounds {
                                 least: Some(least),
                                 most: Some(most),
                             };
-                            let (down, up) = bounds.shares(total.into(), slots, column);
+                            let (down, up) = bounds.shares(total.into(), shards, column);
                             assert!(down >= 0 && up <= 0);
-                            let (total, slots) = (i128::from(total), i128::from(slots));
-                            let (down, up) = (i128::from(down) * slots, i128::from(up) * slots);
+                            let (total, shards) = (i128::from(total), i128::from(shards));
+                            let (down, up) = (i128::from(down) * shards, i128::from(up) * shards);
                             assert!(down == 0 || total - down >= least.into());
                             assert!(up == 0 || total - up <= most.into());
                             let base = total - down - up;

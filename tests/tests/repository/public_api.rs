@@ -73,7 +73,8 @@ impl Listed<'_> {
                 }
                 // Methods in both ways to a connection, as the crate's own macro takes them.
                 Item::Macro(call) if call.mac.path.is_ident("paired") => {
-                    let both: syn::File = syn::parse2(call.mac.tokens.clone()).unwrap();
+                    let blocks = with_their_methods(call.mac.tokens.clone());
+                    let both: syn::File = syn::parse2(blocks.into_iter().collect()).unwrap();
                     self.items(both.items);
                 }
                 Item::Macro(call)
@@ -120,6 +121,26 @@ impl Listed<'_> {
             }
         }
     }
+}
+
+/// The blocks of a `paired!`, in which heads with a `;` in between share the methods that follow.
+fn with_their_methods<Token: Clone + ToString>(
+    tokens: impl IntoIterator<Item = Token>,
+) -> Vec<Token> {
+    let (mut heads, mut blocks) = (vec![vec![]], vec![]);
+    for token in tokens {
+        match token.to_string().as_str() {
+            ";" => heads.push(vec![]),
+            methods if methods.starts_with('{') => {
+                for head in std::mem::replace(&mut heads, vec![vec![]]) {
+                    blocks.extend(head);
+                    blocks.push(token.clone());
+                }
+            }
+            _ => heads.last_mut().unwrap().push(token),
+        }
+    }
+    blocks
 }
 
 /// Whether it is public, is compiled for users and is documented.
