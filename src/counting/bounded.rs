@@ -326,24 +326,24 @@ impl<K> Within<K> {
         loop {
             let repeated = locking(link, retry.clone())?;
             let counted = retry_loop!(link, repeated, ending => {
-                if let Some(request) = request {
-                    if let Some(counted) = claim(link, request).await? {
-                        let total = match reads {
-                            true => self.counter.total_on_primary(link).await?,
-                            false => None,
-                        };
-                        return Ok(Ending::Commit(Some((counted > 0, total))));
-                    }
+                let claimed = match request {
+                    Some(request) => claim(link, request).await?,
+                    None => None,
+                };
+                if let Some(counted) = claimed {
+                    let total = match reads {
+                        true => self.counter.total_on_primary(link).await?,
+                        false => None,
+                    };
+                    return Ok(Ending::Commit(Some((counted > 0, total))));
                 }
                 let mut addition = Addition::new(self, n, false, &retry, link);
-                let mut added = !locks_first && addition.add_to_a_shard().await?;
-                if !added {
-                    // A shard that had too little after a wait stays locked here, and rows are locked before their shards.
-                    if !locks_first && !addition.leaves_out_held_shards()? {
-                        return Ok(Ending::RollBack(None));
-                    }
-                    added = addition.add_with_lock().await? == n;
+                let is_full = locks_first || !addition.add_to_a_shard().await?;
+                // A shard that had too little after a wait stays locked here, and rows are locked before their shards.
+                if is_full && !locks_first && !addition.leaves_out_held_shards()? {
+                    return Ok(Ending::RollBack(None));
                 }
+                let added = !is_full || addition.add_with_lock().await? == n;
                 if let (false, Some(request)) = (added, request) {
                     release(link, &request.key).await?;
                 }
@@ -470,8 +470,8 @@ where
             let statement = RetryLoop::statement(self.link, self.retry.clone())?;
             let added = retry_loop!(self.link, statement, {
                 let shard = (!any_free).then(|| {
-                    let of_direction = (self.retry.random() % u64::from(self.shards)) as i32; // another one at each attempt
-                    2 * of_direction + i32::from(self.bounds.uses_room_above(self.n))
+                    let chosen = (self.retry.random() % u64::from(self.shards)) as i32; // another one at each attempt
+                    2 * chosen + i32::from(self.bounds.uses_room_above(self.n))
                 });
                 self.add_to_shard(self.n, shard, &key).await
             });
@@ -640,6 +640,20 @@ where
         self.hand_out(&locked).await
     }
 
+    /// Reads the base and the sum of the shards.
+    async fn read(
+        &mut self,
+        row: &Row<K::Field, M::Backend>,
+        sums: Sums,
+    ) -> QueryResult<(i128, i128)> {
+        let field = field::<K::Field>()?;
+        let states = row.states(self.link, &[field], sums).await?;
+        match states.iter().flatten().next() {
+            Some(FieldState::Sum { base, shards }) => Ok((integer(base)?, integer(shards)?)),
+            _ => Err(DieselError::NotFound), // it is held, and its fields are sums
+        }
+    }
+
     /// Takes from the base and from `free` shards, which this transaction holds, while others hold the rest. These may be using up what theirs
     /// hold, or may take back what they have added: neither is counted on.
     async fn take_beside(
@@ -651,8 +665,7 @@ where
         let field = field::<K::Field>()?;
         let (smallest, largest) = field.column_type.integers();
         let range = i128::from(smallest)..=i128::from(largest);
-        let before = row.states(self.link, &[field], Sums::Replaced).await?;
-        let (old_base, _) = base_and_shards(&before)?;
+        let (old_base, _) = self.read(row, Sums::Replaced).await?;
         let (mut total, mut certain) = (old_base, old_base);
         for amount in shards.values() {
             total += amount;
@@ -703,8 +716,8 @@ where
             }
         }
         if base != old_base {
-            let (base, expected) = with_base(before.clone(), base)?;
-            let base = Base(K::Field::NAME, base);
+            let (before, expected) = (only_state(old_base, 0), only_state(base, 0));
+            let base = Base(K::Field::NAME, narrow(base)?);
             row.write_base_alone(self.link, &base, field, &before, &expected)
                 .await?;
         }
@@ -724,10 +737,13 @@ where
         if missing.is_empty() {
             return Ok(());
         }
-        let field = field::<K::Field>()?;
-        let states = row.states(self.link, &[field], Sums::Read).await?;
-        let (n, total) = self.bounds.after(&states, self.n, self.partly)?;
-        let (down, up) = self.bounds.shares(total, self.shards, field.column_type);
+        let (base, shards) = self.read(row, Sums::Read).await?;
+        let n = self.bounds.part(base + shards, self.n, self.partly);
+        let (total, column_type) = (
+            base + shards + i128::from(n),
+            field::<K::Field>()?.column_type,
+        );
+        let (down, up) = self.bounds.shares(total, self.shards, column_type);
         missing.retain(|shard| if shard % 2 == 0 { down } else { up } != 0);
         if n == 0 || missing.is_empty() {
             return Ok(());
@@ -754,12 +770,13 @@ where
 
     /// Decides on the exact total, and hands the room out anew.
     async fn hand_out(&mut self, row: &Row<K::Field, M::Backend>) -> QueryResult<Tried> {
-        let field = field::<K::Field>()?;
-        let before = row.states(self.link, &[field], Sums::Read).await?;
-        let (n, total) = self.bounds.after(&before, self.n, self.partly)?;
+        let (old_base, old_shards) = self.read(row, Sums::Read).await?;
+        let n = self.bounds.part(old_base + old_shards, self.n, self.partly);
         if n == 0 {
             return Ok(Tried::Refused);
         }
+        let total = old_base + old_shards + i128::from(n);
+        let field = field::<K::Field>()?;
         let (smallest, largest) = field.column_type.integers();
         if total < smallest.into() || total > largest.into() {
             return Err(out_of_range(total).into());
@@ -774,10 +791,10 @@ where
         };
         row.write_shards(self.link, &to_shares).await?;
         // Whatever the shards hold now, the base holds the rest of the total.
-        let states = row.states(self.link, &[field], Sums::Read).await?;
-        let (_, shards) = base_and_shards(&states)?;
-        let (base, expected) = with_base(states, total - shards)?;
-        let base = Base(K::Field::NAME, base);
+        let (_, shards) = self.read(row, Sums::Read).await?;
+        let before = only_state(old_base, old_shards);
+        let expected = only_state(total - shards, shards);
+        let base = Base(K::Field::NAME, narrow(total - shards)?);
         row.write_bases(self.link, &base, &[field], Sums::Read, &before, &expected)
             .await?;
         row.refuse_others(self.link).await?; // what they hold is in no share, and was taken for the base's
@@ -795,22 +812,10 @@ fn begins_again(dialect: Dialect, error: &DieselError) -> bool {
         )
 }
 
-/// This base, and states that have it.
-fn with_base(mut states: States, base: i128) -> QueryResult<(i64, States)> {
-    for state in states.iter_mut().flatten() {
-        if let FieldState::Sum { base: old, .. } = state {
-            *old = Amount::Integer(base);
-        }
-    }
-    Ok((narrow(base)?, states))
-}
-
 /// Base and shards of the one field of the one row.
-fn base_and_shards(states: &States) -> QueryResult<(i128, i128)> {
-    match states.iter().flatten().next() {
-        Some(FieldState::Sum { base, shards }) => Ok((integer(base)?, integer(shards)?)),
-        _ => Err(DieselError::NotFound),
-    }
+fn only_state(base: i128, shards: i128) -> States {
+    let (base, shards) = (Amount::Integer(base), Amount::Integer(shards));
+    vec![vec![FieldState::Sum { base, shards }]]
 }
 
 fn integer(amount: &Amount) -> QueryResult<i128> {
@@ -870,14 +875,6 @@ impl Bounds {
     /// Whether no bound limits `n`: adding it gives room to the others.
     fn leave_free(self, n: i64) -> bool {
         (n > 0 && self.most.is_none()) || (n < 0 && self.least.is_none())
-    }
-
-    /// As much of `n` as the bounds allow to add to the one parent's total, and the total then.
-    fn after(self, state: &States, n: i64, partly: bool) -> QueryResult<(i64, i128)> {
-        let (base, shards) = base_and_shards(state)?;
-        let total = base + shards;
-        let n = self.part(total, n, partly);
-        Ok((n, total + i128::from(n)))
     }
 
     /// The share of each shard in the room below `total`, positive, and in that above it, negative. All of it is handed out, up

@@ -9,8 +9,8 @@ use diesel::query_builder::{AsChangeset, Query, QueryFragment, QueryId};
 use diesel::result::Error as DieselError;
 use diesel::sql_types::BigInt;
 
-use crate::backend::{BackendOf, Dialect, Reads, ShardedBackend};
-use crate::connection::{Blocking, Link, LoadIo, TransactionOptions, paired, read};
+use crate::backend::{BackendOf, Reads, ShardedBackend};
+use crate::connection::{Blocking, Link, LoadIo, paired, read};
 use crate::counting::combine::{Combined, Combiner, count};
 use crate::counting::idempotency::{Idempotent, Request, Requested, UpdateOnce, once};
 use crate::counting::update::{Ready, Sendable};
@@ -382,8 +382,18 @@ pub(crate) trait OneCounter<M: LoadIo<Conn>, Conn> {
         let request = &Request::to_add(key, &self.cached_as(), n)?;
         self.begin(link).await?;
         let count = UpdateOnce(self.ready(n)?);
-        let retry = count.0.retry();
-        once_and_total(link, request, retry, self, count).await
+        let retry = count.0.retry().begun();
+        let mut work = AndRead {
+            work: count,
+            counter: self,
+            total: None,
+        };
+        let (_, is_now) = once(link, request, retry.clone(), &mut work).await?;
+        if is_now {
+            return Ok(work.total);
+        }
+        let reading = RetryLoop::decision(link, retry)?;
+        retry_loop!(link, reading, self.total_on_primary(link).await)
     }
 }
 
@@ -457,34 +467,6 @@ where
     }
 }
 
-/// Carries out a request that counts, and returns the counter's total: the one of the same transaction, after a repeat the one by then. `None`
-/// if nothing was counted.
-pub(crate) async fn once_and_total<K, W, M, Conn>(
-    link: &mut Link<'_, M, Conn>,
-    request: &Request,
-    retry: RetryPolicy,
-    counter: &K,
-    work: W,
-) -> QueryResult<Option<i64>>
-where
-    K: OneCounter<M, Conn> + ?Sized,
-    W: Requested<M, Conn>,
-    M: LoadIo<Conn>,
-{
-    let mut work = AndRead {
-        work,
-        counter,
-        total: None,
-    };
-    let retry = retry.begun();
-    let (_, is_now) = once(link, request, retry.clone(), &mut work).await?;
-    if is_now {
-        return Ok(work.total);
-    }
-    let reading = RetryLoop::decision(link, retry)?;
-    retry_loop!(link, reading, counter.total_on_primary(link).await)
-}
-
 /// Reads the counter's total before what was counted is committed.
 struct AndRead<'a, W, K: ?Sized> {
     work: W,
@@ -498,10 +480,6 @@ where
     K: OneCounter<M, Conn> + ?Sized,
     M: LoadIo<Conn>,
 {
-    fn transaction(&self, dialect: Dialect) -> TransactionOptions {
-        self.work.transaction(dialect)
-    }
-
     fn set_alone(&mut self, alone: bool) {
         self.work.set_alone(alone);
     }
