@@ -447,7 +447,7 @@ where
         }
     }
 
-    /// Whether it takes from shards that nobody else holds: inside a transaction, whoever holds one may be waiting for this transaction.
+    /// Whether it leaves out the shards that others hold. Inside a transaction their holders may be waiting for that transaction.
     fn leaves_out_held_shards(&mut self) -> QueryResult<bool> {
         Ok(self.link.dialect().supports_skip_locked() && in_transaction(self.link)?)
     }
@@ -748,7 +748,7 @@ where
         if n == 0 || missing.is_empty() {
             return Ok(());
         }
-        self.creates = false; // once: who waits for others here goes on without these shards
+        self.creates = false; // once: an attempt that meets others here goes on without these shards
         let bounds = self.link.dialect().bounds_some_waits();
         if let Some([begin, _]) = bounds {
             self.link.batch_execute(begin).await?;

@@ -420,7 +420,7 @@ impl<F: IntegerFields, Ins, Run> CountMany<F, Ins, Run> {
         counted.map_err(|error| {
             let failure = counting.link.dialect().classify(&error);
             if matches!(failure, Failure::Conflict(_)) {
-                counting.leave_shards(); // for who repeats the transaction
+                counting.leave_shards(); // for a caller that repeats its transaction
             }
             explain::<F::ParentTable, DB>(&counting.link.backend(), error)
         })
@@ -500,7 +500,7 @@ where
         }
     }
 
-    /// Counts together, at first as if all shards were there. Where that does not come out, counts on each row alone.
+    /// Counts together, at first as if all shards were there, and on each row alone where that is no count of each.
     async fn count(&mut self) -> QueryResult<CountedMany<F::ParentTable>> {
         let options = TransactionOptions::of_a_count(self.link.dialect());
         let retry = self.attempts.retry().clone();
