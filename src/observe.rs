@@ -1,0 +1,809 @@
+//! Spans and events by `tracing`, numbers by `metrics`.
+//!
+//! Their names and meanings are documented in [`observability`](crate::observability). The rest of the crate calls the functions here
+//! whatever the features are; without them the functions do nothing.
+#![cfg_attr(
+    not(all(feature = "tracing", feature = "metrics")),
+    allow(
+        dead_code,
+        unused_imports,
+        unused_macros,
+        unused_variables,
+        reason = "only a feature reads what is observed"
+    )
+)]
+
+use std::fmt::Display;
+use std::future::Future;
+use std::time::{Duration, Instant};
+
+use diesel::result::{Error as DieselError, QueryResult};
+#[cfg(feature = "tracing")]
+use tracing::{Level, field::Empty};
+
+use crate::backend::Dialect;
+use crate::conflict::Conflict;
+use crate::model::ShardedTable;
+
+/// The target of all spans and events.
+const TARGET: &str = "diesel_sharded";
+
+/// Something that takes time: a span, where spans are recorded.
+#[derive(Debug, Clone)]
+pub(crate) struct Scope {
+    #[cfg(feature = "tracing")]
+    span: tracing::Span,
+}
+
+/// A span by its level, name and fields, as `tracing::span!` makes it.
+macro_rules! span {
+    ($($span:tt)+) => {
+        Scope {
+            #[cfg(feature = "tracing")]
+            span: tracing::span!(target: TARGET, $($span)+),
+        }
+    };
+}
+
+impl Scope {
+    fn none() -> Self {
+        Scope {
+            #[cfg(feature = "tracing")]
+            span: tracing::Span::none(),
+        }
+    }
+
+    /// A step of it.
+    #[inline]
+    pub(crate) fn within<F: Future>(&self, step: F) -> impl Future<Output = F::Output> + use<F> {
+        #[cfg(feature = "tracing")]
+        let step = tracing::Instrument::instrument(step, self.span.clone());
+        step
+    }
+
+    /// A step of it that blocks.
+    #[inline]
+    pub(crate) fn block<T>(&self, step: impl FnOnce() -> T) -> T {
+        #[cfg(feature = "tracing")]
+        let _entered = self.span.enter();
+        step()
+    }
+}
+
+/// The future inside the span in which this is called, wherever it is polled.
+#[cfg(feature = "async")]
+pub(crate) fn in_callers_span<F: Future>(future: F) -> impl Future<Output = F::Output> {
+    #[cfg(feature = "tracing")]
+    let future = tracing::Instrument::in_current_span(future);
+    future
+}
+
+/// Observes an operation that is retried.
+pub(crate) trait Observer {
+    /// The next step is of this kind, and runs in the scope.
+    fn step(&mut self, kind: &'static str) -> Scope;
+
+    /// The step ended, with this error if it failed.
+    fn stepped(&mut self, error: Option<&DieselError>);
+
+    /// The attempt of this number failed by a conflict, or for another reason. The next one follows after `delay`, if there is one.
+    fn failed(&mut self, attempt: u32, conflict: Option<Conflict>, delay: Option<Duration>);
+
+    /// The operation ended after so many attempts.
+    fn ended(&mut self, attempts: u32, succeeded: bool);
+
+    /// The next step is a statement of this kind before the attempt, whose shard depends on it.
+    fn probe(&mut self, kind: &'static str, _shard: i32) -> Scope {
+        self.step(kind)
+    }
+
+    /// The attempt of this number at a counting update begins.
+    fn attempt(&mut self, _number: u32, _shard: i32) {}
+
+    /// A statement of a counting update ended: it met so many rows, or failed.
+    fn sent(&mut self, _outcome: &QueryResult<usize>) {}
+
+    /// The attempt created so many shards.
+    fn created(&mut self, _shards: usize) {}
+
+    /// The update counted so many rows.
+    fn counted(&mut self, _rows: usize) {}
+}
+
+/// The spans of an operation and of its attempt.
+#[derive(Debug)]
+struct Spans {
+    operation: Scope,
+    attempt: Scope,
+    /// The last conflict.
+    conflict: Option<Conflict>,
+}
+
+impl Spans {
+    #[inline]
+    fn of(operation: Scope) -> Self {
+        Spans {
+            operation,
+            attempt: Scope::none(),
+            conflict: None,
+        }
+    }
+
+    #[inline]
+    fn failed(&mut self, attempt: u32, conflict: Option<Conflict>, delay: Option<Duration>) {
+        let Some(conflict) = conflict else { return };
+        self.conflict = Some(conflict);
+        #[cfg(feature = "tracing")]
+        {
+            let conflict = conflict_of(conflict);
+            let delay_ms = delay.map(|delay| delay.as_secs_f64() * 1e3);
+            self.attempt.span.record("conflict", conflict);
+            let operation = &self.operation.span;
+            tracing::debug!(target: TARGET, parent: operation, attempt, conflict, delay_ms, "conflict");
+        }
+    }
+
+    #[inline]
+    fn ended(&mut self, attempts: u32, succeeded: bool) {
+        #[cfg(feature = "tracing")]
+        {
+            let operation = &self.operation.span;
+            operation.record("attempts", attempts);
+            operation.record("outcome", outcome_of(succeeded));
+            if let Some(conflict) = self.conflict {
+                operation.record("conflict", conflict_of(conflict));
+            }
+        }
+        self.attempt = Scope::none();
+    }
+}
+
+/// A counting update while it runs.
+#[derive(Debug)]
+pub(crate) struct Update {
+    dialect: Dialect,
+    table: &'static str,
+    keys: Keys,
+    spans: Spans,
+    statement: Scope,
+    shard: i32,
+    rows: usize,
+    /// The shards that the attempt created.
+    created: usize,
+}
+
+impl Update {
+    #[inline]
+    pub(crate) fn begin(dialect: Dialect, table: &'static str, keys: Keys) -> Self {
+        let operation = span!(
+            Level::INFO,
+            "update",
+            backend = dialect.name(),
+            table,
+            attempts = Empty,
+            conflict = Empty,
+            rows = Empty,
+            outcome = Empty,
+        );
+        Update {
+            dialect,
+            table,
+            keys,
+            spans: Spans::of(operation),
+            statement: Scope::none(),
+            shard: 0,
+            rows: 0,
+            created: 0,
+        }
+    }
+
+    /// A statement, as a part of the operation or the attempt.
+    fn statement(&self, kind: &'static str, of: &Scope) -> Scope {
+        let (table, shard) = (self.table, self.shard);
+        span!(parent: &of.span, Level::DEBUG, "statement", kind, table, shard, rows = Empty)
+    }
+}
+
+impl Observer for Update {
+    #[inline]
+    fn step(&mut self, kind: &'static str) -> Scope {
+        self.statement = self.statement(kind, &self.spans.attempt);
+        self.statement.clone()
+    }
+
+    #[inline]
+    fn stepped(&mut self, error: Option<&DieselError>) {
+        #[cfg(feature = "tracing")]
+        if let Some(error) = error {
+            // The database's text may quote a key.
+            tracing::debug!(target: TARGET, parent: &self.statement.span, %error, "failed");
+        }
+        self.statement = Scope::none();
+    }
+
+    #[inline]
+    fn failed(&mut self, attempt: u32, conflict: Option<Conflict>, delay: Option<Duration>) {
+        self.spans.failed(attempt, conflict, delay);
+        self.spans.attempt = Scope::none();
+        self.created = 0;
+        #[cfg(feature = "metrics")]
+        if let Some(conflict) = conflict {
+            metrics::counter!(
+                "diesel_sharded_conflicts_total",
+                "backend" => self.dialect.name(),
+                "table" => self.table,
+                "conflict" => conflict_of(conflict),
+            )
+            .increment(1);
+        }
+    }
+
+    #[inline]
+    fn ended(&mut self, attempts: u32, succeeded: bool) {
+        self.spans.ended(attempts, succeeded);
+        #[cfg(feature = "tracing")]
+        if succeeded {
+            self.spans.operation.span.record("rows", self.rows);
+        }
+        #[cfg(feature = "metrics")]
+        {
+            self.keys.made.ended(attempts, succeeded);
+            if self.created > 0 {
+                metrics::counter!(
+                    "diesel_sharded_shards_created_total",
+                    "backend" => self.dialect.name(),
+                    "table" => self.table,
+                )
+                .increment(self.created as u64);
+            }
+        }
+    }
+
+    #[inline]
+    fn probe(&mut self, kind: &'static str, shard: i32) -> Scope {
+        self.shard = shard;
+        self.statement = self.statement(kind, &self.spans.operation);
+        self.statement.clone()
+    }
+
+    #[inline]
+    fn attempt(&mut self, attempt: u32, shard: i32) {
+        self.shard = shard;
+        let operation = &self.spans.operation;
+        self.spans.attempt = span!(
+            parent: &operation.span, Level::DEBUG, "attempt", attempt, shard, conflict = Empty
+        );
+    }
+
+    #[inline]
+    fn sent(&mut self, outcome: &QueryResult<usize>) {
+        #[cfg(feature = "tracing")]
+        if let Ok(rows) = *outcome {
+            self.statement.span.record("rows", rows);
+        }
+        self.stepped(outcome.as_ref().err());
+    }
+
+    #[inline]
+    fn created(&mut self, shards: usize) {
+        self.created += shards;
+    }
+
+    #[inline]
+    fn counted(&mut self, rows: usize) {
+        self.rows = rows;
+    }
+}
+
+/// A transaction while it runs, or other work that is retried as a whole. Its steps run in the scope of their attempt.
+#[derive(Debug)]
+pub(crate) struct Transaction {
+    dialect: Dialect,
+    /// Whose work it is: the application's `closure`, or the crate's `own` transaction, `savepoint`, `statement` or `read`.
+    kind: &'static str,
+    spans: Spans,
+}
+
+impl Transaction {
+    pub(crate) fn begin(dialect: Dialect, kind: &'static str) -> Self {
+        let operation = span!(
+            Level::INFO,
+            "transaction",
+            backend = dialect.name(),
+            kind,
+            attempts = Empty,
+            conflict = Empty,
+            outcome = Empty,
+        );
+        Transaction {
+            dialect,
+            kind,
+            spans: Spans::of(operation),
+        }
+    }
+
+    /// The attempt of this number begins.
+    pub(crate) fn attempt(&mut self, attempt: u32) {
+        let operation = &self.spans.operation;
+        self.spans.attempt =
+            span!(parent: &operation.span, Level::DEBUG, "attempt", attempt, conflict = Empty);
+    }
+
+    /// The scope of the attempt, or of the whole where attempts are not recorded.
+    pub(crate) fn scope(&self) -> Scope {
+        #[cfg(feature = "tracing")]
+        if self.spans.attempt.span.is_disabled() {
+            return self.spans.operation.clone();
+        }
+        self.spans.attempt.clone()
+    }
+}
+
+impl Observer for Transaction {
+    fn step(&mut self, _: &'static str) -> Scope {
+        self.scope()
+    }
+
+    fn stepped(&mut self, _: Option<&DieselError>) {}
+
+    fn failed(&mut self, attempt: u32, conflict: Option<Conflict>, delay: Option<Duration>) {
+        self.spans.failed(attempt, conflict, delay);
+        #[cfg(feature = "metrics")]
+        if let Some(conflict) = conflict {
+            metrics::counter!(
+                "diesel_sharded_transaction_conflicts_total",
+                "backend" => self.dialect.name(),
+                "kind" => self.kind,
+                "conflict" => conflict_of(conflict),
+            )
+            .increment(1);
+        }
+    }
+
+    fn ended(&mut self, attempts: u32, succeeded: bool) {
+        self.spans.ended(attempts, succeeded);
+        #[cfg(feature = "metrics")]
+        {
+            let (backend, kind, outcome) = (self.dialect.name(), self.kind, outcome_of(succeeded));
+            metrics::counter!(
+                "diesel_sharded_transactions_total",
+                "backend" => backend, "kind" => kind, "outcome" => outcome,
+            )
+            .increment(1);
+            metrics::counter!(
+                "diesel_sharded_transaction_attempts_total",
+                "backend" => backend, "kind" => kind,
+            )
+            .increment(attempts.into());
+        }
+    }
+}
+
+/// A batch of a fold: so many parents are looked at.
+pub(crate) fn fold(dialect: Dialect, table: &str, parents: usize) -> Scope {
+    span!(
+        Level::INFO,
+        "fold",
+        backend = dialect.name(),
+        table,
+        parents
+    )
+}
+
+/// A fold has moved something to so many parents from so many shards, and removed so many shards.
+pub(crate) fn folded(dialect: Dialect, table: &str, parents: usize, shards: usize, removed: usize) {
+    #[cfg(feature = "metrics")]
+    for (name, number) in [
+        ("diesel_sharded_folded_parents_total", parents),
+        ("diesel_sharded_folded_shards_total", shards),
+        ("diesel_sharded_shards_removed_total", removed),
+    ] {
+        metrics::counter!(name, "backend" => dialect.name(), "table" => table.to_owned())
+            .increment(number as u64);
+    }
+    #[cfg(feature = "tracing")]
+    tracing::info!(target: TARGET, parents, shards, removed, "folded");
+}
+
+/// A pass of a folder took so long, and succeeded or failed.
+pub(crate) fn folder_passed(table: &'static str, time: Duration, succeeded: bool) {
+    #[cfg(feature = "metrics")]
+    {
+        let outcome = outcome_of(succeeded);
+        metrics::counter!("diesel_sharded_folder_passes_total", "table" => table, "outcome" => outcome)
+            .increment(1);
+        metrics::histogram!("diesel_sharded_folder_pass_seconds", "table" => table).record(time);
+    }
+    #[cfg(feature = "tracing")]
+    if !succeeded {
+        tracing::warn!(target: TARGET, table, "a pass of a folder failed: see 'on_error'");
+    }
+}
+
+/// A flush of a coalescer: so many counters.
+#[cfg(feature = "r2d2")]
+pub(crate) fn flush(counters: usize) -> Scope {
+    #[cfg(feature = "metrics")]
+    metrics::histogram!("diesel_sharded_coalescer_flush_counters").record(counters as f64);
+    span!(Level::INFO, "flush", counters)
+}
+
+/// The flush took so long.
+#[cfg(feature = "r2d2")]
+pub(crate) fn flushed(time: Duration) {
+    #[cfg(feature = "metrics")]
+    metrics::histogram!("diesel_sharded_coalescer_flush_seconds").record(time);
+}
+
+/// A coalescer lost what was added to a counter.
+#[cfg(feature = "r2d2")]
+pub(crate) fn lost() {
+    #[cfg(feature = "metrics")]
+    metrics::counter!("diesel_sharded_coalescer_losses_total").increment(1);
+    #[cfg(feature = "tracing")]
+    tracing::error!(
+        target: TARGET,
+        "what was added to a coalescer could not be counted: see 'on_loss'"
+    );
+}
+
+/// A batch of so many callers is sent by one of them.
+#[inline]
+pub(crate) fn combined(dialect: Dialect, table: &'static str, callers: usize) {
+    #[cfg(feature = "metrics")]
+    {
+        let backend = dialect.name();
+        metrics::counter!("diesel_sharded_combined_total", "backend" => backend, "table" => table)
+            .increment(callers as u64);
+        metrics::histogram!("diesel_sharded_combined_callers").record(callers as f64);
+    }
+}
+
+/// A caller has waited for another since it `began`.
+#[inline]
+pub(crate) fn combined_wait(began: Instant) {
+    #[cfg(feature = "metrics")]
+    metrics::histogram!("diesel_sharded_combined_wait_seconds").record(began.elapsed());
+}
+
+/// A count was not combined, though there is a combiner.
+#[inline]
+pub(crate) fn not_combined(dialect: Dialect, table: &'static str) {
+    #[cfg(feature = "metrics")]
+    {
+        let backend = dialect.name();
+        metrics::counter!("diesel_sharded_not_combined_total", "backend" => backend, "table" => table)
+            .increment(1);
+    }
+}
+
+/// The source of a total that was read through a cache.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum CacheRead {
+    /// The cache.
+    Hit,
+    /// The database.
+    Miss,
+    /// The database, inside a transaction.
+    Bypassed,
+}
+
+/// A total was asked for. Where all labels are literals, the key is made when the crate is compiled.
+#[inline]
+pub(crate) fn cache_read(read: CacheRead) {
+    #[cfg(feature = "metrics")]
+    let reads = match read {
+        CacheRead::Hit => metrics::counter!("diesel_sharded_cache_reads_total", "result" => "hit"),
+        CacheRead::Miss => {
+            metrics::counter!("diesel_sharded_cache_reads_total", "result" => "miss")
+        }
+        CacheRead::Bypassed => {
+            metrics::counter!("diesel_sharded_cache_reads_total", "result" => "bypassed")
+        }
+    };
+    #[cfg(feature = "metrics")]
+    reads.increment(1);
+}
+
+/// A cache could not be used.
+pub(crate) fn cache_unavailable(error: &dyn Display) {
+    cache_failed(error, "unavailable");
+    #[cfg(feature = "tracing")]
+    tracing::warn!(
+        target: TARGET,
+        "the cache could not be used and is left out for a while"
+    );
+}
+
+/// A cache held a value that is no total.
+pub(crate) fn not_a_total(error: &dyn Display) {
+    cache_failed(error, "not_a_total");
+}
+
+fn cache_failed(error: &dyn Display, failure: &'static str) {
+    #[cfg(feature = "metrics")]
+    metrics::counter!("diesel_sharded_cache_failures_total", "failure" => failure).increment(1);
+    #[cfg(feature = "tracing")]
+    tracing::debug!(target: TARGET, %error, "the cache failed");
+}
+
+/// All shards of a key were being counted on at once.
+pub(crate) fn crowded(table: &'static str) {
+    #[cfg(feature = "metrics")]
+    metrics::counter!("diesel_sharded_crowded_total", "table" => table).increment(1);
+}
+
+/// A warning that goes to `log` where no subscriber listens.
+const MORE_SHARDS: &str = "more shards would help: all of one key were being counted on at once";
+
+/// Warns an operator; not often. Where no subscriber listens, by `log`.
+pub(crate) fn more_shards_would_help(table: &'static str, shards: u16) {
+    #[cfg(feature = "tracing")]
+    if tracing::event_enabled!(target: TARGET, Level::WARN) {
+        tracing::warn!(target: TARGET, table, shards, "{MORE_SHARDS}");
+        return;
+    }
+    log::warn!(target: TARGET, "{MORE_SHARDS} (`{table}`, {shards} shards)");
+}
+
+const fn conflict_of(conflict: Conflict) -> &'static str {
+    match conflict {
+        Conflict::Serialization => "serialization",
+        Conflict::Deadlock => "deadlock",
+        Conflict::LockTimeout => "lock_timeout",
+        Conflict::StatementTimeout => "statement_timeout",
+        Conflict::Busy => "busy",
+        Conflict::StatementLost => "statement_lost",
+        Conflict::ParentGone => "parent_gone",
+    }
+}
+
+const fn outcome_of(succeeded: bool) -> &'static str {
+    match succeeded {
+        true => "ok",
+        false => "error",
+    }
+}
+
+/// The keys of the metrics of each update of a table in one database.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Keys {
+    #[cfg(feature = "metrics")]
+    made: &'static made::Keys,
+}
+
+impl Keys {
+    #[inline]
+    pub(crate) fn of<T: ShardedTable>(dialect: Dialect) -> Self {
+        Keys {
+            #[cfg(feature = "metrics")]
+            made: made::OfTable::<T>::KEYS[dialect as usize],
+        }
+    }
+}
+
+/// Keys that are made when the crate is compiled: it takes 6 ns to count by both of an update, and 67 where they are made then.
+#[cfg(feature = "metrics")]
+mod made {
+    use std::marker::PhantomData;
+
+    use metrics::{Key, Label, Level, Metadata};
+
+    use super::{TARGET, outcome_of};
+    use crate::backend::Dialect;
+    use crate::model::ShardedTable;
+
+    #[derive(Debug)]
+    pub(super) struct Keys {
+        /// Of updates that failed, and of those that succeeded.
+        outcomes: [Key; 2],
+        attempts: Key,
+    }
+
+    impl Keys {
+        /// An update ended after so many attempts.
+        #[inline]
+        pub(super) fn ended(&self, attempts: u32, succeeded: bool) {
+            static METADATA: Metadata<'static> = Metadata::new(TARGET, Level::INFO, None);
+            metrics::with_recorder(|recorder| {
+                let count = |key, by| recorder.register_counter(key, &METADATA).increment(by);
+                count(&self.outcomes[usize::from(succeeded)], 1);
+                count(&self.attempts, attempts.into());
+            });
+        }
+    }
+
+    /// The keys of a table, for each database.
+    pub(super) struct OfTable<T>(PhantomData<T>);
+
+    impl<T: ShardedTable> OfTable<T> {
+        pub(super) const KEYS: [&'static Keys; 3] = [
+            OfDialect::<T, 0>::KEYS,
+            OfDialect::<T, 1>::KEYS,
+            OfDialect::<T, 2>::KEYS,
+        ];
+    }
+
+    struct OfDialect<T, const DIALECT: usize>(PhantomData<T>);
+
+    impl<T: ShardedTable, const DIALECT: usize> OfDialect<T, DIALECT> {
+        const BACKEND: Label =
+            Label::from_static_parts("backend", Dialect::ALL[DIALECT].capabilities().name);
+        const TABLE: Label = Label::from_static_parts("table", T::SHARDS_TABLE.as_str());
+        const LABELS: &'static [Label] = &[Self::BACKEND, Self::TABLE];
+        const FAILED: &'static [Label] = &[Self::BACKEND, Self::TABLE, outcome(false)];
+        const SUCCEEDED: &'static [Label] = &[Self::BACKEND, Self::TABLE, outcome(true)];
+        const KEYS: &'static Keys = &Keys {
+            outcomes: [
+                Key::from_static_parts("diesel_sharded_updates_total", Self::FAILED),
+                Key::from_static_parts("diesel_sharded_updates_total", Self::SUCCEEDED),
+            ],
+            attempts: Key::from_static_parts("diesel_sharded_attempts_total", Self::LABELS),
+        };
+    }
+
+    const fn outcome(succeeded: bool) -> Label {
+        Label::from_static_parts("outcome", outcome_of(succeeded))
+    }
+}
+
+/// The counters, and what they count.
+#[cfg(feature = "metrics")]
+const COUNTERS: &[(&str, &str)] = &[
+    ("diesel_sharded_updates_total", "counting updates"),
+    ("diesel_sharded_attempts_total", "attempts that they took"),
+    ("diesel_sharded_conflicts_total", "conflicts that they met"),
+    (
+        "diesel_sharded_shards_created_total",
+        "shards that they created; on MySQL only those by key",
+    ),
+    (
+        "diesel_sharded_crowded_total",
+        "counts that found all shards of their key taken: more would help",
+    ),
+    (
+        "diesel_sharded_transactions_total",
+        "transactions, and what else is tried again as a whole",
+    ),
+    (
+        "diesel_sharded_transaction_attempts_total",
+        "attempts that they took",
+    ),
+    (
+        "diesel_sharded_transaction_conflicts_total",
+        "conflicts that they met",
+    ),
+    (
+        "diesel_sharded_folded_parents_total",
+        "parents that a fold moved something to",
+    ),
+    (
+        "diesel_sharded_folded_shards_total",
+        "shards that a fold emptied",
+    ),
+    (
+        "diesel_sharded_shards_removed_total",
+        "empty shards that a fold removed",
+    ),
+    ("diesel_sharded_folder_passes_total", "passes of folders"),
+    (
+        "diesel_sharded_coalescer_losses_total",
+        "counters that lost what was added",
+    ),
+    (
+        "diesel_sharded_combined_total",
+        "counts that were sent together with others, by another caller or for others",
+    ),
+    (
+        "diesel_sharded_not_combined_total",
+        "counts that could not be combined, though there is a combiner",
+    ),
+    (
+        "diesel_sharded_cache_reads_total",
+        "totals that were asked for by Cached::get",
+    ),
+    ("diesel_sharded_cache_failures_total", "failures of a cache"),
+];
+
+/// The histograms of numbers.
+#[cfg(feature = "metrics")]
+const SIZES: &[(&str, &str)] = &[
+    (
+        "diesel_sharded_coalescer_flush_counters",
+        "counters in a flush",
+    ),
+    (
+        "diesel_sharded_combined_callers",
+        "callers of a combined batch",
+    ),
+];
+
+/// The histograms of times.
+#[cfg(feature = "metrics")]
+const TIMES: &[(&str, &str)] = &[
+    (
+        "diesel_sharded_folder_pass_seconds",
+        "the time that a pass took",
+    ),
+    (
+        "diesel_sharded_coalescer_flush_seconds",
+        "the time that a flush took",
+    ),
+    (
+        "diesel_sharded_combined_wait_seconds",
+        "the time that a caller waited for another",
+    ),
+];
+
+/// Gives the recorder that was installed the unit and a description of each metric; to be called once after it was installed.
+#[cfg(feature = "metrics")]
+pub fn describe_metrics() {
+    use metrics::{Unit, describe_counter, describe_histogram};
+    for &(name, counts) in COUNTERS {
+        describe_counter!(name, Unit::Count, counts);
+    }
+    for &(name, counts) in SIZES {
+        describe_histogram!(name, Unit::Count, counts);
+    }
+    for &(name, counts) in TIMES {
+        describe_histogram!(name, Unit::Seconds, counts);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Mutex;
+
+    /// `tests/tests/observability.rs` compares the other columns with what is observed.
+    #[cfg(feature = "metrics")]
+    #[test]
+    fn the_documentation_has_each_description() {
+        let docs = include_str!("observability.rs").replace("`Cached::get`", "Cached::get");
+        let histograms = SIZES
+            .iter()
+            .chain(TIMES)
+            .map(|metric| ("histogram", metric));
+        let metrics = COUNTERS.iter().map(|metric| ("counter", metric));
+        let metrics: Vec<_> = metrics.chain(histograms).collect();
+        for (kind, (name, counts)) in &metrics {
+            let row = format!("//! | `{name}` | {kind} | {counts} |");
+            assert!(docs.contains(&row), "{row}");
+        }
+        let documented = docs.matches("//! | `diesel_sharded_").count();
+        assert_eq!(documented, metrics.len());
+    }
+
+    struct Lines(Mutex<Vec<String>>);
+
+    impl log::Log for Lines {
+        fn enabled(&self, _: &log::Metadata<'_>) -> bool {
+            true
+        }
+
+        fn log(&self, record: &log::Record<'_>) {
+            let line = format!("{} {} {}", record.level(), record.target(), record.args());
+            self.0.lock().unwrap().push(line);
+        }
+
+        fn flush(&self) {}
+    }
+
+    static LINES: Lines = Lines(Mutex::new(vec![]));
+
+    #[test]
+    fn a_warning_that_no_subscriber_listens_to_goes_to_log() {
+        log::set_logger(&LINES).unwrap();
+        log::set_max_level(log::LevelFilter::Warn);
+        more_shards_would_help("seats_shards", 4);
+        let lines = LINES.0.lock().unwrap();
+        let line = lines.iter().find(|line| line.contains("`seats_shards`"));
+        assert_eq!(
+            line.map(String::as_str),
+            Some(
+                "WARN diesel_sharded more shards would help: all of one key were being counted on at once \
+                 (`seats_shards`, 4 shards)"
+            )
+        );
+    }
+}
