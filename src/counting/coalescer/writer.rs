@@ -44,10 +44,6 @@ pub(super) struct Writer<Conn> {
     refused: Fields<Conn>,
     /// The fields that they are of.
     waiting: HashMap<TypeId, Waiting>,
-    /// Sums that were refused while others of their fields were counted: if they are again, these rows are at fault.
-    suspected: Fields<Conn>,
-    /// The first flush that refused some of these.
-    suspected_since: Option<u64>,
     /// The pause before they are tried again.
     pause: Duration,
 }
@@ -142,8 +138,6 @@ where
             last: vec![],
             refused: Fields::default(),
             waiting: HashMap::new(),
-            suspected: Fields::default(),
-            suspected_since: None,
             pause: FIRST_PAUSE,
         }
     }
@@ -152,11 +146,11 @@ where
     pub(super) fn run(mut self) {
         while let Some((number, mut fields)) = self.buffer.take(self.next_try()) {
             let began = Instant::now();
-            let mut counters = fields.len() + self.refused.len() + self.suspected.len();
+            let mut counters = fields.len() + self.refused.len();
             let mut losses = vec![];
             let flush = AssertUnwindSafe(|| {
                 fields.absorb(std::mem::take(&mut self.refused));
-                counters = fields.len() + self.suspected.len();
+                counters = fields.len();
                 observe::flush(counters).block(|| self.flush(number, fields, &mut losses));
             });
             let flushed = panic::catch_unwind(flush);
@@ -165,14 +159,11 @@ where
                 Ok(()) => 0,
                 Err(_) => {
                     (self.refused, self.waiting) = Default::default();
-                    (self.suspected, self.suspected_since) = Default::default();
                     counters.saturating_sub(losses.len())
                 }
             };
-            let first = self.waiting.values().map(|waiting| waiting.flush);
-            let first = first.chain(self.suspected_since).min();
-            let refused = self.refused.len() + self.suspected.len();
-            let refused = first.map(|first| (first, refused));
+            let first = self.waiting.values().map(|waiting| waiting.flush).min();
+            let refused = first.map(|first| (first, self.refused.len()));
             self.buffer.flushed(&losses, lost, refused, began);
         }
         if let Ok(mut conn) = (self.borrow)(CONNECTION_WAIT) {
@@ -182,26 +173,14 @@ where
 
     /// When what was refused is tried again.
     fn next_try(&self) -> Option<Instant> {
-        self.has_refused().then(|| Instant::now() + self.pause)
+        (!self.refused.is_empty()).then(|| Instant::now() + self.pause)
     }
 
-    fn has_refused(&self) -> bool {
-        !self.refused.is_empty() || !self.suspected.is_empty()
-    }
-
-    fn flush(&mut self, number: u64, mut fields: Fields<Conn>, losses: &mut Vec<Loss>) {
+    fn flush(&mut self, number: u64, fields: Fields<Conn>, losses: &mut Vec<Loss>) {
         let settings = &self.buffer.settings;
         let patience = settings.retry.deadline().min(settings.deadline / 2);
-        self.suspected_since = None;
-        for (_, sums) in std::mem::take(&mut self.suspected).into_sums() {
-            let refused = self.commit_each(sums, losses);
-            match refused.no_table {
-                true => refused.move_to(&mut fields),
-                false => losses.extend(refused.lost()),
-            }
-        }
         for (field, sums) in fields.into_sums() {
-            let refused = self.commit_each(sums, losses);
+            let mut refused = self.commit_each(vec![sums], losses);
             let known = self.waiting.remove(&field);
             let Some((_, error)) = refused.sums.last() else {
                 continue;
@@ -219,24 +198,26 @@ where
             let is_known_or_single = known.is_some() || refused.sums.len() == 1;
             let others_were_counted = refused.after || (refused.before && is_known_or_single);
             if others_were_counted && !refused.no_table {
-                let since = self.suspected_since.get_or_insert(waiting.flush);
-                *since = waiting.flush.min(*since);
-                refused.move_to(&mut self.suspected);
-            } else {
-                self.waiting.insert(field, waiting);
-                refused.move_to(&mut self.refused);
+                let again = refused.sums.into_iter().map(|(sums, _)| sums).collect();
+                refused = self.commit_each(again, losses);
+                if !refused.no_table {
+                    losses.extend(refused.lost()); // these rows are at fault
+                    continue;
+                }
             }
+            self.waiting.insert(field, waiting);
+            refused.move_to(&mut self.refused);
         }
-        self.pause = match self.has_refused() {
-            false => FIRST_PAUSE,
-            true => (self.pause * 2).min(LONGEST_PAUSE),
+        self.pause = match self.refused.is_empty() {
+            true => FIRST_PAUSE,
+            false => (self.pause * 2).min(LONGEST_PAUSE),
         };
     }
 
-    /// Commits the sums of a field, but for those that are refused. Rows that cannot take theirs are lost.
+    /// Commits sums of a field, but for those that are refused. Rows that cannot take theirs are lost.
     fn commit_each(
         &mut self,
-        sums: Box<dyn AnySums<Conn>>,
+        mut parts: Vec<Box<dyn AnySums<Conn>>>,
         losses: &mut Vec<Loss>,
     ) -> Refused<Conn> {
         let mut refused = Refused {
@@ -245,7 +226,6 @@ where
             after: false,
             no_table: false,
         };
-        let mut parts = vec![sums];
         while let Some(mut sums) = parts.pop() {
             // Each is tried, while there is time to leave in.
             if let (true, Some((_, error))) = (self.buffer.has_to_leave(), refused.sums.last()) {
