@@ -577,7 +577,7 @@ impl Keys {
     pub(crate) fn of<T: ShardedTable>(dialect: Dialect) -> Self {
         Keys {
             #[cfg(feature = "metrics")]
-            made: &made::OfTable::<T>::KEYS[dialect as usize],
+            made: dialect.its(made::OfTable::<T>::KEYS),
         }
     }
 }

@@ -2,8 +2,9 @@
 
 use diesel::result::DatabaseErrorKind;
 
+use super::dialect::Dialect;
 use super::isolation::Isolation;
-use super::{Dialect, mysql, postgres, sqlite};
+use super::quoted::{Quoted, plain_literal};
 use crate::conflict::{Conflict, Failure};
 use crate::model::{ColumnType, ShardsColumn};
 
@@ -11,12 +12,12 @@ use crate::model::{ColumnType, ShardsColumn};
 macro_rules! capabilities {
     ($(
         $(#[$attribute:meta])*
-        $name:ident $(($($argument:ident: $of:ty),+))?: $type:ty = $plain:expr,
+        $name:ident $(($($argument:ident: $of:ty),*))?: $type:ty = $plain:expr,
     )+) => {
         /// The capabilities of a database, each a value or a function; each database's file states its own.
         #[derive(Debug)]
         pub(crate) struct Capabilities {
-            $($(#[$attribute])* pub(crate) $name: capability!($type $($(, $of)+)?),)+
+            $($(#[$attribute])* pub(crate) $name: capability!($type $(; $($of),*)?),)+
         }
 
         impl Capabilities {
@@ -31,8 +32,8 @@ macro_rules! capabilities {
             $(
                 $(#[$attribute])*
                 #[inline]
-                pub(crate) fn $name(self $($(, $argument: $of)+)?) -> $type {
-                    (self.capabilities().$name)$(($($argument),+))?
+                pub(crate) fn $name(self $($(, $argument: $of)*)?) -> $type {
+                    (self.capabilities().$name)$(($($argument),*))?
                 }
             )+
         }
@@ -41,18 +42,7 @@ macro_rules! capabilities {
 
 macro_rules! capability {
     ($type:ty) => { $type };
-    ($type:ty, $($of:ty),+) => { fn($($of),+) -> $type };
-}
-
-impl Dialect {
-    #[inline]
-    pub(crate) const fn capabilities(self) -> &'static Capabilities {
-        match self {
-            Dialect::Postgres => &postgres::CAPABILITIES,
-            Dialect::Mysql => &mysql::CAPABILITIES,
-            Dialect::Sqlite => &sqlite::CAPABILITIES,
-        }
-    }
+    ($type:ty; $($of:ty),*) => { fn($($of),*) -> $type };
 }
 
 capabilities! {
@@ -62,6 +52,8 @@ capabilities! {
     begins_immediate: bool = false,
     /// Whether a statement that is kept prepared begins a transaction in fewer round trips than Diesel's `BEGIN`.
     begins_by_statement: bool = false,
+    /// Whether Diesel notices that the database has ended a transaction by itself.
+    notices_ends(): bool = || true,
     /// Whether `ROLLBACK` outside a transaction is no error.
     allows_idle_rollback: bool = true,
     /// Whether a missing shard is created by a statement that commits by itself. No total changes by that, since the shard is
@@ -250,6 +242,35 @@ capabilities! {
 
     // Tables and triggers
 
+    /// The quotes of a name.
+    quote: &'static str = "`",
+    /// A text that contains a backslash as a literal, in every mode of the database.
+    literal_with_backslash(text: &str): String = plain_literal,
+    /// Whether a backslash in a text between quotes takes the next character with it.
+    backslash_escapes: bool = false,
+    /// Whether each statement that creates or drops something commits, so that no transaction undoes it.
+    commits_definitions: bool = false,
+    /// Before and behind several statements, which a program that goes on after an error leaves undone as a whole.
+    makes_one: [&'static str; 2] = ["", ""],
+    /// Several statements as one step, where a program may run each of them in a transaction of its own.
+    in_a_block(statements: Vec<String>): Vec<String> = |statements| statements,
+    /// Whether a column has the collation of another one only if it is created by a query for it.
+    copies_collations: bool = false,
+    /// Whether a mode of the database cuts a key to the length of its column.
+    cuts_keys: bool = false,
+    /// Whether the name that the database itself would make for a constraint is too long for it. MariaDB takes one of 64 characters only
+    /// if it is given.
+    refuses_own_name(constraint: &str): bool = |_| false,
+    /// What a statement of the application's calls by its name.
+    routine: Option<Routine> = None,
+    /// The steps of the text that folds and drops a shards table.
+    drop_form: DropForm = DropForm::RenamedFirst,
+    /// Reads the text about a row, or a cache, for which that text has failed. `None` where the error has it.
+    asks_why_not_dropped: Option<&'static str> = None,
+    /// That text in the message of the error.
+    reason_not_dropped(message: &str): Option<&str> = |_| None,
+    /// The schema of temporary tables, with a dot.
+    temporary_schema: &'static str = "",
     /// The type of a column in a shards table, where it is not that of the standard.
     own_type(column: ColumnType): Option<&'static str> = |_| None,
     /// The type of a sum's column with room for a value that a lax mode would cut, so that a `CHECK` sees it.
@@ -275,8 +296,38 @@ capabilities! {
     /// Whether triggers have to delete the shards of a deleted row, or a new row would inherit them. SQLite enforces foreign keys
     /// only where a connection asks for it, reuses a deleted row's id, and replaces rows without deleting them (`REPLACE INTO`).
     has_triggers: bool = false,
-    /// Whether a trigger fires once for a statement, with all of its rows in tables. The triggers of the others fire for each row.
-    has_transition_tables: bool = false,
+    /// Whether a trigger calls a function and belongs to its table, and may fire once for a statement, with all of its rows in tables. The
+    /// triggers of the others have a body and a schema, and fire for each row.
+    triggers_call_functions: bool = false,
+    /// Before and behind the body of a trigger that fires for each row.
+    body_of_trigger: [&'static str; 2] = [" FOR EACH ROW\n", ""],
+    /// Whether triggers name tables without a schema, and reach none in another.
+    names_bare_in_triggers: bool = false,
+    /// The statements that create the function which the triggers of a shards table call.
+    function_of_shards(tables: &Quoted<'_>): Vec<String> = |_| vec![],
+    /// The triggers that keep shards with their parents.
+    triggers_of_shards(tables: &Quoted<'_>): Vec<Trigger> = |_| vec![],
+    /// Asks whether there is a trigger, by the literals of its schema and its name. Only where a trigger that is not there cannot be dropped:
+    /// MySQL drops none without a privilege.
+    asks_for_trigger(schema: &str, trigger: &str): Option<String> = |_, _| None,
+    /// The statements before and behind those that create the triggers of this table, where readers would see one without the others.
+    create_at_once(table: &str): Option<(String, String)> = |_| None,
+    /// The name of a trigger in the catalog.
+    name_of_trigger: &'static str = "name",
+    /// `FROM` the catalog the triggers that contain a text, a literal, and write to this shards table.
+    triggers_that_contain(text: &str, tables: &Quoted<'_>): String = |_, _| String::new(),
+    /// Narrows them to those that fire once for a statement, and to those that are on, where there are others.
+    is_statements_trigger: &'static str = "",
+    is_trigger_on: &'static str = "",
+    /// The SQL before and behind a text that may be NULL.
+    text_or_none: [&'static str; 2] = ["", ""],
+    /// The SQL before a text, behind it and before what it is read from, and behind that, which reads one of these texts.
+    any_text: [&'static str; 3] = ["SELECT ", " FROM ", " LIMIT 1"],
+    /// The SQL before several texts, between two of them and behind them, which makes them one.
+    concatenated: [&'static str; 3] = ["", " || ", ""],
+    /// Statements that fail where a query reads a text about a cache that there is already, by the names of the shards table and of a
+    /// constraint.
+    refuse_second_cache(shards: &str, cache: &str, constraint: &str): String = |_, _, _| String::new(),
     /// Whether a statement may read a table that a trigger of its own writes, as a counter cache's does where a table counts its own
     /// rows. MySQL refuses that (1442).
     reads_what_triggers_write: bool = true,
@@ -312,6 +363,33 @@ capabilities! {
 
     /// Its name, as OpenTelemetry names databases.
     name: &'static str = "",
+}
+
+/// A trigger beside a shards table: the end of its name, and what follows that name in its statement.
+pub(crate) type Trigger = (&'static str, String);
+
+/// Several triggers.
+macro_rules! triggers {
+    ($($end:ident: $rest:literal;)+) => { vec![$((stringify!($end), format!($rest))),+] };
+}
+pub(super) use triggers;
+
+/// See [`Dialect::drop_form`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum DropForm {
+    /// One block, which a transaction encloses.
+    Block,
+    /// Under locks of tables, with a transaction for the fold alone.
+    UnderLocks,
+    /// Statements of a savepoint, of which the first one renames the table.
+    RenamedFirst,
+}
+
+/// See [`Dialect::routine`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Routine {
+    Function,
+    Procedure,
 }
 
 /// See [`Dialect::survival_check`].

@@ -1,6 +1,6 @@
 //! Columns and their values: types, ranges, and texts.
 
-use crate::backend::Dialect;
+use super::dialect::Dialect;
 use crate::model::{ColumnType, Merge, ShardsColumn};
 
 impl Dialect {

@@ -8,7 +8,7 @@ use diesel::result::{
     DatabaseErrorInformation, DatabaseErrorKind, DeserializeFieldError, Error as DieselError,
 };
 
-use crate::backend::Dialect;
+use super::dialect::Dialect;
 use crate::conflict::{Conflict, Failure};
 use crate::error::Error;
 use crate::unfit::Unfit;
@@ -39,6 +39,8 @@ pub(crate) enum Meaning {
     TargetRead,
     /// The statement was refused before it ran.
     Refused,
+    /// The key of a table has another type or collation than its parent's.
+    UnlikeParent,
 }
 
 impl Meaning {
@@ -65,6 +67,7 @@ impl Meaning {
             "unprepared" => Meaning::Unprepared,
             "target read" => Meaning::TargetRead,
             "refused" => Meaning::Refused,
+            "unlike parent" => Meaning::UnlikeParent,
             _ => return None,
         })
     }

@@ -4,7 +4,7 @@ use std::hash::Hasher;
 
 use fnv::FnvHasher;
 
-use super::Dialect;
+use super::dialect::Dialect;
 
 impl Dialect {
     /// The name, or a shorter one where the database does not take it.

@@ -1,10 +1,12 @@
 //! MySQL and MariaDB.
 
+pub(super) mod ddl;
+
 use diesel::result::DatabaseErrorKind;
 
 use super::capabilities::{
-    AsksPrimary, BegunTransactions, Capabilities, Guard, KeepsAndLocks, OnceForm, OpenQuestion,
-    Strength, SumsForm, SurvivalCheck,
+    AsksPrimary, BegunTransactions, Capabilities, DropForm, Guard, KeepsAndLocks, OnceForm,
+    OpenQuestion, Routine, Strength, SumsForm, SurvivalCheck,
 };
 use super::isolation::Isolation;
 use crate::conflict::{Conflict, Failure};
@@ -122,6 +124,35 @@ pub(super) const CAPABILITIES: Capabilities = Capabilities {
     table_options: " ENGINE = InnoDB",
     security_invoker: ["SQL SECURITY INVOKER ", ""],
     reads_what_triggers_write: false,
+    literal_with_backslash: |text| {
+        let bytes = text.bytes().map(|byte| format!("{byte:02X}"));
+        format!("_utf8mb4 x'{}'", bytes.collect::<String>())
+    },
+    backslash_escapes: true,
+    commits_definitions: true,
+    cuts_keys: true,
+    drop_form: DropForm::UnderLocks,
+    asks_why_not_dropped: Some("SELECT CAST(@diesel_sharded_unfit AS CHAR)"),
+    reason_not_dropped: |message| {
+        let duplicate = message.strip_prefix("Duplicate entry '")?;
+        duplicate.rsplit_once("' for key ").map(|(text, _)| text)
+    },
+    refuses_own_name: |constraint| constraint.chars().count() >= 64,
+    routine: Some(Routine::Procedure),
+    triggers_of_shards: ddl::triggers_of_shards,
+    asks_for_trigger: |schema, trigger| {
+        Some(format!(
+            "SELECT TRIGGER_NAME FROM information_schema.TRIGGERS WHERE TRIGGER_SCHEMA = {schema} AND TRIGGER_NAME = {trigger}"
+        ))
+    },
+    create_at_once: ddl::create_at_once,
+    name_of_trigger: "CAST(TRIGGER_NAME AS CHAR)",
+    triggers_that_contain: ddl::triggers_that_contain,
+    // NULL may come of an interruption.
+    text_or_none: ["COALESCE(", ", '')"],
+    any_text: ["SELECT COALESCE(MIN(", "), '') FROM ", ""],
+    concatenated: ["CONCAT(", ", ", ")"],
+    refuse_second_cache: ddl::refuse_second_cache,
     session_number: Some("CONNECTION_ID()"),
     takes_name: |name| name.chars().count() <= 64,
     error_texts: include_str!("mysql.txt"),

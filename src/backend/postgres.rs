@@ -3,12 +3,15 @@
 //! Diesel hands on the server's text and no SQLSTATE, and the text is in the language of `lc_messages`, which only a superuser may
 //! change.
 
+pub(super) mod ddl;
+
 use diesel::result::DatabaseErrorKind;
 
 use super::capabilities::{
-    AsksPrimary, Capabilities, KeepsAndLocks, OnceForm, OpenQuestion, Strength, SurvivalCheck,
-    TotalForm,
+    AsksPrimary, Capabilities, DropForm, KeepsAndLocks, OnceForm, OpenQuestion, Routine, Strength,
+    SurvivalCheck, TotalForm,
 };
+use super::quoted::plain_literal;
 use crate::conflict::{Conflict, Failure};
 use crate::model::{ColumnType, Merge};
 
@@ -97,7 +100,23 @@ pub(super) const CAPABILITIES: Capabilities = Capabilities {
     double_check: Some(" NOT IN ('NaN', 'Infinity', '-Infinity')"),
     table_options: " WITH (fillfactor = 90)",
     security_invoker: ["", " WITH (security_invoker)"],
-    has_transition_tables: true,
+    quote: "\"",
+    literal_with_backslash: |text| format!("E{}", plain_literal(text).replace('\\', r"\\")),
+    in_a_block: ddl::in_a_block,
+    copies_collations: true,
+    drop_form: DropForm::Block,
+    reason_not_dropped: |message| Some(message),
+    temporary_schema: "pg_temp.",
+    routine: Some(Routine::Function),
+    triggers_call_functions: true,
+    function_of_shards: ddl::function_of_shards,
+    triggers_of_shards: ddl::triggers_of_shards,
+    name_of_trigger: "CAST(t.tgname AS TEXT)",
+    triggers_that_contain: ddl::triggers_that_contain,
+    // Where a counted table was dropped, the trigger on the parent is left.
+    is_statements_trigger: " AND t.tgtype & 1 = 0",
+    is_trigger_on: " AND t.tgenabled <> 'D'",
+    refuse_second_cache: ddl::refuse_second_cache,
     asks_for_shard_numbers: Some(
         "SELECT 1 WHERE to_regclass('diesel_sharded_shard_numbers') IS NOT NULL",
     ),

@@ -13,7 +13,8 @@ use diesel::row::Row;
 use diesel::serialize::ToSql;
 use diesel::sql_types::{BigInt, Binary, HasSqlType, Integer, Nullable, Text};
 
-use super::{Detached, Dialect};
+use super::detached::Detached;
+use super::dialect::Dialect;
 
 /// A Diesel backend whose connections can count on shards.
 ///

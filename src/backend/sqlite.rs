@@ -1,5 +1,7 @@
 //! SQLite.
 
+mod ddl;
+
 use std::sync::OnceLock;
 
 use super::capabilities::{Capabilities, TotalForm};
@@ -9,6 +11,7 @@ use crate::per_process::PerProcess;
 pub(super) const CAPABILITIES: Capabilities = Capabilities {
     name: "sqlite",
     begins_immediate: true,
+    notices_ends: ends_are_noticed,
     allows_idle_rollback: false,
     // After `RAISE(FAIL)` or `OR FAIL` in a trigger. `abs` raises the only error of an expression.
     proves_refusal: |is_commit| {
@@ -39,6 +42,14 @@ pub(super) const CAPABILITIES: Capabilities = Capabilities {
     table_options: " WITHOUT ROWID",
     foreign_key_actions: "",
     has_triggers: true,
+    makes_one: ["SAVEPOINT diesel_sharded;\n", ";\nRELEASE diesel_sharded"],
+    names_bare_in_triggers: true,
+    asks_why_not_dropped: Some("SELECT unfit FROM temp.diesel_sharded_unfit"),
+    temporary_schema: "temp.",
+    body_of_trigger: [" BEGIN\n", ";\nEND"],
+    triggers_of_shards: ddl::triggers_of_shards,
+    triggers_that_contain: ddl::triggers_that_contain,
+    refuse_second_cache: ddl::refuse_second_cache,
     error_texts: include_str!("sqlite.txt"),
     missing_table_text: Some(("no such table: ", "")),
     missing_column_text: Some(("no such column: ", "")),
@@ -46,7 +57,7 @@ pub(super) const CAPABILITIES: Capabilities = Capabilities {
 };
 
 /// Whether this process' Diesel notices that SQLite has ended a transaction.
-pub(super) fn ends_are_noticed() -> bool {
+fn ends_are_noticed() -> bool {
     static ARE_NOTICED: PerProcess<OnceLock<bool>> = PerProcess::new(|_| OnceLock::new());
     *ARE_NOTICED.own().get_or_init(|| {
         #[cfg(feature = "sqlite")]

@@ -17,7 +17,7 @@ use diesel::result::{DatabaseErrorKind, Error as DieselError};
 
 use super::keyed::Parents;
 use super::retry_loop::RetryLoop;
-use crate::backend::{Dialect, ShardedBackend, Strength};
+use crate::backend::{Dialect, ShardedBackend, Strength, literal};
 use crate::connection::{Io, Link, LoadIo, TransactionOptions};
 use crate::error::database_error;
 use crate::model::{Amount, ShardedColumn, ShardedTable, ShardsColumn};
@@ -27,7 +27,6 @@ use crate::query_builder::{
     AddShardsToBases, BaseValues, EmptyShards, Fields, FindHot, FindPolicy, KeysAre, LockShards,
     NotLocked, PickAgain, ReadShards, ReadStates, RemoveOrphans, RemoveShards, RowKind,
     SelectFirstShards, SelectKeys, SelectShards, StatementRows, Write, WriteRests, WriteValues,
-    literal,
 };
 use crate::unfit::{FieldState, Unfit};
 

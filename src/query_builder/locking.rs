@@ -7,10 +7,9 @@ use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::sql_types::{Integer, Nullable, Text};
 
 use super::keys::KeysAre;
-use super::literal::literal;
 use super::names::{Names, zeros};
 use super::sql::{Sql, bind, id, on, part, sql, statements, text_of, walk};
-use crate::backend::{Dialect, ShardedBackend};
+use crate::backend::{Dialect, ShardedBackend, literal};
 use crate::model::{SHARD, ShardsColumn};
 
 /// Which of the rows that are held a statement is about.

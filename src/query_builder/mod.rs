@@ -6,7 +6,6 @@ mod count_each;
 mod create_shards;
 mod insert_parent;
 mod keys;
-mod literal;
 mod locking;
 mod names;
 mod peak;
@@ -26,7 +25,6 @@ pub(crate) use self::count_each::{CountEach, CountedRow, CountedShard};
 pub(crate) use self::create_shards::CreateShards;
 pub(crate) use self::insert_parent::InsertParent;
 pub(crate) use self::keys::{KeyIs, KeysAre, OnPrimary, SelectKeys, SelectParents};
-pub(crate) use self::literal::literal;
 pub(crate) use self::locking::{
     AddShardsToBases, BaseValues, EmptyShards, Fields, FindHot, FindPolicy, LockShards, NotLocked,
     PickAgain, ReadShards, ReadStates, RemoveOrphans, RemoveShards, RowKind, SelectFirstShards,

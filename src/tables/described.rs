@@ -11,7 +11,7 @@ use diesel::prelude::*;
 use diesel::query_builder::{Query, QueryFragment, QueryId};
 use diesel::sql_types::Untyped;
 
-use crate::backend::{BackendOf, Dialect, Reads, ShardedBackend, Strength};
+use crate::backend::{BackendOf, Dialect, Integrity, Reads, ShardedBackend, Strength};
 use crate::conflict::Failure;
 use crate::connection::{Link, LoadIo, now, set_other_nodes_write};
 use crate::counting::counter::counters;
@@ -20,14 +20,13 @@ use crate::error::Error;
 use crate::model::{Amount, ColumnType, Merge, ShardedTable, ShardsColumn, TableName};
 use crate::policy::RetryPolicy;
 use crate::query_builder::{Names, Sql, fragments};
-use crate::tables::shards_table::{self, Integrity, create_view_sql, drop_view_sql};
+use crate::tables::shards_table::{self, create_view_sql, drop_view_sql};
 use crate::upkeep::fold::{Batches, Folded, Folding};
 use crate::upkeep::shard_counts::{self, Number, ShardCount, largest, read_table};
 
+pub use crate::backend::quoted::{Quoted, quoted_on as quoted};
 pub use crate::tables::migrations::{MigrationText, migration_texts};
-pub use crate::tables::shards_table::{
-    FoundCache, MissingTriggers, Quoted, declared_type, found_caches, quoted_on as quoted,
-};
+pub use crate::tables::shards_table::{FoundCache, MissingTriggers, declared_type, found_caches};
 pub use crate::upkeep::fold::Pace;
 pub use crate::upkeep::verify::differs;
 

@@ -9,10 +9,9 @@ use diesel::migration::{
 };
 use diesel::result::{Error as DieselError, QueryResult};
 
-use crate::backend::{Dialect, ShardedBackend};
+use crate::backend::{Dialect, Integrity, Quoted, ShardedBackend};
 use crate::counting::counter::counters;
 use crate::query_builder::Names;
-use crate::tables::shards_table::{Integrity, Quoted};
 
 /// A Diesel migration that creates what `What` describes, and removes it when reverted: [`ShardsTable`](crate::ShardsTable::migration),
 /// [`TotalsView`](crate::operation::TotalsView::migration) and [`CounterCache`](crate::CounterCache::migration) make it.
@@ -94,7 +93,8 @@ impl<What> SqlMigration<What> {
         for sql in statements {
             conn.batch_execute(&sql).map_err(|error| {
                 let clean_up = self.what.clean_up(creating);
-                if let (Some(sql), Dialect::Mysql) = (clean_up, backend.dialect()) {
+                let clean_up = clean_up.filter(|_| backend.dialect().commits_definitions());
+                if let Some(sql) = clean_up {
                     let _ = conn.batch_execute(&sql); // the failure is what is reported
                 }
                 self.what.explain(backend.dialect(), error)
@@ -294,7 +294,7 @@ impl<DB: ShardedBackend> CreatedBySql<DB> for Own {
         let mut statements = vec![sql];
         if !backend.dialect().has_triggers() {
             let shards = shards_of_counters(self.integrity, backend)?;
-            statements.extend(shards.in_a_block(shards.create_triggers()));
+            statements.extend(shards.dialect.in_a_block(shards.create_triggers()));
         }
         Ok(statements)
     }
@@ -318,10 +318,12 @@ fn shards_of_counters<DB: ShardedBackend>(
 /// The file of each database.
 macro_rules! text {
     ($($path:tt)+) => {
-        |dialect| match dialect {
-            Dialect::Postgres => include_str!(concat!("../../migrations/postgres/", $($path)+)),
-            Dialect::Mysql => include_str!(concat!("../../migrations/mysql/", $($path)+)),
-            Dialect::Sqlite => include_str!(concat!("../../migrations/sqlite/", $($path)+)),
+        |dialect| {
+            *dialect.its(&[
+                include_str!(concat!("../../migrations/postgres/", $($path)+)),
+                include_str!(concat!("../../migrations/mysql/", $($path)+)),
+                include_str!(concat!("../../migrations/sqlite/", $($path)+)),
+            ])
         }
     };
 }

@@ -7,10 +7,9 @@ use diesel::prelude::*;
 use diesel::query_builder::QueryFragment;
 use diesel::sql_types::{self, IntoNullable, Nullable};
 
-use crate::backend::ShardedBackend;
+use crate::backend::{ShardedBackend, identifiers};
 use crate::model::FieldType;
 use crate::query_builder::text_of;
-use crate::tables::shards_table::identifiers;
 
 /// The columns of a child's table that hold the key of a row of `Parent`: one column, or a tuple for a composite key.
 ///

@@ -49,7 +49,7 @@ pub(super) fn has_query(sql: &str, dialect: Dialect) -> bool {
 /// The length of the text or name between quotes, or of the one character, with which the SQL begins.
 fn length_of(sql: &str, first: char, dialect: Dialect) -> usize {
     match first {
-        '\'' | '"' => quoted(sql, dialect == Dialect::Mysql),
+        '\'' | '"' => quoted(sql, dialect.backslash_escapes()),
         '`' => quoted(sql, false),
         _ => first.len_utf8(),
     }

@@ -4,12 +4,13 @@
 
 use diesel::prelude::*;
 
-use crate::backend::{Dialect, SESSION_SHARDS, ShardedBackend, shortened};
+use crate::backend::{
+    Dialect, Integrity, Quoted, SESSION_SHARDS, ShardedBackend, identifiers, quoted_on, shortened,
+};
 use crate::error::Error;
 use crate::model::{ColumnType, MAX_SHARDS};
 use crate::query_builder::Names;
 use crate::tables::described::DescribedTable;
-use crate::tables::shards_table::{Integrity, Quoted, identifiers, quoted_on};
 
 use super::condition::on_row;
 
@@ -88,7 +89,7 @@ impl DescribedCache {
         let quoted = |name: &String| quoted_on(dialect, name);
         let tables = Quoted::new(names, Integrity::default(), backend)?;
         let schema = self.schema.as_deref();
-        if dialect == Dialect::Sqlite && schema != tables.shards_table.schema() {
+        if dialect.names_bare_in_triggers() && schema != tables.shards_table.schema() {
             return Err(Error::OtherSchema {
                 table: [schema.unwrap_or("main"), &self.child].join("."),
                 other: tables.shards_table.to_string(),

@@ -94,7 +94,7 @@ fn quoted(text: &str, dialect: Dialect) -> QueryResult<String> {
         let message = "a text in a trigger cannot contain the character zero";
         return Err(DieselError::QueryBuilderError(message.into()));
     }
-    Ok(crate::query_builder::literal(dialect, text))
+    Ok(crate::backend::literal(dialect, text))
 }
 
 impl<V, ST: SqlType + TypedExpressionType> Expression for Literal<V, ST> {

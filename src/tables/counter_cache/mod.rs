@@ -22,7 +22,7 @@ use diesel::query_builder::{Query, QueryFragment};
 use diesel::result::Error as DieselError;
 use diesel::sql_types::BoolOrNullableBool;
 
-use crate::backend::{BackendOf, Dialect, SESSION_SHARDS, ShardedBackend};
+use crate::backend::{BackendOf, Dialect, SESSION_SHARDS, ShardedBackend, UNLOCK_CACHES};
 use crate::connection::{Blocking, paired};
 use crate::engine::explain;
 use crate::error::Error;
@@ -33,7 +33,6 @@ use crate::tables::shards_table::{explain_unfit, install};
 use crate::upkeep::verify::Verify;
 
 use self::described::{Declaration, DescribedCache};
-use self::triggers::unlock;
 
 pub use self::child::{ChildTable, One, ReadFrom, RefersTo, SummedInto};
 pub use self::literal::{Literal, LiteralValue, literal};
@@ -402,7 +401,7 @@ paired! {
         pub fn create(&self, link: Link) -> QueryResult<()> {
             let declared = self.declaration(&link.backend())?;
             let sql = declared.create_statements()?.join(";\n");
-            let Err(error) = install(link, &sql, Some(&unlock()), None).await else {
+            let Err(error) = install(link, &sql, Some(UNLOCK_CACHES), None).await else {
                 return Ok(());
             };
             let tables = &declared.tables;
@@ -417,7 +416,7 @@ paired! {
         /// commit it.
         pub fn drop(&self, link: Link) -> QueryResult<()> {
             let sql = self.drop_sql(&link.backend())?;
-            install(link, &sql, Some(&unlock()), None).await
+            install(link, &sql, Some(UNLOCK_CACHES), None).await
         }
     }
 }
@@ -439,7 +438,7 @@ where
     }
 
     fn clean_up(&self, creating: bool) -> Option<String> {
-        creating.then(unlock)
+        creating.then(|| UNLOCK_CACHES.to_owned())
     }
 
     fn explain(&self, dialect: Dialect, error: DieselError) -> DieselError {

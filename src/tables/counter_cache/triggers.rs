@@ -2,11 +2,9 @@
 
 use diesel::result::{Error as DieselError, QueryResult};
 
-use crate::backend::Dialect;
+use crate::backend::{as_one, identifiers, joined, literal, trigger_function};
 use crate::error::Error;
 use crate::model::ColumnType;
-use crate::query_builder::literal;
-use crate::tables::shards_table::{UNLOCK_CACHES, as_one, identifiers, joined, trigger_function};
 
 use super::condition::{has_query, on_row};
 use super::described::Declaration;
@@ -54,11 +52,6 @@ fn sum_of(amount: &str) -> String {
     format!("COALESCE(SUM({amount}), 0)")
 }
 
-/// Ends MySQL's locks; also after a failure.
-pub(super) fn unlock() -> String {
-    format!("UNLOCK TABLES;\n{UNLOCK_CACHES}")
-}
-
 impl Declaration<'_> {
     /// The whole text that creates the triggers.
     ///
@@ -82,24 +75,20 @@ impl Declaration<'_> {
         }
         let check = self.add(&[(COUNTED, Rows::None)]);
         let one_alone = self.tables.refuse_second_cache(&self.field);
-        Ok(match self.dialect() {
-            Dialect::Postgres => vec![check, self.create_function_and_triggers(&one_alone)],
-            Dialect::Mysql => {
-                // All appear at once. MariaDB would not prepare a statement anew for the second one.
-                let lock = format!("LOCK TABLES {} WRITE", self.child_table);
-                let [insert, update, delete] = self.create_row_triggers();
-                vec![check, one_alone, lock, insert, update, delete, unlock()]
-            }
-            Dialect::Sqlite => {
-                let [insert, update, delete] = self.create_row_triggers();
-                vec![check, one_alone, insert, update, delete]
-            }
-        })
+        if self.dialect().triggers_call_functions() {
+            return Ok(vec![check, self.create_function_and_triggers(&one_alone)]);
+        }
+        let (lock, unlock) = self.dialect().create_at_once(&self.child_table).unzip();
+        let mut statements = vec![check, one_alone];
+        statements.extend(lock);
+        statements.extend(self.create_row_triggers());
+        statements.extend(unlock);
+        Ok(statements)
     }
 
     /// The whole text that drops the triggers.
     pub fn drop_sql(&self) -> String {
-        if self.dialect() == Dialect::Postgres {
+        if self.dialect().triggers_call_functions() {
             // Its triggers go with it, at once. The drop would lock child and parent in an order of its own, and writers the child first.
             let (child, function) = (&self.child_table, self.function());
             let found = literal(self.dialect(), child);
@@ -129,11 +118,12 @@ DROP FUNCTION IF EXISTS {function}() CASCADE;
         events.map(|(event, rows)| {
             let name = self.trigger(&event.to_lowercase());
             let create = format!("CREATE TRIGGER {}{name} AFTER {event} ON", self.schema);
-            let (child, table, add) = (&self.child, &self.child_table, self.add_rows(rows));
-            match self.dialect() {
-                Dialect::Sqlite => format!("{create} {child} BEGIN\n{add};\nEND"),
-                _ => format!("{create} {table} FOR EACH ROW\n{add}"),
-            }
+            let child = match self.dialect().names_bare_in_triggers() {
+                true => &self.child,
+                false => &self.child_table,
+            };
+            let [before, behind] = self.dialect().body_of_trigger();
+            format!("{create} {child}{before}{}{behind}", self.add_rows(rows))
         })
     }
 
@@ -197,9 +187,10 @@ DROP FUNCTION IF EXISTS {function}() CASCADE;
         let parent = &tables.parent;
         let key = tables.key_of(parent);
         // Nothing else holds the parents of all rows: one that is deleted meanwhile is left out.
-        let lock = match (self.is_of_all_parents(), self.dialect()) {
-            (true, Dialect::Postgres) => format!(" FOR KEY SHARE OF {}", tables.bare_parent),
-            _ => String::new(),
+        let calls_function = self.dialect().triggers_call_functions();
+        let lock = match self.is_of_all_parents() && calls_function {
+            true => format!(" FOR KEY SHARE OF {}", tables.bare_parent),
+            false => String::new(),
         };
         let select = format!(
             "SELECT {key}, {shard}, sharded_counts.n
@@ -414,7 +405,7 @@ DROP FUNCTION IF EXISTS {function}() CASCADE;
         if self.condition.is_none() && self.amount.is_none() {
             return self.child_rows();
         }
-        let is_by_name = self.dialect().has_transition_tables(); // as the triggers call them
+        let is_by_name = self.dialect().triggers_call_functions(); // as the triggers call them
         let row = if is_by_name { child } else { "sharded_row" };
         let checked = |sql: &String| match is_by_name {
             true => sql.clone(),

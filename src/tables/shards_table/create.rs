@@ -2,14 +2,11 @@
 
 use diesel::result::{DatabaseErrorKind, Error as DieselError, QueryResult};
 
-use crate::backend::Dialect;
+use super::texts;
+use crate::backend::{Column, Dialect, Integrity, Meaning, Quoted, each, identifiers, literal};
 use crate::connection::{Link, LoadIo};
 use crate::error::{Error, database_error};
 use crate::model::{ColumnType, Merge, ShardsColumn};
-use crate::query_builder::literal;
-
-use super::quoted::{Column, Integrity, Quoted, as_one, each, identifiers};
-use super::texts;
 
 impl Quoted<'_> {
     /// The whole text that creates the table, with its triggers.
@@ -19,12 +16,13 @@ impl Quoted<'_> {
 
     /// The same, for a transaction that is rolled back at an error.
     pub(super) fn create_statements(&self) -> Vec<String> {
-        let mut statements = match self.dialect {
-            Dialect::Postgres if self.key.iter().any(is_collated) => self.create_like_parent(),
-            _ => vec![self.create_table()],
+        let is_like_parent = self.dialect.copies_collations() && self.key.iter().any(is_collated);
+        let mut statements = match is_like_parent {
+            true => self.create_like_parent(),
+            false => vec![self.create_table()],
         };
         statements.extend(self.create_triggers());
-        self.in_a_block(statements)
+        self.dialect.in_a_block(statements)
     }
 
     /// The statements that take back what was created before one of the triggers was refused.
@@ -32,17 +30,6 @@ impl Quoted<'_> {
         let mut statements = self.drop_triggers();
         statements.push(format!("DROP TABLE {}", self.shards));
         statements
-    }
-
-    /// Several statements form one step on PostgreSQL.
-    pub(crate) fn in_a_block(&self, statements: Vec<String>) -> Vec<String> {
-        match self.dialect {
-            Dialect::Postgres if statements.len() > 1 => {
-                let statements = statements.join(";\n    ");
-                vec![as_one("", &format!("    {statements};\n"))]
-            }
-            _ => statements,
-        }
     }
 
     fn create_table(&self) -> String {
@@ -123,15 +110,12 @@ impl Quoted<'_> {
         })
     }
 
-    /// `CONSTRAINT name `, where MySQL or MariaDB would refuse the name that they make by themselves. MariaDB does so from 64 characters
-    /// on, which it takes if they are given.
+    /// `CONSTRAINT name `, where MySQL or MariaDB would refuse the name that they make by themselves.
     fn constraint(&self, end: &str) -> String {
         let own = format!("{}_{end}", self.shards_table.name());
-        match self.dialect {
-            Dialect::Mysql if own.chars().count() >= 64 => {
-                format!("CONSTRAINT {} ", self.bare_beside(end))
-            }
-            _ => String::new(),
+        match self.dialect.refuses_own_name(&own) {
+            true => format!("CONSTRAINT {} ", self.bare_beside(end)),
+            false => String::new(),
         }
     }
 
@@ -165,18 +149,6 @@ fn is_collated(column: &Column) -> bool {
     column.column_type == ColumnType::Text && column.sql_type.is_none()
 }
 
-/// Whether MySQL or MariaDB refused to create a table because its key has another type or collation than its parent's.
-fn is_unlike_parent(dialect: Dialect, error: &DieselError) -> bool {
-    let DieselError::DatabaseError(DatabaseErrorKind::Unknown, information) = error else {
-        return false;
-    };
-    let message = information.message();
-    dialect == Dialect::Mysql
-        && (message.contains("(errno: 150 \"")
-            || message.starts_with("Referencing column '")
-                && message.ends_with("are incompatible."))
-}
-
 /// Reads the type of the parent's key column that satisfies a condition.
 fn select_type(quoted: &Quoted<'_>, column: &Column, condition: &str) -> String {
     let text = |text: &str| literal(quoted.dialect, text);
@@ -205,7 +177,7 @@ pub(super) async fn refuse_short_key<M: LoadIo<Conn>, Conn>(
     quoted: &Quoted<'_>,
     link: &mut Link<'_, M, Conn>,
 ) -> QueryResult<()> {
-    if quoted.dialect != Dialect::Mysql {
+    if !quoted.dialect.cuts_keys() {
         return Ok(());
     }
     for column in &quoted.key {
@@ -245,7 +217,7 @@ pub(super) async fn explain_key<M: LoadIo<Conn>, Conn>(
     link: &mut Link<'_, M, Conn>,
     error: DieselError,
 ) -> DieselError {
-    if !is_unlike_parent(quoted.dialect, &error) {
+    if !quoted.dialect.means(&error, Meaning::UnlikeParent) {
         return error;
     }
     let is_chosen =

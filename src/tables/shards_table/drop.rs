@@ -6,31 +6,19 @@
 //!
 //! The texts are in the folder `sql`.
 
-use crate::backend::{Dialect, TotalForm};
-use crate::query_builder::literal;
+use crate::backend::{
+    Column, DropForm, Quoted, TotalForm, as_one, each, joined, literal, quoted_on,
+};
 
-use super::quoted::{Column, Quoted, as_one, each, joined, quoted_on};
 use super::unfit_text::{COLON, GAVE, KEY, NO_ROW, NOTHING, NULL, PLUS};
-
-/// Which row does not fit, for MySQL and SQLite, until the failed fold is undone.
-pub(super) fn select_unfit(dialect: Dialect) -> &'static str {
-    match dialect {
-        Dialect::Mysql => "SELECT CAST(@diesel_sharded_unfit AS CHAR)",
-        _ => "SELECT unfit FROM temp.diesel_sharded_unfit",
-    }
-}
-
-/// Undoes on MySQL what a failure of another kind leaves behind.
-pub(super) const CLEAN_UP: &str = "ROLLBACK; UNLOCK TABLES; DROP TEMPORARY TABLE IF EXISTS `diesel_sharded_totals`; \
-    SET autocommit = COALESCE(@diesel_sharded_autocommit, @@autocommit)";
 
 impl Quoted<'_> {
     /// The whole text that folds and drops the table, for any program.
     pub fn drop_sql(&self) -> String {
-        match self.dialect {
-            Dialect::Postgres => self.on_postgres(),
-            Dialect::Mysql => self.on_mysql(),
-            Dialect::Sqlite => self.on_sqlite(),
+        match self.dialect.drop_form() {
+            DropForm::Block => self.on_postgres(),
+            DropForm::UnderLocks => self.on_mysql(),
+            DropForm::RenamedFirst => self.on_sqlite(),
         }
     }
 
@@ -140,7 +128,7 @@ impl Quoted<'_> {
     /// Adds the sums to the bases.
     fn update(&self) -> String {
         let (parent, is_row) = (&self.parent, self.is_row());
-        if self.dialect == Dialect::Mysql {
+        if self.dialect.joins_before_set() {
             let assign = |i, c: &Column| format!("{parent}.{c} = {}", total(i, c));
             let assignments = each(&self.fields, ", ", assign);
             return format!(
@@ -157,12 +145,8 @@ impl Quoted<'_> {
         self.key_is_numbered(&self.parent, "diesel_sharded_totals.key")
     }
 
-    fn totals_table(&self) -> &'static str {
-        match self.dialect {
-            Dialect::Postgres => "pg_temp.diesel_sharded_totals",
-            Dialect::Mysql => "diesel_sharded_totals",
-            Dialect::Sqlite => "temp.diesel_sharded_totals",
-        }
+    fn totals_table(&self) -> String {
+        format!("{}diesel_sharded_totals", self.dialect.temporary_schema())
     }
 
     /// A row that did not accept the values of its shards, as a text that [`told`](super::unfit_text::told) reads.
@@ -223,10 +207,8 @@ impl Quoted<'_> {
 
     /// One of these texts. NULL if there is none; on MySQL, where NULL may come of an interruption, the empty text.
     fn any(&self, text: &str, from: &str) -> String {
-        match self.dialect {
-            Dialect::Mysql => format!("SELECT COALESCE(MIN({text}), '') FROM {from}"),
-            _ => format!("SELECT {text} FROM {from} LIMIT 1"),
-        }
+        let [before, between, behind] = self.dialect.any_text();
+        format!("{before}{text}{between}{from}{behind}")
     }
 
     fn key_as_text(&self, table: &str, name: impl Fn(usize, &Column) -> String) -> String {
@@ -251,17 +233,14 @@ impl Quoted<'_> {
 
     /// Texts with commas in between.
     fn listed(&self, columns: &[Column], text: impl Fn(usize, &Column) -> String) -> String {
-        match self.dialect {
-            Dialect::Mysql => format!("CONCAT({})", each(columns, ", ', ', ", text)),
-            _ => each(columns, " || ', ' || ", text),
-        }
+        let [before, between, behind] = self.dialect.concatenated();
+        let texts = each(columns, &format!("{between}', '{between}"), text);
+        format!("{before}{texts}{behind}")
     }
 
     pub(super) fn concatenated(&self, values: &[String]) -> String {
-        match self.dialect {
-            Dialect::Mysql => format!("CONCAT({})", values.join(", ")),
-            _ => values.join(" || "),
-        }
+        let [before, between, behind] = self.dialect.concatenated();
+        format!("{before}{}{behind}", values.join(between))
     }
 }
 

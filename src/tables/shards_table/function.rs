@@ -2,11 +2,11 @@
 
 use diesel::result::{Error as DieselError, QueryResult};
 
-use crate::backend::{Dialect, SESSION_SHARDS};
+use crate::backend::{
+    Column, Quoted, Routine, SESSION_SHARDS, as_one, dollar_quoted, each, fix_search_path,
+};
 use crate::error::Error;
 use crate::model::ColumnType;
-
-use super::quoted::{Column, Quoted, as_one, dollar_quoted, each, fix_search_path};
 
 impl Quoted<'_> {
     /// The text that creates the function, or MySQL's procedure.
@@ -14,17 +14,15 @@ impl Quoted<'_> {
     /// # Errors
     /// On SQLite, or if no field is counted.
     pub fn add_function_sql(&self) -> QueryResult<String> {
-        if self.dialect == Dialect::Sqlite {
-            return Err(Error::NoStoredFunctions.into());
-        }
+        let routine = self.dialect.routine().ok_or(Error::NoStoredFunctions)?;
         if self.sums().next().is_none() {
             let nothing = "is counted: there is nothing to add to";
             let message = format!("no field of {} {nothing}", self.shards);
             return Err(DieselError::QueryBuilderError(message.into()));
         }
-        Ok(match self.dialect {
-            Dialect::Postgres => self.function_on_postgres(),
-            _ => self.procedure_on_mysql(),
+        Ok(match routine {
+            Routine::Function => self.function(),
+            Routine::Procedure => self.procedure(),
         })
     }
 
@@ -33,16 +31,16 @@ impl Quoted<'_> {
     /// # Errors
     /// On SQLite.
     pub fn drop_function_sql(&self) -> QueryResult<String> {
-        let kind = match self.dialect {
-            Dialect::Postgres => "FUNCTION",
-            Dialect::Mysql => "PROCEDURE",
-            Dialect::Sqlite => return Err(Error::NoStoredFunctions.into()),
+        let kind = match self.dialect.routine() {
+            Some(Routine::Function) => "FUNCTION",
+            Some(Routine::Procedure) => "PROCEDURE",
+            None => return Err(Error::NoStoredFunctions.into()),
         };
         Ok(format!("DROP {kind} IF EXISTS {}", self.beside("add")))
     }
 
     /// A parameter of the key has a number: a name could be that of a column.
-    fn function_on_postgres(&self) -> String {
+    fn function(&self) -> String {
         let name = self.beside("add");
         let key = each(&self.key, "", |_, c| format!("{}, ", self.key_type(c)));
         let parameters = each(self.sums(), ", ", |_, c| {
@@ -61,7 +59,7 @@ impl Quoted<'_> {
     }
 
     /// One statement alone, which a client that splits the text at semicolons leaves whole.
-    fn procedure_on_mysql(&self) -> String {
+    fn procedure(&self) -> String {
         let key = each(&self.key, "", |i, c| {
             format!("sharded_key{i} {}, ", self.key_type(c))
         });

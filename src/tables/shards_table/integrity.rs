@@ -12,12 +12,11 @@
 
 use diesel::prelude::*;
 
-use crate::backend::{Dialect, ShardedBackend};
+use crate::backend::{Integrity, Quoted, ShardedBackend, Trigger, as_one, literal, quoted_on};
 use crate::connection::{Link, LoadIo};
 use crate::error::Error;
-use crate::query_builder::{Names, literal};
+use crate::query_builder::Names;
 
-use super::quoted::{Integrity, Quoted, as_one, each, quoted_on, trigger_function};
 use super::texts;
 
 /// Triggers that are not there.
@@ -31,14 +30,6 @@ pub struct MissingTriggers {
     pub all: bool,
 }
 
-/// A trigger by the end of its name, with what follows that name in its statement.
-type Ended = (&'static str, String);
-
-/// Triggers, each as [`Ended`].
-macro_rules! triggers {
-    ($($end:ident: $rest:literal;)+) => { vec![$((stringify!($end), format!($rest))),+] };
-}
-
 impl Quoted<'_> {
     /// Whether this table is to have triggers.
     fn has_triggers(&self) -> bool {
@@ -50,15 +41,16 @@ impl Quoted<'_> {
         if !self.has_triggers() {
             return vec![];
         }
-        let triggers = self.triggers().into_iter();
+        let triggers = self.dialect.triggers_of_shards(self).into_iter();
         let create = triggers.map(|trigger| self.create_trigger(&self.schema, &trigger));
-        self.function().into_iter().chain(create).collect()
+        let function = self.dialect.function_of_shards(self).into_iter();
+        function.chain(create).collect()
     }
 
-    fn create_trigger(&self, schema: &str, (end, rest): &Ended) -> String {
-        let schema = match self.dialect {
-            Dialect::Postgres => "",
-            _ => schema,
+    fn create_trigger(&self, schema: &str, (end, rest): &Trigger) -> String {
+        let schema = match self.dialect.triggers_call_functions() {
+            true => "",
+            false => schema,
         };
         format!("CREATE TRIGGER {schema}{} {rest}", self.bare_beside(end))
     }
@@ -68,11 +60,11 @@ impl Quoted<'_> {
         if !self.has_triggers() {
             return vec![];
         }
-        if self.dialect == Dialect::Postgres {
+        if self.dialect.triggers_call_functions() {
             let function = self.beside("keep"); // its triggers go with it
             return vec![format!("DROP FUNCTION IF EXISTS {function}() CASCADE")];
         }
-        let triggers = self.triggers().into_iter();
+        let triggers = self.dialect.triggers_of_shards(self).into_iter();
         let on_parent = triggers.filter(|(end, _)| *end != "create");
         let drop = on_parent.map(|(end, _)| format!("DROP TRIGGER IF EXISTS {}", self.beside(end)));
         drop.collect()
@@ -84,14 +76,14 @@ impl Quoted<'_> {
         &mut self,
         link: &mut Link<'_, M, Conn>,
     ) -> QueryResult<()> {
-        if self.dialect == Dialect::Mysql && !self.has_triggers() {
-            let text = |text: &str| literal(self.dialect, text);
-            let schema = self.shards_table.schema();
-            let sql = format!(
-                "SELECT TRIGGER_NAME FROM information_schema.TRIGGERS WHERE TRIGGER_SCHEMA = {} AND TRIGGER_NAME = {}",
-                schema.map_or("DATABASE()".to_owned(), text),
-                text(&self.name_beside("delete")),
-            );
+        if self.has_triggers() {
+            return Ok(());
+        }
+        let text = |text: &str| literal(self.dialect, text);
+        let schema = self.shards_table.schema();
+        let schema = schema.map_or("DATABASE()".to_owned(), text);
+        let trigger = text(&self.name_beside("delete"));
+        if let Some(sql) = self.dialect.asks_for_trigger(&schema, &trigger) {
             if !texts(link, sql).await?.is_empty() {
                 self.integrity = Integrity::Triggers;
             }
@@ -106,7 +98,7 @@ impl Quoted<'_> {
         schema: Option<&str>,
         found: &[String],
     ) -> Option<MissingTriggers> {
-        let mut triggers = self.triggers();
+        let mut triggers = self.dialect.triggers_of_shards(self);
         let number = triggers.len();
         triggers.retain(|(end, _)| !found.contains(&self.name_beside(end)));
         if triggers.is_empty() {
@@ -119,7 +111,7 @@ impl Quoted<'_> {
             .iter()
             .map(|trigger| self.create_trigger(schema, trigger));
         let mut statements: Vec<_> = create.collect();
-        if all && self.dialect == Dialect::Postgres {
+        if all && self.dialect.triggers_call_functions() {
             // The function may be left over.
             let again = [self.drop_triggers(), self.create_triggers()].concat();
             statements = vec![as_one("", &format!("{};\n", again.join(";\n")))];
@@ -134,82 +126,9 @@ impl Quoted<'_> {
         })
     }
 
-    fn triggers(&self) -> Vec<Ended> {
-        match self.dialect {
-            Dialect::Postgres => self.triggers_on_postgres(),
-            Dialect::Mysql => self.triggers_on_mysql(),
-            Dialect::Sqlite => self.triggers_on_sqlite(),
-        }
-    }
-
-    /// The one function that PostgreSQL's triggers call. Fired with an argument, it looks for the row of a new shard.
-    fn function(&self) -> Vec<String> {
-        if self.dialect != Dialect::Postgres {
-            return vec![];
-        }
-        let body = format!(
-            include_str!("sql/keep_on_postgres.sql"),
-            parent = self.parent,
-            shards = self.shards,
-            new_row = self.key_is(&self.parent, "NEW"),
-            gone = self.says(": there is no row with the key of a shard"),
-            isolation = self.says(
-                ": a key changes in READ COMMITTED alone, since an older snapshot may miss a shard"
-            ),
-            old_shards = self.key_is(&self.shards, "OLD"),
-            renamed = self.renamed(),
-        );
-        let function = self.beside("keep");
-        trigger_function("CREATE FUNCTION", &function, body.trim_end()).into()
-    }
-
-    fn triggers_on_postgres(&self) -> Vec<Ended> {
-        let Quoted { parent, shards, .. } = self;
-        let (old, new) = (self.key_of("OLD"), self.key_of("NEW"));
-        let call = format!("EXECUTE FUNCTION {}", self.beside("keep"));
-        triggers! {
-            create: "AFTER INSERT ON {shards} FOR EACH ROW {call}('row')";
-            delete: "AFTER DELETE ON {parent} FOR EACH ROW {call}()";
-            rename: "AFTER UPDATE ON {parent} FOR EACH ROW WHEN (ROW({old}) IS DISTINCT FROM ROW({new})) {call}()";
-            truncate: "AFTER TRUNCATE ON {parent} FOR EACH STATEMENT {call}()";
-        }
-    }
-
-    /// Each is one statement alone: a client that splits the text at semicolons leaves it whole. A subquery of two rows fails in every
-    /// mode of the server.
-    ///
-    /// No trigger renames shards: MySQL refuses a statement that reads the shards table, as a fold's update of the bases, if a
-    /// trigger that it may fire writes there.
-    fn triggers_on_mysql(&self) -> Vec<Ended> {
-        let (parent, shards, shard) = (&self.parent, &self.shards, &self.shard);
-        let row = self.key_is(parent, "NEW");
-        let [old, new] = ["OLD", "NEW"].map(|row| self.key_is(shards, row));
-        let same = self.key_is("NEW", "OLD");
-        let key = each(&self.key[..1], "", |_, c| c.to_string());
-        let refuse = "(SELECT n FROM (SELECT 1 AS n UNION ALL SELECT 2) AS refused)";
-        triggers! {
-            create: "BEFORE INSERT ON {shards} FOR EACH ROW SET NEW.{shard} = IF(EXISTS (SELECT 1 FROM {parent} WHERE {row} LOCK IN SHARE MODE), NEW.{shard}, {refuse})";
-            delete: "AFTER DELETE ON {parent} FOR EACH ROW DELETE FROM {shards} WHERE {old}";
-            insert: "AFTER INSERT ON {parent} FOR EACH ROW DELETE FROM {shards} WHERE {new}";
-            rename: "BEFORE UPDATE ON {parent} FOR EACH ROW SET NEW.{key} = IF({same} OR NOT EXISTS (SELECT 1 FROM {shards} WHERE {old} OR {new}), NEW.{key}, {refuse})";
-        }
-    }
-
-    fn triggers_on_sqlite(&self) -> Vec<Ended> {
-        let (parent, shards) = self.in_triggers();
-        let key_is = |row: &str| each(&self.key, " AND ", |_, c| format!("{c} = {row}.{c}"));
-        let (old, new, names) = (key_is("OLD"), key_is("NEW"), self.key_names());
-        let renamed = self.renamed();
-        triggers! {
-            delete: "AFTER DELETE ON {parent} BEGIN DELETE FROM {shards} WHERE {old}; END";
-            update: "AFTER UPDATE OF {names} ON {parent} BEGIN DELETE FROM {shards} WHERE {new} AND NOT ({old}); UPDATE {shards} SET {renamed} WHERE {old}; END";
-            insert: "AFTER INSERT ON {parent} BEGIN DELETE FROM {shards} WHERE {new}; END";
-        }
-    }
-
     /// SQLite's shards table and its triggers, as far as they are in a database of the connection.
     fn select_triggers(&self, schema: &str) -> String {
-        let triggers = self.triggers().into_iter();
+        let triggers = self.dialect.triggers_of_shards(self).into_iter();
         let names = triggers.map(|(end, _)| self.name_beside(end));
         let names = names.chain([self.shards_table.name().to_owned()]);
         let names: Vec<_> = names.map(|name| literal(self.dialect, &name)).collect();

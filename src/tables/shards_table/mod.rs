@@ -5,7 +5,6 @@ mod create;
 mod drop;
 mod function;
 mod integrity;
-mod quoted;
 mod unfit_text;
 mod view;
 
@@ -20,7 +19,7 @@ use diesel::query_builder::QueryFragment;
 use diesel::result::Error as DieselError;
 use diesel::sql_types::{Nullable, Text};
 
-use crate::backend::{BackendOf, Dialect, ShardedBackend};
+use crate::backend::{BackendOf, CLEAN_UP_DROP, Dialect, Integrity, Quoted, ShardedBackend};
 use crate::conflict::Failure;
 use crate::connection;
 use crate::connection::{
@@ -33,21 +32,17 @@ use crate::engine::{
 use crate::error::Error;
 use crate::model::ShardedTable;
 use crate::policy::RetryPolicy;
-use crate::query_builder::{Names, copies, fragments, sql, statements};
+use crate::query_builder::{Names, copies, fragments, sql, statements, text_of};
 
 use super::migrations::{CreatedBySql, SqlMigration};
 
 use self::create::{explain_key, refuse_short_key};
-use self::drop::{CLEAN_UP, select_unfit};
 use self::unfit_text::told;
 
-pub(crate) use self::caches::UNLOCK_CACHES;
 pub use self::caches::{FoundCache, found_caches};
 pub use self::create::declared_type;
 pub use self::integrity::MissingTriggers;
 pub(crate) use self::integrity::check_triggers;
-pub(crate) use self::quoted::{Integrity, as_one, each, identifiers, joined, trigger_function};
-pub use self::quoted::{Quoted, quoted_on};
 pub(crate) use self::unfit_text::explain_unfit;
 pub use self::view::TotalsView;
 pub(crate) use self::view::{create_view_sql, drop_view_sql};
@@ -325,9 +320,9 @@ paired! {
             refuse_short_key(&quoted, link).await?;
             let statements = quoted.create_statements();
             // MySQL has no transaction for them.
-            let (table, triggers) = match quoted.dialect {
-                Dialect::Mysql => statements.split_at(1),
-                _ => (&statements[..], &[][..]),
+            let (table, triggers) = match quoted.dialect.commits_definitions() {
+                true => statements.split_at(1),
+                false => (&statements[..], &[][..]),
             };
             if let Err(error) = install(link, &table.join(";\n"), None, None).await {
                 return Err(explain_key(&quoted, link, error).await);
@@ -349,7 +344,7 @@ paired! {
             let mut quoted = self.quoted(&link.backend())?;
             quoted.find_triggers(link).await?;
             let dialect = quoted.dialect;
-            let dropped = install(link, &quoted.drop_sql(), Some(CLEAN_UP), Some(told::<T>)).await;
+            let dropped = install(link, &quoted.drop_sql(), Some(CLEAN_UP_DROP), Some(told::<T>)).await;
             let explained = |error| explain_unfit::<T>(dialect, error);
             dropped.map_err(explained).map_err(|source| match dialect.classify(&source) {
                 Failure::Overflow => Error::Overflow { source }.into(),
@@ -419,7 +414,7 @@ where
     }
 
     fn clean_up(&self, creating: bool) -> Option<String> {
-        (!creating).then(|| CLEAN_UP.to_owned())
+        (!creating).then(|| CLEAN_UP_DROP.to_owned())
     }
 
     fn explain(&self, dialect: Dialect, error: DieselError) -> DieselError {
@@ -432,6 +427,24 @@ copies!([T, Run] ShardsTable<T, Run>);
 impl<T: ShardedTable, Run> fmt::Debug for ShardsTable<T, Run> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "ShardsTable({})", T::SHARDS_TABLE)
+    }
+}
+
+impl<'a> Quoted<'a> {
+    pub(crate) fn new<DB: ShardedBackend>(
+        names: Names<'a, DB>,
+        integrity: Integrity,
+        backend: &DB,
+    ) -> QueryResult<Self> {
+        let parent = text_of(names.parent, backend)?;
+        let columns = [names.key, names.fields];
+        Quoted::of(
+            backend.dialect(),
+            parent,
+            names.shards_table,
+            columns,
+            integrity,
+        )
     }
 }
 
@@ -458,12 +471,12 @@ async fn in_one<M: LoadIo<Conn>, Conn>(
     unfit: Option<fn(&str) -> Option<DieselError>>,
 ) -> QueryResult<()> {
     let dialect = link.dialect();
-    let begun = match dialect {
-        Dialect::Mysql => match in_any_transaction(link).await? {
-            true => return Err(DieselError::AlreadyInTransaction), // the next statements would commit it
-            false => None,
-        },
-        _ => {
+    let begun = match dialect.commits_definitions() {
+        true if in_any_transaction(link).await? => {
+            return Err(DieselError::AlreadyInTransaction); // the next statements would commit it
+        }
+        true => None,
+        false => {
             let options = TransactionOptions {
                 isolation: unfit.and_then(|_| dialect.locking_isolation()),
                 ..Default::default()
@@ -472,8 +485,9 @@ async fn in_one<M: LoadIo<Conn>, Conn>(
         }
     };
     let mut done = link.batch_execute(sql).await;
-    if let (Err(error), Some(told), true) = (&mut done, unfit, dialect != Dialect::Postgres) {
-        let found = texts(link, select_unfit(dialect).to_owned()).await;
+    let asks_why = dialect.asks_why_not_dropped();
+    if let (Err(error), Some(told), Some(asks_why)) = (&mut done, unfit, asks_why) {
+        let found = texts(link, asks_why.to_owned()).await;
         if let Some(unfit) = found.ok().and_then(|texts| told(texts.first()?)) {
             *error = unfit;
         }

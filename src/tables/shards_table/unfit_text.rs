@@ -1,6 +1,6 @@
 //! The text that names a row which does not fit: `videos_shards, key 7: 100 + 10 gave 100`.
 
-use diesel::result::{DatabaseErrorInformation, Error as DieselError};
+use diesel::result::Error as DieselError;
 
 use crate::backend::Dialect;
 use crate::error::Error;
@@ -95,22 +95,10 @@ fn shown(amount: &Amount) -> String {
 /// Names the row that does not fit, or the cache, if the text's own check failed.
 pub(crate) fn explain_unfit<T: ShardedTable>(dialect: Dialect, error: DieselError) -> DieselError {
     let text = match &error {
-        DieselError::DatabaseError(_, information) => unfit_in(dialect, information.as_ref()),
+        DieselError::DatabaseError(_, says) => dialect.reason_not_dropped(says.message()),
         _ => None,
     };
     text.and_then(told::<T>).unwrap_or(error)
-}
-
-/// The text about a row in the error of the check. SQLite's error contains none.
-fn unfit_in(dialect: Dialect, information: &dyn DatabaseErrorInformation) -> Option<&str> {
-    match dialect {
-        Dialect::Postgres => Some(information.message()),
-        Dialect::Mysql => {
-            let duplicate = information.message().strip_prefix("Duplicate entry '")?;
-            duplicate.rsplit_once("' for key ").map(|(text, _)| text)
-        }
-        Dialect::Sqlite => None,
-    }
 }
 
 #[cfg(test)]

@@ -6,8 +6,8 @@ use std::marker::PhantomData;
 use diesel::prelude::*;
 use diesel::query_builder::QueryFragment;
 
-use super::{CreatedBySql, ShardsTable, SqlMigration, install, quoted_on};
-use crate::backend::{BackendOf, Dialect, ShardedBackend};
+use super::{CreatedBySql, ShardsTable, SqlMigration, install};
+use crate::backend::{BackendOf, Dialect, ShardedBackend, quoted_on};
 use crate::connection::{Blocking, paired};
 use crate::counting::update::returning::AllWithTotals;
 use crate::model::{ShardedTable, TableName};

@@ -10,13 +10,13 @@ use diesel::query_builder::{QueryFragment, QueryId};
 use diesel::query_dsl::methods::LoadQuery;
 use diesel::result::Error as DieselError;
 
-use crate::backend::{BackendOf, Dialect, ShardedBackend};
+use crate::backend::{BackendOf, Dialect, Integrity, Quoted, ShardedBackend, each};
 use crate::connection::{Blocking, Io, Link, LoadIo};
 use crate::engine::{KEYS_IN_A_STATEMENT, KeyedTable};
 use crate::error::Error;
 use crate::model::{Amount, ColumnType, ShardsColumn};
 use crate::query_builder::{Names, SelectKeys, id, on, sql, statements, walk};
-use crate::tables::shards_table::{Integrity, Quoted, each, texts};
+use crate::tables::shards_table::texts;
 
 use super::builder::Drift;
 use super::number::RecountQuery;

@@ -1,5 +1,6 @@
 //! The layers of the library, as ARCHITECTURE.md lists them: each imports only from those further down.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
@@ -21,8 +22,8 @@ fn layers(table: &'static str) -> Vec<Vec<&'static str>> {
     names.map(|names| names.map(name).collect()).collect()
 }
 
-/// The names behind `crate::` in the code that users compile.
-fn imported(source: &str) -> Vec<String> {
+/// The names behind a path, such as `crate::`, in the code that users compile.
+fn imported(path: &str, source: &str) -> Vec<String> {
     let (code, _tests) = source.split_once("#[cfg(test)]").unwrap_or((source, ""));
     let lines = code
         .lines()
@@ -32,7 +33,7 @@ fn imported(source: &str) -> Vec<String> {
         let is_end = |c: char| !c.is_alphanumeric() && c != '_';
         path.trim().split(is_end).next().expect("a part").to_owned()
     };
-    let paths = code.split("crate::").skip(1);
+    let paths = code.split(path).skip(1);
     let names = paths.flat_map(|path| match path.strip_prefix('{') {
         Some(group) => group.split('}').next().expect("a part").split(','),
         None => path.split('\0'), // one alone
@@ -43,7 +44,7 @@ fn imported(source: &str) -> Vec<String> {
 /// The imports of a file of the layer `of` from layers above it.
 fn upward(of: usize, layers: &[Vec<&str>], source: &str) -> Vec<String> {
     let layer = |name: &str| layers.iter().position(|names| names.contains(&name));
-    let mut names = imported(source);
+    let mut names = imported("crate::", source);
     names.retain(|name| layer(name).is_some_and(|other| other < of));
     names
 }
@@ -71,6 +72,50 @@ fn arrows_between_layers_run_one_way() {
         );
     }
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
+
+/// The files that are left when those are taken away that import none of the rest, again and again.
+fn in_a_circle(mut imports: BTreeMap<String, BTreeSet<String>>) -> Vec<String> {
+    loop {
+        let left: BTreeSet<_> = imports.keys().cloned().collect();
+        imports.retain(|_, of| !of.is_disjoint(&left));
+        if imports.len() == left.len() {
+            return left.into_iter().collect();
+        }
+    }
+}
+
+/// A name that is no file's is one that `mod.rs` hands on.
+#[test]
+fn arrows_inside_the_backend_run_one_way() {
+    let folder = file("src/backend");
+    let mut imports = BTreeMap::<String, BTreeSet<String>>::new();
+    for path in below(&folder, &[".rs"]) {
+        let within = path.strip_prefix(&folder).expect("below it");
+        if within.ends_with("tests.rs") {
+            continue;
+        }
+        let name = |part: &Path| part.with_extension("").display().to_string();
+        let top = name(Path::new(within.iter().next().expect("a name")));
+        let text = fs::read_to_string(&path).expect("a source");
+        let text = text.replace("$crate::", ""); // of an application's code
+        let mut names = imported("crate::backend::", &text);
+        if within.iter().count() == 1 {
+            names.extend(imported("use super::", &text));
+        }
+        imports.entry(top).or_default().extend(names);
+    }
+    let files: BTreeSet<_> = imports.keys().cloned().collect();
+    for (of, names) in &mut imports {
+        let file = |name: String| match files.contains(&name) {
+            true => name,
+            false => "mod".to_owned(),
+        };
+        *names = std::mem::take(names).into_iter().map(file).collect();
+        names.remove(of);
+    }
+    imports.insert("mod".to_owned(), files);
+    assert_eq!(in_a_circle(imports), ["mod"; 0]);
 }
 
 #[test]

@@ -1,14 +1,13 @@
-//! A sharded table and its shards table in texts of several statements, where names are quoted.
+//! Names and texts between quotes, and a sharded table with its shards table in texts of several statements.
 
 use std::fmt;
 use std::ops::Deref;
 
-use diesel::prelude::*;
+use diesel::result::QueryResult;
 
-use crate::backend::{Dialect, ShardedBackend};
+use super::dialect::Dialect;
 use crate::error::Error;
 use crate::model::{SHARD, ShardsColumn, TableName};
-use crate::query_builder::{Names, literal, text_of};
 
 /// The means that remove and rename the shards of a row that is deleted or renamed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -39,7 +38,7 @@ pub struct Quoted<'a> {
     /// The shards table's name as it is.
     pub(crate) shards_table: TableName<'a>,
     /// The means that keep shards and parents together, or are to keep them.
-    pub(super) integrity: Integrity,
+    pub(crate) integrity: Integrity,
 }
 
 /// A column of both tables. It is shown as its name, quoted.
@@ -64,18 +63,19 @@ impl Deref for Column<'_> {
 }
 
 impl<'a> Quoted<'a> {
-    pub(crate) fn new<DB: ShardedBackend>(
-        names: Names<'a, DB>,
+    /// `parent` is the text of the sharded table's name.
+    pub(crate) fn of(
+        dialect: Dialect,
+        parent: String,
+        shards_table: TableName<'a>,
+        [key, fields]: [&'a [ShardsColumn]; 2],
         integrity: Integrity,
-        backend: &DB,
     ) -> QueryResult<Self> {
-        let (dialect, shards_table) = (backend.dialect(), names.shards_table);
         let quoted = |name: &str| quoted_on(dialect, name);
         let column = |of: &'a ShardsColumn| Column {
             quoted: quoted(&of.name),
             of,
         };
-        let parent = text_of(names.parent, backend)?;
         let mut parts = identifiers(&parent);
         let bare_parent = parts.pop().unwrap_or_default();
         if parts.last().map(String::as_str) != shards_table.schema() {
@@ -94,8 +94,8 @@ impl<'a> Quoted<'a> {
             bare_parent: quoted(&bare_parent),
             bare_shards,
             shard: quoted(SHARD),
-            key: names.key.iter().map(column).collect(),
-            fields: names.fields.iter().map(column).collect(),
+            key: key.iter().map(column).collect(),
+            fields: fields.iter().map(column).collect(),
             shards_table,
             parent,
             schema,
@@ -104,42 +104,42 @@ impl<'a> Quoted<'a> {
     }
 
     /// The name of what belongs to the shards table, neither quoted nor in its schema.
-    pub(super) fn name_beside(&self, end: &str) -> String {
+    pub(crate) fn name_beside(&self, end: &str) -> String {
         let name = format!("{}_{end}", self.shards_table.name());
         self.dialect.fitting_name(name)
     }
 
     /// The same, quoted. PostgreSQL's triggers are in no schema of their own.
-    pub(super) fn bare_beside(&self, end: &str) -> String {
+    pub(crate) fn bare_beside(&self, end: &str) -> String {
         quoted_on(self.dialect, &self.name_beside(end))
     }
 
     /// The same, in its schema.
-    pub(super) fn beside(&self, end: &str) -> String {
+    pub(crate) fn beside(&self, end: &str) -> String {
         self.schema.clone() + &self.bare_beside(end)
     }
 
     /// The tables as triggers name them. SQLite's end at their database.
     pub(crate) fn in_triggers(&self) -> (&str, &str) {
-        match self.dialect {
-            Dialect::Sqlite => (&self.bare_parent, &self.bare_shards),
-            _ => (&self.parent, &self.shards),
+        match self.dialect.names_bare_in_triggers() {
+            true => (&self.bare_parent, &self.bare_shards),
+            false => (&self.parent, &self.shards),
         }
     }
 
     /// A text as a literal that begins with the shards table's name.
-    pub(super) fn says(&self, text: &str) -> String {
+    pub(crate) fn says(&self, text: &str) -> String {
         literal(self.dialect, &format!("{}{text}", self.shards_table))
     }
 
     /// The type of a column of the key.
-    pub(super) fn key_type<'c>(&self, column: &'c Column) -> &'c str {
+    pub(crate) fn key_type<'c>(&self, column: &'c Column) -> &'c str {
         let own = || self.dialect.key_type(column.column_type);
         column.of.sql_type.as_deref().unwrap_or_else(own)
     }
 
     /// The fields that are counted.
-    pub(super) fn sums(&self) -> impl Iterator<Item = &Column<'a>> {
+    pub(crate) fn sums(&self) -> impl Iterator<Item = &Column<'a>> {
         self.fields.iter().filter(|column| column.is_sum())
     }
 
@@ -166,12 +166,12 @@ impl<'a> Quoted<'a> {
     }
 
     /// `"id" = NEW."id"`, which gives shards a new key
-    pub(super) fn renamed(&self) -> String {
+    pub(crate) fn renamed(&self) -> String {
         each(&self.key, ", ", |_, c| format!("{c} = NEW.{c}"))
     }
 
     /// `INSERT INTO shards ("id", "shard", "views")`, of `fields`
-    pub(super) fn insert_into(&self, shards: &str, fields: &str) -> String {
+    pub(crate) fn insert_into(&self, shards: &str, fields: &str) -> String {
         let (key, shard) = (self.key_names(), &self.shard);
         format!("INSERT INTO {shards} ({key}, {shard}, {fields})")
     }
@@ -212,13 +212,8 @@ impl<'a> Quoted<'a> {
 
     /// Statements as one text, which a program that goes on after an error leaves undone as a whole on SQLite.
     pub(crate) fn in_savepoint(&self, statements: &[String]) -> String {
-        let statements = statements.join(";\n");
-        match self.dialect {
-            Dialect::Sqlite => {
-                format!("SAVEPOINT diesel_sharded;\n{statements};\nRELEASE diesel_sharded")
-            }
-            _ => statements,
-        }
+        let [before, behind] = self.dialect.makes_one();
+        format!("{before}{}{behind}", statements.join(";\n"))
     }
 }
 
@@ -258,52 +253,21 @@ pub(crate) fn identifiers(text: &str) -> Vec<String> {
 
 /// A name between quotes.
 pub fn quoted_on(dialect: Dialect, name: &str) -> String {
-    let quote = match dialect {
-        Dialect::Postgres => "\"",
-        Dialect::Mysql | Dialect::Sqlite => "`",
-    };
+    let quote = dialect.quote();
     format!("{quote}{}{quote}", name.replace(quote, &quote.repeat(2)))
 }
 
-/// `DO $$ BEGIN … END $$`: several statements that PostgreSQL runs as one, inside a transaction and outside.
-pub(crate) fn as_one(declare: &str, statements: &str) -> String {
-    let body = dollar_quoted(&format!("{declare}BEGIN\n{statements}END"));
-    format!("DO {body}")
+/// `'text'`, in every mode of the database.
+pub(crate) fn literal(dialect: Dialect, text: &str) -> String {
+    match text.contains('\\') {
+        true => dialect.literal_with_backslash(text),
+        false => plain_literal(text),
+    }
 }
 
-/// The body of a block or a function on PostgreSQL, between tags that do not occur in it.
-pub(super) fn dollar_quoted(body: &str) -> String {
-    let tags = (0..).map(|n| match n {
-        0 => "$diesel_sharded$".to_owned(),
-        n => format!("$diesel_sharded_{n}$"),
-    });
-    let mut free = tags.filter(|tag| !body.contains(tag.as_str()));
-    let tag = free.next().unwrap_or_default(); // no text contains all tags
-    format!("{tag}\n{body}\n{tag}")
-}
-
-/// The statements that create a function for triggers of PostgreSQL, inside a block. It runs with the privileges of its owner and on the
-/// owner's tables, as the actions of foreign keys do: no row security hides a row, or it fails.
-pub(crate) fn trigger_function(create: &str, function: &str, body: &str) -> [String; 3] {
-    let body = dollar_quoted(body);
-    [
-        format!(
-            "{create} {function}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET row_security = off AS {body}"
-        ),
-        format!("REVOKE ALL ON FUNCTION {function}() FROM PUBLIC"),
-        fix_search_path(function),
-    ]
-}
-
-/// Lets a function of PostgreSQL find the tables that are found when it is created, inside a block.
-pub(super) fn fix_search_path(function: &str) -> String {
-    let alter = format!("ALTER FUNCTION {function} SET search_path = ");
-    let alter = literal(Dialect::Postgres, &alter);
-    format!(
-        "-- The tables are those that are found now, whatever the path of a session is, and no temporary ones.
-EXECUTE {alter} || COALESCE((SELECT string_agg(quote_ident(path.name), ', ' ORDER BY path.place)
-    FROM unnest(current_schemas(false)) WITH ORDINALITY AS path(name, place)) || ', ', '') || 'pg_temp'"
-    )
+/// The same where a backslash is a character like any other.
+pub(super) fn plain_literal(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "''"))
 }
 
 #[cfg(test)]
@@ -321,11 +285,11 @@ mod tests {
     }
 
     #[test]
-    fn a_name_does_not_end_the_block() {
-        let block = as_one("", "    \"$diesel_sharded$\";\n");
-        assert_eq!(
-            block,
-            "DO $diesel_sharded_1$\nBEGIN\n    \"$diesel_sharded$\";\nEND\n$diesel_sharded_1$"
-        );
+    fn literals_are_the_same_in_every_mode() {
+        assert_eq!(literal(Dialect::Postgres, "it's"), "'it''s'");
+        assert_eq!(literal(Dialect::Postgres, r"it\'s"), r"E'it\\''s'");
+        assert_eq!(literal(Dialect::Mysql, "it's"), "'it''s'");
+        assert_eq!(literal(Dialect::Mysql, r"a\"), "_utf8mb4 x'615C'");
+        assert_eq!(literal(Dialect::Sqlite, r"it\'s"), r"'it\''s'");
     }
 }
