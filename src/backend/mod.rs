@@ -32,7 +32,7 @@ pub(crate) use self::mysql::ddl::{CLEAN_UP_DROP, UNLOCK_CACHES};
 pub(crate) use self::postgres::ddl::{as_one, dollar_quoted, fix_search_path, trigger_function};
 pub(crate) use self::postgres::{SHARD_REMOVED, TAKEN_FOR_ANOTHER};
 pub(crate) use self::quoted::{
-    Column, Integrity, Quoted, each, identifiers, joined, literal, quoted_on,
+    Column, Integrity, Quoted, each, identifiers, joined, literal, quoted_on, word,
 };
 pub use self::sharded_backend::{BackendOf, ShardedBackend};
 pub(crate) use self::sharded_backend::{Binds, Hashed, Reads};

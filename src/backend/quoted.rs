@@ -257,6 +257,28 @@ pub fn quoted_on(dialect: Dialect, name: &str) -> String {
     format!("{quote}{}{quote}", name.replace(quote, &quote.repeat(2)))
 }
 
+/// The length of what of this SQL is copied whole: a text or name between quotes, or one character.
+pub(crate) fn word(sql: &str, dialect: Dialect) -> usize {
+    let mut chars = sql.chars().peekable();
+    let quote = chars.next().unwrap_or_default();
+    let mut length = quote.len_utf8();
+    if !matches!(quote, '"' | '`' | '\'') {
+        return length;
+    }
+    let escapes = quote != '`' && dialect.backslash_escapes();
+    while let Some(c) = chars.next() {
+        length += c.len_utf8();
+        if c == quote && chars.peek() != Some(&quote) {
+            break;
+        }
+        // A doubled quote ends nothing.
+        if c == quote || escapes && c == '\\' {
+            length += chars.next().map_or(0, char::len_utf8);
+        }
+    }
+    length
+}
+
 /// `'text'`, in every mode of the database.
 pub(crate) fn literal(dialect: Dialect, text: &str) -> String {
     match text.contains('\\') {

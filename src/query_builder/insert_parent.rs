@@ -3,7 +3,8 @@
 use diesel::query_builder::{QueryBuilder, QueryFragment};
 
 use super::sql::{statements, text_of};
-use super::under_alias::{push_text, word, writes_text};
+use super::under_alias::{push_text, writes_text};
+use crate::backend::{Dialect, word};
 use crate::model::ShardsColumn;
 
 statements! {
@@ -33,7 +34,7 @@ statements! {
             column.push_identifier(field.name())?;
             let column = column.finish();
             if changes.contains(&format!("{column} = ")) {
-                insert = from_zero(&insert, &column).unwrap_or(insert);
+                insert = from_zero(&insert, &column, backend.dialect()).unwrap_or(insert);
             }
         }
         if self.unless_there {
@@ -45,11 +46,11 @@ statements! {
 
 /// `insert` with 0 for a column that it does not name, or names with `DEFAULT`. `None` if it inserts what a query returns, which has all
 /// columns.
-fn from_zero(insert: &str, column: &str) -> Option<String> {
+fn from_zero(insert: &str, column: &str, dialect: Dialect) -> Option<String> {
     if let Some(into) = insert.strip_suffix(" DEFAULT VALUES") {
         return Some(format!("{into} ({column}) VALUES (0)"));
     }
-    let (into, mut columns, mut rest) = list(insert)?;
+    let (into, mut columns, mut rest) = list(insert, dialect)?;
     if !rest.starts_with(" VALUES (") {
         return None;
     }
@@ -58,7 +59,7 @@ fn from_zero(insert: &str, column: &str) -> Option<String> {
         columns.push(column);
     }
     let mut text = format!("{into}{})", columns.join(", "));
-    while let Some((before, mut values, behind)) = list(rest) {
+    while let Some((before, mut values, behind)) = list(rest, dialect) {
         match place {
             None => values.push("0"),
             Some(place) => {
@@ -74,11 +75,11 @@ fn from_zero(insert: &str, column: &str) -> Option<String> {
 }
 
 /// The first list between parentheses: the text up to it with the one that opens it, its items, and the text behind it.
-fn list(text: &str) -> Option<(&str, Vec<&str>, &str)> {
+fn list(text: &str, dialect: Dialect) -> Option<(&str, Vec<&str>, &str)> {
     let (mut depth, mut at, mut begun) = (0_u32, 0, 0);
     let (mut before, mut items) = ("", vec![]);
     while at < text.len() {
-        let length = word(&text[at..]);
+        let length = word(&text[at..], dialect);
         let word = &text[at..at + length];
         if matches!((word, depth), ("," | ")", 1)) {
             items.push(text[begun..at].trim());
@@ -187,7 +188,7 @@ mod tests {
         // Several rows; other parentheses and quotes.
         let rows = r#"INSERT INTO "a(" ("b") VALUES (f('),"views"', g("b"))), (DEFAULT)"#;
         assert_eq!(
-            from_zero(rows, r#""views""#).unwrap(),
+            from_zero(rows, r#""views""#, Dialect::Postgres).unwrap(),
             r#"INSERT INTO "a(" ("b", "views") VALUES (f('),"views"', g("b")), 0), (DEFAULT, 0)"#
         );
         let zeros = "INSERT INTO `videos` (`views`) VALUES (0)";
@@ -195,7 +196,8 @@ mod tests {
             "INSERT INTO `videos` DEFAULT VALUES",
             "INSERT INTO `videos` () VALUES ()",
         ] {
-            assert_eq!(from_zero(default, "`views`").as_deref(), Some(zeros));
+            let text = from_zero(default, "`views`", Dialect::Mysql);
+            assert_eq!(text.as_deref(), Some(zeros));
         }
     }
 }

@@ -41,4 +41,3 @@ pub(crate) use self::sql::{
 };
 pub use self::top::{After, NoColumn, SelectTop, SortedBy};
 pub use self::total::{ShardedExpressionMethods, Total, TotalInRow};
-pub(crate) use self::under_alias::quoted;

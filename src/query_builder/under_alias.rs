@@ -12,7 +12,7 @@ use diesel::prelude::*;
 use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::sql_types::Integer;
 
-use crate::backend::{Dialect, ShardedBackend};
+use crate::backend::{Dialect, ShardedBackend, word};
 use crate::query_builder::names::Names;
 use crate::query_builder::sql::{Sql, bind, id, sql, text_of};
 
@@ -124,7 +124,7 @@ fn pieces<'t>(text: &'t str, table: &str, dialect: Dialect) -> Vec<Piece<'t>> {
             true => (Some(Piece::Table), table.len()),
             false => match place_of_bind(rest, dialect) {
                 Some(length) => (Some(Piece::Bind), length),
-                None => (None, word(rest)),
+                None => (None, word(rest, dialect)),
             },
         };
         if let Some(piece) = piece {
@@ -150,31 +150,6 @@ fn place_of_bind(text: &str, dialect: Dialect) -> Option<usize> {
     let number = text.strip_prefix('$')?;
     let digits = number.bytes().take_while(u8::is_ascii_digit).count();
     (digits > 0).then_some(digits + 1)
-}
-
-/// The length of what is copied whole: a text or name between quotes, or one character.
-pub(super) fn word(text: &str) -> usize {
-    match text.chars().next() {
-        Some('"' | '`' | '\'') => quoted(text, false),
-        c => c.map_or(1, char::len_utf8), // there is always one
-    }
-}
-
-/// The length of what stands between the quotes that a text begins with; a doubled one ends nothing.
-pub(crate) fn quoted(text: &str, escapes: bool) -> usize {
-    let mut chars = text.chars().peekable();
-    let quote = chars.next().unwrap_or_default();
-    let mut length = quote.len_utf8();
-    while let Some(c) = chars.next() {
-        length += c.len_utf8();
-        if c == quote && chars.peek() != Some(&quote) {
-            break;
-        }
-        if c == quote || escapes && c == '\\' {
-            length += chars.next().map_or(0, char::len_utf8);
-        }
-    }
-    length
 }
 
 #[cfg(test)]

@@ -1,7 +1,6 @@
 //! A condition on the child's columns, each of which stands behind its table's name.
 
-use crate::backend::Dialect;
-use crate::query_builder::quoted;
+use crate::backend::{Dialect, word};
 
 /// The condition with the rows' new name in the place of their table's, which is `child` or `quoted_child`. Texts and other names between quotes
 /// stay. What is missed, as a name in another case, the check at the cache's creation finds.
@@ -15,7 +14,7 @@ pub(super) fn on_row(
     let mut copied = String::new();
     let mut before = None;
     let mut rest = condition;
-    while let Some(first) = rest.chars().next() {
+    while !rest.is_empty() {
         let is_begun = before.is_some_and(in_name);
         let table = tables.iter().find(|table| rest.starts_with(*table));
         if let Some(table) = table.filter(|_| !is_begun) {
@@ -25,7 +24,7 @@ pub(super) fn on_row(
             before = Some('.');
             continue;
         }
-        let (part, behind) = rest.split_at(length_of(rest, first, dialect));
+        let (part, behind) = rest.split_at(word(rest, dialect));
         copied += part;
         before = part.chars().next_back();
         rest = behind;
@@ -36,23 +35,14 @@ pub(super) fn on_row(
 /// Whether a query stands in the SQL.
 pub(super) fn has_query(sql: &str, dialect: Dialect) -> bool {
     let (mut words, mut rest) = (String::new(), sql);
-    while let Some(first) = rest.chars().next() {
-        let (part, behind) = rest.split_at(length_of(rest, first, dialect));
-        let is_quoted = part.len() > first.len_utf8();
+    while !rest.is_empty() {
+        let (part, behind) = rest.split_at(word(rest, dialect));
+        let is_quoted = part.chars().count() > 1;
         words += if is_quoted { " " } else { part };
         rest = behind;
     }
     let mut words = words.split(|c| !in_name(c));
     words.any(|word| word.eq_ignore_ascii_case("SELECT"))
-}
-
-/// The length of the text or name between quotes, or of the one character, with which the SQL begins.
-fn length_of(sql: &str, first: char, dialect: Dialect) -> usize {
-    match first {
-        '\'' | '"' => quoted(sql, dialect.backslash_escapes()),
-        '`' => quoted(sql, false),
-        _ => first.len_utf8(),
-    }
 }
 
 /// Whether a name goes on behind this.
