@@ -1,6 +1,7 @@
 //! The one place in which databases differ: SQL text, and the meaning of their errors.
 //!
-//! Each database has a file that states what it can do (`postgres.rs`), and one with the texts of its errors (`postgres.txt`).
+//! Each database has a file that states what it can do (`postgres.rs`), one with its triggers (`postgres/ddl.rs`), and one with the texts of
+//! its errors (`postgres.txt`). Imports run one way: from here to the databases, to the capabilities, to the dialect.
 
 mod capabilities;
 mod columns;
