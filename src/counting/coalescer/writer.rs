@@ -198,7 +198,8 @@ where
             let is_known_or_single = known.is_some() || refused.sums.len() == 1;
             let others_were_counted = refused.after || (refused.before && is_known_or_single);
             if others_were_counted && !refused.no_table {
-                let again = refused.sums.into_iter().map(|(sums, _)| sums).collect();
+                let again = refused.sums.into_iter().rev(); // the last one is tried first
+                let again = again.map(|(sums, _)| sums).collect();
                 refused = self.commit_each(again, losses);
                 if !refused.no_table {
                     losses.extend(refused.lost()); // these rows are at fault
