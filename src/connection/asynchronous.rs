@@ -1,6 +1,6 @@
 //! An [`Io`] over `diesel_async`.
 
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
 
@@ -14,7 +14,6 @@ use futures_util::{StreamExt, TryFutureExt, TryStreamExt, future};
 
 use super::pause::{pause, within};
 use super::shared::NoTransactions;
-use super::wait::Waiting;
 use crate::backend::{BackendOf, Reads, ShardedBackend};
 use crate::connection::{Io, Link, LoadInto, LoadIo, told};
 use crate::policy::RetryPolicy;
@@ -86,18 +85,11 @@ where
         typeid::of::<Conn::TransactionManager>() == typeid::of::<NoTransactions>()
     }
 
-    fn wait<'c, W>(mut wait: W, patience: Duration) -> BoxFuture<'c, W::Turn>
+    fn within<'c, F>(patience: Duration, future: F) -> BoxFuture<'c, Option<F::Output>>
     where
-        W: Waiting + Send + 'c,
-        W::Turn: 'c,
+        F: Future<Output: Send> + Send + 'c,
     {
-        Box::pin(async move {
-            let turn = within(patience, poll_fn(|context| wait.poll(context))).await;
-            match turn.or_else(|| wait.lead(patience)) {
-                Some(turn) => turn,
-                None => poll_fn(|context| wait.poll(context)).await,
-            }
-        })
+        Box::pin(within(patience, future))
     }
 
     fn sleep(_: &RetryPolicy, delay: Duration) -> BoxFuture<'_, ()> {

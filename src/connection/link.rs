@@ -16,7 +16,6 @@ use diesel::expression::QueryMetadata;
 use diesel::query_builder::{Query, QueryFragment, QueryId};
 use diesel::result::{Error as DieselError, QueryResult};
 
-use super::wait::Waiting;
 use crate::backend::{BackendOf, Dialect, Meaning, Reads, ShardedBackend};
 use crate::conflict::{Conflict, Failure};
 use crate::error::Error;
@@ -67,16 +66,10 @@ pub trait Io<Conn> {
         false
     }
 
-    /// Waits for another caller; after `patience` it does the work itself or leaves, if it may.
-    #[allow(
-        private_bounds,
-        private_interfaces,
-        reason = "only this crate implements and calls it"
-    )]
-    fn wait<'c, W>(wait: W, patience: Duration) -> Self::Future<'c, W::Turn>
+    /// Awaits `future` for so long at most. Gives its output, or `None`.
+    fn within<'c, F>(patience: Duration, future: F) -> Self::Future<'c, Option<F::Output>>
     where
-        W: Waiting + Send + 'c,
-        W::Turn: 'c;
+        F: Future<Output: Send> + Send + 'c;
 
     /// Waits before the next attempt.
     fn sleep(retry: &RetryPolicy, delay: Duration) -> Self::Future<'_, ()>;

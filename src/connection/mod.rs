@@ -11,7 +11,6 @@ mod raw;
 #[cfg(feature = "async")]
 mod shared;
 mod transaction;
-pub(crate) mod wait;
 
 #[cfg(feature = "async")]
 pub use self::asynchronous::{Async, BoxFuture};

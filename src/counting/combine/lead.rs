@@ -1,12 +1,13 @@
 //! Counting for others, on one's own connection.
 
+use std::future::poll_fn;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use diesel::result::{Error as DieselError, QueryResult};
 
-use super::slots::{Entered, Lead, Outcome, Sent, Slots, Turn};
-use super::told::Told;
+use super::shared_error::SharedError;
+use super::slots::{Entered, Lead, Outcome, Running, Slots, Turn};
 use super::{Combinable, CounterKey};
 use crate::connection::{Io, Link, TransactionOptions, commits_by_itself};
 use crate::engine::{self, Plan, RetryLoop, SendStep, Steps, retry_loop};
@@ -50,18 +51,10 @@ where
     }
 }
 
-/// What is left to do for a caller whom nobody has counted for.
+/// What is left to do for a caller whom nobody has counted for: to count, and with a lead for others too.
 pub(crate) struct Role {
-    part: Part,
+    lead: Option<Lead<CounterKey>>,
     pub(crate) waited: Waited,
-}
-
-enum Part {
-    /// To count, and then for those who come meanwhile.
-    Leads(Lead<CounterKey>),
-    /// To count for those who wait, itself among them.
-    LeadsOn(Lead<CounterKey>),
-    Alone,
 }
 
 /// What a caller has waited, which is a part of its deadline.
@@ -71,15 +64,15 @@ pub(crate) struct Waited {
     /// The attempts at batches that held its amount.
     attempts: u32,
     /// The conflict that ended the last one.
-    met: Option<Told>,
+    met: Option<SharedError>,
 }
 
 impl Waited {
     /// Notes that a batch failed, which held the caller's amount. The caller's error if it may not be attempted again.
-    fn failed(&mut self, told: Told, retry: &RetryPolicy) -> Option<DieselError> {
-        let (conflict, attempts) = told.persisted?;
+    fn failed(&mut self, error: SharedError, retry: &RetryPolicy) -> Option<DieselError> {
+        let (conflict, attempts) = error.persisted?;
         self.attempts = self.attempts.saturating_add(attempts);
-        self.met = Some(told);
+        self.met = Some(error);
         let is_last =
             self.time >= retry.deadline() || self.attempts >= retry.most_attempts(conflict);
         is_last.then(|| self.error())
@@ -102,12 +95,12 @@ impl Waited {
     /// The error of a caller whose time is up.
     pub(crate) fn error(&self) -> DieselError {
         let met = self.met.as_ref();
-        let error = match met.and_then(|told| Some((told, told.persisted?))) {
-            Some((told, (conflict, _))) => Error::ConflictPersisted {
+        let error = match met.and_then(|error| Some((error, error.persisted?))) {
+            Some((error, (conflict, _))) => Error::ConflictPersisted {
                 conflict,
                 attempts: self.attempts,
                 elapsed: self.time,
-                source: told.source(),
+                source: error.source(),
             },
             None => Error::DeadlinePassed {
                 waited: self.time,
@@ -131,50 +124,60 @@ impl Role {
     {
         let mut began = None;
         let mut waited = Waited::default();
-        let part = loop {
+        let lead = loop {
             let count = match M::is_shared() {
                 true => None, // it may be inside a transaction
                 false => update.combinable(in_transaction, backend),
             };
             let Some(count) = count else {
-                break ControlFlow::Continue(Part::Alone);
+                break ControlFlow::Continue(None);
             };
             let now = Instant::now();
             let since = now.checked_sub(waited.time).unwrap_or(now);
             let slots = count.combiner.slots.own();
-            let wait = match Slots::enter(slots, count.slot, count.key, &count.amounts, since) {
-                Entered::Leads(lead) => break ControlFlow::Continue(Part::Leads(lead)),
-                Entered::Waits(wait) => wait,
+            let mut member = match Slots::enter(slots, count.slot, count.key, &count.amounts, since)
+            {
+                Entered::Leads(lead) => break ControlFlow::Continue(Some(lead)),
+                Entered::Waits(member) => member,
             };
             let began = began.get_or_insert(now);
             let retry = update.retry();
-            let left = retry.deadline().saturating_sub(waited.time);
-            let wait = wait.without_lead(left <= A_MOMENT);
-            let patience = left.min(A_MOMENT);
-            let turn = M::wait(wait, patience).await;
-            if let Turn::Left = turn {
-                waited.time += patience; // by the runtime's clock, which may stand still
-            }
-            waited.time = waited.time.max(began.elapsed());
+            let mut patience = A_MOMENT.min(retry.deadline().saturating_sub(waited.time));
+            let turn = loop {
+                let turn = M::within(patience, poll_fn(|context| member.poll(context))).await;
+                if turn.is_none() {
+                    waited.time += patience; // by the runtime's clock, which may stand still
+                }
+                waited.time = waited.time.max(began.elapsed());
+                let left = retry.deadline().saturating_sub(waited.time);
+                match turn {
+                    Some(turn) => break Some(turn),
+                    None if left.is_zero() && member.leave() => break None,
+                    None if left.is_zero() => patience = Duration::MAX, // it waits for the outcome
+                    None => {
+                        if let Some(lead) = member.take_over(A_MOMENT) {
+                            break Some(Turn::Leads(lead));
+                        }
+                        patience = A_MOMENT.min(left);
+                    }
+                }
+            };
             let has_time = waited.time < retry.deadline();
             match turn {
-                Turn::Left if has_time => {}
-                Turn::Leads(lead) if has_time => {
-                    break ControlFlow::Continue(Part::LeadsOn(lead));
-                }
-                Turn::Left | Turn::Leads(_) => break ControlFlow::Continue(Part::Alone),
-                Turn::Ended(Outcome::Failed(told)) => {
-                    if let Some(error) = waited.failed(told, &retry) {
+                Some(Turn::Leads(lead)) if has_time => break ControlFlow::Continue(Some(lead)),
+                None | Some(Turn::Leads(_)) => break ControlFlow::Continue(None),
+                Some(Turn::Done(Outcome::Failed(error))) => {
+                    if let Some(error) = waited.failed(error, &retry) {
                         break ControlFlow::Break(Err(error));
                     }
                     if !has_time {
-                        break ControlFlow::Continue(Part::Alone);
+                        break ControlFlow::Continue(None);
                     }
                 }
-                Turn::Ended(outcome) => {
-                    break match outcome.told() {
+                Some(Turn::Done(outcome)) => {
+                    break match outcome.answer() {
                         Some(counted) => ControlFlow::Break(counted),
-                        None => ControlFlow::Continue(Part::Alone),
+                        None => ControlFlow::Continue(None),
                     };
                 }
             }
@@ -182,7 +185,7 @@ impl Role {
         if let Some(began) = began {
             observe::combined_wait(began);
         }
-        part.map_continue(|part| Role { part, waited })
+        lead.map_continue(|lead| Role { lead, waited })
     }
 
     /// Does what is left to do. Returns the number of rows counted.
@@ -222,28 +225,27 @@ where
     S: Combined<M, Conn> + ?Sized,
 {
     async fn carry_out(&mut self, role: Role) -> QueryResult<usize> {
-        let Role { part, mut waited } = role;
-        let lead = match part {
-            Part::Alone => None,
-            Part::Leads(lead) => Some(lead),
-            Part::LeadsOn(lead) => {
+        let Role { lead, mut waited } = role;
+        let lead = match lead {
+            Some(lead) if lead.was_member() => {
                 let began = Instant::now();
                 let outcome = self.count_for_others(lead).await;
                 waited.time += began.elapsed();
                 match outcome {
-                    Some(Outcome::Failed(told)) => {
-                        if let Some(error) = waited.failed(told, &self.update.retry()) {
+                    Some(Outcome::Failed(error)) => {
+                        if let Some(error) = waited.failed(error, &self.update.retry()) {
                             return Err(error);
                         }
                     }
                     outcome => {
-                        if let Some(counted) = outcome.and_then(Outcome::told) {
+                        if let Some(counted) = outcome.and_then(Outcome::answer) {
                             return counted;
                         }
                     }
                 }
                 None
             }
+            lead => lead,
         };
         self.waited = waited.time;
         let counted = self.count().await;
@@ -268,20 +270,21 @@ where
     }
 
     /// Counts the batches of a slot until nobody waits or others lead on. Returns the outcome of the first one, which holds the amounts of a
-    /// caller who had waited; `None` if it was not sent, because the connection's transaction is somebody else's to commit.
+    /// leader who was a member; `None` if it was not run, because the connection's transaction is somebody else's to commit.
     async fn count_for_others(&mut self, mut lead: Lead<CounterKey>) -> Option<Outcome> {
         let mut first = None;
-        while lead.next(|key| key.handed::<M::Backend>().is_some()) {
+        let counts = |key: &CounterKey| key.handed::<M::Backend>().is_some();
+        while lead.has_work(counts) {
             // The connection is this caller's alone until it returns: what holds now holds for all rounds.
             if first.is_none() && !matches!(commits_by_itself(self.link).await, Ok(true)) {
                 break;
             }
-            let batches = lead.send();
+            let batches = lead.run(counts);
             if batches.is_empty() {
                 continue; // all have left
             }
             for batch in &batches {
-                observe::combined(self.plan.dialect, batch.key.table, batch.callers);
+                observe::combined(self.plan.dialect, batch.key.table, batch.members);
             }
             // The first deadline of those who wait is the batch's. The others combine again.
             let since = batches.iter().filter_map(|batch| batch.since).min();
@@ -305,7 +308,7 @@ where
 
     /// Counts the batches of one or several counters in a transaction, which takes back what an error of SQLite keeps. One that is at fault is
     /// left to its callers.
-    async fn count_batches(&mut self, batches: &[Sent<CounterKey>]) -> Vec<Outcome> {
+    async fn count_batches(&mut self, batches: &[Running<CounterKey>]) -> Vec<Outcome> {
         let mut outcomes = vec![Outcome::Nothing; batches.len()];
         let mut left: Vec<usize> = (0..batches.len()).collect();
         while !left.is_empty() {
@@ -337,7 +340,7 @@ where
     /// `at` tells, after an error, at which of the batches it came.
     async fn count_together(
         &mut self,
-        batches: &[&Sent<CounterKey>],
+        batches: &[&Running<CounterKey>],
         at: &mut Option<usize>,
     ) -> QueryResult<Vec<usize>> {
         let options = TransactionOptions {
@@ -360,7 +363,7 @@ where
     }
 
     /// Counts the batch of one counter, by itself.
-    async fn count_batch(&mut self, batch: &Sent<CounterKey>) -> Outcome {
+    async fn count_batch(&mut self, batch: &Running<CounterKey>) -> Outcome {
         let Some(sums) = batch.amounts() else {
             return Outcome::Nothing; // each amount by itself fits
         };
@@ -373,7 +376,7 @@ where
     /// Counts the sums of a batch, by themselves or in an open transaction of this crate's own.
     async fn count_sums(
         &mut self,
-        batch: &Sent<CounterKey>,
+        batch: &Running<CounterKey>,
         sums: Vec<i64>,
         in_transaction: bool,
     ) -> QueryResult<usize> {
@@ -392,7 +395,7 @@ where
     }
 }
 
-impl Sent<CounterKey> {
+impl Running<CounterKey> {
     /// The sums, if they fit.
     fn amounts(&self) -> Option<Vec<i64>> {
         let sums = self.sums.iter().map(|sum| i64::try_from(*sum).ok());
@@ -403,25 +406,25 @@ impl Sent<CounterKey> {
 impl Outcome {
     fn of(error: Error) -> Self {
         match error {
-            Error::OutcomeUnknown { source } => Outcome::Unknown(Told::of(source, None)),
-            Error::ConnectionLost { source } => Outcome::Failed(Told::of(source, None)),
+            Error::OutcomeUnknown { source } => Outcome::Unknown(SharedError::of(source, None)),
+            Error::ConnectionLost { source } => Outcome::Failed(SharedError::of(source, None)),
             Error::ConflictPersisted {
                 conflict,
                 attempts,
                 source,
                 ..
-            } => Outcome::Failed(Told::of(source, Some((conflict, attempts)))),
+            } => Outcome::Failed(SharedError::of(source, Some((conflict, attempts)))),
             _ => Outcome::Nothing,
         }
     }
 
-    /// What its callers are told; `None` where nothing was counted.
-    fn told(self) -> Option<QueryResult<usize>> {
+    /// The answer to each member; `None` where nothing was counted.
+    fn answer(self) -> Option<QueryResult<usize>> {
         match self {
             Outcome::Counted(rows) => Some(Ok(rows)),
             Outcome::Nothing | Outcome::Failed(_) => None,
-            Outcome::Unknown(told) => {
-                let source = told.source();
+            Outcome::Unknown(error) => {
+                let source = error.source();
                 Some(Err(Error::OutcomeUnknown { source }.into()))
             }
         }

@@ -79,13 +79,12 @@
 
 mod handed;
 mod lead;
+mod shared_error;
 mod slots;
-mod told;
 // The model checker compiles `slots.rs` over locks of its own.
 mod sync {
-    pub(super) use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+    pub(super) use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 }
-use crate::connection::wait;
 
 use std::any::Any;
 use std::fmt::Write;
@@ -95,8 +94,8 @@ use std::sync::{Arc, RwLock};
 
 use diesel::query_builder::QueryFragment;
 
+use self::shared_error::SharedError;
 use self::slots::Slots;
-use self::told::Told;
 use crate::backend::{Dialect, ShardedBackend};
 use crate::model::{Terms, shows};
 use crate::per_process::{PerProcess, inherited};

@@ -1,124 +1,104 @@
 //! Who counts for whom: the part of combining that knows no database.
 //!
-//! A slot stands for one counter, or for all counters of a database that has one writer at a time, and exists while somebody leads it. A caller
-//! who finds no slot leads: it counts its own amount, and then, round by round, whatever others added to the same counter meanwhile. A caller
-//! who finds one adds its amount to the open batch of its counter and waits. (A second one may lead too, until somebody has waited: two who meet
-//! are no crowd, and count beside each other sooner.) After a few rounds, or if only other counters are left, a leader offers the oldest batch to
-//! those who wait for it, and one of them leads on. Where it can count on other counters too, it does so in the same round.
+//! Callers of one counter meet in a slot, and so do callers of all counters where a database has one writer at a time. A slot exists while it has
+//! a leader. A caller who finds none leads: it counts its own amount, and then, round by round, what others queued meanwhile. A caller who finds
+//! a leader becomes a member of its counter's batch, and waits. (A second caller may lead too, until somebody has waited: two who meet are no
+//! crowd, and count beside each other sooner.)
 //!
-//! Whoever leads may sleep: its task is not polled, or its statement waits for a lock. A caller who has waited for long begins another term: it
-//! leads, and leaders of earlier terms count what they have taken. They take more only until a leader of the new term has come with a connection.
+//! | a batch is | its members |
+//! |---|---|
+//! | queued | join, and may leave |
+//! | running | wait for the outcome |
+//! | done | read the outcome |
 //!
-//! | a batch is | its callers | it becomes |
-//! |---|---|---|
-//! | open | join, and may leave | taken by the leader, or offered |
-//! | offered | may leave; the first who comes leads | taken |
-//! | taken | may leave | sent, or offered if the lead is dropped |
-//! | sent | wait for the outcome | ended |
-//! | ended | read the outcome | |
+//! After a few rounds, or if only counters are left that it cannot count on, the last leader hands its lead over to the oldest batch. The first
+//! member of that batch to wake up leads on. It leaves the batch, and its own amount joins the first batch that it runs: until then it may still
+//! fail to get a connection.
+//!
+//! A leader may sleep: its task is not polled, or its statement waits for a lock. A member who has waited for long takes over, and the slot forgets
+//! its other leaders. One who wakes up after all leads again.
 //!
 //! After [flat combining](https://doi.org/10.1145/1810479.1810540) (Hendler, Incze, Shavit, Tzafrir, 2010). There the combiner works on a
 //! structure in memory; here its work is a statement, on its own connection.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use super::Told;
-use super::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use super::wait::Waiting;
+use super::SharedError;
+use super::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Slots are spread over so many maps, so that callers of different counters seldom meet.
 const MAPS: usize = 16;
 
-/// How many rounds a leader counts before it offers the next batch to those who wait.
+/// How many rounds a leader counts before it hands over.
 const ROUNDS: u8 = 4;
 
 /// How many batches a round has at most.
 const BATCHES: usize = 100;
 
-/// The slots of one process, by the counter.
+/// The slots of one process.
 pub(crate) struct Slots<K> {
     maps: [Mutex<Map<K>>; MAPS],
 }
 
-struct Map<K> {
-    slots: HashMap<K, Slot<K>, Hasher>,
-    /// The last term of all its slots.
-    term: Term,
-}
-
-type Term = u64;
-
-struct Slot<K> {
-    /// The open batches, from the oldest on; in a slot of one counter there is one at most.
-    open: VecDeque<(K, Arc<Batch>)>,
-    /// How many lead in this term.
-    leaders: usize,
-    /// Somebody has waited.
-    is_crowded: bool,
-    term: Term,
-    /// When a caller who had waited began this term.
-    began: Option<Instant>,
-    /// A leader of this term has come to take batches: it has a connection.
-    is_awake: bool,
-}
-
-impl<K> Slot<K> {
-    fn remove(&mut self, batch: &Arc<Batch>) {
-        self.open.retain(|(_, open)| !Arc::ptr_eq(open, batch));
-    }
-}
-
-impl<K: Key> Map<K> {
-    /// The slot. A new one begins a term without leaders.
-    fn slot(&mut self, key: K) -> &mut Slot<K> {
-        let term = &mut self.term;
-        self.slots.entry(key).or_insert_with(|| {
-            *term += 1;
-            Slot {
-                open: VecDeque::new(),
-                leaders: 0,
-                is_crowded: false,
-                term: *term,
-                began: None,
-                is_awake: false,
-            }
-        })
-    }
-}
+type Map<K> = HashMap<K, Slot<K>, Hasher>;
 
 /// The same in each run: the model checker repeats what it has seen.
 type Hasher = BuildHasherDefault<DefaultHasher>;
 
-/// The role of a caller who came to a slot.
+struct Slot<K> {
+    /// The queued batches, from the oldest on: one for each counter.
+    queued: Vec<(K, Arc<Batch>)>,
+    /// The leaders, but for those who are taken for asleep.
+    leaders: Vec<Number>,
+    /// Somebody has waited.
+    is_crowded: bool,
+    /// When a member last took over.
+    taken_over: Option<Instant>,
+}
+
+impl<K> Default for Slot<K> {
+    fn default() -> Self {
+        Slot {
+            queued: vec![],
+            leaders: vec![],
+            is_crowded: false,
+            taken_over: None,
+        }
+    }
+}
+
+/// Each caller has a number of its own. A lead that is handed over keeps its number.
+type Number = u64;
+
+/// The part of a caller who came to a slot.
 pub(crate) enum Entered<K: Key> {
     Leads(Lead<K>),
-    Waits(Wait<K>),
+    Waits(Member<K>),
 }
 
 /// How a wait ended.
 pub(crate) enum Turn<K: Key> {
-    /// The batch was counted, or was not.
-    Ended(Outcome),
-    /// The caller leads, and begins with the batch that holds its own amount.
+    /// The batch is done.
+    Done(Outcome),
+    /// The member leads, and its own amount is in the first batch that it runs.
     Leads(Lead<K>),
-    /// The caller has waited for long, and neither leads nor was counted. The amount was taken back.
-    Left,
 }
 
-/// The outcome of a batch, for each of its callers.
+/// The outcome of a batch, for each of its members.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Outcome {
     /// So many rows were counted on.
     Counted(usize),
-    /// Nothing was counted, for certain: each caller counts alone.
+    /// Nothing was counted, for certain: each member counts alone.
     Nothing,
-    /// The same, by no fault of a row: its callers combine again while there is time.
-    Failed(Told),
+    /// The same, by no fault of a row: its members combine again while there is time.
+    Failed(SharedError),
     /// Nobody knows whether the batch was counted, for this reason.
-    Unknown(Told),
+    Unknown(SharedError),
 }
 
 /// The name of a counter.
@@ -129,10 +109,7 @@ impl<K: Hash + Eq + Clone + Send> Key for K {}
 impl<K: Key> Slots<K> {
     pub(crate) fn new() -> Self {
         Slots {
-            maps: std::array::from_fn(|_| {
-                let slots = HashMap::default();
-                Mutex::new(Map { slots, term: 0 })
-            }),
+            maps: std::array::from_fn(|_| Mutex::new(HashMap::default())),
         }
     }
 
@@ -145,68 +122,80 @@ impl<K: Key> Slots<K> {
         amounts: &[i64],
         since: Instant,
     ) -> Entered<K> {
-        let mut map = slots.map(&slot);
-        let found = map.slot(slot.clone());
-        if found.leaders == 0 || (found.leaders < most && !found.is_crowded) {
-            found.leaders += 1;
-            return Entered::Leads(Lead::new(slots, slot, found.term, key));
-        }
-        found.is_crowded = true;
-        let batch = match found.open.iter().find(|(of, _)| *of == key) {
-            Some((_, batch)) => Arc::clone(batch),
-            None => {
-                let batch = Arc::new(Batch::default());
-                found.open.push_back((key.clone(), Arc::clone(&batch)));
-                batch
-            }
-        };
-        let number = batch.lock().join(amounts, since);
-        drop(map);
-        Entered::Waits(Wait {
+        static LAST: AtomicU64 = AtomicU64::new(0);
+        let number = LAST.fetch_add(1, Ordering::Relaxed);
+        let counter = Counter {
             slots: Arc::clone(slots),
             slot,
             key,
-            batch,
-            number,
+        };
+        let mut map = counter.map();
+        let slot = map.entry(counter.slot.clone()).or_default();
+        if slot.leaders.is_empty() || (slot.leaders.len() < most && !slot.is_crowded) {
+            slot.leaders.push(number);
+            drop(map);
+            return Entered::Leads(Lead::new(counter, number, None));
+        }
+        slot.is_crowded = true;
+        let queued = slot.queued.iter().find(|(key, _)| *key == counter.key);
+        let batch = match queued {
+            Some((_, batch)) => Arc::clone(batch),
+            None => {
+                let batch = Arc::new(Batch::default());
+                let key = counter.key.clone();
+                slot.queued.push((key, Arc::clone(&batch)));
+                batch
+            }
+        };
+        let own = Own {
             amounts: amounts.into(),
-            waits: true,
-            only_leaves: false,
+            since,
+        };
+        batch.lock().join(&own);
+        drop(map);
+        Entered::Waits(Member {
+            counter,
+            number,
+            batch,
+            own: Some(own),
         })
     }
 
     /// Whether somebody leads there at the moment.
     pub(crate) fn has(&self, slot: &K) -> bool {
-        self.map(slot).slots.contains_key(slot)
+        self.map(slot).contains_key(slot)
     }
 
-    fn map(&self, key: &K) -> MutexGuard<'_, Map<K>> {
-        let hash = Hasher::default().hash_one(key);
+    fn map(&self, slot: &K) -> MutexGuard<'_, Map<K>> {
+        let hash = Hasher::default().hash_one(slot);
         lock(&self.maps[hash as usize % MAPS])
-    }
-
-    /// A leader of the slot leaves its lead to one of those who wait, if there are some. Without leaders the slot ends.
-    fn pass_on(&self, mut map: MutexGuard<'_, Map<K>>, key: &K, term: Term) {
-        let mut offered = None;
-        let slot = map.slots.get_mut(key);
-        if let Some(slot) = slot.filter(|slot| slot.term == term) {
-            match slot.open.pop_front() {
-                Some((_, oldest)) => offered = oldest.offer(term),
-                None => slot.leaders -= 1,
-            }
-            if slot.leaders == 0 {
-                map.slots.remove(key);
-            }
-        }
-        drop(map); // whoever is woken may come to the slot at once
-        wake(offered);
     }
 }
 
-/// The amounts of callers who wait together.
+/// The counter that a caller counts on, and where it is counted.
+#[derive(Clone)]
+struct Counter<K> {
+    slots: Arc<Slots<K>>,
+    slot: K,
+    key: K,
+}
+
+impl<K: Key> Counter<K> {
+    fn map(&self) -> MutexGuard<'_, Map<K>> {
+        self.slots.map(&self.slot)
+    }
+}
+
+/// What a caller adds, an amount for each field, and when it began.
+struct Own {
+    amounts: Box<[i64]>,
+    since: Instant,
+}
+
+/// The amounts of callers who wait together. A map's lock comes before a batch's.
 #[derive(Default)]
-pub(crate) struct Batch {
+struct Batch {
     state: Mutex<State>,
-    changed: Condvar,
 }
 
 #[derive(Default)]
@@ -215,391 +204,311 @@ struct State {
     /// The sum for each field.
     sums: Vec<i128>,
     /// How many callers the sums are of.
-    callers: usize,
+    members: usize,
     /// When the first of them began.
     since: Option<Instant>,
-    /// The number of the next caller.
-    next: u64,
-    /// The tasks that wait, by their numbers.
-    tasks: BTreeMap<u64, Waker>,
+    /// Of those who wait.
+    wakers: BTreeMap<Number, Waker>,
 }
 
-#[derive(Default)]
 enum Phase {
-    #[default]
-    Open,
-    Offered(Term),
-    Taken,
-    Sent,
-    Ended(Outcome),
+    Queued {
+        /// The lead that was handed over to its members.
+        lead: Option<Number>,
+    },
+    Running,
+    Done(Outcome),
+}
+
+impl Default for Phase {
+    fn default() -> Self {
+        Phase::Queued { lead: None }
+    }
 }
 
 impl Batch {
     fn lock(&self) -> MutexGuard<'_, State> {
         lock(&self.state)
     }
-
-    /// Offers the lead to those who wait; the batch has one at least. Returns a task that is to be woken when no lock is held.
-    fn offer(&self, term: Term) -> Option<Waker> {
-        let mut state = self.lock();
-        state.phase = Phase::Offered(term);
-        let task = state.tasks.pop_first();
-        drop(state);
-        self.changed.notify_one();
-        task.map(|(_, task)| task)
-    }
-
-    /// Ends the batch. Returns the tasks that are to be woken.
-    fn end(&self, outcome: Outcome) -> impl Iterator<Item = Waker> {
-        let mut state = self.lock();
-        state.phase = Phase::Ended(outcome);
-        let tasks = std::mem::take(&mut state.tasks);
-        drop(state);
-        self.changed.notify_all();
-        tasks.into_values()
-    }
 }
 
 impl State {
-    fn join(&mut self, amounts: &[i64], since: Instant) -> u64 {
-        self.since = Some(self.since.map_or(since, |first| first.min(since)));
-        self.sums.resize(amounts.len(), 0);
-        for (sum, n) in self.sums.iter_mut().zip(amounts) {
+    fn join(&mut self, own: &Own) {
+        self.since = Some(self.since.map_or(own.since, |first| first.min(own.since)));
+        self.sums.resize(own.amounts.len(), 0);
+        for (sum, n) in self.sums.iter_mut().zip(&own.amounts) {
             *sum += i128::from(*n);
         }
-        self.callers += 1;
-        self.next += 1;
-        self.next
+        self.members += 1;
     }
 
-    fn leave(&mut self, amounts: &[i64]) {
-        for (sum, n) in self.sums.iter_mut().zip(amounts) {
+    fn leave(&mut self, own: &Own) {
+        for (sum, n) in self.sums.iter_mut().zip(&own.amounts) {
             *sum -= i128::from(*n);
         }
-        self.callers -= 1;
+        self.members -= 1;
     }
-}
 
-/// A caller who waits for the batch that it has joined. If it is dropped, it takes its amount back, unless that was taken.
-pub(crate) struct Wait<K: Key> {
-    slots: Arc<Slots<K>>,
-    slot: K,
-    key: K,
-    batch: Arc<Batch>,
-    number: u64,
-    amounts: Box<[i64]>,
-    waits: bool,
-    only_leaves: bool,
-}
+    fn is_queued(&self) -> bool {
+        matches!(self.phase, Phase::Queued { .. })
+    }
 
-impl<K: Key> Waiting for Wait<K> {
-    type Turn = Turn<K>;
-
-    fn block(mut self, patience: Duration) -> Turn<K> {
-        let mut deadline = Instant::now().checked_add(patience);
-        let batch = Arc::clone(&self.batch);
-        let mut state = batch.lock();
-        loop {
-            if let Some(turn) = self.turn(&mut state) {
-                return turn;
-            }
-            let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
-            state = match left {
-                None => batch
-                    .changed
-                    .wait(state)
-                    .unwrap_or_else(PoisonError::into_inner),
-                Some(left) if left.is_zero() => {
-                    drop(state); // the map's lock comes first
-                    if let Some(turn) = self.lead(patience) {
-                        return turn;
-                    }
-                    deadline = None; // its amount was sent
-                    batch.lock()
-                }
-                Some(left) => {
-                    let waited = batch.changed.wait_timeout(state, left);
-                    waited.unwrap_or_else(PoisonError::into_inner).0
-                }
-            };
+    /// Takes back the lead that was handed over.
+    fn take_lead(&mut self) -> Option<Number> {
+        match &mut self.phase {
+            Phase::Queued { lead } => lead.take(),
+            Phase::Running | Phase::Done(_) => None,
         }
     }
+}
 
-    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Turn<K>> {
-        let (batch, task) = (Arc::clone(&self.batch), context.waker().clone());
-        let mut state = batch.lock();
-        let turn = self.turn(&mut state);
-        let before = match turn {
-            Some(_) => state.tasks.remove(&self.number),
-            None => state.tasks.insert(self.number, task),
+/// A caller who waits for its batch. If it is dropped, it leaves.
+pub(crate) struct Member<K: Key> {
+    counter: Counter<K>,
+    number: Number,
+    batch: Arc<Batch>,
+    /// Its part of the batch, until it has left or knows the outcome.
+    own: Option<Own>,
+}
+
+impl<K: Key> Member<K> {
+    /// Ends, or wakes the task when it does.
+    pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Turn<K>> {
+        let waker = context.waker().clone();
+        let mut state = self.batch.lock();
+        let lead = state.take_lead();
+        let (turn, before) = match (&state.phase, lead) {
+            (Phase::Done(outcome), _) => {
+                self.own = None;
+                (Poll::Ready(Turn::Done(outcome.clone())), None)
+            }
+            (_, Some(number)) => {
+                let own = self.own.take();
+                own.iter().for_each(|own| state.leave(own));
+                let lead = Lead::new(self.counter.clone(), number, own);
+                let before = state.wakers.remove(&self.number);
+                (Poll::Ready(Turn::Leads(lead)), before)
+            }
+            (_, None) => {
+                let before = state.wakers.insert(self.number, waker);
+                (Poll::Pending, before)
+            }
         };
         drop(state);
         drop(before); // not under the lock: it may be the last of its task
-        turn.map_or(Poll::Pending, Poll::Ready)
+        turn
     }
 
-    /// It leaves a batch that another has taken, or beside which somebody has come to lead meanwhile.
-    fn lead(&mut self, waited: Duration) -> Option<Turn<K>> {
-        let (slots, batch) = (Arc::clone(&self.slots), Arc::clone(&self.batch));
-        let mut map = slots.map(&self.slot);
-        let Map { slots: led, term } = &mut *map;
-        let mut state = batch.lock();
-        let slot = led.get_mut(&self.slot).filter(|slot| {
-            let is_open = matches!(state.phase, Phase::Open);
-            is_open && !self.only_leaves && slot.began.is_none_or(|began| began.elapsed() >= waited)
-        });
-        if let Some(slot) = slot {
-            *term += 1;
-            (slot.term, slot.leaders, slot.is_awake) = (*term, 1, false);
-            slot.began = Some(Instant::now());
-            slot.remove(&batch);
-            state.phase = Phase::Offered(*term);
+    /// Leads instead of those who seem to sleep, unless its batch runs or another member took over within the time that it `waited`.
+    pub(crate) fn take_over(&mut self, waited: Duration) -> Option<Lead<K>> {
+        let mut map = self.counter.map();
+        let slot = map.get_mut(&self.counter.slot)?;
+        if slot.taken_over.is_some_and(|at| at.elapsed() < waited) {
+            return None;
         }
-        let turn = self.turn(&mut state);
-        let task = turn.as_ref().and_then(|_| state.tasks.remove(&self.number));
-        drop((state, map));
-        drop(task);
-        turn.or_else(|| self.take_back().then_some(Turn::Left))
-    }
-}
-
-impl<K: Key> Wait<K> {
-    /// Whether it begins no term when it has waited for long: no time is left to lead.
-    pub(crate) fn without_lead(mut self, only_leaves: bool) -> Self {
-        self.only_leaves = only_leaves;
-        self
-    }
-
-    fn turn(&mut self, state: &mut State) -> Option<Turn<K>> {
-        match &state.phase {
-            Phase::Open | Phase::Taken | Phase::Sent => None,
-            Phase::Ended(outcome) => {
-                self.waits = false;
-                Some(Turn::Ended(outcome.clone()))
-            }
-            Phase::Offered(term) => {
-                let term = *term;
-                state.phase = Phase::Taken;
-                self.waits = false;
-                let (slot, key) = (self.slot.clone(), self.key.clone());
-                let mut lead = Lead::new(&self.slots, slot, term, key.clone());
-                lead.batches.push((key, Arc::clone(&self.batch)));
-                lead.own = Some(std::mem::take(&mut self.amounts));
-                Some(Turn::Leads(lead))
-            }
-        }
-    }
-
-    /// Takes the amount back. False if it was sent before.
-    fn take_back(&mut self) -> bool {
-        let mut map = self.slots.map(&self.slot);
         let mut state = self.batch.lock();
-        let task = state.tasks.remove(&self.number);
-        let offered = match state.phase {
-            Phase::Open | Phase::Taken => None,
-            Phase::Offered(term) => Some(term),
-            Phase::Sent | Phase::Ended(_) => {
-                drop((state, map));
-                drop(task);
-                return false;
-            }
-        };
-        state.leave(&self.amounts);
-        self.waits = false;
-        let is_empty = state.callers == 0;
-        // The offer may have woken this very caller. It stands: another may lead already when the batch is not locked any more.
-        let next = offered.and_then(|_| state.tasks.pop_first());
+        let own = self.own.take_if(|_| state.is_queued())?;
+        state.leave(&own);
+        let waker = state.wakers.remove(&self.number);
         drop(state);
-        if offered.is_some() {
-            self.batch.changed.notify_one();
-        } else if is_empty {
-            // The leader is there, and the next caller opens another batch.
-            if let Some(slot) = map.slots.get_mut(&self.slot) {
-                slot.remove(&self.batch);
-            }
+        for (_, batch) in &slot.queued {
+            batch.lock().take_lead(); // its heir sleeps too
         }
-        match offered {
-            Some(term) if is_empty => self.slots.pass_on(map, &self.slot, term),
-            _ => drop(map),
+        slot.leaders = vec![self.number];
+        slot.taken_over = Some(Instant::now());
+        drop(map);
+        drop(waker);
+        Some(Lead::new(self.counter.clone(), self.number, Some(own)))
+    }
+
+    /// Takes its amount back. False if the batch runs or is done.
+    pub(crate) fn leave(&mut self) -> bool {
+        let mut state = self.batch.lock();
+        let Some(own) = self.own.take_if(|_| state.is_queued()) else {
+            return false;
+        };
+        state.leave(&own);
+        let own_waker = state.wakers.remove(&self.number);
+        // The lead may have been handed over to this very member.
+        let (lead, next) = match state.phase {
+            Phase::Queued { lead: Some(_) } if state.members == 0 => (state.take_lead(), None),
+            Phase::Queued { lead: Some(_) } => (None, state.wakers.pop_first()),
+            _ => (None, None),
+        };
+        drop(state);
+        drop(own_waker);
+        if let Some(number) = lead {
+            drop(Lead::new(self.counter.clone(), number, None)); // hands it over to another batch
         }
-        drop(task);
-        wake(next.map(|(_, task)| task));
+        wake(next);
         true
     }
 }
 
-impl<K: Key> Drop for Wait<K> {
+impl<K: Key> Drop for Member<K> {
     fn drop(&mut self) {
-        if self.waits {
-            self.take_back();
-        }
+        self.leave();
     }
 }
 
-/// The lead of a slot. If it is dropped, somebody else leads on; what was not sent is theirs to count, and what was has an unknown outcome. The
-/// caller's own amounts are its own to count then.
+/// The lead of a slot. If it is dropped, somebody else leads on, and the outcome of what it ran is unknown.
 pub(crate) struct Lead<K: Key> {
-    slots: Arc<Slots<K>>,
-    slot: K,
-    term: Term,
-    /// The counter that it counts on.
-    key: K,
-    /// The batches of the round. The one that the caller had waited for is the first.
-    batches: Vec<(K, Arc<Batch>)>,
-    /// The caller's own amounts, if they are in that.
-    own: Option<Box<[i64]>>,
+    counter: Counter<K>,
+    number: Number,
+    /// What a leader adds who was a member, until it is in a batch that runs.
+    own: Option<Own>,
     rounds: u8,
-    is_sent: bool,
-    leads: bool,
+    running: Vec<Arc<Batch>>,
 }
 
 /// A batch that is to be counted.
 #[derive(Debug)]
-pub(crate) struct Sent<K> {
+pub(crate) struct Running<K> {
     pub(crate) key: K,
     /// The sum for each field.
     pub(crate) sums: Vec<i128>,
     /// How many callers the sums are of.
-    pub(crate) callers: usize,
+    pub(crate) members: usize,
     /// When the first of them began.
     pub(crate) since: Option<Instant>,
 }
 
 impl<K: Key> Lead<K> {
-    fn new(slots: &Arc<Slots<K>>, slot: K, term: Term, key: K) -> Self {
+    fn new(counter: Counter<K>, number: Number, own: Option<Own>) -> Self {
         Lead {
-            slots: Arc::clone(slots),
-            slot,
-            term,
-            key,
-            batches: vec![],
-            own: None,
+            counter,
+            number,
+            own,
             rounds: 0,
-            is_sent: false,
-            leads: true,
+            running: vec![],
         }
     }
 
-    /// Whether there is something to be counted: the caller's own counter, and those of others that it `counts` too. If nobody waits, or others
-    /// have to lead on, the lead ends.
-    pub(crate) fn next(&mut self, counts: impl Fn(&K) -> bool) -> bool {
-        if self.leads {
-            self.take(counts);
-        }
-        !self.batches.is_empty()
+    /// Whether the leader was a member, whose own amount the first batch holds.
+    pub(crate) fn was_member(&self) -> bool {
+        self.own.is_some()
     }
 
-    fn take(&mut self, counts: impl Fn(&K) -> bool) {
-        let has_waited = self.own.is_some();
-        if !has_waited {
-            if self.rounds >= ROUNDS {
-                return self.pass_on();
-            }
-            self.rounds += 1;
-        }
-        let mut map = self.slots.map(&self.slot);
-        let mut has_own = has_waited;
-        let slot = map.slots.get_mut(&self.slot);
-        if let Some(slot) = slot.filter(|slot| slot.term == self.term || !slot.is_awake) {
-            slot.is_awake |= slot.term == self.term;
-            slot.open.retain(|(of, batch)| {
-                // What another leader gave back is a batch of its own.
-                let is_own = !has_own && *of == self.key;
-                has_own |= is_own;
-                let takes = self.batches.len() < BATCHES && (is_own || counts(of));
+    /// Whether there may be something to [run](Self::run): on the leader's own counter, or on those of others that it `counts` too.
+    pub(crate) fn has_work(&self, counts: impl Fn(&K) -> bool) -> bool {
+        let is_counted = |(key, _): &(K, _)| *key == self.counter.key || counts(key);
+        let queued = |slot: &Slot<K>| slot.queued.iter().any(is_counted);
+        self.own.is_some()
+            || (self.rounds < ROUNDS
+                && self
+                    .counter
+                    .map()
+                    .get(&self.counter.slot)
+                    .is_some_and(queued))
+    }
+
+    /// Takes what is queued, whose members may not leave any more: its outcome is unknown until the round [ends](Self::end). The batch of a leader
+    /// who was a member comes first.
+    pub(crate) fn run(&mut self, counts: impl Fn(&K) -> bool) -> Vec<Running<K>> {
+        let Counter {
+            slot, key: own_key, ..
+        } = &self.counter;
+        let mut batches = vec![];
+        let mut map = self.counter.map();
+        let mut slot = map.get_mut(slot);
+        if let Some(slot) = &mut slot {
+            slot.queued.retain(|(key, batch)| {
+                let takes = batches.len() < BATCHES && (key == own_key || counts(key));
                 if takes {
-                    batch.lock().phase = Phase::Taken;
-                    self.batches.push((of.clone(), Arc::clone(batch)));
+                    batches.push((key.clone(), Arc::clone(batch)));
                 }
                 !takes
             });
         }
-        drop(map);
-        if self.batches.is_empty() {
-            self.pass_on();
+        if let Some(own) = self.own.take() {
+            let queued = batches.iter().position(|(key, _)| key == own_key);
+            let batch = match queued {
+                Some(at) => batches.remove(at).1,
+                None => Arc::default(),
+            };
+            batch.lock().join(&own);
+            batches.insert(0, (own_key.clone(), batch));
+        } else {
+            self.rounds += 1;
         }
-    }
-
-    /// The batches of the round, whose callers may not leave any more: their outcome is unknown until it [ends](Self::end). None if all have
-    /// left.
-    pub(crate) fn send(&mut self) -> Vec<Sent<K>> {
-        let mut sent = vec![];
-        self.batches.retain(|(key, batch)| {
+        let mut running = vec![];
+        let mut leads = vec![];
+        for (key, batch) in batches {
             let mut state = batch.lock();
-            if state.callers == 0 {
-                return false;
+            if state.members == 0 {
+                continue; // all have left
             }
-            state.phase = Phase::Sent;
-            sent.push(Sent {
-                key: key.clone(),
+            leads.extend(state.take_lead());
+            state.phase = Phase::Running;
+            running.push(Running {
+                key,
                 sums: state.sums.clone(),
-                callers: state.callers,
+                members: state.members,
                 since: state.since,
             });
-            true
-        });
-        self.is_sent = !sent.is_empty();
-        sent
+            drop(state);
+            self.running.push(batch);
+        }
+        if let Some(slot) = slot {
+            // It may have been taken for asleep, and another's lead handed over to a batch that it runs now.
+            leads.push(self.number);
+            slot.leaders.retain(|leader| !leads.contains(leader));
+            slot.leaders.push(self.number);
+        }
+        running
     }
 
-    /// Hands its outcome to the callers of each batch of the round; without one it is unknown.
+    /// Hands its outcome to the members of each batch of the round; without one it is unknown.
     pub(crate) fn end(&mut self, outcomes: impl IntoIterator<Item = Outcome>) {
-        self.is_sent = false;
-        self.own = None;
         let mut outcomes = outcomes.into_iter();
-        let mut tasks = vec![];
-        for (_, batch) in self.batches.drain(..) {
+        let mut wakers = vec![];
+        for batch in self.running.drain(..) {
             let unknown = || Outcome::Unknown("who counted for others was cancelled".into());
-            tasks.extend(batch.end(outcomes.next().unwrap_or_else(unknown)));
-        }
-        tasks.into_iter().for_each(Waker::wake); // at last: foreign code
-    }
-
-    /// Leaves the slot to others, with the batches that were not sent. The caller's own amounts are the caller's again.
-    fn give_back(&mut self) {
-        if let (Some(own), Some((_, batch))) = (self.own.take(), self.batches.first()) {
-            batch.lock().leave(&own);
-        }
-        let mut map = self.slots.map(&self.slot);
-        // In a later term others may have led to the slot's end.
-        let slot = map.slot(self.slot.clone());
-        if slot.leaders == 0 {
-            (slot.leaders, self.term) = (1, slot.term);
-        }
-        for (key, batch) in self.batches.drain(..).rev() {
             let mut state = batch.lock();
-            if state.callers > 0 {
-                state.phase = Phase::Open;
-                drop(state);
-                slot.is_crowded = true;
-                slot.open.push_front((key, batch));
-            }
+            state.phase = Phase::Done(outcomes.next().unwrap_or_else(unknown));
+            wakers.extend(std::mem::take(&mut state.wakers).into_values());
         }
-        self.leads = false;
-        self.slots.pass_on(map, &self.slot, self.term);
+        wakers.into_iter().for_each(Waker::wake); // at last: foreign code
     }
 
-    fn pass_on(&mut self) {
-        self.leads = false;
-        let map = self.slots.map(&self.slot);
-        self.slots.pass_on(map, &self.slot, self.term);
+    /// Leaves the slot. The last leader leaves its lead to a batch; if all have left theirs, the slot ends.
+    fn hand_over(&mut self) {
+        let mut map = self.counter.map();
+        let Some(slot) = map.get_mut(&self.counter.slot) else {
+            return;
+        };
+        slot.leaders.retain(|leader| *leader != self.number);
+        if !slot.leaders.is_empty() {
+            return;
+        }
+        let mut states = slot.queued.iter().map(|(_, batch)| batch.lock());
+        let heirs = states.find(|state| state.members > 0);
+        let woken = heirs.map(|mut state| {
+            let lead = Some(self.number);
+            state.phase = Phase::Queued { lead };
+            state.wakers.pop_first()
+        });
+        match woken {
+            Some(woken) => {
+                slot.leaders.push(self.number);
+                drop(map); // who is woken may come to the slot at once
+                wake(woken);
+            }
+            None => drop(map.remove(&self.counter.slot)),
+        }
     }
 }
 
 impl<K: Key> Drop for Lead<K> {
     fn drop(&mut self) {
-        if self.is_sent {
-            self.end([]);
-        }
-        if self.leads {
-            self.give_back();
-        }
+        self.end([]);
+        self.hand_over();
     }
 }
 
-fn wake(task: Option<Waker>) {
-    if let Some(task) = task {
-        task.wake();
+fn wake(waiting: Option<(Number, Waker)>) {
+    if let Some((_, waker)) = waiting {
+        waker.wake();
     }
 }
 
@@ -611,14 +520,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+    use std::sync::atomic::{AtomicI64, AtomicUsize};
+    use std::task::Wake;
     use std::thread;
-
-    const PATIENT: Duration = Duration::from_secs(300);
 
     impl Slots<u8> {
         fn len(&self) -> usize {
-            self.maps.iter().map(|map| lock(map).slots.len()).sum()
+            self.maps.iter().map(|map| lock(map).len()).sum()
         }
     }
 
@@ -633,65 +541,86 @@ mod tests {
         }
     }
 
-    fn wait(slots: &Arc<Slots<u8>>, n: i64) -> Wait<u8> {
+    fn wait(slots: &Arc<Slots<u8>>, n: i64) -> Member<u8> {
         wait_for(slots, 7, n)
     }
 
-    fn wait_for(slots: &Arc<Slots<u8>>, key: u8, n: i64) -> Wait<u8> {
+    fn wait_for(slots: &Arc<Slots<u8>>, key: u8, n: i64) -> Member<u8> {
         match Slots::enter(slots, (7, 1), key, &[n], Instant::now()) {
-            Entered::Waits(wait) => wait,
+            Entered::Waits(member) => member,
             Entered::Leads(_) => panic!("nobody leads"),
         }
     }
 
-    /// The sums of the next batch, and its callers, as it is sent.
-    fn sent(lead: &mut Lead<u8>) -> Option<(Vec<i128>, usize)> {
-        while lead.next(|_| false) {
-            if let Some(batch) = lead.send().pop() {
-                return Some((batch.sums, batch.callers));
+    /// The sums of the next batch, and its members, as it runs.
+    fn ran(lead: &mut Lead<u8>) -> Option<(Vec<i128>, usize)> {
+        while lead.has_work(|_| false) {
+            if let Some(batch) = lead.run(|_| false).pop() {
+                return Some((batch.sums, batch.members));
             }
         }
         None
     }
 
-    /// The counters of the next round, and their sums, as it is sent by a leader who counts on each.
-    fn sent_together(lead: &mut Lead<u8>) -> Vec<(u8, i128)> {
-        assert!(lead.next(|_| true));
-        let sent = lead.send().into_iter();
-        sent.map(|batch| (batch.key, batch.sums[0])).collect()
+    /// The counters of the next round, and their sums, as it is run by a leader who counts on each.
+    fn ran_together(lead: &mut Lead<u8>) -> Vec<(u8, i128)> {
+        assert!(lead.has_work(|_| true));
+        let running = lead.run(|_| true).into_iter();
+        running.map(|batch| (batch.key, batch.sums[0])).collect()
     }
 
-    /// The next batch has this sum and so many callers, and is counted.
-    fn counts(lead: &mut Lead<u8>, sum: i128, callers: usize) {
-        assert_eq!(sent(lead), Some((vec![sum], callers)));
+    /// The next batch has this sum and so many members, and is counted.
+    fn counts(lead: &mut Lead<u8>, sum: i128, members: usize) {
+        assert_eq!(ran(lead), Some((vec![sum], members)));
         lead.end([Outcome::Counted(1)]);
     }
 
     /// Nothing is left to count, and nobody waits.
     fn ends(mut lead: Lead<u8>, slots: &Slots<u8>) {
-        assert_eq!((sent(&mut lead), slots.len()), (None, 0));
+        assert_eq!(ran(&mut lead), None);
+        drop(lead);
+        assert_eq!(slots.len(), 0);
     }
 
-    fn outcome(wait: Wait<u8>) -> Outcome {
-        match wait.block(PATIENT) {
-            Turn::Ended(outcome) => outcome,
-            Turn::Leads(_) => panic!("it leads"),
-            Turn::Left => panic!("it left"),
+    /// What a member finds when it looks.
+    fn look(member: &mut Member<u8>) -> Poll<Turn<u8>> {
+        member.poll(&mut Context::from_waker(Waker::noop()))
+    }
+
+    fn outcome(mut member: Member<u8>) -> Outcome {
+        match look(&mut member) {
+            Poll::Ready(Turn::Done(outcome)) => outcome,
+            Poll::Ready(Turn::Leads(_)) => panic!("it leads"),
+            Poll::Pending => panic!("it waits"),
         }
     }
 
-    fn leads(wait: Wait<u8>) -> Lead<u8> {
-        match wait.block(PATIENT) {
-            Turn::Leads(lead) => lead,
-            Turn::Ended(outcome) => panic!("{outcome:?}"),
-            Turn::Left => panic!("it left"),
+    fn leads(mut member: Member<u8>) -> Lead<u8> {
+        match look(&mut member) {
+            Poll::Ready(Turn::Leads(lead)) => lead,
+            Poll::Ready(Turn::Done(outcome)) => panic!("{outcome:?}"),
+            Poll::Pending => panic!("it waits"),
         }
     }
 
-    fn leads_now(wait: &mut Wait<u8>) -> Lead<u8> {
-        match wait.lead(Duration::ZERO) {
-            Some(Turn::Leads(lead)) => lead,
-            _ => panic!("it does not lead"),
+    fn takes_over(member: &mut Member<u8>) -> Lead<u8> {
+        member.take_over(Duration::ZERO).expect("it leads")
+    }
+
+    /// A thread that waits to be woken.
+    fn awaited(member: &mut Member<u8>) -> Turn<u8> {
+        struct Unpark(thread::Thread);
+        impl Wake for Unpark {
+            fn wake(self: Arc<Self>) {
+                self.0.unpark();
+            }
+        }
+        let waker = Waker::from(Arc::new(Unpark(thread::current())));
+        loop {
+            match member.poll(&mut Context::from_waker(&waker)) {
+                Poll::Ready(turn) => return turn,
+                Poll::Pending => thread::park(),
+            }
         }
     }
 
@@ -700,12 +629,12 @@ mod tests {
         let slots = slots();
         let mut lead = lead(&slots);
         let waits = [wait(&slots, 2), wait(&slots, -5)];
-        assert_eq!(sent(&mut lead), Some((vec![-3], 2)));
+        assert_eq!(ran(&mut lead), Some((vec![-3], 2)));
         let late = wait(&slots, 1);
         lead.end([Outcome::Counted(1)]);
         let counted = || Outcome::Counted(1);
         assert_eq!(waits.map(outcome), [counted(), counted()]);
-        assert_eq!(sent(&mut lead), Some((vec![1], 1)));
+        assert_eq!(ran(&mut lead), Some((vec![1], 1)));
         lead.end([Outcome::Nothing]);
         assert_eq!(outcome(late), Outcome::Nothing);
         ends(lead, &slots);
@@ -729,7 +658,7 @@ mod tests {
         let Entered::Waits(early) = enter(2) else {
             panic!("three lead")
         };
-        assert_eq!(sent(&mut one), Some((vec![2], 1)));
+        assert_eq!(ran(&mut one), Some((vec![2], 1)));
         let Entered::Waits(late) = enter(3) else {
             panic!("three lead")
         };
@@ -739,8 +668,14 @@ mod tests {
             [early, late].map(outcome),
             [Outcome::Counted(1), Outcome::Counted(1)]
         );
-        assert_eq!(sent(&mut other), None);
-        assert!(matches!(enter(1), Entered::Waits(_)));
+        // The one who stays needs no heir for the one who goes.
+        let Entered::Waits(mut last) = enter(5) else {
+            panic!("three lead")
+        };
+        drop(other);
+        assert!(look(&mut last).is_pending());
+        counts(&mut one, 5, 1);
+        outcome(last);
         ends(one, &slots);
     }
 
@@ -754,11 +689,13 @@ mod tests {
         let own = wait(&slots, 2);
         counts(&mut first, 2, 1);
         outcome(own);
-        assert_eq!(sent(&mut first), None);
+        assert_eq!(ran(&mut first), None);
+        drop(first);
         let mut second = leads(eight);
         counts(&mut second, 2, 2);
         outcome(again);
-        assert_eq!(sent(&mut second), None);
+        assert_eq!(ran(&mut second), None);
+        drop(second);
         let mut third = leads(nine);
         counts(&mut third, 1, 1);
         ends(third, &slots);
@@ -770,21 +707,48 @@ mod tests {
         let slots = slots();
         let mut first = lead(&slots);
         let waits = [(8, 2), (7, 3), (9, 5), (8, 10)].map(|(key, n)| wait_for(&slots, key, n));
-        assert_eq!(sent_together(&mut first), [(8, 12), (7, 3), (9, 5)]);
+        assert_eq!(ran_together(&mut first), [(8, 12), (7, 3), (9, 5)]);
         let late = wait_for(&slots, 9, 1);
         first.end([Outcome::Counted(1), Outcome::Nothing, Outcome::Counted(0)]);
         let [eight, seven, nine, again] = waits.map(outcome);
         assert_eq!([eight, again], [Outcome::Counted(1), Outcome::Counted(1)]);
         assert_eq!([seven, nine], [Outcome::Nothing, Outcome::Counted(0)]);
-        assert_eq!(sent_together(&mut first), [(9, 1)]);
+        assert_eq!(ran_together(&mut first), [(9, 1)]);
         first.end([Outcome::Counted(1)]);
         outcome(late);
         ends(first, &slots);
     }
 
-    /// Also those of counters that it would have counted beside its own.
+    /// Its outcome is that of the round's first batch.
     #[test]
-    fn what_a_leader_took_and_did_not_send_is_counted_by_others() {
+    fn the_own_batch_of_a_member_who_leads_comes_first() {
+        let slots = slots();
+        let first = lead(&slots);
+        let (eight, mut nine, other) = (
+            wait_for(&slots, 8, 1),
+            wait_for(&slots, 9, 2),
+            wait_for(&slots, 9, 20),
+        );
+        let mut alone = wait_for(&slots, 10, 300);
+        let mut second = takes_over(&mut nine);
+        assert!(second.was_member());
+        assert_eq!(ran_together(&mut second)[..2], [(9, 22), (8, 1)]);
+        second.end([Outcome::Counted(1), Outcome::Nothing, Outcome::Nothing]);
+        assert_eq!(
+            [other, eight].map(outcome),
+            [Outcome::Counted(1), Outcome::Nothing]
+        );
+        assert!(matches!(
+            look(&mut alone),
+            Poll::Ready(Turn::Done(Outcome::Nothing))
+        ));
+        drop(first);
+        ends(second, &slots);
+    }
+
+    /// Also those of counters that it would have counted beside its own. Its own amount is in no batch then.
+    #[test]
+    fn what_a_leader_did_not_run_is_counted_by_others() {
         let slots = slots();
         let first = lead(&slots);
         let (seven, eight, nine) = (
@@ -793,17 +757,17 @@ mod tests {
             wait_for(&slots, 9, 5),
         );
         drop(first);
-        let mut second = leads(seven);
-        assert!(second.next(|_| true));
+        let second = leads(seven);
+        assert!(second.has_work(|_| true));
         drop(nine);
         let (late, tenth) = (wait_for(&slots, 8, 20), wait_for(&slots, 10, 7));
         drop(second);
         let mut third = leads(eight);
-        assert_eq!(sent_together(&mut third), [(8, 3), (8, 20), (10, 7)]);
+        assert_eq!(ran_together(&mut third), [(8, 23), (10, 7)]);
         drop(third);
+        let outcomes = [late, tenth].map(outcome);
         assert!(
-            [late, tenth]
-                .map(outcome)
+            outcomes
                 .iter()
                 .all(|end| matches!(end, Outcome::Unknown(_)))
         );
@@ -815,17 +779,16 @@ mod tests {
         let slots = slots();
         let mut first = lead(&slots);
         for _ in 0..ROUNDS {
-            let wait = wait(&slots, 1);
+            let member = wait(&slots, 1);
             counts(&mut first, 1, 1);
-            outcome(wait);
+            outcome(member);
         }
         let next = wait(&slots, 3);
-        assert_eq!(sent(&mut first), None);
+        assert_eq!(ran(&mut first), None);
         drop(first);
         let mut second = leads(next);
         let late = wait(&slots, 1);
-        counts(&mut second, 3, 1);
-        counts(&mut second, 1, 1);
+        counts(&mut second, 4, 2);
         outcome(late);
         ends(second, &slots);
     }
@@ -835,71 +798,66 @@ mod tests {
         let slots = slots();
         let mut leader = lead(&slots);
         let (stays, leaves) = (wait(&slots, 2), wait(&slots, 40));
-        let leaves_late = wait(&slots, 6_000);
+        let mut leaves_late = wait(&slots, 6_000);
         drop(leaves);
-        assert!(leader.next(|_| false));
-        // Taken, but not sent.
-        assert!(matches!(leaves_late.block(Duration::ZERO), Turn::Left));
-        let sent = leader.send();
-        assert_eq!((sent[0].sums[0], sent[0].callers), (2, 1));
-        leader.end([Outcome::Counted(1)]);
+        assert!(leader.has_work(|_| false));
+        assert!(leaves_late.leave());
+        assert!(!leaves_late.leave()); // it has left
+        counts(&mut leader, 2, 1);
         assert_eq!(outcome(stays), Outcome::Counted(1));
         ends(leader, &slots);
     }
 
     #[test]
-    fn a_batch_that_all_have_left_is_not_sent() {
+    fn a_batch_that_all_have_left_does_not_run() {
         let slots = slots();
         let mut lead = lead(&slots);
-        let leaves = wait(&slots, 2);
-        assert!(lead.next(|_| false));
-        drop(leaves);
+        drop(wait(&slots, 2));
+        assert!(lead.has_work(|_| false) && lead.run(|_| false).is_empty());
+        drop(wait(&slots, 3));
         let stays = wait(&slots, 3);
         counts(&mut lead, 3, 1);
         outcome(stays);
-        ends(lead, &slots);
+        drop(wait(&slots, 3));
+        drop(lead);
+        assert_eq!(slots.len(), 0);
     }
 
     #[test]
-    fn who_was_sent_waits_beyond_the_deadline() {
+    fn nobody_leaves_or_leads_a_batch_that_runs() {
         let slots = slots();
         let mut lead = lead(&slots);
-        let waits = wait(&slots, 2);
-        assert!(sent(&mut lead).is_some());
-        thread::scope(|scope| {
-            let waits = scope.spawn(|| matches!(waits.block(Duration::ZERO), Turn::Ended(_)));
-            thread::sleep(Duration::from_millis(20));
-            lead.end([Outcome::Counted(1)]);
-            assert!(waits.join().unwrap());
-        });
+        let mut member = wait(&slots, 2);
+        assert!(ran(&mut lead).is_some());
+        assert!(!member.leave() && member.take_over(Duration::ZERO).is_none());
+        assert!(look(&mut member).is_pending());
+        lead.end([Outcome::Counted(1)]);
+        assert!(!member.leave());
+        assert_eq!(outcome(member), Outcome::Counted(1));
     }
 
     #[test]
-    fn the_lead_passes_on_when_it_is_dropped() {
+    fn a_lead_that_is_dropped_is_handed_over() {
         let slots = slots();
-        // Before it has taken a batch, and after that, but before it has sent it.
-        for takes in [false, true] {
-            let mut first = lead(&slots);
-            let (one, other) = (wait(&slots, 2), wait(&slots, 3));
-            assert!(!takes || first.next(|_| false));
-            drop(first);
-            let mut second = leads(one);
-            counts(&mut second, 5, 2);
-            assert_eq!(outcome(other), Outcome::Counted(1));
-            ends(second, &slots);
-        }
+        let first = lead(&slots);
+        let (one, other) = (wait(&slots, 2), wait(&slots, 3));
+        drop(first);
+        let mut second = leads(one);
+        counts(&mut second, 5, 2);
+        assert_eq!(outcome(other), Outcome::Counted(1));
+        ends(second, &slots);
     }
 
     #[test]
-    fn what_a_dropped_lead_had_sent_is_unknown_and_the_rest_is_not() {
+    fn what_a_dropped_lead_ran_is_unknown_and_the_rest_is_not() {
         let slots = slots();
         let mut first = lead(&slots);
         let lost = wait(&slots, 2);
-        assert!(sent(&mut first).is_some());
-        let open = wait(&slots, 3);
+        assert!(ran(&mut first).is_some());
+        let queued = wait(&slots, 3);
         drop(first);
         assert!(matches!(outcome(lost), Outcome::Unknown(_)));
-        assert_eq!(sent(&mut leads(open)), Some((vec![3], 1)));
+        assert_eq!(ran(&mut leads(queued)), Some((vec![3], 1)));
         assert_eq!(slots.len(), 0);
     }
 
@@ -909,122 +867,111 @@ mod tests {
         let slots = slots();
         let mut sleeps = lead(&slots);
         let asleep_too = wait(&slots, 100);
-        assert!(sleeps.next(|_| false)); // and sends nothing
+        assert_eq!(ran(&mut sleeps), Some((vec![100], 1)));
         let (mut one, other) = (wait(&slots, 2), wait(&slots, 3));
-        let mut awake = leads_now(&mut one);
+        let mut awake = takes_over(&mut one);
         counts(&mut awake, 5, 2);
         assert_eq!(outcome(other), Outcome::Counted(1));
         ends(awake, &slots);
-        // Whoever comes now finds nobody who sleeps, and the leader wakes up.
+        // Whoever comes next finds nobody who sleeps, and the leader wakes up.
         let mut next = lead(&slots);
         let late = wait(&slots, 20);
-        drop(sleeps);
-        counts(&mut next, 100, 1);
-        counts(&mut next, 20, 1);
-        assert_eq!(outcome(late), Outcome::Counted(1));
+        sleeps.end([Outcome::Counted(1)]);
         assert_eq!(outcome(asleep_too), Outcome::Counted(1));
+        counts(&mut sleeps, 20, 1);
+        assert_eq!(outcome(late), Outcome::Counted(1));
+        drop(sleeps);
+        let last = wait(&slots, 7);
+        counts(&mut next, 7, 1);
+        outcome(last);
         ends(next, &slots);
     }
 
-    /// It counts what it has taken, and leaves the rest to those who lead now.
+    /// It counts its own amount, if the slot is gone too.
     #[test]
-    fn a_leader_who_wakes_up_leads_no_more() {
-        let slots = slots();
-        let first = lead(&slots);
-        let sleeps = wait(&slots, 2);
-        drop(first);
-        let mut sleeps = leads(sleeps);
-        let mut awake = leads_now(&mut wait(&slots, 3));
-        assert!(awake.next(|_| false));
-        let late = wait(&slots, 20);
-        counts(&mut sleeps, 2, 1);
-        assert_eq!(sent(&mut sleeps), None);
-        drop(sleeps);
-        counts(&mut awake, 3, 1);
-        counts(&mut awake, 20, 1);
-        assert_eq!(outcome(late), Outcome::Counted(1));
-        ends(awake, &slots);
+    fn a_leader_who_wakes_up_leads_again() {
+        for slot_is_gone in [false, true] {
+            let slots = slots();
+            let first = lead(&slots);
+            let sleeps = wait(&slots, 2);
+            drop(first);
+            let mut sleeps = leads(sleeps);
+            let mut awake = takes_over(&mut wait(&slots, 3));
+            if slot_is_gone {
+                counts(&mut awake, 3, 1);
+                ends(awake, &slots);
+                counts(&mut sleeps, 2, 1);
+            } else {
+                let early = wait(&slots, 20);
+                counts(&mut sleeps, 22, 2); // as where both wait for a connection, and it has one first
+                let late = wait(&slots, 30);
+                counts(&mut awake, 33, 2);
+                drop(awake);
+                assert_eq!([early, late].map(outcome), [1, 1].map(Outcome::Counted));
+                let last = wait(&slots, 40);
+                counts(&mut sleeps, 40, 1);
+                outcome(last);
+            }
+            ends(sleeps, &slots);
+        }
     }
 
-    /// It has only waited for a connection, as those do who lead since.
+    /// One more leads at a time, and the others wait on.
     #[test]
-    fn a_leader_leads_on_until_another_has_a_connection() {
-        let slots = slots();
-        let first = lead(&slots);
-        let promoted = wait(&slots, 2);
-        drop(first);
-        let mut early = leads(promoted);
-        let mut late = leads_now(&mut wait(&slots, 3));
-        let waits = wait(&slots, 20);
-        counts(&mut early, 2, 1);
-        counts(&mut early, 20, 1);
-        assert_eq!(outcome(waits), Outcome::Counted(1));
-        assert_eq!(sent(&mut early), None);
-        counts(&mut late, 3, 1);
-        ends(late, &slots);
-    }
-
-    /// It gives back what it had taken, also where nobody leads any more.
-    #[test]
-    fn a_leader_who_wakes_up_loses_nothing() {
-        let slots = slots();
-        let mut sleeps = lead(&slots);
-        let taken = wait(&slots, 2);
-        assert!(sleeps.next(|_| false));
-        let mut awake = leads_now(&mut wait(&slots, 3));
-        counts(&mut awake, 3, 1);
-        ends(awake, &slots);
-        drop(sleeps);
-        let mut last = leads(taken);
-        counts(&mut last, 2, 1);
-        ends(last, &slots);
-    }
-
-    /// One more leads at a time, and the others come again.
-    #[test]
-    fn not_all_who_have_waited_lead() {
+    fn not_all_who_have_waited_take_over() {
         let slots = slots();
         let _sleeps = lead(&slots);
         let (mut eight, mut nine) = (wait_for(&slots, 8, 1), wait_for(&slots, 9, 1));
         let long = Duration::from_secs(3600);
-        let Some(Turn::Leads(_lead)) = eight.lead(long) else {
-            panic!("it does not lead")
-        };
-        assert!(matches!(nine.lead(long), Some(Turn::Left)));
+        let first = eight.take_over(long).expect("it leads");
+        assert!(nine.take_over(long).is_none() && look(&mut nine).is_pending());
+        drop(first);
+        counts(&mut leads(nine), 1, 1);
     }
 
-    /// Also if it finds nobody else who would.
+    /// The oldest of those who wait is handed the lead.
     #[test]
-    fn who_has_no_time_left_to_lead_leaves() {
-        let slots = slots();
-        let sleeps = lead(&slots);
-        let late = wait(&slots, 2).without_lead(true);
-        assert!(matches!(late.block(Duration::ZERO), Turn::Left));
-        ends(sleeps, &slots);
-    }
-
-    /// The oldest of those who wait is offered the lead.
-    #[test]
-    fn who_waits_leads_in_the_place_of_a_member_who_sleeps() {
+    fn who_waits_leads_instead_of_a_member_who_sleeps() {
         let slots = slots();
         let first = lead(&slots);
-        let (sleeps, mut awake) = (wait(&slots, 2), wait(&slots, 3));
-        drop(first); // offers
-        let mut second = leads_now(&mut awake);
+        let (mut sleeps, mut awake) = (wait(&slots, 2), wait(&slots, 3));
+        drop(first); // hands over
+        let mut second = takes_over(&mut awake);
+        assert!(look(&mut sleeps).is_pending());
         counts(&mut second, 5, 2);
         assert_eq!(outcome(sleeps), Outcome::Counted(1));
         ends(second, &slots);
     }
 
+    /// A leader who was taken for asleep runs the batch that the lead was handed over to.
     #[test]
-    fn an_offer_is_passed_on_by_who_does_not_take_it() {
+    fn a_lead_ends_with_the_batch_that_it_was_handed_over_to() {
+        let slots = slots();
+        let mut sleeps = lead(&slots);
+        let awake = takes_over(&mut wait(&slots, 2));
+        let member = wait(&slots, 3);
+        drop(awake); // hands over
+        counts(&mut sleeps, 3, 1);
+        outcome(member);
+        ends(sleeps, &slots);
+    }
+
+    #[test]
+    fn a_lead_is_handed_on_by_who_does_not_take_it() {
         let slots = slots();
         let first = lead(&slots);
-        let waits = [wait(&slots, 2), wait(&slots, 3)];
-        drop(first); // offers
-        let [gone, stays] = waits;
+        let [gone, stays] = [wait(&slots, 2), wait(&slots, 3)];
+        drop(first); // hands over
         drop(gone);
-        assert_eq!(sent(&mut leads(stays)), Some((vec![3], 1)));
+        assert_eq!(ran(&mut leads(stays)), Some((vec![3], 1)));
+        // All of a batch have left, and another one waits.
+        let first = lead(&slots);
+        let (last, other) = (wait(&slots, 2), wait_for(&slots, 8, 5));
+        drop(first);
+        drop(last);
+        let mut second = leads(other);
+        counts(&mut second, 5, 1);
+        ends(second, &slots);
         let first = lead(&slots);
         let last = wait(&slots, 2);
         drop(first);
@@ -1033,14 +980,14 @@ mod tests {
     }
 
     #[test]
-    fn a_promoted_leader_that_may_not_count_for_others_leaves() {
+    fn a_member_who_leads_and_may_not_count_for_others_leaves() {
         let slots = slots();
         let first = lead(&slots);
         let (one, other) = (wait(&slots, 2), wait(&slots, 3));
         drop(first);
         drop(leads(one));
         let mut lead = leads(other);
-        assert_eq!(sent(&mut lead), Some((vec![3], 1)));
+        assert_eq!(ran(&mut lead), Some((vec![3], 1)));
         drop(lead);
         assert_eq!(slots.len(), 0);
     }
@@ -1059,20 +1006,20 @@ mod tests {
         let (counted, acknowledged) = (AtomicI64::new(0), AtomicI64::new(0));
         let rounds = AtomicUsize::new(0);
         let count_for_others = |mut lead: Lead<u8>, drops: bool| {
-            while lead.next(|_| true) {
+            while lead.has_work(|_| true) {
                 if drops {
                     return;
                 }
-                let sent = lead.send();
-                if sent.is_empty() {
+                let running = lead.run(|_| true);
+                if running.is_empty() {
                     continue;
                 }
                 let round = rounds.fetch_add(1, Ordering::SeqCst) + 1;
                 thread::yield_now();
-                for batch in &sent {
+                for batch in &running {
                     counted.fetch_add(batch.sums[0] as i64, Ordering::Relaxed);
                 }
-                lead.end(sent.iter().map(|_| Outcome::Counted(round)));
+                lead.end(running.iter().map(|_| Outcome::Counted(round)));
             }
         };
         let count = |number: i64, round: i64| {
@@ -1086,24 +1033,21 @@ mod tests {
                     thread::yield_now(); // to those who are to wait
                     count_for_others(lead, n % 7 == 0);
                 }
-                Entered::Waits(mut wait) => {
+                Entered::Waits(mut member) => {
                     let seen = rounds.load(Ordering::SeqCst); // perhaps without the one under way
-                    if n % 11 == 0 && wait.take_back() {
+                    if n % 11 == 0 && member.leave() {
                         alone();
                         return;
                     }
                     let is_impatient = some_are_impatient && n % 5 == 0;
-                    let patience = if is_impatient {
-                        Duration::ZERO
-                    } else {
-                        PATIENT
-                    };
-                    match wait.block(patience) {
-                        Turn::Ended(Outcome::Counted(round)) => {
+                    if is_impatient && let Some(lead) = member.take_over(Duration::ZERO) {
+                        return count_for_others(lead, false);
+                    }
+                    match awaited(&mut member) {
+                        Turn::Done(Outcome::Counted(round)) => {
                             assert!(some_are_impatient || round <= seen + 2);
                         }
-                        Turn::Ended(outcome) => panic!("{outcome:?}"),
-                        Turn::Left => alone(),
+                        Turn::Done(outcome) => panic!("{outcome:?}"),
                         Turn::Leads(lead) => count_for_others(lead, false),
                     }
                 }

@@ -199,12 +199,11 @@ impl<DB: ShardedBackend + BackendOf<Connection>> Io<Connection> for Scripted<DB>
         false
     }
 
-    fn wait<'c, W>(wait: W, patience: Duration) -> Local<'c, W::Turn>
+    fn within<'c, F>(_: Duration, future: F) -> Local<'c, Option<F::Output>>
     where
-        W: crate::connection::wait::Waiting + Send + 'c,
-        W::Turn: 'c,
+        F: Future<Output: Send> + Send + 'c,
     {
-        Box::pin(async move { wait.block(patience) })
+        Box::pin(async { Some(future.await) })
     }
 
     fn sleep(_: &RetryPolicy, _: Duration) -> Local<'_, ()> {

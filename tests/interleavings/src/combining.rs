@@ -7,11 +7,8 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicI64, Ordering};
 use loom::thread;
 
-use crate::slots::{Entered, Lead, Outcome, Slots, Turn};
+use crate::slots::{Entered, Lead, Member, Outcome, Slots, Turn};
 use crate::task::awaited;
-use crate::wait::Waiting;
-
-const PATIENT: Duration = Duration::from_secs(3600);
 
 /// How a caller behaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,18 +25,16 @@ pub enum Caller {
     Beside,
     /// It counts on another counter of the same slot.
     CountsOther,
-    /// It is a task, which waits until it is woken.
-    Awaits,
     /// It gives up as soon as it has to wait.
     GivesUp,
-    /// It is a task that gives up when it is woken.
+    /// It gives up when it is woken.
     GivesUpWoken,
-    /// It takes whoever leads for asleep.
+    /// It takes over as soon as it has to wait.
     Impatient,
-    /// It does so, and has no time left to lead.
-    OutOfTime,
-    /// It is a task that does so when it is woken.
+    /// It takes over when it is woken.
     ImpatientWoken,
+    /// It leaves as soon as it has to wait, or when it is to lead.
+    OutOfTime,
 }
 
 /// The slots, the sum that was counted, and the sum of what callers were told is counted.
@@ -49,43 +44,26 @@ struct Counter {
     told: AtomicI64,
 }
 
+fn key_of(caller: Caller) -> u8 {
+    if caller == Caller::CountsOther { 8 } else { 7 }
+}
+
 impl Counter {
     fn count(&self, caller: Caller, n: i64) {
-        let key = if caller == Caller::CountsOther { 8 } else { 7 };
+        let key = key_of(caller);
         let slot = (7, if caller == Caller::Beside { 2 } else { 1 });
         match Slots::enter(&self.slots, slot, key, &[n], Instant::now()) {
             Entered::Leads(lead) => {
                 self.counted.fetch_add(n, Ordering::SeqCst);
                 self.count_for_others(caller, lead);
             }
-            Entered::Waits(wait) if caller == Caller::GivesUp => return drop(wait),
-            Entered::Waits(mut wait) => {
-                let patience = match caller {
-                    Caller::Impatient | Caller::OutOfTime => Duration::ZERO,
-                    _ => PATIENT,
-                };
-                wait = wait.without_lead(caller == Caller::OutOfTime);
-                let mut is_woken = false;
-                let turn = match caller {
-                    Caller::Awaits => awaited(|task| wait.poll(task)),
-                    Caller::GivesUpWoken | Caller::ImpatientWoken => {
-                        let turn = awaited(|task| match std::mem::replace(&mut is_woken, true) {
-                            true => Poll::Ready(None),
-                            false => wait.poll(task).map(Some),
-                        });
-                        match turn {
-                            Some(turn) => turn,
-                            None if caller == Caller::GivesUpWoken => return,
-                            None => wait.block(Duration::ZERO),
-                        }
-                    }
-                    _ => wait.block(patience),
-                };
-                let outcome = match turn {
-                    Turn::Ended(outcome) => outcome,
-                    Turn::Leads(_) if caller == Caller::OutOfTime => Outcome::Nothing,
-                    Turn::Leads(lead) => self.count_for_others(caller, lead),
-                    Turn::Left => Outcome::Nothing,
+            Entered::Waits(member) => {
+                let outcome = match wait(caller, member) {
+                    Ended::GivenUp => return,
+                    Ended::Left => Outcome::Nothing,
+                    Ended::Turn(Turn::Done(outcome)) => outcome,
+                    Ended::Turn(Turn::Leads(_)) if caller == Caller::OutOfTime => Outcome::Nothing,
+                    Ended::Turn(Turn::Leads(lead)) => self.count_for_others(caller, lead),
                 };
                 if matches!(outcome, Outcome::Nothing | Outcome::Failed(_)) {
                     self.counted.fetch_add(n, Ordering::SeqCst);
@@ -97,28 +75,65 @@ impl Counter {
 
     /// The outcome of the first batch.
     fn count_for_others(&self, caller: Caller, mut lead: Lead<u8>) -> Outcome {
+        let key = key_of(caller);
         let outcome = match caller {
             Caller::Fails => Outcome::Failed("a conflict".into()),
             Caller::CountsAlone => Outcome::Nothing,
             _ => Outcome::Counted(1),
         };
-        while lead.next(|_| matches!(caller, Caller::CountsAll | Caller::CountsAlone)) {
+        let counts = |_: &u8| matches!(caller, Caller::CountsAll | Caller::CountsAlone);
+        while lead.has_work(counts) {
             if caller == Caller::CountsAlone {
-                break; // the lead is dropped before anything was sent
+                break; // the lead is dropped before anything ran
             }
-            let sent = lead.send();
-            assert!(sent.iter().all(|batch| batch.since.is_some()));
+            let is_own_first = lead.was_member();
+            let running = lead.run(counts);
+            assert!(!is_own_first || running[0].key == key);
+            assert!(running.iter().all(|batch| batch.since.is_some()));
             if outcome == Outcome::Counted(1) {
-                let sum: i128 = sent.iter().map(|batch| batch.sums[0]).sum();
+                let sum: i128 = running.iter().map(|batch| batch.sums[0]).sum();
                 assert!(
-                    sent.iter()
-                        .all(|batch| batch.callers > 0 && [7, 8].contains(&batch.key))
+                    running
+                        .iter()
+                        .all(|batch| batch.members > 0 && [7, 8].contains(&batch.key))
                 );
                 self.counted.fetch_add(sum as i64, Ordering::SeqCst);
             }
-            lead.end(sent.iter().map(|_| outcome.clone()));
+            lead.end(running.iter().map(|_| outcome.clone()));
         }
         outcome
+    }
+}
+
+/// How a caller's wait ended.
+enum Ended {
+    Turn(Turn<u8>),
+    Left,
+    GivenUp,
+}
+
+fn wait(caller: Caller, mut member: Member<u8>) -> Ended {
+    let mut is_woken = false;
+    let first = awaited(|task| match std::mem::replace(&mut is_woken, true) {
+        true => Poll::Ready(None),
+        false => match (member.poll(task), caller) {
+            (Poll::Pending, Caller::GivesUp | Caller::Impatient | Caller::OutOfTime) => {
+                Poll::Ready(None)
+            }
+            (turn, _) => turn.map(Some),
+        },
+    });
+    let turn = first.or_else(|| match caller {
+        Caller::Impatient | Caller::ImpatientWoken => {
+            member.take_over(Duration::ZERO).map(Turn::Leads)
+        }
+        _ => None,
+    });
+    match (turn, caller) {
+        (Some(turn), _) => Ended::Turn(turn),
+        (None, Caller::GivesUp | Caller::GivesUpWoken) => Ended::GivenUp,
+        (None, Caller::OutOfTime) if member.leave() => Ended::Left,
+        _ => Ended::Turn(awaited(|task| member.poll(task))),
     }
 }
 

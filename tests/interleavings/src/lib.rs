@@ -5,17 +5,15 @@
 mod claims;
 #[path = "../../../src/counting/combine/slots.rs"]
 mod slots;
-#[path = "../../../src/connection/wait.rs"]
-mod wait;
 
 /// The model checker's, under these sources.
 mod sync {
-    pub(super) use loom::sync::{Arc, Condvar, Mutex, MutexGuard};
+    pub(super) use loom::sync::{Arc, Mutex, MutexGuard};
     pub(super) use std::sync::PoisonError;
 }
 
-/// What the callers of a batch are told.
-type Told = Box<str>;
+/// The error of a batch.
+type SharedError = Box<str>;
 
 pub mod combining;
 pub mod ranks;

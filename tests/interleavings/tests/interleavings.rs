@@ -1,8 +1,8 @@
 //! Every interleaving that interrupts threads at most twice, apart from where they wait: more would take hours.
 
 use diesel_sharded_interleavings::combining::Caller::{
-    Awaits, Beside, Counts, CountsAll, CountsAlone, CountsOther, Fails, GivesUp, GivesUpWoken,
-    Impatient, ImpatientWoken, OutOfTime,
+    Beside, Counts, CountsAll, CountsAlone, CountsOther, Fails, GivesUp, GivesUpWoken, Impatient,
+    ImpatientWoken, OutOfTime,
 };
 use diesel_sharded_interleavings::combining::each_amount_is_counted_once;
 use diesel_sharded_interleavings::ranks;
@@ -24,8 +24,8 @@ interleavings! {
     two_counters_take_turns: || each_amount_is_counted_once(&[Counts, CountsOther, Counts]);
     two_counters_are_counted_together: || each_amount_is_counted_once(&[CountsAll, CountsOther, Counts]);
     two_counters_are_given_back: || each_amount_is_counted_once(&[CountsAlone, CountsOther, CountsAlone]);
-    tasks_combine_with_a_thread: || each_amount_is_counted_once(&[Awaits, Counts, Awaits]);
-    a_batch_is_counted_by_each_alone: || each_amount_is_counted_once(&[Fails, Awaits, Fails]);
+    four_callers_combine: || each_amount_is_counted_once(&[Counts, Counts, Counts, Counts]);
+    a_batch_is_counted_by_each_alone: || each_amount_is_counted_once(&[Fails, Counts, Fails]);
     a_lead_is_dropped_before_it_sends:
         || each_amount_is_counted_once(&[CountsAlone, Counts, CountsAlone]);
     a_caller_gives_up: || each_amount_is_counted_once(&[Counts, GivesUp, Counts]);
@@ -36,13 +36,16 @@ interleavings! {
     a_caller_leads_beside_who_sleeps:
         || each_amount_is_counted_once(&[Counts, Impatient, Counts, Impatient]);
     a_caller_leads_beside_who_gives_back:
-        || each_amount_is_counted_once(&[CountsAlone, Impatient, Awaits]);
+        || each_amount_is_counted_once(&[CountsAlone, Impatient, Counts]);
     a_caller_leads_in_place_of_who_gives_up:
         || each_amount_is_counted_once(&[CountsAlone, GivesUpWoken, Impatient, Counts]);
     a_task_leads_beside_who_gives_back:
         || each_amount_is_counted_once(&[CountsAlone, ImpatientWoken, CountsAlone, Impatient]);
     a_caller_out_of_time_leads_nobody:
         || each_amount_is_counted_once(&[CountsAlone, OutOfTime, Impatient, Counts]);
+    two_take_over_beside_two_leaders:
+        || each_amount_is_counted_once(&[Beside, Beside, Impatient, ImpatientWoken]);
+    who_takes_over_gives_back: || each_amount_is_counted_once(&[Counts, CountsAlone, Impatient, GivesUpWoken]);
     leaders_of_all_counters_sleep:
         || each_amount_is_counted_once(&[CountsAll, CountsOther, Impatient]);
 

@@ -1,4 +1,4 @@
-//! The error of a batch, as each of its callers is told it.
+//! The error of a batch, which each of its members has.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,22 +7,22 @@ use diesel::result::{DatabaseErrorInformation, DatabaseErrorKind, Error as Diese
 
 use crate::conflict::Conflict;
 
-/// A database's own error, which several callers have: Diesel's cannot be cloned.
+/// A database's own error, for several callers: Diesel's cannot be cloned.
 #[derive(Clone)]
-pub(super) struct Told {
+pub(super) struct SharedError {
     kind: DatabaseErrorKind,
     says: Arc<dyn DatabaseErrorInformation + Send + Sync>,
     /// The conflict that ended the last of so many attempts.
     pub(super) persisted: Option<(Conflict, u32)>,
 }
 
-impl Told {
+impl SharedError {
     pub(super) fn of(source: DieselError, persisted: Option<(Conflict, u32)>) -> Self {
         let (kind, says) = match source {
             DieselError::DatabaseError(kind, says) => (kind, Arc::from(says)),
             other => (DatabaseErrorKind::Unknown, Arc::new(other.to_string()) as _),
         };
-        Told {
+        SharedError {
             kind,
             says,
             persisted,
@@ -35,10 +35,10 @@ impl Told {
     }
 }
 
-impl From<&str> for Told {
+impl From<&str> for SharedError {
     fn from(text: &str) -> Self {
         let says = Arc::new(text.to_owned());
-        Told {
+        SharedError {
             kind: DatabaseErrorKind::Unknown,
             says,
             persisted: None,
@@ -46,7 +46,7 @@ impl From<&str> for Told {
     }
 }
 
-impl DatabaseErrorInformation for Told {
+impl DatabaseErrorInformation for SharedError {
     fn message(&self) -> &str {
         self.says.message()
     }
@@ -76,13 +76,13 @@ impl DatabaseErrorInformation for Told {
     }
 }
 
-impl fmt::Debug for Told {
+impl fmt::Debug for SharedError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(self.message(), f)
     }
 }
 
-impl PartialEq for Told {
+impl PartialEq for SharedError {
     fn eq(&self, other: &Self) -> bool {
         (self.kind, self.message()) == (other.kind, other.message())
     }
@@ -93,16 +93,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_caller_is_told_what_the_database_said() {
+    fn each_caller_has_what_the_database_said() {
         let lost = || {
             let text = Box::new("server closed the connection".to_owned());
             DieselError::DatabaseError(DatabaseErrorKind::ClosedConnection, text)
         };
-        let told = Told::of(lost(), None);
-        for source in [told.source(), told.clone().source()] {
+        let shared = SharedError::of(lost(), None);
+        for source in [shared.source(), shared.clone().source()] {
             assert_eq!(source, lost());
         }
-        let other = Told::of(DieselError::BrokenTransactionManager, None).source();
+        let other = SharedError::of(DieselError::BrokenTransactionManager, None).source();
         assert_eq!(
             other.to_string(),
             DieselError::BrokenTransactionManager.to_string()
