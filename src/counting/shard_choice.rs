@@ -9,13 +9,13 @@
 //!
 //! [`ShardChoice::Adaptive`] goes one step further, since a process knows which of its own counts are in flight:
 //!
-//! - A count acquires the lowest *rank* of its key, 0, 1, 2 and so on, that no other count of this process holds, and releases
-//!   it at its end. So a key has as many shards as it ever had writers at once: one, if it is not hot. Two counts of one
-//!   process never meet while there are shards left.
-//! - Rank 0 is shard 0 in every process, so that a key without contention has one row. The other ranks begin at a random
-//!   shard in each process, so that processes spread.
+//! - A count *reserves* the first shard of its key that no other count of this process has reserved, until its end. So a key has
+//!   as many shards as it ever had writers at once: one, if it is not hot. Two counts of one process never meet while there are
+//!   shards left.
+//! - Shard 0 is the first in every process, so that a key without contention has one row. The others follow in each process from
+//!   a random one on, so that processes spread.
 //! - Inside the caller's transaction the row stays locked until a COMMIT that this crate does not see. So the thread keeps the
-//!   rank for its next counts on the key, until it has not counted on the key for a second. Rank 0 comes last there, because
+//!   shard for its next counts on the key, until it has not counted on the key for a second. Shard 0 comes last there, because
 //!   transactions that count on several rows in any order would deadlock if all processes began at the same shards. (A key that
 //!   one process counts on both ways has two shards.)
 //! - Writers in several processes would meet on shard 0. A conflict or a wait for a lock makes a key *hot*: this

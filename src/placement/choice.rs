@@ -2,11 +2,11 @@
 
 use std::hash::{DefaultHasher, Hasher};
 use std::sync::atomic::Ordering;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use diesel::query_builder::QueryFragment;
 
-use super::claims::{Holder, Wish};
 use super::contention::{Contention, CountKind};
 use super::process::{self, Process};
 use super::shard_choice::ShardChoice;
@@ -45,14 +45,14 @@ pub(crate) fn hash_of<DB: ShardedBackend>(table: &str, filter: &impl QueryFragme
     hash.0.finish()
 }
 
-/// The shard that an attempt counts on, and what holds it.
+/// The shard that an attempt counts on, and its reservation.
 #[derive(Debug)]
 pub(crate) struct Choice {
     subject: Subject,
     process: &'static Process,
     shard: i32,
-    claim: Option<Claim>,
-    /// The rank on which the last attempt met a conflict.
+    reservation: Option<Reservation>,
+    /// The index of the shard on which the last attempt met a conflict.
     avoided: Option<u16>,
     probes: bool,
 }
@@ -68,7 +68,7 @@ impl Choice {
             subject,
             process,
             shard: 0,
-            claim: None,
+            reservation: None,
             avoided: None,
             probes: false,
         };
@@ -87,60 +87,67 @@ impl Choice {
 
     fn choose(&mut self, attempts: &Attempts, now: Instant) {
         let shards = self.subject.shards;
-        self.claim = None; // frees its rank
-        let place = match self.subject.choice {
+        self.reservation = None; // frees its shard
+        let index = match self.subject.choice {
             ShardChoice::Adaptive if self.subject.one_writer => 0,
-            ShardChoice::Adaptive => self.claim_rank(shards, attempts, now),
-            ShardChoice::Striped => process::place_of_this_thread(self.process.offset, shards),
+            ShardChoice::Adaptive => self.reserve(attempts, now),
+            ShardChoice::Striped => process::shard_of_this_thread(self.process.offset, shards),
             ShardChoice::Random => (attempts.retry().random() % u64::from(shards)) as u16,
         };
-        self.shard = self.subject.stripe.shard(place);
+        self.shard = self.subject.stripe.shard(index);
     }
 
-    fn claim_rank(&mut self, shards: u16, attempts: &Attempts, now: Instant) -> u16 {
+    fn reserve(&mut self, attempts: &Attempts, now: Instant) -> u16 {
         let Subject {
             table,
             key,
+            shards,
             in_transaction,
             in_batch,
             ..
         } = self.subject;
-        let contention = self.process.contention.get(key, now);
+        let process = self.process;
+        let contention = process.contentions.get(key, now);
         // Most keys of a batch are counted on seldom. They keep to the first shards in every process, where the next batch finds them. A batch in a
         // caller's transaction does not: nobody knows how long that holds its locks.
         let is_batch = in_batch && !in_transaction;
-        let is_hot = contention == Contention::Hot
-            || (is_batch && self.process.batches.counts_often(key, now));
-        let holder = in_transaction.then(|| Holder {
+        let is_contended = contention == Contention::Contended
+            || (is_batch && process.batches.counts_often(key, now));
+        let order = Order {
+            shards,
+            offset: if is_batch && !is_contended {
+                0
+            } else {
+                process.offset
+            },
+            // Transactions hold several rows at once: processes that all began at the same shards would deadlock.
+            first_comes_last: is_contended || in_transaction,
+            avoided: self.avoided,
+        };
+        let keeper = in_transaction.then(|| Keeper {
             thread: process::number_of_this_thread(),
             clock: attempts.clock(),
         });
-        let wish = Wish {
-            ranks: shards,
-            // Transactions hold several rows at once: processes that all began at the same shards would deadlock.
-            first_comes_last: is_hot || in_transaction,
-            avoided: self.avoided,
-            holder: holder.map(|holder| holder.thread),
-        };
-        let (rank, crowded) = self.process.claims.claim(key, wish, now);
-        if crowded {
-            self.process.stats.crowded.fetch_add(1, Ordering::Relaxed);
-            self.process.warnings.crowded(table, shards, now);
+        let thread = keeper.map(|keeper| keeper.thread);
+        let (index, none_was_free) =
+            process
+                .reservations
+                .reserve(key, order.indexes(), thread, now);
+        if none_was_free {
+            process.stats.crowded.fetch_add(1, Ordering::Relaxed);
+            process.warnings.crowded(table, shards, now);
         }
-        self.claim = Some(Claim {
-            process: self.process,
+        self.reservation = Some(Reservation {
+            process,
             key,
-            rank,
-            holder,
+            index,
+            keeper,
         });
-        self.probes = contention == Contention::Suspect
+        self.probes = contention == Contention::Slow
             && self.may_probe()
             && self.is_on_shared_shard()
-            && self.process.probes.take(now);
-        match is_batch && !is_hot {
-            true => rank,
-            false => self.process.place_of(rank, shards),
-        }
+            && lock(&process.probes).begins((), (), now);
+        index
     }
 
     fn may_probe(&self) -> bool {
@@ -149,7 +156,8 @@ impl Choice {
 
     /// Whether other processes may well count on the same shard, and there is another one.
     fn is_on_shared_shard(&self) -> bool {
-        self.subject.shards > 1 && self.claim.as_ref().is_some_and(|claim| claim.rank == 0)
+        let is_first = |reservation: &Reservation| reservation.index == 0;
+        self.subject.shards > 1 && self.reservation.as_ref().is_some_and(is_first)
     }
 
     /// Whether to ask first whether the shard is locked; true at most once for each choice.
@@ -162,13 +170,21 @@ impl Choice {
         let now = attempts.now();
         self.process.stats.probes.fetch_add(1, Ordering::Relaxed);
         if locked {
-            self.process.mark_hot(self.subject.key, now);
+            self.met_another(now);
             self.choose(attempts, now);
         } else {
-            self.process
-                .contention
-                .set(self.subject.key, Contention::Cold, now);
+            let contentions = &self.process.contentions;
+            contentions.set(self.subject.key, Contention::Idle, now);
         }
+    }
+
+    /// A count on the key met another one.
+    fn met_another(&self, now: Instant) {
+        let (key, contentions) = (self.subject.key, &self.process.contentions);
+        if contentions.get(key, now) != Contention::Contended {
+            self.process.stats.hot.fetch_add(1, Ordering::Relaxed);
+        }
+        contentions.set(key, Contention::Contended, now);
     }
 
     /// Whether it matters how long the count takes: that tells whether it waited for a lock.
@@ -179,12 +195,12 @@ impl Choice {
     /// Takes the time that the count took.
     pub(crate) fn took(&mut self, time: Duration, kind: CountKind, now: Instant) {
         let key = self.subject.key;
-        let contention = &self.process.contention;
+        let contentions = &self.process.contentions;
         let waited = self.process.shortest[kind.index()].is_exceeded_by(time);
-        match (contention.get(key, now), waited) {
-            (Contention::Cold, true) => contention.set(key, Contention::Suspect, now),
-            (Contention::Suspect, true) if !self.may_probe() => self.process.mark_hot(key, now),
-            (Contention::Suspect, false) => contention.set(key, Contention::Cold, now),
+        match (contentions.get(key, now), waited) {
+            (Contention::Idle, true) => contentions.set(key, Contention::Slow, now),
+            (Contention::Slow, true) if !self.may_probe() => self.met_another(now),
+            (Contention::Slow, false) => contentions.set(key, Contention::Idle, now),
             _ => {}
         }
     }
@@ -194,36 +210,76 @@ impl Choice {
         if self.subject.choice == ShardChoice::Striped {
             process::move_this_thread_on(self.subject.shards, attempts.retry().random());
         }
-        let Some(claim) = self.claim.take() else {
+        let Some(Reservation { index, .. }) = self.reservation.take() else {
             return;
         };
-        self.avoided = Some(claim.rank);
-        drop(claim);
-        self.process.mark_hot(self.subject.key, attempts.now());
+        self.avoided = Some(index);
+        self.met_another(attempts.now());
         if self.subject.in_transaction {
-            self.again(attempts); // the next count of this thread finds nothing but the lease that this claim leaves
+            let reservations = &self.process.reservations;
+            reservations.give_up(self.subject.key, index);
+            self.again(attempts); // the next count of this thread finds nothing but the shard that the thread keeps
         }
     }
 }
 
-/// A rank of a key that no other count takes while there are free ones.
+/// The order in which a count takes the shards of its key.
+#[derive(Debug, Clone, Copy)]
+struct Order {
+    /// How many there are, at least 1.
+    shards: u16,
+    /// Where it begins among those behind the first.
+    offset: u32,
+    first_comes_last: bool,
+    /// A shard that is left out where there is another.
+    avoided: Option<u16>,
+}
+
+impl Order {
+    /// The indexes of the shards.
+    fn indexes(self) -> impl Iterator<Item = u16> + Clone {
+        let behind = self.shards - 1;
+        let begin = self.offset.checked_rem(u32::from(behind)).unwrap_or(0) as u16;
+        let behind = (begin + 1..=behind).chain(1..=begin);
+        let (first, last) = match self.first_comes_last {
+            true => (None, Some(0)),
+            false => (Some(0), None),
+        };
+        let all = first.into_iter().chain(behind).chain(last);
+        all.filter(move |index| self.shards == 1 || self.avoided != Some(*index))
+    }
+}
+
+/// A shard of a key that no other count takes while there are free ones.
 #[derive(Debug)]
-struct Claim {
+struct Reservation {
     process: &'static Process,
     key: u64,
-    rank: u16,
-    /// The thread that keeps the rank for a while after the count.
-    holder: Option<Holder>,
+    index: u16,
+    keeper: Option<Keeper>,
 }
 
-impl Drop for Claim {
+/// A thread that keeps a shard for a while after its count.
+#[derive(Debug, Clone, Copy)]
+struct Keeper {
+    thread: u64,
+    clock: fn() -> Instant,
+}
+
+impl Drop for Reservation {
     fn drop(&mut self) {
-        // Elsewhere a thread that is not there may hold the lock, and nobody counts by these claims.
+        // Elsewhere a thread that is not there may hold the lock, and nobody counts by these reservations.
         if self.process.made_in.is_this_process() {
-            let claims = &self.process.claims;
-            claims.release(self.key, self.rank, self.holder);
+            // An application's clock: not under the lock.
+            let keeps = self.keeper.map(|keeper| (keeper.thread, (keeper.clock)()));
+            let reservations = &self.process.reservations;
+            reservations.release(self.key, self.index, keeps);
         }
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(all(test, feature = "postgres_backend"))]

@@ -1,13 +1,14 @@
 //! Which shard a count adds to; see [`shard_choice`](crate::shard_choice).
 
 mod choice;
-mod claims;
 mod contention;
+mod keys;
 mod process;
+mod reservations;
 mod shard_choice;
 mod stripe;
 
-/// The claims' locks. `tests/interleavings` compiles the same claims over the model checker's locks.
+/// The model checker compiles `reservations.rs` and `keys.rs` over locks of its own.
 mod sync {
     pub(super) use std::sync::{Mutex, MutexGuard, PoisonError};
 }

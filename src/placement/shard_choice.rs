@@ -1,10 +1,10 @@
 //! The ways to choose a shard, how often counts met others, and the warning that more shards would help.
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::keys::Recent;
 use super::process::Process;
 use crate::observe;
 
@@ -100,15 +100,18 @@ impl ChoiceCounters {
     }
 }
 
-const INTERVAL: Duration = Duration::from_secs(60);
+const BETWEEN_WARNINGS: Duration = Duration::from_secs(60);
 
-/// When each shards table was last warned of.
-#[derive(Debug, Default)]
-pub(super) struct Warnings {
-    last: Mutex<HashMap<&'static str, Instant>>,
-}
+/// The shards tables that were warned of lately.
+#[derive(Debug)]
+pub(super) struct Warnings(Mutex<Recent<&'static str, ()>>);
 
 impl Warnings {
+    pub(super) fn new() -> Self {
+        Warnings(Mutex::new(Recent::new(BETWEEN_WARNINGS)))
+    }
+
+    /// Notes that counts met on each shard of a key.
     pub(super) fn crowded(&self, table: &'static str, shards: u16, now: Instant) {
         observe::crowded(table);
         if self.is_due(table, now) {
@@ -117,13 +120,8 @@ impl Warnings {
     }
 
     fn is_due(&self, table: &'static str, now: Instant) -> bool {
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_old = |warned: &Instant| now.saturating_duration_since(*warned) >= INTERVAL;
-        if !last.get(table).is_none_or(is_old) {
-            return false;
-        }
-        last.insert(table, now);
-        true
+        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        last.begins(table, (), now)
     }
 }
 
@@ -133,7 +131,7 @@ mod tests {
 
     #[test]
     fn one_warning_a_minute_for_each_table() {
-        let (warnings, now) = (Warnings::default(), Instant::now());
+        let (warnings, now) = (Warnings::new(), Instant::now());
         let due = |table, seconds| warnings.is_due(table, now + Duration::from_secs(seconds));
         assert_eq!(
             [due("a", 0), due("b", 1), due("a", 59)],

@@ -95,9 +95,9 @@ impl Stripe {
         1 + others / self.of
     }
 
-    /// The shard at this place in the stripe; places begin at 0.
-    pub(crate) fn shard(self, place: u16) -> i32 {
-        i32::from(self.index) + i32::from(place) * i32::from(self.of)
+    /// The shard with this index in the stripe.
+    pub(crate) fn shard(self, index: u16) -> i32 {
+        i32::from(self.index) + i32::from(index) * i32::from(self.of)
     }
 }
 
@@ -106,8 +106,8 @@ mod tests {
     use super::*;
 
     fn all_of(stripe: Stripe, shards: u16) -> Vec<i32> {
-        let places = 0..stripe.shards(shards);
-        places.map(|place| stripe.shard(place)).collect()
+        let indexes = 0..stripe.shards(shards);
+        indexes.map(|index| stripe.shard(index)).collect()
     }
 
     #[test]

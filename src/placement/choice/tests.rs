@@ -40,10 +40,10 @@ fn process() -> &'static Process {
 }
 
 fn process_at(offset: u32) -> &'static Process {
-    Box::leak(Box::new(Process::new(offset, now())))
+    Box::leak(Box::new(Process::new(offset)))
 }
 
-/// A clock that stands, so that no lease or pace ends while a test waits for its processor.
+/// A clock that stands, so that nothing is forgotten while a test waits for its processor.
 fn now() -> Instant {
     static NOW: LazyLock<Instant> = LazyLock::new(Instant::now);
     *NOW
@@ -57,8 +57,8 @@ fn choose(process: &'static Process, subject: Subject) -> Choice {
     Choice::new(subject, process, &attempts())
 }
 
-/// Makes the shortest time 100 µs, and `key` suspect.
-fn suspect(process: &'static Process, subject: Subject) {
+/// Makes the shortest time 100 µs, and `key` slow.
+fn slow(process: &'static Process, subject: Subject) {
     let mut choice = choose(process, subject);
     let kind = count(!subject.in_transaction);
     choice.took(Duration::from_micros(100), kind, now());
@@ -103,7 +103,7 @@ fn after_a_conflict_the_next_attempt_takes_another_shard() {
 fn a_slow_count_is_followed_by_a_probe_which_decides() {
     for locked in [true, false] {
         let process = process();
-        suspect(process, SUBJECT);
+        slow(process, SUBJECT);
         let mut choice = choose(process, SUBJECT);
         assert_eq!([choice.probes(), choice.probes()], [true, false]);
         choice.probed(locked, &attempts());
@@ -120,11 +120,11 @@ fn a_slow_count_is_followed_by_a_probe_which_decides() {
 #[test]
 fn no_probe_but_at_its_pace_and_where_it_may_help() {
     let process = process();
-    suspect(process, SUBJECT);
+    slow(process, SUBJECT);
     assert!(choose(process, SUBJECT).probes());
     assert!(!choose(process, SUBJECT).probes()); // too early
     let process = self::process();
-    suspect(process, SUBJECT);
+    slow(process, SUBJECT);
     let first = choose(process, SUBJECT);
     let mut second = choose(process, SUBJECT);
     assert_eq!((second.shard(), second.probes()), (5, false)); // not on the first shard
@@ -159,10 +159,10 @@ fn take_the_second_of_two(process: &'static Process) -> Choice {
 }
 
 #[test]
-fn a_quick_count_clears_a_suspicion() {
+fn a_quick_count_makes_a_key_idle() {
     let process = process();
     let _second = take_the_second_of_two(process);
-    suspect(process, INSIDE_OF_TWO);
+    slow(process, INSIDE_OF_TWO);
     let mut choice = choose(process, INSIDE_OF_TWO);
     choice.took(Duration::from_micros(110), count(false), now());
     choice.took(Duration::from_millis(5), count(false), now());
@@ -170,10 +170,10 @@ fn a_quick_count_clears_a_suspicion() {
 }
 
 #[test]
-fn inside_a_transaction_two_slow_counts_in_a_row_make_a_key_hot() {
+fn inside_a_transaction_two_slow_counts_in_a_row_make_a_key_contended() {
     let process = process();
     let second = take_the_second_of_two(process);
-    suspect(process, INSIDE_OF_TWO);
+    slow(process, INSIDE_OF_TWO);
     let mut choice = choose(process, INSIDE_OF_TWO);
     assert_eq!((choice.shard(), choice.probes()), (0, false));
     assert!(choice.is_timed());
@@ -207,13 +207,13 @@ fn processes_begin_apart_inside_transactions() {
             let shard = choose(process, Subject { key, ..INSIDE }).shard();
             assert!(taken.insert((row, shard)), "row {row}, shard {shard}");
         }
-        // Outside transactions all are at the first shard: a cold key has one row.
+        // Outside transactions all are at the first shard: an idle key has one row.
         assert_eq!(choose(process, of_key(9 << 50)).shard(), 0);
     }
 }
 
 #[test]
-fn other_choices_claim_nothing() {
+fn other_choices_reserve_nothing() {
     let process = process();
     let with = |choice| Subject { choice, ..SUBJECT };
     let random = RetryPolicy::new().with_random(|| 11);
@@ -320,4 +320,31 @@ fn a_batch_takes_other_shards_of_keys_that_are_counted_on_often() {
     assert_eq!(one_by_one[14..], [5; 6]);
     let at_once = [(); 2].map(|()| choose(process, IN_BATCH));
     assert_eq!(at_once.each_ref().map(Choice::shard), [5, 6]);
+}
+
+#[test]
+fn an_order_has_each_shard_once() {
+    for shards in [1, 2, 3, 16, 4096] {
+        for offset in [0, 1, 17, u32::MAX] {
+            let order = |first_comes_last, avoided| {
+                let order = Order {
+                    shards,
+                    offset,
+                    first_comes_last,
+                    avoided,
+                };
+                order.indexes().collect::<Vec<_>>()
+            };
+            let (mut all, mut contended) = (order(false, None), order(true, None));
+            assert_eq!((all[0], contended.last()), (0, Some(&0)));
+            contended.rotate_right(1);
+            assert_eq!(contended, all);
+            let mut others = order(true, Some(shards / 2));
+            all.sort_unstable();
+            assert_eq!(all, (0..shards).collect::<Vec<_>>());
+            all.retain(|index| shards == 1 || *index != shards / 2);
+            others.sort_unstable();
+            assert_eq!(others, all);
+        }
+    }
 }

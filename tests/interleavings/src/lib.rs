@@ -1,8 +1,11 @@
 //! The parts of `diesel_sharded` where threads meet, over the locks of the model checker loom. These sources of the library know no
 //! database. Each public function is what a few threads do, for the model checker to run in every order.
 
-#[path = "../../../src/placement/claims.rs"]
-mod claims;
+#[allow(dead_code, reason = "the library remembers more than reservations")]
+#[path = "../../../src/placement/keys.rs"]
+mod keys;
+#[path = "../../../src/placement/reservations.rs"]
+mod reservations;
 #[path = "../../../src/counting/combine/slots.rs"]
 mod slots;
 
@@ -16,5 +19,5 @@ mod sync {
 type SharedError = Box<str>;
 
 pub mod combining;
-pub mod ranks;
+pub mod reserving;
 mod task;

@@ -5,7 +5,7 @@ use diesel_sharded_interleavings::combining::Caller::{
     ImpatientWoken, OutOfTime,
 };
 use diesel_sharded_interleavings::combining::each_amount_is_counted_once;
-use diesel_sharded_interleavings::ranks;
+use diesel_sharded_interleavings::reserving;
 
 macro_rules! interleavings {
     ($($name:ident: $threads:expr;)+) => {$(
@@ -49,7 +49,8 @@ interleavings! {
     leaders_of_all_counters_sleep:
         || each_amount_is_counted_once(&[CountsAll, CountsOther, Impatient]);
 
-    as_many_ranks_as_threads: ranks::as_many_ranks_as_threads;
-    fewer_ranks_than_threads: ranks::fewer_ranks_than_threads;
-    threads_that_keep_their_ranks: ranks::threads_that_keep_their_ranks;
+    as_many_shards_as_threads: reserving::as_many_shards_as_threads;
+    fewer_shards_than_threads: reserving::fewer_shards_than_threads;
+    threads_that_give_their_shards_up: reserving::threads_that_give_their_shards_up;
+    threads_that_keep_their_shards: reserving::threads_that_keep_their_shards;
 }
