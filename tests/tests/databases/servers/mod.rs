@@ -568,7 +568,7 @@ fn a_lock_is_not_waited_for_again() {
 /// A transaction keeps the row locked after its count; others take shards of their own, and it continues with its own.
 #[test]
 fn transactions_at_once_take_shards_of_their_own() {
-    const LEASE: Duration = Duration::from_secs(1); // for as long is a rank kept for a transaction
+    const KEPT: Duration = Duration::from_secs(1); // for as long is a shard kept for a transaction
     let (mut own, key) = database_with_own_video::<3>();
     for conn in own.iter_mut() {
         let waits = "SET SESSION innodb_lock_wait_timeout = 2";
@@ -585,7 +585,7 @@ fn transactions_at_once_take_shards_of_their_own() {
     let mut expected = 1;
     let mut at_once = || {
         let begun = Instant::now();
-        let is_slow = || begun.elapsed() > LEASE / 2;
+        let is_slow = || begun.elapsed() > KEPT / 2;
         let counted: QueryResult<()> = conn.transaction(|conn| {
             assert_eq!(count_own_video(conn, key), Ok(1));
             for (transaction, conn) in &mut others {
