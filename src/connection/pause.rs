@@ -1,7 +1,7 @@
 //! Pauses and deadlines of tasks, on any runtime.
 //!
-//! tokio's own timers panic on a runtime that was built without them, and no function tells that beforehand. So a thread of this crate,
-//! which starts at the first pause, wakes the tasks. Only where the runtime's clock stands still, by `tokio::time::pause` in tests, the
+//! tokio's own timers panic on a runtime that was built without them, and no function tells that beforehand. Such runtimes are promised to do
+//! ([differences](crate::asynchronous#differences)), so a thread of this crate, which starts at the first pause, wakes the tasks. Only where the runtime's clock stands still, by `tokio::time::pause` in tests, the
 //! pauses are tokio's.
 
 use std::collections::BTreeMap;

@@ -45,13 +45,17 @@ pub(crate) fn hash_of<DB: ShardedBackend>(table: &str, filter: &impl QueryFragme
     hash.0.finish()
 }
 
-/// The shard that an attempt counts on, and its reservation.
+/// The shard that an attempt counts on. With [`ShardChoice::Adaptive`] no other count takes it while there are free ones.
 #[derive(Debug)]
 pub(crate) struct Choice {
     subject: Subject,
     process: &'static Process,
     shard: i32,
-    reservation: Option<Reservation>,
+    /// The index of the shard that is reserved.
+    reserved: Option<u16>,
+    /// The thread that keeps the shard for a while after the count.
+    thread: Option<u64>,
+    clock: fn() -> Instant,
     /// The index of the shard on which the last attempt met a conflict.
     avoided: Option<u16>,
     probes: bool,
@@ -68,7 +72,9 @@ impl Choice {
             subject,
             process,
             shard: 0,
-            reservation: None,
+            reserved: None,
+            thread: None,
+            clock: attempts.clock(),
             avoided: None,
             probes: false,
         };
@@ -87,17 +93,17 @@ impl Choice {
 
     fn choose(&mut self, attempts: &Attempts, now: Instant) {
         let shards = self.subject.shards;
-        self.reservation = None; // frees its shard
+        self.release();
         let index = match self.subject.choice {
             ShardChoice::Adaptive if self.subject.one_writer => 0,
-            ShardChoice::Adaptive => self.reserve(attempts, now),
+            ShardChoice::Adaptive => self.reserve(now),
             ShardChoice::Striped => process::shard_of_this_thread(self.process.offset, shards),
             ShardChoice::Random => (attempts.retry().random() % u64::from(shards)) as u16,
         };
         self.shard = self.subject.stripe.shard(index);
     }
 
-    fn reserve(&mut self, attempts: &Attempts, now: Instant) -> u16 {
+    fn reserve(&mut self, now: Instant) -> u16 {
         let Subject {
             table,
             key,
@@ -115,39 +121,41 @@ impl Choice {
             || (is_batch && process.batches.counts_often(key, now));
         let order = Order {
             shards,
-            offset: if is_batch && !is_contended {
-                0
-            } else {
-                process.offset
+            offset: match is_batch && !is_contended {
+                true => 0,
+                false => process.offset,
             },
             // Transactions hold several rows at once: processes that all began at the same shards would deadlock.
             first_comes_last: is_contended || in_transaction,
             avoided: self.avoided,
         };
-        let keeper = in_transaction.then(|| Keeper {
-            thread: process::number_of_this_thread(),
-            clock: attempts.clock(),
-        });
-        let thread = keeper.map(|keeper| keeper.thread);
-        let (index, none_was_free) =
-            process
-                .reservations
-                .reserve(key, order.indexes(), thread, now);
+        self.thread = in_transaction.then(process::number_of_this_thread);
+        let reservations = &process.reservations;
+        let (index, none_was_free) = reservations.reserve(key, order.indexes(), self.thread, now);
+        self.reserved = Some(index);
         if none_was_free {
             process.stats.crowded.fetch_add(1, Ordering::Relaxed);
             process.warnings.crowded(table, shards, now);
         }
-        self.reservation = Some(Reservation {
-            process,
-            key,
-            index,
-            keeper,
-        });
         self.probes = contention == Contention::Slow
             && self.may_probe()
             && self.is_on_shared_shard()
             && lock(&process.probes).begins((), (), now);
         index
+    }
+
+    fn release(&mut self) {
+        let Some(index) = self.reserved.take() else {
+            return;
+        };
+        // A child waits for no lock that a thread of its parent held, and nobody counts by these reservations there.
+        if !self.process.made_in.is_this_process() {
+            return;
+        }
+        // An application's clock: not under the lock.
+        let keeps = self.thread.map(|thread| (thread, (self.clock)()));
+        let reservations = &self.process.reservations;
+        reservations.release(self.subject.key, index, keeps);
     }
 
     fn may_probe(&self) -> bool {
@@ -156,8 +164,7 @@ impl Choice {
 
     /// Whether other processes may well count on the same shard, and there is another one.
     fn is_on_shared_shard(&self) -> bool {
-        let is_first = |reservation: &Reservation| reservation.index == 0;
-        self.subject.shards > 1 && self.reservation.as_ref().is_some_and(is_first)
+        self.subject.shards > 1 && self.reserved == Some(0)
     }
 
     /// Whether to ask first whether the shard is locked; true at most once for each choice.
@@ -210,9 +217,10 @@ impl Choice {
         if self.subject.choice == ShardChoice::Striped {
             process::move_this_thread_on(self.subject.shards, attempts.retry().random());
         }
-        let Some(Reservation { index, .. }) = self.reservation.take() else {
+        let Some(index) = self.reserved else {
             return;
         };
+        self.release();
         self.avoided = Some(index);
         self.met_another(attempts.now());
         if self.subject.in_transaction {
@@ -250,31 +258,9 @@ impl Order {
     }
 }
 
-/// A shard of a key that no other count takes while there are free ones.
-#[derive(Debug)]
-struct Reservation {
-    process: &'static Process,
-    key: u64,
-    index: u16,
-    keeper: Option<Keeper>,
-}
-
-/// A thread that keeps a shard for a while after its count.
-#[derive(Debug, Clone, Copy)]
-struct Keeper {
-    thread: u64,
-    clock: fn() -> Instant,
-}
-
-impl Drop for Reservation {
+impl Drop for Choice {
     fn drop(&mut self) {
-        // Elsewhere a thread that is not there may hold the lock, and nobody counts by these reservations.
-        if self.process.made_in.is_this_process() {
-            // An application's clock: not under the lock.
-            let keeps = self.keeper.map(|keeper| (keeper.thread, (keeper.clock)()));
-            let reservations = &self.process.reservations;
-            reservations.release(self.key, self.index, keeps);
-        }
+        self.release();
     }
 }
 

@@ -1040,7 +1040,8 @@ mod tests {
                         return;
                     }
                     let is_impatient = some_are_impatient && n % 5 == 0;
-                    if is_impatient && let Some(lead) = member.take_over(Duration::ZERO) {
+                    let taken_over = is_impatient.then(|| member.take_over(Duration::ZERO));
+                    if let Some(lead) = taken_over.flatten() {
                         return count_for_others(lead, false);
                     }
                     match awaited(&mut member) {
