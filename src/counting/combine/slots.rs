@@ -51,7 +51,7 @@ type Hasher = BuildHasherDefault<DefaultHasher>;
 
 struct Slot<K> {
     /// The queued batches, from the oldest on: one for each counter.
-    queued: Vec<(K, Arc<Batch>)>,
+    queued: Vec<(K, Arc<Mutex<Batch>>)>,
     /// The leaders, but for those who are taken for asleep.
     leaders: Vec<Number>,
     /// Somebody has waited.
@@ -68,6 +68,18 @@ impl<K> Default for Slot<K> {
             is_crowded: false,
             taken_over: None,
         }
+    }
+}
+
+impl<K: Key> Slot<K> {
+    /// The queued batch of the counter.
+    fn batch(&mut self, key: &K) -> Arc<Mutex<Batch>> {
+        if let Some((_, batch)) = self.queued.iter().find(|(of, _)| of == key) {
+            return Arc::clone(batch);
+        }
+        let batch = Arc::<Mutex<Batch>>::default();
+        self.queued.push((key.clone(), Arc::clone(&batch)));
+        batch
     }
 }
 
@@ -124,37 +136,28 @@ impl<K: Key> Slots<K> {
     ) -> Entered<K> {
         static LAST: AtomicU64 = AtomicU64::new(0);
         let number = LAST.fetch_add(1, Ordering::Relaxed);
-        let counter = Counter {
+        let address = Address {
             slots: Arc::clone(slots),
             slot,
             key,
         };
-        let mut map = counter.map();
-        let slot = map.entry(counter.slot.clone()).or_default();
+        let mut map = address.map();
+        let slot = map.entry(address.slot.clone()).or_default();
         if slot.leaders.is_empty() || (slot.leaders.len() < most && !slot.is_crowded) {
             slot.leaders.push(number);
             drop(map);
-            return Entered::Leads(Lead::new(counter, number, None));
+            return Entered::Leads(Lead::new(address, number, None));
         }
         slot.is_crowded = true;
-        let queued = slot.queued.iter().find(|(key, _)| *key == counter.key);
-        let batch = match queued {
-            Some((_, batch)) => Arc::clone(batch),
-            None => {
-                let batch = Arc::new(Batch::default());
-                let key = counter.key.clone();
-                slot.queued.push((key, Arc::clone(&batch)));
-                batch
-            }
-        };
+        let batch = slot.batch(&address.key);
         let own = Own {
             amounts: amounts.into(),
             since,
         };
-        batch.lock().join(&own);
+        lock(&batch).join(&own);
         drop(map);
         Entered::Waits(Member {
-            counter,
+            address,
             number,
             batch,
             own: Some(own),
@@ -172,15 +175,15 @@ impl<K: Key> Slots<K> {
     }
 }
 
-/// The counter that a caller counts on, and where it is counted.
+/// Where a caller counts: its counter, and the slot of that.
 #[derive(Clone)]
-struct Counter<K> {
+struct Address<K> {
     slots: Arc<Slots<K>>,
     slot: K,
     key: K,
 }
 
-impl<K: Key> Counter<K> {
+impl<K: Key> Address<K> {
     fn map(&self) -> MutexGuard<'_, Map<K>> {
         self.slots.map(&self.slot)
     }
@@ -195,11 +198,6 @@ struct Own {
 /// The amounts of callers who wait together. A map's lock comes before a batch's.
 #[derive(Default)]
 struct Batch {
-    state: Mutex<State>,
-}
-
-#[derive(Default)]
-struct State {
     phase: Phase,
     /// The sum for each field.
     sums: Vec<i128>,
@@ -227,12 +225,6 @@ impl Default for Phase {
 }
 
 impl Batch {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        lock(&self.state)
-    }
-}
-
-impl State {
     fn join(&mut self, own: &Own) {
         self.since = Some(self.since.map_or(own.since, |first| first.min(own.since)));
         self.sums.resize(own.amounts.len(), 0);
@@ -264,9 +256,9 @@ impl State {
 
 /// A caller who waits for its batch. If it is dropped, it leaves.
 pub(crate) struct Member<K: Key> {
-    counter: Counter<K>,
+    address: Address<K>,
     number: Number,
-    batch: Arc<Batch>,
+    batch: Arc<Mutex<Batch>>,
     /// Its part of the batch, until it has left or knows the outcome.
     own: Option<Own>,
 }
@@ -275,70 +267,70 @@ impl<K: Key> Member<K> {
     /// Ends, or wakes the task when it does.
     pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Turn<K>> {
         let waker = context.waker().clone();
-        let mut state = self.batch.lock();
-        let lead = state.take_lead();
-        let (turn, before) = match (&state.phase, lead) {
+        let mut batch = lock(&self.batch);
+        let lead = batch.take_lead();
+        let (turn, before) = match (&batch.phase, lead) {
             (Phase::Done(outcome), _) => {
                 self.own = None;
                 (Poll::Ready(Turn::Done(outcome.clone())), None)
             }
             (_, Some(number)) => {
                 let own = self.own.take();
-                own.iter().for_each(|own| state.leave(own));
-                let lead = Lead::new(self.counter.clone(), number, own);
-                let before = state.wakers.remove(&self.number);
+                own.iter().for_each(|own| batch.leave(own));
+                let lead = Lead::new(self.address.clone(), number, own);
+                let before = batch.wakers.remove(&self.number);
                 (Poll::Ready(Turn::Leads(lead)), before)
             }
             (_, None) => {
-                let before = state.wakers.insert(self.number, waker);
+                let before = batch.wakers.insert(self.number, waker);
                 (Poll::Pending, before)
             }
         };
-        drop(state);
+        drop(batch);
         drop(before); // not under the lock: it may be the last of its task
         turn
     }
 
     /// Leads instead of those who seem to sleep, unless its batch runs or another member took over within the time that it `waited`.
     pub(crate) fn take_over(&mut self, waited: Duration) -> Option<Lead<K>> {
-        let mut map = self.counter.map();
-        let slot = map.get_mut(&self.counter.slot)?;
+        let mut map = self.address.map();
+        let slot = map.get_mut(&self.address.slot)?;
         if slot.taken_over.is_some_and(|at| at.elapsed() < waited) {
             return None;
         }
-        let mut state = self.batch.lock();
-        let own = self.own.take_if(|_| state.is_queued())?;
-        state.leave(&own);
-        let waker = state.wakers.remove(&self.number);
-        drop(state);
-        for (_, batch) in &slot.queued {
-            batch.lock().take_lead(); // its heir sleeps too
+        let mut batch = lock(&self.batch);
+        let own = self.own.take_if(|_| batch.is_queued())?;
+        batch.leave(&own);
+        let waker = batch.wakers.remove(&self.number);
+        drop(batch);
+        for (_, queued) in &slot.queued {
+            lock(queued).take_lead(); // its heir sleeps too
         }
         slot.leaders = vec![self.number];
         slot.taken_over = Some(Instant::now());
         drop(map);
         drop(waker);
-        Some(Lead::new(self.counter.clone(), self.number, Some(own)))
+        Some(Lead::new(self.address.clone(), self.number, Some(own)))
     }
 
     /// Takes its amount back. False if the batch runs or is done.
     pub(crate) fn leave(&mut self) -> bool {
-        let mut state = self.batch.lock();
-        let Some(own) = self.own.take_if(|_| state.is_queued()) else {
+        let mut batch = lock(&self.batch);
+        let Some(own) = self.own.take_if(|_| batch.is_queued()) else {
             return false;
         };
-        state.leave(&own);
-        let own_waker = state.wakers.remove(&self.number);
+        batch.leave(&own);
+        let own_waker = batch.wakers.remove(&self.number);
         // The lead may have been handed over to this very member.
-        let (lead, next) = match state.phase {
-            Phase::Queued { lead: Some(_) } if state.members == 0 => (state.take_lead(), None),
-            Phase::Queued { lead: Some(_) } => (None, state.wakers.pop_first()),
+        let (lead, next) = match batch.phase {
+            Phase::Queued { lead: Some(_) } if batch.members == 0 => (batch.take_lead(), None),
+            Phase::Queued { lead: Some(_) } => (None, batch.wakers.pop_first()),
             _ => (None, None),
         };
-        drop(state);
+        drop(batch);
         drop(own_waker);
         if let Some(number) = lead {
-            drop(Lead::new(self.counter.clone(), number, None)); // hands it over to another batch
+            drop(Lead::new(self.address.clone(), number, None)); // hands it over to another batch
         }
         wake(next);
         true
@@ -353,12 +345,12 @@ impl<K: Key> Drop for Member<K> {
 
 /// The lead of a slot. If it is dropped, somebody else leads on, and the outcome of what it ran is unknown.
 pub(crate) struct Lead<K: Key> {
-    counter: Counter<K>,
+    address: Address<K>,
     number: Number,
     /// What a leader adds who was a member, until it is in a batch that runs.
     own: Option<Own>,
     rounds: u8,
-    running: Vec<Arc<Batch>>,
+    running: Vec<Arc<Mutex<Batch>>>,
 }
 
 /// A batch that is to be counted.
@@ -374,9 +366,9 @@ pub(crate) struct Running<K> {
 }
 
 impl<K: Key> Lead<K> {
-    fn new(counter: Counter<K>, number: Number, own: Option<Own>) -> Self {
+    fn new(address: Address<K>, number: Number, own: Option<Own>) -> Self {
         Lead {
-            counter,
+            address,
             number,
             own,
             rounds: 0,
@@ -391,25 +383,25 @@ impl<K: Key> Lead<K> {
 
     /// Whether there may be something to [run](Self::run): on the leader's own counter, or on those of others that it `counts` too.
     pub(crate) fn has_work(&self, counts: impl Fn(&K) -> bool) -> bool {
-        let is_counted = |(key, _): &(K, _)| *key == self.counter.key || counts(key);
+        let is_counted = |(key, _): &(K, _)| *key == self.address.key || counts(key);
         let queued = |slot: &Slot<K>| slot.queued.iter().any(is_counted);
         self.own.is_some()
             || (self.rounds < ROUNDS
                 && self
-                    .counter
+                    .address
                     .map()
-                    .get(&self.counter.slot)
+                    .get(&self.address.slot)
                     .is_some_and(queued))
     }
 
     /// Takes what is queued, whose members may not leave any more: its outcome is unknown until the round [ends](Self::end). The batch of a leader
     /// who was a member comes first.
     pub(crate) fn run(&mut self, counts: impl Fn(&K) -> bool) -> Vec<Running<K>> {
-        let Counter {
+        let Address {
             slot, key: own_key, ..
-        } = &self.counter;
+        } = &self.address;
         let mut batches = vec![];
-        let mut map = self.counter.map();
+        let mut map = self.address.map();
         let mut slot = map.get_mut(slot);
         if let Some(slot) = &mut slot {
             slot.queued.retain(|(key, batch)| {
@@ -426,28 +418,28 @@ impl<K: Key> Lead<K> {
                 Some(at) => batches.remove(at).1,
                 None => Arc::default(),
             };
-            batch.lock().join(&own);
+            lock(&batch).join(&own);
             batches.insert(0, (own_key.clone(), batch));
         } else {
             self.rounds += 1;
         }
         let mut running = vec![];
         let mut leads = vec![];
-        for (key, batch) in batches {
-            let mut state = batch.lock();
-            if state.members == 0 {
+        for (key, taken) in batches {
+            let mut batch = lock(&taken);
+            if batch.members == 0 {
                 continue; // all have left
             }
-            leads.extend(state.take_lead());
-            state.phase = Phase::Running;
+            leads.extend(batch.take_lead());
+            batch.phase = Phase::Running;
             running.push(Running {
                 key,
-                sums: state.sums.clone(),
-                members: state.members,
-                since: state.since,
+                sums: batch.sums.clone(),
+                members: batch.members,
+                since: batch.since,
             });
-            drop(state);
-            self.running.push(batch);
+            drop(batch);
+            self.running.push(taken);
         }
         if let Some(slot) = slot {
             // It may have been taken for asleep, and another's lead handed over to a batch that it runs now.
@@ -462,31 +454,31 @@ impl<K: Key> Lead<K> {
     pub(crate) fn end(&mut self, outcomes: impl IntoIterator<Item = Outcome>) {
         let mut outcomes = outcomes.into_iter();
         let mut wakers = vec![];
-        for batch in self.running.drain(..) {
+        for ran in self.running.drain(..) {
             let unknown = || Outcome::Unknown("who counted for others was cancelled".into());
-            let mut state = batch.lock();
-            state.phase = Phase::Done(outcomes.next().unwrap_or_else(unknown));
-            wakers.extend(std::mem::take(&mut state.wakers).into_values());
+            let mut batch = lock(&ran);
+            batch.phase = Phase::Done(outcomes.next().unwrap_or_else(unknown));
+            wakers.extend(std::mem::take(&mut batch.wakers).into_values());
         }
         wakers.into_iter().for_each(Waker::wake); // at last: foreign code
     }
 
     /// Leaves the slot. The last leader leaves its lead to a batch; if all have left theirs, the slot ends.
     fn hand_over(&mut self) {
-        let mut map = self.counter.map();
-        let Some(slot) = map.get_mut(&self.counter.slot) else {
+        let mut map = self.address.map();
+        let Some(slot) = map.get_mut(&self.address.slot) else {
             return;
         };
         slot.leaders.retain(|leader| *leader != self.number);
         if !slot.leaders.is_empty() {
             return;
         }
-        let mut states = slot.queued.iter().map(|(_, batch)| batch.lock());
-        let heirs = states.find(|state| state.members > 0);
-        let woken = heirs.map(|mut state| {
+        let mut batches = slot.queued.iter().map(|(_, batch)| lock(batch));
+        let heir = batches.find(|batch| batch.members > 0);
+        let woken = heir.map(|mut batch| {
             let lead = Some(self.number);
-            state.phase = Phase::Queued { lead };
-            state.wakers.pop_first()
+            batch.phase = Phase::Queued { lead };
+            batch.wakers.pop_first()
         });
         match woken {
             Some(woken) => {
@@ -494,7 +486,7 @@ impl<K: Key> Lead<K> {
                 drop(map); // who is woken may come to the slot at once
                 wake(woken);
             }
-            None => drop(map.remove(&self.counter.slot)),
+            None => drop(map.remove(&self.address.slot)),
         }
     }
 }
