@@ -28,6 +28,16 @@ impl<T> ByKey<T> {
     }
 }
 
+/// The end of a span that begins then; its begin where an application's clock goes no further.
+pub(super) fn end_of(begin: Instant, span: Duration) -> Instant {
+    begin.checked_add(span).unwrap_or(begin)
+}
+
+/// Whether the end of a span lies ahead, and no further than anybody would set it: an application's clock may have jumped there and back.
+pub(super) fn is_ahead(end: Instant, span: Duration, now: Instant) -> bool {
+    now < end && end.saturating_duration_since(now) <= 2 * span
+}
+
 /// How many entries a [`Recent`] has at most.
 const MOST: usize = 1024;
 
@@ -47,16 +57,14 @@ impl<K: Hash + Eq, V: Copy> Recent<K, V> {
 
     pub(super) fn get(&self, key: K, now: Instant) -> Option<V> {
         let (value, until) = self.entries.get(&key)?;
-        self.is_ahead(*until, now).then_some(*value)
+        is_ahead(*until, self.span, now).then_some(*value)
     }
 
     pub(super) fn insert(&mut self, key: K, value: V, now: Instant) {
         if self.entries.len() >= MOST {
             self.make_room(now);
         }
-        // An application's clock may go no further.
-        let until = now.checked_add(self.span).unwrap_or(now);
-        self.entries.insert(key, (value, until));
+        self.entries.insert(key, (value, end_of(now, self.span)));
     }
 
     pub(super) fn remove(&mut self, key: K) {
@@ -77,16 +85,12 @@ impl<K: Hash + Eq, V: Copy> Recent<K, V> {
 
     /// If too much is remembered all is forgotten: the process finds out again.
     fn make_room(&mut self, now: Instant) {
-        let mut entries = std::mem::take(&mut self.entries);
-        entries.retain(|_, (_, until)| self.is_ahead(*until, now));
-        if entries.len() <= MOST / 2 {
-            self.entries = entries;
+        let span = self.span;
+        self.entries
+            .retain(|_, (_, until)| is_ahead(*until, span, now));
+        if self.entries.len() > MOST / 2 {
+            self.entries.clear();
         }
-    }
-
-    /// Whether `until` lies ahead, and no further than anybody would set it: an application's clock may have jumped there and back.
-    fn is_ahead(&self, until: Instant, now: Instant) -> bool {
-        now < until && until.saturating_duration_since(now) <= 2 * self.span
     }
 }
 

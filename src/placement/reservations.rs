@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use fnv::FnvBuildHasher;
 
-use super::keys::{ByKey, Recent};
+use super::keys::{ByKey, end_of, is_ahead};
 
 /// How long a thread keeps a shard that it did not count on again.
 pub(super) const KEPT: Duration = Duration::from_secs(1);
@@ -13,24 +13,33 @@ pub(super) const KEPT: Duration = Duration::from_secs(1);
 /// The shards that counts are on, and those that threads keep: a row that was counted on inside a transaction stays locked until the transaction
 /// ends, which nobody here sees.
 #[derive(Debug)]
-pub(super) struct Reservations(ByKey<Reserved>);
+pub(super) struct Reservations(ByKey<Keys>);
 
-/// A shard, by the hash of its key and by its index.
-type Shard = (u64, u16);
-
+/// The shards in use, by the hashes of keys.
 #[derive(Debug)]
-struct Reserved {
-    /// How many counts are on each shard, if there are some.
-    counts: HashMap<Shard, u32, FnvBuildHasher>,
-    /// The threads that keep a shard, by their numbers.
-    kept: Recent<Shard, u64>,
+struct Keys {
+    used: HashMap<u64, Vec<Used>, FnvBuildHasher>,
+    /// How many keys there are when those are forgotten again that are kept no more.
+    most: usize,
 }
+
+/// A shard in use.
+#[derive(Debug)]
+struct Used {
+    index: u16,
+    /// How many counts are on it.
+    counts: u32,
+    /// The number of the thread that keeps it, and until when.
+    keeper: Option<(u64, Instant)>,
+}
+
+const MOST: usize = 64;
 
 impl Reservations {
     pub(super) fn new() -> Self {
-        Reservations(ByKey::new(|| Reserved {
-            counts: HashMap::default(),
-            kept: Recent::new(KEPT),
+        Reservations(ByKey::new(|| Keys {
+            used: HashMap::default(),
+            most: MOST,
         }))
     }
 
@@ -39,47 +48,96 @@ impl Reservations {
     pub(super) fn reserve(
         &self,
         key: u64,
-        mut order: impl Iterator<Item = u16> + Clone,
+        order: impl Iterator<Item = u16> + Clone,
         thread: Option<u64>,
         now: Instant,
     ) -> (u16, bool) {
-        let mut reserved = self.0.lock(key);
-        let is_own = |index: &u16| reserved.kept.get((key, *index), now) == thread;
-        let own = thread.and_then(|_| order.clone().find(is_own));
-        let users = |index: &u16| reserved.users((key, *index), thread, now);
+        let mut keys = self.0.lock(key);
+        keys.forget(now);
+        let used = keys.used.entry(key).or_default();
+        used.retain_mut(|shard| shard.is_used(now));
+        let is_own = |shard: &Used| thread.is_some() && shard.keeper() == thread;
+        let own = used.iter().filter(|shard| is_own(shard)).find_map(|own| {
+            let mut order = order.clone();
+            order.find(|index| *index == own.index)
+        });
+        let beyond = used.iter().map(|shard| usize::from(shard.index) + 1).max();
+        let mut users = vec![0; beyond.unwrap_or(0)];
+        for shard in &*used {
+            let kept = shard.keeper.is_some() && !is_own(shard);
+            users[usize::from(shard.index)] = shard.counts + u32::from(kept);
+        }
+        let users = |index: &u16| users.get(usize::from(*index)).copied().unwrap_or(0);
         let free = own.or_else(|| order.clone().find(|index| users(index) == 0));
-        let index = free
-            .or_else(|| order.by_ref().min_by_key(users))
-            .unwrap_or(0);
-        *reserved.counts.entry((key, index)).or_default() += 1;
+        let index = free.or_else(|| order.min_by_key(users)).unwrap_or(0);
+        match used.iter_mut().find(|shard| shard.index == index) {
+            Some(shard) => shard.counts += 1,
+            None => used.push(Used {
+                index,
+                counts: 1,
+                keeper: None,
+            }),
+        }
         (index, free.is_none())
     }
 
     /// Ends a count's reservation. A thread that is given keeps the shard for a while from then on.
     pub(super) fn release(&self, key: u64, index: u16, keeps: Option<(u64, Instant)>) {
-        let mut reserved = self.0.lock(key);
-        let shard = (key, index);
-        match reserved.counts.get_mut(&shard) {
-            Some(counts) if *counts > 1 => *counts -= 1,
-            _ => drop(reserved.counts.remove(&shard)),
-        }
-        if let Some((thread, from)) = keeps {
-            reserved.kept.insert(shard, thread, from);
-        }
+        self.change(key, index, |shard| {
+            shard.counts = shard.counts.saturating_sub(1);
+            if let Some((thread, from)) = keeps {
+                shard.keeper = Some((thread, end_of(from, KEPT)));
+            }
+        });
     }
 
     /// Nobody keeps the shard any more.
     pub(super) fn give_up(&self, key: u64, index: u16) {
-        self.0.lock(key).kept.remove((key, index));
+        self.change(key, index, |shard| shard.keeper = None);
+    }
+
+    fn change(&self, key: u64, index: u16, change: impl FnOnce(&mut Used)) {
+        let mut keys = self.0.lock(key);
+        let Some(used) = keys.used.get_mut(&key) else {
+            return;
+        };
+        if let Some(at) = used.iter().position(|shard| shard.index == index) {
+            change(&mut used[at]);
+            if used[at].counts == 0 && used[at].keeper.is_none() {
+                used.swap_remove(at);
+            }
+        }
+        if used.is_empty() {
+            keys.used.remove(&key);
+        }
     }
 }
 
-impl Reserved {
-    /// How many use the shard, this thread left out if it keeps it.
-    fn users(&self, shard: Shard, thread: Option<u64>, now: Instant) -> u32 {
-        let counts = self.counts.get(&shard).copied().unwrap_or(0);
-        let keeper = self.kept.get(shard, now);
-        counts + u32::from(keeper.is_some() && keeper != thread)
+impl Keys {
+    /// Forgets keys that are not in use any more, when they may be the half of all.
+    fn forget(&mut self, now: Instant) {
+        if self.used.len() < self.most {
+            return;
+        }
+        self.used.retain(|_, used| {
+            used.retain_mut(|shard| shard.is_used(now));
+            !used.is_empty()
+        });
+        self.most = MOST.max(2 * self.used.len());
+        self.used.shrink_to(self.most);
+    }
+}
+
+impl Used {
+    fn keeper(&self) -> Option<u64> {
+        self.keeper.map(|(thread, _)| thread)
+    }
+
+    /// Whether a count is on it, or a thread keeps it still.
+    fn is_used(&mut self, now: Instant) -> bool {
+        self.keeper
+            .take_if(|(_, until)| !is_ahead(*until, KEPT, now));
+        self.counts > 0 || self.keeper.is_some()
     }
 }
 
@@ -90,9 +148,9 @@ mod tests {
 
     const KEY: u64 = 7;
 
-    /// How many shards counts are on.
+    /// How many keys have shards in use.
     fn in_use(reservations: &Reservations) -> usize {
-        reservations.0.sum(|reserved| reserved.counts.len())
+        reservations.0.sum(|keys| keys.used.len())
     }
 
     #[test]
@@ -182,6 +240,19 @@ mod tests {
         assert_eq!([count(1..4), count(0..4), count(0..1)], [1, 1, 0]);
         reservations.give_up(KEY, 0);
         assert_eq!(reservations.reserve(KEY, 0..4, None, now), (0, false));
+    }
+
+    #[test]
+    fn keys_that_nobody_keeps_any_more_are_forgotten() {
+        let (reservations, now) = (Reservations::new(), Instant::now());
+        let count = |key, now| {
+            let (index, _) = reservations.reserve(key, 0..4, Some(1), now);
+            reservations.release(key, index, Some((1, now)));
+        };
+        (0..1000).for_each(|key| count(key, now)); // all behind one lock
+        assert_eq!(in_use(&reservations), 1000);
+        (2000..3000).for_each(|key| count(key, now + KEPT));
+        assert_eq!(in_use(&reservations), 1000);
     }
 
     /// Whatever the order of reservations and releases, two meet only where there are fewer shards than counts.

@@ -383,15 +383,13 @@ impl<K: Key> Lead<K> {
 
     /// Whether there may be something to [run](Self::run): on the leader's own counter, or on those of others that it `counts` too.
     pub(crate) fn has_work(&self, counts: impl Fn(&K) -> bool) -> bool {
+        if self.own.is_some() {
+            return true;
+        }
         let is_counted = |(key, _): &(K, _)| *key == self.address.key || counts(key);
-        let queued = |slot: &Slot<K>| slot.queued.iter().any(is_counted);
-        self.own.is_some()
-            || (self.rounds < ROUNDS
-                && self
-                    .address
-                    .map()
-                    .get(&self.address.slot)
-                    .is_some_and(queued))
+        let map = self.address.map();
+        let slot = map.get(&self.address.slot);
+        self.rounds < ROUNDS && slot.is_some_and(|slot| slot.queued.iter().any(is_counted))
     }
 
     /// Takes what is queued, whose members may not leave any more: its outcome is unknown until the round [ends](Self::end). The batch of a leader
