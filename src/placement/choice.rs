@@ -129,7 +129,7 @@ impl Choice {
             first_comes_last: is_contended || in_transaction,
             avoided: self.avoided,
         };
-        self.thread = in_transaction.then(process::number_of_this_thread);
+        self.thread = in_transaction.then(process::id_of_this_thread);
         let reservations = &process.reservations;
         let (index, none_was_free) = reservations.reserve(key, order.indexes(), self.thread, now);
         self.reserved = Some(index);

@@ -54,16 +54,16 @@ impl Process {
 }
 
 thread_local! {
-    static NUMBER: u64 = {
+    static ID: u64 = {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         NEXT.fetch_add(1, Ordering::Relaxed)
     };
-    static OWN_SHARD: Cell<u64> = Cell::new(number_of_this_thread());
+    static OWN_SHARD: Cell<u64> = Cell::new(id_of_this_thread());
 }
 
-/// This thread's number, which no other thread ever has.
-pub(super) fn number_of_this_thread() -> u64 {
-    NUMBER.with(|number| *number)
+/// This thread's, which no other thread ever has.
+pub(super) fn id_of_this_thread() -> u64 {
+    ID.with(|id| *id)
 }
 
 /// The index of the shard that this thread keeps to, after `LongAdder`'s probe.
@@ -103,9 +103,9 @@ mod tests {
     fn threads_in_a_row_have_shards_in_a_row() {
         let (one, two) = std::thread::spawn(|| {
             let other =
-                std::thread::spawn(|| (number_of_this_thread(), shard_of_this_thread(0, u16::MAX)));
+                std::thread::spawn(|| (id_of_this_thread(), shard_of_this_thread(0, u16::MAX)));
             (
-                (number_of_this_thread(), shard_of_this_thread(0, u16::MAX)),
+                (id_of_this_thread(), shard_of_this_thread(0, u16::MAX)),
                 other.join().unwrap(),
             )
         })

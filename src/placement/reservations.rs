@@ -29,7 +29,7 @@ struct Used {
     index: u16,
     /// How many counts are on it.
     counts: u32,
-    /// The number of the thread that keeps it, and until when.
+    /// The id of the thread that keeps it, and until when.
     keeper: Option<(u64, Instant)>,
 }
 

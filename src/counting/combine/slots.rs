@@ -53,7 +53,7 @@ struct Slot<K> {
     /// The queued batches, from the oldest on: one for each counter.
     queued: Vec<(K, Arc<Mutex<Batch>>)>,
     /// The leaders, but for those who are taken for asleep.
-    leaders: Vec<Number>,
+    leaders: Vec<CallerId>,
     /// Somebody has waited.
     is_crowded: bool,
     /// When a member last took over.
@@ -83,8 +83,8 @@ impl<K: Key> Slot<K> {
     }
 }
 
-/// Each caller has a number of its own. A lead that is handed over keeps its number.
-type Number = u64;
+/// Each caller has its own. A lead that is handed over keeps its leader's.
+type CallerId = u64;
 
 /// The part of a caller who came to a slot.
 pub(crate) enum Entered<K: Key> {
@@ -135,7 +135,7 @@ impl<K: Key> Slots<K> {
         since: Instant,
     ) -> Entered<K> {
         static LAST: AtomicU64 = AtomicU64::new(0);
-        let number = LAST.fetch_add(1, Ordering::Relaxed);
+        let id = LAST.fetch_add(1, Ordering::Relaxed);
         let address = Address {
             slots: Arc::clone(slots),
             slot,
@@ -144,9 +144,9 @@ impl<K: Key> Slots<K> {
         let mut map = address.map();
         let slot = map.entry(address.slot.clone()).or_default();
         if slot.leaders.is_empty() || (slot.leaders.len() < most && !slot.is_crowded) {
-            slot.leaders.push(number);
+            slot.leaders.push(id);
             drop(map);
-            return Entered::Leads(Lead::new(address, number, None));
+            return Entered::Leads(Lead::new(address, id, None));
         }
         slot.is_crowded = true;
         let batch = slot.batch(&address.key);
@@ -158,7 +158,7 @@ impl<K: Key> Slots<K> {
         drop(map);
         Entered::Waits(Member {
             address,
-            number,
+            id,
             batch,
             own: Some(own),
         })
@@ -206,13 +206,13 @@ struct Batch {
     /// When the first of them began.
     since: Option<Instant>,
     /// Of those who wait.
-    wakers: BTreeMap<Number, Waker>,
+    wakers: BTreeMap<CallerId, Waker>,
 }
 
 enum Phase {
     Queued {
         /// The lead that was handed over to its members.
-        lead: Option<Number>,
+        lead: Option<CallerId>,
     },
     Running,
     Done(Outcome),
@@ -246,7 +246,7 @@ impl Batch {
     }
 
     /// Takes back the lead that was handed over.
-    fn take_lead(&mut self) -> Option<Number> {
+    fn take_lead(&mut self) -> Option<CallerId> {
         match &mut self.phase {
             Phase::Queued { lead } => lead.take(),
             Phase::Running | Phase::Done(_) => None,
@@ -257,7 +257,7 @@ impl Batch {
 /// A caller who waits for its batch. If it is dropped, it leaves.
 pub(crate) struct Member<K: Key> {
     address: Address<K>,
-    number: Number,
+    id: CallerId,
     batch: Arc<Mutex<Batch>>,
     /// Its part of the batch, until it has left or knows the outcome.
     own: Option<Own>,
@@ -274,15 +274,15 @@ impl<K: Key> Member<K> {
                 self.own = None;
                 (Poll::Ready(Turn::Done(outcome.clone())), None)
             }
-            (_, Some(number)) => {
+            (_, Some(id)) => {
                 let own = self.own.take();
                 own.iter().for_each(|own| batch.leave(own));
-                let lead = Lead::new(self.address.clone(), number, own);
-                let before = batch.wakers.remove(&self.number);
+                let lead = Lead::new(self.address.clone(), id, own);
+                let before = batch.wakers.remove(&self.id);
                 (Poll::Ready(Turn::Leads(lead)), before)
             }
             (_, None) => {
-                let before = batch.wakers.insert(self.number, waker);
+                let before = batch.wakers.insert(self.id, waker);
                 (Poll::Pending, before)
             }
         };
@@ -301,16 +301,16 @@ impl<K: Key> Member<K> {
         let mut batch = lock(&self.batch);
         let own = self.own.take_if(|_| batch.is_queued())?;
         batch.leave(&own);
-        let waker = batch.wakers.remove(&self.number);
+        let waker = batch.wakers.remove(&self.id);
         drop(batch);
         for (_, queued) in &slot.queued {
             lock(queued).take_lead(); // its heir sleeps too
         }
-        slot.leaders = vec![self.number];
+        slot.leaders = vec![self.id];
         slot.taken_over = Some(Instant::now());
         drop(map);
         drop(waker);
-        Some(Lead::new(self.address.clone(), self.number, Some(own)))
+        Some(Lead::new(self.address.clone(), self.id, Some(own)))
     }
 
     /// Takes its amount back. False if the batch runs or is done.
@@ -320,7 +320,7 @@ impl<K: Key> Member<K> {
             return false;
         };
         batch.leave(&own);
-        let own_waker = batch.wakers.remove(&self.number);
+        let own_waker = batch.wakers.remove(&self.id);
         // The lead may have been handed over to this very member.
         let (lead, next) = match batch.phase {
             Phase::Queued { lead: Some(_) } if batch.members == 0 => (batch.take_lead(), None),
@@ -329,8 +329,8 @@ impl<K: Key> Member<K> {
         };
         drop(batch);
         drop(own_waker);
-        if let Some(number) = lead {
-            drop(Lead::new(self.address.clone(), number, None)); // hands it over to another batch
+        if let Some(id) = lead {
+            drop(Lead::new(self.address.clone(), id, None)); // hands it over to another batch
         }
         wake(next);
         true
@@ -346,7 +346,7 @@ impl<K: Key> Drop for Member<K> {
 /// The lead of a slot. If it is dropped, somebody else leads on, and the outcome of what it ran is unknown.
 pub(crate) struct Lead<K: Key> {
     address: Address<K>,
-    number: Number,
+    id: CallerId,
     /// What a leader adds who was a member, until it is in a batch that runs.
     own: Option<Own>,
     rounds: u8,
@@ -366,10 +366,10 @@ pub(crate) struct Running<K> {
 }
 
 impl<K: Key> Lead<K> {
-    fn new(address: Address<K>, number: Number, own: Option<Own>) -> Self {
+    fn new(address: Address<K>, id: CallerId, own: Option<Own>) -> Self {
         Lead {
             address,
-            number,
+            id,
             own,
             rounds: 0,
             running: vec![],
@@ -441,9 +441,9 @@ impl<K: Key> Lead<K> {
         }
         if let Some(slot) = slot {
             // It may have been taken for asleep, and another's lead handed over to a batch that it runs now.
-            leads.push(self.number);
+            leads.push(self.id);
             slot.leaders.retain(|leader| !leads.contains(leader));
-            slot.leaders.push(self.number);
+            slot.leaders.push(self.id);
         }
         running
     }
@@ -467,20 +467,20 @@ impl<K: Key> Lead<K> {
         let Some(slot) = map.get_mut(&self.address.slot) else {
             return;
         };
-        slot.leaders.retain(|leader| *leader != self.number);
+        slot.leaders.retain(|leader| *leader != self.id);
         if !slot.leaders.is_empty() {
             return;
         }
         let mut batches = slot.queued.iter().map(|(_, batch)| lock(batch));
         let heir = batches.find(|batch| batch.members > 0);
         let woken = heir.map(|mut batch| {
-            let lead = Some(self.number);
+            let lead = Some(self.id);
             batch.phase = Phase::Queued { lead };
             batch.wakers.pop_first()
         });
         match woken {
             Some(woken) => {
-                slot.leaders.push(self.number);
+                slot.leaders.push(self.id);
                 drop(map); // who is woken may come to the slot at once
                 wake(woken);
             }
@@ -496,7 +496,7 @@ impl<K: Key> Drop for Lead<K> {
     }
 }
 
-fn wake(waiting: Option<(Number, Waker)>) {
+fn wake(waiting: Option<(CallerId, Waker)>) {
     if let Some((_, waker)) = waiting {
         waker.wake();
     }
