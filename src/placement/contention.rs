@@ -148,8 +148,8 @@ mod tests {
         assert!(counts.any(|now| rates.counts_often(7, now)));
         // A clock that jumped ahead and back.
         let rates = Rates::new();
-        (0..20).for_each(|_| drop(rates.counts_often(7, start + Duration::from_secs(1 << 24))));
-        assert!(!rates.counts_often(7, start));
+        let ahead = start + Duration::from_secs(1 << 24);
+        assert!((0..20).any(|_| rates.counts_often(7, ahead)) && !rates.counts_often(7, start));
     }
 
     #[test]
