@@ -63,15 +63,12 @@ impl Rates {
     /// Takes another count on the key. Returns whether it is counted on often.
     pub(super) fn counts_often(&self, key: u64, now: Instant) -> bool {
         let mut keys = self.0.lock(key);
-        let (counts, last) = match keys.get(key, now) {
-            Some(rate) => {
-                let seconds = now.saturating_duration_since(rate.last).as_secs_f64();
-                // A batch that began before may come later.
-                (rate.counts * (-seconds).exp2() + 1.0, rate.last.max(now))
-            }
-            None => (1.0, now),
-        };
-        keys.insert(key, Rate { counts, last }, last);
+        let before = keys.get(key, now).map_or(0.0, |rate| {
+            let seconds = now.saturating_duration_since(rate.last).as_secs_f64();
+            rate.counts * (-seconds).exp2()
+        });
+        let counts = before + 1.0;
+        keys.insert(key, Rate { counts, last: now }, now);
         counts * std::f64::consts::LN_2 > OFTEN
     }
 }

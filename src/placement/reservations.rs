@@ -56,16 +56,14 @@ impl Reservations {
         keys.forget(now);
         let used = keys.used.entry(key).or_default();
         used.retain_mut(|shard| shard.is_used(now));
-        let is_own = |shard: &Used| thread.is_some() && shard.keeper() == thread;
-        let own = used.iter().filter(|shard| is_own(shard)).find_map(|own| {
-            let mut order = order.clone();
-            order.find(|index| *index == own.index)
-        });
+        let is_own = |shard: &&Used| matches!(shard.keeper, Some((id, _)) if thread == Some(id));
+        let mut kept = used.iter().filter(is_own).map(|shard| shard.index);
+        let own = kept.find(|own| order.clone().any(|index| index == *own));
         let beyond = used.iter().map(|shard| usize::from(shard.index) + 1).max();
         let mut users = vec![0; beyond.unwrap_or(0)];
         for shard in &*used {
-            let kept = shard.keeper.is_some() && !is_own(shard);
-            users[usize::from(shard.index)] = shard.counts + u32::from(kept);
+            let kept = u32::from(shard.keeper.is_some());
+            users[usize::from(shard.index)] = shard.counts + kept;
         }
         let users = |index: &u16| users.get(usize::from(*index)).copied().unwrap_or(0);
         let free = own.or_else(|| order.clone().find(|index| users(index) == 0));
@@ -129,10 +127,6 @@ impl Keys {
 }
 
 impl Used {
-    fn keeper(&self) -> Option<u64> {
-        self.keeper.map(|(thread, _)| thread)
-    }
-
     /// Whether a count is on it, or a thread keeps it still.
     fn is_used(&mut self, now: Instant) -> bool {
         self.keeper
@@ -183,6 +177,8 @@ mod tests {
         assert_eq!(indexes, [0, 1, 2, 0, 1, 2, 0]);
         let none_was_free = reserved.map(|(_, none_was_free)| none_was_free);
         assert_eq!(none_was_free, [false, false, false, true, true, true, true]);
+        reservations.release(KEY, 2, None);
+        assert_eq!(reserve(), (2, true));
         reservations.release(KEY, 2, None);
         reservations.release(KEY, 2, None);
         assert_eq!([reserve(), reserve()], [(2, false), (2, true)]);

@@ -124,8 +124,8 @@ fn no_probe_but_at_its_pace_and_where_it_may_help() {
     assert!(choose(process, SUBJECT).probes());
     assert!(!choose(process, SUBJECT).probes()); // too early
     let process = self::process();
-    slow(process, SUBJECT);
     let first = choose(process, SUBJECT);
+    slow(process, SUBJECT);
     let mut second = choose(process, SUBJECT);
     assert_eq!((second.shard(), second.probes()), (5, false)); // not on the first shard
     drop((first, second));
