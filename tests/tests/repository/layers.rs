@@ -99,9 +99,10 @@ fn arrows_inside_the_backend_run_one_way() {
         let top = name(Path::new(within.iter().next().expect("a name")));
         let text = fs::read_to_string(&path).expect("a source");
         let text = text.replace("$crate::", ""); // of an application's code
-        let mut names = imported("crate::backend::", &text);
+        let text = text.split("mod tests {").next().expect("a part");
+        let mut names = imported("crate::backend::", text);
         if within.iter().count() == 1 {
-            names.extend(imported("use super::", &text));
+            names.extend(imported("use super::", text));
         }
         imports.entry(top).or_default().extend(names);
     }
@@ -114,7 +115,8 @@ fn arrows_inside_the_backend_run_one_way() {
         *names = std::mem::take(names).into_iter().map(file).collect();
         names.remove(of);
     }
-    imports.insert("mod".to_owned(), files);
+    let others = files.into_iter().filter(|name| name != "mod");
+    imports.insert("mod".to_owned(), others.collect());
     assert_eq!(in_a_circle(imports), ["mod"; 0]);
 }
 
