@@ -121,6 +121,18 @@ fn arrows_inside_the_backend_run_one_way() {
 }
 
 #[test]
+fn a_circle_is_found() {
+    let circle = |last: &str| {
+        let arrows = [("a", "b"), ("b", "c"), ("c", last)];
+        in_a_circle(BTreeMap::from(arrows.map(|(from, to)| {
+            (from.to_owned(), BTreeSet::from([to.to_owned()]))
+        })))
+    };
+    assert_eq!(circle("a"), ["a", "b", "c"]);
+    assert_eq!(circle("d"), [""; 0]);
+}
+
+#[test]
 fn an_arrow_upwards_is_found() {
     let layers = [
         vec!["counting", "upkeep"],
