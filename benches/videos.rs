@@ -1,21 +1,10 @@
 //! The table of videos that small benchmarks count on.
 
-use diesel_sharded::ShardedField;
-
-diesel::table! {
-    videos (id) {
-        id -> BigInt,
-        views -> BigInt,
+diesel_sharded_tests::counted_table! {
+    Video of videos (id) {
+        id -> BigInt = i64,
+        #[sharded] views -> BigInt = i64,
     }
-}
-
-#[derive(ShardedField)]
-#[diesel(table_name = videos)]
-#[expect(dead_code, reason = "the derive reads the fields' types")]
-struct Video {
-    id: i64,
-    #[sharded]
-    views: i64,
 }
 
 pub use self::videos::*;

@@ -95,38 +95,19 @@ fn a_named_counter_is_set_beyond_the_callers_snapshot() {
 }
 
 mod pages {
-    diesel::table! {
-        pages (path) {
-            path -> Text,
-            views -> BigInt,
+    diesel_sharded_tests::counted_table! {
+        Page of pages (path) {
+            path -> Text = String,
+            #[sharded] views -> BigInt = i64,
         }
-    }
-
-    #[derive(diesel_sharded::ShardedField)]
-    #[diesel(table_name = pages, primary_key(path))]
-    #[expect(dead_code, reason = "only its table is used")]
-    pub struct Page {
-        path: String,
-        #[sharded]
-        views: i64,
     }
 
     pub mod declared {
-        diesel::table! {
-            pages (path) {
-                path -> Text,
-                views -> BigInt,
+        diesel_sharded_tests::counted_table! {
+            Page of pages (path) {
+                #[sharded(sql_type = "VARCHAR(700)")] path -> Text = String,
+                #[sharded] views -> BigInt = i64,
             }
-        }
-
-        #[derive(diesel_sharded::ShardedField)]
-        #[diesel(table_name = pages, primary_key(path))]
-        #[expect(dead_code, reason = "only its table is used")]
-        pub struct Page {
-            #[sharded(sql_type = "VARCHAR(700)")]
-            path: String,
-            #[sharded]
-            views: i64,
         }
     }
 }

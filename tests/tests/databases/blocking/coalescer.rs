@@ -93,25 +93,13 @@ fn rows_under_composite_keys_are_counted_together() {
 }
 
 mod seen {
-    diesel::table! {
-        pages (id) {
-            id -> BigInt,
-            views -> BigInt,
-            last -> Nullable<BigInt>,
-            first -> Nullable<BigInt>,
+    diesel_sharded_tests::counted_table! {
+        Page of pages (id) {
+            id -> BigInt = i64,
+            #[sharded] views -> BigInt = i64,
+            #[sharded(max)] last -> Nullable<BigInt> = Option<i64>,
+            #[sharded(min)] first -> Nullable<BigInt> = Option<i64>,
         }
-    }
-
-    #[derive(diesel_sharded::ShardedField)]
-    #[expect(dead_code, reason = "the derive reads the fields' types")]
-    struct Page {
-        id: i64,
-        #[sharded]
-        views: i64,
-        #[sharded(max)]
-        last: Option<i64>,
-        #[sharded(min)]
-        first: Option<i64>,
     }
 }
 
