@@ -5,8 +5,9 @@
 #   scripts/test.sh [ARGUMENTS OF cargo test]
 #   scripts/test.sh --all [ARGUMENTS OF cargo test]
 #
-# --all adds poolers, settings, privileges and processes that fork, statements that are interrupted, Galera, failover, observability and
-# Prometheus, the example site in Chromium, diesel_cli, interleavings of threads and a short run of chaos. About 30 minutes.
+# --all adds every case by the asynchronous operations, poolers, settings, privileges and processes that fork, statements that are
+# interrupted, Galera, failover, observability and Prometheus, the example site in Chromium, diesel_cli, interleavings of threads and a short
+# run of chaos. About 30 minutes.
 #
 # On Debian it installs what is missing; where there is no apt-get it says what to install. That is the databases' servers and clients, and
 # SQLite, and PgBouncer; with --all also HAProxy, Pgpool-II, Galera, Redis, Prometheus, Python's clients, Chromium and diesel_cli. Ubuntu has no package
@@ -99,6 +100,8 @@ together() {
 }
 
 export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-$PWD/target}"
+# The build here is mostly the first one, which incremental compilation slows down.
+export CARGO_INCREMENTAL="${CARGO_INCREMENTAL:-0}"
 if [ "$all" ]; then
     # The program that runs the tool's migrations as a team would. A debug build in the tests' own target directory shares some crates
     # with them, and stays there.
@@ -114,7 +117,8 @@ elif [ $# -gt 0 ]; then
 else
     run cargo test "${plain[@]}" --no-run
     # The tests of diesel_cli, by their names, need that program.
-    together "--test databases" \
+    together "--test databases postgres" \
+        "--test databases -- --skip postgres" \
         "--test tool -- --skip diesel_cli" \
         "--lib --bins --test asynchronous --test repository --test compile_fail" \
         "--doc"

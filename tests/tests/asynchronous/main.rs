@@ -1,5 +1,5 @@
-//! The asynchronous operations: the cases of `databases/cases/` on PostgreSQL, and tasks, pools and cancellation on each database. A program of its own,
-//! so that it is compiled beside `databases`.
+//! The asynchronous operations: tasks, pools and cancellation on each database, and with the feature `all` the cases of `databases/cases/` on
+//! PostgreSQL. A program of its own, so that it is compiled beside `databases`.
 
 #![expect(
     clippy::duplicate_mod,
@@ -8,6 +8,7 @@
 
 mod cached;
 mod herd;
+#[cfg(feature = "all")]
 mod postgres;
 mod runtime_without_timers;
 mod shared;

@@ -1,6 +1,5 @@
-//! The library's operations on the databases. The cases of `cases/` run in full on SQLite, PostgreSQL, MySQL or MariaDB, and by the
-//! asynchronous operations on PostgreSQL; `contract.rs` runs on every other connection. Then what one operation does beside other
-//! sessions.
+//! The library's operations on the databases. The cases of `cases/` run in full on SQLite, PostgreSQL, MySQL or MariaDB; `contract.rs` runs
+//! on other connections. Then what one operation does beside other sessions.
 
 #![expect(
     clippy::duplicate_mod,

@@ -3,6 +3,7 @@
 use std::fmt::Debug;
 pub use std::sync::atomic::{AtomicI64, Ordering};
 use std::thread;
+use std::time::Duration;
 
 pub(super) use super::Conn;
 pub use super::api::retry::{self, RetryPolicy};
@@ -127,7 +128,24 @@ pub fn totals_rise(
     });
 }
 
-/// Runs `test` with so many cases, or as many times more as `HOSTILE` says.
+/// A number of random cases, or of seconds: a third of it without the feature `all`, which `scripts/test.sh --all` switches on.
+const fn thorough(number: u32) -> u32 {
+    match cfg!(feature = "all") {
+        true => number,
+        false => number.div_ceil(3),
+    }
+}
+
+/// How long a test goes on: so many seconds in a thorough run, or what `SECONDS` says.
+pub fn duration(seconds: u32) -> Duration {
+    let seconds = match std::env::var("SECONDS") {
+        Ok(seconds) => seconds.parse().expect("SECONDS is a number"),
+        Err(_) => thorough(seconds),
+    };
+    Duration::from_secs(seconds.into())
+}
+
+/// Runs `test` with so many cases in a thorough run, or as many times more as `HOSTILE` says.
 pub fn for_all<S: Strategy<Value: Debug>>(
     cases: u32,
     strategy: S,
@@ -135,7 +153,7 @@ pub fn for_all<S: Strategy<Value: Debug>>(
 ) {
     let times = std::env::var("HOSTILE").map_or(1, |times| times.parse().unwrap());
     let config = Config {
-        cases: cases * times,
+        cases: thorough(cases) * times,
         failure_persistence: None,
         max_shrink_iters: 500,
         ..Config::default()

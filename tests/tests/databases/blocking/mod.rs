@@ -2,7 +2,7 @@
 
 use super::Conn;
 use super::cases::{
-    count, count_on_any_shard, database, database_with_counters, dialect, on_threads,
+    count, count_on_any_shard, database, database_with_counters, dialect, duration, on_threads,
     on_threads_beside, total_of, totals,
 };
 

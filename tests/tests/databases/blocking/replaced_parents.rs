@@ -2,7 +2,7 @@
 //! threads fold the whole table all the time.
 
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use diesel::connection::{InstrumentationEvent, SimpleConnection};
 use diesel::prelude::*;
@@ -16,13 +16,7 @@ use diesel_sharded_tests::fixture::{Fixture, Run};
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::{Database, TestConnection, edit, insert, until};
 
-use super::{Conn, count, dialect, on_threads, total_of};
-
-/// How long each test runs: `SECONDS=60` for a long run.
-fn duration() -> Duration {
-    let seconds = std::env::var("SECONDS").map_or(Ok(4), |seconds| seconds.parse());
-    Duration::from_secs(seconds.expect("SECONDS is a number"))
-}
+use super::{Conn, count, dialect, duration, on_threads, total_of};
 
 fn patient() -> RetryPolicy {
     diesel_sharded_tests::patient().with_attempts(1000)
@@ -39,7 +33,7 @@ fn beside_folds(
     work: impl Fn(i64, i64, &mut Conn) + Sync,
 ) {
     on_threads(5, database, |number, conn| {
-        let until = Instant::now() + duration();
+        let until = Instant::now() + duration(4);
         for round in (0..).take_while(|_| Instant::now() < until) {
             match number {
                 0 | 1 => work(number, round, conn),
