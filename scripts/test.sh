@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Tests the library on SQLite, PostgreSQL and MariaDB, code that must not compile, the tool, the examples and the repository itself.
-# About 15 minutes on a new machine of two cores, with downloads.
+# About 12 minutes on a new machine of two cores, with downloads.
 #
 #   scripts/test.sh [ARGUMENTS OF cargo test]
 #   scripts/test.sh --all [ARGUMENTS OF cargo test]
