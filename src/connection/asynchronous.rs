@@ -22,7 +22,7 @@ use crate::query_builder::PreparedQuery;
 /// The future of a step.
 pub type BoxFuture<'c, T> = Pin<Box<dyn Future<Output = T> + Send + 'c>>;
 
-/// Connections of `diesel_async`: each call is awaited.
+/// Connections of `diesel_async`: the caller awaits each call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Async;
 

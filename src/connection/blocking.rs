@@ -1,4 +1,4 @@
-//! Connections that block.
+//! An [`Io`] over Diesel's blocking connections.
 
 use std::future::{Future, Ready, ready};
 use std::pin::pin;
@@ -140,8 +140,8 @@ where
     }
 }
 
-/// The outcome of steps on a [`Blocking`] connection, each of which completes when it is called.
-#[inline(always)] // or else the steps, which are kilobytes, are copied first
+/// Polls steps on a [`Blocking`] connection once. Each of them completes when it is called.
+#[inline(always)] // otherwise the steps, which take kilobytes, are copied first
 pub(crate) fn now<T>(steps: impl Future<Output = T>) -> T {
     let mut steps = pin!(steps);
     let mut context = Context::from_waker(Waker::noop());

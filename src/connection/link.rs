@@ -1,11 +1,11 @@
-//! A connection as an operation sees it: a [`Link`], over an [`Io`]. Blocking and asynchronous connections have an `Io` each.
+//! A connection as an operation sees it: a [`Link`] over an [`Io`]. Blocking and asynchronous connections each have an `Io`.
 //!
-//! An operation of several statements is written once, as an `async fn` over a [`Link`]. A blocking connection completes each step when
-//! it is called, so that the operation completes at its first poll: [`now`](super::now). An asynchronous connection is awaited.
+//! An operation of several statements is written once, as an `async fn` over a [`Link`]. On a blocking connection every step completes when
+//! it is called, so the operation completes at its first poll: [`now`](super::now). On an asynchronous connection the caller awaits it.
 //!
-//! The future of a step names the connection's lifetime and no query: compilers cannot tell that a future which holds anything else
-//! across an `.await` is `Send` (<https://github.com/rust-lang/rust/issues/100013>). For the same reason an operation that is retried
-//! stands in a [loop](crate::retry) and not in a closure.
+//! The future of a step names the connection's lifetime and no query. If it held anything else across an `.await`, the compiler could not
+//! tell that it is `Send` (<https://github.com/rust-lang/rust/issues/100013>). For the same reason a retried operation is the body of a
+//! [loop](crate::retry) and not a closure.
 
 use std::future::Future;
 use std::marker::PhantomData;
@@ -27,20 +27,20 @@ pub trait Io<Conn> {
     /// The connection's backend.
     type Backend: BackendOf<Conn>;
 
-    /// A step that is under way.
+    /// A step in progress.
     type Future<'c, T: 'c>: Future<Output = T>;
 
-    /// Sends a statement. Gives the number of rows that it met.
+    /// Sends a statement and returns the number of rows that it matched.
     fn execute<'c, Q>(conn: &'c mut Conn, statement: Q) -> Self::Future<'c, QueryResult<usize>>
     where
         Q: QueryFragment<Self::Backend> + QueryId + 'c;
 
-    /// Sends a query, and gives the number of its rows.
+    /// Sends a query and returns the number of its rows.
     fn execute_query<'c, Q>(conn: &'c mut Conn, query: Q) -> Self::Future<'c, QueryResult<usize>>
     where
         Q: Query + QueryFragment<Self::Backend> + QueryId + 'c;
 
-    /// Sends nothing, which meets no row.
+    /// Sends nothing and returns 0 rows.
     fn nothing(conn: &mut Conn) -> Self::Future<'_, QueryResult<usize>>;
 
     /// Sends statements without binds.
@@ -52,21 +52,21 @@ pub trait Io<Conn> {
     /// Commits the innermost transaction or savepoint.
     fn commit(conn: &mut Conn) -> Self::Future<'_, QueryResult<()>>;
 
-    /// Rolls the innermost transaction or savepoint back.
+    /// Rolls back the innermost transaction or savepoint.
     fn roll_back(conn: &mut Conn) -> Self::Future<'_, QueryResult<()>>;
 
     /// Diesel's own record of the transactions on the connection.
     fn transaction_status(conn: &mut Conn) -> &mut TransactionManagerStatus;
 
-    /// Whether a transaction is open, or may be: its `BEGIN` or `COMMIT` was sent and not answered.
+    /// Whether a transaction is open, or may be because its `BEGIN` or `COMMIT` was sent and not answered.
     fn may_be_in_transaction(conn: &mut Conn) -> bool;
 
-    /// Whether others send statements on the connection too, so that no transaction or savepoint on it would be this caller's.
+    /// Whether other tasks also send statements on the connection. A transaction or savepoint on it would not be this caller's alone.
     fn is_shared() -> bool {
         false
     }
 
-    /// Awaits `future` for so long at most. Gives its output, or `None`.
+    /// Awaits `future` for at most `patience`. Returns its output, or `None` if the time is over.
     fn within<'c, F>(patience: Duration, future: F) -> Self::Future<'c, Option<F::Output>>
     where
         F: Future<Output: Send> + Send + 'c;
@@ -75,7 +75,7 @@ pub trait Io<Conn> {
     fn sleep(retry: &RetryPolicy, delay: Duration) -> Self::Future<'_, ()>;
 }
 
-/// An [`Io`] whose connections give rows.
+/// An [`Io`] whose connections return rows.
 pub trait LoadIo<Conn>: Io<Conn> {
     /// Reads the rows of `query`.
     fn load<'c, U, Q>(conn: &'c mut Conn, query: Q) -> Self::Future<'c, QueryResult<Vec<U>>>
@@ -85,9 +85,9 @@ pub trait LoadIo<Conn>: Io<Conn> {
         Self::Backend: Reads<Q::SqlType, U>;
 }
 
-/// An [`Io`] that can read an application's own `U`. On a blocking connection that need not be `Send`.
+/// An [`Io`] that can read an application's own type `U`. On a blocking connection `U` need not be `Send`.
 pub trait LoadInto<Conn, ST, U>: LoadIo<Conn> {
-    /// Reads the rows of `query`, a `SELECT` without a limit that the connection keeps prepared where it can, as the SQL type `ST`.
+    /// Reads the rows of `query`, of SQL type `ST`. The query is a `SELECT` without a limit; the connection keeps it prepared where it can.
     fn load_into<'c, Q>(conn: &'c mut Conn, query: Q) -> Self::Future<'c, QueryResult<Vec<U>>>
     where
         Q: Query + QueryFragment<Self::Backend> + QueryId + 'c,
@@ -97,28 +97,28 @@ pub trait LoadInto<Conn, ST, U>: LoadIo<Conn> {
 
 /// A connection on which an operation runs.
 ///
-/// Each of its methods sends one step. If the link is dropped while the operation is [under way](Self::enter), or a query is that it
-/// [reads](Self::reads), as by a future that is dropped, it breaks the connection where one of these could happen:
+/// Each of its methods sends one step. If a future is dropped in mid-[operation](Self::enter) or mid-[query](Self::reads), the link marks
+/// the connection broken wherever one of these could happen:
 ///
 /// - The transaction stays open. The next count would be acknowledged and never committed.
 /// - The caller's transaction stays open. Nobody knows which steps would be committed with it.
-/// - The answer to the last statement was not read. tokio-postgres discards it; mysql_async takes it for the next statement's.
+/// - The answer to the last statement was not read. tokio-postgres discards it; mysql_async mistakes it for the next statement's.
 /// - MySQL keeps a setting of the transaction (`SET autocommit`).
 ///
-/// On a broken connection this crate's counts and Diesel's transactions are refused, and a pool drops it; Diesel still sends a
-/// caller's own single statements. Only a statement that commits by itself leaves a connection to PostgreSQL or SQLite as it was.
+/// A broken connection refuses this crate's counts and Diesel's transactions, and a pool drops it; Diesel still sends a caller's own
+/// single statements. On PostgreSQL and SQLite, a drop during a statement that commits by itself leaves the connection as it was.
 pub struct Link<'c, M, Conn>
 where
     M: Io<Conn>,
 {
     pub(crate) conn: &'c mut Conn,
-    /// In a caller's transaction, which Diesel may not know of.
+    /// Whether a caller's transaction is open. Diesel may not know of it.
     pub(crate) inside: bool,
-    /// How many operations, each inside the one before, are under way.
+    /// The number of nested operations in progress.
     under_way: u32,
-    /// A query by itself is under way: all that it can leave behind is its answer.
+    /// Whether a query outside of any operation is in progress. It can leave nothing behind but its answer.
     pub(crate) reads: bool,
-    /// What failed last in a count was the insert of the application's row, which may violate foreign keys of its own.
+    /// Whether the last failure in a count was the insert of the application's row. That row may violate its own foreign keys.
     pub(crate) failed_at_insert: bool,
     io: PhantomData<M>,
 }
@@ -138,7 +138,7 @@ where
         }
     }
 
-    /// An operation begins.
+    /// Begins an operation, which may be nested in another.
     pub(crate) fn enter(&mut self) {
         if self.under_way == 0 {
             self.inside = M::may_be_in_transaction(self.conn);
@@ -146,7 +146,7 @@ where
         self.under_way += 1;
     }
 
-    /// The operation ended.
+    /// Ends the innermost operation.
     pub(crate) fn leave(&mut self) {
         self.under_way -= 1;
     }
@@ -161,7 +161,7 @@ where
         self.backend().dialect()
     }
 
-    /// Sends a statement that the connection keeps prepared. Gives the number of rows that it met.
+    /// Sends a statement that the connection keeps prepared, and returns the number of rows that it matched.
     pub(crate) fn execute_prepared<'s>(
         &'s mut self,
         statement: impl Prepare<M::Backend> + QueryId + 's,
@@ -208,7 +208,7 @@ where
     }
 }
 
-/// Awaits a query outside of an operation. Its answer is all that it can leave behind.
+/// Awaits a query outside of any operation. It can leave nothing behind but its answer.
 macro_rules! read {
     ($link:ident, $query:expr) => {{
         $link.reads = true;
@@ -234,8 +234,8 @@ where
     }
 }
 
-/// Gives failures that come from the connection their own errors. After the server's connection has lost a prepared statement, or a
-/// column has got another type beside one, this process keeps none prepared.
+/// Turns a failure of the connection into this crate's own error. When a prepared statement was lost on the server, or a column's type
+/// has changed beneath one, this process stops keeping statements prepared.
 pub(crate) fn told(dialect: Dialect, error: DieselError) -> DieselError {
     let is_stale = || dialect.means(&error, Meaning::StalePlan);
     match (&error, dialect.classify(&error)) {

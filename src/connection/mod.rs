@@ -1,4 +1,4 @@
-//! Connections: how statements reach them, and what transactions are open.
+//! Connections: how statements reach them, and which transactions are open on them.
 
 #[cfg(feature = "async")]
 mod asynchronous;

@@ -1,12 +1,12 @@
-//! Methods in both ways to a connection, written once.
+//! Blocking and asynchronous methods, written once.
 
-/// Implements methods for handles whose `Run` is [`Blocking`](super::Blocking), and for those whose `Run` is `Async`.
+/// Implements methods twice: for handles whose `Run` is [`Blocking`](super::Blocking), and for those whose `Run` is `Async`.
 ///
-/// A body is awaited code over its second parameter, a [`Link`](super::Link) to the caller's connection; the caller passes the connection
-/// last. One generic method could not serve both: that a future can move between threads is known only of a concrete `Run`.
+/// A body is async code over its second parameter, a [`Link`](super::Link) to the caller's connection. The caller passes the connection
+/// last. One generic method could not serve both: the compiler knows that a future is `Send` only for a concrete `Run`.
 ///
-/// The docs go to the blocking method. Two kinds of handles, with `;` in between, may share their methods. A file has one `paired!`, because
-/// it makes modules.
+/// The docs go to the blocking method. Two kinds of handles, with `;` in between, may share their methods. A file can hold only one
+/// `paired!`, because the macro declares modules.
 macro_rules! paired {
     ($(
         $(
@@ -75,10 +75,10 @@ macro_rules! paired {
         @awaited [$($bounds:tt)*] [$($attribute:meta,)*]
         $name:ident ($self:ident, $link:ident $(, $n:ident: $n_type:ty)*) $answer:ty, $body:block
     ) => {
-        /// The blocking method of this name, awaited.
+        /// The asynchronous form of the blocking method of this name.
         ///
         /// # Errors
-        /// As there.
+        /// Those of the blocking method.
         pub fn $name<'c, Conn, DB>(
             &'c $self,
             $($n: $n_type,)*

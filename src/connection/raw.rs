@@ -1,18 +1,18 @@
-//! Transactions that Diesel does not know: begun by SQL text, or by work on a MySQL connection without autocommit.
+//! Transactions that Diesel does not know of: begun by SQL text, or by work on a MySQL connection without autocommit.
 //!
-//! Inside one, `BEGIN` is a warning on PostgreSQL, and commits it on MySQL; the `COMMIT` that follows would end the caller's
-//! transaction. So a question comes before each `BEGIN`:
+//! Inside such a transaction, `BEGIN` is only a warning on PostgreSQL, and on MySQL it commits the transaction. The `COMMIT` that follows
+//! would end the caller's transaction. So the crate asks before each `BEGIN`:
 //!
 //! | database | question | round trips |
 //! |---|---|---|
-//! | PostgreSQL | a query that meets a row inside a transaction | one |
-//! | MySQL, MariaDB | `SET TRANSACTION ISOLATION LEVEL`, which fails inside one; where none is set, a query | none, or one |
+//! | PostgreSQL | a query that finds a row inside a transaction | one |
+//! | MySQL, MariaDB | `SET TRANSACTION ISOLATION LEVEL`, which fails inside one; where no level is set, a query | none, or one |
 //! | SQLite | `BEGIN`, which fails inside one | none |
 //!
-//! None of them fails in a way that would abort the caller's transaction, or logs an error on the server.
+//! No question aborts the caller's transaction or logs an error on the server.
 //!
-//! A statement that commits by itself is sent without the question, which follows only after a conflict: no retry may follow in the
-//! place of a caller's transaction.
+//! A statement that commits by itself is sent without the question. Only after a conflict does the crate ask whether the statement was
+//! part of a caller's transaction: that one must not be retried.
 
 use diesel::prelude::*;
 use diesel::query_builder::QueryId;
@@ -24,7 +24,7 @@ use crate::conflict::{Conflict, Failure};
 use crate::error::Error;
 use crate::query_builder::{Identified, Prepare};
 
-/// Whether any transaction is open, one that Diesel knows or another.
+/// Whether any transaction is open, whether Diesel knows of it or not.
 pub(crate) async fn in_any_transaction<M: Io<Conn>, Conn>(
     link: &mut Link<'_, M, Conn>,
 ) -> QueryResult<bool> {
@@ -41,7 +41,7 @@ pub(crate) async fn in_any_transaction<M: Io<Conn>, Conn>(
     })
 }
 
-/// Whether the next statement commits by itself. Whoever counts for others asks, since nothing is theirs before it is committed.
+/// Whether the next statement commits by itself. A caller that counts for others asks, because their counts need a commit.
 pub(crate) async fn commits_by_itself<M, Conn>(link: &mut Link<'_, M, Conn>) -> QueryResult<bool>
 where
     M: Io<Conn>,
@@ -59,7 +59,7 @@ where
     Ok(!refused?)
 }
 
-/// Whether a transaction is open that Diesel does not know.
+/// Whether a transaction is open that Diesel does not know of.
 pub(super) async fn is_open<M: Io<Conn>, Conn>(link: &mut Link<'_, M, Conn>) -> QueryResult<bool> {
     let dialect = link.dialect();
     let answer = match dialect.asks_whether_open() {
@@ -72,7 +72,7 @@ pub(super) async fn is_open<M: Io<Conn>, Conn>(link: &mut Link<'_, M, Conn>) -> 
     is_refused(dialect, answer)
 }
 
-/// How often the question is asked if a pooler loses its statement.
+/// How often the question is sent while a pooler loses its prepared statement.
 const MOST_LOOKS: u8 = 32;
 
 async fn is_open_by_rows<M: Io<Conn>, Conn>(
@@ -96,10 +96,10 @@ async fn is_open_by_rows<M: Io<Conn>, Conn>(
         let Err(error) = open else { return open };
         tries += 1;
         match link.dialect().classify(&error) {
-            // Behind a pooler; a transaction stays on its connection, and would be aborted by now.
+            // Behind a pooler, which keeps a transaction on one server connection: a transaction would be aborted by now.
             Failure::Conflict(Conflict::StatementLost) if tries < MOST_LOOKS => {}
-            // An engine that speaks PostgreSQL's protocol may lack what is asked. If that has aborted a transaction of the
-            // caller's, the next statement says so.
+            // An engine that speaks PostgreSQL's protocol may lack the functions in the question. If the error has aborted a
+            // caller's transaction, the next statement reports that.
             Failure::Other => return Ok(false),
             _ => return Err(error),
         }
@@ -115,12 +115,12 @@ fn is_refused<T>(dialect: Dialect, outcome: QueryResult<T>) -> QueryResult<bool>
     }
 }
 
-/// Whether a statement that met a conflict was part of a caller's transaction that Diesel does not know. No further attempt may follow
-/// then. `ended`: the conflict is one that ends a transaction.
+/// Whether a statement that met a conflict was part of a caller's transaction that Diesel does not know of. Then no attempt may follow.
+/// `ended` tells whether this kind of conflict ends a transaction.
 ///
-/// PostgreSQL refuses every statement in a transaction that met an error; one that is interrupted is followed by another. MySQL ends the
-/// transaction at a deadlock; but a connection counts its statements, among which a `BEGIN` without its `COMMIT` or `ROLLBACK` shows. (One
-/// of these that ended nothing hides it: those of this crate are [noted](note_surplus), those of an application are not.)
+/// After an error PostgreSQL refuses every statement of the transaction, so any statement tells; it is sent again if it is interrupted.
+/// MySQL ends the transaction at a deadlock, but its session counts statements, and a `BEGIN` without its `COMMIT` or `ROLLBACK` shows. (A
+/// `COMMIT` or `ROLLBACK` that ended nothing hides it. This crate [notes](note_surplus) its own; an application does not.)
 pub(crate) async fn met_inside<M: Io<Conn>, Conn>(
     link: &mut Link<'_, M, Conn>,
     ended: bool,
@@ -144,7 +144,7 @@ pub(crate) async fn met_inside<M: Io<Conn>, Conn>(
     }
 }
 
-/// Notes that this crate has sent a `ROLLBACK`, or Diesel for it, that may have ended nothing. No transaction is open.
+/// Notes that this crate, or Diesel on its behalf, has sent a `ROLLBACK` that may have ended nothing. No transaction is open.
 pub(crate) async fn note_surplus<M: Io<Conn>, Conn>(link: &mut Link<'_, M, Conn>) {
     let begun = link.dialect().asks_whether_was_open();
     if let (Some(begun), Ok(0)) = (begun, depth(link)) {
@@ -153,7 +153,7 @@ pub(crate) async fn note_surplus<M: Io<Conn>, Conn>(link: &mut Link<'_, M, Conn>
     }
 }
 
-/// The first query of [`OpenQuestion::Rows`]. Kept prepared, since only then its answer is enough.
+/// The first query of [`OpenQuestion::Rows`]. Only if it is kept prepared is its answer enough.
 #[derive(QueryId)]
 struct IsOlder;
 

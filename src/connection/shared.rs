@@ -12,7 +12,7 @@ use diesel_async::{
 use crate::error::Error;
 use crate::model::shows;
 
-/// A connection that several tasks share, `&AsyncPgConnection`, for operations that need no transaction: counts by key and by filter, and
+/// A connection that several tasks share (`&AsyncPgConnection`), for operations that need no transaction: counts by key and by filter, and
 /// `RowCounter`.
 ///
 /// ```text
@@ -22,14 +22,14 @@ use crate::model::shows;
 /// }
 /// ```
 ///
-/// The statements of all tasks that share it may be pipelined, and would be part of any transaction or savepoint. So none begins here: what needs
-/// one fails by [`SharedConnection`](crate::Error::SharedConnection), and changes nothing. That is `count_many`, sets, folds, bounds and
-/// idempotency keys; and now and then a named counter, `or_insert` and rows that come back, where a shard is new. They need
-/// `&mut AsyncPgConnection`. Reading totals needs no `Shared`, as any query of Diesel's.
+/// The connection may pipeline the statements of all these tasks, so a transaction or savepoint would contain other tasks' statements.
+/// `Shared` begins none. An operation that needs one fails with [`SharedConnection`](crate::Error::SharedConnection) and changes nothing;
+/// call it with `&mut AsyncPgConnection`. Such operations are `count_many`, sets, folds, bounds and idempotency keys. Where a shard is new,
+/// named counters, `or_insert` and counts that return rows need one too. Reading totals needs no `Shared`: it is an ordinary Diesel query.
 ///
-/// Inside the caller's own transaction a count is part of it. So it is never [combined](crate::combine), and a conflict that the database reports
-/// is not retried: nobody can tell whether it ended a transaction, since another task may have sent the `ROLLBACK` before the question. A count whose future is dropped was
-/// made once, or not at all.
+/// Inside the caller's own transaction a count is part of that transaction, so it is never [combined](crate::combine). A conflict that the
+/// database reports is not retried: another task may send a `ROLLBACK` before this one can ask whether a transaction has ended. If the
+/// future of a count is dropped, the count was made once or not at all.
 pub struct Shared<'c, Conn> {
     conn: &'c Conn,
     status: TransactionManagerStatus,
@@ -37,7 +37,7 @@ pub struct Shared<'c, Conn> {
 }
 
 impl<'c, Conn> Shared<'c, Conn> {
-    /// The connection, as counts take it.
+    /// Wraps the connection for counts.
     pub fn of(conn: &'c Conn) -> Self {
         Shared {
             conn,
@@ -114,7 +114,7 @@ where
     fn set_prepared_statement_cache_size(&mut self, _: CacheSize) {}
 }
 
-/// Begins none.
+/// Refuses to begin a transaction.
 #[derive(Debug)]
 pub struct NoTransactions;
 

@@ -1,4 +1,4 @@
-//! Transactions and savepoints of the crate's own, and what they take on each database.
+//! The crate's own transactions and savepoints, and how each database begins and ends them.
 
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,19 +16,19 @@ use crate::query_builder::fragments;
 
 static OTHER_NODES_WRITE: AtomicBool = AtomicBool::new(false);
 
-/// Sets whether other nodes of this process' databases take writes too. Such a node may end a transaction without the client being
-/// told. Transactions of several statements are guarded against that while this is set.
+/// Sets whether other nodes of this process's databases accept writes too. Such a node may end a transaction without telling the client,
+/// so transactions of several statements are guarded while this is set.
 pub(crate) fn set_other_nodes_write(write: bool) {
     OTHER_NODES_WRITE.store(write, Ordering::Relaxed);
 }
 
-/// Whether other nodes take writes too.
+/// Whether other nodes accept writes too.
 pub(crate) fn other_nodes_write() -> bool {
     OTHER_NODES_WRITE.load(Ordering::Relaxed)
 }
 
-/// How deep the transactions on a connection are nested, as far as Diesel knows; 0 outside of any. Fails after the connection was
-/// lost, when Diesel does not know: nothing is sent on it then.
+/// The nesting depth of the transactions that Diesel knows of; 0 outside of any. Fails after the connection was lost, when Diesel does
+/// not know the depth: then nothing may be sent on it.
 pub(super) fn depth<M: Io<Conn>, Conn>(link: &mut Link<'_, M, Conn>) -> QueryResult<u32> {
     if !link.dialect().notices_ends() {
         return Err(Error::DieselIsTooOld.into());
@@ -36,14 +36,14 @@ pub(super) fn depth<M: Io<Conn>, Conn>(link: &mut Link<'_, M, Conn>) -> QueryRes
     depth_of(link.transaction_status())
 }
 
-/// The same, by Diesel's own record.
+/// The [`depth`] in Diesel's own record.
 pub(crate) fn depth_of(status: &TransactionManagerStatus) -> QueryResult<u32> {
     let depth = status.transaction_depth();
     let depth = depth.map_err(|source| Error::ConnectionLost { source })?;
     Ok(depth.map_or(0, NonZeroU32::get))
 }
 
-/// Whether a transaction that Diesel knows is open.
+/// Whether a transaction is open that Diesel knows of.
 pub(crate) fn in_transaction<M: Io<Conn>, Conn>(link: &mut Link<'_, M, Conn>) -> QueryResult<bool> {
     Ok(depth(link)? > 0)
 }
@@ -59,10 +59,10 @@ fragments! {
     };
 }
 
-/// How often a statement is sent that has to succeed, where others interrupt statements.
+/// How often a statement that has to succeed is sent while it is interrupted.
 pub(super) const MOST_TRIES: u8 = 8;
 
-/// The outcome of a step that is repeated while others interrupt it. (A macro, since no closure can lend the link to a future.)
+/// Repeats a step while it is interrupted. (A macro, because no closure can lend the link to a future.)
 macro_rules! again_if_interrupted {
     ($link:ident, $step:expr) => {{
         let mut tries = 1;
@@ -81,7 +81,7 @@ macro_rules! again_if_interrupted {
 }
 pub(super) use again_if_interrupted;
 
-/// Sends what undoes a failed operation, whose error says more than one of this. The connection is broken if it fails.
+/// Undoes a failed operation. If that fails too, marks the connection broken; the operation's error says more than this one.
 pub(crate) async fn clean_up<M: Io<Conn>, Conn>(link: &mut Link<'_, M, Conn>, sql: &str) {
     if again_if_interrupted!(link, link.batch_execute(sql).await).is_err() {
         link.transaction_status().set_in_error();
@@ -92,14 +92,14 @@ pub(crate) async fn clean_up<M: Io<Conn>, Conn>(link: &mut Link<'_, M, Conn>, sq
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct TransactionOptions {
     pub(crate) isolation: Option<Isolation>,
-    /// Waits with SQLite's write lock for the first write.
+    /// Acquires SQLite's write lock at the first write, not at once.
     pub(crate) deferred: bool,
-    /// Has a [`Guard`] in any process, not only in one whose stripe says that other nodes write too. That costs several round
+    /// Has a [`Guard`] in every process, not only in one whose stripe says that other nodes write too. A guard costs several round
     /// trips.
     pub(crate) guarded: bool,
     /// Is refused inside another transaction.
     pub(crate) outermost: bool,
-    /// Only this crate's own statements run in it, so that Diesel need not know of it.
+    /// Runs only this crate's own statements, so Diesel need not know of it.
     pub(crate) own: bool,
 }
 
@@ -121,7 +121,7 @@ impl TransactionOptions {
     }
 }
 
-/// How a transaction ends after work that succeeded with a value.
+/// How a transaction ends after its work has succeeded with a value.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Ending<T> {
     Commit(T),
@@ -138,7 +138,7 @@ impl<T> Ending<T> {
     }
 }
 
-/// Begins a transaction, or a savepoint inside one; on an error neither is open.
+/// Begins a transaction, or a savepoint inside one. After an error neither is open.
 pub(crate) async fn begin<M: Io<Conn>, Conn>(
     link: &mut Link<'_, M, Conn>,
     options: TransactionOptions,
@@ -194,7 +194,7 @@ pub(crate) async fn begin<M: Io<Conn>, Conn>(
                     forget_isolation(link, before).await;
                     begun.lift_guard(link).await;
                 }
-                // A server that interrupts it as it ends has begun one, of which Diesel does not know.
+                // A server that interrupts `BEGIN` at its end has begun a transaction. Diesel does not know of it.
                 _ if dialect.begins_by_statement() => {
                     begun.by_statements = true;
                     begun.roll_back(link).await;
@@ -213,16 +213,17 @@ pub(crate) async fn begin<M: Io<Conn>, Conn>(
     }
 }
 
-/// No other one of this name is open: nothing begins inside.
+/// Inside this savepoint no other begins, so one name is enough.
 const SAVEPOINT: &str = "SAVEPOINT diesel_sharded_own";
 
-/// Whether this process has met a server that does not prepare `START TRANSACTION`, as MySQL does not.
+/// Whether this process has met a server, such as MySQL, that does not prepare `START TRANSACTION`.
 static PREPARES_NO_BEGIN: AtomicBool = AtomicBool::new(false);
 
-/// Begins a transaction or savepoint that Diesel does not know, by a statement, or else one that it knows. True for the former.
+/// Begins a transaction or savepoint by a statement, without Diesel's knowledge; where that is impossible, through Diesel. Returns whether
+/// a statement began it.
 ///
-/// Diesel's own `BEGIN` and `COMMIT` are three round trips each on MySQL: it allows several statements in a text before, and forbids
-/// them after.
+/// Diesel's own `BEGIN` and `COMMIT` cost three round trips each on MySQL, because Diesel switches multi-statement text on before them and
+/// off after.
 async fn begin_by<M: Io<Conn>, Conn>(
     link: &mut Link<'_, M, Conn>,
     by_statements: bool,
@@ -240,7 +241,7 @@ async fn begin_by<M: Io<Conn>, Conn>(
     M::begin(link.conn).await.map(|()| false)
 }
 
-/// Sends the settings that stand before `BEGIN`, unless a transaction is open that Diesel does not know.
+/// Sends the settings that come before `BEGIN`. Returns false if a transaction is open that Diesel does not know of.
 async fn prepare<M: Io<Conn>, Conn>(
     link: &mut Link<'_, M, Conn>,
     dialect: Dialect,
@@ -251,13 +252,13 @@ async fn prepare<M: Io<Conn>, Conn>(
     if isolation.is_none() && !told_by_begin && raw::is_open(link).await? {
         return Ok(false);
     }
-    // The isolation first: it is refused inside a transaction, and nothing is done then. Each by itself: MariaDB's client waits for
-    // ever if a query is killed between two statements of one text.
+    // The isolation level comes first: inside a transaction it is refused before anything has changed. Each setting is sent by itself:
+    // MariaDB's client waits for ever if a query is killed between two statements of one text.
     for sql in [isolation, guard.map(|guard| guard.before)]
         .into_iter()
         .flatten()
     {
-        // Kept prepared it is one round trip; a batch is three on MySQL, since Diesel switches batches on and off around it.
+        // A prepared statement costs one round trip. A batch costs three on MySQL, because Diesel switches batches on and off around it.
         match link.execute(Fixed(sql)).await {
             Ok(_) => {}
             Err(error) if dialect.means(&error, Meaning::RefusedInside) => return Ok(false),
@@ -267,7 +268,7 @@ async fn prepare<M: Io<Conn>, Conn>(
     Ok(true)
 }
 
-/// Takes back the isolation level, if one was set for a transaction that did not begin. The caller's next one would have it.
+/// Resets the isolation level if it was set for a transaction that did not begin. Otherwise the caller's next transaction would get it.
 async fn forget_isolation<M: Io<Conn>, Conn>(
     link: &mut Link<'_, M, Conn>,
     isolation: Option<&'static str>,
@@ -278,14 +279,14 @@ async fn forget_isolation<M: Io<Conn>, Conn>(
     };
     match again_if_interrupted!(link, link.execute(Fixed(sql)).await) {
         Ok(_) => {}
-        // Then none was set.
+        // Then no level was set.
         Err(error) if dialect.means(&error, Meaning::RefusedInside) => {}
         Err(_) => link.transaction_status().set_in_error(),
     }
 }
 
-/// Takes the place of a transaction inside one that Diesel does not know, without its knowledge. Each has a name of its own: MySQL forgets
-/// an earlier savepoint of the same name.
+/// Begins a savepoint, instead of a transaction, inside a transaction that Diesel does not know of. Each savepoint has its own name:
+/// MySQL forgets an earlier savepoint of the same name.
 async fn savepoint<M: Io<Conn>, Conn>(
     link: &mut Link<'_, M, Conn>,
     nothing: OpenTransaction,
@@ -314,8 +315,8 @@ async fn open<M: Io<Conn>, Conn>(
 ) -> QueryResult<()> {
     match isolation {
         Some(sql) => link.batch_execute(sql).await?,
-        // Diesel's transaction manager says `BEGIN` for every connection behind a generic `Conn`. This puts the immediate
-        // transaction in its place: both are a transaction at depth one. Where it fails there is none, and Diesel notices.
+        // Behind a generic `Conn`, Diesel's transaction manager can only say `BEGIN`. This replaces that transaction by an immediate
+        // one; to Diesel, both are a transaction at depth one. If it fails, no transaction is open, and Diesel notices.
         None if !options.deferred && dialect.begins_immediate() => {
             link.batch_execute("COMMIT; BEGIN IMMEDIATE").await?
         }
@@ -327,18 +328,17 @@ async fn open<M: Io<Conn>, Conn>(
     }
 }
 
-/// A transaction or savepoint that was begun, and has to be ended by [`commit`](Self::commit), or else by
-/// [`roll_back`](Self::roll_back).
+/// An open transaction or savepoint. [`commit`](Self::commit) or [`roll_back`](Self::roll_back) has to end it.
 #[derive(Debug, Clone, Copy)]
 #[must_use]
 pub(crate) struct OpenTransaction {
     outer: u32,
     guard: Option<Guard>,
-    /// The number of a savepoint in a transaction that Diesel does not know.
+    /// The number of a savepoint in a transaction that Diesel does not know of.
     savepoint: Option<u64>,
-    /// Begun by a statement, without Diesel's knowledge, and ended likewise.
+    /// Whether statements begin and end it, without Diesel's knowledge.
     by_statements: bool,
-    /// More than one statement may end it: Diesel rolls back where its `COMMIT` fails.
+    /// Whether `COMMIT` failed. Diesel then sends a `ROLLBACK` too, so more than one statement may have ended the transaction.
     commit_failed: bool,
 }
 
@@ -348,12 +348,12 @@ impl OpenTransaction {
         self.guard.is_some()
     }
 
-    /// Whether it is a savepoint in a transaction that Diesel does not know.
+    /// Whether it is a savepoint in a transaction that Diesel does not know of.
     pub(crate) fn is_in_anothers(&self) -> bool {
         self.savepoint.is_some()
     }
 
-    /// Asks, where there is a guard, whether the transaction is still open. If not, that is a conflict: nothing was committed.
+    /// Asks, if there is a guard, whether the transaction is still open. If it is not, returns a conflict: nothing was committed.
     pub(crate) async fn check<M: Io<Conn>, Conn>(
         &self,
         link: &mut Link<'_, M, Conn>,
@@ -372,7 +372,7 @@ impl OpenTransaction {
         })
     }
 
-    /// Commits it. After an error it is still to be rolled back.
+    /// Commits it. After an error the caller still has to roll it back.
     pub(crate) async fn commit<M: Io<Conn>, Conn>(
         &mut self,
         link: &mut Link<'_, M, Conn>,
@@ -397,22 +397,22 @@ impl OpenTransaction {
             && dialect.may_succeed_again(&error)
             && matches!(self.undo(link).await, Err(gone) if dialect.means(&gone, Meaning::SavepointGone))
         {
-            // It was interrupted as it ended.
+            // It was released before the interruption.
             if is_savepoint {
                 return Ok(());
             }
-            // Diesel takes its own for open: the caller would commit what was done inside.
+            // Diesel believes that its savepoint is open: the caller would commit the work inside.
             link.transaction_status().set_in_error();
         }
         Err(error)
     }
 
-    /// Whether it is a savepoint that Diesel does not know.
+    /// Whether it is a savepoint that Diesel does not know of.
     fn is_savepoint(&self) -> bool {
         self.savepoint.is_some() || (self.by_statements && self.outer > 0)
     }
 
-    /// Commits it after work that succeeded, and rolls it back after work or a commit that failed.
+    /// Commits it if the work succeeded. Rolls it back if the work or the commit failed.
     pub(crate) async fn end<T, M: Io<Conn>, Conn>(
         mut self,
         link: &mut Link<'_, M, Conn>,
@@ -428,13 +428,13 @@ impl OpenTransaction {
         done
     }
 
-    /// Rolls it back if it is still open: Diesel rolls back after a `COMMIT` that failed. If the rollback fails, Diesel marks the
-    /// connection as broken, and a pool drops it. That error is not reported: the one that led here says more.
+    /// Rolls it back if it is still open; after a failed `COMMIT`, Diesel may have rolled back already. If the rollback fails, Diesel marks
+    /// the connection broken, and a pool drops it. That error is not reported: the one that led here says more.
     pub(crate) async fn roll_back<M: Io<Conn>, Conn>(&self, link: &mut Link<'_, M, Conn>) {
         let dialect = link.dialect();
         if self.is_savepoint() {
             if self.take_back(link).await {
-                let _ = self.release(link).await; // one that stays is gone with the caller's transaction
+                let _ = self.release(link).await; // a savepoint that stays ends with the caller's transaction
             }
             return;
         }
@@ -442,9 +442,10 @@ impl OpenTransaction {
             _ if self.by_statements => clean_up(link, "ROLLBACK").await,
             Ok(open) if open > self.outer => {
                 if let Some(guard) = self.guard {
-                    let _ = link.batch_execute(guard.rollback).await; // the next one tells whether the connection is well
+                    let _ = link.batch_execute(guard.rollback).await; // Diesel's rollback tells whether the connection is well
                 }
-                // One inside it that failed before may hide this failure from Diesel. SQLite may have ended it at an error, which Diesel notices.
+                // A nested transaction that failed earlier may hide this failure from Diesel. SQLite may have ended the transaction at an
+                // error; Diesel notices that.
                 if M::roll_back(link.conn).await.is_err()
                     && self.outer == 0
                     && !matches!(depth(link), Ok(0))
@@ -452,7 +453,7 @@ impl OpenTransaction {
                     link.transaction_status().set_in_error();
                 }
             }
-            // diesel_async takes it for ended where a COMMIT was interrupted.
+            // After an interrupted COMMIT, diesel_async believes that the transaction has ended.
             Ok(_) if dialect.allows_idle_rollback() && self.outer == 0 => {
                 clean_up(link, "ROLLBACK").await;
             }
@@ -467,12 +468,12 @@ impl OpenTransaction {
         }
     }
 
-    /// Takes back what was done since the savepoint, or breaks the connection: the caller would commit it.
-    /// Whether there is a savepoint.
+    /// Rolls back to the savepoint. If that fails, breaks the connection: the caller would commit the work since then. Returns whether the
+    /// savepoint still exists.
     async fn take_back<M: Io<Conn>, Conn>(&self, link: &mut Link<'_, M, Conn>) -> bool {
         let undone = self.undo(link).await;
         if let Err(error) = &undone {
-            // Or a conflict has ended the whole transaction.
+            // If the savepoint is gone, a conflict has ended the whole transaction.
             if !link.dialect().means(error, Meaning::SavepointGone) {
                 link.transaction_status().set_in_error();
             }
@@ -480,7 +481,7 @@ impl OpenTransaction {
         undone.is_ok()
     }
 
-    /// Rolls back to the savepoint, again if that is interrupted.
+    /// Rolls back to the savepoint, and tries again while that is interrupted.
     async fn undo<M: Io<Conn>, Conn>(&self, link: &mut Link<'_, M, Conn>) -> QueryResult<()> {
         let savepoint = match self.savepoint {
             Some(number) => format!("ROLLBACK TO SAVEPOINT diesel_sharded_{number}"),
@@ -511,8 +512,8 @@ impl OpenTransaction {
         }
     }
 
-    /// Removes the guard after the transaction. A connection that stayed without autocommit would lose later statements, so it is
-    /// marked as broken then.
+    /// Removes the guard after the transaction. If that fails, marks the connection broken: without autocommit it would lose later
+    /// statements.
     async fn lift_guard<M: Io<Conn>, Conn>(&self, link: &mut Link<'_, M, Conn>) {
         let Some(guard) = self.guard else {
             return;
@@ -534,7 +535,7 @@ mod tests {
     use crate::connection::{in_transaction, now};
     use diesel::Connection;
 
-    /// A guard in words that SQLite understands.
+    /// A guard in SQL that SQLite understands.
     fn guarded(after: &'static str) -> (diesel::SqliteConnection, OpenTransaction) {
         use diesel::connection::SimpleConnection;
         let mut conn = diesel::SqliteConnection::establish(":memory:").unwrap();
@@ -569,7 +570,7 @@ mod tests {
         assert_eq!(in_transaction(link), Ok(false));
     }
 
-    /// The commit stands, and the connection takes no more statements.
+    /// The commit stands, and the connection accepts no more statements.
     #[test]
     fn a_connection_whose_guard_stays_is_broken() {
         for commits in [true, false] {
