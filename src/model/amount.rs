@@ -1,4 +1,4 @@
-//! Sums of a field, whatever its type.
+//! Sums of a field of any type.
 
 use std::fmt;
 use std::ops::AddAssign;
@@ -7,7 +7,7 @@ use diesel::result::{Error as DieselError, QueryResult};
 
 use super::column::ColumnType;
 
-/// A sum over many rows of a field, in a type that is wider than the field's own.
+/// The sum of a field over many rows, in a type that is wider than the field's own.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Amount {
@@ -30,7 +30,7 @@ impl Amount {
         }
     }
 
-    /// Reads what the database shows.
+    /// Reads the database's text for a number.
     #[doc(hidden)]
     pub fn parse(text: &str, column: ColumnType) -> QueryResult<Self> {
         let amount = match column {
@@ -49,12 +49,13 @@ impl Amount {
         })
     }
 
-    /// The sum of a base and its shards as a column of this type holds it, and the rest that it rounds away. Both together are the sum.
+    /// Adds shards to a base. Returns the sum as a column of this type holds it, and the rest that is lost in rounding; both together are
+    /// exact.
     pub(crate) fn plus(&self, shards: &Amount, column: ColumnType) -> (Amount, Amount) {
         let mut sum = self.clone();
         sum += shards;
         let rest = match (self, shards, &sum) {
-            // Knuth's sum of two: no step of it rounds, whichever of both is greater.
+            // Knuth's two-sum: it finds the exact rest, whichever of the two is greater.
             (Amount::Double(base), Amount::Double(shards), Amount::Double(sum)) => {
                 let of_shards = sum - base;
                 let rest = (base - (sum - of_shards)) + (shards - of_shards);
@@ -65,13 +66,13 @@ impl Amount {
         (sum, rest)
     }
 
-    /// Whether it is a number that a column can hold.
+    /// Whether it is neither infinite nor a NaN, so that a column can hold it.
     pub(crate) fn is_finite(&self) -> bool {
         !matches!(self, Amount::Double(n) if !n.is_finite())
     }
 
-    /// Whether both are the same number. Where sums round, two decimals may be as far apart as sums of numbers of the size of `among` come
-    /// to differ by the order in which a database adds them up, and two doubles by what old versions of SQLite lose in a text.
+    /// Whether both are the same number. Where sums round (`rounds`), they may differ a little: decimals by what the order of addition can
+    /// change in a sum of numbers as large as those in `among`, doubles by what old versions of SQLite lose in a text.
     pub(crate) fn agrees(&self, other: &Amount, among: &[&Amount], rounds: bool) -> bool {
         match (self, other) {
             _ if !rounds => return self == other,
@@ -83,13 +84,13 @@ impl Amount {
         (self.to_f64() - other.to_f64()).abs() <= largest * 1e-12
     }
 
-    /// Whether both are the same number, or as close as `relative` times the greater of them.
+    /// Whether the two differ by at most `relative` times the greater of them.
     pub(crate) fn is_close_to(&self, other: &Amount, relative: f64) -> bool {
         let (one, other) = (self.to_f64(), other.to_f64());
         (one - other).abs() <= one.abs().max(other.abs()) * relative
     }
 
-    /// The same number as an amount of a field of this type, if that has it: an integer field has no fractions.
+    /// Converts the number for a field of this type. `None` if the field cannot hold it: an integer field has no fractions.
     pub(crate) fn of_type(&self, column: ColumnType) -> Option<Self> {
         match (Amount::zero(column), self) {
             (Amount::Integer(_), amount) => amount.to_integer().map(Amount::Integer),
@@ -99,7 +100,7 @@ impl Amount {
         }
     }
 
-    /// The difference of two amounts of one field; `None` if it is beyond any integer.
+    /// The difference of two amounts of one field; `None` if an `i128` cannot hold it.
     pub(crate) fn minus(&self, other: &Amount) -> Option<Amount> {
         match (self, other) {
             (Amount::Integer(n), Amount::Integer(other)) => {
@@ -108,11 +109,11 @@ impl Amount {
             (Amount::Double(n), Amount::Double(other)) => Some(Amount::Double(n - other)),
             #[cfg(feature = "numeric")]
             (Amount::Numeric(n), Amount::Numeric(other)) => Some(Amount::Numeric(n - other)),
-            _ => None, // they are of one field
+            _ => None, // never: both belong to one field
         }
     }
 
-    /// Its digits, which every database takes for the type of the column that they are added to; `None` if it is no number.
+    /// The number as an SQL literal, which every database reads as the type of the column that it is added to; `None` if it is not finite.
     #[doc(hidden)]
     pub fn literal(&self) -> Option<String> {
         match self {
@@ -123,11 +124,11 @@ impl Amount {
         }
     }
 
-    /// The integer that it is, if it is one.
+    /// The number as an integer, if it is one.
     pub(crate) fn to_integer(&self) -> Option<i128> {
         match self {
             Amount::Integer(n) => Some(*n),
-            // Every integer of a `Double` that is smaller fits.
+            // An `i128` holds every integral `Double` below this.
             Amount::Double(n) => (n.fract() == 0.0 && n.abs() < 1e38).then_some(*n as i128),
             #[cfg(feature = "numeric")]
             Amount::Numeric(n) => n
@@ -156,7 +157,7 @@ impl Amount {
     }
 }
 
-/// Adds up amounts of one field. Those of fields of other types are left out.
+/// Adds an amount of the same field. An amount of another type is ignored.
 impl AddAssign<&Amount> for Amount {
     fn add_assign(&mut self, other: &Amount) {
         match (self, other) {

@@ -1,12 +1,12 @@
-//! Columns: their types, how shards make up a total, and the column that every shards table has.
+//! Columns: their types, how shards merge into a total, and the column `shard` of every shards table.
 
-/// The column of a shards table that numbers a parent's shards.
+/// The column of a shards table with the shard's number.
 pub(crate) const SHARD: &str = "shard";
 
 /// The most shards that a counter can have.
 pub(crate) const MAX_SHARDS: u16 = 4096;
 
-/// The type of a column, as far as a shards table has to know it.
+/// The type of a column that a shards table can have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 #[allow(missing_docs)] // the names are Diesel's
@@ -47,7 +47,7 @@ impl ColumnType {
         }
     }
 
-    /// The same as far as an `i64` holds it; SQLite's checks leave out the very least one.
+    /// The [`range`](Self::range) within an `i64`, without `i64::MIN`: SQLite's checks leave that out.
     pub(crate) fn integers(self) -> (i64, i64) {
         let (least, greatest) = self.range().unwrap_or((i128::MIN, i128::MAX));
         let narrow = |n: i128| n.clamp((-i64::MAX).into(), i64::MAX.into()) as i64;
@@ -55,19 +55,19 @@ impl ColumnType {
     }
 }
 
-/// How the shards of a field make up its total with the base.
+/// How a field's base and shards merge into its total.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Merge {
-    /// The sum of all.
+    /// The total is their sum.
     Sum,
-    /// The greatest of all; `NULL` for no value.
+    /// The total is the greatest of them; `NULL` is no value.
     Max,
-    /// The least of all; `NULL` for no value.
+    /// The total is the least of them; `NULL` is no value.
     Min,
 }
 
 impl Merge {
-    /// The aggregate of shards.
+    /// The SQL aggregate of the shards.
     pub(crate) fn aggregate(self) -> &'static str {
         match self {
             Merge::Sum => "SUM",
@@ -76,7 +76,7 @@ impl Merge {
         }
     }
 
-    /// Stands between a greatest or least value and the one whose place it takes.
+    /// The comparison of a new greatest or least value with the value that it replaces.
     pub(crate) fn beyond(self) -> &'static str {
         match self {
             Merge::Min => " < ",
@@ -84,7 +84,7 @@ impl Merge {
         }
     }
 
-    /// The value of a shard in SQL that changes no total.
+    /// A shard's value in SQL that leaves the total as it is.
     pub(crate) fn nothing(self) -> &'static str {
         match self {
             Merge::Sum => "0",
@@ -92,7 +92,7 @@ impl Merge {
         }
     }
 
-    /// Follows a column of a shard in the condition that its value may change a total.
+    /// The condition, after a shard's column, that its value may affect the total.
     pub(crate) fn is_filled(self) -> &'static str {
         match self {
             Merge::Sum => " <> 0",
@@ -100,7 +100,7 @@ impl Merge {
         }
     }
 
-    /// Follows a column of a shard in the condition that its value changes no total.
+    /// The condition, after a shard's column, that its value leaves the total as it is.
     pub(crate) fn is_empty(self) -> &'static str {
         match self {
             Merge::Sum => " = 0",

@@ -1,4 +1,4 @@
-//! The one change that shards take: `column.eq(column + n)`.
+//! The only change that shards accept: `column.eq(column + n)`.
 
 use std::marker::PhantomData;
 
@@ -12,11 +12,11 @@ use super::column::are_equal;
 use super::field::ShardedColumn;
 use super::shown::shows_integer;
 
-/// A counting update: `column.eq(column + n)` or `column.eq(column - n)` on a sharded field, a tuple of up to 8 such, an `Option` of one
-/// (`None` counts nothing), or a reference to one.
+/// A counting update: `column.eq(column + n)` or `column.eq(column - n)` on a sharded field, a tuple of up to 8 such updates, an `Option` of
+/// one (`None` counts nothing), or a reference to one.
 ///
-/// `n` is a value or a reference; several may be chained (`views + 1 + bonus`). `Columns` and `Operations` are those of each [`Change`],
-/// `Kind` keeps the impls apart. All are inferred.
+/// `n` is a value or a reference; several may be chained (`views + 1 + bonus`). `Columns` and `Operations` are those of each [`Change`];
+/// `Kind` keeps the impls apart. The compiler infers all three.
 #[diagnostic::on_unimplemented(
     message = "this is not a counting update of a sharded field: `{Self}`",
     label = "expected `column.eq(column + n)` or `column.eq(column - n)`",
@@ -30,26 +30,26 @@ use super::shown::shows_integer;
             the whole tuple to `diesel::update`, or make two updates of it"
 )]
 pub trait CountingUpdate<Columns, Operations, Kind> {
-    /// The columns' names, by which a column counted twice in one update is found.
+    /// The columns' names. A name that occurs twice is an error.
     const COLUMNS: &'static [&'static str];
 
     /// The changes by value.
     type Changes: AsChangeset;
 
-    /// Whether nothing is counted, since all is `None`.
+    /// Whether every change is `None`, so that nothing is counted.
     fn is_nothing(&self) -> bool;
 
     /// The changes by value.
     fn into_changes(self) -> Self::Changes;
 
-    /// Notes the [`Term`]s of the changes in the order of their binds, whose first field has this number. Returns false if one of them is a
-    /// value whose `Debug` may be another number than the database gets.
+    /// Appends the [`Term`]s of the changes in the order of their binds. `field` is the number of the first field. Returns false if the
+    /// `Debug` of a value may show another number than the database gets.
     fn terms(_field: usize, _terms: &mut Vec<Term>) -> bool {
         false
     }
 }
 
-/// A value that is added to the field of this number in [`CountingUpdate::COLUMNS`], or subtracted.
+/// A value that is added to a field, or subtracted. `field` is the field's index in [`CountingUpdate::COLUMNS`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Term {
     pub(crate) field: usize,
@@ -79,15 +79,15 @@ pub trait Change<Column, Operations>: AsChangeset {
     }
 }
 
-/// A column, plus and minus values.
+/// A column plus or minus values.
 pub trait Sum<Column, Operations> {
     /// See [`CountingUpdate::terms`].
     fn terms(field: usize, terms: &mut Vec<Term>) -> bool;
 }
 
-/// A value, and nothing that the database computes.
+/// A value that the application knows, not an expression that the database computes.
 pub trait Operand {
-    /// Whether its `Debug` is the integer that the database gets.
+    /// Whether its `Debug` shows the integer that the database gets.
     fn shows_integer() -> bool;
 }
 
@@ -180,12 +180,12 @@ where
     }
 }
 
-/// No kind. The compiler settles on an impl that stands alone, even if its bounds fail, and then reports its associated type as a second error.
-/// Beside another one it looks at the bounds first.
+/// The kind of a second impl, which never matches. With only one candidate impl, rustc selects it even if its bounds fail, and then reports
+/// a second error about its associated type. With two candidates it checks the bounds first.
 #[derive(Debug)]
 pub struct Never;
 
-/// No type is.
+/// No type implements this.
 pub trait Impossible {}
 
 #[diagnostic::do_not_recommend]
@@ -246,7 +246,7 @@ where
     }
 }
 
-/// Changes that may be missing. Their SQL depends on the value, so that no query id stands for it.
+/// Changes that may be missing. Their SQL depends on the value, so they have no query id.
 #[derive(Debug, Clone, Copy)]
 pub struct Perhaps<V>(Option<V>);
 
@@ -307,7 +307,7 @@ tuples! {
     (A, CA, OA, KA) (B, CB, OB, KB) (C, CC, OC, KC) (D, CD, OD, KD) (E, CE, OE, KE) (F, CF, OF, KF) (G, CG, OG, KG) (H, CH, OH, KH);
 }
 
-/// The one name of a change inside a tuple, which may not be a tuple itself.
+/// The name of a change inside a tuple. Such a change cannot be a tuple itself.
 const fn only(names: &[&'static str]) -> &'static str {
     assert!(
         names.len() == 1,
@@ -316,7 +316,7 @@ const fn only(names: &[&'static str]) -> &'static str {
     names[0]
 }
 
-/// Whether no name occurs twice: databases disagree on what `SET a = a + 1, a = a + 2` adds.
+/// Whether no name occurs twice. Databases disagree on what `SET a = a + 1, a = a + 2` adds.
 pub(crate) const fn are_distinct(names: &[&str]) -> bool {
     let mut i = 0;
     while i < names.len() {

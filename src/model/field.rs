@@ -1,4 +1,4 @@
-//! Sharded fields: which columns of which table are counted on shards.
+//! Sharded fields: the columns of a table that are counted on shards.
 
 use std::any::TypeId;
 use std::borrow::Cow;
@@ -27,49 +27,49 @@ pub trait ShardedTable: Table + HasTable<Table = Self> + Copy + Send + Sync + 's
     /// The Rust type of the primary key: one type, or a tuple for a composite key.
     type Key: Clone + Send + Sync + 'static;
 
-    /// The predicate "the key comes after that one", in the key's order.
+    /// The predicate that [`key_after`](Self::key_after) returns.
     type KeyAfter: Send + Sync;
 
-    /// The values of a key, as expressions: one, or a tuple.
+    /// The values of a key as expressions: one, or a tuple.
     type KeyValues;
 
     /// The table itself.
     const TABLE: &'static Self;
 
-    /// The name of its shards table, which is in the same schema.
+    /// The name of its shards table, in the same schema.
     const SHARDS_TABLE: TableName<'static>;
 
-    /// How many shards a writer chooses from, from 1 to 4096. Readers add up whatever rows there are.
+    /// The number of shards that a writer chooses from, from 1 to 4096. Readers add up the rows that exist.
     const SHARDS: u16;
 
-    /// The columns of the primary key, which the shards table has too.
+    /// The columns of the primary key. The shards table has them too.
     const KEY: &'static [ShardsColumn];
 
-    /// The sharded fields, which the shards table has too.
+    /// The sharded fields. The shards table has them too.
     const FIELDS: &'static [ShardsColumn];
 
-    /// The predicate that the key comes after `key`, in the key's order.
+    /// The predicate that a row's key comes after `key` in key order.
     fn key_after(key: &Self::Key) -> Self::KeyAfter;
 
-    /// The values of `key`, as expressions.
+    /// The values of `key` as expressions.
     fn key_values(key: &Self::Key) -> Self::KeyValues;
 
-    /// Whether a `WHERE` clause with this query id compares the whole key with values and does nothing else.
+    /// Whether a `WHERE` clause with this query id only compares the whole key with values.
     fn is_key_filter(where_clause: TypeId) -> bool;
 
-    /// Whether a `WHERE` clause of this type compares the whole key with values whose `Debug` is what the database gets, and does
-    /// nothing else.
+    /// Whether a `WHERE` clause of this type only compares the whole key with values, and their `Debug` shows the values that the database
+    /// gets.
     fn shows_key_filter(_where_clause: TypeId) -> bool {
         false
     }
 
-    /// Whether keys of type [`Key`](Self::Key) are shown as they are.
+    /// Whether the `Debug` of a [`Key`](Self::Key) shows the values that the database gets.
     fn shows_keys() -> bool {
         false
     }
 }
 
-/// A sharded field of any kind: its total can be read. Implemented by [`#[derive(ShardedField)]`](derive@crate::ShardedField).
+/// A sharded field of any kind, whose total can be read. Implemented by [`#[derive(ShardedField)]`](derive@crate::ShardedField).
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a sharded field",
     note = "put `#[sharded]`, `#[sharded(max)]` or `#[sharded(min)]` on its field in the model that derives \
@@ -102,7 +102,7 @@ pub trait IntegerFields {
     /// Their table.
     type ParentTable: ShardedTable;
 
-    /// What is added: an `i64` for a field, an array of them for a tuple.
+    /// The amounts to add: an `i64` for a field, an array of them for a tuple.
     type Amounts;
 
     #[doc(hidden)]
@@ -159,14 +159,14 @@ tuples_of_integer_fields! {
     8: A B C D E F G H;
 }
 
-/// A column of a shards table, of its parent's name and type.
+/// A column of a shards table. It has the name and type of the parent's column.
 #[derive(Debug, Clone)]
 pub struct ShardsColumn {
     pub(crate) name: Cow<'static, str>,
     pub(crate) column_type: ColumnType,
-    /// Stands in a `CREATE TABLE` instead of what `column_type` would.
+    /// The type to declare in `CREATE TABLE`, instead of the one that follows from `column_type`.
     pub(crate) sql_type: Option<Cow<'static, str>>,
-    /// How its shards make up a total; of a sharded field alone.
+    /// How a sharded field's shards merge into its total. Without meaning for a key column.
     pub(crate) merge: Merge,
 }
 
@@ -195,7 +195,7 @@ impl ShardsColumn {
     }
 
     const fn new(name: &'static str, column_type: ColumnType, merge: Merge) -> Self {
-        // The derive has looked at the name in Rust; the one in SQL may be another.
+        // The derive has checked the name in Rust. The name in SQL may be another.
         assert!(
             !are_equal(name.as_bytes(), SHARD.as_bytes()),
             "a shards table has its own column `shard`: rename this one"
@@ -213,7 +213,8 @@ impl ShardsColumn {
         self.merge == Merge::Sum
     }
 
-    /// Whether a base may round what shards add to it, so that the shards keep the rest. (SQLite's `Numeric` also holds exact integers.)
+    /// Whether a base may round when shards are added to it, so that the shards keep the rest. (SQLite's `Numeric` also holds exact
+    /// integers.)
     pub(crate) fn leaves_rests(&self) -> bool {
         self.is_sum() && self.column_type == ColumnType::Double
     }
@@ -231,7 +232,7 @@ impl ShardsColumn {
     /// Declares the column with this type in `CREATE TABLE`.
     #[must_use]
     pub const fn sql_type(mut self, sql_type: &'static str) -> Self {
-        // An assignment would drop the former type, which no constant can.
+        // An assignment would drop the former type, and a `const fn` cannot drop it.
         let sql_type = Some(Cow::Borrowed(sql_type));
         mem::forget(mem::replace(&mut self.sql_type, sql_type));
         self
@@ -250,7 +251,7 @@ pub(crate) const fn has_sums(fields: &[ShardsColumn]) -> bool {
     false
 }
 
-/// A Rust type whose values a column of the SQL type `ST` takes.
+/// A Rust type whose values a column of the SQL type `ST` accepts.
 #[diagnostic::on_unimplemented(
     message = "a field of type `{Self}` does not fit its column of type `{ST}`",
     label = "`table!` declares the column as `{ST}`"
@@ -260,11 +261,11 @@ pub trait ValueOf<ST> {}
 #[diagnostic::do_not_recommend]
 impl<T: AsExpression<ST>, ST: SqlType + TypedExpressionType> ValueOf<ST> for T {}
 
-/// Stops the compiler, once, where a field is of another type than its column.
+/// Fails to compile, with one error, if a field does not have its column's type.
 #[doc(hidden)]
 pub const fn assert_value<C: Column, T: ValueOf<C::SqlType>>() {}
 
-/// The SQL types that a sharded field may have. No others can be added: a [`Dialect`](crate::backend::Dialect) has to know each.
+/// The SQL types that a sharded field may have. An application cannot add types: a [`Dialect`](crate::backend::Dialect) has to know each.
 #[diagnostic::on_unimplemented(
     message = "a column of type `{Self}` cannot be counted on shards",
     note = "a sharded field is a NOT NULL column of type `SmallInt`, `Integer`, `BigInt`, `Double`, `Numeric` (feature \
@@ -274,26 +275,26 @@ pub const fn assert_value<C: Column, T: ValueOf<C::SqlType>>() {}
 pub trait FieldType: SqlType + Sealed {
     /// The type of the values of such a column: `i64` for `BigInt`.
     type Value: Send + Sync + 'static;
-    /// The type in which numbers and sums of rows are read: `BigInt` for each type of integers that fit into it.
+    /// The type in which values and their sums are read: `BigInt` for every type of integers that fit into it.
     type Sum: SqlType;
     /// The type in a shards table.
     const COLUMN: ColumnType;
 
-    /// Whether a total may be set to this: not to a NaN or an infinity, out of which no count leads.
+    /// Whether a total may be set to this value. A NaN or an infinity is refused: no count could change it back into a number.
     fn is_finite(value: &Self::Value) -> bool;
 
-    /// The value as a sum of one.
+    /// The value as an [`Amount`].
     fn amount(value: &Self::Value) -> Amount;
 
-    /// A total as a number of Rust: `i64` for every type of integers that fit into it.
+    /// The Rust type of a total: `i64` for every type of integers that fit into it.
     #[doc(hidden)]
     type Total;
 
-    /// The types whose sums are of one kind.
+    /// The same for all types whose sums can be added up.
     #[doc(hidden)]
     type Class;
 
-    /// The number that an amount is.
+    /// The amount as a total, if it fits.
     #[doc(hidden)]
     fn of_amount(amount: &Amount) -> Option<Self::Total>;
 }
@@ -303,11 +304,11 @@ pub trait FieldType: SqlType + Sealed {
 #[derive(Debug)]
 pub struct Whole;
 
-/// The type of the values of the column `C`: `i64` for a `BigInt`.
+/// The Rust type of the values of column `C`: `i64` for a `BigInt`.
 pub type Value<C> = <<C as Expression>::SqlType as FieldType>::Value;
 
-/// The SQL types that a key column of a sharded table may have. No others can be added: a [`Dialect`](crate::backend::Dialect) has to
-/// know each. Under any of them, a key may be of a Rust type of your own.
+/// The SQL types that a key column of a sharded table may have. An application cannot add types: a [`Dialect`](crate::backend::Dialect)
+/// has to know each. With any of them, a key may have a Rust type of your own.
 #[diagnostic::on_unimplemented(
     message = "a column of type `{Self}` cannot be a key column of a sharded table",
     note = "key columns are `SmallInt`, `Integer`, `BigInt`, `Text`, `Binary`, `Date`, `Uuid` (PostgreSQL) or MySQL's \
@@ -336,7 +337,7 @@ pub trait MaxColumn: TotalColumn<SqlType: PeakType> {}
 )]
 pub trait MinColumn: TotalColumn<SqlType: PeakType> {}
 
-/// The SQL types that a `#[sharded(max)]` or `#[sharded(min)]` field may have. No others can be added: a
+/// The SQL types that a `#[sharded(max)]` or `#[sharded(min)]` field may have. An application cannot add types: a
 /// [`Dialect`](crate::backend::Dialect) has to know each.
 #[diagnostic::on_unimplemented(
     message = "a column of type `{Self}` cannot be a `#[sharded(max)]` or `#[sharded(min)]` field",
@@ -345,13 +346,13 @@ pub trait MinColumn: TotalColumn<SqlType: PeakType> {}
             it may be nullable"
 )]
 pub trait PeakType: SqlType + Sealed {
-    /// The type of a value: the same without `Nullable`.
+    /// The SQL type of a value: this one without `Nullable`.
     type Value: SqlType<IsNull = is_nullable::NotNull> + SingleValue;
     /// The type in a shards table.
     const COLUMN: ColumnType;
 }
 
-/// The SQL type of a value of the column `C`, which is never `NULL`.
+/// The SQL type of a value of column `C`, without `Nullable`.
 pub type PeakValue<C> = <<C as Expression>::SqlType as PeakType>::Value;
 
 impl<ST> PeakType for Nullable<ST>
@@ -362,12 +363,12 @@ where
     const COLUMN: ColumnType = ST::COLUMN;
 }
 
-/// Lets the traits above grow: nobody else implements them.
+/// Only this crate implements the traits above, so they can grow.
 pub trait Sealed {}
 
 impl<ST: Sealed + SqlType> Sealed for Nullable<ST> {}
 
-/// Declares the SQL types that a shards table knows, each with its type there and what columns of it may be.
+/// Declares the SQL types that a shards table supports. Each has its [`ColumnType`] and the roles of its columns: key, peak or field.
 macro_rules! column_types {
     ($($(#[$cfg:meta])* $sql_type:ty => $column:ident $(, $role:ident $(($($of:tt)*))?)+;)+) => {$(
         $(#[$cfg])*

@@ -1,4 +1,4 @@
-//! Models that read totals, and the SQL type that keeps bases out of them.
+//! Models that read totals, and the SQL type that keeps them from reading bases.
 
 use std::marker::PhantomData;
 
@@ -16,8 +16,8 @@ use diesel::sql_types::{SingleValue, SqlType};
 )]
 pub trait ReadsTotals {}
 
-/// A model and a row. The derive calls `(&model).reads_totals()` with both traits below in scope: the method of [`IfRead`] if the model can be
-/// read from the row, and of [`IfNotRead`] if not.
+/// A model and a row. The derive calls `(&model).reads_totals()` with both traits below in scope. The compiler resolves it to [`IfRead`] if
+/// the model can be read from the row, and to [`IfNotRead`] otherwise.
 #[derive(Debug)]
 pub struct Model<M, ST, DB>(PhantomData<(M, ST, DB)>);
 
@@ -49,14 +49,14 @@ where
 
 /// See [`Model`].
 pub trait IfNotRead {
-    /// Compiles.
+    /// Always compiles.
     fn reads_totals(&self) {}
 }
 
 impl<T> IfNotRead for &T {}
 
-/// The SQL type of a total in the selection of a [model that reads totals](ReadsTotals): `ST`, but distinct from the column's, so that a
-/// query that selects the column cannot be read into the model.
+/// The SQL type of a total in the selection of a [model that reads totals](ReadsTotals). It is `ST` under another name, so a query that
+/// selects the plain column cannot be read into the model.
 #[derive(Debug, Clone, Copy)]
 pub struct TotalOf<ST>(PhantomData<ST>);
 
@@ -66,7 +66,7 @@ impl<ST: SqlType> SqlType for TotalOf<ST> {
 
 impl<ST: SqlType> SingleValue for TotalOf<ST> {}
 
-/// A sharded field of a [model that reads totals](ReadsTotals), while a row is read: accepts a [`TotalOf`] and no plain column.
+/// A sharded field of a [model that reads totals](ReadsTotals) while a row is read. It accepts a [`TotalOf`] and no plain column.
 ///
 /// If the compiler names it (``cannot deserialize a value of the database type `BigInt` as `FromTotal<i64>` ``), the query lacks
 /// `.select(Model::as_select())` or `.returning(Model::as_returning())`.
@@ -74,10 +74,10 @@ impl<ST: SqlType> SingleValue for TotalOf<ST> {}
 pub struct FromTotal<T>(T);
 
 impl<T> FromTotal<T> {
-    /// The value, as the field's type. Diesel's derive calls it.
+    /// Converts the value to the field's type. Diesel's derive calls this.
     ///
     /// # Errors
-    /// If the field's type refuses it.
+    /// If the field's type refuses the value.
     pub fn try_into<U>(self) -> Result<U, <T as TryInto<U>>::Error>
     where
         T: TryInto<U>,

@@ -1,4 +1,4 @@
-//! Models that would be saved with their totals.
+//! Refuses to compile models that would save their totals.
 
 use std::marker::PhantomData;
 
@@ -6,7 +6,7 @@ use diesel::query_builder::AsChangeset;
 
 use super::reads_totals::ReadsTotals;
 
-/// A model that means to save its sharded fields. None does; the derives ask for it where Diesel could save them.
+/// A model that is meant to save its sharded fields. The derives require this wherever Diesel could save them.
 #[diagnostic::on_unimplemented(
     message = "saving `{Self}` would write totals into the columns of its sharded fields",
     label = "the next total would have the shards in it twice",
@@ -16,8 +16,8 @@ use super::reads_totals::ReadsTotals;
 )]
 pub trait SavesTotals {}
 
-/// A model. The derives call `(&&model).saves_totals()` with traits below in scope, and the compiler takes the first that fits:
-/// [`IfReadsTotals`] (only `ShardedField` asks: `ShardedSelectable` reports the same model), [`IfSaved`], [`IfNotSaved`].
+/// A model. The derives call `(&&model).saves_totals()` with the traits below in scope. The compiler resolves it to the first that fits:
+/// [`IfReadsTotals`], [`IfSaved`], [`IfNotSaved`]. (Only `ShardedField` imports the first: `ShardedSelectable` reports the same model.)
 #[derive(Debug)]
 pub struct Model<M>(PhantomData<M>);
 
@@ -28,7 +28,7 @@ impl<M> Model<M> {
 
 /// See [`Model`].
 pub trait IfReadsTotals {
-    /// Compiles.
+    /// Always compiles.
     fn saves_totals(&self) {}
 }
 
@@ -39,7 +39,7 @@ pub trait IfSaved {
     /// The model.
     type Model;
 
-    /// Compiles if the model means to save its totals.
+    /// Compiles if the model implements [`SavesTotals`].
     fn saves_totals(&self)
     where
         Self::Model: SavesTotals,
@@ -53,7 +53,7 @@ impl<M: AsChangeset> IfSaved for &&Model<M> {
 
 /// See [`Model`].
 pub trait IfNotSaved {
-    /// Compiles.
+    /// Always compiles.
     fn saves_totals(&self) {}
 }
 

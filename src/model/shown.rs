@@ -1,11 +1,11 @@
-//! Types whose `Debug` is the value that the database gets.
+//! Types whose `Debug` shows the value that the database gets.
 //!
-//! Diesel shows the values of a statement by their `Debug` alone. An application's own type may print anything: a redacted key prints the
-//! same for all rows. Two of these types print alike only if they are the same value.
+//! Diesel shows a statement's values only by their `Debug`. An application's own type may print anything: a redacted key prints the same
+//! for all rows. Values of the types below print alike only if they are equal.
 
 use std::any::TypeId;
 
-/// The type, whatever its lifetimes.
+/// The id of a type, without its lifetimes.
 pub fn type_id<T: ?Sized>() -> TypeId {
     typeid::of::<T>()
 }
@@ -22,7 +22,7 @@ pub(crate) fn shows_integer<T: ?Sized>() -> bool {
     is_one_of!(T; i64, i32, i16, i8, u32, u16, u8)
 }
 
-/// Whether `T` is a type of keys that prints no two values alike, or a reference to one.
+/// Whether `T` is a key type of which no two values print alike, or a reference to one.
 pub fn shows_key<T: ?Sized>() -> bool {
     #[cfg(feature = "uuid")]
     if is_one_of!(T; uuid::Uuid) {
@@ -31,7 +31,7 @@ pub fn shows_key<T: ?Sized>() -> bool {
     shows_integer::<T>() || is_one_of!(T; u64, bool, String, str, Vec<u8>, [u8], &str, &[u8])
 }
 
-/// Shows some fields of a type. Generics stand in brackets before the type; `finish` or `finish_non_exhaustive` behind the fields.
+/// Implements `Debug` for a type with some of its fields. Generics come first, in brackets; `finish` or `finish_non_exhaustive` comes last.
 macro_rules! shows {
     ([$($generics:tt)*] $type:ty: |$self:ident| $name:ident { $($field:ident: $value:expr),* } $finish:ident) => {
         impl<$($generics)*> ::std::fmt::Debug for $type {

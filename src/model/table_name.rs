@@ -1,20 +1,20 @@
-//! The name of a table, with that of its schema.
+//! The name of a table, with its schema if it has one.
 
 use std::fmt;
 
 use diesel::internal::table_macro::{Identifier, InfixNode, StaticQueryFragment};
 
-/// The name of a table as it is, not quoted, with that of its schema (a database, on MySQL) if it has one.
+/// The unquoted name of a table, with its schema (on MySQL, its database) if it has one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TableName<'a> {
     /// `videos_shards`, or `analytics.videos_shards`
     text: &'a str,
-    /// The length of the schema's name, where there is one.
+    /// The length of the schema's name, if there is a schema.
     schema: Option<usize>,
 }
 
 impl<'a> TableName<'a> {
-    /// The name of a table that the connection finds by itself.
+    /// The name of a table without a schema. The connection finds the table by itself.
     pub const fn new(name: &'a str) -> Self {
         TableName {
             text: name,
@@ -22,10 +22,10 @@ impl<'a> TableName<'a> {
         }
     }
 
-    /// The name of a table inside a schema: both with a dot between them, and the length of the schema's name in bytes.
+    /// The name of a table inside a schema. `text` is both names with a dot between them, `schema` the length of the schema's name.
     ///
     /// # Panics
-    /// If there is no dot at that place.
+    /// If no dot follows the schema's name.
     pub const fn in_schema(text: &'a str, schema: usize) -> Self {
         assert!(
             schema < text.len() && text.as_bytes()[schema] == b'.',
@@ -67,7 +67,7 @@ impl fmt::Display for TableName<'_> {
     }
 }
 
-/// Stops the compiler where the derive of a `table!` inside a schema does not name the schema, or names one for any other.
+/// Fails to compile if a `table!` is inside a schema that the derive does not name, or if the derive names a schema for any other `table!`.
 #[doc(hidden)]
 pub const fn assert_schema<T>(shards_table: TableName<'_>)
 where
@@ -87,7 +87,7 @@ where
     }
 }
 
-/// The name of `T` in SQL, whatever it is imported as. Empty for a table inside a schema, which [`assert_schema`] refuses here.
+/// The name of `T` in SQL, even if it is imported under another name. Empty for a table inside a schema: [`assert_schema`] refuses that.
 #[doc(hidden)]
 pub const fn own_name<T>() -> &'static str
 where
@@ -100,10 +100,10 @@ where
     }
 }
 
-/// `videos` with `_shards` behind it, in `N` bytes.
+/// Appends `_shards` to a table's name.
 ///
 /// # Panics
-/// If that is another number.
+/// If the result is not `N` bytes long.
 #[doc(hidden)]
 pub const fn with_suffix<const N: usize>(name: &str) -> [u8; N] {
     let name = name.as_bytes();
@@ -119,14 +119,14 @@ pub const fn with_suffix<const N: usize>(name: &str) -> [u8; N] {
     text
 }
 
-/// What follows the parent's name in that of its shards table.
+/// The suffix that makes a parent's name the name of its shards table.
 #[doc(hidden)]
 pub const SUFFIX: &str = "_shards";
 
-/// The name that a `table!` writes.
+/// The form in which a `table!` writes its name in SQL.
 #[doc(hidden)]
 pub trait TableForm<T> {
-    /// The name; none that a constant could hold if a schema stands before it.
+    /// The name. `None` inside a schema: no constant could hold that name.
     const OWN_NAME: Option<&'static str>;
 }
 
