@@ -1,4 +1,4 @@
-//! The changes of several callers who count together.
+//! The changes of several callers that are combined.
 
 use std::fmt::Debug;
 
@@ -11,7 +11,7 @@ use crate::query_builder::{bind, fragments, id, sql};
 
 /// `"views" = ("views" + $1), "likes" = ("likes" + $2)`
 ///
-/// A sum is bound as a `BigInt` for every type of column, because it may be negative even if the column is unsigned.
+/// Every sum is bound as a `BigInt`, because it may be negative even if the column is unsigned.
 #[derive(Debug, Clone)]
 pub(crate) struct AddSums(Vec<(&'static str, i64)>);
 
@@ -28,7 +28,7 @@ fragments! {
     });
 }
 
-/// The values that a fragment binds, as they are shown; `None` if it cannot be written.
+/// The values that a fragment binds, for their `Debug`; `None` if the fragment cannot be written.
 pub(crate) fn shown_binds<'b, DB: ShardedBackend>(
     fragment: &'b dyn QueryFragment<DB>,
     backend: &'b DB,

@@ -13,11 +13,10 @@ use super::sql::{Sql, bind, copies, fragments, id, on, sql, statements, walk};
 use crate::backend::{Dialect, ShardedBackend, Strength};
 use crate::model::{ColumnType, SHARD, ShardsColumn};
 
-/// The parts of a counting update. What its types are is left behind, so that a statement is compiled once for each database and not
-/// for each update.
+/// The parts of a counting update, without its types. A statement is therefore compiled once for each database and not for each update.
 pub(crate) struct Parts<'a, DB: Backend> {
     pub(crate) names: Names<'a, DB>,
-    /// What follows `SET`.
+    /// The changes after `SET`.
     pub(crate) changes: &'a dyn QueryFragment<DB>,
     /// The `WHERE` clause.
     pub(crate) filter: &'a dyn QueryFragment<DB>,
@@ -26,7 +25,7 @@ pub(crate) struct Parts<'a, DB: Backend> {
 
 copies!([DB: Backend] Parts<'_, DB>);
 
-/// A statement whose text depends on nothing but the types in `Id` and the dialect, so that Diesel can keep it prepared under its id.
+/// A statement whose text depends only on the types in `Id` and on the dialect, so that Diesel can keep it prepared under that id.
 pub(crate) struct Identified<Id, Q> {
     statement: Q,
     id: PhantomData<Id>,
@@ -67,10 +66,10 @@ impl<Id: QueryId, Q> QueryId for Identified<Id, Q> {
 }
 
 statements! {
-    /// Adds to one shard of the parents that `filter` names by their keys, without a look at the parents.
+    /// Adds to one shard of each parent that `filter` names by its key, without reading the parents.
     ///
-    /// The shards table carries its parent's column names. Aliased AS the parent, it therefore takes Diesel's own tree for
-    /// the changes, and for a filter on the key, as they are. (For a table inside a schema see `under_alias`.)
+    /// The shards table has its parent's column names. With the parent's name as its alias, it fits Diesel's own tree for the changes,
+    /// and for a filter on the key. (For a table inside a schema see `under_alias`.)
     ///
     /// ```sql
     /// UPDATE "videos_shards" AS "videos" SET "views" = ("videos"."views" + $1)
@@ -85,15 +84,16 @@ statements! {
             " AND ", table.shard_is(&parts.shard))
     }
 
-    /// The same as the first statement of a transaction that reads the parents later.
+    /// [`CountByKey`] as the first statement of a transaction that reads the parents later. On MySQL it [names the parents'
+    /// table](Names::are_named).
     pub(crate) struct CountBeforeLoad<'a>(pub(crate) CountByKey<'a, DB>): Prepare;
     |self, out| {
         let waits = out.backend().dialect().waits_unseen_for_tables();
         sql!(out; walk(&self.0), if waits { " AND ", self.0.0.names.are_named() })
     }
 
-    /// Adds to the shard of the one parent that `filter` matches. It meets no row if the filter matches several, or if the shard is
-    /// missing.
+    /// Adds to the shard of the one parent that `filter` matches. It changes no row if the filter matches several parents, or if the shard
+    /// is missing.
     ///
     /// ```sql
     /// -- PostgreSQL, SQLite
@@ -105,8 +105,8 @@ statements! {
     /// WHERE `videos`.`id` = (SELECT MIN(`videos`.`id`) FROM `videos` WHERE … HAVING COUNT(*) = 1) AND `videos`.`shard` = ?
     /// ```
     ///
-    /// MariaDB evaluates such a subquery first, so that the update is one look into the index; it does neither with a comparison of
-    /// several columns nor with a derived table. In READ COMMITTED it locks no parent, as an update of several tables would.
+    /// MariaDB evaluates such a subquery first, so that the update is a single index lookup. With a comparison of several columns or a
+    /// derived table it would not. In READ COMMITTED the subquery locks no parent; an update of several tables would lock them.
     pub(crate) struct CountOne<'a>(pub(crate) Parts<'a, DB>): Prepare;
     |self, out| {
         let parts = &self.0;
@@ -122,7 +122,7 @@ statements! {
             " AND ", table.shard_is(&parts.shard))
     }
 
-    /// Adds to one shard of the parents that `filter` matches, whatever it looks at.
+    /// Adds to one shard of each parent that `filter` matches. The filter may read any column.
     ///
     /// ```sql
     /// -- PostgreSQL, SQLite
@@ -149,7 +149,8 @@ statements! {
         }
     }
 
-    /// Adds to the shards of all parents that `filter` matches; to none if one of the shards is missing. It locks the shards in key order.
+    /// Adds to the shards of all parents that `filter` matches, or to none if one of these shards is missing. It locks the shards in key
+    /// order.
     ///
     /// ```sql
     /// -- PostgreSQL
@@ -171,8 +172,8 @@ statements! {
             table.update_locked(parts.changes, &parts.shard))
     }
 
-    /// Locks the shard of a parent named by its key. [If it is free](Strength::ExclusiveIfFree), that asks whether somebody holds it: the
-    /// statement then meets no row, or fails.
+    /// Locks the shard of a parent named by its key. With [`ExclusiveIfFree`](Strength::ExclusiveIfFree), the statement finds no row, or
+    /// fails, if another transaction holds the shard.
     ///
     /// ```sql
     /// SELECT 1 FROM "videos_shards" AS "videos" WHERE ("videos"."id" = $1) AND "videos"."shard" = $2 FOR NO KEY UPDATE SKIP LOCKED
@@ -187,8 +188,8 @@ statements! {
             on(|dialect| dialect.locks_rows(self.1)))
     }
 
-    /// Finds out whether the shard of a parent named by its key is missing, without locking anything. It is the first statement of a count in a
-    /// caller's transaction, and so [names the parent](Names::are_named).
+    /// Finds out whether the shard of a parent named by its key is missing, without locking anything. It is the first statement of a count
+    /// in a caller's transaction, so it [names the parents' table](Names::are_named).
     ///
     /// ```sql
     /// SELECT 1 FROM (SELECT 1) AS one WHERE NOT EXISTS (SELECT 1 FROM `videos` WHERE FALSE) AND NOT (/*M!110600 TRUE OR */
@@ -203,7 +204,7 @@ statements! {
             "EXISTS (SELECT 1 FROM ", table.shards_as_parent(), table.aliased(parts.filter), " AND ", table.shard_is(&parts.shard), "))")
     }
 
-    /// Finds out whether [the primary](Names::on_primary) has a parent, without locking anything.
+    /// Finds out whether a parent exists [on the primary](Names::on_primary), without locking anything.
     ///
     /// ```sql
     /// SELECT 1 FROM "videos" WHERE ("videos"."id" = $1)
@@ -217,7 +218,7 @@ statements! {
     }
 }
 
-/// The statement that an update sends again and again: by key, or on the one parent that its filter matches.
+/// The first statement of most counts: by key, or on the one parent that the filter matches.
 pub(crate) enum FirstCount<'a, DB: Backend> {
     ByKey(CountByKey<'a, DB>),
     One(CountOne<'a, DB>),
@@ -235,7 +236,7 @@ fragments! {
 
 impl<DB: ShardedBackend> Prepare<DB> for FirstCount<'_, DB> {}
 
-/// The id of [`FirstCount`] for changes `V` and a filter `W`, whose type says whether it is by key.
+/// The id of [`FirstCount`] for changes `V` and a filter `W`. The filter's type tells whether it is by key.
 #[derive(QueryId)]
 pub(crate) struct FirstCountId<T, W, V>(PhantomData<(T, W, V)>);
 
@@ -243,11 +244,11 @@ pub(crate) struct FirstCountId<T, W, V>(PhantomData<(T, W, V)>);
 #[derive(QueryId)]
 pub(crate) struct CountBeforeLoadId<T, W, V>(PhantomData<(T, W, V)>);
 
-/// Adds to the shards of all parents that `filter` matches, and reads these parents; of none if one of the shards is missing.
+/// Adds to the shards of all parents that `filter` matches, and reads these parents. Does neither if one of these shards is missing.
 ///
-/// A statement does not see the rows that it writes. Under the name of the shards table it therefore reads the shards as they were,
-/// and what it has added to them.
-/// No name inside a schema can be taken so: there another statement reads the rows.
+/// A statement does not see the rows that it writes. So a `WITH` query takes the name of the shards table: it reads the shards as they
+/// were, and the amounts that were added to them. A `WITH` query cannot take a name inside a schema; there a second statement reads the
+/// rows.
 ///
 /// ```sql
 /// -- PostgreSQL
@@ -292,27 +293,27 @@ fn count_and_load<'b, DB: ShardedBackend>(
     }
 }
 
-/// The parents that a filter picks, as a derived table of their keys.
+/// The parents that a filter matches, as a derived table of their keys.
 const PICKED: &str = "sharded_picked";
 
 /// The shards that are locked.
 const LOCKED: &str = "sharded_locked";
 
-/// The parents that are counted on, with the amounts that were added.
+/// The parents whose shards were updated, with the amounts that were added.
 const COUNTED: &str = "sharded_counted";
 
 /// The number of parents that a filter matches.
 const PARENTS: &str = "sharded_parents";
 
-/// Unlikely to be the name of a column of the application's, which would be ambiguous.
+/// A name that no column of the application is likely to have: the same name would be ambiguous.
 pub(super) fn picked_key(number: usize) -> String {
     format!("sharded_key_{number}")
 }
 
 impl<'b, DB: ShardedBackend> Names<'b, DB> {
-    /// A condition that always holds and reads nothing, but names the parents' table, so that the transaction holds its metadata lock
-    /// from then on. MySQL's `ALTER TABLE` of a parent keeps that lock while it waits for transactions that have written shards. One of
-    /// these that names the parent only later waits for the `ALTER`, and no detector sees the circle.
+    /// A condition that always holds and reads nothing. Because it names the parents' table, the transaction holds that table's metadata
+    /// lock from then on. MySQL's `ALTER TABLE` of a parent keeps that lock while it waits for transactions that have written shards. If
+    /// such a transaction named the parent only later, it would wait for the `ALTER`: a deadlock that MySQL does not detect.
     ///
     /// `NOT EXISTS (SELECT 1 FROM parent WHERE FALSE)`
     fn are_named(self) -> impl Sql<'b, DB> {
@@ -337,7 +338,7 @@ impl<'b, DB: ShardedBackend> Names<'b, DB> {
         sql! { walk(self.parent), walk(filter) }
     }
 
-    /// `picked.sharded_key_0 = parent.key`, where `picked` is a table of keys and the shards stand under the parent's name
+    /// `picked.sharded_key_0 = parent.key`, where `picked` is a table of keys and the shards have the parent's name as their alias
     fn picked_is_aliased_key(self, picked: &str) -> impl Sql<'b, DB> {
         self.picked_is(picked, move |name| self.under_alias().column(name))
     }
@@ -353,7 +354,7 @@ impl<'b, DB: ShardedBackend> Names<'b, DB> {
         }
     }
 
-    /// Writes the parents that are picked, and their shards that are locked, with the values of `fields`.
+    /// Writes the query of the matched parents and that of their locked shards, with the values of `fields`.
     fn picked_and_locked(
         self,
         filter: &'b dyn QueryFragment<DB>,
@@ -371,7 +372,7 @@ impl<'b, DB: ShardedBackend> Names<'b, DB> {
         }
     }
 
-    /// Writes the update of the shards that are locked.
+    /// Writes the update of the locked shards.
     fn update_locked(self, changes: &'b dyn QueryFragment<DB>, shard: &'b i32) -> impl Sql<'b, DB> {
         sql! {
             "UPDATE ", self.shards_as_parent(), " SET ", self.aliased(changes), " FROM ", id(LOCKED),
@@ -397,14 +398,14 @@ impl<'b, DB: ShardedBackend> Names<'b, DB> {
                     cast(field).0, self.column(&field.name), cast(field).1, " - ", id(LOCKED), ".", id(&field.name),
                     " AS ", id(&field.name)
                 } else {
-                    self.column(&field.name) // beside the former one it is the greater or the less of the two
+                    self.column(&field.name) // the total takes the greater (or lesser) of this value and the former one
                 }
             },
             ")"
         }
     }
 
-    /// Under the name of the shards table: the shards before the update, and the amounts that it added.
+    /// Writes the `WITH` query that takes the shards table's name: the shards before the update, and the amounts that it added.
     fn shards_after_all(self) -> impl Sql<'b, DB> {
         sql! {
             id(self.shards_table.name()),
@@ -455,7 +456,7 @@ mod tests {
     use diesel::query_builder::{AsChangeset, IntoUpdateTarget};
     use diesel::sqlite::Sqlite;
 
-    /// Of changes on rows of a table, on shard 3.
+    /// The parts of an update of shard 3, from changes and rows of a table.
     macro_rules! parts {
         ($table:ident, $changes:expr, $rows:expr) => {
             Parts {

@@ -12,7 +12,8 @@ use super::names::Names;
 use super::prepared::Prepare;
 use super::sql::{Sql, bind, fragments, id, sql, walk};
 
-/// Adds to one shard of each of several parents, to each field an amount of its own. Hot parents have another shard than cold ones.
+/// Adds to one shard of each of several parents. Each field of each parent has its own amount. Hot parents have another shard than cold
+/// ones.
 ///
 /// ```sql
 /// -- PostgreSQL
@@ -29,14 +30,14 @@ use super::sql::{Sql, bind, fragments, id, sql, walk};
 /// WHERE (`videos`.`id` IN (?) AND `videos`.`shard` = ? OR `videos`.`id` IN (?, ?) AND `videos`.`shard` = ?)
 /// ```
 ///
-/// The lists are padded to a power of two: in a list of values by rows of the shard -1, which are left out, and else by
-/// repeating the last parent of a shard. So there are few texts, and they stay prepared.
+/// Each list is padded to a power of two, so that there are few different texts, which stay prepared. Rows of the shard -1 pad a list of
+/// values, and the statement leaves them out. Otherwise the last parent of a shard is repeated.
 pub(crate) struct CountEach<F, P, V> {
     shards: Vec<CountedShard<P, V>>,
     fields: PhantomData<F>,
 }
 
-/// The rows that are counted on the shard of one number.
+/// The rows that are counted on the shard of this number.
 pub(crate) struct CountedShard<P, V> {
     pub(crate) shard: i32,
     pub(crate) rows: Vec<CountedRow<P, V>>,
@@ -52,10 +53,10 @@ pub(crate) struct CountedRow<P, V> {
 /// The name of the list of values.
 const BATCH: &str = "sharded_batch";
 
-/// The shard that pads a list of values. Another program may have made one of this number.
+/// The shard number of padding rows. The statement must skip them, because another program may have created a shard of this number.
 const NO_SHARD: i32 = -1;
 
-/// How many rows pad a list of so many.
+/// The number of rows that pad a list of `rows` rows.
 fn padding(rows: usize) -> usize {
     rows.next_power_of_two() - rows
 }
@@ -77,7 +78,7 @@ impl<F: IntegerFields, P, V> CountEach<F, P, V> {
         }
     }
 
-    /// How many parents there are.
+    /// The number of parents.
     pub(crate) fn parents(&self) -> usize {
         self.shards.iter().map(|counted| counted.rows.len()).sum()
     }
@@ -114,7 +115,7 @@ fragments! {
         }
         let shards = self.shards.iter();
         let rows = || shards.clone().flat_map(|on| on.repeated().map(move |row| (&on.shard, row)));
-        // Two keys may name one parent: on two shards each has its own.
+        // On several shards, each amount needs its shard's number too: two keys may name the same parent.
         let are_several = self.shards.len() > 1;
         let is_composite = table.key.len() > 1;
         sql!(out;
@@ -128,7 +129,7 @@ fragments! {
             },
             " WHERE ", if are_several { "(" },
             for counted in (&self.shards, " OR ") {
-                // No index serves a list of composite keys on every database.
+                // Not every database uses an index for a list of composite keys.
                 if is_composite {
                     "(", for row in (counted.repeated(), " OR ") { table.aliased(&row.key_is) }, ")"
                 } else {
@@ -163,7 +164,7 @@ mod tests {
     use diesel::prelude::*;
     use diesel::sqlite::Sqlite;
 
-    /// Amounts for as many fields as a statement has.
+    /// Rows on `shard`, with an amount for each of the fields `F`.
     fn on<F: IntegerFields>(
         shard: i32,
         ids: &[i64],

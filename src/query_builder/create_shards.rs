@@ -1,4 +1,4 @@
-//! Creating the shards that are missing.
+//! The statement that creates missing shards.
 
 use diesel::backend::Backend;
 use diesel::prelude::*;
@@ -9,8 +9,8 @@ use crate::backend::{KeepsAndLocks, ShardedBackend};
 use crate::model::SHARD;
 use crate::query_builder::{Names, Prepare, TextChecksum, bind, fragments, id, sql};
 
-/// Inserts the missing shards of the parents that `filter` matches, at zero, and `locks` the others; in key order, so that
-/// two such statements cannot deadlock. Without, PostgreSQL leaves those that are there alone.
+/// Inserts the missing shards of the parents that `filter` matches, with the value zero. If `locks` is set, locks the existing ones too;
+/// without it, PostgreSQL does not touch them. It goes in key order, so that two such statements cannot deadlock.
 ///
 /// ```sql
 /// INSERT INTO "videos_shards" ("id", "shard") SELECT "videos"."id", $1 FROM "videos" WHERE … ORDER BY "videos"."id"

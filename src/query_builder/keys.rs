@@ -51,7 +51,8 @@ fragments! {
 }
 
 statements! {
-    /// Reads the keys of the parents that `filter` matches, in the order in which their shards are then locked. A `clause` locks the parents.
+    /// Reads the keys of the parents that `filter` matches, in the order in which their shards are then locked. `clause` may lock the
+    /// parents.
     ///
     /// ```sql
     /// SELECT "videos"."id" FROM "videos" WHERE … ORDER BY "videos"."id" FOR NO KEY UPDATE  -- MySQL, MariaDB: LIMIT 18446744073709551615 FOR UPDATE
@@ -110,7 +111,7 @@ impl<T, W, S: Expression> Query for SelectParents<T, W, S> {
     type SqlType = S::SqlType;
 }
 
-/// A query whose answer decides what is written, so that no proxy may send it to a replica; see [`Dialect::asks_primary`].
+/// A query that no proxy may send to a replica, because its answer decides what is written; see [`Dialect::asks_primary`].
 ///
 /// ```sql
 /// WITH "sharded_primary" AS (UPDATE "videos_shards" SET "shard" = 0 WHERE FALSE) SELECT …   -- PostgreSQL
@@ -130,7 +131,7 @@ impl<DB: Backend, Q: Query> Query for OnPrimary<'_, DB, Q> {
 }
 
 impl<'b, DB: ShardedBackend> Names<'b, DB> {
-    /// Begins a query that no proxy may send to a replica.
+    /// The start of a query that no proxy may send to a replica.
     pub(crate) fn on_primary(self) -> impl Sql<'b, DB> {
         let begins = move |dialect: Dialect| match dialect.asks_primary() {
             AsksPrimary::BehindWrite(before, behind) => {

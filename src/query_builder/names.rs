@@ -11,14 +11,13 @@ use super::under_alias::Alias;
 use crate::backend::{Dialect, ShardedBackend};
 use crate::model::{ColumnType, SHARD, ShardedTable, ShardsColumn, TableName};
 
-/// The names of a sharded table and of its shards table as values: those of a type, or those that a tool has read from the
-/// database.
+/// The names of a sharded table and of its shards table as values. They come from a type, or a tool has read them from the database.
 pub(crate) struct Names<'b, DB: Backend> {
     pub(crate) parent: &'b (dyn QueryFragment<DB> + Sync),
     pub(crate) shards_table: TableName<'b>,
     pub(crate) key: &'b [ShardsColumn],
     pub(crate) fields: &'b [ShardsColumn],
-    /// Whether keys are read as texts, whatever their types are.
+    /// Whether keys of all types are read as text.
     pub(crate) keys_as_texts: bool,
 }
 
@@ -35,7 +34,7 @@ impl<'b, DB: Backend> Names<'b, DB> {
         }
     }
 
-    /// Those of `T` under the alias `S`.
+    /// The names of `T` under the alias `S`.
     pub(crate) fn of_alias<S: AliasSource + 'static, T: ShardedTable>() -> Self {
         Names {
             parent: const { &Alias(S::NAME) },
@@ -51,7 +50,7 @@ impl<'b, DB: Backend> Names<'b, DB> {
         sql! { walk(self.parent), ".", id(name) }
     }
 
-    /// `shards.name`; without the schema, as every clause of a statement finds it.
+    /// `shards.name`, without the schema: every clause of a statement finds the table that way.
     pub(crate) fn shards_column(self, name: &str) -> impl Sql<'b, DB> {
         sql! { id(self.shards_table.name()), ".", id(name) }
     }
@@ -73,8 +72,8 @@ impl<'b, DB: ShardedBackend> Names<'b, DB> {
         sql! { for column in (self.key, ", ") { self.shards_column(&column.name) } }
     }
 
-    /// `parent.key` for reading it. PostgreSQL pads a `CHAR(n)` that it gives out, and compares it with the text that comes back
-    /// as if the padding were part of it; a cast removes the padding.
+    /// `parent.key` for reading it. PostgreSQL pads a `CHAR(n)` in its answer. When that text comes back in a comparison, PostgreSQL treats
+    /// the padding as part of it. A cast removes the padding.
     pub(crate) fn key_to_read(self) -> impl Sql<'b, DB> {
         part(move |out: AstPass<'_, 'b, DB>| {
             let dialect = out.backend().dialect();
@@ -91,8 +90,7 @@ impl<'b, DB: ShardedBackend> Names<'b, DB> {
         })
     }
 
-    /// `SELECT parent.key FROM (SELECT parent.key FROM parent WHERE …) AS parent`: a ` WHERE` on the key may follow, whatever
-    /// the filter is.
+    /// `SELECT parent.key FROM (SELECT parent.key FROM parent WHERE …) AS parent`. A ` WHERE` on the key may follow any filter.
     pub(crate) fn select_keys_as_parent(
         self,
         filter: &'b (impl QueryFragment<DB> + ?Sized),
@@ -103,7 +101,7 @@ impl<'b, DB: ShardedBackend> Names<'b, DB> {
         }
     }
 
-    /// `shards WHERE shards.key = parent.key`, and ` AND shards.shard = $n` for one of them
+    /// `shards WHERE shards.key = parent.key`, and ` AND shards.shard = $n` for a single shard
     pub(crate) fn shards_of_parent(self, shard: Option<&'b i32>) -> impl Sql<'b, DB> {
         sql! {
             self.shards_table, " WHERE ",
@@ -112,14 +110,14 @@ impl<'b, DB: ShardedBackend> Names<'b, DB> {
         }
     }
 
-    /// `parent.shard = $n`, where the shards stand under the parent's name
+    /// `parent.shard = $n`, where the shards have the parent's name as their alias
     pub(crate) fn shard_is(self, shard: &'b i32) -> impl Sql<'b, DB> {
         sql! { self.under_alias().column(SHARD), " = ", bind(Integer, shard) }
     }
 
-    /// `SELECT parent.key FROM (SELECT DISTINCT parent.key FROM shards AS parent WHERE …) AS parent ORDER BY parent.key`, with a
-    /// condition, an order and a limit inside. The keys are read outside, where a cast may change them. (The limit inside does not keep a
-    /// session's setting from cutting what is read outside.)
+    /// `SELECT parent.key FROM (SELECT DISTINCT parent.key FROM shards AS parent WHERE …) AS parent ORDER BY parent.key`. A condition, an
+    /// order and a limit may be inside. The outer query reads the keys, since a cast may change them. (It has its own `LIMIT` where a
+    /// session's setting may cut off rows: the inner limit does not prevent that.)
     pub(crate) fn keys_of_shards(self, condition: impl Sql<'b, DB>) -> impl Sql<'b, DB> {
         let table = self.under_alias();
         sql! {

@@ -1,4 +1,4 @@
-//! `last_viewed_at.raise_to(now)`: a value that a shard keeps if it is greater, or less, than the one it has.
+//! `last_viewed_at.raise_to(now)`: a shard keeps a new value if it is greater, or less, than the shard's own.
 
 use std::marker::PhantomData;
 
@@ -14,10 +14,10 @@ use crate::query_builder::{Names, Sql, fragments, id, on, sql, walk};
 
 /// Adds [`raise_to`](Self::raise_to) and [`lower_to`](Self::lower_to) to columns: changes for [`update`](crate::update).
 pub trait PeakExpressionMethods: Column + Sized {
-    /// Keeps `value` if it is greater than this field's total. Then the total is `value`; else it stays. A field that is `NULL`
-    /// has no total yet.
+    /// Sets this field's total to `value` if `value` is greater. Otherwise the total stays. A field that is `NULL` has no total yet, so any
+    /// value is greater.
     ///
-    /// The value is of the column's type and not `NULL`: a plain value, or an SQL function such as [`now`](diesel::dsl::now). Wrap the
+    /// The value has the column's type and is not `NULL`: a plain value, or an SQL function such as [`now`](diesel::dsl::now). Wrap the
     /// whole change in an `Option` to leave it out.
     ///
     /// ```
@@ -57,7 +57,7 @@ pub trait PeakExpressionMethods: Column + Sized {
         NewPeak::new(value.as_expression())
     }
 
-    /// Keeps `value` if it is less than this field's total; otherwise as [`raise_to`](Self::raise_to).
+    /// Sets this field's total to `value` if `value` is less. In all else it works like [`raise_to`](Self::raise_to).
     fn lower_to<V>(self, value: V) -> NewPeak<Self, V::Expression>
     where
         Self: MinColumn,
@@ -69,7 +69,7 @@ pub trait PeakExpressionMethods: Column + Sized {
 
 impl<C: Column> PeakExpressionMethods for C {}
 
-/// A value that shards can be compared with: of the field's type, not `NULL`, and without a column in it.
+/// A value that shards can be compared with. It has the field's type, is not `NULL`, and contains no column.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no value that a `#[sharded(max)]` or `#[sharded(min)]` field of type `{ST}` can be compared with",
     note = "pass a plain value of the field's type, or an SQL function without columns such as `diesel::dsl::now`: a shard has no other column \
@@ -86,7 +86,7 @@ where
 {
 }
 
-/// A query that no column is part of.
+/// A query source without columns.
 #[derive(Debug)]
 pub struct NoTable;
 
@@ -142,7 +142,7 @@ fragments! {
 }
 
 impl<'b, DB: ShardedBackend> Names<'b, DB> {
-    /// The greatest or the least of a base and its shards, or of the base and one shard. `lock` ends the query of shards.
+    /// The greatest or the least of a base and its shards, or of the base and one shard. `lock` is the end of the query of shards.
     ///
     /// `(SELECT COALESCE(MAX(shards.name), parent.name) FROM shards WHERE … AND (parent.name IS NULL OR shards.name > parent.name))`
     pub(super) fn peak(
@@ -228,7 +228,7 @@ mod tests {
         );
     }
 
-    /// A total of an integer is a number, as the column is.
+    /// The total of an integer column is a number too.
     #[test]
     fn sql_of_arithmetic() {
         let total = sql!(Pg, best.total());

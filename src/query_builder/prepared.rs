@@ -1,19 +1,19 @@
-//! Which statements a connection keeps prepared.
+//! The statements that a connection keeps prepared.
 //!
-//! PostgreSQL knows a kept statement by a name that the driver numbers. A pooler in transaction mode (PgBouncer) sends each
-//! transaction over another connection to the server. There that name may stand for another statement, of this application or
-//! of another process. Therefore
+//! PostgreSQL knows a prepared statement by a name, which the driver numbers. A pooler in transaction mode (PgBouncer) may send each
+//! transaction over another connection to the server. On that one the same name may belong to another statement, of this application or
+//! of another process. Therefore:
 //!
-//! - a statement is kept only if it has a checksum: a bind that has to equal a hash of the statement's text, or the statement
-//!   fails. Executed in place of another statement it fails and changes nothing; another one executed in its place gets binds that
-//!   it does not take, and fails too.
-//! - every other statement is prepared and executed at once, under no name.
-//! - after the first such failure in a process, nothing is kept on its connections to PostgreSQL. The checksums stay:
-//!   `diesel_async` prepares each statement under a name and executes it in a message of its own, perhaps on another connection.
+//! - A statement is kept only if it has a checksum: a bind that must equal a hash of the statement's text, or the statement fails. If
+//!   it is executed by mistake instead of another statement, it fails and changes nothing. If another statement is executed instead of it,
+//!   that one gets binds that it does not accept, and fails too.
+//! - Every other statement is prepared and executed in one go, without a name.
+//! - After the first such failure, the process keeps no statement on its connections to PostgreSQL. The checksums stay: `diesel_async`
+//!   prepares each statement under a name and executes it in a separate message, perhaps on another connection.
 //!
-//! MariaDB's client waits for ever if a kept statement is executed again after it failed in the middle of its rows, and Oracle's keeps the error
-//! of any that failed. With the former a statement with rows is not kept, and with the latter none, unless the process
-//! [says](crate::backend::keep_queries_on_mysql) that it has no such client.
+//! MariaDB's client waits for ever if a kept statement failed in the middle of its rows and is executed again. Oracle's client keeps the
+//! error of every kept statement that failed. So MariaDB's client keeps no statement that returns rows, and Oracle's keeps none, unless the
+//! process [says](crate::backend::keep_queries_on_mysql) that it has no such client.
 
 use std::any::TypeId;
 use std::cell::RefCell;
@@ -29,15 +29,15 @@ use fnv::{FnvBuildHasher, FnvHasher};
 use crate::backend::{Dialect, ShardedBackend, TAKEN_FOR_ANOTHER};
 use crate::query_builder::{Sql, bind, fragments, on, sql, text_of, walk};
 
-/// Whether a statement of this process was taken for another one.
+/// Whether the server has mistaken a statement of this process for another one.
 static WAS_LOST: AtomicBool = AtomicBool::new(false);
 
-/// Turns keeping off: a server's connection did not hold a statement of this process.
+/// Stops keeping statements: a server's connection did not hold a statement of this process.
 pub(crate) fn statement_was_lost() {
     WAS_LOST.store(true, Ordering::Relaxed);
 }
 
-/// A statement that is sent again and again, and so is kept prepared.
+/// A statement that is sent again and again, and therefore kept prepared.
 #[derive(QueryId)]
 pub(crate) struct Prepared<Q> {
     statement: Q,
@@ -63,7 +63,7 @@ fragments! {
     |self, out| walk_prepared(&self.statement, self.checksum.as_ref(), out);
 }
 
-/// Writes a kept statement, whatever its type is.
+/// Writes a kept statement of any type, so that this is compiled only once.
 fn walk_prepared<'b, DB: ShardedBackend>(
     statement: &'b dyn Prepare<DB>,
     checksum: Option<&'b TextChecksum>,
@@ -79,7 +79,8 @@ fn walk_prepared<'b, DB: ShardedBackend>(
     statement.walk_checked(checksum, out)
 }
 
-/// A `SELECT` without a limit that is sent again and again, and so is kept prepared, but on MySQL.
+/// A `SELECT` without a limit that is sent again and again, and therefore kept prepared; on MySQL only if the process
+/// [allows it](crate::backend::keep_queries_on_mysql).
 #[derive(QueryId)]
 pub(crate) struct PreparedQuery<Q> {
     query: Q,
@@ -113,7 +114,7 @@ fragments! {
     };
 }
 
-/// A statement or a query without a checksum, which is kept only where no statement can be taken for another.
+/// A statement or a query without a checksum. It is kept only where no statement can be mistaken for another.
 #[derive(QueryId)]
 pub(crate) struct Unchecked<Q> {
     statement: Q,
@@ -155,13 +156,13 @@ macro_rules! query_like_its_content {
 }
 query_like_its_content!(Prepared PreparedQuery Unchecked);
 
-/// The value that only the statement of one text takes. Its first bytes are no UTF-8, and no number, date or UUID has its length, so
-/// that no column of such a type takes it.
+/// A value that only a statement with the right text accepts. No column accepts it: its first bytes are not UTF-8, and no number, date or
+/// UUID has its length.
 #[derive(Debug)]
 pub struct TextChecksum([u8; 11]);
 
 impl TextChecksum {
-    /// The checksum of a statement, where one that is kept may be taken for another, as on PostgreSQL.
+    /// The checksum of a statement. `None` where a kept statement cannot be mistaken for another; on PostgreSQL it can.
     pub(super) fn of<DB, S>(statement: &S, backend: &DB) -> Option<Self>
     where
         DB: ShardedBackend,
@@ -173,7 +174,7 @@ impl TextChecksum {
         }
     }
 
-    /// The checksum of the statement that is known by `id`.
+    /// The checksum of the statement with this query id.
     fn of_text<DB: ShardedBackend>(
         id: Option<TypeId>,
         statement: &dyn QueryFragment<DB>,
@@ -193,13 +194,13 @@ impl TextChecksum {
         self.cast("'1'", "BOOLEAN")
     }
 
-    /// The same for ` OFFSET`: 0, or the statement fails, even where it has no rows. (It is no `LIMIT`, since the planner takes an
-    /// unknown one for a tenth of the rows.)
+    /// The same after ` OFFSET`: it is 0, or the statement fails, even if it has no rows. (Not after `LIMIT`, because the planner assumes
+    /// that an unknown limit leaves a tenth of the rows.)
     pub(crate) fn offset<'b, DB: ShardedBackend>(&'b self) -> impl Sql<'b, DB> {
         self.cast("'0'", "BIGINT")
     }
 
-    /// Its bytes as hexadecimal digits. Diesel walks a statement several times for each count, so nothing is allocated here.
+    /// The bytes as hexadecimal digits. Nothing is allocated here, because Diesel walks a statement several times for each count.
     fn digits(&self) -> [u8; 22] {
         const DIGITS: &[u8; 16] = b"0123456789abcdef";
         let mut digits = [0; 22];
@@ -220,7 +221,7 @@ impl TextChecksum {
     }
 }
 
-/// The hash of a statement's text, the same in each build, so that processes of two releases have one checksum for one text.
+/// The hash of a statement's text. It is the same in every build, so that two releases agree on the checksum of a text.
 fn hash_of_text<DB: ShardedBackend>(
     statement: &dyn QueryFragment<DB>,
     backend: &DB,
@@ -230,13 +231,13 @@ fn hash_of_text<DB: ShardedBackend>(
     Some(hash.finish())
 }
 
-/// The hash of the one text that this query id has on PostgreSQL. It is kept, since writing the text costs more than all other
-/// work of a count in this process.
+/// The hash of the text that this query id has on PostgreSQL. It is cached, because writing the text costs more than all other work of a
+/// count in this process.
 fn known_hash(id: TypeId, hash: &dyn Fn() -> Option<u64>) -> Option<u64> {
     thread_local! {
         static KNOWN: RefCell<HashMap<TypeId, u64, FnvBuildHasher>> = RefCell::default();
     }
-    // While the thread ends there is no map any more.
+    // The map is gone when the thread is ending.
     let known = KNOWN.try_with(|known| known.borrow().get(&id).copied());
     if let Ok(Some(hash)) = known {
         return Some(hash);
@@ -248,9 +249,9 @@ fn known_hash(id: TypeId, hash: &dyn Fn() -> Option<u64>) -> Option<u64> {
 
 /// A statement that can be written with a checksum.
 pub trait Prepare<DB: ShardedBackend>: QueryFragment<DB> {
-    /// Writes the statement, with its checksum if it has one. By default the checksum follows the last condition, which has to end the statement.
+    /// Writes the statement, with its checksum if it has one. By default the checksum follows a condition at the statement's end.
     ///
-    /// Where a statement takes its checksum elsewhere, `walk_ast` is this without one.
+    /// If a statement has its checksum elsewhere, its `walk_ast` calls this without one.
     fn walk_checked<'b>(
         &'b self,
         checksum: Option<&'b TextChecksum>,
@@ -289,7 +290,7 @@ mod tests {
     use crate::query_builder::{CreateShards, KeyIs, Names, SelectParents};
     use crate::test_schema::{sql, videos};
 
-    /// The text in place of `…` in a statement with a checksum.
+    /// The hexadecimal digits of the hash in a statement with a checksum.
     fn hash(text: &str) -> &str {
         let (_, behind) = text.split_once("decode('ffffff").expect("a checksum");
         behind.split_once('\'').expect("its end").0

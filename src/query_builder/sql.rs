@@ -1,4 +1,4 @@
-//! SQL in code that reads like SQL, and statements as types.
+//! Code that writes SQL and reads like SQL, and statements as types.
 //!
 //! ```text
 //! sql!(out; "UPDATE ", table.shards_as_parent(), " SET ", for field in (fields, ", ") { id(&field.name), " = 0" });
@@ -10,9 +10,9 @@ use diesel::query_builder::{AstPass, QueryBuilder, QueryFragment};
 
 use crate::backend::{Binds, Dialect, ShardedBackend};
 
-/// A part of a statement: a text of SQL, [`id`], [`bind`], [`walk`], or a function that writes to a pass, as `sql! { .. }` makes it.
+/// A part of a statement: SQL text, [`id`], [`bind`], [`walk`], or a function that writes to a pass, such as `sql! { .. }` makes.
 ///
-/// Binds live as long as the statement (`'b`). Whatever else a part holds is written at once.
+/// Binds live as long as the statement (`'b`). Everything else in a part is written at once.
 pub(crate) trait Sql<'b, DB: Backend> {
     fn push(self, out: AstPass<'_, 'b, DB>) -> QueryResult<()>;
 }
@@ -34,19 +34,19 @@ impl<DB: Backend> Sql<'_, DB> for &str {
     }
 }
 
-/// A part that may be left out.
+/// A part that may be absent.
 impl<'b, DB: Backend, P: Sql<'b, DB>> Sql<'b, DB> for Option<P> {
     fn push(self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         self.map_or(Ok(()), |part| part.push(out))
     }
 }
 
-/// A name, quoted as the backend does it.
+/// A name, quoted as the backend requires.
 pub(crate) fn id<'b, DB: Backend>(name: &str) -> impl Sql<'b, DB> {
     move |mut out: AstPass<'_, 'b, DB>| out.push_identifier(name)
 }
 
-/// The text of a fragment by itself.
+/// The SQL text of a fragment.
 pub(crate) fn text_of<F, DB>(fragment: &F, backend: &DB) -> QueryResult<String>
 where
     F: QueryFragment<DB> + ?Sized,
@@ -62,14 +62,14 @@ pub(crate) fn bind<'b, ST, U: ?Sized, DB: Binds<ST, U>>(_: ST, value: &'b U) -> 
     move |out: AstPass<'_, 'b, DB>| DB::push(value, out)
 }
 
-/// A fragment of Diesel's, or one that is a statement of its own.
+/// A fragment that implements Diesel's [`QueryFragment`].
 pub(crate) fn walk<'b, F: QueryFragment<DB> + ?Sized, DB: Backend>(
     fragment: &'b F,
 ) -> impl Sql<'b, DB> {
     move |out: AstPass<'_, 'b, DB>| fragment.walk_ast(out)
 }
 
-/// A part that depends on the dialect, as `on(Dialect::all_rows)`.
+/// A part that depends on the dialect: `on(Dialect::all_rows)`.
 pub(crate) fn on<'b, P: Sql<'b, DB>, DB: ShardedBackend>(
     of: impl FnOnce(Dialect) -> P,
 ) -> impl Sql<'b, DB> {
@@ -79,15 +79,15 @@ pub(crate) fn on<'b, P: Sql<'b, DB>, DB: ShardedBackend>(
     }
 }
 
-/// Writes the parts of a statement one after the other. Between parentheses stands the pass first, `sql!(out; "SELECT ", id(name))`, and the
-/// result is that of a function that writes to it. Between braces, `sql! { "SELECT ", id(name) }` is a part itself.
+/// Writes the parts of a statement one after the other. With parentheses the pass comes first, `sql!(out; "SELECT ", id(name))`: the macro
+/// writes to it and returns a `QueryResult`. With braces, `sql! { "SELECT ", id(name) }` is a part itself.
 ///
-/// Beside values that are parts ([`Sql`]) there are
+/// Besides values that are parts ([`Sql`]), it accepts
 ///
 /// - `for item in (items, ", ") { .. }`, with the separator between two items
 /// - `if condition { .. } else { .. }`
 ///
-/// (`;` and braces keep rustfmt from writing each part on a line of its own.)
+/// (`;` and braces keep rustfmt from putting each part on a separate line.)
 macro_rules! sql {
     ($out:ident; $($parts:tt)*) => {{
         let mut out = $out;
@@ -153,7 +153,7 @@ where
     push
 }
 
-/// Implements `Copy` for types whose parameters need not be. Generics stand in brackets before the type.
+/// Implements `Copy` for types whose parameters need not be `Copy`. Generics come first, in brackets.
 macro_rules! copies {
     ($([$($generics:tt)*] $type:ty),+ $(,)?) => {$(
         impl<$($generics)*> Clone for $type {
@@ -165,11 +165,11 @@ macro_rules! copies {
     )+};
 }
 
-/// Implements `QueryFragment` on every sharded backend, for types that have one SQL. Generics stand in brackets, with a comma behind them.
+/// Implements `QueryFragment` on every sharded backend. Generics come first, in brackets, with a comma after the last.
 ///
-/// `: Query<Integer>` behind a type is for a query of rows of this SQL type. `, no query id []` implements `QueryId` for one whose text
-/// differs between values of the type, as by their number of rows or keys: no id stands for one text. Its brackets contain the generics
-/// of the type alone.
+/// `: Query<Integer>` after the type declares a query whose rows have this SQL type. `, no query id []` implements `QueryId` for a type
+/// whose values differ in their text, for example by the number of rows or keys, so that no id can identify the text. Its brackets contain
+/// only the type's own generics.
 macro_rules! fragments {
     ($(
         [$($generics:tt)*] $fragment:ty $(: Query<$sql_type:ty>)? $(, no query id [$($plain:tt)*])?;
@@ -193,11 +193,11 @@ macro_rules! fragments {
     )+};
 }
 
-/// Declares statements whose parts are known by `dyn`, and so are compiled once for each backend: a struct with the parameter `DB`, and what
-/// writes its SQL. Diesel knows them [by their text](fragments), unless they are [`Identified`](crate::query_builder::Identified).
+/// Declares statements: for each a struct with the parameter `DB`, and the code that writes its SQL. The parts are `dyn`, so a statement
+/// is compiled once for each backend. Diesel identifies it by its text, unless it is [`Identified`](crate::query_builder::Identified).
 ///
-/// `: Query<Integer>` behind the struct is for a query of rows of this SQL type, `: Prepare` for a statement that ends in a condition, and
-/// so can take a checksum.
+/// `: Query<Integer>` after the struct declares a query whose rows have this SQL type. `: Prepare` declares a statement that ends in a
+/// condition, so that a checksum can follow.
 macro_rules! statements {
     ($(
         $(#[$attribute:meta])*

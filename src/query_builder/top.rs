@@ -1,4 +1,4 @@
-//! The first rows by total, exactly.
+//! The query of the rows with the greatest or least totals.
 
 use std::marker::PhantomData;
 
@@ -15,8 +15,8 @@ use crate::query_builder::{Names, Sql, bind, copies, fragments, id, on, part, sq
 
 /// Reads `selection` of the rows with the greatest totals of the field `C`; see [`top`](crate::top()) for the SQL.
 ///
-/// Parents without shards are ordered by their bases, and so by an index: only the first of them can be among the result. Of
-/// parents with shards each one can, since a base says nothing of the total. Shards that hold 0 count as none.
+/// Parents without shards are ordered by their bases, for which an index may exist: only the first of them can be in the result. Every
+/// parent with shards can be in it, since its base does not bound its total. A shard that holds 0 does not count as one.
 #[derive(Debug, Clone, QueryId)]
 pub struct SelectTop<C, W, S, Order = SortedBy, A = ()> {
     pub(crate) filter: W,
@@ -24,13 +24,13 @@ pub struct SelectTop<C, W, S, Order = SortedBy, A = ()> {
     pub(crate) after: A,
     pub(crate) limit: i64,
     pub(crate) offset: i64,
-    /// Both together: so many parents without shards may be among the result.
+    /// `limit` + `offset`: the number of parents without shards that may be in the result.
     pub(crate) candidates: i64,
     pub(crate) ascending: bool,
     pub(crate) field: PhantomData<(C, Order)>,
 }
 
-/// The columns that a list is sorted by beside its totals: one before them, one behind.
+/// The columns that a list is sorted by besides the total: one before it, one after it.
 #[derive(Debug, Clone, Copy, QueryId)]
 pub struct SortedBy<First = NoColumn, Then = NoColumn>(PhantomData<(First, Then)>);
 
@@ -52,20 +52,20 @@ impl<C: Column> SortColumn for C {
     const NAME: Option<&'static str> = Some(C::NAME);
 }
 
-/// The values of the row after which a list begins.
+/// The sort values of the row after which a list begins.
 #[derive(Debug, Clone, QueryId)]
 pub struct After<Lead, Values> {
-    /// The first of them once more: MySQL reads an index from a value on, but not from a row of values.
+    /// The first of `values` once more: MySQL can start an index scan at a single value, but not at a row of values.
     pub(crate) lead: Lead,
     pub(crate) values: Values,
 }
 
-/// The first of the values that a list is sorted by, and all of them.
+/// The first sort value, and all of them.
 type AfterRow<'b, DB> = (&'b dyn QueryFragment<DB>, &'b dyn QueryFragment<DB>);
 
-/// Where a list begins: at its first row (`()`), or [`After`] another one.
+/// Where a list begins: at its first row (`()`), or [`After`] another row.
 pub trait Beginning<DB: Backend> {
-    /// The values of the row before the first one.
+    /// The sort values of the row before the list.
     fn values(&self) -> Option<AfterRow<'_, DB>>;
 }
 
@@ -85,7 +85,7 @@ impl<DB: Backend, Lead: QueryFragment<DB>, Values: QueryFragment<DB>> Beginning<
 
 /// The query for keys and totals.
 const TOP: &str = "sharded_top";
-/// The sums of shards by their parents.
+/// The sums of the shards of each parent.
 const SUMS: &str = "sharded_sums";
 const FIRST: &str = "sharded_first";
 const TOTAL: &str = "sharded_total";
@@ -135,13 +135,13 @@ impl<C, W, S: Expression, Order, A> Query for SelectTop<C, W, S, Order, A> {
     type SqlType = S::SqlType;
 }
 
-/// The query of the query for keys and totals.
+/// Writes the inner query, for keys and totals.
 struct TopQuery<'b, DB: ShardedBackend> {
     parent: Names<'b, DB>,
-    /// The names of the parents that the filter leaves.
+    /// The names of the filtered parents.
     names: Names<'b, DB>,
     field: &'static str,
-    /// The columns that the list is sorted by before the total and behind it.
+    /// The columns that the list is sorted by before and after the total.
     first: Option<&'static str>,
     then: Option<&'static str>,
     filter: &'b dyn QueryFragment<DB>,
@@ -197,7 +197,7 @@ impl<'b, DB: ShardedBackend> TopQuery<'b, DB> {
         })
     }
 
-    /// The parents: a filter's own parentheses are not known, so nothing is appended to it.
+    /// The parents. A filter stays in a subquery: it may lack parentheses, so no condition can be appended to it.
     fn rows(self) -> impl Sql<'b, DB> {
         sql! {
             if self.is_filtered {
@@ -215,8 +215,8 @@ impl<'b, DB: ShardedBackend> TopQuery<'b, DB> {
             .flatten()
     }
 
-    /// `SELECT parent.first AS sharded_first, total AS sharded_total, parent.then AS sharded_then, parent.key AS sharded_key_0`, with this
-    /// function around the columns that no group is by
+    /// `SELECT parent.first AS sharded_first, total AS sharded_total, parent.then AS sharded_then, parent.key AS sharded_key_0`, with
+    /// `aggregate` around the columns outside of the `GROUP BY`
     fn select(self, total: impl Sql<'b, DB>, aggregate: &'static str) -> impl Sql<'b, DB> {
         let column = move |name| sql! { aggregate, "(", self.names.column(name), ")" };
         sql! {
@@ -228,7 +228,7 @@ impl<'b, DB: ShardedBackend> TopQuery<'b, DB> {
         }
     }
 
-    /// `sharded_first, sharded_total, sharded_then, sharded_key_0`, with this behind each
+    /// `sharded_first, sharded_total, sharded_then, sharded_key_0`, with this suffix on each
     fn picked(self, with: &'static str) -> impl Sql<'b, DB> {
         let columns = [
             self.first.map(|_| FIRST),
@@ -240,7 +240,7 @@ impl<'b, DB: ShardedBackend> TopQuery<'b, DB> {
         sql! { for name in (columns.chain(keys), ", ") { id(&name), with } }
     }
 
-    /// `parent.first, total, parent.then, parent.key`, with this behind each
+    /// `parent.first, total, parent.then, parent.key`, with this suffix on each
     fn sorted_by(
         self,
         names: Names<'b, DB>,
@@ -259,7 +259,7 @@ impl<'b, DB: ShardedBackend> TopQuery<'b, DB> {
         if self.ascending { " ASC" } else { " DESC" }
     }
 
-    /// Compares a row with one that comes before it.
+    /// The comparison of a row with a row before it.
     fn beyond(self) -> &'static str {
         if self.ascending { " >" } else { " <" }
     }

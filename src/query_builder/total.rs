@@ -14,12 +14,12 @@ use crate::backend::{ShardedBackend, TotalForm};
 use crate::model::{ShardsColumn, TotalColumn, TotalOf};
 use crate::query_builder::{Names, Sql, fragments, sql};
 
-/// The exact value of a sharded field, base + sum of shards, or the greatest or the least of them, read in one statement; made by
+/// The exact value of a sharded field, read in one statement: base + sum of shards, or the greatest or least of them. Made by
 /// [`total`](ShardedExpressionMethods::total).
 ///
-/// Has the column's own SQL type, so it stands wherever the column could: in `select`, `filter`, `order`, joins and boxed
-/// queries. A number may be calculated with: `+`, `-`, `*` and `/` take a value, a column or another total, and `sum` and `max` take the totals of a
-/// group. Models select it by [`ShardedSelectable`](derive@crate::ShardedSelectable).
+/// A total has the column's own SQL type, so you can use it wherever you could use the column: in `select`, `filter`, `order`, joins and
+/// boxed queries. You can calculate with a total that is a number: `+`, `-`, `*` and `/` accept a value, a column or another total, and
+/// `sum` and `max` accept the totals of a group. Models select it by [`ShardedSelectable`](derive@crate::ShardedSelectable).
 ///
 /// ```
 /// # mod schema { diesel::table! { posts (id) { id -> BigInt, author -> Text, ups -> BigInt, downs -> BigInt, } } }
@@ -71,12 +71,11 @@ use crate::query_builder::{Names, Sql, fragments, sql};
 ///     AND ("videos"."last_viewed_at" IS NULL OR "videos_shards"."last_viewed_at" > "videos"."last_viewed_at"))
 /// ```
 ///
-/// A total that leaves the range of the column's type is an error when it is read: the database's own on PostgreSQL and
-/// SQLite ("integer overflow"), Diesel's when it reads the value on MySQL. It is never wrapped or cut. (The sum of a `Double` beyond
-/// f64 is MySQL's own error in the middle of a result, after which its client library was seen to wait for ever at the next use of
-/// the same prepared statement: counts of that size do not belong there.)
+/// Reading a total outside the range of the column's type is an error: the database's own on PostgreSQL and SQLite ("integer overflow"),
+/// Diesel's on MySQL. A total never wraps and is never cut off. (If a sum of `Double`s exceeds an `f64`, MySQL fails in the middle of the
+/// result. Its client library has been seen to wait for ever when the same prepared statement was used again. Do not count that far there.)
 ///
-/// The query is Diesel's, and so are its errors. Where the shards table is missing, the error is the database's own, which names that table; a count and
+/// The query is Diesel's, and so are its errors. If the shards table is missing, the database's own error names it. A count and
 /// [`RowCounter::get`](crate::RowCounter::get) report [`MissingShardsTable`](crate::Error::MissingShardsTable), which says what to do.
 #[derive(Debug, Clone, Copy, Default, DieselNumericOps, QueryId)]
 #[must_use = "an expression does nothing until it is part of a query"]
@@ -84,7 +83,8 @@ pub struct Total<C> {
     column: PhantomData<C>,
 }
 
-/// Adds [`total`](Self::total) and [`estimate`](Self::estimate) to sharded fields, also to those of an aliased table (`alias.field(views)`).
+/// Adds [`total`](Self::total) and [`estimate`](Self::estimate) to sharded fields, including those of an aliased table
+/// (`alias.field(views)`).
 pub trait ShardedExpressionMethods: Expression + Sized {
     /// The exact value of this field: base + sum of shards. See [`Total`] for the SQL.
     fn total(self) -> Total<Self> {
@@ -93,8 +93,8 @@ pub trait ShardedExpressionMethods: Expression + Sized {
         }
     }
 
-    /// The base alone, free of the sum: the plain column, with its index, under a name that says what it is. It is as fresh
-    /// as the last [`fold`](crate::fold()): what was counted on shards since then is not in it.
+    /// The base without the shards: the plain column, with its index, under a name that warns the reader. It is as fresh as the last
+    /// [`fold`](crate::fold()) and does not include counts on shards since then.
     ///
     /// ```sql
     /// "videos"."views"
@@ -117,7 +117,7 @@ impl<C: Expression> Expression for Total<C> {
     type SqlType = C::SqlType;
 }
 
-/// In a `GROUP BY`, where the whole key is grouped by: the sum of shards is that of one parent.
+/// A total may appear beside a `GROUP BY` that contains the whole key: each group then is one parent.
 impl<C, G> ValidGrouping<G> for Total<C>
 where
     C: TotalColumn + ValidGrouping<G>,
@@ -152,7 +152,7 @@ fragments! {
     |self, out| self.0.walk_ast(out);
 }
 
-/// The [total](Total) of a sharded field, of an SQL type that no column has. `#[derive(ShardedSelectable)]` selects it.
+/// The [total](Total) of a sharded field, with an SQL type that no column has. `#[derive(ShardedSelectable)]` selects it.
 #[derive(Debug, Clone, Copy, QueryId)]
 pub struct TotalInRow<C>(Total<C>);
 
@@ -189,7 +189,7 @@ where
 }
 
 impl<'b, DB: ShardedBackend> Names<'b, DB> {
-    /// The total of a sharded field, or base + one shard.
+    /// The total of a sharded field, or, for a given `shard`, base + that shard.
     pub(crate) fn total(self, field: &ShardsColumn, shard: Option<&'b i32>) -> impl Sql<'b, DB> {
         move |mut out: AstPass<'_, 'b, DB>| {
             let name = &*field.name;
@@ -212,9 +212,10 @@ impl<'b, DB: ShardedBackend> Names<'b, DB> {
         }
     }
 
-    /// `(SELECT COALESCE(SUM(…), 0) FROM shards WHERE …)`; `lock` ends it.
+    /// `(SELECT COALESCE(SUM(…), 0) FROM shards WHERE …)`, with `lock` at its end.
     ///
-    /// A subquery that MariaDB interrupts as it begins is NULL there, without an error. It makes the total NULL, and not the base.
+    /// If MariaDB interrupts a subquery at its start, the subquery is NULL, without an error. The `COALESCE` is inside, so that the total
+    /// then becomes NULL instead of the base alone.
     pub(super) fn sum_of_shards(
         self,
         name: &str,
