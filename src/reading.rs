@@ -1,4 +1,4 @@
-//! Reading totals, beside the expressions that Diesel's own queries hold.
+//! Reading totals by other means than an expression in a Diesel query.
 
 pub mod cached;
 pub(crate) mod top;

@@ -1,8 +1,9 @@
-//! Totals that are read from a cache.
+//! Totals read from a cache.
 //!
-//! Each read of a total costs a sum over shards. If the total may be some seconds old, a cache in front of the database saves
-//! this sum, like the memcache in App Engine's [article on sharded counters][article]. A reader that finds no total adds the one
-//! that it read, *unless there is one by then*. A count adds to the total in the cache, *if there is one*, once it is committed:
+//! Each read of a total costs a sum over shards. If the total may be a few seconds old, a cache in front of the database saves
+//! this sum, like the memcache in App Engine's [article on sharded counters][article]. A reader that finds no total in the cache reads it
+//! from the database and adds it to the cache, *unless there is one by then*. A count adds to the total in the cache after its commit, *if
+//! there is one*:
 //!
 //! | | cache | database |
 //! |---|---|---|
@@ -67,36 +68,36 @@
 //! # fn main() {}
 //! ```
 //!
-//! Unlike memcache's `incr`, which the article used and which stopped at zero, these caches also count down, even below zero.
+//! The article used memcache's `incr`, which stops at zero. These caches also count down, even below zero.
 //!
 //! # How wrong a cached total may be
 //!
 //! The database is never wrong. A cached total may be wrong until it expires: no error in it is older than the TTL plus the read
-//! that filled the cache. It is off by
+//! that filled the cache. It may be off by
 //!
-//! - counts that bypassed the cache: other code, other processes where the cache is in the process, counts inside a transaction
+//! - counts that bypassed the cache: by other code, by other processes if the cache is in the process, inside a transaction
 //!   ([`forget`](Cached::forget) the total after its commit);
-//! - counts while the cache failed or was left out after a failure, and counts whose process ended between commit and
+//! - counts while the cache failed or was skipped after a failure, and counts whose process ended between commit and
 //!   increment;
-//! - counts that met the reader who filled the cache. A count that was committed after the total was read, and found nothing in
-//!   the cache before the total was added, is missing from it. A count that was committed before the total was read, and reached
-//!   the cache after the total was added, is in it twice.
+//! - counts that raced with the reader that filled the cache. If a count is committed after the total was read, and its increment finds
+//!   nothing in the cache because the total is added later, the cached total lacks it. If a count is committed before the total was read,
+//!   and its increment comes after the total was added, the cached total has it twice.
 //!
-//! When a Redis server that was stopped resumes, it executes the commands that it received before. The totals that it keeps then are
+//! When a paused Redis server resumes, it executes the commands that it received before the pause. The totals that it then keeps are
 //! older by the length of the pause.
 //!
 //! [`CachedCounter::read`] reads the exact total from the database, as does [`Cached::get`] inside a transaction.
 //!
 //! # When the cache is down
 //!
-//! Counts and reads still work. After a failure no operation uses the cache for a second. Then one operation tries it, and if
-//! that succeeds all use it again. Each failure is an [event and a metric](crate::observability); a [`TotalCache`] of your own sees its
+//! Counts and reads still work. After a failure no operation uses the cache for a second. Then one operation tries it, and if it
+//! succeeds, all use it again. Each failure is an [event and a metric](crate::observability); your own [`TotalCache`] sees its
 //! errors before it returns them. A total that the cache kept meanwhile is at most as old as its TTL.
 //!
 //! # Many readers at once
 //!
-//! Each reader that finds no total reads the database. A cache that shares one read among them, as moka's `try_get_with` does, stands in front
-//! of [`get`](Cached::get).
+//! Every reader that finds no total reads the database. To share one read among them, put another cache in front of
+//! [`get`](Cached::get), such as moka's `try_get_with`.
 
 mod breaker;
 #[cfg(feature = "cache")]
@@ -126,14 +127,14 @@ use self::breaker::{CircuitBreaker, State};
 #[cfg(feature = "cache")]
 pub use self::moka::MokaCache;
 
-/// A counter that a cache can stand before.
+/// A counter whose total can be cached.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a counter that can be cached on a `{Conn}`",
     note = "implement `CachedCounter<{Conn}>` for it: a key, how it is read and how it is added to"
 )]
 pub trait CachedCounter<Conn> {
-    /// The name of this counter in the cache: another one for every other counter, the same one in every process. That of a
-    /// [`RowCounter`] shows its key by `Debug`, which must tell keys apart.
+    /// The name of this counter in the cache. It differs from that of every other counter, and is the same in every process. For a
+    /// [`RowCounter`] it contains the row's key by `Debug`, so `Debug` has to distinguish keys.
     fn cache_key(&self) -> String;
 
     /// Reads the total from the database.
@@ -142,15 +143,14 @@ pub trait CachedCounter<Conn> {
     /// The database's; an error is never cached.
     fn read(&self, conn: &mut Conn) -> QueryResult<i64>;
 
-    /// Adds `n` to the total in the database, and returns the number of rows that it counted, as `execute` does: 0 if there is no
-    /// such counter.
+    /// Adds `n` to the total in the database. Returns the number of counted rows, as `execute` does: 0 if there is no such counter.
     ///
     /// # Errors
     /// The database's.
     fn add(&self, n: i64, conn: &mut Conn) -> QueryResult<usize>;
 }
 
-/// Lets a cache stand before a counter of this crate, on both kinds of connections.
+/// Implements both traits `CachedCounter`, for blocking and asynchronous connections, for counters of this crate.
 macro_rules! cached_counter {
     ($(
         $counter:ident $(<$field:ident>)? where $($bounded:ty: $bound:path),+;
@@ -211,66 +211,66 @@ macro_rules! cached_counter {
     };
 }
 
-// The keys in the cache are the shards table's name, the field's and the row's, or the counter's name.
+// A cache key is made of the names of the shards table and the field with the row's key, or of the counter's name.
 cached_counter! {
     RowCounter<C> where C: IntegerField<DB>, Key<C>: std::fmt::Debug, DB: BackendOf<Conn>;
     Counter where DB: CounterBackend<Conn>;
 }
 
-/// A place where totals are kept for a while: in the process (`MokaCache`), or an application's own; the repository's
+/// A cache that keeps totals for a while: `MokaCache` in the process, or an application's own. The repository's
 /// `examples/redis_cache` keeps them in a Redis server.
 ///
-/// Each operation is one atomic step for everybody who uses the same cache; [`Cached`] relies on nothing else. No
-/// operation may wait long: if it cannot be done soon, it must return an error.
+/// Each operation is one atomic step for all users of the cache; [`Cached`] relies on nothing else. No operation may wait long: if it
+/// cannot finish soon, it must return an error.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a cache of totals",
     note = "`MokaCache` (feature `cache`) is; implement `TotalCache` for one of your own"
 )]
 pub trait TotalCache: Send + Sync {
-    /// The total that is kept under `key`.
+    /// Returns the total under `key`.
     ///
     /// # Errors
     /// [`CacheError`]
     fn get(&self, key: &str) -> Result<Option<i64>, CacheError>;
 
-    /// Keeps `total` for `ttl`, unless a total is kept under `key` already.
+    /// Keeps `total` under `key` for `ttl`, unless there is a total already.
     ///
     /// # Errors
     /// [`CacheError`]
     fn add_if_absent(&self, key: &str, total: i64, ttl: Duration) -> Result<(), CacheError>;
 
-    /// Adds `by`, which may be negative, to the total that is kept under `key`, also below zero; does nothing if none is. Its
-    /// expiry does not change. A total that would leave the range of `i64` is removed.
+    /// Adds `by` to the total under `key`. Both may be negative. Does nothing if there is no total. The expiry does not change. A
+    /// total that would leave the range of `i64` is removed.
     ///
     /// # Errors
     /// [`CacheError`]
     fn increment_if_present(&self, key: &str, by: i64) -> Result<(), CacheError>;
 
-    /// Removes the total that is kept under `key`.
+    /// Removes the total under `key`.
     ///
     /// # Errors
     /// [`CacheError`]
     fn remove(&self, key: &str) -> Result<(), CacheError>;
 
-    /// Whether the cache may make its caller wait, as one in another process does. Tasks then ask it on a thread that may block.
-    /// True by default.
+    /// Whether the cache may make its caller wait, like a cache in another process. Tasks then call it on a thread that may block. True by
+    /// default.
     fn waits(&self) -> bool {
         true
     }
 }
 
-/// Why an operation of a cache failed. It is never the error of a count or a read; see [when the cache is
+/// The reason why an operation of a cache failed. A count or a read never returns it; see [when the cache is
 /// down](self#when-the-cache-is-down).
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CacheError {
-    /// The cache could not be used. It is left out for a while.
+    /// The cache could not be used. It is skipped for a while.
     #[error("the cache could not be used ({source})")]
     Unavailable {
         /// The cache's own error.
         source: Box<dyn StdError + Send + Sync>,
     },
-    /// The value under the key is no total; another application may use the same key. Other keys are not affected.
+    /// The value under the key is not a total; perhaps another application uses the same key. Other keys are not affected.
     #[error("what the cache keeps under `{key}` is no total ({source})")]
     NotATotal {
         /// The key, with its prefix.
@@ -282,14 +282,14 @@ pub enum CacheError {
 
 /// A cache in front of counters. Clones share the cache and its state; each clone has its own settings.
 ///
-/// Diesel's `begin_test_transaction` begins a transaction too: a test inside one never meets the cache.
+/// Diesel's `begin_test_transaction` begins a transaction too, so a test inside one never uses the cache.
 ///
 /// | setting | default | meaning |
 /// |---|---|---|
 /// | [`with_ttl`](Self::with_ttl) | 60 s | how long a total is kept, and so the greatest age of an error in it |
-/// | [`with_pause`](Self::with_pause) | 1 s | how long the cache is left out after a failure |
+/// | [`with_pause`](Self::with_pause) | 1 s | how long the cache is skipped after a failure |
 ///
-/// Every key begins with `diesel_sharded:`. Where several databases share one cache, its [`TotalCache`] gives each of them a prefix of its own.
+/// Every key begins with `diesel_sharded:`. If several databases share one cache, give each of them a [`TotalCache`] with another prefix.
 #[must_use = "a cache does nothing until totals are read and counted through it"]
 pub struct Cached<C> {
     ttl: Duration,
@@ -322,13 +322,13 @@ impl<C: TotalCache> Cached<C> {
         self
     }
 
-    /// Sets how long the cache is left out after a failure.
+    /// Sets how long the cache is skipped after a failure.
     pub fn with_pause(mut self, pause: Duration) -> Self {
         self.pause = pause;
         self
     }
 
-    /// Asks the cache something, unless it is left out; `None` if it failed.
+    /// Puts a question to the cache. `None` if the cache is skipped or failed.
     fn ask(&self, key: &str, question: Question) -> Option<Option<i64>> {
         let Shared { cache, breaker } = &*self.shared;
         let state = breaker.state(Instant::now(), self.pause);
@@ -345,7 +345,7 @@ impl<C: TotalCache> Cached<C> {
         };
         match &result {
             Err(CacheError::Unavailable { .. }) => breaker.trip(Instant::now(), self.pause),
-            // A value that is no total was answered all the same.
+            // The cache has answered, even if the value is not a total.
             Ok(_) | Err(CacheError::NotATotal { .. }) if state == State::HalfOpen => {
                 breaker.reset()
             }
@@ -375,21 +375,17 @@ shows!([C] Cached<C>: |self| Cached { ttl: self.ttl, pause: self.pause } finish_
 /// A question to a cache about a key.
 #[derive(Debug, Clone, Copy)]
 enum Question {
-    /// The total.
     Get,
-    /// To keep a total for so long, if it has none.
     AddIfAbsent(i64, Duration),
-    /// To add to the total, if it has one.
     IncrementIfPresent(i64),
-    /// To forget the total.
     Remove,
 }
 
 impl<C: TotalCache> Cached<C> {
-    /// The total of `counter`: from the cache, or else from the database and then kept in the cache.
+    /// Returns the total of `counter`, from the cache or else from the database. The cache then keeps it.
     ///
-    /// Inside a transaction the total is read from the database, which alone knows what the transaction may see. It is not
-    /// cached, because it may include counts that are never committed.
+    /// Inside a transaction it reads the total from the database, because only the database knows what the transaction sees. It does not
+    /// cache that total, which may include counts that are never committed.
     ///
     /// # Errors
     /// Those of [`CachedCounter::read`].
@@ -403,7 +399,7 @@ impl<C: TotalCache> Cached<C> {
         now(self.total::<Blocking>(&counter.cache_key(), inside, read))
     }
 
-    /// The total; `inside` a transaction the one that the database gives.
+    /// Reads the total, `inside` a transaction only from the database.
     async fn total<M: Asks<C>>(
         &self,
         key: &str,
@@ -425,14 +421,14 @@ impl<C: TotalCache> Cached<C> {
         Ok(total)
     }
 
-    /// Counts `n` on `counter`, which may be negative, and adds it to the cached total, if there is one.
+    /// Adds `n`, which may be negative, to `counter`, and then to the cached total if there is one.
     ///
     /// Inside a transaction it counts but does not touch the cache, because it cannot know when the transaction commits. The
-    /// cached total then lacks the count until it expires. [`forget`](Self::forget) it after the commit.
+    /// cached total then lacks the count until it expires. [`forget`](Self::forget) the total after the commit.
     ///
     /// # Errors
-    /// Those of [`CachedCounter::add`]. The cache then stays as it is. But if the connection was lost and the count may have been
-    /// committed, the cached total is removed.
+    /// Those of [`CachedCounter::add`]. The cache then stays as it is, unless the count may have been committed: then the cached total is
+    /// removed.
     pub fn add<Conn, K>(&self, counter: &K, n: i64, conn: &mut Conn) -> QueryResult<usize>
     where
         Conn: Connection,
@@ -443,7 +439,7 @@ impl<C: TotalCache> Cached<C> {
         now(self.count::<Blocking>(&counter.cache_key(), n, inside, add))
     }
 
-    /// Counts, and adds to the cached total unless it is `inside` a transaction.
+    /// Counts, and adds to the cached total unless `inside` a transaction.
     async fn count<M: Asks<C>>(
         &self,
         key: &str,
@@ -469,8 +465,8 @@ impl<C: TotalCache> Cached<C> {
         counted
     }
 
-    /// Removes the cached total, after a change that bypassed the cache and was committed: a transaction that counted, a total that was
-    /// set, a repair. A reader who read before the change may still add the old total after this.
+    /// Removes the cached total. Call it after the commit of a change that bypassed the cache: a transaction that counted, a total that was
+    /// set, a repair. A reader that read before the change may still add the old total afterwards.
     pub fn forget<Conn, K>(&self, counter: &K, _conn: &mut Conn)
     where
         K: CachedCounter<Conn> + ?Sized,
@@ -479,13 +475,13 @@ impl<C: TotalCache> Cached<C> {
     }
 }
 
-/// The counter's key, as the cache is asked for it.
+/// The counter's key with the prefix that it has in the cache.
 fn in_cache(key: &str) -> String {
     format!("diesel_sharded:{key}")
 }
 
-/// Whether a count that ended in `error` may have been committed. A counter of an application's own may report a lost
-/// connection as Diesel does.
+/// Whether a count that ended in `error` may have been committed. An application's own counter may report a lost connection as Diesel
+/// does.
 fn may_be_committed(error: &DieselError) -> bool {
     match error {
         DieselError::DatabaseError(DatabaseErrorKind::ClosedConnection, _)
@@ -503,9 +499,9 @@ fn may_be_committed(error: &DieselError) -> bool {
     }
 }
 
-/// How a cache is asked.
+/// How a blocking or an asynchronous caller puts a question to the cache.
 trait Asks<C> {
-    /// Asks the cache something, unless it is left out; `None` if it failed.
+    /// See [`Cached::ask`].
     async fn ask(cached: &Cached<C>, key: &str, question: Question) -> Option<Option<i64>>;
 }
 
@@ -531,7 +527,7 @@ pub mod asynchronous {
     use super::*;
     use crate::connection::{Async, BoxFuture, Io};
 
-    /// A counter that [`Cached`] can keep the total of; see [`CachedCounter`](crate::cached::CachedCounter).
+    /// A counter whose total can be cached; see [`CachedCounter`](crate::cached::CachedCounter).
     #[diagnostic::on_unimplemented(
         message = "`{Self}` is not a counter that can be cached on a `{Conn}` of `diesel_async`",
         note = "`asynchronous::Counter` and `asynchronous::RowCounter` are; implement `asynchronous::cached::CachedCounter<{Conn}>` for others"
@@ -546,7 +542,7 @@ pub mod asynchronous {
         /// The database's, and those of reading.
         fn read<'c>(&'c self, conn: &'c mut Conn) -> BoxFuture<'c, QueryResult<i64>>;
 
-        /// Counts, and returns the number of rows counted.
+        /// Counts, and returns the number of counted rows.
         ///
         /// # Errors
         /// The database's, and those of counting.
@@ -554,7 +550,7 @@ pub mod asynchronous {
     }
 
     impl<C: TotalCache + 'static> Cached<C> {
-        /// [`get`](Self::get) on a connection of `diesel_async`. A cache that [waits](TotalCache::waits) is asked on a thread of the
+        /// [`get`](Self::get) on a connection of `diesel_async`. If the cache [waits](TotalCache::waits), it is called on a thread of the
         /// runtime that may block.
         ///
         /// # Errors
@@ -576,8 +572,8 @@ pub mod asynchronous {
             })
         }
 
-        /// [`add`](Self::add) on a connection of `diesel_async`. A future that is dropped after the count may leave the cached total
-        /// behind until it expires.
+        /// [`add`](Self::add) on a connection of `diesel_async`. If the future is dropped after the count, the cached total may lack the
+        /// count until it expires.
         ///
         /// # Errors
         /// Those of [`CachedCounter::add`].
@@ -629,7 +625,7 @@ pub mod asynchronous {
                 return cached.ask(key, question);
             }
             let Ok(runtime) = Handle::try_current() else {
-                return cached.ask(key, question); // its executor has no other threads
+                return cached.ask(key, question); // outside of tokio there is no thread that may block
             };
             let (cached, key) = (cached.clone(), key.to_owned());
             let asked = runtime.spawn_blocking(move || cached.ask(&key, question));

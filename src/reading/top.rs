@@ -16,8 +16,8 @@ use crate::counting::update::returning::{NoReturning, Returning, ReturningTotals
 use crate::model::{ShardedColumn, ShardedTable, Value};
 use crate::query_builder::{After, NoColumn, SelectTop, SortedBy};
 
-/// Reads the `n` rows with the greatest totals of a field, the greatest first. The result is exact, as a sort of all totals is,
-/// but cheaper: the cost grows with the rows that have shards to add up, not with the table.
+/// Reads the `n` rows with the greatest totals of a field, the greatest first. The result is as exact as a sort of all totals, but
+/// cheaper: the cost grows with the number of rows that have shards, not with the size of the table.
 ///
 /// ```
 /// # mod schema { diesel::table! { videos (id) { id -> BigInt, title -> Text, views -> BigInt, } } }
@@ -56,18 +56,18 @@ use crate::query_builder::{After, NoColumn, SelectTop, SortedBy};
 /// # }
 /// ```
 ///
-/// Diesel's [`RunQueryDsl`](diesel::RunQueryDsl) runs it, by `load`, `get_results` or `first`, and so does that of `diesel_async`.
+/// Run it by `load`, `get_results` or `first` of Diesel's [`RunQueryDsl`](diesel::RunQueryDsl), or of `diesel_async`'s.
 /// Without a selection, all columns of the table are read (at most 32, or 64 with the feature `64-column-tables`), into a tuple or a
 /// struct with Diesel's `Queryable`. Every sharded column is read as its total.
 ///
-/// Of rows with the same total, the one with the greater key comes first, so the order is the same at each call. The next page begins
+/// Among rows with the same total, the greater key comes first, so the order is the same at each call. The next page begins
 /// [`after`](Top::after) the last row of this one.
 ///
 /// # SQL
 ///
-/// Rows without shards have the base as their total. The first `n` + offset of them are read in the order of an index. Any row
-/// with shards can be among the first, so the shards of all of them are added up. Shards that hold 0, as a
-/// [`fold`](crate::fold()) leaves them, count as none. The totals of the selection are then read for the `n` rows alone.
+/// The total of a row without shards is its base. The first `n` + offset of these rows are read in the order of an index. Any row
+/// with shards can be among the first, so the shards of all these rows are added up. A shard that holds 0, as after a
+/// [`fold`](crate::fold()), does not count as one. The totals in the selection are then read for the `n` rows only.
 ///
 /// ```sql
 /// SELECT … FROM (
@@ -99,11 +99,11 @@ use crate::query_builder::{After, NoColumn, SelectTop, SortedBy};
 /// ```
 ///
 /// (In the real statement the keys, totals and sums have names that begin with `sharded_`. On MySQL it ends in
-/// `LIMIT 18446744073709551615`, which no `sql_select_limit` cuts.) A filter applies to both halves.
+/// `LIMIT 18446744073709551615`, which overrides `sql_select_limit`.) A filter applies to both halves.
 ///
 /// # The index
 ///
-/// It needs an index that begins with the column; the tool's `diesel-sharded status` names fields without one:
+/// The query needs an index that begins with the column. The tool's `diesel-sharded status` lists fields without one:
 ///
 /// ```sql
 /// CREATE INDEX videos_views ON videos (views);
@@ -111,22 +111,22 @@ use crate::query_builder::{After, NoColumn, SelectTop, SortedBy};
 ///
 /// Without an index the result is the same, but every base is read and sorted. Counts do not write that index, since they do not
 /// write the base; folds do. An index on `(views, id)` also helps if many rows have the same base as the last row of the list.
-/// Create no further indexes on the shards table: PostgreSQL updates a shard in place (HOT) only as long as no index holds its
+/// Do not create more indexes on the shards table: PostgreSQL can update a shard in place (HOT) only while no index contains its
 /// value.
 ///
 /// # Cost
 ///
-/// It grows with the shards of rows that are not folded. Where every row has shards, this query costs about as much as a sort of all
-/// totals, so [`fold`](crate::fold()) the rows that are quiet. With a filter PostgreSQL and SQLite read the shards of the rows that match and no
-/// others. [Top lists](crate::guide::reading#top-lists) has numbers.
+/// The cost grows with the shards of rows that are not folded. If every row has shards, this query costs about as much as a sort of all
+/// totals, so [`fold`](crate::fold()) quiet rows. With a filter, PostgreSQL and SQLite read only the shards of the rows that match.
+/// [Top lists](crate::guide::reading#top-lists) has numbers.
 ///
-/// A total of doubles depends on the order of addition. Two rows whose totals differ in the last digit may change places.
+/// A total of doubles depends on the order of addition. Two rows whose totals differ in the last digit may swap places.
 ///
 /// # Errors
 /// The database's, as from any query. A total that does not fit its column is an error if its row is among the `n`.
 ///
-/// The idea is that of the threshold algorithm of [Fagin, Lotem and Naor](https://doi.org/10.1016/S0022-0000(03)00026-6): an
-/// ordered list need be read only as long as its next entries can still belong to the result.
+/// The idea comes from the threshold algorithm of [Fagin, Lotem and Naor](https://doi.org/10.1016/S0022-0000(03)00026-6): read an
+/// ordered list only as long as its next entries can still belong to the result.
 pub fn top<Q, C>(query: Q, _field: C, n: u32) -> Top<Q, C, NoReturning>
 where
     Q: IntoUpdateTarget<Table = C::Table>,
@@ -157,7 +157,7 @@ pub struct Top<Q, C, S, Order = SortedBy, After = ()> {
 }
 
 impl<Q, C: ShardedColumn, S, Order, A> Top<Q, C, S, Order, A> {
-    /// Reads only rows that match `predicate` too. A filter on a sharded field sees its base; filter on `field.total()` instead.
+    /// Reads only rows that also match `predicate`. A filter on a sharded field sees its base; filter on `field.total()` instead.
     pub fn filter<Predicate>(
         self,
         predicate: Predicate,
@@ -168,7 +168,7 @@ impl<Q, C: ShardedColumn, S, Order, A> Top<Q, C, S, Order, A> {
         self.with(|query, selection, after| (query.filter(predicate), selection, after))
     }
 
-    /// Boxes the filter, so that further filters do not change the type. The query is then prepared each time.
+    /// Boxes the filter, so that more filters do not change the type. The query is then prepared each time.
     pub fn into_boxed<'a, DB>(self) -> Top<BoxedRows<'a, C::Table, DB>, C, S, Order, A>
     where
         Q: IntoUpdateTarget<Table = C::Table, WhereClause: QueryFragment<DB> + QueryId + Send + 'a>,
@@ -178,7 +178,7 @@ impl<Q, C: ShardedColumn, S, Order, A> Top<Q, C, S, Order, A> {
         self.with(|query, selection, after| (BoxedRows::new(query), selection, after))
     }
 
-    /// The same over other rows, or with another selection, order or beginning.
+    /// Replaces the rows, the selection, the order or the beginning.
     fn with<Rows, Selected, OtherOrder, OtherAfter>(
         self,
         change: impl FnOnce(Q, S, A) -> (Rows, Selected, OtherAfter),
@@ -207,9 +207,9 @@ impl<Q, C: ShardedColumn, S, Order, A> Top<Q, C, S, Order, A> {
         self.with(|query, _, after| (query, ReturningTotals(selection.with_totals()), after))
     }
 
-    /// Begins the list after a row of these values: those that it sorts by, in their order. So a page goes on after the last row of the one
-    /// before, wherever that row stands by now. `after((total, key))`, with [`first_by`](Self::first_by) and
-    /// [`then_by`](Self::then_by) `after((first, total, then, key))`. The key of several columns is a tuple.
+    /// Begins the list after a row with these values, the values that the list is sorted by, in their order. So a page continues after the
+    /// last row of the page before, even if that row has moved since. The cursor is `(total, key)`, or with [`first_by`](Self::first_by)
+    /// and [`then_by`](Self::then_by) `(first, total, then, key)`. A composite key is a tuple.
     ///
     /// ```
     /// # mod schema { diesel::table! { videos (id) { id -> BigInt, title -> Text, views -> BigInt, } } }
@@ -235,14 +235,14 @@ impl<Q, C: ShardedColumn, S, Order, A> Top<Q, C, S, Order, A> {
     /// # }
     /// ```
     ///
-    /// Each half gets the condition, and reads no row before it:
+    /// The condition applies to each half of the query, which then reads no earlier rows:
     ///
     /// ```sql
     /// "videos"."views" <= $1 AND ("videos"."views", "videos"."id") < ($2, $3)
     /// ```
     ///
-    /// A row that is counted between two pages may move from one side of that place to the other, and is then seen on both pages or on none.
-    /// A total of doubles, which depends on the order of addition, is no place to go on from.
+    /// A row whose total changes between two pages may cross the boundary, and then appears on both pages or on neither. A total of doubles
+    /// is no reliable cursor, because it depends on the order of addition.
     pub fn after<Cursor>(self, cursor: Cursor) -> Top<Q, C, S, Order, Cursor::After>
     where
         Cursor: TopCursor<C, Order>,
@@ -250,13 +250,13 @@ impl<Q, C: ShardedColumn, S, Order, A> Top<Q, C, S, Order, A> {
         self.with(|query, selection, _| (query, selection, cursor.into_after()))
     }
 
-    /// Leaves out the first `rows`. A further page had better begin [`after`](Self::after) the last row of the one before.
+    /// Skips the first `rows`. For pages, prefer [`after`](Self::after) the last row of the page before.
     pub fn offset(mut self, rows: u32) -> Self {
         self.offset = rows.into();
         self
     }
 
-    /// Reads the rows with the least totals instead, the least first. Every column that the list is sorted by turns around.
+    /// Reads the rows with the least totals instead, the least first. All columns that the list is sorted by are then ascending.
     pub fn ascending(mut self) -> Self {
         self.ascending = true;
         self
@@ -264,8 +264,8 @@ impl<Q, C: ShardedColumn, S, Order, A> Top<Q, C, S, Order, A> {
 }
 
 impl<Q, C: ShardedColumn, S, Then> Top<Q, C, S, SortedBy<NoColumn, Then>> {
-    /// Sorts by `column` before the total, the greatest first: pinned posts above all others. The index then begins with this column. A
-    /// sharded one is sorted by its base.
+    /// Sorts by `column` before the total, the greatest first: pinned posts above all others. The index then has to begin with this column.
+    /// A sharded column is sorted by its base.
     pub fn first_by<F>(self, _column: F) -> Top<Q, C, S, SortedBy<F, Then>>
     where
         F: Column<Table = C::Table, SqlType: SqlType<IsNull = NotNull>>,
@@ -275,8 +275,8 @@ impl<Q, C: ShardedColumn, S, Then> Top<Q, C, S, SortedBy<NoColumn, Then>> {
 }
 
 impl<Q, C: ShardedColumn, S, First> Top<Q, C, S, SortedBy<First, NoColumn>> {
-    /// Sorts rows of the same total by `column` before their key, the greatest first: the later of two posts. A sharded one is sorted by its
-    /// base.
+    /// Sorts rows with the same total by `column` before their key, the greatest first: the later of two posts. A sharded column is sorted
+    /// by its base.
     pub fn then_by<T>(self, _column: T) -> Top<Q, C, S, SortedBy<First, T>>
     where
         T: Column<Table = C::Table, SqlType: SqlType<IsNull = NotNull>>,
@@ -285,7 +285,7 @@ impl<Q, C: ShardedColumn, S, First> Top<Q, C, S, SortedBy<First, NoColumn>> {
     }
 }
 
-/// The place of a row in a list by the totals of `C` in this order; see [`Top::after`].
+/// The position of a row in a list sorted by totals of `C`; see [`Top::after`].
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no place in this list",
     label = "not the values that the list is sorted by",

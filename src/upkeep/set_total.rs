@@ -1,4 +1,4 @@
-//! `set_total(..)` and `reset(..)`: set totals while counts continue.
+//! `set_total(..)` and `reset(..)` set totals while counts continue.
 
 use std::fmt::Write;
 use std::marker::PhantomData;
@@ -20,7 +20,7 @@ use crate::policy::RetryPolicy;
 use crate::query_builder::{KeysAre, Names, SelectKeys, Sql, fragments, id, sql, zeros};
 use crate::unfit::FieldState;
 
-/// Begins to set the total of a field to a value, in rows by key, by any filter, or all.
+/// Builds a statement that sets the total of a field to a value: in rows by key, in rows that match a filter, or in all rows.
 ///
 /// ```
 /// # mod schema { diesel::table! { videos (id) { id -> BigInt, views -> BigInt, } } }
@@ -66,27 +66,27 @@ use crate::unfit::FieldState;
 ///
 /// # Effect on the total
 /// At one instant between the call and its return the total is the value. Counts that commit before that instant are gone, counts
-/// that commit after it survive, and each count does one or the other as a whole (the set is linearizable). A row that is
-/// inserted meanwhile may be left out. A row that stops matching the filter before it is locked is left out. On PostgreSQL the set waits
-/// as long as rows that refer to its rows are inserted without a gap.
+/// that commit after it survive, and no count is split between the two (the set is linearizable). The set may skip a row that is inserted
+/// meanwhile, and skips a row that stops matching the filter before it is locked. On PostgreSQL, inserts of rows that refer to its rows
+/// delay the set if one always begins before the last has ended.
 ///
-/// The set is one transaction for any number of rows, and counts on all of them wait until its end. Set large tables part by
-/// part.
+/// The set is one transaction for any number of rows, and counts on all these rows wait until its end. Set a large table in several
+/// parts.
 ///
 /// # Result
-/// `.execute(conn)` returns the number of rows set. That is `Ok(0)` for an id that does not exist, and, on MySQL inside a
-/// transaction in its default isolation, for an id that the transaction does not see yet.
+/// `.execute(conn)` returns the number of rows that were set: `Ok(0)` for an id that does not exist. On MySQL, inside a transaction with
+/// the default isolation, it is also `Ok(0)` for an id that the transaction does not see yet.
 ///
 /// # Inside a transaction
 /// The set is part of the caller's transaction, in a savepoint, and holds its locks until that transaction ends. The isolation
 /// level is the caller's. Above `READ COMMITTED` on PostgreSQL, a count that was committed since the caller first read causes a
-/// serialization failure; if it was the first on its shard, it survives the set. On MySQL, set and read totals there in `READ
-/// COMMITTED`: a filter sees what the transaction saw first, and sets a row that has left it since; for totals see
-/// [`fold`](crate::fold()).
+/// serialization failure; if it was the first on its shard, it survives the set. On MySQL, use `READ COMMITTED` for transactions that set
+/// and read totals. At a higher level a filter sees the transaction's snapshot, so the set also changes a row that no longer matches; for
+/// totals see [`fold`](crate::fold()).
 ///
 /// # Errors
-/// As [`update`](crate::update())'s, and [`Error::Unfit`](crate::Error::Unfit) if a row did not accept the value: its column
-/// rounds or cuts it, or row security or a trigger prevents the update. No total was set then.
+/// Those of [`update`](crate::update()), and [`Error::Unfit`](crate::Error::Unfit) if a row did not accept the value: its column
+/// rounds it or cuts it off, or row security or a trigger prevents the update. No total was set then.
 pub fn set_total<Source, Kind, C>(
     source: Source,
     _column: C,
@@ -100,8 +100,8 @@ where
     SetTotal::of(source, ToValue(total))
 }
 
-/// Begins to set the totals of all counted fields to zero: [`set_total`] of each, at once, with the same locks, isolation,
-/// effect and errors. A field with `#[sharded(max)]` or `#[sharded(min)]` stays as it is.
+/// Builds a statement that sets the totals of all counted fields to zero. It is a [`set_total`] of all of them at once, with the same
+/// locks, isolation, effect and errors. A field with `#[sharded(max)]` or `#[sharded(min)]` stays as it is.
 ///
 /// ```sql
 /// UPDATE "videos" SET "views" = 0, "likes" = 0 WHERE …;
@@ -164,8 +164,8 @@ impl<Q, A, Run> SetTotal<Q, A, Run> {
         self
     }
 
-    /// Sets the totals only if nothing was done with this key before, in any process. A key has 1 to 255 bytes, such as a
-    /// request's id. Only `.execute(conn)` may follow. See [`idempotency`](crate::idempotency).
+    /// Sets the totals only if nothing was done with this key before, by any process. A key, such as a request's id, has 1 to 255 bytes.
+    /// Only `.execute(conn)` may follow. See [`idempotency`](crate::idempotency).
     ///
     /// ```
     /// # mod schema { diesel::table! { videos (id) { id -> BigInt, views -> BigInt, } } }
@@ -201,7 +201,7 @@ impl<Q, A> SetTotal<Q, A> {
     /// Sets the totals; see [`set_total`].
     ///
     /// # Errors
-    /// As [`update`](crate::update())'s. No total was set then.
+    /// Those of [`set_total`]. No total was set then.
     pub fn execute<Conn, DB>(self, conn: &mut Conn) -> QueryResult<usize>
     where
         Q: IntoUpdateTarget<Table: KeyedTable<DB>, WhereClause: QueryFragment<DB> + QueryId>,
@@ -214,12 +214,12 @@ impl<Q, A> SetTotal<Q, A> {
 }
 
 impl<Q, A> Idempotent<SetTotal<Q, A>> {
-    /// Sets the totals, unless that was done with this key before, and returns the number of rows set, now or then. If no row
-    /// matched, nothing was done, and the key is free.
+    /// Sets the totals, unless a request with this key has done so before. Returns the number of rows that were set, now or then. If no
+    /// row matched, nothing was done, and the key stays free.
     ///
     /// # Errors
-    /// As [`SetTotal::execute`](crate::operation::SetTotal::execute)'s;
-    /// [`InvalidIdempotencyKey`](Error::InvalidIdempotencyKey) for a key that is empty or too long,
+    /// Those of [`SetTotal::execute`](crate::operation::SetTotal::execute),
+    /// [`InvalidIdempotencyKey`](Error::InvalidIdempotencyKey) for a key that is empty or too long, and
     /// [`IdempotencyKeyReused`](Error::IdempotencyKeyReused) for a key that came with another request before.
     pub fn execute<Conn, DB>(self, conn: &mut Conn) -> QueryResult<usize>
     where
@@ -234,7 +234,7 @@ impl<Q, A> Idempotent<SetTotal<Q, A>> {
     }
 }
 
-/// Totals that can be set, repeatedly if necessary.
+/// Totals to be set, which a retry can set again.
 struct ReadyToSet<T, A, W> {
     assignment: A,
     filter: W,
@@ -254,7 +254,7 @@ impl<Q: IntoUpdateTarget, A, Run> SetTotal<Q, A, Run> {
 }
 
 impl<T: ShardedTable, A, W> ReadyToSet<T, A, W> {
-    /// The request that the key stands for.
+    /// The request that the key identifies.
     fn request<DB>(&self, key: &[u8]) -> QueryResult<Request>
     where
         A: QueryFragment<DB>,
@@ -281,7 +281,7 @@ where
         locking_options(dialect)
     }
 
-    /// The number of parents whose totals were set.
+    /// Returns the number of parents whose totals were set.
     async fn carry_out(&mut self, link: &mut Link<'_, M, Conn>) -> QueryResult<usize> {
         self.assignment.check()?;
         let (filter, assignment) = (&self.filter, &self.assignment);
@@ -302,7 +302,7 @@ where
     }
 }
 
-/// Sets the totals of parents that are held. The number of parents.
+/// Sets the totals of locked parents. Returns the number of parents.
 async fn assign<T, DB, A, M, Conn>(
     link: &mut Link<'_, M, Conn>,
     locked: &LockedParents<T, DB>,
@@ -342,7 +342,7 @@ where
     Ok(before.len())
 }
 
-/// Sets the total of the one parent that has `key`. The number of parents.
+/// Sets the total of the parent with this `key`. Returns the number of parents: 1, or 0 if there is none.
 pub(crate) async fn set_by_key<C, DB, M, Conn>(
     link: &mut Link<'_, M, Conn>,
     key: <C::Table as ShardedTable>::Key,
@@ -403,7 +403,7 @@ where
     }
 }
 
-/// `"views" = 0, "likes" = 0`, of all fields that are counted
+/// `"views" = 0, "likes" = 0`, for all counted fields
 #[derive(Debug)]
 pub struct ToZero<T>(PhantomData<T>);
 
@@ -430,7 +430,7 @@ fragments! {
     |self, out| zeros(T::FIELDS.iter().filter(|field| field.is_sum())).push(out);
 }
 
-/// Totals that are set, awaited.
+/// Setting totals asynchronously.
 #[cfg(feature = "async")]
 pub mod asynchronous {
     use diesel_async::AsyncConnection;
@@ -466,7 +466,7 @@ pub mod asynchronous {
         /// Sets the totals and returns the number of rows.
         ///
         /// # Errors
-        /// As [`SetTotal::execute`](crate::operation::SetTotal::execute)'s.
+        /// Those of [`SetTotal::execute`](crate::operation::SetTotal::execute).
         pub fn execute<'c, Conn, DB>(self, conn: &'c mut Conn) -> BoxFuture<'c, QueryResult<usize>>
         where
             Q: Send + 'c,
@@ -482,10 +482,10 @@ pub mod asynchronous {
     }
 
     impl<Q: IntoUpdateTarget, A> Idempotent<SetTotal<Q, A, Async>> {
-        /// Sets the totals, unless this was done before, and returns the number of rows.
+        /// Sets the totals, unless a request with this key has done so before, and returns the number of rows.
         ///
         /// # Errors
-        /// As [`SetTotal::execute`](crate::operation::SetTotal::execute)'s, and those of [`idempotency`](crate::idempotency).
+        /// Those of [`SetTotal::execute`](crate::operation::SetTotal::execute) and of [`idempotency`](crate::idempotency).
         pub fn execute<'c, Conn, DB>(self, conn: &'c mut Conn) -> BoxFuture<'c, QueryResult<usize>>
         where
             A: Assignment + QueryFragment<DB> + Send + Sync + 'c,
@@ -518,7 +518,7 @@ mod tests {
     use diesel::pg::Pg;
     use diesel::sqlite::Sqlite;
 
-    /// Another release must recognize the requests that this one has carried out.
+    /// Another release must recognize the requests that this one has executed.
     #[test]
     fn fingerprints_stay_what_they_are() {
         macro_rules! fingerprint {

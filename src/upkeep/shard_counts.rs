@@ -1,9 +1,9 @@
 //! The number of shards that writers choose from, which can change while they run.
 //!
-//! Any number is right, because readers add up all shards that exist. The number only decides how many writers meet. So it may
-//! lag: a small table of the library's own (see [`MIGRATIONS`](crate::MIGRATIONS)) holds the numbers, and each process follows it
-//! at its own pace. A process knows numbers by the names of tables. If it counts in several databases with tables of the same
-//! names, the number that was read last holds for all.
+//! Any number is right, because readers add up all shards that exist. The number only decides how often writers collide, so a process
+//! may learn it late. One of the library's own tables (see [`MIGRATIONS`](crate::MIGRATIONS)) holds the numbers, and each process
+//! follows it at its own pace. A process identifies numbers by the names of tables. If it counts in several databases with tables of the
+//! same names, the last number that it read applies to all.
 //!
 //! ```
 //! # mod schema { diesel::table! { videos (id) { id -> BigInt, views -> BigInt, } } }
@@ -53,15 +53,15 @@ pub(crate) use self::number::{TABLE, largest, read_table};
 /// The number of shards of one field, or of one named counter; see [`operation::ShardCount`](crate::operation::ShardCount).
 pub type ShardCount = number::ShardCount;
 
-/// Reads all numbers from the database; from then on this process uses them.
+/// Reads all numbers from the database. From then on this process uses them.
 ///
 /// ```sql
 /// SELECT "shards_table", "counter", "shards" FROM "diesel_sharded_shard_numbers"
 /// ```
 ///
 /// # Errors
-/// As [`ShardCount::get`](ShardCount::get); the numbers that were known stay in use. [`AlreadyInTransaction`](diesel::result::Error::AlreadyInTransaction)
-/// inside a transaction.
+/// Those of [`ShardCount::get`](ShardCount::get), and inside a transaction
+/// [`AlreadyInTransaction`](diesel::result::Error::AlreadyInTransaction). The numbers known before stay in use.
 pub fn refresh<Conn>(conn: &mut Conn) -> QueryResult<()>
 where
     Conn: LoadConnection,
@@ -70,11 +70,11 @@ where
     now(number::read_all(&mut Link::blocking(conn)))
 }
 
-/// How long to wait for a refresh that is under way when nobody follows any more.
+/// How long dropping a [`Following`] waits for a refresh in progress.
 const LAST_REFRESH: Duration = Duration::from_secs(1);
 
-/// Refreshes the numbers now, and from then on at every interval, in a thread of its own, on a connection that `connect`
-/// makes or takes from a pool each time.
+/// Refreshes the numbers now, and then at every interval in a separate thread. Each refresh uses a connection that `connect` opens or
+/// takes from a pool.
 ///
 /// A refresh that fails leaves the numbers as they were, and is retried at the next interval; see [`Following::last_error`].
 ///
@@ -109,8 +109,7 @@ where
     Ok(Following { thread, last_error })
 }
 
-/// Follows the numbers in the database until it is dropped; made by [`follow`]. Dropping it waits up to a second for a refresh
-/// that is under way.
+/// Follows the numbers in the database until it is dropped; made by [`follow`]. The drop waits up to a second for a refresh in progress.
 #[must_use = "dropping it stops following"]
 pub struct Following {
     thread: Background,
@@ -118,7 +117,7 @@ pub struct Following {
 }
 
 impl Following {
-    /// Why the last refresh failed, if it did. In a child of the process that follows, that nobody follows there.
+    /// The reason why the last refresh failed, if it did. In a forked child, the error that no thread follows the numbers there.
     pub fn last_error(&self) -> Option<String> {
         if let Err(error) = self.thread.check("Following") {
             return Some(error.to_string());
@@ -153,7 +152,7 @@ pub mod asynchronous {
     /// Reads all numbers; see [`refresh`](crate::shard_counts::refresh).
     ///
     /// # Errors
-    /// As there.
+    /// Those of `refresh`.
     pub fn refresh<Conn>(conn: &mut Conn) -> BoxFuture<'_, QueryResult<()>>
     where
         Conn: AsyncConnection,

@@ -3,10 +3,10 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Leaves a cache out for a pause after it failed.
+/// Skips a cache for a pause after it failed.
 ///
-/// When a pause is over, one operation tries the cache and the others still leave it out. A cache that times out delays one
-/// operation in each pause, not all of them.
+/// When a pause is over, one operation tries the cache and the others still skip it. So a cache that times out delays one operation in
+/// each pause, not all of them.
 #[derive(Debug)]
 pub(super) struct CircuitBreaker {
     start: Instant,
@@ -14,7 +14,7 @@ pub(super) struct CircuitBreaker {
     end: AtomicU64,
 }
 
-/// No end: nothing failed, or the try after the last failure succeeded.
+/// There is no pause: nothing failed, or the try after the last failure succeeded.
 const NEVER: u64 = 0;
 
 /// Whether an operation may use the cache.
@@ -22,9 +22,9 @@ const NEVER: u64 = 0;
 pub(super) enum State {
     /// Use the cache.
     Closed,
-    /// Use the cache, and report by [`CircuitBreaker::reset`] if it works again.
+    /// Use the cache, and call [`CircuitBreaker::reset`] if it works again.
     HalfOpen,
-    /// Leave the cache out.
+    /// Skip the cache.
     Open,
 }
 
@@ -36,7 +36,7 @@ impl CircuitBreaker {
         }
     }
 
-    /// The state that an operation at `now` meets; `length` is that of the next pause.
+    /// The state for an operation at `now`. `length` is the length of the next pause.
     pub(super) fn state(&self, now: Instant, length: Duration) -> State {
         let end = self.end.load(Ordering::Relaxed);
         if end == NEVER {
@@ -51,12 +51,12 @@ impl CircuitBreaker {
         if mine { State::HalfOpen } else { State::Open }
     }
 
-    /// The cache failed at `now`.
+    /// Begins a pause, because the cache failed at `now`.
     pub(super) fn trip(&self, now: Instant, length: Duration) {
         self.end.store(self.end_of(now, length), Ordering::Relaxed);
     }
 
-    /// The cache works again.
+    /// Ends the pauses, because the cache works again.
     pub(super) fn reset(&self) {
         self.end.store(NEVER, Ordering::Relaxed);
     }

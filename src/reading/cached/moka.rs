@@ -9,8 +9,8 @@ use moka::sync::Cache;
 
 use super::{CacheError, TotalCache};
 
-/// Keeps totals in this process. It never fails, and no other process sees it: each process has its own totals. Until they
-/// expire, these lack the counts that other processes made since the totals were read.
+/// Keeps totals in this process. It never fails. Each process has its own totals, which lack the counts of other processes since the
+/// totals were read, until they expire.
 #[derive(Debug, Clone)]
 pub struct MokaCache {
     totals: Cache<String, Arc<CacheEntry>>,
@@ -24,7 +24,7 @@ struct CacheEntry {
 }
 
 impl MokaCache {
-    /// A cache of at most `max_entries` totals; beyond that it keeps the most requested ones.
+    /// A cache of at most `max_entries` totals. If there are more, it keeps the most requested ones.
     pub fn new(max_entries: u64) -> Self {
         MokaCache {
             totals: Cache::builder()
@@ -74,7 +74,7 @@ impl TotalCache for MokaCache {
     }
 }
 
-/// Lets each entry expire after the time it came with.
+/// Lets each entry expire after its own TTL.
 #[derive(Debug)]
 struct OwnTtl;
 
@@ -88,7 +88,7 @@ impl Expiry<String, Arc<CacheEntry>> for OwnTtl {
         Some(kept.ttl)
     }
 
-    /// Entries are only replaced once they have expired.
+    /// An entry is replaced only after it has expired.
     fn expire_after_update(
         &self,
         _: &String,

@@ -148,7 +148,7 @@ fn a_miss_keeps_the_total_and_a_count_adds_to_it() {
     assert_eq!(map.kept(1), None);
     assert_eq!(cached.get(&Video(1), conn), Ok(11));
     assert_eq!(map.kept(1), Some(11));
-    // A count that bypasses the cache shows that the next read does not reach the database.
+    // This count bypasses the cache. The next read does not see it, so it does not reach the database.
     Video(1).add(100, conn).unwrap();
     assert_eq!(cached.get(&Video(1), conn), Ok(11));
     assert_eq!(cached.add(&Video(1), -15, conn), Ok(1));
@@ -233,7 +233,7 @@ fn a_cache_that_fails_is_left_out_for_a_while() {
     let for_long = cached.with_pause(Duration::from_secs(3600));
     map.broken.store(true, Ordering::Relaxed);
     assert_eq!(for_no_time.add(&Video(1), 1, &mut conn), Ok(1));
-    // That pause is over at once: the next one tries, and begins one that is not.
+    // That pause is over at once. The next operation tries the cache and begins a long pause.
     for n in 0..10 {
         assert_eq!(for_long.add(&Video(1), 1, &mut conn), Ok(1), "{n}");
         assert!(for_long.get(&Video(1), &mut conn).is_ok());

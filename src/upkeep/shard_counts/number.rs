@@ -1,4 +1,4 @@
-//! The number of one field or counter: how the database keeps it, and as this process knows it.
+//! The shard number of one field or counter: in the database, and as this process knows it.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -24,9 +24,9 @@ use crate::query_builder::{Sql, bind, fragments, id, on, sql};
 /// The number of shards of one field, or of one named counter, as the database keeps it.
 ///
 /// A change takes effect in this process at once, except inside a transaction. Other processes see it when they
-/// [`refresh`](super::refresh()), at the interval at which they [`follow`](super::follow()), and for named counters after 10 s,
-/// outside transactions. No total changes. If the database holds no number, the derive's number is used. An update of several
-/// fields at once chooses from the largest of their numbers.
+/// [`refresh`](super::refresh()), at the interval at which they [`follow`](super::follow()), and for named counters after 10 s
+/// (outside transactions). No total changes. If the database holds no number, the derive's number applies. An update of several fields
+/// uses the largest of their numbers.
 #[derive(Debug, Clone)]
 #[must_use = "a number does nothing until it is read or changed"]
 pub struct ShardCount<Run = Blocking> {
@@ -72,7 +72,7 @@ paired! {
             self.number.get(link).await
         }
 
-        /// Raises the number to `n`, but never lowers it, and returns the resulting number. Racing calls leave the largest.
+        /// Raises the number to `n`, never lowers it, and returns the resulting number. After racing calls the largest number stays.
         ///
         /// ```sql
         /// INSERT INTO "diesel_sharded_shard_numbers" ("shards_table", "counter", "shards") VALUES ($1, $2, $3)
@@ -82,7 +82,7 @@ paired! {
         /// ```
         ///
         /// # Errors
-        /// [`InvalidShardCount`](Error::InvalidShardCount) unless `n` is from 1 to 4096; else as [`get`](Self::get).
+        /// [`InvalidShardCount`](Error::InvalidShardCount) unless `n` is from 1 to 4096, and those of [`get`](Self::get).
         pub fn increase(&self, link: Link, n: u16) -> QueryResult<u16> {
             self.number.write(n, true, link).await
         }
@@ -96,14 +96,14 @@ paired! {
         /// ```
         ///
         /// # Errors
-        /// As [`increase`](Self::increase).
+        /// Those of [`increase`](Self::increase).
         pub fn resize(&self, link: Link, n: u16) -> QueryResult<()> {
             self.number.write(n, false, link).await.map(drop)
         }
     }
 }
 
-/// Whose number it is, and what it is where nobody has changed it.
+/// The field or counter that a number belongs to, and the default until a number is set.
 #[derive(Debug, Clone)]
 pub(crate) struct Number {
     table: Cow<'static, str>,
@@ -112,16 +112,16 @@ pub(crate) struct Number {
 }
 
 impl Number {
-    /// Of a field that a tool has found in the database, where the derive's number is not known.
+    /// For a field that a tool has found in the database. The tool does not know the derive's number.
     pub(crate) fn described(table: &str, field: &[u8]) -> Self {
         Number {
             table: Cow::Owned(table.to_owned()),
             counter: field.into(),
-            default: 1, // `increase` begins with no less
+            default: 1, // the least that `increase` may begin with
         }
     }
 
-    /// Of one counter among others in the same column. The zero keeps it apart from a field's: no column's name has one.
+    /// For one of several counters in the same column. The zero byte distinguishes it from a field: no column's name contains one.
     pub(crate) fn of_counter<T: ShardedTable>(counter: &[u8]) -> Self {
         Number {
             table: Cow::Borrowed(T::SHARDS_TABLE.as_str()),
@@ -176,12 +176,12 @@ impl Number {
             self.read(true, link).await
         })?;
         if !inside {
-            self.learn(number); // what a caller's transaction changes is not committed yet
+            self.learn(number); // a change inside a caller's transaction is not committed yet
         }
         Ok(number)
     }
 
-    /// Forgets the number, so that the default holds again.
+    /// Deletes the number, so that the default applies again.
     pub(crate) async fn forget<M: Io<Conn>, Conn>(
         &self,
         link: &mut Link<'_, M, Conn>,
@@ -192,7 +192,7 @@ impl Number {
         Ok(())
     }
 
-    /// The number that a writer of this process chooses from.
+    /// The number of shards that a writer of this process chooses from.
     pub(crate) fn known(&self) -> u16 {
         let known = KNOWN.read();
         known
@@ -233,14 +233,13 @@ pub(crate) fn known<'f, T: ShardedTable>(fields: impl Iterator<Item = &'f str>) 
         .unwrap_or(T::SHARDS)
 }
 
-/// The numbers in the library's table when it was last read, by shards table and by counter. A number that nobody ever changed
-/// takes no room.
+/// The numbers in the library's table when it was last read, by shards table and counter. A number that was never set is not in it.
 #[derive(Clone, Default)]
 struct Known {
     numbers: HashMap<Vec<u8>, HashMap<Vec<u8>, u16>>,
-    /// How often one of them was changed here: what was read before that is old.
+    /// The number of changes by this process. A read that began before the last change is outdated.
     changes: u64,
-    /// When all of them were read, or began to be.
+    /// When the last read of all numbers began or ended.
     read: Option<Instant>,
 }
 
@@ -260,11 +259,11 @@ impl Known {
     }
 }
 
-/// How old the numbers may be that named counters choose by.
+/// The greatest age of the numbers that named counters use.
 const FRESH: Duration = Duration::from_secs(10);
 
-/// The number below which a fold keeps shards: the largest in the database of any field or counter of `T`. `inside` a
-/// transaction, where a read could do harm, and without the library's tables, the one that is known here.
+/// The number of shards that a fold keeps: the largest in the database of any field or counter of `T`. `inside` a transaction, where a
+/// read could do harm, and without the library's tables, it is the number known to this process.
 pub(crate) async fn wished<T, M, Conn>(
     link: &mut Link<'_, M, Conn>,
     inside: bool,
@@ -279,7 +278,7 @@ where
     }
     if let Some(asks) = link.dialect().asks_for_shard_numbers() {
         let asking = RetryLoop::read(link, RetryPolicy::default())?;
-        // After an error the next statement meets it too, unless the engine only lacks what is asked.
+        // An error here can be ignored: if it is not about this question alone, the next statement reports it too.
         if let Ok(0) = retry_loop!(link, asking, link.execute_query(Fixed(asks)).await) {
             return Ok(known());
         }
@@ -292,7 +291,7 @@ where
     }
 }
 
-/// The numbers of a shards table that were set, by field or counter.
+/// The numbers that were set for a shards table, by field or counter.
 pub(crate) async fn read_table<M: LoadIo<Conn>, Conn>(
     link: &mut Link<'_, M, Conn>,
     shards_table: &str,
@@ -305,8 +304,8 @@ pub(crate) async fn read_table<M: LoadIo<Conn>, Conn>(
         .collect())
 }
 
-/// The largest number of any field or counter, where `default` is that of a field whose number was not set. `None` if it is
-/// needed and not known.
+/// The largest number of any field or counter. `default` is the number of a field that was not set; the result is `None` if the default is
+/// needed but not known.
 pub(crate) fn largest(
     numbers: &HashMap<Vec<u8>, u16>,
     fields: &[ShardsColumn],
@@ -320,8 +319,8 @@ pub(crate) fn largest(
     }
 }
 
-/// Refreshes the numbers if they are old and no other thread is refreshing them. They are only advice: if they cannot be read,
-/// the old ones stay in use. [`refresh`] reports the reason.
+/// Refreshes the numbers if they are old and no other thread is refreshing them. They are only advice: if they cannot be read, the old
+/// ones stay in use. [`refresh`] would report the reason.
 pub(crate) async fn keep_fresh<M: LoadIo<Conn>, Conn>(
     link: &mut Link<'_, M, Conn>,
 ) -> QueryResult<()> {
@@ -345,7 +344,7 @@ pub(crate) async fn read_all<M: LoadIo<Conn>, Conn>(
     link: &mut Link<'_, M, Conn>,
 ) -> QueryResult<()> {
     if in_any_transaction(link).await? {
-        return Err(DieselError::AlreadyInTransaction); // what it sees may never be committed
+        return Err(DieselError::AlreadyInTransaction); // the numbers that it sees may never be committed
     }
     loop {
         let changes = KNOWN.read().changes;
@@ -363,7 +362,7 @@ pub(crate) async fn read_all<M: LoadIo<Conn>, Conn>(
     }
 }
 
-/// A number as somebody else may have written it, brought into range.
+/// Brings a number into range, because another program may have written it.
 fn within(number: i32) -> u16 {
     number.clamp(1, i32::from(MAX_SHARDS)) as u16
 }
@@ -381,16 +380,16 @@ async fn load<M: LoadIo<Conn>, Conn>(
     rows.map_err(|error| explained(link, error))
 }
 
-/// The error, or that the library's migrations have not run.
+/// The error, or `MissingShardsTable` if the library's migrations have not run.
 fn explained<M: Io<Conn>, Conn>(link: &Link<'_, M, Conn>, error: DieselError) -> DieselError {
     explain_missing(&link.backend(), TABLE, error)
 }
 
-/// Reads numbers: which ones.
+/// The numbers that a query reads.
 enum Only<'a> {
     All,
     Table(&'a str),
-    /// One, as it is now and not as a caller's transaction saw it, if it was just written.
+    /// A single number. If the flag is set, the query reads its latest value, even if the caller's transaction has an older snapshot.
     Number(&'a Number, bool),
 }
 
@@ -409,7 +408,7 @@ fragments! {
     };
 }
 
-/// Forgets a number.
+/// Deletes a number.
 struct DeleteNumber<'a>(&'a Number);
 
 fragments! {
