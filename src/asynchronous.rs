@@ -1,4 +1,4 @@
-//! The same operations on connections of [`diesel_async`], under the same names. Change the import, and await.
+//! The same operations, under the same names, on connections of [`diesel_async`]. Change the import, and await.
 //!
 //! ```diff
 //! - use diesel_sharded::update;
@@ -9,8 +9,8 @@
 //! ```
 //!
 //! The operations work on `AsyncPgConnection`, `AsyncMysqlConnection` and `SyncConnectionWrapper<SqliteConnection>`, and on
-//! the connections of the pools deadpool, bb8 and mobc; on a `&AsyncPgConnection` that tasks share, by [`Shared`]. Reading needs nothing:
-//! `views.total()` is an expression like any other.
+//! the connections of the pools deadpool, bb8 and mobc. [`Shared`] wraps a `&AsyncPgConnection` that tasks share. Reading needs nothing
+//! special: `views.total()` is an expression like any other.
 //!
 //! ```
 //! # mod schema { diesel::table! { videos (id) { id -> BigInt, views -> BigInt, } } }
@@ -51,37 +51,37 @@
 //!
 //! An operation that begins with a function or a constructor has the same name and place here as in the crate: [`update`],
 //! [`Counter`], [`retry::transaction`], [`shard_counts::refresh`](shard_counts::refresh()). A value that threads and tasks share,
-//! as [`Cached`](crate::cached::Cached), has a method that ends in `_async` beside each blocking one.
+//! such as [`Cached`](crate::cached::Cached), has a second method, ending in `_async`, for each blocking one.
 //!
 //! # Differences
 //!
-//! - [`update`]'s statement has methods `execute`, `get_result`, `get_results` and `load` of its own, because the futures of
-//!   `diesel_async`'s `ExecuteDsl` outlive what an update borrows. They win over those of `diesel_async::RunQueryDsl`, whether
-//!   that is imported or not.
+//! - [`update`]'s statement has its own methods `execute`, `get_result`, `get_results` and `load`, because the futures of
+//!   `diesel_async`'s `ExecuteDsl` outlive the values that an update borrows. These methods take precedence over those of
+//!   `diesel_async::RunQueryDsl`, even if that is imported.
 //! - The values that are sent and the rows that come back have to be `Send`.
-//! - Pauses between attempts need no timer of tokio's, so a runtime without `enable_time` is enough: a thread of this crate
-//!   wakes the tasks. Pauses pass also while `tokio::time::pause` has stopped the clock.
+//! - Pauses between attempts do not use tokio's timer: a thread of this crate wakes the tasks. So a runtime without `enable_time` is
+//!   enough, and pauses end even while `tokio::time::pause` has stopped the clock.
 //!   [`RetryPolicy::with_sleep`](crate::retry::RetryPolicy::with_sleep) has no effect.
-//! - [`shard_counts::follow`](crate::shard_counts::follow) has no awaited form.
-//! - A coalescer serves both kinds of callers. It takes the crate's own [`RowCounter`](crate::RowCounter) and
+//! - [`shard_counts::follow`](crate::shard_counts::follow) has no asynchronous form.
+//! - A coalescer serves both kinds of callers. It accepts the blocking [`RowCounter`](crate::RowCounter) and
 //!   [`Counter`](crate::Counter), and its `flush` and `close` block.
 //! - Migrations run on an ordinary connection, or by `diesel_async`'s `AsyncMigrationHarness`.
 //!
 //! # Cancellation
 //!
-//! A future that is dropped stops where it is. (On a multi-threaded runtime `execute_with` counts in a task of its own, which goes on.) A
-//! count of one statement was then counted once, or not at all. An operation of several statements leaves its transaction open, and nothing
+//! A future that is dropped stops where it is. (On a multi-threaded runtime `execute_with` counts in a separate task, which continues.) A
+//! count of one statement was then made once or not at all. An operation of several statements leaves its transaction open, and nothing
 //! of it is committed: the connection refuses this crate's operations and Diesel's transactions
-//! ([`ConnectionLost`](crate::Error::ConnectionLost)), and a pool drops it. Diesel still sends single statements, into the transaction that
-//! nobody commits: send none. The same holds for a future that is dropped inside a transaction of the caller, because nobody knows what
-//! that one would commit. Nothing is counted twice. An application that has to know what became of a count gives it an [idempotency
-//! key](crate::idempotency) and asks again.
+//! ([`ConnectionLost`](crate::Error::ConnectionLost)), and a pool drops it. Diesel would still send single statements, into a transaction
+//! that never commits: send none. The same happens if a future is dropped inside a caller's transaction, because nobody knows what that
+//! transaction would commit. Nothing is counted twice. An application that has to know the outcome of a count gives it an [idempotency
+//! key](crate::idempotency) and repeats it.
 //!
-//! On MySQL a connection is refused so after any operation of this crate that was dropped: mysql_async would read the answer
-//! to the last statement as that of the next one. `diesel_async`'s own queries do not guard against that.
+//! On MySQL the connection refuses these after any dropped operation of this crate: mysql_async would read the answer to the last
+//! statement as the answer to the next one. `diesel_async`'s own queries do not guard against that.
 //!
-//! Two limits of `diesel_async` 0.9.2: its mobc pool keeps the connections that deadpool and bb8 drop, so do not drop
-//! futures there. A future that is dropped on a `SyncConnectionWrapper` is waited for, which panics on a runtime of one thread.
+//! `diesel_async` 0.9.2 has two limits. Its mobc pool keeps connections that deadpool and bb8 would drop, so do not drop futures there.
+//! And `SyncConnectionWrapper` waits for a dropped future, which panics on a single-threaded runtime.
 
 pub use crate::connection::{Async, BoxFuture, Shared};
 use crate::counter_cache::{EveryRow, NotCounting};
@@ -118,7 +118,7 @@ pub mod bounded {
     pub type Bounded<C> = crate::bounded::Bounded<C, super::Async>;
 }
 
-/// The statements and results of the awaited operations, where they are not those of [`operation`](crate::operation).
+/// The statements and results of the asynchronous operations, where they differ from those in [`operation`](crate::operation).
 pub mod operation {
     use super::Async;
     use crate::idempotency::Idempotent;

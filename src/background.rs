@@ -1,4 +1,4 @@
-//! Threads that are waited for, but not for ever.
+//! The library's own threads, and how long it waits for them to end.
 
 use std::convert::Infallible;
 use std::io;
@@ -15,14 +15,14 @@ use crate::per_process::MadeIn;
 pub(crate) struct Background {
     made_in: MadeIn,
     thread: ThreadId,
-    /// Nothing is ever sent: it is hung up when the thread is to end.
+    /// Sends nothing. Dropping it tells the thread to end.
     stop: Option<Sender<Infallible>>,
-    /// Nothing is ever sent: it is hung up when the thread ends.
+    /// Receives nothing. It disconnects when the thread ends.
     ended: Mutex<Receiver<Infallible>>,
 }
 
 impl Background {
-    /// Starts it. `work` is told to end by a receiver that is hung up.
+    /// Starts the thread. `work` has to end when its receiver disconnects.
     pub(crate) fn spawn(
         name: &str,
         work: impl FnOnce(Receiver<Infallible>) + Send + 'static,
@@ -30,7 +30,7 @@ impl Background {
         let (at_work, ended) = channel();
         let (stop, stopped) = channel();
         let spawned = thread::Builder::new().name(name.into()).spawn(move || {
-            let _at_work = at_work; // until the work ends, be it by a panic
+            let _at_work = at_work; // dropped when the work ends, also by a panic
             work(stopped);
         })?;
         Ok(Background {
@@ -41,20 +41,20 @@ impl Background {
         })
     }
 
-    /// Refuses `what`, which has this thread, in a child of its process: there only the thread is that forked.
+    /// Refuses `what`, which owns this thread, in a forked child. The thread does not exist there: a child has only the thread that forked.
     pub(crate) fn check(&self, what: &'static str) -> Result<(), Error> {
         self.made_in.check(what)
     }
 
-    /// Tells it to end, and waits for that so long.
+    /// Tells the thread to end, and waits for that for at most `patience`.
     pub(crate) fn stop(&mut self, patience: Duration) {
         if self.made_in.is_this_process() {
-            self.stop = None; // the thread sees it within its sleep
+            self.stop = None; // this wakes the thread if it sleeps
             self.ends_within(patience);
         }
     }
 
-    /// Waits until it ends, and tells whether it did in that time. From the thread itself it is not waited for.
+    /// Waits for the thread for at most `patience`, and returns whether it has ended. The thread does not wait for itself.
     pub(crate) fn ends_within(&self, patience: Duration) -> bool {
         if thread::current().id() == self.thread {
             return false;
@@ -67,7 +67,7 @@ impl Background {
 impl Drop for Background {
     fn drop(&mut self) {
         if !self.made_in.is_this_process() {
-            std::mem::forget(self.stop.take()); // hanging up takes a lock, which the parent's thread may have held
+            std::mem::forget(self.stop.take()); // a drop acquires a lock, which the parent's thread may have held at the fork
         }
     }
 }

@@ -1,10 +1,10 @@
-//! Conflicts, and the other kinds of failures of a statement.
+//! Conflicts and other kinds of failure of a statement.
 
 use std::fmt;
 
 /// A transient failure that a new attempt can cure.
 ///
-/// The database has undone the attempt in each of these, so a retry counts nothing twice.
+/// In each case the database has undone the attempt, so a retry counts nothing twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Conflict {
@@ -15,17 +15,17 @@ pub enum Conflict {
     Deadlock,
     /// A lock could not be acquired in time, or not at once (`NOWAIT`): PostgreSQL's 55P03, MySQL's 1205 and 3572.
     LockTimeout,
-    /// The statement took longer than the database allows: PostgreSQL's `statement_timeout`, MySQL's 3024 and MariaDB's
-    /// 1969. On a hot row that is time spent waiting for its lock.
+    /// The statement ran longer than the database allows: PostgreSQL's `statement_timeout`, MySQL's 3024 and MariaDB's
+    /// 1969. On a hot row it spends that time waiting for the row's lock.
     StatementTimeout,
     /// Another connection is writing: SQLite's BUSY, BUSY_SNAPSHOT and LOCKED.
     Busy,
-    /// The server's connection does not hold the statement that was prepared, or holds another one under its name: PostgreSQL's
-    /// 26000 and 42P05 behind a pooler that gives each transaction another connection. Or it returns other types than it did. See
+    /// The server's connection does not hold the prepared statement, or holds another one under its name: PostgreSQL's 26000 and
+    /// 42P05 behind a pooler that gives each transaction another connection. Or the statement now returns other types. See
     /// [`StatementLost`](crate::Error::StatementLost).
     StatementLost,
-    /// The row was deleted, or its key changed, while a shard was created for it: a violated foreign key of the shards table, or
-    /// the trigger in its place. A conflict that persists may have another reason, which the database's own error names.
+    /// The row was deleted, or its key changed, while a shard was created for it. That violates the foreign key of the shards table, or
+    /// the trigger that replaces it. A conflict that persists may have another reason, which the database's own error names.
     ParentGone,
 }
 
@@ -43,18 +43,18 @@ impl fmt::Display for Conflict {
     }
 }
 
-/// The kind of a failure, by the text and kind of its error; see `Dialect::classify`.
+/// The kind of a failure, derived from the kind and text of its error; see `Dialect::classify`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Failure {
     Conflict(Conflict),
-    /// The connection is gone, or a cluster cannot say what became of a commit. Whether what was in flight took effect depends on what it was.
+    /// The connection is gone, or a cluster does not know the outcome of a commit. The statement in flight may have taken effect.
     ConnectionLost,
-    /// This node of a cluster takes no writes now. The statement was refused.
+    /// This node of a cluster accepts no writes now. It refused the statement.
     NodeNotReady,
     /// A value left the range of its column.
     Overflow,
-    /// The disk is full. The database has undone the attempt, and works again once there is space.
+    /// The disk is full. The database has undone the attempt and works again once there is space.
     DiskFull,
-    /// Any other error, which Diesel reports.
+    /// Any other error. It stays Diesel's.
     Other,
 }

@@ -13,7 +13,7 @@ pub type Total<C> = crate::Total<C>;
 pub type Update<Source, Kind = crate::counting::update::Rows> =
     UpdateStatement<<Source as UpdateSource<Kind>>::Query, SetNotCalled>;
 
-/// The type of `update(source).set(changes)`, as in the bound of a function that is generic over its connection; see
+/// The type of `update(source).set(changes)`, for the bounds of a function that is generic over its connection; see
 /// [`update`](crate::update#in-generic-functions).
 pub type Count<Source, Changes, Kind = crate::counting::update::Rows> =
     UpdateStatement<<Source as UpdateSource<Kind>>::Query, Values<Changes>>;

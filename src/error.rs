@@ -8,7 +8,7 @@ use diesel::result::{DatabaseErrorKind, Error as DieselError};
 use crate::conflict::Conflict;
 use crate::unfit::Unfit;
 
-/// Why a count or another operation failed, or may have failed.
+/// The reason why a count or another operation failed, or may have failed.
 ///
 /// It converts from and to [`diesel::result::Error`], so `?` works in functions that return a
 /// [`QueryResult`](diesel::QueryResult) and in closures of `conn.transaction(..)`. The conversion back loses nothing:
@@ -33,7 +33,7 @@ use crate::unfit::Unfit;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Every attempt ended in a conflict, until the policy's attempts or its deadline were used up. Nothing was changed.
+    /// Every attempt ended in a conflict, until the policy's attempts or its deadline ran out. Nothing was changed.
     #[error(
         "nothing was changed: {conflict} in the last of {attempts} attempts within {elapsed:?}; \
          allow more attempts or a later deadline, or {} ({source})",
@@ -42,9 +42,9 @@ pub enum Error {
     ConflictPersisted {
         /// The conflict that ended the last attempt.
         conflict: Conflict,
-        /// How many attempts were made, at least 1.
+        /// The number of attempts, at least 1.
         attempts: u32,
-        /// The time from the first attempt's start to the last one's end; for a caller who [combined](crate::combine), its whole wait.
+        /// The time from the first attempt's start to the last one's end. For a caller that [combines](crate::combine), its whole wait.
         elapsed: Duration,
         /// The database's own error of the last attempt.
         source: DieselError,
@@ -58,15 +58,16 @@ pub enum Error {
         /// The driver's own error.
         source: DieselError,
     },
-    /// The change may have happened or not: the connection was lost during a commit, the node lost the majority of its cluster then, or a
-    /// statement that commits failed by an error of no known kind. It is never retried automatically, because that could count twice. A caller
-    /// with an [idempotency key](crate::idempotency) may simply repeat the request.
+    /// The change may have happened or not. Either the connection was lost, or the node lost the majority of its cluster, during a commit;
+    /// or a statement that commits failed with an error of no known kind. The crate never retries it, because that could count twice. A
+    /// caller with an [idempotency key](crate::idempotency) can simply repeat the request.
     ///
-    /// An error of no known kind and text, as of a proxy, is one of the database's own if the session says so right after it: PostgreSQL's answers
-    /// at all (its errors after a commit end the session), MySQL's has an error in its diagnostics, SQLite's statement has changed no row. It
-    /// stays Diesel's then, as the error of a trigger does. (A proxy before PostgreSQL that loses its server, answers by an error of its own and
-    /// keeps the client's session is not found out.) At a `COMMIT` of MySQL or SQLite such an error is always unknown. On SQLite a trigger's
-    /// `RAISE(FAIL)` keeps the count, and is reported so.
+    /// An error of no known kind and text may come from a proxy. The crate then asks the session whether the database itself refused the
+    /// statement: PostgreSQL's session still answers (an error after its commit would have ended it), MySQL's has an error in its
+    /// diagnostics, and SQLite's last statement has changed no row. In these cases the error stays Diesel's, like the error of a trigger.
+    /// (One case goes undetected: a proxy in front of PostgreSQL that loses its server, answers with its own error and keeps the client's
+    /// session.) At a `COMMIT` on MySQL or SQLite, the outcome after such an error is always unknown. On SQLite a trigger's `RAISE(FAIL)`
+    /// keeps the count, and is reported as this error.
     #[error(
         "the change may have happened or not, because its commit ended by an error that does not tell: check before you repeat it, or \
          use an idempotency key ({source})"
@@ -75,12 +76,12 @@ pub enum Error {
         /// The database's or the driver's own error.
         source: DieselError,
     },
-    /// This server takes no writes now: it is a standby or became a reader (PostgreSQL's 25006, MySQL's 1290), or was cut off from
-    /// the majority of its cluster's nodes or is still joining them (MariaDB Galera's 1047). Nothing was changed; try again on a
-    /// new connection, to the server that takes writes.
+    /// This server accepts no writes now. It is a standby or has become a reader (PostgreSQL's 25006, MySQL's 1290), it was cut off from
+    /// the majority of its cluster's nodes, or it is still joining them (MariaDB Galera's 1047). Nothing was changed; try again on a new
+    /// connection to a server that accepts writes.
     ///
-    /// PostgreSQL reports a session with `default_transaction_read_only = on` by the same 25006, and `target_session_attrs` avoids
-    /// servers with either. A node that left a MySQL group became a reader too. Inside a caller's transaction the error stays Diesel's own.
+    /// PostgreSQL reports the same 25006 for a session with `default_transaction_read_only = on`; `target_session_attrs` avoids servers
+    /// with either. A node that left a MySQL group has become a reader too. Inside a caller's transaction the error stays Diesel's own.
     #[error(
         "nothing was changed: this server, or this session, takes no writes now (a standby, a node without its cluster, or \
          `default_transaction_read_only`); try again on a new connection to the server that takes writes ({source})"
@@ -90,10 +91,10 @@ pub enum Error {
         source: DieselError,
     },
     /// The server's connection does not hold the prepared statement, or holds another one under its name. That happens behind a
-    /// pooler that gives each transaction another connection, such as PgBouncer in transaction mode. Or a column has got another type
+    /// pooler that gives each transaction another connection, such as PgBouncer in transaction mode. Or a column's type has changed
     /// since the statement was prepared (PostgreSQL's "cached plan must not change result type"). Nothing was changed. Outside
-    /// a transaction this is a [conflict](Conflict::StatementLost) and is retried. A transaction of the caller is rolled back and
-    /// may be retried. From then on this process keeps no statement prepared.
+    /// a transaction this is a [conflict](Conflict::StatementLost) and is retried. A caller's transaction is rolled back and may be
+    /// retried. From then on this process keeps no statement prepared.
     #[error(
         "nothing was changed: the server's connection does not hold the statement that was prepared on it, or a column has got another \
          type since: try again. Behind a pooler in transaction mode turn prepared statements off \
@@ -105,7 +106,7 @@ pub enum Error {
         source: DieselError,
     },
     /// A setting of the session or the server refuses a statement of this crate: MySQL's `binlog_format = STATEMENT` (1665),
-    /// `sql_safe_updates` (1175), and Group Replication that refuses cascading foreign keys (3098). Nothing was changed.
+    /// its `sql_safe_updates` (1175), or Group Replication's refusal of cascading foreign keys (3098). Nothing was changed.
     #[error("nothing was changed: the setting `{setting}` refuses it; {remedy} ({source})")]
     RefusedBySetting {
         /// The name of the setting.
@@ -116,8 +117,9 @@ pub enum Error {
         source: DieselError,
     },
     /// The closure of [`retry::transaction`](crate::retry::transaction) returned `Ok`, but its transaction is no longer open.
-    /// Either an error that the closure dropped has ended it, or, on MySQL, a statement that commits (`CREATE TABLE`). PostgreSQL
-    /// has then committed nothing. MySQL and SQLite have committed the statements after such an error, MySQL those before such a statement.
+    /// Either an error that the closure ignored has ended it, or, on MySQL, a statement that commits (`CREATE TABLE`). PostgreSQL has then
+    /// committed nothing. MySQL and SQLite have committed the statements after such an error; MySQL has committed those before such a
+    /// statement.
     #[error(
         "the transaction ended before its closure did: at an error that the closure did not return (return every one, by `?`), \
          or on MySQL at a statement that commits; PostgreSQL has committed nothing, MySQL or SQLite may have committed a part"
@@ -129,12 +131,12 @@ pub enum Error {
         where_it_comes_from(table)
     )]
     MissingShardsTable {
-        /// The name that the derive was given, or its default.
+        /// The name in the derive's attribute, or the default.
         table: String,
         /// The database's own error.
         source: DieselError,
     },
-    /// The shards table lacks a sharded field, as one that was declared after the table was created; or the parent lacks it.
+    /// The shards table, or its parent, lacks the column of a sharded field. Perhaps the field was declared after the table was created.
     #[error(
         "there is no column `{column}` in `{table}`, or in its parent: add it by `ALTER TABLE {table} ADD COLUMN {column} ..`, as \
          `ShardsTable::of(…::table).create_sql(…)` declares it ({source})"
@@ -147,17 +149,17 @@ pub enum Error {
         /// The database's own error.
         source: DieselError,
     },
-    /// A shard or a base would have left the range of its column, or a `CHECK` on it. A NaN and the infinities are out of every
+    /// A shard or a base would have left the range of its column, or violated a `CHECK`. A NaN and the infinities are outside every
     /// range. Nothing was changed.
     #[error(
         "nothing was changed: a value is out of the range of its column, or of a CHECK on it, or not a finite number; count less \
          at once, or use a wider type ({source})"
     )]
     Overflow {
-        /// The database's own error, or what was refused before it was sent.
+        /// The database's own error, or the crate's, which refused the value before it was sent.
         source: DieselError,
     },
-    /// A key column of the shards table is narrower than its parent's, as after an `ALTER TABLE … TYPE` of the parent's. Nothing was
+    /// A key column of the shards table is narrower than its parent's, perhaps since an `ALTER TABLE … TYPE` of the parent. Nothing was
     /// changed. The tool's `doctor` prints the statement that widens it.
     #[error(
         "nothing was changed: the key column `{column}` of `{table}` is narrower than its parent's, so give it the parent's type \
@@ -168,19 +170,19 @@ pub enum Error {
         table: String,
         /// Its key column, or all of them.
         column: String,
-        /// The error of the database, or of Diesel, which reads a key.
+        /// The database's error, or Diesel's when it reads a key.
         source: DieselError,
     },
     /// The database's disk is full. Nothing was changed, and the connection stays usable: the same operation succeeds once there is
-    /// space. PostgreSQL's error is recognized by its English text. In another language, or where a full write-ahead log
-    /// ends the server, this is [`Diesel`](Self::Diesel)'s own error or a lost connection. Where the disk of MariaDB's binary log is
-    /// full, there is no error: commits wait for space.
+    /// space. PostgreSQL's error is recognized by its English text. In another language it is [`Diesel`](Self::Diesel)'s own error, and a
+    /// server that ends because its write-ahead log is full is a lost connection. If the disk of MariaDB's binary log is full, there is no
+    /// error: commits wait for space.
     #[error("nothing was changed: the database's disk is full ({source})")]
     DiskFull {
         /// The database's own error.
         source: DieselError,
     },
-    /// The row given to [`or_insert`](crate::operation::UpdateStatement::or_insert) does not match the update's own filter. The
+    /// The row given to [`or_insert`](crate::operation::UpdateStatement::or_insert) does not match the update's filter. The
     /// insert was rolled back, and nothing was counted.
     #[error(
         "the row given to `or_insert` does not match the filter of the update: give it the key that the update looks for \
@@ -195,15 +197,15 @@ pub enum Error {
         /// The error of the value.
         source: DieselError,
     },
-    /// The coalescer was closed while a [`transaction`](crate::coalescer::Coalescer::transaction) ran, and did not take its counts. The
+    /// The coalescer was closed while a [`transaction`](crate::coalescer::Coalescer::transaction) ran, and did not accept its counts. The
     /// transaction is committed: do not repeat it.
     #[error(
         "the transaction was committed, do not repeat it; its counts are lost, because the coalescer was closed meanwhile: close it \
          after its users"
     )]
     CommittedNotCounted,
-    /// A key column is a `CHAR(n)`, which PostgreSQL fills up with spaces: [`verify`](crate::verify()) cannot compare it with the
-    /// keys of a recount. All other operations can use it.
+    /// A key column is a `CHAR(n)`, which PostgreSQL pads with spaces. [`verify`](crate::verify()) cannot compare it with the keys of a
+    /// recount. All other operations accept such a key.
     #[error(
         "the parent of `{table}` has a key of type CHAR(n), which a recount may return with or without its spaces: make it \
          VARCHAR(n) or TEXT to verify its totals"
@@ -217,13 +219,13 @@ pub enum Error {
     Unfit {
         /// The shards table.
         table: String,
-        /// The row's key; the columns of a composite one with commas in between.
+        /// The row's key. Commas separate the columns of a composite key.
         key: String,
-        /// Why the base does not hold the value.
+        /// The reason why the base does not hold the value.
         reason: Unfit,
     },
-    /// Triggers that remove shards with their parent are missing from a SQLite database: rebuilding the parent's table drops
-    /// them. A new row may inherit the shards of a row that was deleted meanwhile. Nothing was changed.
+    /// Triggers that remove shards with their parent are missing from a SQLite database. (Rebuilding the parent's table drops them.) If a
+    /// row was deleted meanwhile, a new row may inherit its shards. Nothing was changed.
     #[error(
         "nothing was changed: triggers of `{table}` are missing, as after a rebuild of its parent; check whether rows were \
          deleted or replaced since then, and create the triggers again:\n{sql}"
@@ -231,11 +233,11 @@ pub enum Error {
     MissingTriggers {
         /// The shards table.
         table: String,
-        /// The statements that create what is missing.
+        /// The statements that create the missing triggers.
         sql: String,
     },
-    /// MySQL or MariaDB do not let a key column of the shards table refer to the parent's, because their types or collations
-    /// differ, or would cut a key to the length of that column. No table was created.
+    /// MySQL or MariaDB does not let a key column of the shards table refer to the parent's, because their types or collations differ. Or
+    /// the column is too short and would cut off keys. No table was created.
     #[error(
         "the key of `{table}` does not have its parent's type, length or collation: write `#[sharded(sql_type = \"{sql_type}\")]` on the field \
          `{column}` ({source})"
@@ -243,9 +245,9 @@ pub enum Error {
     KeyTypeMismatch {
         /// The shards table.
         table: String,
-        /// The column: the one that is too short, else the first whose type was chosen by the library.
+        /// The column that is too short; otherwise the first one whose type the library chose.
         column: String,
-        /// The type that the parent's column has.
+        /// The type of the parent's column.
         sql_type: String,
         /// The database's own error.
         source: DieselError,
@@ -262,7 +264,7 @@ pub enum Error {
         /// The length of the key.
         bytes: usize,
     },
-    /// An idempotency key was used again, for a different update. Nothing was changed.
+    /// An idempotency key was used again for a different update. Nothing was changed.
     #[error(
         "nothing was counted: the idempotency key was used for another update; give each update a key of its own, such as \
          the request's id and the counter's name"
@@ -271,7 +273,7 @@ pub enum Error {
     /// A number of shards out of range.
     #[error("a counter cannot have {number} shards: choose from 1 to 4096")]
     InvalidShardCount {
-        /// The number that was asked for.
+        /// The requested number.
         number: u16,
     },
     /// No [`Stripe`](crate::shard_choice::Stripe) has this index.
@@ -279,19 +281,20 @@ pub enum Error {
         "there is no stripe {index} of {of}: choose an index below the number of stripes, and 1 to 4096 stripes"
     )]
     InvalidStripe {
-        /// The index that was asked for.
+        /// The requested index.
         index: u16,
         /// The number of stripes.
         of: u16,
     },
-    /// A [`Coalescer`](crate::coalescer::Coalescer) had no room for a count until the deadline, or could not commit it before it gave up; or
-    /// nobody has counted for a caller who [combines](crate::combine) by `execute_with`, and no connection came. Nothing was changed.
+    /// A [`Coalescer`](crate::coalescer::Coalescer) had no room for a count until the deadline, or could not commit the count before it
+    /// gave up. Or a caller that [combines](crate::combine) by `execute_with` got no connection, and no other caller counted for it.
+    /// Nothing was changed.
     #[error(
         "nothing was counted: no batch could be committed within {waited:?} ({reason}); check the database, or allow a \
          later deadline"
     )]
     DeadlinePassed {
-        /// How long it waited.
+        /// The time that the count waited.
         waited: Duration,
         /// The reason, as far as it is known.
         reason: String,
@@ -299,23 +302,24 @@ pub enum Error {
     /// The [`Coalescer`](crate::coalescer::Coalescer) is closed. Nothing was counted.
     #[error("nothing was counted: the coalescer is closed")]
     CoalescerClosed,
-    /// A [`Coalescer`](crate::coalescer::Coalescer) or another thing with a thread was made before this process was forked. The thread
-    /// runs in the parent alone, and continues there with what it holds. Nothing was done here: make one in each child, after the fork.
+    /// A [`Coalescer`](crate::coalescer::Coalescer), or another object with a thread, was made before this process was forked. Its thread
+    /// runs only in the parent and continues there with the counts that it holds. Nothing was done here: make one in each child, after the
+    /// fork.
     #[error(
         "the {what} was made before this process was forked, and its thread runs in the parent alone: nothing was done here; make one \
          in each child, after the fork"
     )]
     MadeBeforeFork {
-        /// What was made.
+        /// The object that was made.
         what: &'static str,
     },
-    /// An operation that needs a transaction came on a [connection that tasks share](crate::asynchronous::Shared). Nothing was sent.
+    /// An operation on a [connection that tasks share](crate::asynchronous::Shared) needs a transaction. Nothing was changed.
     #[error(
         "tasks share this connection, and their statements would be part of a transaction: use a `&mut` connection of its own"
     )]
     SharedConnection,
-    /// Diesel before 2.3.14 goes on as inside a transaction that SQLite has ended, and each further statement would commit by itself. Nothing
-    /// was sent. (The other databases take any Diesel that the crate compiles with.)
+    /// Diesel before 2.3.14 does not notice that SQLite has ended a transaction, and each further statement would commit by itself. Nothing
+    /// was sent. (On the other databases, every Diesel works that the crate compiles with.)
     #[error(
         "this Diesel does not notice when SQLite ends a transaction: run `cargo update -p diesel`, to 2.3.14 or later"
     )]
@@ -325,7 +329,7 @@ pub enum Error {
         "{lost} counters lost what was added to the coalescer, which could not be committed ({reason})"
     )]
     NotFlushed {
-        /// How many counters lost additions.
+        /// The number of counters that lost additions.
         lost: u64,
         /// The reason.
         reason: String,
@@ -337,32 +341,33 @@ pub enum Error {
          add it again"
     )]
     FlushPending {
-        /// How long it waited.
+        /// The time that the flush or close waited.
         waited: Duration,
         /// The reason, as far as it is known.
         reason: String,
     },
-    /// The condition of a [`CounterCache`](crate::CounterCache) holds a bound value, for which there is no place in a trigger.
+    /// The condition of a [`CounterCache`](crate::CounterCache) contains a bound value. A trigger cannot have one.
     #[error(
         "a trigger holds no bound values: write them by `diesel_sharded::counter_cache::literal(..)`, or the condition by \
          `diesel::dsl::sql`: {sql}"
     )]
     BindInTrigger {
-        /// The condition as it would stand in the trigger.
+        /// The condition as the trigger would contain it.
         sql: String,
     },
-    /// The condition of a [`CounterCache`](crate::CounterCache) or what it sums holds a query, as each total does. A trigger counts when its
-    /// own row changes, and would miss every change of what the query reads.
+    /// The condition or the summed expression of a [`CounterCache`](crate::CounterCache) contains a query; every total is one. A trigger
+    /// counts when its own row changes, so it would miss changes of the rows that the query reads.
     #[error(
         "a trigger counts when its row changes, and not when what a query in it reads does: use columns of the row alone, of a sharded \
          field the base: {sql}"
     )]
     QueryInTrigger {
-        /// The condition, or what is summed, as it would stand in the trigger.
+        /// The condition, or the summed expression, as the trigger would contain it.
         sql: String,
     },
-    /// The triggers of a [`CounterCache`](crate::CounterCache) add to the shards table. A field has one cache: another, whose repairs would take away what
-    /// the first counts, is not created. And the table is not dropped, since writes of counted rows would fail without it. Nothing was changed.
+    /// The triggers of a [`CounterCache`](crate::CounterCache) add to the shards table. A field can have only one cache: the repairs of a
+    /// second one would remove the counts of the first. And the table cannot be dropped: writes of counted rows would fail without it.
+    /// Nothing was changed.
     #[error(
         "nothing was changed: the counter cache `{cache}` adds to `{table}`: drop it first; each field has one cache, so count \
          the rows of another table, or others of the same, into another field"
@@ -370,22 +375,22 @@ pub enum Error {
     HasCounterCache {
         /// The shards table.
         table: String,
-        /// The name that those of the cache's triggers begin with.
+        /// The common prefix of the names of the cache's triggers.
         cache: String,
     },
-    /// SQLite has no stored functions, so there is none that adds to a shard.
+    /// SQLite has no stored functions, so none can add to a shard.
     #[error("SQLite has no stored functions: see `ShardsTable::add_function_sql` for a statement")]
     NoStoredFunctions,
-    /// Two tables that have to be in one schema are not: a shards table and its parent, or on SQLite, where triggers and foreign keys
-    /// end at their database, a counter cache and the rows that it counts.
+    /// Two tables that must be in one schema are not: a shards table and its parent. On SQLite also a counter cache and the rows that it
+    /// counts, because triggers and foreign keys do not reach into another database.
     #[error(
         "`{table}` is not in the schema of `{other}`: in `#[sharded(schema = ..)]`, name the schema that the `table!` names; on SQLite \
          the rows that a counter cache counts have to be in its own database"
     )]
     OtherSchema {
-        /// The one table.
+        /// One table.
         table: String,
-        /// The other.
+        /// The other table.
         other: String,
     },
     /// Any other error, as Diesel reports it.
@@ -403,7 +408,7 @@ fn what_else_helps(conflict: Conflict) -> &'static str {
     }
 }
 
-/// The library's own tables come from its migrations, the others from what the derive knows.
+/// The library's migrations create its own tables; the derive knows the others.
 fn where_it_comes_from(table: &str) -> &'static str {
     if table.starts_with("diesel_sharded_") {
         "run the library's own migrations, `conn.run_pending_migrations(diesel_sharded::MIGRATIONS)`"
@@ -414,7 +419,7 @@ fn where_it_comes_from(table: &str) -> &'static str {
 }
 
 impl Error {
-    /// Whether others would have failed in the place of the rows that were counted on.
+    /// Whether the failure is independent of the rows being counted.
     pub(crate) fn is_no_rows_fault(&self) -> bool {
         matches!(
             self,
@@ -428,21 +433,21 @@ impl Error {
         )
     }
 
-    /// That of a caller whose amount others were counting, for this reason.
+    /// The error of a caller whose amount another caller was counting when this happened.
     #[cfg(any(feature = "r2d2", feature = "async"))]
     pub(crate) fn outcome_unknown(why: &str) -> Self {
         let source = database_error(DatabaseErrorKind::Unknown, why);
         Error::OutcomeUnknown { source }
     }
 
-    /// That of a number which no statement was sent for.
+    /// The error for a number that was refused before any statement was sent.
     pub(crate) fn overflow(why: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         let source = DieselError::SerializationError(why.into());
         Error::Overflow { source }
     }
 }
 
-/// An error as a database reports it.
+/// An error in the form in which a database reports it.
 pub(crate) fn database_error(kind: DatabaseErrorKind, text: impl Into<String>) -> DieselError {
     DieselError::DatabaseError(kind, Box::new(text.into()))
 }

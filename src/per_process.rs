@@ -1,4 +1,4 @@
-//! What each process has of its own, though a fork copies its parent's: random numbers, values with locks, threads.
+//! State that every process needs separately, although a fork copies its parent's: random numbers, values with locks, threads.
 
 use std::process;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError};
@@ -8,7 +8,7 @@ use once_cell::race::OnceBox;
 
 use crate::error::Error;
 
-/// Random bytes of the operating system's: a generator in this process would draw the same in each child.
+/// Random bytes from the operating system. A generator in this process would return the same bytes in every child.
 pub(crate) fn random<const N: usize>() -> QueryResult<[u8; N]> {
     let mut bytes = [0; N];
     let drawn = getrandom::fill(&mut bytes);
@@ -16,7 +16,7 @@ pub(crate) fn random<const N: usize>() -> QueryResult<[u8; N]> {
     Ok(bytes)
 }
 
-/// 64 random bits where any would do: without the operating system's, all are set.
+/// 64 random bits for uses in which any bits would do. If the operating system provides none, all bits are set.
 pub(crate) fn random_bits() -> u64 {
     u64::from_ne_bytes(random().unwrap_or([u8::MAX; 8]))
 }
@@ -43,10 +43,10 @@ impl MadeIn {
     }
 }
 
-/// A value that each process has of its own. In a child's copy of its parent's, a lock may be held for ever, by a thread that the child
-/// does not have. (So may a `OnceLock`; an [`OnceBox`] is one atomic pointer, which no fork leaves half written.)
+/// A separate value for each process. In a child's copy of its parent's value, a lock may be held for ever by a thread that the child does
+/// not have. (The same is true of a `OnceLock`. A [`OnceBox`] is one atomic pointer, and no fork leaves it half written.)
 pub(crate) struct PerProcess<T: 'static> {
-    /// Makes a process's own, from its parent's if there is one.
+    /// Makes the value of a process, from its parent's if there is one.
     make: fn(Option<&T>) -> T,
     first: OnceBox<Own<T>>,
 }
@@ -70,7 +70,8 @@ impl<T> PerProcess<T> {
         self.own_of(MadeIn::this_process())
     }
 
-    /// The newest value, unless that is a parent's. (An older one may be of this process's number, which had been another's.)
+    /// The newest value if it is this process's, otherwise a new one. (An older value cannot be this process's, even if its process id is
+    /// the same: process ids are reused.)
     fn own_of(&self, process: MadeIn) -> &T {
         let mut own = self.made(&self.first, None, process);
         loop {
@@ -82,7 +83,7 @@ impl<T> PerProcess<T> {
         }
     }
 
-    /// This process's own value if it has one, else its parent's: that asks for no process's id, which takes a system call.
+    /// This process's own value if there is one, otherwise its parent's. That saves the system call for the process id.
     fn newest(&self) -> &T {
         let Some(mut newest) = self.first.get() else {
             return self.own();
@@ -105,7 +106,7 @@ impl<T: Clone> PerProcess<RwLock<T>> {
     pub(crate) fn read(&self) -> RwLockReadGuard<'_, T> {
         match self.newest().try_read() {
             Ok(read) => read,
-            // It is being written, by a thread of this process or by one that it does not have.
+            // A thread holds the write lock. If that is a thread of the parent, it will never release this copy of the lock.
             Err(TryLockError::WouldBlock) => {
                 let own = self.own().read();
                 own.unwrap_or_else(PoisonError::into_inner)
@@ -119,7 +120,7 @@ impl<T: Clone> PerProcess<RwLock<T>> {
     }
 }
 
-/// What a parent's lock held at the fork, if nobody was writing it.
+/// The value in a parent's lock at the fork, unless a thread was writing it.
 pub(crate) fn inherited<T: Clone>(parents: Option<&RwLock<T>>) -> Option<T> {
     match parents?.try_read() {
         Ok(value) => Some(value.clone()),
@@ -147,7 +148,7 @@ mod tests {
             (PARENT, "the parent"),
             (CHILD, "the parent's child"),
             (GRANDCHILD, "the parent's child's child"),
-            // The parent has ended, and its number is another's.
+            // The parent has ended, and another process has its id.
             (PARENT, "the parent's child's child's child"),
         ] {
             let own = values.own_of(process);

@@ -1,4 +1,4 @@
-//! The retry policy: how many attempts, how far apart, and for how long.
+//! The retry policy: the number of attempts, the delays between them, and the deadline.
 
 use std::sync::{Arc, RwLock};
 use std::time::{Duration, Instant};
@@ -10,21 +10,21 @@ use crate::error::Error;
 use crate::model::shows;
 use crate::per_process::{PerProcess, inherited, random_bits};
 
-/// The policy by which an operation that met a [`Conflict`] is retried: exponential backoff with full jitter, bounded by a number of
-/// attempts *and* by a deadline.
+/// How an operation is retried after a [`Conflict`]: with exponential backoff and full jitter, limited by a number of attempts *and* by a
+/// deadline.
 ///
 /// | setting | default | meaning |
 /// |---|---|---|
 /// | [`with_attempts`](Self::with_attempts) | 32; for a [busy](Conflict::Busy) SQLite, as many as the deadline allows | attempts in all, including the first; 1 means no retry |
-/// | [`with_min_delay`](Self::with_min_delay) | 1 ms | the longest sleep before the second attempt; it doubles with each further one |
+/// | [`with_min_delay`](Self::with_min_delay) | 1 ms | the longest sleep before the second attempt; it doubles with each further attempt |
 /// | [`with_max_delay`](Self::with_max_delay) | 100 ms | the longest sleep before any attempt |
-/// | [`with_deadline`](Self::with_deadline) | 10 s | no attempt starts later than this after the first one; a fold and a repair have it for each of their transactions |
-/// | [`with_jitter`](Self::with_jitter) | on | sleep a random time between zero and that longest one |
+/// | [`with_deadline`](Self::with_deadline) | 10 s | no attempt starts later than this after the first one; in a fold and a repair it applies to each transaction |
+/// | [`with_jitter`](Self::with_jitter) | on | sleep a random time between zero and that longest sleep |
 ///
-/// The deadline does not cut short a statement that is waiting inside the database: `lock_timeout` (PostgreSQL),
+/// The deadline does not interrupt a statement that is waiting inside the database: `lock_timeout` (PostgreSQL),
 /// `innodb_lock_wait_timeout` (MySQL) and `busy_timeout` (SQLite) do.
 ///
-/// Full jitter after [Exponential Backoff And Jitter](https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/).
+/// For full jitter see [Exponential Backoff And Jitter](https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/).
 ///
 /// ```
 /// use std::time::Duration;
@@ -44,7 +44,7 @@ pub struct RetryPolicy {
     base: Duration,
     cap: Duration,
     deadline: Duration,
-    /// When the operation began of which one part is retried by this policy.
+    /// The start of the whole operation, if this policy retries only a part of it.
     began: Option<Instant>,
     jitter: bool,
     clock: fn() -> Instant,
@@ -61,7 +61,7 @@ type Notify = Arc<dyn Fn(&Attempted) + Send + Sync>;
 pub struct Attempted {
     /// The conflict that the attempt met.
     pub conflict: Conflict,
-    /// Its number, from 1.
+    /// The attempt's number, from 1.
     pub attempt: u32,
     /// The sleep before the next attempt.
     pub delay: Duration,
@@ -92,7 +92,7 @@ impl RetryPolicy {
         Self::new().with_attempts(1)
     }
 
-    /// Sets the number of attempts, the first one included. Zero counts as one.
+    /// Sets the number of attempts, including the first. Zero counts as one.
     pub const fn with_attempts(mut self, attempts: u32) -> Self {
         self.attempts = Some(attempts);
         self
@@ -110,7 +110,7 @@ impl RetryPolicy {
         self
     }
 
-    /// Sets the time after the first attempt's start at which no further one starts.
+    /// Sets the deadline: no attempt starts later than this after the first attempt's start.
     pub const fn with_deadline(mut self, deadline: Duration) -> Self {
         self.deadline = deadline;
         self
@@ -129,7 +129,7 @@ impl RetryPolicy {
         self
     }
 
-    /// Sleeps by `sleep` instead of [`std::thread::sleep`]. Asynchronous operations do not use it: nothing may block their threads.
+    /// Calls `sleep` instead of [`std::thread::sleep`]. Asynchronous operations do not use it, because it would block their threads.
     pub fn with_sleep(mut self, sleep: impl Fn(Duration) + Send + Sync + 'static) -> Self {
         self.sleep = Some(Arc::new(sleep));
         self
@@ -150,7 +150,7 @@ impl RetryPolicy {
         self
     }
 
-    /// Makes this the policy of every operation in this process that has none of its own.
+    /// Makes this the policy of every operation in this process that has no other policy.
     pub fn set_global(self) {
         let mut policy = PROCESS_WIDE.write();
         let before = std::mem::replace(&mut *policy, self);
@@ -158,7 +158,7 @@ impl RetryPolicy {
         drop(before); // outside the lock: a value in its closures may count when it is dropped
     }
 
-    /// The policy of operations that have none of their own.
+    /// The policy of operations that have no other.
     pub fn global() -> Self {
         PROCESS_WIDE.read().clone()
     }
@@ -168,19 +168,19 @@ impl RetryPolicy {
         self.deadline
     }
 
-    /// The same for each part of an operation that begins now: its deadline is that of the operation.
+    /// The same policy for each part of an operation that begins now. The parts share the operation's deadline.
     pub(crate) fn begun(mut self) -> Self {
         self.began = self.began.or_else(|| Some((self.clock)()));
         self
     }
 
-    /// The same for an operation that has waited so long.
+    /// The same policy for an operation that has already waited this long.
     pub(crate) fn waited(mut self, waited: Duration) -> Self {
         self.began = (self.clock)().checked_sub(waited);
         self
     }
 
-    /// The number of attempts that end in this conflict.
+    /// The greatest number of attempts if this conflict ends each of them.
     pub(crate) fn most_attempts(&self, conflict: Conflict) -> u32 {
         self.attempts.unwrap_or(match conflict {
             Conflict::Busy => u32::MAX, // one writer at a time: without `busy_timeout`, attempts are the only way to wait
@@ -188,7 +188,7 @@ impl RetryPolicy {
         })
     }
 
-    /// Sleeps as this policy does.
+    /// Sleeps by [`with_sleep`](Self::with_sleep)'s function.
     pub(crate) fn sleep(&self, delay: Duration) {
         match &self.sleep {
             Some(sleep) => sleep(delay),
@@ -215,7 +215,7 @@ shows!([] RetryPolicy: |self| RetryPolicy {
     attempts: self.attempts, base: self.base, cap: self.cap, deadline: self.deadline, jitter: self.jitter
 } finish_non_exhaustive);
 
-/// The attempts of one operation under a policy. It decides, and neither sleeps nor runs anything.
+/// The attempts of one operation under a policy. It only decides; it neither sleeps nor runs anything.
 #[derive(Debug)]
 pub(crate) struct Attempts {
     retry: RetryPolicy,
@@ -232,7 +232,7 @@ impl Attempts {
         }
     }
 
-    /// The delay before the next attempt, or `None` when this one was the last.
+    /// The delay before the next attempt, or `None` if this attempt was the last.
     pub(crate) fn after(&mut self, conflict: Conflict) -> Option<Duration> {
         let left = self.retry.deadline.checked_sub(self.elapsed())?;
         if self.attempt >= self.retry.most_attempts(conflict) || left.is_zero() {
@@ -263,7 +263,7 @@ impl Attempts {
         base.saturating_mul(doubled).min(cap)
     }
 
-    /// The error of the last attempt, which ended in the conflict `source`.
+    /// The operation's error after the last attempt ended in the conflict `source`.
     pub(crate) fn persisted(&self, conflict: Conflict, source: DieselError) -> Error {
         Error::ConflictPersisted {
             conflict,
@@ -323,7 +323,7 @@ mod tests {
         const CAP: Duration = Duration::from_millis(10);
         let retry = attempts(7).with_max_delay(CAP).with_jitter(false);
         assert_eq!(delays(retry), [1, 2, 4, 8, 10, 10]);
-        // The first one is bounded too.
+        // The cap also limits the first delay.
         let retry = attempts(3).with_max_delay(CAP).with_jitter(false);
         assert_eq!(delays(retry.with_min_delay(5 * CAP)), [10, 10]);
     }
