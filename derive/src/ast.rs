@@ -1,4 +1,4 @@
-//! The struct as it was written, with its attributes read.
+//! The struct as the application wrote it, with its attributes read.
 
 use proc_macro2::Span;
 use quote::ToTokens;
@@ -14,10 +14,10 @@ pub struct Struct<'a> {
 }
 
 pub struct Field<'a> {
-    /// The field as it was written.
+    /// The field as the application wrote it.
     pub source: &'a syn::Field,
     pub attrs: FieldAttrs,
-    /// The column's name, if the field tells it.
+    /// The column's name, if the field has a name or an attribute for it.
     pub column: Option<Ident>,
     pub ty: &'a Type,
     pub span: Span,
@@ -87,8 +87,8 @@ impl<'a> Field<'a> {
         })
     }
 
-    /// The field's type where it is a plain number, which is then what is added to the column. An application's own type
-    /// may stand for a number too; what is added to its column is told by the column.
+    /// The field's type if it is a plain number: the type of the values that are added to the column. An application's own type may
+    /// represent a number too; then only the column knows the type of these values.
     pub fn number(&self) -> Option<&'a Type> {
         let is_number = self.is_named(&[
             "i16",
@@ -103,7 +103,7 @@ impl<'a> Field<'a> {
         is_number.then_some(self.ty)
     }
 
-    /// Whether the type's path ends with one of these names, as `std::primitive::i64` does with `i64`.
+    /// Whether the type's path ends with one of these names: `std::primitive::i64` ends with `i64`.
     pub fn is_named(&self, names: &[&str]) -> bool {
         let last = match self.ty {
             Type::Path(path) => path.path.segments.last(),
@@ -112,7 +112,7 @@ impl<'a> Field<'a> {
         last.is_some_and(|last| names.iter().any(|name| last.ident == name))
     }
 
-    /// Where the type begins.
+    /// The span of the type's first token.
     pub fn type_span(&self) -> Span {
         let first = self.ty.to_token_stream().into_iter().next();
         first.map_or(self.span, |token| token.span())

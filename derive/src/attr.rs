@@ -1,4 +1,4 @@
-//! The attributes as they were written: `#[sharded(..)]`, and what `#[diesel(..)]` says that matters here.
+//! The attributes as the application wrote them: `#[sharded(..)]`, and the parts of `#[diesel(..)]` that matter here.
 
 use proc_macro2::{Span, TokenTree};
 use syn::parse::ParseStream;
@@ -10,13 +10,13 @@ use syn::{
 /// `#[sharded(schema = .., table_name = .., shards = .., no_totals, saves_totals)]` on the struct.
 #[derive(Default)]
 pub struct TableAttrs {
-    /// That of the `table!` and of the shards table.
+    /// The schema of the `table!` and of the shards table.
     pub schema: Option<LitStr>,
     pub shards_table: Option<LitStr>,
     pub shards: Option<LitInt>,
-    /// Where `no_totals` stands, if it does.
+    /// The span of `no_totals`, if it is there.
     pub no_totals: Option<Span>,
-    /// Where `saves_totals` stands, if it does.
+    /// The span of `saves_totals`, if it is there.
     pub saves_totals: Option<Span>,
     /// `#[diesel(table_name = ..)]`
     pub table: Option<Path>,
@@ -27,14 +27,14 @@ pub struct TableAttrs {
 /// `#[sharded]`, `#[sharded(max)]`, `#[sharded(min)]` or `#[sharded(sql_type = "..")]` on a field.
 #[derive(Default)]
 pub struct FieldAttrs {
-    /// Where `#[sharded]` stands without arguments, if it does.
+    /// The span of `#[sharded]` without arguments, if it is there.
     pub sharded: Option<Span>,
-    /// `max` or `min`, where it stands.
+    /// `max` or `min`, with its span.
     pub peak: Option<Ident>,
     pub sql_type: Option<LitStr>,
     /// `#[diesel(column_name = ..)]`
     pub column: Option<Ident>,
-    /// Whether `#[diesel(select_expression = ..)]` or `#[diesel(embed)]` says what is read.
+    /// Whether `#[diesel(select_expression = ..)]` or `#[diesel(embed)]` determines what is read.
     pub says_what_is_read: bool,
     /// `#[diesel(deserialize_as = ..)]`
     pub deserialize_as: Option<Type>,
@@ -127,7 +127,7 @@ impl FieldAttrs {
                     } else if name == "deserialize_as"
                         && input.parse::<Option<Token![=]>>()?.is_some()
                     {
-                        // Diesel says what is wrong with one that is no type.
+                        // If this is not a type, Diesel reports the error.
                         read.deserialize_as = input.parse().ok();
                     } else if name == "select_expression" || name == "embed" {
                         read.says_what_is_read = true;
@@ -151,7 +151,7 @@ impl FieldAttrs {
 }
 
 impl FieldAttrs {
-    /// Where the field says that it is sharded, if it does by more than an SQL type.
+    /// The span of `#[sharded]`, `max` or `min`, if the field has one of these. An SQL type alone does not count.
     pub fn sharded(&self) -> Option<Span> {
         self.sharded.or_else(|| self.peak.as_ref().map(Ident::span))
     }
@@ -168,7 +168,7 @@ fn set<T>(slot: &mut Option<T>, value: T, path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A table's or schema's name: an identifier, or a string for what is none.
+/// A table's or schema's name: an identifier, or a string for any other name.
 fn name(input: ParseStream) -> Result<LitStr> {
     if input.peek(LitStr) {
         return input.parse();
@@ -183,7 +183,8 @@ pub fn unraw(ident: &Ident) -> String {
     text.strip_prefix("r#").map(str::to_owned).unwrap_or(text)
 }
 
-/// Hands over each of Diesel's own attributes: its name, and what follows. What `read` leaves of it is skipped, since Diesel checks it.
+/// Calls `read` for each item of a `#[diesel(..)]` attribute, with its name and the tokens after it. Tokens that `read` leaves are skipped:
+/// Diesel checks them.
 fn each_diesel_item(
     attr: &Attribute,
     mut read: impl FnMut(&Ident, ParseStream) -> Result<()>,

@@ -1,4 +1,4 @@
-//! The impls that the struct stands for.
+//! The impls that the derive writes for a struct.
 
 use proc_macro2::TokenStream;
 use quote::{ToTokens, format_ident, quote, quote_spanned};
@@ -28,9 +28,9 @@ fn try_derive(input: &DeriveInput) -> Result<TokenStream> {
     Ok(code)
 }
 
-/// Refuses a model that can be read but shows its sharded fields without their shards, unless it says that it means to.
+/// Refuses a model that can be read but shows its sharded fields without their shards, unless it has `no_totals`.
 ///
-/// Diesel's `Queryable` holds for each row that the fields can be read from. So the function asks for it under the assumption that they can.
+/// Diesel implements `Queryable` for a model only if its fields can be read from the row. So the generated function assumes that they can.
 fn reads_totals(input: &DeriveInput, model: &Struct, valid: &Valid) -> Option<TokenStream> {
     let mut sharded = valid.fields.iter();
     if model.attrs.no_totals.is_some() || sharded.all(|(_, field)| field.attrs.says_what_is_read) {
@@ -101,7 +101,7 @@ fn expand(
     if key.len() == 2 {
         key_filters.push(chained(&table, module, own_types.iter().rev()));
     }
-    // The values of a key that is named the other way round are shown like those of another one.
+    // Only filters in the key's order: for a key in reverse order, the values would be shown like those of another key.
     let shown_filters: Vec<_> = shown_types(key)
         .iter()
         .flat_map(|types| ordered_filters(&table, module, types))
@@ -193,7 +193,7 @@ fn expand(
                 <#table as ::diesel_sharded::model::ShardedTable>::SHARDS_TABLE,
             );
 
-            // The struct's key is the table's.
+            // Fails to compile if the struct's key is not the table's.
             const _: fn(<#table as diesel::Table>::PrimaryKey) -> #primary_key = |key| key;
 
             #(#columns)*
@@ -201,8 +201,8 @@ fn expand(
     }
 }
 
-/// The name of the shards table: the one that is written, or the table's own and `_shards`. The name of a table inside a schema is no
-/// constant, and so the shards table's has to be written.
+/// The name of the shards table: the one in the attribute, or the table's own name with `_shards`. The name of a table inside a schema is
+/// not a constant, so there the attribute has to name the shards table.
 fn shards_table(model: &Struct, module: &Path) -> TokenStream {
     let path = quote!(::diesel_sharded::model);
     match (&model.attrs.shards_table, &model.attrs.schema) {
@@ -226,14 +226,14 @@ fn shards_table(model: &Struct, module: &Path) -> TokenStream {
 /// The columns of a key, each with the type of the value that it is compared with.
 type KeyTypes<'a> = Vec<(&'a Ident, TokenStream)>;
 
-/// With the types of the struct.
+/// The key's columns with the types of the struct's fields.
 fn own_types<'a>(key: &'a [(Ident, &Field)]) -> KeyTypes<'a> {
     let column = |(column, field): &'a (Ident, &Field)| (column, field.ty.to_token_stream());
     key.iter().map(column).collect()
 }
 
-/// With each type that queries pass for one of the struct's: the same, a reference to it, and for a `String` a `&str`. None for a struct
-/// whose key is of other types than numbers, texts, bytes and UUIDs, whose `Debug` may be another value than the database gets.
+/// The key's columns with each type that a query may pass for a field's: the same, a reference to it, and for a `String` a `&str`. Empty if
+/// the key has types other than numbers, text, bytes and UUIDs: their `Debug` may show another value than the database gets.
 fn shown_types<'a>(key: &'a [(Ident, &Field)]) -> Vec<KeyTypes<'a>> {
     type Form = fn(&Field) -> TokenStream;
     let forms: [Form; 3] = [
@@ -261,7 +261,7 @@ fn shown_types<'a>(key: &'a [(Ident, &Field)]) -> Vec<KeyTypes<'a>> {
     forms.iter().map(with).collect()
 }
 
-/// The queries whose `WHERE` clauses name the whole key in its order: `find`, and filters that are chained where that is another type.
+/// The queries whose `WHERE` clauses name the whole key in its order: `find`, and chained filters if their type differs.
 fn ordered_filters(
     table: &TokenStream,
     module: &Path,
@@ -289,7 +289,7 @@ fn chained<'a>(
     })
 }
 
-/// The value of the key's column of this number, where `key` holds the key.
+/// The value of the key's `i`th column, in code in which `key` is the key.
 fn key_value(key: &[(Ident, &Field)], i: usize) -> TokenStream {
     match key.len() {
         1 => quote!(::std::clone::Clone::clone(key)),
@@ -300,7 +300,7 @@ fn key_value(key: &[(Ident, &Field)], i: usize) -> TokenStream {
     }
 }
 
-/// The values of `key` as expressions, their type first: one, or a tuple.
+/// The type and the code of the values of `key` as expressions: one, or a tuple.
 fn key_values(module: &Path, key: &[(Ident, &Field)]) -> (TokenStream, TokenStream) {
     let (types, values): (Vec<_>, Vec<_>) = key
         .iter()
@@ -320,8 +320,8 @@ fn key_values(module: &Path, key: &[(Ident, &Field)]) -> (TokenStream, TokenStre
     }
 }
 
-/// The predicate that a key comes after `key`, its type first: `a >= key.0 AND (a > key.0 OR (a = key.0 AND b > key.1))`. The first
-/// condition follows from the second, and is the one that PostgreSQL and SQLite find in the index.
+/// The type and the code of the predicate that a key comes after `key`: `a >= key.0 AND (a > key.0 OR (a = key.0 AND b > key.1))`. The
+/// first condition follows from the second, but it is the one for which PostgreSQL and SQLite use the index.
 fn key_after(module: &Path, key: &[(Ident, &Field)]) -> (TokenStream, TokenStream) {
     let value = |i: usize| key_value(key, i);
     let columns = key.iter().enumerate().rev();

@@ -1,4 +1,4 @@
-//! `#[derive(ShardedField)]` and `#[derive(ShardedSelectable)]` of `diesel_sharded`, where they are documented.
+//! `#[derive(ShardedField)]` and `#[derive(ShardedSelectable)]` of `diesel_sharded`, which documents them.
 
 #![deny(missing_docs)]
 
@@ -34,7 +34,7 @@ mod tests {
 
     use crate::{expand, selectable};
 
-    /// Pieces of `#[sharded(..)]` and `#[diesel(..)]`, and many that are of neither.
+    /// Pieces of `#[sharded(..)]` and `#[diesel(..)]`, and many that belong in neither.
     const PIECES: &[&str] = &[
         "table_name",
         "primary_key",
@@ -178,7 +178,7 @@ mod tests {
                 .enumerate()
                 .map(|(i, (attributes, name, ty))| match shape {
                     6 => format!("{attributes} {ty}"),
-                    // Mostly those that may be right.
+                    // Mostly fields that may be right.
                     0..4 if i == 0 => "id: i64".to_owned(),
                     0..4 if i == 1 => "#[sharded] views: i64".to_owned(),
                     _ => format!("{attributes} {name}: {ty}"),
@@ -194,7 +194,7 @@ mod tests {
         })
     }
 
-    /// For any content of the attributes the derives return code that parses, or an error that says what is wrong.
+    /// For any attribute contents the derives return code that parses, or an error that tells what is wrong.
     #[test]
     fn hostile_attributes_never_break_the_code() {
         for derive in [expand::derive, selectable::derive] {
@@ -213,7 +213,7 @@ mod tests {
         let run = TestRunner::new(config).run(&structs(), |text| {
             let (mut refused, mut errors, mut expanded) = told.get();
             match syn::parse_str::<DeriveInput>(&text) {
-                Err(_) => refused += 1, // the compiler's to say
+                Err(_) => refused += 1, // the compiler reports it
                 Ok(input) => {
                     let code = derive(&input);
                     let text = code.to_string();
@@ -231,7 +231,7 @@ mod tests {
         if let Err(error) = run {
             panic!("{error}");
         }
-        // None of the three ways is left out.
+        // Each of the three outcomes occurs.
         let (refused, errors, expanded) = told.get();
         assert!(refused > 0 && errors > 100 && expanded > 100, "{told:?}");
     }

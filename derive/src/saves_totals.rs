@@ -1,4 +1,4 @@
-//! The refusal of models that Diesel could save with their totals.
+//! Refuses models that Diesel could save with their totals.
 
 use proc_macro2::TokenStream;
 use quote::{quote, quote_spanned};
@@ -6,15 +6,15 @@ use syn::{DeriveInput, Ident};
 
 use crate::ast::{Field, Struct};
 
-/// Which models are reported.
+/// The models that a derive reports.
 #[derive(PartialEq, Eq)]
 pub enum Reported {
     Always,
-    /// The other derive reports one that reads totals.
+    /// The other derive reports a model that reads totals.
     UnlessItReadsTotals,
 }
 
-/// Refuses a model that derives `AsChangeset` with its sharded fields, unless it says that it means to.
+/// Refuses a model that derives `AsChangeset` with its sharded fields, unless it has `saves_totals`.
 pub fn refuse_to_save(
     input: &DeriveInput,
     model: &Struct,

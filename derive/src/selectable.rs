@@ -1,7 +1,7 @@
 //! Diesel's `Queryable` and `Selectable` for a model whose sharded fields are read as totals.
 //!
-//! A twin of the struct derives them by Diesel, and the struct forwards to it. So each of Diesel's attributes means what it means there, and
-//! only the sharded fields differ: they select a total, and accept nothing else (`FromTotal`).
+//! A twin of the struct has Diesel's derives, and the struct forwards to it. So Diesel's attributes keep their meaning, and only the
+//! sharded fields differ: they select a total, and accept nothing else (`FromTotal`).
 
 use proc_macro2::TokenStream;
 use quote::{ToTokens, format_ident, quote, quote_spanned};
@@ -41,7 +41,7 @@ fn try_derive(input: &DeriveInput) -> Result<TokenStream> {
     Ok(code)
 }
 
-/// The field in the twin, where `sharded` is its column if it is counted on shards.
+/// The field in the twin. `sharded` is its column if it is a sharded field.
 fn twin_field(table: &Path, field: &Field, sharded: Option<&Ident>) -> TokenStream {
     let attrs = diesels(&field.source.attrs);
     let ty = &field.source.ty;
@@ -116,7 +116,8 @@ fn expand(
     }
 }
 
-/// The struct that derives by Diesel. It is as visible as the model, in whose associated types it stands, but has no name outside.
+/// The struct with Diesel's derives. It is as visible as the model, because the model's associated types contain it, but it has no name
+/// outside.
 fn twin_struct(
     input: &DeriveInput,
     model: &Struct,
@@ -125,7 +126,7 @@ fn twin_struct(
     fields: &[TokenStream],
 ) -> TokenStream {
     let attrs = diesels(&input.attrs);
-    // Diesel would guess it from the twin's name.
+    // Diesel would guess the table from the twin's name.
     let table_name = match model.attrs.table {
         Some(_) => None,
         None => Some(quote!(#[diesel(table_name = #table)])),
@@ -153,7 +154,7 @@ fn diesels(attrs: &[Attribute]) -> impl Iterator<Item = &Attribute> {
     attrs.iter().filter(|attr| attr.path().is_ident("diesel"))
 }
 
-/// The fields' names, or their numbers.
+/// The fields' names, or their indices in a tuple struct.
 fn members(model: &Struct) -> Vec<Member> {
     let names = model.fields.iter().map(|field| field.source.ident.clone());
     let member = |(i, name): (usize, Option<Ident>)| match name {
@@ -163,7 +164,7 @@ fn members(model: &Struct) -> Vec<Member> {
     names.enumerate().map(member).collect()
 }
 
-/// The struct's generics and a backend, for which the twin implements `bound`.
+/// The struct's generics with a backend `__DB` for which the twin implements `bound`.
 fn with_backend(generics: &Generics, twin: &Ident, bound: &TokenStream) -> Generics {
     let (_, ty_generics, _) = generics.split_for_impl();
     let mut with = generics.clone();
@@ -174,7 +175,7 @@ fn with_backend(generics: &Generics, twin: &Ident, bound: &TokenStream) -> Gener
     with
 }
 
-/// The same and the SQL type of a row.
+/// The generics with the SQL type of a row, `__ST`.
 fn with_sql_type(mut generics: Generics) -> Generics {
     generics.params.push(parse_quote!(__ST));
     generics

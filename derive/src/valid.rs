@@ -1,14 +1,14 @@
-//! Structs and fields that are refused, and why.
+//! Validates structs and fields, and tells why one is refused.
 
 use syn::{Error, Ident, Result, Type};
 
 use crate::ast::{Field, Struct};
 use crate::attr::unraw;
 
-/// The column of a shards table that numbers the shards.
+/// The column of a shards table with the shard's number.
 const SHARD: &str = "shard";
 
-/// A struct in which everything is there that the impls need.
+/// A struct that has everything that the impls need.
 pub struct Valid<'a> {
     pub shards: u16,
     pub key: Vec<(Ident, &'a Field<'a>)>,
@@ -60,7 +60,7 @@ impl Struct<'_> {
         }
     }
 
-    /// The fields that are counted on shards, with their columns.
+    /// The sharded fields with their columns.
     pub fn sharded_fields(&self) -> Result<Vec<(Ident, &Field<'_>)>> {
         let key = self.primary_key();
         let mut fields = vec![];
