@@ -24,7 +24,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 struct Report {
     seconds: f64,
     columns: Vec<Advice>,
-    /// Why nothing was looked at.
+    /// The reason why the statements could not be seen.
     note: Option<String>,
 }
 
@@ -33,12 +33,12 @@ struct Report {
 struct Advice {
     table: String,
     column: String,
-    /// Whether it has shards, so that these statements are those of code without the library.
+    /// Whether it has shards already. Then these statements come from code that does not use the library.
     sharded: bool,
-    /// On average at one moment.
+    /// The average at one moment.
     running_sessions: f64,
     waiting_sessions: f64,
-    /// Of the statements seen running, the part that waited for a lock.
+    /// The fraction of running statements that waited for a lock.
     waiting_share: f64,
     next: String,
 }
@@ -71,7 +71,7 @@ writers wait there (SQLITE_BUSY, or seconds in busy_timeout), commit many counts
 column is counted, count its statements in the application, as the library's feature `metrics` does.";
 
 fn look(args: &AdviseArgs, conn: &mut AnyConnection) -> Result<Report, Error> {
-    // By the table, and the columns that one statement counts on.
+    // By the table and the columns that one statement counts on.
     let mut columns = BTreeMap::<(String, Vec<String>), Seen>::new();
     output::note(&format!(
         "Looking for {} s at the statements of this database…",
@@ -116,10 +116,11 @@ fn look(args: &AdviseArgs, conn: &mut AnyConnection) -> Result<Report, Error> {
     })
 }
 
-/// PostgreSQL's pattern of an update, behind comments or not. It has no backslash, which some sessions read otherwise.
+/// A pattern for PostgreSQL that matches an update, perhaps after comments. It has no backslash, because a setting of the session may
+/// change its meaning.
 const IS_UPDATE: &str = "^([[:space:]]|/[*].*[*]/|--[^\n]*\n)*update[[:space:]]";
 
-/// PostgreSQL's text in place of another role's statement.
+/// The text that PostgreSQL shows instead of another role's statement.
 const HIDDEN: &str = "<insufficient privilege>";
 
 /// The updates that run in other sessions of this database, and whether they wait for a lock.
@@ -203,8 +204,8 @@ fn show(report: &Report) -> Result<(), Error> {
 const ASSUMPTION: &str = "\nAssumed: the writers wait for one row, as in the library's benchmark. The page benchmarks of its documentation says how \
 many times the counts of one row its shards take on each database.";
 
-/// The table and the columns of `UPDATE t SET c = c + n`, by the names that it has there. Nothing for any other statement, and for the
-/// library's own on shards.
+/// The table and the columns of `UPDATE t SET c = c + n`, under the names in the statement. `None` for any other statement, and for the
+/// library's own statements on shards.
 fn counted(sql: &str) -> Option<(String, Vec<String>)> {
     let tokens = tokens(sql);
     let place = |words: &[&str]| tokens.iter().position(|token| token.is_any(words));

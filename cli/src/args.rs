@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use clap::{Args as ClapArgs, Parser, Subcommand};
 use clap_complete::Shell;
 
-/// Sharded counters of diesel_sharded: migrations, folds, recounts, and how they are.
+/// Sharded counters of diesel_sharded: migrations, folds, recounts and checks.
 #[derive(Debug, Parser)]
 #[command(name = "diesel-sharded", version, after_help = include_str!("../help/exit_codes.txt").trim_end())]
 pub struct Args {
-    /// The database: postgres://…, mysql://… (or mariadb://…), or the path of a SQLite file (or sqlite:…). Also from a file `.env`.
+    /// The database: postgres://…, mysql://… (or mariadb://…), or the path of a SQLite file (or sqlite:…). A file `.env` can set it too.
     #[arg(long, global = true, env = "DATABASE_URL", hide_env_values = true)]
     pub database_url: Option<String>,
 
@@ -19,30 +19,30 @@ pub struct Args {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Writes the migration that gives a table shards, from what the table is in the database.
+    /// Writes the migration that gives a table shards, from the table in the database.
     Generate(GenerateArgs),
-    /// Shows what in the database reads a plain column, and what each should read instead.
+    /// Shows which objects in the database read a plain column, and what each should read instead.
     Readers(ReadersArgs),
     /// Creates the library's own tables, which named counters, `resize`, coalescers and idempotency keys need.
     Setup(SetupArgs),
     /// Shows every shards table and the hottest keys and named counters.
     Status(StatusArgs),
-    /// Checks all that counts depend on in the database, says what to do, and changes nothing.
+    /// Checks everything in the database that counts depend on, says what to do, and changes nothing.
     Doctor(DoctorArgs),
-    /// Finds columns that are counted on one row and might be sharded: in how many sessions, and how many of these wait.
+    /// Finds columns that are counted on one row and could be sharded: how many sessions count on them, and how many of these wait.
     Advise(AdviseArgs),
-    /// Moves shards into the plain columns while the application goes on counting; no total changes.
+    /// Moves shards into the plain columns while the application keeps counting; no total changes.
     Fold(FoldArgs),
-    /// Sets how many shards writers choose from, and folds away those beyond.
+    /// Sets how many shards writers choose from, and folds away shards beyond that number.
     Resize(ResizeArgs),
     /// Compares totals with a recount; changes nothing.
     #[command(after_help = include_str!("../help/recount.txt").trim_end())]
     Verify(RecountArgs),
-    /// Adds to every total what it lacks of a recount; what is counted meanwhile stays counted.
+    /// Corrects every total that differs from a recount; counts made meanwhile stay.
     Backfill(BackfillArgs),
-    /// Removes shards whose row does not exist, which a table without a foreign key may have.
+    /// Removes shards whose row does not exist. A table without a foreign key may have them.
     RemoveOrphans {
-        /// These tables [default: all, and the named counters].
+        /// The tables [default: all, and the named counters].
         tables: Vec<String>,
     },
     /// Prints a script that completes this tool's command line in a shell.
@@ -60,46 +60,46 @@ pub struct GenerateArgs {
     /// The columns to count on shards.
     #[arg(required_unless_present = "function")]
     pub columns: Vec<String>,
-    /// Also creates a view of the whole table with totals in place of bases, for readers that are not Diesel [default: the table's
-    /// name and `_totals`].
+    /// Also creates a view of the whole table with totals instead of bases, for readers other than Diesel [default: the table's name
+    /// with `_totals`].
     #[arg(long, value_name = "NAME", num_args = 0..=1, require_equals = true, conflicts_with_all = ["counts", "function"])]
     pub view: Option<Option<String>>,
     /// Prints both files instead of writing them.
     #[arg(long, conflicts_with = "locked")]
     pub print: bool,
-    /// Writes nothing, and fails if the newest migration of that name is not what would be written.
+    /// Writes nothing, and fails if the newest migration of that name differs from what would be written.
     #[arg(long)]
     pub locked: bool,
-    /// The name of the shards table [default: the table's name and `_shards`].
+    /// The name of the shards table [default: the table's name with `_shards`].
     #[arg(long, value_name = "NAME", conflicts_with = "counts")]
     pub shards_table: Option<String>,
-    /// Without a foreign key: triggers take its place. For servers that refuse one, such as MySQL Group Replication whose nodes all
-    /// take writes. This tool finds such a table by its name, the table's and `_shards`.
+    /// Writes triggers instead of a foreign key, for servers that refuse one, such as MySQL Group Replication with several writable
+    /// nodes. This tool finds such a shards table by its name: the table's name with `_shards`.
     #[arg(long, conflicts_with_all = ["counts", "function"])]
     pub no_foreign_key: bool,
-    /// Without a foreign key and without triggers, for servers that refuse both, such as PlanetScale. The application deletes the
-    /// shards of a row together with the row; `remove-orphans` finds those that were left. SQLite keeps its triggers.
+    /// Writes neither a foreign key nor triggers, for servers that refuse both, such as PlanetScale. The application deletes the
+    /// shards of a row together with the row; `remove-orphans` finds shards that were left. SQLite keeps its triggers.
     #[arg(long, conflicts_with_all = ["counts", "function"])]
     pub no_triggers: bool,
-    /// Writes a function instead, which adds to a shard: for triggers of the application's own. The table is sharded already.
+    /// Writes a function instead, which adds to a shard: for the application's own triggers. The table is already sharded.
     #[arg(long, conflicts_with_all = ["columns", "counts", "shards_table"])]
     pub function: bool,
-    /// Writes triggers instead: they count the rows that name a row of the table in this column; once for each column of a
-    /// composite key, in its order.
+    /// Writes triggers instead, which count the rows that refer to a row of the table by this column. For a composite key, give it
+    /// once for each column, in the key's order.
     #[arg(long, value_name = "TABLE.COLUMN")]
     pub counts: Vec<String>,
-    /// Adds up this column of the counted rows instead, or an expression, written as a condition is:
+    /// Adds up this column of the counted rows instead, or an expression, with columns as in --where:
     /// `CASE WHEN votes.is_up THEN 1 WHEN NOT votes.is_up THEN -1 END`.
     #[arg(long, value_name = "COLUMN OR SQL", requires = "counts")]
     pub sums: Option<String>,
-    /// Counts only the rows that fulfil this condition on their own columns, each behind its table's name (`comments.shown`). It is
-    /// written as it is, so it is trusted as whoever runs the tool is.
+    /// Counts only rows for which this condition holds. It may use their own columns, each after its table's name (`comments.shown`).
+    /// The migration contains it unchanged, so it is as trusted as the person who runs the tool.
     #[arg(long = "where", value_name = "SQL", requires = "counts")]
     pub condition: Option<String>,
     /// How many shards of a row the triggers use, 1 to 4096 [default: 16; always one on SQLite].
     #[arg(long, value_name = "N", requires = "counts", value_parser = clap::value_parser!(u16).range(1..=4096))]
     pub shards: Option<u16>,
-    /// The folder of migrations [default: that of `diesel.toml`, or the nearest `migrations`, here or above].
+    /// The folder of migrations [default: the one in `diesel.toml`, or the nearest `migrations`, here or above].
     #[arg(long, value_name = "FOLDER", env = "MIGRATION_DIRECTORY")]
     pub migration_dir: Option<PathBuf>,
 }
@@ -110,10 +110,10 @@ pub struct ReadersArgs {
     pub table: String,
     /// The column.
     pub column: String,
-    /// The shards table: what names it reads totals [default: the table's name and `_shards`].
+    /// The shards table; an object that names it reads totals [default: the table's name with `_shards`].
     #[arg(long, value_name = "NAME")]
     pub shards_table: Option<String>,
-    /// As JSON.
+    /// Prints JSON instead of text.
     #[arg(long)]
     pub json: bool,
 }
@@ -124,13 +124,13 @@ pub struct SetupArgs {
     /// Writes the migrations for the `diesel` CLI instead of running them.
     #[arg(long)]
     pub write: bool,
-    /// The folder of migrations [default: that of `diesel.toml`, or the nearest `migrations`, here or above].
+    /// The folder of migrations [default: the one in `diesel.toml`, or the nearest `migrations`, here or above].
     #[arg(long, value_name = "FOLDER", env = "MIGRATION_DIRECTORY")]
     pub migration_dir: Option<PathBuf>,
-    /// Without the foreign key of the named counters' shards: triggers take its place.
+    /// Creates triggers instead of the foreign key of the named counters' shards.
     #[arg(long)]
     pub no_foreign_key: bool,
-    /// Without that foreign key and without triggers. SQLite keeps its triggers.
+    /// Creates neither that foreign key nor triggers. SQLite keeps its triggers.
     #[arg(long)]
     pub no_triggers: bool,
 }
@@ -138,12 +138,12 @@ pub struct SetupArgs {
 #[derive(Debug, ClapArgs)]
 #[command(after_help = include_str!("../help/status.txt").trim_end())]
 pub struct StatusArgs {
-    /// These tables [default: all].
+    /// The tables [default: all].
     pub tables: Vec<String>,
     /// Prints JSON instead of tables.
     #[arg(long)]
     pub json: bool,
-    /// How many of the keys with the most shards are shown.
+    /// How many of the keys with the most shards to show.
     #[arg(long, value_name = "N", default_value_t = 5)]
     pub hottest: u32,
     /// Reads every row and every shard.
@@ -154,7 +154,7 @@ pub struct StatusArgs {
 #[derive(Debug, ClapArgs)]
 #[command(after_help = include_str!("../help/doctor.txt").trim_end())]
 pub struct DoctorArgs {
-    /// These tables [default: all].
+    /// The tables [default: all].
     pub tables: Vec<String>,
     /// Prints JSON instead of lines.
     #[arg(long)]
@@ -164,7 +164,7 @@ pub struct DoctorArgs {
 #[derive(Debug, ClapArgs)]
 #[command(after_help = include_str!("../help/advise.txt").trim_end())]
 pub struct AdviseArgs {
-    /// How long it looks.
+    /// How long to look at running statements.
     #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=86_400))]
     pub seconds: u32,
     /// Prints JSON instead of text.
@@ -172,13 +172,13 @@ pub struct AdviseArgs {
     pub json: bool,
 }
 
-/// What commands that go through rows in batches have in common.
+/// The arguments of all commands that process rows in batches.
 #[derive(Debug, ClapArgs)]
 pub struct RowsArgs {
-    /// Goes on after this key; once for each column of a composite key.
+    /// Continues after this key. For a composite key, give it once for each column.
     #[arg(long, value_name = "KEY", allow_hyphen_values = true)]
     pub after: Vec<String>,
-    /// Takes no more rows than this in any second, with smaller batches if it has to [default: no limit].
+    /// Processes no more rows than this in any second, in smaller batches if necessary [default: no limit].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub at_most_per_second: Option<u32>,
     /// Prints JSON instead of text.
@@ -189,12 +189,12 @@ pub struct RowsArgs {
 #[derive(Debug, ClapArgs)]
 #[command(after_help = include_str!("../help/fold.txt").trim_end())]
 pub struct FoldArgs {
-    /// These tables [default: all, and the named counters].
+    /// The tables [default: all, and the named counters].
     pub tables: Vec<String>,
-    /// How many rows are folded in one transaction, 1 to 100.
+    /// How many rows to fold in one transaction, 1 to 100.
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub batch: u32,
-    /// Removes empty shards numbered from N on [default: the number that `resize` has set for every field; else none is removed].
+    /// Removes empty shards numbered N or higher [default: the number that `resize` has set for every field; otherwise removes none].
     #[arg(long, value_name = "N")]
     pub keep_shards: Option<u16>,
     /// Shows what there is to fold, and changes nothing.
@@ -218,7 +218,7 @@ pub struct ResizeArgs {
     /// The number of shards, 1 to 4096.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4096))]
     pub to: u16,
-    /// Shows the number that holds and what would be folded, and changes nothing.
+    /// Shows the current number and what would be folded, and changes nothing.
     #[arg(long)]
     pub dry_run: bool,
 }
@@ -229,14 +229,14 @@ pub struct RecountArgs {
     pub table: String,
     /// Its sharded field.
     pub field: String,
-    /// A query for keys and numbers: the columns of the key, then the number. It is run as it is, so it is trusted as whoever
-    /// runs the tool is; it looks in a transaction that is read only. A row that it leaves out is expected to have 0.
+    /// A query for keys and numbers: the columns of the key, then the number. The tool runs it unchanged, so it is as trusted as the
+    /// person who runs the tool; the comparison runs in a read-only transaction. A row without a result is expected to have 0.
     #[arg(long, value_name = "SQL")]
     pub recount: String,
-    /// How many rows are compared in one statement.
+    /// How many rows to compare in one statement.
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub batch: u32,
-    /// How many drifts are printed.
+    /// How many drifts to print.
     #[arg(long, value_name = "N", default_value_t = 20)]
     pub show: usize,
     #[command(flatten)]

@@ -1,5 +1,5 @@
-//! The condition of a sharded table, on which its counts depend: what keeps shards together with their rows, counter caches, the other
-//! watchers of the rows, and indexes of bases.
+//! The objects beside a sharded table that its counts depend on: the foreign key or triggers that keep shards with their rows, counter
+//! caches, other triggers and `CHECK`s, and indexes of bases.
 
 use diesel::prelude::*;
 use diesel_sharded::backend::Dialect;
@@ -23,7 +23,7 @@ pub struct Condition {
     #[serde(flatten)]
     pub integrity: Integrity,
     pub counter_caches: Vec<Cache>,
-    /// The fields with whose bases an index begins.
+    /// The fields whose base is the first column of an index.
     #[serde(skip)]
     pub indexed: Vec<String>,
     #[serde(skip)]
@@ -35,7 +35,7 @@ impl Condition {
         let integrity = Integrity::read(sharded, conn)?;
         let counter_caches = Cache::read(sharded, None, conn)?;
         let (beside, of_beside) = Beside::of(sharded, conn)?;
-        // By such an index a top list needs to read only its first rows.
+        // With such an index a top list reads only its first rows.
         let indexed = sharded.within(conn, |conn| {
             let sorted = catalog!(sharded.dialect, "sorted_columns");
             conn.texts(sorted, &[sharded.table().name()])
@@ -81,11 +81,11 @@ fn index(sharded: &Sharded, field: &str, indexed: &[String]) -> Finding {
     )
 }
 
-/// The means that delete and rename the shards of a row with it.
+/// The means that delete the shards of a row with the row, and rename them with it.
 #[derive(Debug, Serialize)]
 pub struct Integrity {
     pub kept_by: KeptBy,
-    /// The statements that create the triggers which are not there.
+    /// The statements that create the missing triggers.
     pub missing_triggers: Option<String>,
     #[serde(skip)]
     missing_names: Vec<String>,
@@ -125,7 +125,7 @@ impl Integrity {
         Ok(integrity)
     }
 
-    /// The damage that comes of missing triggers, and the statements that repair it.
+    /// The damage that missing triggers cause, and the statements that repair it.
     fn finding(&self, sharded: &Sharded) -> Finding {
         let (table, shards_table) = (sharded.table(), sharded.shards_table());
         let Some(sql) = &self.missing_triggers else {
@@ -169,14 +169,14 @@ impl Integrity {
 
 #[derive(Debug, Serialize)]
 pub struct Cache {
-    /// Those of its triggers begin with it.
+    /// The common prefix of the names of its triggers.
     pub name: String,
-    /// The triggers that are not there, or are off.
+    /// The triggers that are missing or switched off.
     missing_triggers: Vec<String>,
 }
 
 impl Cache {
-    /// Those of all fields, or of one.
+    /// The caches of all fields, or of one.
     pub fn read(
         sharded: &Sharded,
         field: Option<&str>,
@@ -208,17 +208,17 @@ impl Cache {
     }
 }
 
-/// Triggers that a fold's update of the base fires and `CHECK`s of bases, by their names.
+/// The names of triggers that a fold's update of the base fires, and of `CHECK`s on bases.
 #[derive(Debug, Default, Serialize)]
 pub struct Beside {
-    /// Triggers that fire when a fold updates a base; on MySQL also columns that any update sets to the time.
+    /// Triggers that fire when a fold updates a base; on MySQL also columns that any update sets to the current time.
     update_triggers: Vec<String>,
     /// `CHECK`s that mention a counted column.
     pub checks: Vec<String>,
 }
 
 impl Beside {
-    /// Those of a counted table, with why they matter and what to do.
+    /// Those of a counted table, with findings that tell why they matter and what to do.
     pub fn of(sharded: &Sharded, conn: &mut AnyConnection) -> QueryResult<(Self, Vec<Finding>)> {
         let Some(table) = sharded.live.tables.get(sharded.table().name()) else {
             return Ok((Beside::default(), vec![]));
@@ -233,7 +233,7 @@ impl Beside {
         Ok((beside, findings))
     }
 
-    /// Those that concern these columns of any table; the library's own triggers are left out.
+    /// Those that concern these columns of any table, without the library's own triggers.
     pub fn read(
         conn: &mut AnyConnection,
         table: &LiveTable,
@@ -270,7 +270,7 @@ fn on_server(conn: &mut AnyConnection, table: &LiveTable, fields: &[&str]) -> Qu
     let fields = fields.iter().map(|field| quoted(Dialect::Mysql, field));
     let fields: Vec<_> = fields.collect();
     let dialect = conn.dialect();
-    // The second column of these queries has the columns between backticks, or is NULL for all of them.
+    // The second column of these queries lists the columns in backticks; NULL means all of them.
     let concerns = |columns: &str| fields.iter().any(|field| columns.contains(field));
     let table = &*table.name;
     let mut named = |query: &str| -> QueryResult<Vec<String>> {
@@ -306,7 +306,7 @@ fn on_sqlite(
     Ok(beside)
 }
 
-/// Whether `CREATE TRIGGER …` is of UPDATE, of any column or of one of these.
+/// Whether `CREATE TRIGGER …` declares a trigger on updates of any column or of one of these.
 fn fires_on_update(tokens: &[Token], fields: &[&str]) -> bool {
     let mut event = tokens.iter().skip(2).take_while(|token| !token.is("ON"));
     if !event.any(|token| token.is("UPDATE")) {
@@ -316,7 +316,7 @@ fn fires_on_update(tokens: &[Token], fields: &[&str]) -> bool {
     of.peek().is_none() || of.any(|token| token.names(fields))
 }
 
-/// The `CHECK`s in `CREATE TABLE …` that mention one of these columns: their names, or what they say.
+/// The `CHECK`s in `CREATE TABLE …` that mention one of these columns: their names, or their conditions.
 fn checks(tokens: &[Token], fields: &[&str]) -> Vec<String> {
     let starts = (0..tokens.len()).filter(|i| tokens[*i].is("CHECK"));
     let checks = starts.filter_map(|start| {

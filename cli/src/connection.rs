@@ -1,5 +1,5 @@
-//! The address of a database: its forms, where it came from, and how it is shown. The database there, and sessions for a while: plain names
-//! that lead to a schema, and looks that cannot write.
+//! The connection to a database, and its address: the forms that it has, where it came from, how it is shown. Also temporary settings of
+//! the session: the schema of plain names, and read-only transactions.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -49,8 +49,8 @@ impl AnyConnection {
         self.backend().dialect()
     }
 
-    /// Connects as the `diesel` CLI does: by the scheme, and to a SQLite file where there is none. It also takes the addresses of
-    /// other tools: `mariadb://…`, `sqlite:…`.
+    /// Connects as the `diesel` CLI does: the scheme selects the database, and an address without a scheme is a SQLite file. It also
+    /// accepts the addresses of other tools: `mariadb://…`, `sqlite:…`.
     pub fn establish_at(address: Address<'_>) -> Result<Self, Error> {
         match address.scheme() {
             _ if address.text.trim().is_empty() => Err(address.refused("it is empty")),
@@ -61,7 +61,7 @@ impl AnyConnection {
             #[cfg(feature = "mysql")]
             ("mysql" | "mariadb", rest) => {
                 let mut conn: MysqlConnection = address.open(&format!("mysql:{rest}"))?;
-                // Without one every look would find no tables.
+                // Without a database, no query would find any tables.
                 match diesel::select(sql::<Bool>("DATABASE() IS NULL")).get_result(&mut conn)? {
                     true => Err(address.refused("it has no database behind the server's name")),
                     false => Ok(AnyConnection::Mysql(conn)),
@@ -80,7 +80,7 @@ impl AnyConnection {
 
 #[cfg(feature = "sqlite")]
 fn open_sqlite(file: &str, address: Address<'_>) -> Result<AnyConnection, Error> {
-    // SQLite would create an empty database.
+    // SQLite would create the file, as an empty database.
     let is_path = !file.starts_with("file:") && file != ":memory:";
     if is_path && !std::path::Path::new(file).is_file() {
         return Err(
@@ -97,7 +97,7 @@ fn open_sqlite(file: &str, address: Address<'_>) -> Result<AnyConnection, Error>
     }
 }
 
-/// Does something while plain names lead to this schema alone, if there is one: the catalogs are asked for plain names.
+/// Does `work` while plain names refer to this schema only, if there is one. The catalogs are queried by plain names.
 pub fn within<T>(
     schema: Option<&str>,
     conn: &mut AnyConnection,
@@ -123,7 +123,7 @@ pub fn is_schema(name: &str, conn: &mut AnyConnection) -> QueryResult<bool> {
     Ok(conn.text(schema, &[name])?.is_some())
 }
 
-/// Runs `look` in a transaction that is read only, or on SQLite on a connection that is. Nothing of the session stays changed.
+/// Runs `look` in a read-only transaction, or on SQLite on a read-only connection. Afterwards the session is as before.
 pub fn read_only<T, E: From<DieselError>>(
     conn: &mut AnyConnection,
     look: impl FnOnce(&mut AnyConnection) -> Result<T, E>,
@@ -135,7 +135,7 @@ pub fn read_only<T, E: From<DieselError>>(
             look(conn)
         }),
         Dialect::Mysql => {
-            conn.batch_execute(SET)?; // of the next transaction alone
+            conn.batch_execute(SET)?; // for the next transaction only
             conn.transaction(look)
         }
         _ => {
@@ -147,10 +147,10 @@ pub fn read_only<T, E: From<DieselError>>(
     }
 }
 
-/// The variable that holds it.
+/// The environment variable with the address.
 pub const VARIABLE: &str = "DATABASE_URL";
 
-/// The forms that this build takes.
+/// The forms of an address that this build accepts.
 const FORMS: &[&str] = &[
     #[cfg(feature = "postgres")]
     "postgres://USER:PASSWORD@HOST/DATABASE",
@@ -162,7 +162,7 @@ const FORMS: &[&str] = &[
     "the path of a SQLite file",
 ];
 
-/// Where the address came from. `file` is the `.env` that was read, if the environment had no address before.
+/// The origin of the address. `file` is the `.env` that was read, if the environment had no address before.
 pub fn origin(matches: &ArgMatches, file: Option<PathBuf>) -> String {
     match (matches.value_source("database_url"), file) {
         (Some(ValueSource::CommandLine), _) => "--database-url".to_owned(),
@@ -179,7 +179,7 @@ pub struct Address<'a> {
 }
 
 impl<'a> Address<'a> {
-    /// The scheme without its `:`, and what follows it. A path has none, also `C:\videos.db` and `a:b.db`.
+    /// The scheme without its `:`, and the rest. A path has no scheme; `C:\videos.db` and `a:b.db` are paths.
     fn scheme(self) -> (&'a str, &'a str) {
         match self.text.split_once(':') {
             Some((scheme, rest)) if rest.starts_with("//") || scheme == "sqlite" => (scheme, rest),
@@ -191,7 +191,8 @@ impl<'a> Address<'a> {
         C::establish(url).map_err(|error| self.failed(&error))
     }
 
-    /// The error of a connection that could not be opened. A client library may show a part of the address that it does not understand.
+    /// The error of a connection that could not be opened, without the password. A client library may quote a part of an address that it
+    /// does not understand.
     fn failed(self, error: &ConnectionError) -> Error {
         let says = error.to_string();
         let says = says.trim_end();
@@ -205,7 +206,7 @@ impl<'a> Address<'a> {
         ))
     }
 
-    /// The error that this address leads to no database. One with an `@` may hold a password.
+    /// The error that this address leads to no database. It does not show an address with an `@`, which may contain a password.
     fn refused(self, why: impl fmt::Display) -> Error {
         let shown = match self.text.contains('@') {
             true => "the address".to_owned(),
@@ -219,7 +220,7 @@ impl<'a> Address<'a> {
     }
 }
 
-/// The password in `scheme://user:password@host/database`, also where it has a `/` that should have been encoded.
+/// The password in `scheme://user:password@host/database`, even if it contains a `/` that should have been encoded.
 fn password(text: &str) -> Option<&str> {
     let (_, rest) = text.split_once("://")?;
     let (place, _) = rest.split_once('?').unwrap_or((rest, ""));

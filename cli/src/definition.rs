@@ -1,28 +1,28 @@
 //! The text of an object of the database: the names in it, and whether it may read whole rows of a table.
 
-/// Behind these stand tables,
+/// Words that a table follows.
 const SOURCES: &str = "from join update into using of table tables copy references truncate";
 
-/// and behind these expressions.
+/// Words that an expression follows.
 const EXPRESSIONS: &str =
     "select where on set values returning having by limit if when then else return perform ;";
 
-/// Before these words or signs, a whole row may stand as a value.
+/// Words and signs that a whole row may follow as a value.
 const BEFORE_ROWS: &str = "( , = | < > select distinct all return next returning perform where by if when then else and or not from array";
 
-/// They may follow a table, and are no alias of it.
+/// Words that may follow a table without being its alias.
 const NO_ALIASES: &str = "select with where on using set values left right inner cross full natural join straight_join order group limit having union for when then loop do returning default end";
 
-/// Behind these, `TABLE videos` is no query.
+/// Words after which `TABLE videos` is not a query.
 const NO_QUERY: &str = "alter create temporary temp unlogged drop lock truncate rename analyze optimize check repair on for add into";
 
-/// A text in lower case.
+/// An object's text in lower case.
 pub struct Definition {
     text: String,
 }
 
 impl Definition {
-    /// Without the second of two quotes inside a name.
+    /// Removes the second of two quotes inside a name.
     pub fn of(text: &str) -> Self {
         let text = text.replace("\"\"", "\"").replace("``", "`");
         Definition {
@@ -30,7 +30,7 @@ impl Definition {
         }
     }
 
-    /// Whether it has this name, also in a comment or in a text of its own.
+    /// Whether it contains this name, in code, in a comment or in a string.
     pub fn names(&self, name: &str) -> bool {
         let name = name.to_lowercase();
         if name.chars().all(in_name) {
@@ -50,7 +50,8 @@ impl Definition {
         named.any(|at| code.word(code.before(at)) == "update")
     }
 
-    /// Whether it reads whole rows of this table, or may. The others are more names of such tables or rows, as triggers and arguments have.
+    /// Whether it reads whole rows of this table, or may. `others` are further names of such tables or rows, such as triggers and arguments
+    /// have.
     pub fn reads_rows(&self, table: &str, others: &str) -> bool {
         let code = self.code();
         let (table, others) = (table.to_lowercase(), others.to_lowercase());
@@ -80,7 +81,7 @@ impl Definition {
     }
 }
 
-/// The words of a text, and its signs one by one.
+/// The words and the single signs of a text.
 struct Code<'t>(Vec<&'t str>);
 
 impl<'t> Code<'t> {
@@ -92,7 +93,7 @@ impl<'t> Code<'t> {
         (0..self.0.len()).filter(|at| names.contains(&self.0[*at]))
     }
 
-    /// The place before a table's name, its schema and `ONLY`.
+    /// The position before a table's name, its schema and `ONLY`.
     fn before(&self, at: usize) -> usize {
         let mut before = at.wrapping_sub(1);
         if self.word(before) == "." {
@@ -104,7 +105,7 @@ impl<'t> Code<'t> {
         }
     }
 
-    /// Whether a table stands here, and no expression.
+    /// Whether the word at this position is a table, and not part of an expression.
     fn is_source(&self, at: usize) -> bool {
         let mut depth = 0;
         for before in (0..at).rev() {
@@ -122,7 +123,7 @@ impl<'t> Code<'t> {
         false
     }
 
-    /// Whether the name of rows that stands here is a value, and not a table, a column's qualifier or a trigger's result.
+    /// Whether the name at this position is a whole row as a value, and not a table, a column's qualifier or a trigger's result.
     fn is_row(&self, at: usize) -> bool {
         let (before, name, behind) = (
             self.word(at.wrapping_sub(1)),
@@ -136,7 +137,7 @@ impl<'t> Code<'t> {
             && !(has_field || is_result || self.is_source(at))
     }
 
-    /// Whether a `*` stands for columns: in `count(*)` and between numbers it does not.
+    /// Whether a `*` means all columns. In `count(*)` and between numbers it does not.
     fn has_star(&self) -> bool {
         self.places(&["*"]).any(|at| {
             let before = self.word(at.wrapping_sub(1));
@@ -145,7 +146,7 @@ impl<'t> Code<'t> {
         })
     }
 
-    /// It compares every column that both tables have.
+    /// Whether there is a natural join, which reads every column that both tables have.
     fn has_natural_join(&self) -> bool {
         let mut places = self.places(&["natural"]);
         places.any(|at| one_of("join left right inner full", self.word(at + 1)))
@@ -160,7 +161,7 @@ fn in_name(c: char) -> bool {
     c.is_alphanumeric() || "_$".contains(c)
 }
 
-/// The words of a text and its signs, without the quotes around names, and perhaps with the words of comments.
+/// The words and signs of a text, without the quotes around names; the words of comments too, if `of_comments`.
 fn words(text: &str, of_comments: bool) -> Vec<&str> {
     let (mut words, mut rest) = (vec![], text);
     while let Some(first) = rest.chars().next() {
@@ -181,7 +182,7 @@ fn words(text: &str, of_comments: bool) -> Vec<&str> {
     words
 }
 
-/// A word without the marks of dollar quotes that touch it, as in `$$SELECT 1 FROM videos$$`.
+/// A word without adjacent dollar quotes: `SELECT` and `videos` in `$$SELECT 1 FROM videos$$`.
 fn unquoted(word: &str) -> &str {
     let behind = word.strip_prefix('$').and_then(|rest| rest.split_once('$'));
     let word = behind.map_or(word, |(_, behind)| behind);

@@ -1,5 +1,5 @@
-//! `diesel-sharded doctor`: looks at all that the library depends on, and changes nothing: the library's own tables, each sharded table,
-//! settings of the server and of the role's sessions, and signs of a pooler.
+//! `diesel-sharded doctor` checks everything that the library depends on, and changes nothing: the library's own tables, each sharded
+//! table, settings of the server and of the role's sessions, and signs of a pooler.
 
 use std::collections::HashMap;
 use std::mem;
@@ -24,7 +24,7 @@ use crate::setup::{LibraryMigration, RECORDS, recorded};
 use crate::sharded::{self, Sharded, names};
 use crate::statement::quoted;
 
-/// Adds the findings whose conditions hold: level, check, condition, what it says, and the remedy where all is not well.
+/// Adds the findings whose conditions hold. Each has a level, a check, a condition, a text, and a remedy unless all is well.
 macro_rules! find {
     ($all:expr; $($level:ident $check:literal $(if $holds:expr)? => $says:expr $(, $remedy:expr)?;)*) => {
         $($(if $holds)? {
@@ -35,7 +35,7 @@ macro_rules! find {
 
 pub fn run(args: &DoctorArgs, conn: &mut AnyConnection) -> Result<Ended, Error> {
     let mut doctor = Doctor { conn, all: vec![] };
-    doctor.pooler()?; // first: the session is still as it came
+    doctor.pooler()?; // first, while the session is unchanged
     let pooler = mem::take(&mut doctor.all);
     let named = sharded::named(&args.tables, doctor.conn)?;
     doctor.library_tables()?;
@@ -63,21 +63,21 @@ pub fn run(args: &DoctorArgs, conn: &mut AnyConnection) -> Result<Ended, Error> 
     Ok(Ended::left_over_if(problems > 0))
 }
 
-/// What has been found so far, at this connection.
+/// A connection, and the findings so far.
 struct Doctor<'c> {
     conn: &'c mut AnyConnection,
     all: Vec<Finding>,
 }
 
 impl Doctor<'_> {
-    /// That all is well, where a check has found nothing since there were so many findings.
+    /// Adds a finding that all is well, if the check has added none since there were `before` findings.
     fn or_ok(&mut self, before: usize, check: &'static str, says: impl Into<String>) {
         if self.all.len() == before {
             self.all.push(Finding::ok(check, says));
         }
     }
 
-    /// The library's own tables, and the record of the migrations that create them.
+    /// Checks the library's own tables and the record of the migrations that create them.
     fn library_tables(&mut self) -> QueryResult<()> {
         let live = LiveTables::read(self.conn)?;
         let recorded = match recorded(&live, self.conn) {
@@ -99,7 +99,7 @@ impl Doctor<'_> {
         Ok(())
     }
 
-    /// The checks of one sharded table.
+    /// Checks one sharded table.
     fn table(&mut self, sharded: &Sharded) -> QueryResult<()> {
         let condition = Condition::read(sharded, self.conn)?;
         self.all.extend(condition.findings);
@@ -114,7 +114,7 @@ impl Doctor<'_> {
         self.privileges(sharded)
     }
 
-    /// Indexes of the shards table beside its key, which every count writes.
+    /// Looks for indexes of the shards table other than its key. Every count writes them.
     fn other_indexes(&mut self, sharded: &Sharded) -> QueryResult<()> {
         let shards = sharded.shards_table();
         let others = catalog!(sharded.dialect, "other_indexes");
@@ -138,7 +138,7 @@ impl Doctor<'_> {
         Ok(())
     }
 
-    /// Columns that are not as the library would create them now, as after a change of the parent's columns.
+    /// Looks for columns that the library would now create differently, perhaps since the parent's columns have changed.
     fn columns(&mut self, sharded: &Sharded, parent: &LiveTable, shards: &LiveTable) {
         let (dialect, name) = (sharded.dialect, sharded.shards_table());
         let key = sharded.key().iter().filter_map(|column| {
@@ -178,12 +178,12 @@ impl Doctor<'_> {
         self.or_ok(before, "columns", well);
     }
 
-    /// Rules by which counts stay exact, as the library would create them: the default of a field, its `CHECK`, and what the foreign key
-    /// does.
+    /// Checks the rules that keep counts exact against those that the library would create: a field's default, its `CHECK`, and the actions
+    /// of the foreign key.
     fn rules(&mut self, sharded: &Sharded, shards: &LiveTable) -> QueryResult<()> {
         let (name, before) = (sharded.shards_table(), self.all.len());
         self.defaults(sharded, shards);
-        // MySQL and MariaDB hide constraints from a role that may only read and write the rows.
+        // MySQL and MariaDB hide constraints from a role that may only read and write rows.
         let key = catalog!("mysql/", "primary_key");
         let is_all_seen = sharded.dialect != Dialect::Mysql
             || sharded
@@ -221,7 +221,7 @@ impl Doctor<'_> {
         Ok(())
     }
 
-    /// A shard is inserted by its key and its number alone.
+    /// Checks that fields default to zero: an insert of a shard names only its key and number.
     fn defaults(&mut self, sharded: &Sharded, shards: &LiveTable) {
         let columns = sharded.fields().iter();
         let columns = columns.filter_map(|field| shards.column(field.name()));
@@ -239,7 +239,7 @@ impl Doctor<'_> {
         }
     }
 
-    /// SQLite has triggers beside it.
+    /// Checks the foreign key. On SQLite, triggers do its work too.
     fn foreign_key(&mut self, sharded: &Sharded, shards: &LiveTable) -> QueryResult<()> {
         let expected = sharded.quoted(&self.conn.backend())?.foreign_key_sql();
         let (Some(expected), false) = (expected, sharded.dialect == Dialect::Sqlite) else {
@@ -259,7 +259,7 @@ impl Doctor<'_> {
                 Dialect::Mysql => alter(sharded, &format!("DROP FOREIGN KEY {name}")),
                 _ => alter(sharded, &format!("DROP CONSTRAINT {name}")),
             };
-            // A key that cascades stays, or comes with the first of them.
+            // If no foreign key cascades, the first remedy adds one.
             if i == 0 && cascade.is_empty() {
                 let add = alter(sharded, &format!("ADD {expected}"));
                 remedy = format!("{remedy}\n{add}");
@@ -272,7 +272,7 @@ impl Doctor<'_> {
         Ok(())
     }
 
-    /// Rules of PostgreSQL that stand between a count and its rows: row security, triggers that are switched off, triggers on shards.
+    /// Looks for rules of PostgreSQL that can come between a count and its rows: row security, disabled triggers, triggers on shards.
     fn row_rules(&mut self, sharded: &Sharded) -> QueryResult<()> {
         if sharded.dialect != Dialect::Postgres {
             return Ok(());
@@ -314,7 +314,7 @@ impl Doctor<'_> {
         Ok(())
     }
 
-    /// Whether the role that runs the tool may count on a table, and fold it, by the catalogs.
+    /// Checks by the catalogs whether the role that runs the tool may count on a table and fold it.
     fn privileges(&mut self, sharded: &Sharded) -> QueryResult<()> {
         if sharded.dialect == Dialect::Sqlite {
             return Ok(()); // it has no roles
@@ -352,7 +352,7 @@ impl Doctor<'_> {
         Ok(())
     }
 
-    /// Settings of the server and of the role's sessions, of those that the reference page on surroundings names.
+    /// Checks the settings, of the server and of the role's sessions, that the reference page on surroundings names.
     fn settings(&mut self, tables: &[Sharded]) -> QueryResult<()> {
         match self.conn.dialect() {
             Dialect::Postgres => self.postgres(tables),
@@ -361,7 +361,7 @@ impl Doctor<'_> {
         }
     }
 
-    /// What all servers have: the isolation level by default, and whether sessions may write, or why they may not.
+    /// Checks the default isolation level, and whether sessions may write. `read_only` is the reason if they may not.
     fn transactions(&mut self, isolation: &str, read_only: Option<String>) {
         let isolation = isolation.replace('-', " ").to_lowercase();
         let is_serializable = isolation == "serializable";
@@ -460,7 +460,7 @@ impl Doctor<'_> {
         Ok(())
     }
 
-    /// Tables of another engine; shards tables are not recognized as such there.
+    /// Looks for tables of another engine. Shards tables are not recognized there.
     fn engines(&mut self, tables: &[Sharded]) {
         let Some(Sharded { live, .. }) = tables.first() else {
             return;
@@ -498,7 +498,7 @@ impl Doctor<'_> {
         Ok(())
     }
 
-    /// Whether a pooler stands between this connection and PostgreSQL, as far as the session tells.
+    /// Looks for signs of a pooler between this connection and PostgreSQL.
     fn pooler(&mut self) -> QueryResult<()> {
         if self.conn.dialect() != Dialect::Postgres {
             return Ok(());
@@ -517,12 +517,12 @@ impl Doctor<'_> {
     }
 }
 
-/// Of a pooler.
+/// The remedy for a pooler.
 const REMEDY: &str = "Counts are safe behind any pooler. If it pools transactions and does not keep prepared statements (PgBouncer before 1.21, or \
 without max_prepared_statements), give the application's connections set_prepared_statement_cache_size(CacheSize::Disabled); see \
 docs/poolers.md";
 
-/// A type without what says nothing: `INTEGER`, `int` and MariaDB's `int(11)` are one.
+/// A type in a normal form: `INTEGER`, `int` and MariaDB's `int(11)` are equal.
 fn plain(sql_type: &str) -> String {
     let sql_type = sql_type.to_lowercase().replace(' ', "");
     let (name, rest) = match sql_type.split_once('(') {
@@ -536,7 +536,7 @@ fn plain(sql_type: &str) -> String {
     }
 }
 
-/// The statement that alters the shards table, or the remedy where a table cannot be altered.
+/// The statement that alters the shards table, or another remedy on SQLite, which cannot alter it so.
 fn alter(sharded: &Sharded, how: &str) -> String {
     match sharded.dialect {
         Dialect::Sqlite => {
@@ -554,7 +554,7 @@ fn is_zero(default: &str) -> bool {
     value.parse::<f64>().is_ok_and(|number| number == 0.0)
 }
 
-/// Settings by their names, in small letters.
+/// Settings by their names in lower case.
 struct Settings(HashMap<String, String>);
 
 impl Settings {
@@ -567,7 +567,7 @@ impl Settings {
         settings.collect::<QueryResult<_>>().map(Settings)
     }
 
-    /// Empty where the server has no such setting.
+    /// The setting's value; empty if the server has no such setting.
     fn get(&self, name: &str) -> &str {
         self.0.get(name).map(String::as_str).unwrap_or_default()
     }

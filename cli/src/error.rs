@@ -1,4 +1,4 @@
-//! How a command ended, for the shell; and the errors, with their remedies.
+//! How a command ended, as an exit code; and errors with their remedies.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -8,18 +8,18 @@ use diesel_sharded::model::TableName;
 
 use crate::output;
 
-/// Not an error: that is exit code 1, and wrong usage 2. The worse is the greater.
+/// How a command ended without an error. (An error is exit code 1, wrong usage is 2.) The worse end is the greater.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[must_use]
 pub enum Ended {
     Done,
-    /// Something is left over, or was found.
+    /// Something is left to do, or was found.
     LeftOver,
     Interrupted,
 }
 
 impl Ended {
-    /// An interrupt has ended it, and this does the rest.
+    /// An interrupt has ended the command. `rest` tells how to do the rest.
     pub fn interrupted(rest: &str) -> Self {
         output::note(&format!("interrupted: {rest}"));
         Ended::Interrupted
@@ -43,15 +43,15 @@ impl From<Ended> for ExitCode {
     }
 }
 
-/// Why a command did not do what it was asked for.
+/// The reason why a command failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("no database: set DATABASE_URL, write it to a file `.env`, or give --database-url")]
     NoDatabaseUrl,
-    /// One that nothing but its text tells from others.
+    /// Any other error, known only by its text.
     #[error("{0}")]
     Refused(String),
-    /// Its source shows a conflict to a transaction that is retried.
+    /// By its source, a transaction recognizes a conflict and is retried.
     #[error("{0}")]
     Database(#[source] diesel_sharded::Error),
     #[error("{}: {source}", path.display())]
@@ -98,7 +98,7 @@ impl Error {
         }
     }
 
-    /// An error among those of other tables. An error about a privilege names its table already.
+    /// The error with its table's name, to be listed among errors of other tables. An error about a privilege already names its table.
     pub fn of_table(self, table: TableName<'_>) -> Self {
         match self {
             error @ Error::Privilege { .. } => error,

@@ -1,4 +1,4 @@
-//! What a check of a database found, and what to do about it.
+//! The finding of a check of a database, and its remedy.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use serde::Serialize;
 #[serde(rename_all = "snake_case")]
 pub enum Level {
     Ok,
-    /// It may be meant so.
+    /// It may be intended.
     Warning,
     Problem,
 }
@@ -53,7 +53,7 @@ impl Finding {
         Finding::warning(check, says, remedy).at(Level::Problem)
     }
 
-    /// The same at another level.
+    /// The same finding at another level.
     pub fn at(self, level: Level) -> Self {
         Finding { level, ..self }
     }
@@ -62,7 +62,7 @@ impl Finding {
         self.level == Level::Ok
     }
 
-    /// The text of a finding that is told by itself, the remedy on lines of its own.
+    /// The text of a finding that is printed alone, with the remedy on separate lines.
     pub fn note(&self) -> String {
         match &self.remedy {
             Some(remedy) => format!("{}\n{remedy}", self.says),
@@ -71,7 +71,7 @@ impl Finding {
     }
 }
 
-/// As `doctor` lists it.
+/// The form in which `doctor` lists it.
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let level = match self.level {

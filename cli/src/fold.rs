@@ -1,4 +1,4 @@
-//! `diesel-sharded fold`: moves shards into the base while the application goes on counting. No total changes.
+//! `diesel-sharded fold` moves shards into the base while the application keeps counting. No total changes.
 
 use std::mem;
 use std::ops::ControlFlow;
@@ -58,7 +58,7 @@ pub fn run(args: &FoldArgs, conn: &mut AnyConnection) -> Result<Ended, Error> {
         match fold() {
             Ok(ended_so) => ended = ended.max(ended_so),
             Err(error) if tables.len() == 1 => failed.push(error),
-            // The others are folded all the same.
+            // The other tables are folded nevertheless.
             Err(error) => {
                 failed.push(error.of_table(sharded.table()));
                 if interrupt::came() {
@@ -80,16 +80,16 @@ pub fn run(args: &FoldArgs, conn: &mut AnyConnection) -> Result<Ended, Error> {
     }
 }
 
-/// How one table is folded.
+/// The fold of one table.
 pub struct Folding<'a> {
     pub sharded: &'a Sharded,
-    /// Empty shards numbered from here on are removed, or none.
+    /// The fold removes empty shards with this number or a higher one; without it, none.
     pub keep_shards: Option<u16>,
-    /// Only says what there is to fold.
+    /// Whether it only shows what there is to fold.
     pub dry_run: bool,
-    /// The report is told at the end of all tables.
+    /// Whether the report is printed as JSON after all tables.
     pub json: bool,
-    /// Whether no other table is folded after this one.
+    /// Whether this table is the last to be folded.
     pub is_last: bool,
 }
 
@@ -155,7 +155,7 @@ impl Folding<'_> {
         Ok(Ended::left_over_if(left_over))
     }
 
-    /// The number below which a fold keeps the shards of this table, if every field has one.
+    /// The number of shards that a fold of this table keeps, if one was set for every field.
     fn wished(&self, conn: &mut AnyConnection) -> Result<Option<u16>, Error> {
         let numbers = shard_counts(self.sharded, conn).map_err(|error| {
             let needs = [self.needs(true), needs_of_counts().to_vec()].concat();
@@ -164,7 +164,7 @@ impl Folding<'_> {
         Ok(self.sharded.wished(&numbers))
     }
 
-    /// The privileges that a fold needs, which may remove shards.
+    /// The privileges that a fold needs; `removes` tells whether it removes shards.
     fn needs(&self, removes: bool) -> Vec<Need<'_>> {
         let sharded = self.sharded;
         if self.dry_run {
@@ -178,7 +178,7 @@ impl Folding<'_> {
         explained(error.into(), &self.needs(self.keep_shards.is_some()), conn)
     }
 
-    /// How many parents have something to fold, and how much of each field it is.
+    /// The number of parents that have something to fold, and the amount of each field.
     fn foldable(
         &self,
         after: Option<&Key>,
@@ -211,7 +211,7 @@ impl Folding<'_> {
     }
 }
 
-/// The most rows that are named.
+/// The greatest number of rows that are named in a report.
 const NAMED: usize = 20;
 
 /// The result for one table.
@@ -219,12 +219,12 @@ const NAMED: usize = 20;
 pub struct FoldReport {
     table: String,
     shards_table: String,
-    /// Whether it says what there is to fold, and nothing was.
+    /// Whether nothing was folded: the report shows what there is to fold.
     dry_run: bool,
     rows: u64,
     fields: Vec<FieldReport>,
     shards_removed: u64,
-    /// The keys of rows whose shards others held all the time.
+    /// The keys of rows whose shards other sessions held all the time.
     busy: Vec<KeyValues>,
     unfit: Vec<UnfitReport>,
 }
@@ -277,7 +277,7 @@ impl FoldReport {
         })
     }
 
-    /// The result as text, unless it is told as JSON; and the rows that were left, with the reasons.
+    /// Prints the result as text, unless it is printed as JSON later. Also notes the rows that were left, with the reasons.
     fn shown(self, json: bool) -> Result<Self, Error> {
         if !json {
             output::line(&self.text())?;

@@ -1,5 +1,5 @@
-//! `diesel-sharded generate`: the migration of a shards table from the live table, of triggers that keep the number of another table's rows,
-//! or of a function that adds to a shard.
+//! `diesel-sharded generate` writes a migration: for a shards table, from the live table; for triggers that keep the number of another
+//! table's rows; or for a function that adds to a shard.
 
 use std::sync::Arc;
 
@@ -56,7 +56,7 @@ fn shards(args: &GenerateArgs, conn: &mut AnyConnection) -> Result<Ended, Error>
     deliver(&files, &name, args)
 }
 
-/// How each place in Rust is found that names a column.
+/// A note that tells how to find every place in Rust that names a column.
 fn other_names(sharded: &Sharded) -> String {
     let columns = sharded.fields().iter().map(|field| {
         let (name, column_type) = (field.name(), field.column_type());
@@ -68,7 +68,7 @@ fn other_names(sharded: &Sharded) -> String {
     )
 }
 
-/// The name of the view with totals, if there is to be one.
+/// The name of the view with totals, if one was requested.
 fn view_name(
     args: &GenerateArgs,
     dialect: Dialect,
@@ -80,7 +80,7 @@ fn view_name(
     };
     let default = format!("{}_totals", table.name);
     let name = new_name(given.as_ref(), "--view", default, dialect)?;
-    // `--locked` looks at the migration also after it has run.
+    // `--locked` checks a migration even after it has run.
     match live.has_name(&name, dialect) && !args.locked {
         true => Err(exists(&name)),
         false => Ok(Some(name)),
@@ -108,7 +108,7 @@ fn describe(
     }
     let mut sharded = sharded.iter();
     let there = sharded.find(|other| other.table().name() == table.name);
-    // `--locked` looks at the migration also after it has run, as it would be written now.
+    // `--locked` compares a migration with the one that would be written now, even after it has run.
     let is_same = |there: &Sharded| {
         let fields = sharded::names(there.fields());
         args.locked && there.shards_table().name() == shards_table && fields == args.columns
@@ -194,7 +194,7 @@ fn field(dialect: Dialect, table: &LiveTable, column: &LiveColumn) -> Result<Sha
     }
 }
 
-/// The error that this column is or has something.
+/// The error that a column is unfit, for this reason.
 fn of_column(table: &LiveTable, column: &LiveColumn, why: &str) -> Error {
     Error::Refused(format!("`{}.{}` {why}", table.name, column.name))
 }
@@ -205,7 +205,7 @@ fn exists(name: &str) -> Error {
     ))
 }
 
-/// Databases do not tell `Shard` from `shard` alike.
+/// Refuses a column named `shard` in any case: some databases do not distinguish `Shard` from `shard`.
 fn check_name(table: &LiveTable, column: &LiveColumn) -> Result<(), Error> {
     match column.name.eq_ignore_ascii_case("shard") {
         true => Err(Error::Refused(format!(
@@ -216,7 +216,7 @@ fn check_name(table: &LiveTable, column: &LiveColumn) -> Result<(), Error> {
     }
 }
 
-/// The name of a table or a view that is to be created: the one that was given, or its default. The parent's own may have a dot.
+/// The name of a table or a view to be created: the given one, or the default. Only the default may contain a dot, from the parent's name.
 fn new_name(
     given: Option<&String>,
     option: &str,
@@ -249,7 +249,7 @@ fn counts(args: &GenerateArgs, conn: &mut AnyConnection) -> Result<Ended, Error>
     };
     let field_type = sharded.field(field)?.column_type();
     let there = Cache::read(&sharded, Some(field), conn)?.pop();
-    // `--locked` looks at the migration also after it has run.
+    // `--locked` checks a migration even after it has run.
     if let (Some(cache), false) = (there, args.locked) {
         return Err(Error::Refused(format!(
             "{}.{field} has a counter cache already, `{}`, and each field has one: drop it by its migration's down.sql, or count into \
@@ -259,7 +259,7 @@ fn counts(args: &GenerateArgs, conn: &mut AnyConnection) -> Result<Ended, Error>
         )));
     }
     let (child, by) = counted(args, conn, live, parent)?;
-    // Several words are an expression.
+    // A single word is a column's name; several words are an expression.
     let is_name = |sql: &&str| child.column(sql).is_some() || tokens(sql).len() == 1;
     let sums = args.sums.as_deref().filter(is_name);
     let sums = sums.map(|name| child.named(name)).transpose()?;
@@ -295,7 +295,7 @@ fn counts(args: &GenerateArgs, conn: &mut AnyConnection) -> Result<Ended, Error>
     deliver(&files, &name, args)
 }
 
-/// The table whose rows are counted, and its columns that name a row of the parent.
+/// The table whose rows are counted, and its columns that refer to a row of the parent.
 fn counted<'l>(
     args: &GenerateArgs,
     conn: &AnyConnection,
@@ -341,12 +341,12 @@ fn counted<'l>(
     Ok((child, by))
 }
 
-/// Whether a field holds the sums of a column exactly, or rounds them as it would round its own.
+/// Whether a field holds the sums of a column exactly, or rounds them as it would round its own sums.
 fn holds_sums_of(dialect: Dialect, column: &LiveColumn, field: ColumnType) -> bool {
     let sql_type = column.sql_type.to_lowercase();
     let name = sql_type.split(['(', ' ']).next().unwrap_or_default();
     let is_one_of = |names: &str| names.split(' ').any(|other| other == name);
-    let is_sqlites = dialect == Dialect::Sqlite && sql_type.contains("int"); // its own rule
+    let is_sqlites = dialect == Dialect::Sqlite && sql_type.contains("int"); // SQLite's rule for integers
     let is_whole = is_sqlites || is_one_of("tinyint smallint mediumint int integer bigint");
     match field {
         ColumnType::Double if dialect != Dialect::Sqlite => name == "double",
@@ -360,7 +360,7 @@ fn holds_sums_of(dialect: Dialect, column: &LiveColumn, field: ColumnType) -> bo
     }
 }
 
-/// The kind of a column's values: those of one kind compare. Lengths may differ, and the widths of integers.
+/// The kind of a column's values. Values of one kind can be compared, even if lengths or the widths of integers differ.
 fn kind(dialect: Dialect, column: &LiveColumn) -> Option<ColumnType> {
     match column.as_key(dialect)?.column_type() {
         integer if is_integer(integer) => Some(ColumnType::BigInt),
@@ -368,9 +368,9 @@ fn kind(dialect: Dialect, column: &LiveColumn) -> Option<ColumnType> {
     }
 }
 
-/// The column that `TABLE.COLUMN` names.
+/// Finds the column that `TABLE.COLUMN` names.
 fn find<'l>(live: &'l LiveTables, name: &str) -> Result<(&'l LiveTable, &'l LiveColumn), Error> {
-    // The rows are in the schema of their parents, which may be named too.
+    // The rows are in the schema of their parents. The name may include that schema.
     let schema = live.schema().map(|schema| format!("{schema}."));
     let name = schema
         .and_then(|schema| name.strip_prefix(&schema))
@@ -386,7 +386,7 @@ fn find<'l>(live: &'l LiveTables, name: &str) -> Result<(&'l LiveTable, &'l Live
     }
 }
 
-/// The work that is left to do, and the writes that do not count.
+/// Notes about the work that is left to do, and about writes that do not count.
 fn notes(
     cache: &DescribedCache,
     parent: &DescribedTable,

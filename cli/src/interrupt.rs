@@ -1,4 +1,4 @@
-//! Ctrl-C and SIGTERM: the open batch, or what takes its place, is finished first.
+//! Ctrl-C and SIGTERM. The command finishes its open batch or other unit of work first.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -9,15 +9,15 @@ use crate::output;
 
 static CAME: AtomicBool = AtomicBool::new(false);
 
-/// From now on signals are asked for here. A second one ends the process at once, which loses nothing either: the database takes
-/// the open batch back. `answer` says how the command ends.
+/// Handles signals from now on. A second signal ends the process at once, which loses nothing either: the database rolls back the open
+/// batch. `answer` tells the user how the command ends.
 pub fn handle(answer: &'static str) -> Result<(), Error> {
     ctrlc::set_handler(move || {
         if came() {
             std::process::exit(130);
         }
         output::note(&format!("{answer}; Ctrl-C again stops now"));
-        CAME.store(true, Ordering::SeqCst); // behind the answer, which the process might not live to give
+        CAME.store(true, Ordering::SeqCst); // after the answer: the process may end right after this
     })
     .map_err(Error::Signals)
 }
@@ -26,7 +26,7 @@ pub fn came() -> bool {
     CAME.load(Ordering::SeqCst)
 }
 
-/// Sleeps, but no longer than until the signal.
+/// Sleeps until `due`, or until a signal comes.
 pub fn sleep_until(due: Instant) {
     while !came() {
         let left = due.saturating_duration_since(Instant::now());

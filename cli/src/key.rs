@@ -1,4 +1,4 @@
-//! Keys of rows, whatever their types: read, bound, shown and given on the command line.
+//! Keys of rows, of any type: read, bound, shown, and parsed from the command line.
 
 use std::fmt;
 
@@ -19,18 +19,18 @@ use crate::sharded::{COUNTERS, Sharded};
 use crate::shell;
 use crate::statement::{Part, Row, Statement, quoted, quoted_table, sql};
 
-/// The key of a row: a text for each of its columns, bytes in hexadecimal.
+/// The key of a row: a text for each of its columns. Bytes are hexadecimal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Key(Vec<String>);
 
 impl Key {
-    /// From the first `columns` of a row that [`Sharded::key_as_texts`] selects.
+    /// Reads the key from the first `columns` of a row that [`Sharded::key_as_texts`] selects.
     pub fn read(columns: usize, row: &Row) -> QueryResult<Self> {
         let texts = (0..columns).map(|i| row.text(i).map(str::to_owned));
         texts.collect::<QueryResult<_>>().map(Key)
     }
 
-    /// As [`shown`](Self::shown) on the command line, one argument for each column.
+    /// Parses a key in the form of [`shown`](Self::shown), one argument for each column.
     pub fn parse(sharded: &Sharded, arguments: &[String]) -> Result<Self, Error> {
         if arguments.len() != sharded.key().len() {
             let (table, columns) = (sharded.table(), sharded.key().len());
@@ -85,7 +85,7 @@ impl Key {
         KeyValues(values.collect())
     }
 
-    /// The error of a key after which the same one comes again.
+    /// The error of a key that the query for the next keys has returned again.
     pub fn no_way_behind(&self, sharded: &Sharded) -> Error {
         Error::Refused(format!(
             "the key {} of `{}` does not come back as it is read: its value is of another type than its column, so that no row behind it can \
@@ -95,7 +95,7 @@ impl Key {
         ))
     }
 
-    /// The options that go on after this key: `--after=7`.
+    /// The options that continue after this key: `--after=7`.
     pub fn after_arguments(&self, sharded: &Sharded) -> String {
         let shown = self.shown(sharded);
         let options = shown.iter();
@@ -104,7 +104,7 @@ impl Key {
     }
 }
 
-/// A key in a report, as JSON and as text: `7`, or `1, 2026-01-01` of a composite one.
+/// A key in a report, as JSON or as text: `7`, or `1, 2026-01-01` for a composite key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct KeyValues(Vec<JsonValue>);
 
@@ -125,7 +125,7 @@ impl FromSqlRow<Untyped, Backend> for Key {
     }
 }
 
-/// The names of counters are bytes that are shown as text.
+/// Whether the key's bytes are shown as text: the names of counters are.
 fn is_utf8(sharded: &Sharded) -> bool {
     sharded.table().as_str() == COUNTERS
 }
@@ -144,7 +144,7 @@ pub fn bytes_of_hex(hex: &str) -> Option<Vec<u8>> {
     pairs.collect()
 }
 
-/// The expression as a text.
+/// The expression cast to text.
 pub fn as_text(dialect: Dialect, expression: &str) -> String {
     match dialect {
         Dialect::Mysql => format!("CAST({expression} AS CHAR)"),
@@ -152,7 +152,7 @@ pub fn as_text(dialect: Dialect, expression: &str) -> String {
     }
 }
 
-/// A sharded table in the tool's statements: its names between quotes, and its keys.
+/// A sharded table in the tool's statements: its quoted names and its keys.
 impl Sharded {
     /// `"videos"`
     pub fn parent(&self) -> String {
@@ -178,7 +178,7 @@ impl Sharded {
         self.each_key(", ", |column| self.column(table, column.name()))
     }
 
-    /// The key of a table's rows, as texts.
+    /// The key of a table's rows as text.
     pub fn key_as_texts(&self, table: &str) -> String {
         self.each_key(", ", |column| {
             let (before, behind) = self.dialect.key_as_text(column.column_type());
@@ -194,10 +194,10 @@ impl Sharded {
         })
     }
 
-    /// `("videos"."id" > $1)`, in the key's order; `or_equal` for the last of a range, with `order` `<`
+    /// `("videos"."id" > $1)`, in the key's order. With `order` `<` and `or_equal` it is the end of a range.
     ///
-    /// For two columns `"a" >= $1 AND (("a" > $2) OR ("a" = $3 AND "b" > $4))`. PostgreSQL and SQLite find the first condition in
-    /// the index, and not the second.
+    /// For two columns `"a" >= $1 AND (("a" > $2) OR ("a" = $3 AND "b" > $4))`. PostgreSQL and SQLite use the index for the first
+    /// condition, and not for the second.
     fn is_beyond(&self, table: &str, order: &str, or_equal: bool, key: &Key) -> Statement {
         let columns: Vec<_> = self.key().iter().zip(&key.0).collect();
         let compared = |at: usize, order: &str| {
@@ -235,8 +235,8 @@ impl Sharded {
             .into()
     }
 
-    /// The value of the key's first column, bound, if it is an integer: SQLite's columns take what is none. To SQLite a cast says that
-    /// it is one, so that it is compared with a text as the column of the key is.
+    /// Binds the value of the key's first column, if it is an integer: SQLite's columns accept other values too. A cast tells SQLite that
+    /// it is an integer, so that it is compared with text in the same way as the key's column.
     pub fn first_integer(&self, key: &Key) -> Option<Statement> {
         let (column, value) = self.key().first().zip(key.0.first())?;
         value.parse::<i128>().ok()?;
@@ -258,16 +258,16 @@ impl Sharded {
             (ColumnType::Text | ColumnType::Date | ColumnType::Uuid, _) => as_text.into(),
             (_, dialect) => match text.parse() {
                 Ok(n) => Part::Integer(n).into(),
-                // MySQL 9 takes the parameter of a cast to an integer for a signed one, and cuts it.
+                // MySQL 9 treats the parameter of a cast to an integer as signed, and cuts it off.
                 Err(_) if dialect == Dialect::Mysql => {
                     sql!("CAST(CAST(", as_text, " AS CHAR) AS UNSIGNED)")
                 }
-                Err(_) => as_text.into(), // SQLite's columns take what is no integer
+                Err(_) => as_text.into(), // SQLite's columns accept values that are not integers
             },
         }
     }
 
-    /// Does something while plain names lead to the table's schema, if it is in one that was named.
+    /// Does `work` while plain names refer to the table's schema, if the table was named with its schema.
     pub fn within<T>(
         &self,
         conn: &mut AnyConnection,

@@ -1,4 +1,4 @@
-//! Tables as the database describes them: columns, keys and foreign keys; and which of the library's column types a declared type is.
+//! Tables as the database describes them: columns, keys and foreign keys; and the library's column type for a declared type.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,12 +12,12 @@ use crate::connection::{AnyConnection, is_schema, within};
 use crate::error::Error;
 use crate::statement::quoted;
 
-/// The tables and views that a plain name leads to, or those of one schema, by their names.
+/// The tables and views that a plain name can refer to, or those of one schema, by their names.
 #[derive(Default)]
 pub struct LiveTables {
     pub tables: BTreeMap<String, LiveTable>,
     schema: Option<String>,
-    /// Whether there is the library's own table of numbers of shards, to which a plain name leads.
+    /// Whether a plain name refers to the library's own table of shard numbers.
     pub has_numbers: bool,
 }
 
@@ -25,7 +25,7 @@ pub struct LiveTables {
 pub struct LiveTable {
     pub name: String,
     pub kind: Kind,
-    /// In the table's order.
+    /// The columns in the table's order.
     pub columns: Vec<LiveColumn>,
     pub foreign_keys: Vec<ForeignKey>,
 }
@@ -33,7 +33,7 @@ pub struct LiveTable {
 #[derive(Debug, PartialEq, Eq)]
 pub enum Kind {
     Table,
-    /// A table that cannot be referred to, or whose changes cannot be taken back: MyISAM and the like.
+    /// A table of MyISAM or another engine without foreign keys or rollback.
     Engine(String),
     Other(String),
 }
@@ -41,15 +41,15 @@ pub enum Kind {
 #[derive(Debug, Clone)]
 pub struct LiveColumn {
     pub name: String,
-    /// As the database declares it.
+    /// The declared type, as the database shows it.
     pub sql_type: String,
-    /// The text that follows the type where a text is not compared as the database does by default.
+    /// The text after the type of a text column, if its collation is not the default.
     pub collation: Option<String>,
     pub nullable: bool,
     pub generated: bool,
     /// The expression of its default, as the database shows it.
     pub default: Option<String>,
-    /// The place in the primary key.
+    /// The position in the primary key.
     pub key: Option<usize>,
 }
 
@@ -57,11 +57,11 @@ pub struct LiveColumn {
 pub struct ForeignKey {
     pub name: String,
     pub parent: String,
-    /// Whether it deletes its rows with the parent's.
+    /// Whether its rows are deleted with the parent's.
     pub deletes: bool,
     /// Whether its rows get the parent's new key.
     pub renames: bool,
-    /// Each with the column that it refers to.
+    /// Each column with the one that it refers to.
     pub columns: Vec<(String, String)>,
 }
 
@@ -116,12 +116,12 @@ impl LiveTables {
         })
     }
 
-    /// The tables among which this one is, and its name without its schema: `analytics.videos`, or a plain name.
+    /// The tables beside the named one (`analytics.videos`, or a plain name), and its name without the schema.
     pub fn of(name: &str, conn: &mut AnyConnection) -> QueryResult<(Arc<Self>, String)> {
         Arc::new(Self::read(conn)?).leading_to(name, conn)
     }
 
-    /// The same where the plain names lead to these tables.
+    /// The same, if plain names refer to these tables.
     pub fn leading_to(
         self: &Arc<Self>,
         name: &str,
@@ -155,7 +155,7 @@ impl LiveTables {
         }))
     }
 
-    /// Whether nothing else can have this name.
+    /// Whether the name is taken.
     pub fn has_name(&self, name: &str, dialect: Dialect) -> bool {
         match dialect {
             Dialect::Sqlite => self.tables.keys().any(|t| t.eq_ignore_ascii_case(name)),
@@ -163,7 +163,7 @@ impl LiveTables {
         }
     }
 
-    /// The schema that stands before the names of all these tables.
+    /// The schema of all these tables, if they were named with one.
     pub fn schema(&self) -> Option<&str> {
         self.schema.as_deref()
     }
@@ -176,7 +176,7 @@ impl LiveTables {
         }
     }
 
-    /// The table of this name, if it is one.
+    /// The table of this name, or an error if there is none or it is not a table.
     pub fn table(&self, name: &str) -> Result<&LiveTable, Error> {
         let Some(table) = self.tables.get(name) else {
             return Err(Error::Refused(format!(
@@ -202,7 +202,7 @@ impl LiveTable {
         self.columns.iter().find(|column| column.name == name)
     }
 
-    /// The column of this name, which somebody gave.
+    /// The column of this name, or an error for the user who gave it.
     pub fn named(&self, column: &str) -> Result<&LiveColumn, Error> {
         self.column(column).ok_or_else(|| {
             let columns: Vec<_> = self.columns.iter().map(|c| &*c.name).collect();
@@ -223,7 +223,7 @@ impl LiveTable {
 }
 
 impl LiveColumn {
-    /// The type, and the collation if it has one of its own.
+    /// The type, with its collation if that is not the default.
     pub fn full_type(&self) -> String {
         match &self.collation {
             Some(collation) => format!("{} {collation}", self.sql_type),
@@ -231,11 +231,11 @@ impl LiveColumn {
         }
     }
 
-    /// As a column that is to be counted on shards, with its declaration in the shards table where the type alone does not say it.
+    /// The column as a sharded field. It has a declaration for the shards table if the type alone is not enough.
     pub fn as_field(&self, dialect: Dialect) -> Option<ShardsColumn> {
         let found = column_type(dialect, &self.sql_type)?;
         let declared = match found {
-            // Its precision and scale. A column without them takes any on PostgreSQL.
+            // With precision and scale. On PostgreSQL a column without them accepts any.
             ColumnType::Numeric => Some(self.sql_type.to_uppercase()),
             ColumnType::Double => None,
             found if is_integer(found) => None,
@@ -244,12 +244,12 @@ impl LiveColumn {
         Some(described::column(self.name.clone(), found, declared))
     }
 
-    /// The same as a column of the primary key.
+    /// The column as a column of the primary key.
     pub fn as_key(&self, dialect: Dialect) -> Option<ShardsColumn> {
         let found = column_type(dialect, &self.sql_type)?;
         let declared = match found {
             ColumnType::Double | ColumnType::Numeric => return None,
-            // Its length and collation, as a foreign key wants them.
+            // With length and collation, because a foreign key requires the same ones.
             ColumnType::Text | ColumnType::Binary => {
                 let sql_type = self.sql_type.to_uppercase();
                 let is_plain = dialect != Dialect::Mysql
@@ -264,7 +264,7 @@ impl LiveColumn {
     }
 }
 
-/// By the words of the query.
+/// Reads the kind from the query's words.
 fn kind(kind: &str) -> Kind {
     match kind.strip_prefix("engine ") {
         Some(engine) => Kind::Engine(engine.to_owned()),
@@ -304,14 +304,14 @@ fn column_type(dialect: Dialect, sql_type: &str) -> Option<ColumnType> {
                 ("bigint", true) => Some(ColumnType::UnsignedBigInt),
                 ("double", false) => Some(ColumnType::Double),
                 ("decimal", false) => Some(ColumnType::Numeric),
-                // Not `text` and `blob`, which only have a key of a prefix.
+                // Not `text` and `blob`: only a prefix of them can be a key.
                 ("varchar" | "char", false) => Some(ColumnType::Text),
                 ("varbinary" | "binary", false) => Some(ColumnType::Binary),
                 ("date", false) => Some(ColumnType::Date),
                 _ => None,
             }
         }
-        // As `diesel print-schema` reads what SQLite lets anybody write.
+        // SQLite accepts any text as a type. This reads it as `diesel print-schema` does.
         _ => {
             let has = |parts: &[&str]| parts.iter().any(|part| sql_type.contains(part));
             match sql_type {
@@ -323,7 +323,7 @@ fn column_type(dialect: Dialect, sql_type: &str) -> Option<ColumnType> {
                 _ if has(&["int"]) => Some(ColumnType::Integer),
                 _ if has(&["char", "clob", "text"]) => Some(ColumnType::Text),
                 _ if has(&["blob"]) => Some(ColumnType::Binary),
-                // `Float` to Diesel, which is no sharded field.
+                // Diesel reads these as `Float`, which cannot be a sharded field.
                 _ if has(&["float", "real"]) => None,
                 _ if has(&["double", "num", "dec"]) => Some(ColumnType::Double),
                 _ => None,

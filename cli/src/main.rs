@@ -1,10 +1,10 @@
 //! `diesel-sharded`: the command line tool of `diesel_sharded`.
 //!
-//! The library knows a table from the derive; the tool learns it from the database ([`live`], [`sharded`]) and writes its
-//! statements over names that are known at run time ([`statement`], [`key`]). One file for each command. What the catalogs are asked
-//! stands in `catalog/`, a file for each query and database; the ends of the help texts stand in `help/`.
+//! The library knows a table from the derive. The tool learns it from the database ([`live`], [`sharded`]) and writes
+//! statements with names that are known only at run time ([`statement`], [`key`]). Each command has a file. The queries of the catalogs
+//! are in `catalog/`, in a file for each query and database; the ends of the help texts are in `help/`.
 
-/// A query of the catalogs, as a database has them; of those alone that are servers where SQLite has nothing like it.
+/// A query of the catalogs of a database. `server` is for a query that SQLite does not need.
 macro_rules! catalog {
     (server $dialect:expr, $query:literal) => {
         match $dialect {
@@ -73,7 +73,7 @@ fn main() -> ExitCode {
     match run() {
         Ok(ended) => ended.into(),
         Err(error) => {
-            // A closed standard error is no further error.
+            // If standard error is closed, there is no one to tell.
             let _ = writeln!(io::stderr(), "error: {error}");
             ExitCode::FAILURE
         }
@@ -90,12 +90,12 @@ fn run() -> Result<Ended, Error> {
     }
     if let Command::Completions { shell } = args.command {
         let name = env!("CARGO_BIN_NAME");
-        let mut script = vec![]; // `generate` panics where it cannot write
+        let mut script = vec![]; // `generate` panics if it cannot write
         clap_complete::generate(shell, &mut Args::command(), name, &mut script);
         output::line(String::from_utf8_lossy(&script).trim_end())?;
         return Ok(Ended::Done);
     }
-    guard_transactions(); // whether the database is a cluster is not known
+    guard_transactions(); // the database may be a cluster
     let file = dot_env.map(|(file, _)| file).filter(|_| !had_address);
     let origin = connection::origin(&matches, file);
     let conn = &mut AnyConnection::establish_at(Address {
@@ -114,6 +114,6 @@ fn run() -> Result<Ended, Error> {
         Command::Verify(args) => recount::run(args, false, conn),
         Command::Backfill(args) => recount::run(&args.recount, !args.dry_run, conn),
         Command::RemoveOrphans { tables } => remove_orphans::run(tables, conn),
-        Command::Completions { .. } => Ok(Ended::Done), // above, without a database
+        Command::Completions { .. } => Ok(Ended::Done), // done above, without a database
     }
 }

@@ -1,4 +1,4 @@
-//! The two files of a migration: printed, written, or compared with those that are there.
+//! The two files of a migration: printed, written, or compared with existing ones.
 
 use std::path::{Path, PathBuf};
 use std::{fs, io};
@@ -20,7 +20,7 @@ impl Files {
         [("up.sql", &self.up), ("down.sql", &self.down)]
     }
 
-    /// Writes them into this folder.
+    /// Writes the files into this folder.
     pub fn write(&self, folder: &Path) -> Result<(), Error> {
         fs::create_dir_all(folder).map_err(|source| Error::file(folder, source))?;
         for (file, text) in self.named() {
@@ -31,13 +31,13 @@ impl Files {
         Ok(())
     }
 
-    /// Whether the files in this folder have other texts, and which texts they should have.
+    /// Whether the files in this folder have other texts. Notes the texts that they should have.
     pub fn differ_from(&self, folder: &Path) -> Result<bool, Error> {
         let mut differ = false;
         for (file, text) in self.named() {
             let file = folder.join(file);
             let there = match fs::read_to_string(&file) {
-                // As after a run that was interrupted.
+                // Missing, perhaps since a run was interrupted.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
                 there => there.map_err(|source| Error::file(&file, source))?,
             };
@@ -68,7 +68,7 @@ pub fn deliver(files: &Files, name: &str, args: &GenerateArgs) -> Result<Ended, 
     }
 }
 
-/// A table's name as a part of a folder's.
+/// A table's name as a part of a folder's name.
 pub fn file_name(table: &str) -> String {
     let is_plain = |c: char| c.is_alphanumeric() || c == '_';
     table.replace(|c| !is_plain(c), "_")
@@ -89,7 +89,7 @@ fn write(files: &Files, folder: &Path, name: &str) -> Result<Ended, Error> {
     Ok(Ended::Done)
 }
 
-/// The time and a number, as the `diesel` CLI writes them, since Diesel runs one migration of each version.
+/// An unused version: the time and a number, as the `diesel` CLI writes them. Diesel runs only one migration of each version.
 fn free_version(time: &str, taken: &[String]) -> String {
     let mut versions = (0_u32..).map(|number| format!("{time}-{number:04x}"));
     let free = versions.find(|version| !taken.contains(&version.replace('-', "")));
@@ -99,7 +99,7 @@ fn free_version(time: &str, taken: &[String]) -> String {
 /// A migration's version, as Diesel reads it, its name and its folder.
 type Migration = (String, String, PathBuf);
 
-/// The migrations in a folder, if it is there.
+/// The migrations in a folder; none if there is no such folder.
 fn migrations(folder: &Path) -> Result<Vec<Migration>, Error> {
     let entries = match fs::read_dir(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(vec![]),
@@ -115,7 +115,7 @@ fn migrations(folder: &Path) -> Result<Vec<Migration>, Error> {
     migrations.collect()
 }
 
-/// The folder of the newest of these migrations that has this name.
+/// The folder of the newest migration with this name.
 fn newest(mut there: Vec<Migration>, name: &str) -> Option<PathBuf> {
     there.retain(|(version, other, _)| {
         other == name && version.starts_with(|c: char| c.is_ascii_digit())
@@ -123,7 +123,7 @@ fn newest(mut there: Vec<Migration>, name: &str) -> Option<PathBuf> {
     there.into_iter().max().map(|(.., folder)| folder)
 }
 
-/// Whether the newest migration of this name is what would be written.
+/// Compares the newest migration of this name with what would be written.
 fn compare(files: &Files, folder: &Path, name: &str) -> Result<Ended, Error> {
     let Some(newest) = newest(migrations(folder)?, name) else {
         output::note(&format!(
@@ -139,7 +139,7 @@ fn compare(files: &Files, folder: &Path, name: &str) -> Result<Ended, Error> {
     Ok(Ended::Done)
 }
 
-/// As a path from here, where it is one.
+/// The path relative to this folder, if it is below.
 fn shown(path: &Path) -> String {
     let here = std::env::current_dir().unwrap_or_default();
     let path = path.strip_prefix(here).unwrap_or(path);
@@ -158,7 +158,7 @@ struct MigrationsDirectory {
     dir: Option<PathBuf>,
 }
 
-/// The folder that was given, the one that `diesel.toml` names, here or above, or the nearest folder `migrations`.
+/// The given folder, or the one in the `diesel.toml` of this folder or one above, or the nearest folder `migrations`.
 pub fn find_folder(given: Option<&Path>) -> Result<PathBuf, Error> {
     if let Some(folder) = given {
         return Ok(folder.to_owned());
@@ -202,7 +202,7 @@ mod tests {
         assert_eq!(taken(&["20260101120000"]), "2026-01-01-120000-0000");
         let numbered = taken(&["20260101120000", "202601011200000000"]);
         assert_eq!(numbered, "2026-01-01-120000-0001");
-        // Diesel runs them in this order, which is that of the files.
+        // Diesel runs them in this order, the order of the files.
         let versions = [time, &numbered, "2026-01-01-120001"];
         assert!(versions.map(|v| v.replace('-', "")).is_sorted());
     }

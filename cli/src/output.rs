@@ -1,4 +1,4 @@
-//! Results to the standard output, notes to the standard error, and on a terminal how far a command is.
+//! Results on standard output, notes on standard error, and on a terminal the progress of a command.
 
 use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::time::{Duration, Instant};
@@ -9,19 +9,19 @@ use crate::error::Error;
 
 pub fn line(line: &str) -> Result<(), Error> {
     match writeln!(io::stdout(), "{line}") {
-        // A reader such as `head` has seen enough; the work goes on.
+        // A reader such as `head` has seen enough; the work continues.
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
         written => written.map_err(Error::Output),
     }
 }
 
-/// Beside the results.
+/// Prints a note beside the results.
 pub fn note(note: &str) {
-    // Whoever closed the standard error does not want to know.
+    // If standard error is closed, nobody wants notes.
     let _ = writeln!(io::stderr(), "{note}");
 }
 
-/// A value for programs.
+/// Prints a value for other programs.
 pub fn json(value: &impl Serialize) -> Result<(), Error> {
     let text = serde_json::to_string_pretty(value);
     line(&text.map_err(|error| Error::Output(error.into()))?)
@@ -30,7 +30,7 @@ pub fn json(value: &impl Serialize) -> Result<(), Error> {
 /// A row of a table: the cells with the names of their columns.
 pub type Cells<'n> = Vec<(&'n str, String)>;
 
-/// Columns under their names, numbers to the right.
+/// Prints columns under their names, with numbers aligned to the right.
 pub fn table(rows: &[Cells<'_>]) -> Result<(), Error> {
     aligned(rows).iter().try_for_each(|row| line(row))
 }
@@ -67,7 +67,7 @@ fn aligned(rows: &[Cells<'_>]) -> Vec<String> {
     lines.iter().map(line).collect()
 }
 
-/// All of them, with `separator` in between.
+/// Joins items with `separator` in between.
 pub fn joined(separator: &str, items: impl IntoIterator<Item = impl ToString>) -> String {
     let items: Vec<_> = items.into_iter().map(|item| item.to_string()).collect();
     items.join(separator)
@@ -86,7 +86,7 @@ pub fn plural(n: u64, what: &str) -> String {
     }
 }
 
-/// How far a command is: notes where the standard error is a terminal, at first and then every ten seconds at most.
+/// The progress of a command. If standard error is a terminal, it is noted at first, and then at most every ten seconds.
 #[derive(Debug)]
 pub struct Progress {
     what: String,

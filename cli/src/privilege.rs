@@ -1,4 +1,4 @@
-//! A privilege that this role lacks, and the statement that grants it.
+//! Privileges that this role lacks, and the statements that grant them.
 
 use diesel::prelude::*;
 use diesel::result::{DatabaseErrorKind, Error as DieselError};
@@ -12,7 +12,7 @@ use crate::output::joined;
 use crate::sharded::{Sharded, names};
 use crate::statement::{quoted, quoted_table};
 
-/// A privilege on a table that a command needs; enough on these columns, if there are some.
+/// A privilege that a command needs on a table. If there are `columns`, the privilege on these is enough.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Need<'t> {
     privilege: &'static str,
@@ -37,7 +37,7 @@ impl<'t> Need<'t> {
         }
     }
 
-    /// Those for reading totals.
+    /// The privileges for reading totals.
     pub fn to_read(sharded: &'t Sharded) -> [Self; 2] {
         let columns = [names(sharded.key()), names(sharded.fields())].concat();
         [
@@ -46,7 +46,7 @@ impl<'t> Need<'t> {
         ]
     }
 
-    /// Those for folding, beside reading totals.
+    /// The privileges for folding, in addition to reading totals.
     pub fn to_fold(sharded: &'t Sharded, removes: bool) -> impl Iterator<Item = Self> {
         let shards = sharded.shards_table();
         let of_shards = ["UPDATE"].into_iter().chain(removes.then_some("DELETE"));
@@ -54,7 +54,7 @@ impl<'t> Need<'t> {
         Need::to_update(sharded.fields(), sharded.table()).chain(of_shards)
     }
 
-    /// To update each of these columns.
+    /// The privileges for updating each of these columns.
     pub fn to_update(
         fields: &'t [ShardsColumn],
         table: TableName<'t>,
@@ -63,8 +63,8 @@ impl<'t> Need<'t> {
         fields.map(move |field| Need::of_columns("UPDATE", vec![field.name()], table))
     }
 
-    /// Whether the role of this connection has it on the table or on each of the columns, by the catalogs. It lacks none on a table
-    /// that is gone.
+    /// Whether, by the catalogs, this connection's role has the privilege on the table or on each of the columns. If the table is gone, the
+    /// role lacks nothing.
     fn is_granted(&self, conn: &mut AnyConnection) -> QueryResult<bool> {
         let dialect = conn.dialect();
         let schema = match self.table.schema() {
@@ -76,7 +76,7 @@ impl<'t> Need<'t> {
             let granted = conn.text(query, texts)?;
             QueryResult::Ok(granted.is_none_or(|granted| granted == "1"))
         };
-        // As many of these as the query asks for.
+        // The query uses as many of these as it has binds.
         let (privilege, name, schema) = (self.privilege, self.table.name(), &*schema);
         let of_table = [privilege, name, schema, schema, privilege, privilege];
         if is(catalog!(server dialect, "table_privilege"), &of_table)? {
@@ -91,7 +91,7 @@ impl<'t> Need<'t> {
         Ok(!self.columns.is_empty())
     }
 
-    /// The columns of an `UPDATE`: other privileges are granted on a table.
+    /// The columns of an `UPDATE`. Other privileges are granted on the table.
     fn granted_columns(&self) -> &[&'t str] {
         match self.privilege {
             "UPDATE" => &self.columns,
@@ -103,20 +103,20 @@ impl<'t> Need<'t> {
 /// The privileges that a role lacks.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Lack {
-    /// In words, `UPDATE (views) ON videos`.
+    /// The privileges as text: `UPDATE (views) ON videos`.
     what: String,
     /// A statement for each table.
     pub grants: Vec<String>,
 }
 
-/// The role of this connection, as `GRANT` takes it. MySQL's messages have the host of the client in place of the account's.
+/// The role of this connection in the form for `GRANT`. (MySQL's messages contain the client's host instead of the account's.)
 pub fn current_role(conn: &mut AnyConnection) -> QueryResult<String> {
     let role = conn.text(catalog!(server conn.dialect(), "role"), &[])?;
     Ok(role.unwrap_or_default())
 }
 
-/// The error with those of the needs that are lacking by the catalogs, whatever the language of the message. Of other tables the message
-/// itself has to tell.
+/// Adds to the error the needed privileges that the role lacks by the catalogs. So the language of the message does not matter. For tables
+/// outside of `needs`, the message itself has to tell.
 pub fn explained(error: Error, needs: &[Need<'_>], conn: &mut AnyConnection) -> Error {
     let says = match &error {
         Error::Recount(says, _) => says.clone(),
@@ -126,11 +126,11 @@ pub fn explained(error: Error, needs: &[Need<'_>], conn: &mut AnyConnection) -> 
         ))) => information.message().to_owned(),
         _ => return error,
     };
-    // A connection that is lost cannot be asked. The first error says so.
+    // If the connection is lost, the first error tells that.
     let Ok(role) = current_role(conn) else {
         return error;
     };
-    // MySQL's catalogs do not show what the roles of a user may do, but it has no other language for this.
+    // MySQL's catalogs do not show what a user's roles may do. But this message is always in English.
     let is_refused = match conn.dialect() {
         Dialect::Mysql => says.contains(" command denied to user "),
         dialect => dialect == Dialect::Postgres,
@@ -147,7 +147,7 @@ pub fn explained(error: Error, needs: &[Need<'_>], conn: &mut AnyConnection) -> 
     }
 }
 
-/// Those of the needs that the role of this connection does not have, by the catalogs.
+/// The needed privileges that this connection's role lacks by the catalogs.
 pub fn denied<'t>(needs: &[Need<'t>], conn: &mut AnyConnection) -> QueryResult<Vec<Need<'t>>> {
     let mut denied = vec![];
     for need in needs {
@@ -158,7 +158,7 @@ pub fn denied<'t>(needs: &[Need<'t>], conn: &mut AnyConnection) -> QueryResult<V
     Ok(denied)
 }
 
-/// All of these needs, by table.
+/// Describes these needs as lacking, by table.
 pub fn lacked(dialect: Dialect, needs: &[Need<'_>], role: &str) -> Lack {
     let mut needs = needs.to_vec();
     needs.sort_by_key(|need| need.table.to_string());
@@ -187,12 +187,12 @@ pub fn lacked(dialect: Dialect, needs: &[Need<'_>], role: &str) -> Lack {
     Lack { what, grants }
 }
 
-/// MySQL's roles that are enabled. PostgreSQL knows by itself what a role has from others.
+/// The enabled roles on MySQL. PostgreSQL's own functions consider inherited privileges.
 pub fn enabled_roles(conn: &mut AnyConnection) -> QueryResult<Vec<String>> {
     if conn.dialect() != Dialect::Mysql {
         return Ok(vec![]);
     }
-    // MariaDB shows a NULL for none.
+    // MariaDB shows NULL if none is enabled; `texts` skips it.
     let roles = conn.texts(catalog!("mysql/", "enabled_roles"), &[])?;
     let roles = roles.into_iter();
     Ok(roles.map(|role| quoted(Dialect::Mysql, &role)).collect())

@@ -1,4 +1,5 @@
-//! `diesel-sharded readers`: what in the database reads a plain column. It sees the base alone, while shards hold the rest of the total.
+//! `diesel-sharded readers` shows which objects in the database read a plain column. They see only the base, while shards hold the rest of
+//! the total.
 
 use diesel::prelude::*;
 use diesel_sharded::backend::Dialect;
@@ -40,18 +41,19 @@ pub fn run(args: &ReadersArgs, conn: &mut AnyConnection) -> Result<Ended, Error>
 struct Reader {
     kind: String,
     name: String,
-    /// The catalog, which knows it, or the object's text, which has the names, or may have them or read whole rows.
+    /// Where the tool found the reader: in the catalog, which knows, or in the object's text, which contains the names, or may contain them
+    /// or read whole rows.
     found_in: &'static str,
     instead: &'static str,
 }
 
 impl Reader {
-    /// Those of a column of a table in the schema to which plain names lead. What names the shards table too reads totals.
+    /// The readers of a column of a table that a plain name refers to. An object that also names the shards table reads totals.
     fn all(
         [table, column, shards_table]: [&str; 3],
         conn: &mut AnyConnection,
     ) -> QueryResult<Vec<Self>> {
-        let query = catalog!(conn.dialect(), "readers"); // its binds are by turns
+        let query = catalog!(conn.dialect(), "readers"); // its binds are the table and the column by turns
         let mut readers = vec![];
         for row in conn.rows(query, &[table, column].repeat(query.matches('?').count()))? {
             let text = row.get(2).map(Definition::of);
@@ -94,7 +96,7 @@ impl Reader {
     }
 }
 
-/// What to do about it.
+/// The advice for a reader of this kind.
 fn instead_of(kind: &str, updates: bool) -> &'static str {
     match kind {
         _ if updates => {
@@ -111,7 +113,7 @@ fn instead_of(kind: &str, updates: bool) -> &'static str {
     }
 }
 
-/// That some read the plain columns of a sharded table, if they do. An index is none that has to be changed.
+/// The finding that objects read the plain columns of a sharded table, if some do. An index need not be changed.
 pub fn finding(sharded: &Sharded, conn: &mut AnyConnection) -> QueryResult<Option<Finding>> {
     let (table, shards_table) = (sharded.table(), sharded.shards_table());
     let (mut found, mut commands) = (vec![], vec![]);

@@ -1,5 +1,4 @@
-//! `diesel-sharded verify` and `backfill`: totals beside a recount of what they count, read by one statement, and the repair of those that
-//! differ.
+//! `diesel-sharded verify` and `backfill` compare totals with a recount, both read by one statement. `backfill` repairs totals that differ.
 
 use std::time::Instant;
 
@@ -27,10 +26,10 @@ use crate::sharded::{self, Sharded};
 use crate::statement::{Statement, quoted, sql};
 use crate::sums::{Number, Total, fits};
 
-/// The recount under an alias, where the columns of the key have names by their places.
+/// The alias of the recount, whose key columns are named by their positions.
 const RECOUNTED: &str = "recounted";
 
-/// Drifts are repaired, or only told.
+/// Compares a table with its recount, and reports or `repairs` the drifts.
 pub fn run(args: &RecountArgs, repairs: bool, conn: &mut AnyConnection) -> Result<Ended, Error> {
     interrupt::handle("finishing the batch")?;
     let sharded = &sharded::find(&args.table, conn)?;
@@ -95,7 +94,7 @@ impl Recounting<'_> {
             Some(error) if report.compared == 0 => return Err(error),
             error => error,
         };
-        // Behind the last row that was compared.
+        // The command can continue after the last row that was compared.
         let rest = last.filter(|_| error.is_some() || is_left);
         report.go_on = rest.map(|last| last.after_arguments(sharded));
         report.end(args.json)?;
@@ -120,7 +119,7 @@ impl Recounting<'_> {
         explained(error, &needs, conn)
     }
 
-    /// Compares the next rows, and repairs them if it should. Their keys, in order, and those that differ.
+    /// Compares the next rows, and repairs them if it should. Returns their keys, in order, and the drifts.
     fn next(
         &self,
         size: usize,
@@ -153,7 +152,7 @@ impl Recounting<'_> {
         Ok((keys, drifts))
     }
 
-    /// An error of the first comparison, which is the recount's unless the connection was lost.
+    /// The error of the first comparison. Unless the connection was lost, the recount has caused it.
     fn of_recount(&self, error: Error) -> Error {
         match error {
             Error::Database(ShardedError::Diesel(DieselError::DatabaseError(
@@ -168,7 +167,7 @@ impl Recounting<'_> {
     }
 }
 
-/// A row whose total is beside its recount.
+/// A row with its total and its recount.
 #[derive(Debug, Serialize)]
 struct Drift {
     #[serde(rename = "key")]
@@ -177,11 +176,11 @@ struct Drift {
     key: Key,
     #[serde(skip)]
     base: BigDecimal,
-    /// It may be out of the range of its column.
+    /// The total, which may be out of the range of its column.
     total: Number,
     recounted: Number,
     lacks: Number,
-    /// Why it was not repaired, if it was to be.
+    /// The reason why it was not repaired, although it should be.
     not_repaired: Option<String>,
 }
 
@@ -202,9 +201,9 @@ impl Drift {
     }
 }
 
-/// Finding the rows of a range that differ, those after one key up to another, and repairing them.
+/// Finds the rows of a range of keys that differ, and repairs them.
 impl Recounting<'_> {
-    /// The rows of a range whose totals are not as recounted, read by one statement.
+    /// The rows of a range whose totals differ from the recount, read by one statement.
     ///
     /// ```sql
     /// WITH diesel_sharded_recount (key_1, number) AS (…)
@@ -245,7 +244,7 @@ impl Recounting<'_> {
             format!(" ORDER BY {}", sharded.key_of(&parent))
         );
         let mut compared: Vec<Drift> = vec![];
-        let mut recounted_keys = vec![]; // those of one row, which its collation takes for one
+        let mut recounted_keys = vec![]; // of one row: its collation may consider several keys equal
         let columns = sharded.key().len();
         for row in compare.rows(conn)? {
             let key = Key::read(columns, &row)?;
@@ -301,19 +300,19 @@ impl Recounting<'_> {
         Ok(drifts)
     }
 
-    /// Sums of doubles differ a little by the order of addition.
+    /// Whether total and recount differ. Sums of doubles may differ a little by the order of addition.
     fn differs(&self, drift: &Drift) -> QueryResult<bool> {
         let column = self.field.column_type();
         if is_integer(column) {
-            return Ok(drift.total != drift.recounted); // which may have a fraction
+            return Ok(drift.total != drift.recounted); // the recount may have a fraction
         }
         let amount = |number: &Number| Amount::parse(&number.to_string(), column);
         let (total, recounted) = (amount(&drift.total)?, amount(&drift.recounted)?);
         Ok(differs(self.sharded.dialect, column, &total, &recounted))
     }
 
-    /// Lets the planner recount this range alone, where the keys are integers: whatever type the recount gives them, they are
-    /// then compared here as they are with the parent's, and in one order. Texts and dates might not be.
+    /// A condition by which the planner recounts only this range, if the keys are integers. For any type that the recount gives them, they
+    /// compare here as they do with the parent's keys, and in one order. Text and dates might not.
     fn narrowed(&self, after: Option<&Key>, last: &Key) -> Statement {
         let first = self.sharded.key().first();
         if !first.is_some_and(|column| is_integer(column.column_type())) {
@@ -331,9 +330,9 @@ impl Recounting<'_> {
         }
     }
 
-    /// Locks the rows that differ, so that no other repair, fold or set comes in between, compares again in one snapshot, and
-    /// corrects the bases. On PostgreSQL the snapshot is the one of the lock, and a row that was written since is a
-    /// serialization failure, after which it is tried again.
+    /// Locks the rows that differ against other repairs, folds and sets, compares again in one snapshot, and corrects the bases. On
+    /// PostgreSQL the lock takes the snapshot. If a row was written since then, the update is a serialization failure, and the repair is
+    /// tried again.
     ///
     /// ```sql
     /// BEGIN ISOLATION LEVEL REPEATABLE READ;                  -- SQLite: BEGIN IMMEDIATE
@@ -356,7 +355,7 @@ impl Recounting<'_> {
             .run(conn, |conn| {
                 let LockedRows { locked, not_locked } = lock(self.sharded, &suspects, conn)?;
                 let (mut drifts, mut lacking) = (self.drifts(after, last, conn)?, vec![]);
-                // Others came into the range since.
+                // Only locked rows: the range may now contain others.
                 drifts.retain(|drift| {
                     [&locked, &not_locked]
                         .iter()
@@ -379,7 +378,7 @@ impl Recounting<'_> {
             })
     }
 
-    /// The difference that has to be added to the base, if that takes it.
+    /// The difference to add to the base, or the reason why the base cannot accept it.
     fn lacks(&self, drift: &Drift) -> Result<Amount, String> {
         let column = self.field.column_type();
         let Number(recounted) = &drift.recounted;
@@ -393,8 +392,7 @@ impl Recounting<'_> {
         Amount::parse(&drift.lacks.to_string(), column).map_err(|_| reason(Unfit::OutOfRange))
     }
 
-    /// Corrects bases in a savepoint. If one of them does not take what it lacks, the savepoint is rolled back, and each row is
-    /// tried by itself.
+    /// Corrects bases in a savepoint. If a base does not accept its difference, rolls back the savepoint and tries each row by itself.
     fn add(
         &self,
         rows: &[(Key, Amount)],
@@ -407,7 +405,7 @@ impl Recounting<'_> {
         let unfit = match added.map_err(ShardedError::from) {
             Ok(()) => return Ok(()),
             Err(ShardedError::Unfit { reason, .. }) => reason,
-            // On SQLite of shards that no sum holds, too.
+            // On SQLite also if no sum holds the shards.
             Err(ShardedError::Overflow { source }) => self.sharded.dialect.refused(&source),
             Err(error) => return Err(error.into()),
         };
@@ -426,7 +424,7 @@ impl Recounting<'_> {
         let sharded = self.sharded;
         let name = quoted(sharded.dialect, self.field.name());
         let cases = rows.iter().map(|(key, lacks)| {
-            let lacks = lacks.literal().unwrap_or_default(); // a number that was parsed
+            let lacks = lacks.literal().unwrap_or_default(); // it was parsed from a number
             sql!(" WHEN ", sharded.is(key), " THEN ", lacks)
         });
         let begin = format!("{name} = ({}.{name} + CASE", sharded.parent());
@@ -434,7 +432,7 @@ impl Recounting<'_> {
     }
 }
 
-/// Why a total was not repaired.
+/// The reason why a total was not repaired.
 fn reason(unfit: Unfit) -> String {
     match unfit {
         Unfit::OutOfRange => "out of range".to_owned(),
@@ -448,16 +446,16 @@ struct RecountReport {
     field: String,
     compared: usize,
     differ: usize,
-    /// Nothing if it only compares.
+    /// `None` if the command only compares.
     repaired: Option<usize>,
-    /// The first ones.
+    /// The first drifts.
     drifts: Vec<Drift>,
-    /// The options that continue behind the last row, if there are more.
+    /// The options that continue after the last row, if there are more rows.
     go_on: Option<String>,
 }
 
 impl RecountReport {
-    /// Adds the drifts of so many rows. Those that are to be shown, up to so many in all.
+    /// Adds the drifts among this many rows. Returns those to print, so that at most `show` are printed in all.
     fn add(&mut self, rows: usize, drifts: Vec<Drift>, show: usize) -> &[Drift] {
         self.compared += rows;
         self.differ += drifts.len();

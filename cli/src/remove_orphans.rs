@@ -1,4 +1,4 @@
-//! `diesel-sharded remove-orphans`: removes shards whose row does not exist.
+//! `diesel-sharded remove-orphans` removes shards whose row does not exist.
 
 use diesel_sharded::described;
 

@@ -1,4 +1,4 @@
-//! `diesel-sharded resize`: how many shards writers choose from.
+//! `diesel-sharded resize` sets how many shards writers choose from.
 
 use std::collections::HashMap;
 
@@ -26,7 +26,7 @@ pub fn run(args: &ResizeArgs, conn: &mut AnyConnection) -> Result<Ended, Error> 
 }
 
 fn counter(name: &str, args: &ResizeArgs, conn: &mut AnyConnection) -> Result<Ended, Error> {
-    // It comes before those that begin with its name.
+    // Of all counters with this prefix, the counter itself comes first.
     let listed = Counter::list(name).limit(1).load(conn);
     let listed = listed.map_err(without_library_tables)?;
     if listed.first().is_none_or(|(first, _)| first != name) {
@@ -42,7 +42,7 @@ fn counter(name: &str, args: &ResizeArgs, conn: &mut AnyConnection) -> Result<En
     tell(args, name, &plural(before.into(), "shard"))
 }
 
-/// The number before, and the one that is set, or would be.
+/// Prints the number before, and the one that is set or would be.
 fn tell(args: &ResizeArgs, what: &str, before: &str) -> Result<Ended, Error> {
     output::line(&match args.dry_run {
         true => format!("{what}: {before}, would have {}", args.to),
@@ -74,7 +74,7 @@ fn field_of(
     }
     let named = format!("{}.{}", sharded.table(), field.name());
     let told = tell(args, &named, &was)?;
-    // Only where every field has a number is it known which shards nobody wants.
+    // Only if every field has a number is it certain which shards no writer uses.
     let keep_shards = sharded.described.wished(&numbers);
     if keep_shards.is_none() || before.is_some_and(|before| args.to >= before) {
         return Ok(told);
@@ -90,7 +90,7 @@ fn field_of(
     folding.run(None, pace, conn, &mut vec![])
 }
 
-/// The library would name what runs them.
+/// Advises `setup` instead of the library's migrations.
 fn without_library_tables(error: diesel::result::Error) -> Error {
     match ShardedError::from(error) {
         ShardedError::MissingShardsTable { table, .. } => Error::Refused(format!(
@@ -101,7 +101,7 @@ fn without_library_tables(error: diesel::result::Error) -> Error {
     }
 }
 
-/// The numbers of a table's fields that were set, by field; those of named counters, by their names behind a zero.
+/// The numbers that were set for a table's fields, by field, and for named counters, by their names after a zero byte.
 pub fn shard_counts(
     sharded: &Sharded,
     conn: &mut AnyConnection,
@@ -112,7 +112,7 @@ pub fn shard_counts(
     }
 }
 
-/// The privileges to read them.
+/// The privileges to read these numbers.
 pub fn needs_of_counts() -> [Need<'static>; 1] {
     [Need::of("SELECT", TableName::new(SHARD_NUMBERS))]
 }

@@ -1,4 +1,4 @@
-//! `diesel-sharded setup`: the library's own tables, by its migrations; and the record of these.
+//! `diesel-sharded setup` creates the library's own tables by its migrations, and records these.
 
 use diesel::connection::SimpleConnection;
 use diesel::migration::{CREATE_MIGRATIONS_TABLE, Migration, MigrationConnection, MigrationSource};
@@ -34,7 +34,7 @@ pub fn run(args: &SetupArgs, conn: &mut AnyConnection) -> Result<Ended, Error> {
     }
     let mut ran = vec![];
     let done = alone(conn, |conn| {
-        ran.clear(); // by an attempt that was rolled back
+        ran.clear(); // an earlier attempt was rolled back
         run_pending(migrations, &texts, conn, &mut ran)
     });
     if done.is_ok() || conn.dialect() == Dialect::Mysql {
@@ -57,8 +57,8 @@ fn reason(error: Error, conn: &mut AnyConnection) -> Error {
     }
 }
 
-/// Runs and records them as the application's own `run_pending_migrations` would, and adds the name of each that `ran`. None is run if
-/// something is wrong with any of them.
+/// Runs and records the migrations as the application's `run_pending_migrations` would, and appends the name of each to `ran`. Runs none
+/// if something is wrong with any of them.
 fn run_pending(
     migrations: Migrations,
     texts: &[MigrationText],
@@ -92,14 +92,14 @@ fn run_pending(
     Ok(())
 }
 
-/// Asks for the privilege to record before anything is created: MySQL would keep tables without a record.
+/// Tests the privilege to record before anything is created: MySQL would keep tables without a record.
 fn may_record(conn: &mut AnyConnection) -> QueryResult<()> {
     conn.batch_execute(&format!(
         "INSERT INTO {RECORDS} (version) SELECT version FROM {RECORDS} WHERE 1 = 0"
     ))
 }
 
-/// Why a migration stops `setup`, and what to do.
+/// The reason why a migration stops `setup`, and what to do.
 fn refused(migration: &LibraryMigration<'_>) -> Option<String> {
     match (migration.state, migration.text.tables) {
         (State::Complete | State::Pending, _) => None,
@@ -143,13 +143,13 @@ fn write(texts: Vec<MigrationText>, args: &SetupArgs) -> Result<Ended, Error> {
     Ok(Ended::left_over_if(differ))
 }
 
-/// How long MySQL waits for the lock; the others wait as long as their settings let them.
+/// How long MySQL waits for the lock. The other databases wait as long as their settings allow.
 const SECONDS: u32 = 60;
 
-/// Its lock, for the database alone. Names of locks have 64 characters at most, and MySQL from 9.6 on has no `MD5`.
+/// The name of MySQL's lock, which is the server's, for one database. It has at most 64 characters, and MySQL has no `MD5` since 9.6.
 const LOCK: &str = "CONCAT('diesel_sharded_setup_', LEFT(SHA2(COALESCE(DATABASE(), ''), 256), 40))";
 
-/// Does this work while no other process does any by this function. It is done as a whole or not at all, except on MySQL, where each
+/// Does `work` while no other process works in this function. The work is done as a whole or not at all, except on MySQL, where each
 /// statement that creates a table commits.
 pub fn alone<T>(
     conn: &mut AnyConnection,
@@ -175,7 +175,8 @@ pub fn alone<T>(
     })
 }
 
-/// Whether the lock is held now. A cluster may have none; its nodes run statements that create tables one after another.
+/// Acquires the lock, and returns false if there are no locks. A cluster may have none, but its nodes run statements that create tables one
+/// after another.
 fn lock(conn: &mut AnyConnection) -> Result<bool, Error> {
     match ask(conn, &format!("GET_LOCK({LOCK}, {SECONDS})")) {
         Ok(Some(held)) if held == "1" => Ok(true),
@@ -196,11 +197,11 @@ fn ask(conn: &mut AnyConnection, function: &str) -> Result<Option<String>, Diese
 /// Diesel's table of the migrations that have run.
 pub const RECORDS: &str = "__diesel_schema_migrations";
 
-/// One of the library's migrations, and what became of it in a database.
+/// One of the library's migrations, and its state in a database.
 pub struct LibraryMigration<'t> {
     text: &'t MigrationText,
     state: State,
-    /// Its tables that are not there, as far as this role may see.
+    /// Its missing tables, as far as this role may see.
     missing: Vec<&'static str>,
 }
 
@@ -208,18 +209,18 @@ pub struct LibraryMigration<'t> {
 enum State {
     /// It ran and is recorded.
     Complete,
-    /// None of its tables is there, and nothing is recorded.
+    /// None of its tables exists, and it is not recorded.
     Pending,
-    /// All of its tables are there without a record.
+    /// All of its tables exist without a record.
     Unrecorded,
-    /// Some of its tables are there without a record, as where `CREATE TABLE` commits and a run was interrupted.
+    /// Some of its tables exist without a record, for example after an interrupted run where `CREATE TABLE` commits.
     Interrupted,
-    /// It is recorded, and tables of it are not there.
+    /// It is recorded, but some of its tables are missing.
     Lost,
 }
 
 impl<'t> LibraryMigration<'t> {
-    /// Without a record that can be read, the tables that are there are taken for recorded.
+    /// If the records cannot be read (`None`), existing tables count as recorded.
     pub fn new(text: &'t MigrationText, live: &LiveTables, recorded: Option<&[String]>) -> Self {
         let tables = text.tables.iter().copied();
         let missing: Vec<_> = tables
@@ -243,7 +244,7 @@ impl<'t> LibraryMigration<'t> {
         }
     }
 
-    /// What is not as it should be, and what to do: statements, a command or a sentence, each on its own lines.
+    /// What is wrong, if anything, and its remedy: statements, a command or a sentence, on separate lines.
     pub fn finding(&self) -> Finding {
         let check = "library tables";
         let (text, version) = (self.text, self.text.version);
@@ -299,7 +300,7 @@ impl<'t> LibraryMigration<'t> {
     }
 }
 
-/// The statements that record a migration, also where none was ever recorded.
+/// The statements that record a migration, even if none was recorded before.
 fn record(version: &str) -> String {
     let words: Vec<_> = CREATE_MIGRATIONS_TABLE.split_whitespace().collect();
     format!(
@@ -308,7 +309,7 @@ fn record(version: &str) -> String {
     )
 }
 
-/// The versions that are recorded.
+/// The recorded versions.
 pub fn recorded(live: &LiveTables, conn: &mut AnyConnection) -> QueryResult<Vec<String>> {
     if !live.tables.contains_key(RECORDS) {
         return Ok(vec![]);

@@ -1,11 +1,11 @@
 //! The sharded tables of a database, found by the form of their shards tables.
 //!
-//! A shards table is a table whose primary key is its parent's and `shard`, with a foreign key from the former to the parent's
-//! primary key, and whose other columns are columns of the parent that can be counted. One without any foreign key belongs to the table
-//! of its name without `_shards`.
+//! The primary key of a shards table is its parent's key and `shard`. A foreign key refers to the parent's primary key, and the other
+//! columns are columns of the parent that can be counted. A shards table without any foreign key belongs to the table with its name
+//! without `_shards`.
 //!
-//! A column that may be NULL there keeps a greatest or a least value. The tool leaves such a table to the library: as a sum the value would
-//! be wrong, and the database does not say which of the two it is.
+//! A nullable column of a shards table keeps a greatest or a least value. The tool leaves such a table to the library: a sum would be
+//! wrong, and the database does not tell whether the value is the greatest or the least.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ pub const COUNTERS: &str = "diesel_sharded_counters";
 
 const COUNTERS_SHARDS: &str = "diesel_sharded_counter_shards";
 
-/// A sharded table, and the tables among which it is.
+/// A sharded table, and the tables beside it.
 pub struct Sharded {
     pub described: DescribedTable,
     pub live: Arc<LiveTables>,
@@ -41,7 +41,7 @@ impl Deref for Sharded {
 }
 
 impl Sharded {
-    /// The field of this name, which somebody gave.
+    /// The field of this name, or an error for the user who gave it.
     pub fn field(&self, name: &str) -> Result<&ShardsColumn, Error> {
         let field = self.fields().iter().find(|field| field.name() == name);
         field.ok_or_else(|| {
@@ -60,7 +60,7 @@ struct LeftOut {
     why: Error,
 }
 
-/// All among these tables, by the names of their shards tables.
+/// All sharded tables among these, by the names of their shards tables.
 fn found(
     dialect: Dialect,
     live: &Arc<LiveTables>,
@@ -69,15 +69,15 @@ fn found(
     tables.filter_map(move |shards| of(dialect, live, shards))
 }
 
-/// Those that are not left to the library.
+/// All sharded tables that are not left to the library.
 pub fn all(dialect: Dialect, live: &Arc<LiveTables>) -> Vec<Sharded> {
     found(dialect, live).filter_map(Result::ok).collect()
 }
 
-/// Some sharded tables.
+/// The sharded tables that a command works on.
 pub struct Named {
     pub tables: Vec<Sharded>,
-    /// Why others are left to the library, if all were asked for.
+    /// If the user named no tables: the reasons why some are left to the library.
     left_out: Vec<Error>,
 }
 
@@ -89,7 +89,7 @@ impl Named {
     }
 }
 
-/// Those of these names, or all, the named counters last.
+/// The sharded tables of these names, or all of them with the named counters last.
 pub fn named(names: &[String], conn: &mut AnyConnection) -> Result<Named, Error> {
     let plain = Arc::new(LiveTables::read(conn)?);
     let (mut tables, mut left_out): (Vec<Sharded>, _) = (vec![], vec![]);
@@ -108,7 +108,7 @@ pub fn named(names: &[String], conn: &mut AnyConnection) -> Result<Named, Error>
     for name in names {
         let (live, name) = plain.leading_to(name, conn)?;
         let sharded = one(&live, &name, conn.dialect())?;
-        // A table that was named twice is looked at once.
+        // A table that was named twice is processed once.
         if !tables.iter().any(|other| other.table() == sharded.table()) {
             tables.push(sharded);
         }
@@ -116,7 +116,7 @@ pub fn named(names: &[String], conn: &mut AnyConnection) -> Result<Named, Error>
     Ok(Named { tables, left_out })
 }
 
-/// The one of this name.
+/// The sharded table of this name.
 pub fn find(name: &str, conn: &mut AnyConnection) -> Result<Sharded, Error> {
     let (live, name) = LiveTables::of(name, conn)?;
     one(&live, &name, conn.dialect())
@@ -161,7 +161,7 @@ fn left_out(table: &str, why: Error) -> LeftOut {
     LeftOut { table, why }
 }
 
-/// The table whose shards are in `shards`, if that has the form of a shards table.
+/// The table whose shards are in `shards`, if `shards` has the form of a shards table.
 fn of(
     dialect: Dialect,
     live: &Arc<LiveTables>,
@@ -205,7 +205,7 @@ fn of(
     }))
 }
 
-/// The table whose key `shards` has beside `shard`, with a foreign key, and the names of that key's columns.
+/// The parent, whose key is the primary key of `shards` without `shard`, and the names of that key's columns.
 fn parent<'t>(
     live: &'t LiveTables,
     shards: &'t LiveTable,

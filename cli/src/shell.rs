@@ -1,6 +1,6 @@
-//! Words of command lines that are printed, to be run again.
+//! Command lines that the tool prints for the user to run.
 
-/// The word as a shell reads it.
+/// The word, quoted for a shell if necessary.
 pub fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@=,".contains(c);
     match !word.is_empty() && word.chars().all(plain) {

@@ -1,5 +1,5 @@
-//! Statements over tables that are known at run time: names are quoted as the database has it, values are bound. And the words of those
-//! that others wrote.
+//! Statements about tables that are known only at run time. Names are quoted as the database requires, and values are bound. Also the
+//! tokens of statements that others wrote.
 
 use std::str::FromStr;
 
@@ -24,7 +24,7 @@ pub struct Statement(Vec<Part>);
 
 #[derive(Debug)]
 pub enum Part {
-    /// Text of the tool's own with names that it has quoted, or the trusted SQL of whoever runs it.
+    /// The tool's own text with quoted names, or the trusted SQL of its user.
     Sql(String),
     Integer(i64),
     Text(String),
@@ -37,7 +37,7 @@ impl Part {
     }
 }
 
-/// A statement of texts, values to bind and other statements, some of which may be left out.
+/// A statement made of texts, values to bind and other statements, some of which may be absent.
 macro_rules! sql {
     ($($part:expr),+ $(,)?) => {
         $crate::statement::Statement::joined("", [$($crate::statement::Statement::from($part)),+])
@@ -47,7 +47,7 @@ macro_rules! sql {
 pub(crate) use sql;
 
 impl Statement {
-    /// All of them, with `separator` in between.
+    /// Joins statements with `separator` in between.
     pub fn joined(separator: &str, statements: impl IntoIterator<Item = Self>) -> Self {
         let mut joined = vec![];
         for (i, statement) in statements.into_iter().enumerate() {
@@ -59,19 +59,19 @@ impl Statement {
         Statement(joined)
     }
 
-    /// Runs it, and reads its rows.
+    /// Runs the statement and reads its rows.
     pub fn rows(self, conn: &mut AnyConnection) -> QueryResult<Vec<Row>> {
         conn.load(self)?
             .map(|row| Row::build_from_row(&row?).map_err(DieselError::DeserializationError))
             .collect()
     }
 
-    /// Its only row.
+    /// Runs the statement and reads its only row.
     pub fn row(self, conn: &mut AnyConnection) -> QueryResult<Row> {
         self.rows(conn)?.pop().ok_or(DieselError::NotFound)
     }
 
-    /// The number in the first column of its only row.
+    /// Runs the statement and reads the number in the first column of its only row.
     pub fn number(self, conn: &mut AnyConnection) -> QueryResult<u64> {
         self.row(conn)?.parse(0)
     }
@@ -103,7 +103,7 @@ impl<P: Into<Statement>> From<Option<P>> for Statement {
 
 impl QueryFragment<Backend> for Statement {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Backend>) -> QueryResult<()> {
-        out.unsafe_to_cache_prepared(); // a text of its own for each table
+        out.unsafe_to_cache_prepared(); // each table has another text
         for part in &self.0 {
             match part {
                 Part::Sql(sql) => out.push_sql(sql),
@@ -126,7 +126,7 @@ impl QueryId for Statement {
 }
 
 impl AnyConnection {
-    /// The rows that the tool's own text reads, with a `?` for each of the texts to bind.
+    /// Runs the tool's own SQL, with a `?` for each of the texts to bind, and reads its rows.
     pub fn rows(&mut self, sql: &str, texts: &[&str]) -> QueryResult<Vec<Row>> {
         let mut parts = sql.split('?');
         let first = parts.next().unwrap_or_default();
@@ -136,26 +136,26 @@ impl AnyConnection {
         sql!(first, Statement::joined("", bound)).rows(self)
     }
 
-    /// The texts in the first column of such rows, without NULLs.
+    /// Like [`rows`](Self::rows), but reads the texts in the first column, without NULLs.
     pub fn texts(&mut self, sql: &str, texts: &[&str]) -> QueryResult<Vec<String>> {
         let rows = self.rows(sql, texts)?;
         let first = rows.iter().filter_map(|row| row.get(0));
         Ok(first.map(str::to_owned).collect())
     }
 
-    /// MySQL's database of this session, or nothing.
+    /// MySQL's database of this session, or an empty text.
     pub fn database(&mut self) -> QueryResult<String> {
         let database = self.text("SELECT CAST(DATABASE() AS CHAR)", &[])?;
         Ok(database.unwrap_or_default())
     }
 
-    /// The text in the first column of the first of such rows.
+    /// Like [`rows`](Self::rows), but reads the first text in the first column.
     pub fn text(&mut self, sql: &str, texts: &[&str]) -> QueryResult<Option<String>> {
         Ok(self.texts(sql, texts)?.into_iter().next())
     }
 }
 
-/// A row of texts; the statements cast whatever they select.
+/// A row of texts: the statements cast everything that they select.
 #[derive(Debug)]
 pub struct Row(Vec<Option<String>>);
 
@@ -175,7 +175,7 @@ impl Row {
             .ok_or_else(|| unreadable(format!("column {} of a row is NULL or missing", column + 1)))
     }
 
-    /// A value that is not NULL, read as a number or the like.
+    /// A value that is not NULL, parsed from its text.
     pub fn parse<T: FromStr>(&self, column: usize) -> QueryResult<T> {
         let text = self.text(column)?;
         let parsed = text.parse();
@@ -207,13 +207,13 @@ impl FromSqlRow<Untyped, Backend> for Row {
     }
 }
 
-/// A table's name between quotes, behind its schema's.
+/// A table's quoted name, with its schema.
 pub fn quoted_table(dialect: Dialect, table: TableName<'_>) -> String {
     let names = table.schema().into_iter().chain([table.name()]);
     joined(".", names.map(|name| quoted(dialect, name)))
 }
 
-/// A word, a sign, or what stands in quotes, of a statement.
+/// A word, a sign or a quoted text of a statement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Token {
     pub text: String,

@@ -1,4 +1,4 @@
-//! `diesel-sharded status`: how the shards tables of a database are.
+//! `diesel-sharded status` shows the state of a database's shards tables.
 
 use diesel::prelude::*;
 use diesel_sharded::backend::Dialect;
@@ -33,18 +33,18 @@ struct TableStatus {
     condition: Condition,
     /// The keys with the most shards.
     hottest: Vec<Hot>,
-    /// So many shards, the last ones by key, were looked at for them; null for all.
+    /// The number of shards among which these keys were looked for, the last shards by key; null for all.
     hottest_among: Option<u64>,
 }
 
 #[derive(Debug, Serialize)]
 struct FieldStatus {
     field: String,
-    /// Over all rows. Null where it would be read from too many rows, or is beyond every number of the database.
+    /// The total over all rows. Null if it would have to be read from too many rows, or is beyond every number of the database.
     total: Option<Number>,
-    /// The part of it that is on shards.
+    /// The part of the total that is on shards.
     unfolded: Option<Number>,
-    /// From 0 to 1, of base and shards without their signs.
+    /// The fraction on shards, from 0 to 1, by the absolute values of base and shards.
     unfolded_share: Option<f64>,
     /// The number of shards that `resize` has set.
     shards_set: Option<u16>,
@@ -56,7 +56,7 @@ struct FieldStatus {
 struct Hot {
     key: KeyValues,
     shards: u64,
-    /// Of each field, in the order of `fields`. Null where the base is no number.
+    /// The total of each field, in the order of `fields`. Null if the base is not a number.
     totals: Vec<Option<Number>>,
 }
 
@@ -174,7 +174,7 @@ fn hottest(
     Ok(hottest)
 }
 
-/// The keys of the last shards, from the end of their index.
+/// A query for the keys of the last shards, from the end of their index.
 fn last_shards(sharded: &Sharded) -> String {
     let shards = sharded.shards();
     let key = sharded.key_of(&shards);

@@ -1,5 +1,5 @@
-//! Numbers: sums, totals and ranges of fields, exact however large they are; and how many rows and shards tables have, as far as few rows
-//! are read for it, or all: up to a bound rows are counted, beyond it the database estimates.
+//! Numbers: sums, totals and ranges of fields, exact at any size. Also the numbers of rows and shards: up to a bound they are counted, and
+//! beyond it the database estimates them, unless the user asks for exact ones.
 
 use std::fmt;
 
@@ -17,22 +17,22 @@ use crate::live::is_integer;
 use crate::sharded::Sharded;
 use crate::statement::{Row, quoted_table, sql};
 
-/// Doubles that are none, without a sign, as PostgreSQL and SQLite write them.
+/// Doubles that are not finite numbers, without a sign, as PostgreSQL and SQLite write them.
 const NO_NUMBERS: [&str; 3] = ["NaN", "Infinity", "Inf"];
 
-/// The bits of the lower half of an integer.
+/// The number of bits in the lower half of an integer.
 const HALF: u32 = 32;
 
-/// The lower half alone.
+/// A mask of the lower half.
 const LOWER: u32 = u32::MAX;
 
 impl Sharded {
-    /// Whether `SUM` refuses a sum that leaves 64 bits. SQLite's does; the others have wider sums.
+    /// Whether `SUM` refuses a sum beyond 64 bits. SQLite's does; the other databases have wider sums.
     pub fn sums_overflow(&self, field: &ShardsColumn) -> bool {
         self.dialect == Dialect::Sqlite && is_integer(field.column_type())
     }
 
-    /// The sum of a field over the rows of a table as a text that [`read`] takes. Where no double holds it, it is NULL on MySQL.
+    /// The sum of a field over the rows of a table, as a text for [`read`]. If no double can hold it, it is NULL on MySQL.
     ///
     /// ```sql
     /// CASE WHEN COUNT(*) = 0 THEN '0' ELSE … END
@@ -50,7 +50,7 @@ impl Sharded {
                 let low = sum(&format!("{column} & {LOWER}"));
                 format!("{high} || ' ' || {low}")
             }
-            // It refuses a sum that no double holds.
+            // PostgreSQL refuses a sum that no double holds.
             (Dialect::Postgres, ColumnType::Double) => sum(&format!("CAST({column} AS NUMERIC)")),
             // MariaDB shows 0 for such a sum.
             (Dialect::Mysql, ColumnType::Double) => {
@@ -71,7 +71,7 @@ impl Sharded {
     }
 }
 
-/// The sum in a column of a row, if there is one, and it is a number.
+/// The sum in a column of a row, if there is one and it is a number.
 pub fn read(row: &Row, column: usize) -> QueryResult<Option<BigDecimal>> {
     let Some(text) = row.get(column) else {
         return Ok(None);
@@ -88,7 +88,7 @@ pub fn read(row: &Row, column: usize) -> QueryResult<Option<BigDecimal>> {
     }
 }
 
-/// A number of any size, which JSON holds with all its digits: without an exponent and without zeros at its end.
+/// A number of any size. JSON contains all its digits, without an exponent and without trailing zeros.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Number(pub BigDecimal);
 
@@ -109,16 +109,16 @@ impl Serialize for Number {
     }
 }
 
-/// A field of one row, or of all.
+/// Base and shards of a field, of one row or of all.
 #[derive(Default)]
 pub struct Total {
-    /// Nothing for a NULL, a double that is no number, or what was not read.
+    /// `None` for NULL, for a double that is not finite, or if it was not read.
     pub base: Option<BigDecimal>,
     pub shards: Option<BigDecimal>,
 }
 
 impl Total {
-    /// From two columns, as [`Sharded::total`] selects them.
+    /// Reads the two columns that [`Sharded::total`] selects.
     pub fn read(row: &Row, first: usize) -> QueryResult<Self> {
         Ok(Total {
             base: read(row, first)?,
@@ -132,7 +132,7 @@ impl Total {
         both.map(|(base, shards)| base + shards)
     }
 
-    /// The part of what is counted that is on shards, whatever its sign: at most 1.
+    /// The fraction on shards, by absolute values: at most 1.
     pub fn share(&self) -> Option<f64> {
         let shards = self.shards.as_ref()?.abs();
         if shards.is_zero() {
@@ -143,7 +143,8 @@ impl Total {
     }
 }
 
-/// Nothing for a column that takes any number, or doubles, whose sums are compared nowhere.
+/// The least and the greatest number of a column. `None` for a column that accepts any number, and for doubles, whose sums are not
+/// checked.
 pub fn range(dialect: Dialect, field: &ShardsColumn) -> Option<(BigDecimal, BigDecimal)> {
     if field.column_type() == ColumnType::Numeric {
         let greatest = greatest_decimal(declared_type(dialect, field))?;
@@ -168,7 +169,7 @@ fn greatest_decimal(declared: &str) -> Option<BigDecimal> {
     format!("{}e-{scale}", "9".repeat(digits)).parse().ok()
 }
 
-/// So many rows of a table are read for a number of all, and no more.
+/// The greatest number of rows of a table that are read for one number.
 pub const MOST: u64 = 10_000;
 
 /// A number of rows.
@@ -176,7 +177,7 @@ pub const MOST: u64 = 10_000;
 #[serde(tag = "accuracy", content = "number", rename_all = "snake_case")]
 pub enum Count {
     Exact(u64),
-    /// By the database's statistics.
+    /// From the database's statistics.
     Estimate(u64),
     AtLeast(u64),
 }
@@ -231,12 +232,12 @@ pub struct Sizes {
     pub rows: Count,
     pub shards: Count,
     pub rows_with_shards: Count,
-    /// Of each field the sums that were read, both by one statement.
+    /// Of each field the sums of bases and shards, read by one statement.
     pub sums: Vec<Total>,
 }
 
 impl Sizes {
-    /// With `exact`, of every row and shard.
+    /// Reads the sizes; if `exact`, from every row and shard.
     pub fn read(sharded: &Sharded, exact: bool, conn: &mut AnyConnection) -> QueryResult<Self> {
         let mut size = |table| match exact {
             true => Ok(Count::Exact(0)), // counted below
@@ -266,8 +267,8 @@ impl Sizes {
     }
 }
 
-/// Rows with shards, shards, rows; of each field the sum of bases and of shards. All from one snapshot, or a fold in between would
-/// change their sum. Without `bases` those are NULL, and so is the number of rows.
+/// A query for the numbers of rows with shards, shards and rows, and for each field the sums of bases and of shards. All come from one
+/// snapshot: otherwise a fold in between would change the total. Without `bases`, their sums and the number of rows are NULL.
 fn select(sharded: &Sharded, bases: bool) -> String {
     let (parent, shards) = (sharded.parent(), sharded.shards());
     let number = |of: &str| as_text(sharded.dialect, &format!("(SELECT COUNT(*) FROM {of})"));
@@ -286,7 +287,7 @@ fn select(sharded: &Sharded, bases: bool) -> String {
     format!("SELECT {}", columns.join(", "))
 }
 
-/// Rows with shards, among some shards.
+/// A query for the number of rows with shards among some shards.
 fn select_some(sharded: &Sharded) -> String {
     let count = as_text(sharded.dialect, "COUNT(*)");
     let (shards, key) = (sharded.shards(), sharded.key_of("some_shards"));
