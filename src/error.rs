@@ -398,7 +398,7 @@ pub enum Error {
     Diesel(DieselError),
 }
 
-/// SQLite has one writer at a time, whatever the number of shards.
+/// On SQLite more shards do not help: it has one writer at a time.
 fn what_else_helps(conflict: Conflict) -> &'static str {
     match conflict {
         Conflict::Busy => {

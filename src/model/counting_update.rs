@@ -12,8 +12,8 @@ use super::column::are_equal;
 use super::field::ShardedColumn;
 use super::shown::shows_integer;
 
-/// A counting update: `column.eq(column + n)` or `column.eq(column - n)` on a sharded field, a tuple of up to 8 such updates, an `Option` of
-/// one (`None` counts nothing), or a reference to one.
+/// A counting update: `column.eq(column + n)` or `column.eq(column - n)` on a sharded field, a tuple of up to 8 such updates, an `Option`
+/// of one (`None` counts nothing), or a reference to one.
 ///
 /// `n` is a value or a reference; several may be chained (`views + 1 + bonus`). `Columns` and `Operations` are those of each [`Change`];
 /// `Kind` keeps the impls apart. The compiler infers all three.
