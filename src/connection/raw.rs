@@ -73,7 +73,7 @@ pub(super) async fn is_open<M: Io<Conn>, Conn>(link: &mut Link<'_, M, Conn>) -> 
 }
 
 /// How often the question is sent while a pooler loses its prepared statement.
-const MOST_LOOKS: u8 = 32;
+const MOST_QUESTIONS: u8 = 32;
 
 async fn is_open_by_rows<M: Io<Conn>, Conn>(
     link: &mut Link<'_, M, Conn>,
@@ -97,7 +97,7 @@ async fn is_open_by_rows<M: Io<Conn>, Conn>(
         tries += 1;
         match link.dialect().classify(&error) {
             // Behind a pooler, which keeps a transaction on one server connection: a transaction would be aborted by now.
-            Failure::Conflict(Conflict::StatementLost) if tries < MOST_LOOKS => {}
+            Failure::Conflict(Conflict::StatementLost) if tries < MOST_QUESTIONS => {}
             // An engine that speaks PostgreSQL's protocol may lack the functions in the question. If the error has aborted a
             // caller's transaction, the next statement reports that.
             Failure::Other => return Ok(false),
