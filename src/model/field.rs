@@ -290,7 +290,7 @@ pub trait FieldType: SqlType + Sealed {
     #[doc(hidden)]
     type Total;
 
-    /// The same for all types whose sums can be added up.
+    /// The class of this type. Types of one class have sums of one kind.
     #[doc(hidden)]
     type Class;
 

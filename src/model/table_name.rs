@@ -22,7 +22,7 @@ impl<'a> TableName<'a> {
         }
     }
 
-    /// The name of a table inside a schema. `text` is both names with a dot between them, `schema` the length of the schema's name.
+    /// The name of a table inside a schema. `text` is both names with a dot between them, `schema` the length of the first in bytes.
     ///
     /// # Panics
     /// If no dot follows the schema's name.
