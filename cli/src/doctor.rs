@@ -239,7 +239,7 @@ impl Doctor<'_> {
         }
     }
 
-    /// Checks the foreign key. On SQLite, triggers do its work too.
+    /// Checks the foreign key, except on SQLite, where triggers exist beside it.
     fn foreign_key(&mut self, sharded: &Sharded, shards: &LiveTable) -> QueryResult<()> {
         let expected = sharded.quoted(&self.conn.backend())?.foreign_key_sql();
         let (Some(expected), false) = (expected, sharded.dialect == Dialect::Sqlite) else {
