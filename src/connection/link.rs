@@ -114,6 +114,8 @@ where
     pub(crate) conn: &'c mut Conn,
     /// Whether a caller's transaction is open. Diesel may not know of it.
     pub(crate) inside: bool,
+    /// Whether the open transaction, if there is one, holds nothing but this operation.
+    pub(crate) owns_transaction: bool,
     /// The number of nested operations in progress.
     under_way: u32,
     /// Whether a query outside of any operation is in progress. It can leave nothing behind but its answer.
@@ -131,6 +133,7 @@ where
         Link {
             conn,
             inside: false,
+            owns_transaction: false,
             under_way: 0,
             reads: false,
             failed_at_insert: false,

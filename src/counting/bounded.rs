@@ -40,8 +40,8 @@ use crate::error::Error;
 use crate::model::{Amount, ColumnType, SHARD, ShardedColumn, ShardedTable};
 use crate::policy::RetryPolicy;
 use crate::query_builder::{
-    CountByKey, CreateShards, KeyIs, KeysAre, LockShard, Names, OnPrimary, Parts, SelectKeys, Sql,
-    bind, fragments, id, on, sql, statements,
+    Clauses, CountByKey, CreateShards, KeyIs, KeysAre, LockShard, Names, OnPrimary, SelectKeys,
+    Sql, bind, fragments, id, on, sql, statements,
 };
 use crate::unfit::FieldState;
 
@@ -596,13 +596,14 @@ where
     ) -> QueryResult<()> {
         let waiting = locking(self.link, self.retry.clone())?;
         retry_loop!(self.link, waiting, ending => {
-            let parts = Parts {
+            let clauses = Clauses {
                 names: Names::of::<TableOf<K::Field>>(),
                 changes: &(),
                 filter: key,
+                insert: None,
                 shard,
             };
-            self.link.execute(LockShard(parts, Strength::Exclusive)).await?;
+            self.link.execute(LockShard(clauses, Strength::Exclusive)).await?;
             Ok(Ending::RollBack(())) // lets go of it
         })
     }
@@ -704,10 +705,11 @@ where
         for (shard, amount) in free.iter().filter(of_direction) {
             let is_empty = **amount == 0 && **shard < 2 * i32::from(self.shards);
             if is_empty && share != 0 && range.contains(&(base + share)) {
-                let give = CountByKey(Parts {
+                let give = CountByKey(Clauses {
                     names: Names::of::<TableOf<K::Field>>(),
                     changes: &AddTo::<K::Field>::new(vec![narrow(-share)?]),
                     filter: row.keys(),
+                    insert: None,
                     shard: **shard,
                 });
                 if self.link.execute(give).await? > 0 {

@@ -12,13 +12,14 @@ use diesel::result::QueryResult;
 
 use crate::backend::{BackendOf, ShardedBackend};
 use crate::conflict::Failure;
-use crate::connection::{Blocking, Ending, Link, LoadIo, TransactionOptions, in_transaction, now};
-use crate::counting::combine::{Combined, count};
+use crate::connection::{Blocking, Ending, Link, LoadIo, TransactionOptions, now};
+use crate::counting::combine;
 use crate::counting::idempotency::{Idempotent, Request, Requested, once};
-use crate::counting::row_counter::{ready_to_add, ready_to_add_or_insert};
+use crate::counting::row_counter::add;
+use crate::counting::update::NO_INSERT;
 use crate::engine::{
-    KEYS_IN_A_STATEMENT, KeyedTable, LockedParents, RetryLoop, SendStep, Statement, Step, explain,
-    retry_loop,
+    Facts, KEYS_IN_A_STATEMENT, KeyedTable, LockedParents, PartOf, RetryLoop, SendStatement,
+    Statement, Step, explain, retry_loop,
 };
 use crate::error::Error;
 use crate::model::{IntegerFields, ShardedTable, are_distinct, shows};
@@ -113,8 +114,6 @@ pub struct CountMany<F: IntegerFields, Ins = NoInsert<KeyOf<F>>, Run = Blocking>
     /// Makes the insert for a key that has no row.
     insert: Option<Ins>,
     retry: Option<RetryPolicy>,
-    /// See [`Plan::alone`](crate::engine::Plan::alone).
-    alone: bool,
     check_key: fn(&KeyOf<F>) -> Result<(), Error>,
     run: PhantomData<fn() -> Run>,
 }
@@ -170,7 +169,6 @@ impl<F: IntegerFields, Run> CountMany<F, NoInsert<KeyOf<F>>, Run> {
             amounts,
             insert: None,
             retry: None,
-            alone: false,
             check_key: |_| Ok(()),
             run: PhantomData,
         }
@@ -201,7 +199,6 @@ impl<F: IntegerFields, Run> CountMany<F, NoInsert<KeyOf<F>>, Run> {
             amounts: self.amounts,
             insert: Some(insert),
             retry: self.retry,
-            alone: self.alone,
             check_key: self.check_key,
             run: PhantomData,
         }
@@ -224,13 +221,6 @@ impl<F: IntegerFields, Ins, Run> CountMany<F, Ins, Run> {
     /// Refuses keys before anything is sent.
     pub(crate) fn checking_keys(mut self, check_key: fn(&KeyOf<F>) -> Result<(), Error>) -> Self {
         self.check_key = check_key;
-        self
-    }
-
-    /// The transaction in which it counts is of this crate's own, and counts on nothing else.
-    #[cfg(feature = "r2d2")]
-    pub(crate) fn alone(mut self) -> Self {
-        self.alone = true;
         self
     }
 }
@@ -369,10 +359,6 @@ where
     M: LoadIo<Conn, Backend = DB>,
     DB: ShardedBackend,
 {
-    fn set_alone(&mut self, alone: bool) {
-        self.alone = alone;
-    }
-
     async fn carry_out(&mut self, link: &mut Link<'_, M, Conn>) -> QueryResult<usize> {
         Ok(self.count(link).await?.rows)
     }
@@ -460,6 +446,7 @@ where
     ) -> QueryResult<Self> {
         let retry = many.retry.clone().unwrap_or_default();
         let attempts = Attempts::start(retry.begun());
+        let (dialect, part_of) = (link.dialect(), PartOf::of(link)?);
         let mut additions = vec![];
         for (key, sums) in many.amounts.iter() {
             (many.check_key)(key)?;
@@ -467,12 +454,15 @@ where
             let Ok(amounts) = amounts.collect::<Result<Vec<_>, _>>() else {
                 return Err(Error::overflow("amounts add up to more than an i64").into());
             };
-            let mut count = ready_to_add::<F, DB>(key.clone(), amounts.clone());
-            count.alone = many.alone;
+            let count = add::<F, DB, _>(key.clone(), amounts.clone(), NO_INSERT, dialect);
+            let facts = Facts {
+                part_of,
+                ..count.facts
+            };
             let subject = Subject {
                 in_batch: true,
                 timed: false, // a wait may have been for any of the keys
-                ..count.plan(link)?.subject()
+                ..facts.subject()
             };
             let choice = Choice::new(subject, Process::this(), &attempts);
             additions.push(Addition {
@@ -482,12 +472,12 @@ where
             });
         }
         let shards = shard_counts::known::<F::ParentTable>(F::NAMES.iter().copied());
-        let locks_gaps = link.dialect().missing_row_locks_gap();
+        let locks_gaps = dialect.missing_row_locks_gap();
         Ok(Counting {
             additions,
             insert: many.insert.as_ref().map(|insert| (insert, shards)),
             attempts,
-            creates_first: locks_gaps && !many.alone && in_transaction(link)?,
+            creates_first: locks_gaps && part_of == PartOf::CallersTransaction,
             link,
         })
     }
@@ -589,8 +579,8 @@ where
         insert: Option<(Insert, u16)>,
     ) -> QueryResult<usize> {
         let (key, amounts) = (addition.key.clone(), addition.amounts.clone());
-        let mut add = ready_to_add_or_insert::<F, DB, _>(key, amounts, insert);
-        count(link, &mut add).await
+        let mut add = add::<F, DB, _>(key, amounts, insert, link.dialect());
+        combine::count(link, &mut add).await
     }
 
     /// Creates the missing shards of rows that are there.
@@ -616,12 +606,13 @@ where
         additions: &[Addition<KeyOf<F>>],
     ) -> QueryResult<usize> {
         if let [one] = additions {
-            let mut add = ready_to_add::<F, DB>(one.key.clone(), one.amounts.clone());
+            let (key, amounts) = (one.key.clone(), one.amounts.clone());
+            let mut add = add::<F, DB, _>(key, amounts, NO_INSERT, link.dialect());
             let step = Step {
                 statement: Statement::CountByKey,
                 shard: one.choice.shard(),
             };
-            return add.send_step(link, step).await;
+            return add.send(link, step).await;
         }
         let row = |Addition { key, amounts, .. }: &Addition<KeyOf<F>>| CountedRow {
             key_values: F::ParentTable::key_values(key),

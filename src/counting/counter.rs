@@ -22,12 +22,10 @@ use crate::connection::{
     Blocking, Link, LoadIo, TransactionOptions, in_any_transaction, now, paired,
 };
 use crate::counting::bounded::Within;
-use crate::counting::combine::Combiner;
+use crate::counting::combine::{Combine, Combiner};
 use crate::counting::count_many::CountMany;
 use crate::counting::idempotency::{Idempotent, Request, Requested, once};
-use crate::counting::row_counter::{
-    CachedAs, IntegerField, OneCounter, ReadyToAdd, TableOf, ready_to_add_or_insert,
-};
+use crate::counting::row_counter::{Adding, CachedAs, IntegerField, OneCounter, TableOf, add};
 use crate::engine::{
     KEYS_IN_A_STATEMENT, KeyedTable, explain, locking, locking_options, retry_loop,
 };
@@ -123,8 +121,7 @@ where
 #[must_use = "a counter does nothing by itself"]
 pub struct Counter<Run = Blocking> {
     pub(crate) name: String,
-    /// `None` is the global one; `Some(None)` is none.
-    combiner: Option<Option<Combiner>>,
+    combine: Combine,
     run: PhantomData<fn() -> Run>,
 }
 
@@ -400,7 +397,7 @@ impl<Run> Counter<Run> {
     pub fn named(name: impl Into<String>) -> Self {
         Counter {
             name: name.into(),
-            combiner: None,
+            combine: Combine::Global,
             run: PhantomData,
         }
     }
@@ -455,17 +452,17 @@ impl<Run> Counter<Run> {
 
     /// The same counter, whose counts may share a commit with others' through the same combiner; see [`combine`](crate::combine).
     pub fn combine(&self, combiner: &Combiner) -> Self {
-        self.through(Some(combiner.clone()))
+        self.combined(Combine::With(combiner.clone()))
     }
 
     /// The same counter, which counts by itself, also where there is a [global combiner](Combiner::set_global).
     pub fn alone(&self) -> Self {
-        self.through(None)
+        self.combined(Combine::Alone)
     }
 
-    fn through(&self, combiner: Option<Combiner>) -> Self {
+    fn combined(&self, combine: Combine) -> Self {
         Counter {
-            combiner: Some(combiner),
+            combine,
             ..Self::named(self.name.as_str())
         }
     }
@@ -578,14 +575,16 @@ where
         self.number().known()
     }
 
-    fn ready(&self, n: i64) -> QueryResult<ReadyToAdd<DB::Value, DB, InsertCounter>> {
+    fn adding(
+        &self,
+        n: i64,
+        dialect: Dialect,
+    ) -> QueryResult<Adding<DB::Value, DB, InsertCounter>> {
         let name = key(&self.name)?;
         let insert = (InsertCounter::named(&name), self.number().known());
-        Ok(ready_to_add_or_insert(name, vec![n], Some(insert)))
-    }
-
-    fn combiner(&self) -> Option<Option<Combiner>> {
-        self.combiner.clone()
+        let mut count = add(name, vec![n], Some(insert), dialect);
+        count.combine = self.combine.clone();
+        Ok(count)
     }
 
     async fn begin(&self, link: &mut Link<'_, M, Conn>) -> QueryResult<()> {
@@ -673,7 +672,7 @@ where
 impl From<Counter> for Counter<crate::connection::Async> {
     fn from(counter: Counter) -> Self {
         Counter {
-            combiner: counter.combiner,
+            combine: counter.combine,
             ..Self::named(counter.name)
         }
     }

@@ -223,7 +223,7 @@ where
     if let Some(counted) = work.count_at_once(link, request, &retry).await? {
         return Ok((counted, true));
     }
-    work.set_alone(!in_transaction(link)?);
+    link.owns_transaction = !in_transaction(link)?;
     let options = work.transaction(link.dialect());
     let repeated = RetryLoop::transaction(link, retry, options)?;
     retry_loop!(link, repeated, {
@@ -263,9 +263,6 @@ pub(crate) trait Requested<M: Io<Conn>, Conn> {
     ) -> impl Future<Output = QueryResult<Option<usize>>> {
         ready(Ok(None))
     }
-
-    /// Takes note whether the transaction that follows is for this work alone, and not the caller's: it may then count where others begin.
-    fn set_alone(&mut self, _: bool) {}
 
     /// Does the work, and returns the number of rows counted.
     fn carry_out(

@@ -9,13 +9,13 @@ use diesel::query_builder::{AsChangeset, Query, QueryFragment, QueryId};
 use diesel::result::Error as DieselError;
 use diesel::sql_types::BigInt;
 
-use crate::backend::{BackendOf, Reads, ShardedBackend};
+use crate::backend::{BackendOf, Dialect, Reads, ShardedBackend};
 use crate::connection::{Blocking, Link, LoadIo, paired, read};
-use crate::counting::combine::{Combined, Combiner, count};
+use crate::counting::combine::{self, Combine, Combiner};
 use crate::counting::idempotency::{Idempotent, Request, Requested, UpdateOnce, once};
-use crate::counting::update::{Ready, Sendable};
+use crate::counting::update::{Count, Fragments, NO_INSERT, TypedUpdate};
 use crate::engine::{
-    self, KeyedTable, Plan, RetryLoop, SendStep, Sender, Statement, Step, explain, retry_loop,
+    self, Facts, KeyedTable, RetryLoop, SendStatement, Statement, Step, explain, retry_loop,
 };
 #[cfg(doc)]
 use crate::error::Error;
@@ -23,7 +23,8 @@ use crate::model::{IntegerFields, ShardedColumn, ShardedTable, Term, Value};
 use crate::policy::RetryPolicy;
 use crate::query_builder::{
     CountAllAndLoad, CountAllAndLoadId, FindParent, Identified, KeyIs, Names, OnPrimary,
-    PreparedQuery, SelectParents, ShardedExpressionMethods, Total, bind, fragments, id, sql,
+    PreparedQuery, SelectParents, ShardedExpressionMethods, Total, UpdateId, bind, fragments, id,
+    sql,
 };
 use crate::upkeep::shard_counts;
 
@@ -55,8 +56,7 @@ use crate::upkeep::shard_counts;
 pub struct RowCounter<C: Column<Table: ShardedTable>, Run = Blocking> {
     pub(crate) column: C,
     pub(crate) key: Key<C>,
-    /// `None` is the global one; `Some(None)` is none.
-    combiner: Option<Option<Combiner>>,
+    combine: Combine,
     run: PhantomData<fn() -> Run>,
 }
 
@@ -177,24 +177,24 @@ impl<C: ShardedColumn, Run> RowCounter<C, Run> {
         RowCounter {
             column,
             key: key.into_key(),
-            combiner: None,
+            combine: Combine::Global,
             run: PhantomData,
         }
     }
 
     /// The same counter, whose counts may share a commit with others' through the same combiner; see [`combine`](crate::combine).
     pub fn combine(&self, combiner: &Combiner) -> Self {
-        self.through(Some(combiner.clone()))
+        self.combined(Combine::With(combiner.clone()))
     }
 
     /// The same counter, which counts by itself, also where there is a [global combiner](Combiner::set_global).
     pub fn alone(&self) -> Self {
-        self.through(None)
+        self.combined(Combine::Alone)
     }
 
-    fn through(&self, combiner: Option<Combiner>) -> Self {
+    fn combined(&self, combine: Combine) -> Self {
         RowCounter {
-            combiner: Some(combiner),
+            combine,
             ..Self::of(self.column, self.key.clone())
         }
     }
@@ -210,7 +210,7 @@ impl<C: ShardedColumn, Run> RowCounter<C, Run> {
 impl<C: ShardedColumn> From<RowCounter<C>> for RowCounter<C, crate::connection::Async> {
     fn from(counter: RowCounter<C>) -> Self {
         RowCounter {
-            combiner: counter.combiner,
+            combine: counter.combine,
             ..Self::of(counter.column, counter.key)
         }
     }
@@ -273,11 +273,12 @@ pub(crate) trait OneCounter<M: LoadIo<Conn>, Conn> {
     /// The number of shards that writers of this process choose from.
     fn shards(&self) -> u16;
 
-    /// The count of `n` in its parts.
-    fn ready(&self, n: i64) -> QueryResult<ReadyToAdd<Self::Field, M::Backend, Self::Insert>>;
-
-    /// Counts through this combiner or none, or else through the global one.
-    fn combiner(&self) -> Option<Option<Combiner>>;
+    /// The addition of `n`.
+    fn adding(
+        &self,
+        n: i64,
+        dialect: Dialect,
+    ) -> QueryResult<Adding<Self::Field, M::Backend, Self::Insert>>;
 
     /// Before a count.
     async fn begin(&self, link: &mut Link<'_, M, Conn>) -> QueryResult<()>;
@@ -303,7 +304,11 @@ pub(crate) trait OneCounter<M: LoadIo<Conn>, Conn> {
 
     /// Inserts the row, by a count of 0.
     async fn create(&self, link: &mut Link<'_, M, Conn>) -> QueryResult<()> {
-        count(link, &mut self.ready(0)?).await.map(drop)
+        let mut count = self.adding(0, link.dialect())?;
+        let (facts, retry) = (count.facts, count.retry.clone());
+        engine::count(link, facts, retry, &mut count)
+            .await
+            .map(drop)
     }
 
     /// Adds `n`, and returns the number of rows counted.
@@ -312,9 +317,7 @@ pub(crate) trait OneCounter<M: LoadIo<Conn>, Conn> {
             return Ok(self.is_there(link).await?.into());
         }
         self.begin(link).await?;
-        let mut update = self.ready(n)?;
-        update.combine(self.combiner());
-        count(link, &mut update).await
+        combine::count(link, &mut self.adding(n, link.dialect())?).await
     }
 
     /// Adds `n`, and returns the new total; `None` if there is no such row.
@@ -327,21 +330,19 @@ pub(crate) trait OneCounter<M: LoadIo<Conn>, Conn> {
             return self.total(link).await;
         }
         self.begin(link).await?;
-        let count = &mut self.ready(n)?;
-        let plan = Plan {
-            returning: true,
-            ..count.plan(link)?
-        };
-        let retry = count.retry();
-        let mut sender = CountAndRead {
+        let mut counting = CountAndRead {
             column: self.field(),
-            count,
+            count: self.adding(n, link.dialect())?,
             total: None,
         };
-        let counted = engine::count(link, plan, retry, &mut sender).await;
-        let total = sender.total;
+        let facts = Facts {
+            returning: true,
+            ..counting.count.facts
+        };
+        let retry = counting.count.retry.clone();
+        let counted = engine::count(link, facts, retry, &mut counting).await;
         counted.map_err(|error| self.explained(link, error))?;
-        Ok(total)
+        Ok(counting.total)
     }
 
     /// Adds `n`, unless that was done with this idempotency key before. Returns the number of rows counted, now or then, and whether it
@@ -360,8 +361,8 @@ pub(crate) trait OneCounter<M: LoadIo<Conn>, Conn> {
             return once(link, request, RetryPolicy::default(), &mut AddNothing(self)).await;
         }
         self.begin(link).await?;
-        let mut count = UpdateOnce(self.ready(n)?);
-        let retry = count.0.retry();
+        let mut count = UpdateOnce(self.adding(n, link.dialect())?);
+        let retry = count.0.retry.clone();
         once(link, request, retry, &mut count).await
     }
 
@@ -381,8 +382,8 @@ pub(crate) trait OneCounter<M: LoadIo<Conn>, Conn> {
         }
         let request = &Request::to_add(key, &self.cached_as(), n)?;
         self.begin(link).await?;
-        let count = UpdateOnce(self.ready(n)?);
-        let retry = count.0.retry().begun();
+        let count = UpdateOnce(self.adding(n, link.dialect())?);
+        let retry = count.0.retry.clone().begun();
         let mut work = AndRead {
             work: count,
             counter: self,
@@ -420,12 +421,10 @@ where
         shard_counts::known::<C::Table>([C::NAME].into_iter())
     }
 
-    fn ready(&self, n: i64) -> QueryResult<ReadyToAdd<C, DB>> {
-        Ok(ready_to_add(self.key.clone(), vec![n]))
-    }
-
-    fn combiner(&self) -> Option<Option<Combiner>> {
-        self.combiner.clone()
+    fn adding(&self, n: i64, dialect: Dialect) -> QueryResult<Adding<C, DB>> {
+        let mut count = add(self.key.clone(), vec![n], NO_INSERT, dialect);
+        count.combine = self.combine.clone();
+        Ok(count)
     }
 
     async fn begin(&self, _: &mut Link<'_, M, Conn>) -> QueryResult<()> {
@@ -480,10 +479,6 @@ where
     K: OneCounter<M, Conn> + ?Sized,
     M: LoadIo<Conn>,
 {
-    fn set_alone(&mut self, alone: bool) {
-        self.work.set_alone(alone);
-    }
-
     async fn carry_out(&mut self, link: &mut Link<'_, M, Conn>) -> QueryResult<usize> {
         let counted = self.work.carry_out(link).await?;
         self.total = match counted {
@@ -609,24 +604,14 @@ fragments! {
     };
 }
 
-/// The count of an amount for each field on the row with this key, in its parts.
-pub(crate) fn ready_to_add<F, DB>(
-    key: <F::ParentTable as ShardedTable>::Key,
-    amounts: Vec<i64>,
-) -> ReadyToAdd<F, DB>
-where
-    F: IntegerFields<ParentTable: KeyedTable<DB>>,
-    DB: ShardedBackend,
-{
-    ready_to_add_or_insert(key, amounts, None)
-}
-
-/// The same, which inserts the row by a statement if it is not there, and chooses from the number of shards beside that.
-pub(crate) fn ready_to_add_or_insert<F, DB, I>(
+/// Adds an amount to each field of the row with this key. If it is not there, inserts it by a statement, and chooses from the number of
+/// shards beside that.
+pub(crate) fn add<F, DB, I>(
     key: <F::ParentTable as ShardedTable>::Key,
     amounts: Vec<i64>,
     insert: Option<(I, u16)>,
-) -> ReadyToAdd<F, DB, I>
+    dialect: Dialect,
+) -> Adding<F, DB, I>
 where
     F: IntegerFields<ParentTable: KeyedTable<DB>>,
     DB: ShardedBackend,
@@ -636,24 +621,27 @@ where
         terms.extend((0..F::NAMES.len()).map(Term::added_to));
         true
     };
-    Ready::by_key(key, AddTo::new(amounts), F::NAMES, terms, insert)
+    Count::by_key::<DB>(key, AddTo::new(amounts), F::NAMES, terms, insert, dialect)
 }
 
-pub(crate) type ReadyToAdd<F, DB, I = ()> = Ready<
-    <F as IntegerFields>::ParentTable,
-    AddTo<F>,
-    KeyIs<<<F as IntegerFields>::ParentTable as KeyedTable<DB>>::KeyIs>,
-    I,
+/// The addition of amounts to the fields of a row.
+pub(crate) type Adding<F, DB, I = ()> = Count<
+    Fragments<
+        <F as IntegerFields>::ParentTable,
+        AddTo<F>,
+        KeyIs<<<F as IntegerFields>::ParentTable as KeyedTable<DB>>::KeyIs>,
+        I,
+    >,
 >;
 
 /// Sends a count's statements, and keeps the total that one of them reads.
-struct CountAndRead<'a, C: IntegerField<DB>, DB: ShardedBackend, I> {
+struct CountAndRead<C: IntegerField<DB>, DB: ShardedBackend, I> {
     column: C,
-    count: &'a mut ReadyToAdd<C, DB, I>,
+    count: Adding<C, DB, I>,
     total: Option<i64>,
 }
 
-impl<M, Conn, DB, C, I> Sender<M, Conn> for CountAndRead<'_, C, DB, I>
+impl<M, Conn, DB, C, I> SendStatement<M, Conn> for CountAndRead<C, DB, I>
 where
     C: IntegerField<DB>,
     I: QueryFragment<DB> + QueryId,
@@ -666,14 +654,16 @@ where
         let totals = match statement {
             Statement::CountAndLoad => {
                 let count = CountAllAndLoad {
-                    parts: self.count.parts(shard),
+                    clauses: TypedUpdate::<DB>::clauses(&self.count.update, shard),
                     selection: self.column.selection(),
                 };
                 C::load(link, Identified::<CountAndReadId<C, DB>, _>::new(count)).await?
             }
-            Statement::Load => C::load(link, totals_of(self.column, &self.count.filter)).await?,
+            Statement::Load => {
+                C::load(link, totals_of(self.column, &self.count.update.filter)).await?
+            }
             Statement::CountByKey => return self.count.count_before_load(link, shard).await,
-            _ => return self.count.send_step(link, step).await,
+            _ => return self.count.send(link, step).await,
         };
         let met = totals.len();
         self.total = totals.into_iter().next().map(|(_, total)| total.into());
@@ -682,9 +672,7 @@ where
 }
 
 type CountAndReadId<C, DB> = CountAllAndLoadId<
-    TableOf<C>,
-    KeyIs<<TableOf<C> as KeyedTable<DB>>::KeyIs>,
-    AddTo<C>,
+    UpdateId<TableOf<C>, KeyIs<<TableOf<C> as KeyedTable<DB>>::KeyIs>, AddTo<C>>,
     <C as IntegerField<DB>>::Selection,
 >;
 

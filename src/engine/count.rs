@@ -21,15 +21,13 @@
 //! a statement that commits by itself, the [`RetryLoop`] finds that out after a conflict, before it retries.
 
 use std::pin::pin;
-use std::time::Instant;
 
 use diesel::result::{DatabaseErrorKind, Error as DieselError, QueryResult};
 
-use super::failure::{AttemptError, narrow_key};
-use super::plan::Plan;
+use super::facts::{Facts, PartOf};
+use super::failure::{AttemptError, explain_by, narrow_key};
 use super::retry_loop::RetryLoop;
-use super::several::{matched, matched_several};
-use super::statement::{Sender, Statement, Step};
+use super::statement::{SendStatement, Statement, Step};
 use crate::backend::{INTERRUPTED_UNHEARD, Meaning, OnceForm, SHARD_REMOVED};
 use crate::conflict::{Conflict, Failure};
 use crate::connection::{Io, Link, TransactionOptions};
@@ -41,17 +39,21 @@ use crate::policy::{Attempts, RetryPolicy};
 /// Runs a counting update to its end. The number of parents that it counted on.
 pub(crate) async fn count<M: Io<Conn>, Conn>(
     link: &mut Link<'_, M, Conn>,
-    plan: Plan,
+    facts: Facts,
     retry: RetryPolicy,
-    sender: &mut impl Sender<M, Conn>,
+    update: &mut (impl SendStatement<M, Conn> + ?Sized),
 ) -> QueryResult<usize> {
-    let observer = observe::Update::begin(plan.dialect, plan.table, plan.keys);
+    let facts = Facts {
+        part_of: PartOf::of(link)?,
+        ..facts
+    };
+    let observer = observe::Update::begin(facts.dialect, facts.shards_table.as_str(), facts.keys);
     link.enter();
-    let counted = Count::new(link, plan, retry, sender, Process::this(), observer)
+    let counted = Counting::new(link, facts, retry, update, Process::this(), observer)
         .run()
         .await;
     link.leave();
-    counted
+    counted.map_err(|error| explain_by(facts.shards_table, facts.columns, facts.dialect, error))
 }
 
 /// How often another connection may insert the missing parent first.
@@ -61,40 +63,38 @@ const MOST_LOST_RACES: u8 = 3;
 const MOST_CREATED: u8 = 3;
 
 /// A counting update under way.
-struct Count<'a, 'c, M: Io<Conn>, Conn, S, O> {
+struct Counting<'a, 'c, M: Io<Conn>, Conn, S: ?Sized, O> {
     link: &'a mut Link<'c, M, Conn>,
-    sender: &'a mut S,
-    plan: Plan,
+    update: &'a mut S,
+    facts: Facts,
     retry: RetryLoop<O>,
     choice: Choice,
-    /// No step was taken yet.
-    is_first: bool,
     /// How often another connection has inserted the missing parent.
     lost_races: u8,
 }
 
-impl<'a, 'c, M, Conn, S, O> Count<'a, 'c, M, Conn, S, O>
+impl<'a, 'c, M, Conn, S, O> Counting<'a, 'c, M, Conn, S, O>
 where
     M: Io<Conn>,
-    S: Sender<M, Conn>,
+    S: SendStatement<M, Conn> + ?Sized,
     O: Observer,
 {
     fn new(
         link: &'a mut Link<'c, M, Conn>,
-        plan: Plan,
+        facts: Facts,
         retry: RetryPolicy,
-        sender: &'a mut S,
+        update: &'a mut S,
         process: &'static Process,
         observer: O,
     ) -> Self {
         let attempts = Attempts::start(retry);
-        Count {
+        let inside = facts.part_of != PartOf::Nothing;
+        Counting {
             link,
-            sender,
-            plan,
-            choice: Choice::new(plan.subject(), process, &attempts),
-            retry: RetryLoop::counting(attempts, plan.in_transaction, observer),
-            is_first: true,
+            update,
+            facts,
+            choice: Choice::new(facts.subject(), process, &attempts),
+            retry: RetryLoop::counting(attempts, inside, observer),
             lost_races: 0,
         }
     }
@@ -103,12 +103,7 @@ where
         loop {
             let outcome = self.attempt().await;
             match &outcome {
-                Ok(rows) => {
-                    if let Some(filter) = self.plan.filter {
-                        matched(filter, *rows);
-                    }
-                    self.retry.observer.counted(*rows);
-                }
+                Ok(rows) => self.retry.observer.counted(*rows),
                 Err(error) => self.leave_shard(error),
             }
             if let Some(counted) = self.retry.end(self.link, outcome).await {
@@ -120,7 +115,7 @@ where
 
     /// After a conflict on the shard, the next attempt takes another one.
     fn leave_shard(&mut self, error: &AttemptError) {
-        match error.conflict(self.plan.dialect) {
+        match error.conflict(self.facts.dialect) {
             None | Some(Conflict::ParentGone) => {}
             Some(_) => self.choice.met_conflict(&self.retry.attempts),
         }
@@ -133,40 +128,26 @@ where
         }
         let (number, shard) = (self.retry.attempts.number(), self.choice.shard());
         self.retry.observer.attempt(number, shard);
-        let plan = self.plan;
-        if plan.once {
-            return self.count_timed(Statement::CountOnce).await;
-        }
-        if let Some(counted) = self.count_at_once().await? {
-            return Ok(counted);
-        }
-        if M::is_shared()
-            && let Some(counted) = self.create_and_count_all().await?
-        {
-            return Ok(counted);
-        }
-        // Inside the caller's: a savepoint, so that a failure after the count takes the count back.
-        if plan.returning || (!plan.by_key && (plan.inserts || !self.retry.inside)) {
-            self.begin().await?;
-        }
-        let mut counted = self.count().await?;
-        if counted == 0 && plan.inserts {
-            counted = self.insert_and_count().await?;
-        }
-        if counted > 0 && plan.returning {
-            self.send(Statement::Load).await?;
-        }
+        let counted = if self.facts.once {
+            self.count_timed(Statement::CountOnce).await?
+        } else if self.facts.returning {
+            self.count_and_load().await?
+        } else if self.facts.by_key {
+            let counted = self.count_by_key().await?;
+            self.or_insert(counted).await?
+        } else {
+            self.count_by_filter().await?
+        };
         self.retry.commit(self.link).await?;
         Ok(counted)
     }
 
     /// Asks whether the shard is locked, and chooses another one if it is.
     async fn probe(&mut self) -> Result<(), AttemptError> {
-        let dialect = self.plan.dialect;
+        let dialect = self.facts.dialect;
         let (statement, shard) = (Statement::Probe, self.choice.shard());
-        self.is_first = false;
         let scope = self.retry.observer.probe(statement.name(), shard);
-        let sent = pin!(self.sender.send(self.link, Step { statement, shard }));
+        let sent = pin!(self.update.send(self.link, Step { statement, shard }));
         let outcome = scope.within(sent).await;
         self.retry.observer.sent(&outcome);
         let locked = match outcome {
@@ -182,39 +163,67 @@ where
         Ok(())
     }
 
-    /// Counts by one statement, where that is possible and all shards are there.
-    async fn count_at_once(&mut self) -> Result<Option<usize>, AttemptError> {
-        let plan = self.plan;
-        let all_or_none = plan.dialect.counts_all_or_none();
-        let counted = if plan.returning {
-            if !all_or_none || plan.loads_apart {
-                return Ok(None);
+    /// Counts on the parents that a filter matches, and reads them.
+    async fn count_and_load(&mut self) -> Result<usize, AttemptError> {
+        if self.facts.dialect.counts_all_or_none() && !self.facts.loads_apart {
+            let counted = self.count_timed(Statement::CountAndLoad).await?;
+            if counted > 0 || self.matches_none().await? {
+                return Ok(counted);
             }
-            self.count_timed(Statement::CountAndLoad).await?
-        } else {
-            let several = plan.filter.is_some_and(matched_several);
-            // By key that is one statement anyway.
-            if plan.by_key || self.may_lock_gap() || (several && !all_or_none) {
-                return Ok(None);
-            }
-            let counted = if several { 0 } else { self.count_one().await? };
-            match counted {
+        }
+        // Inside the caller's: a savepoint, so that a failure after the count takes the count back.
+        self.begin().await?;
+        let counted = match self.facts.by_key {
+            true => self.count_by_key().await?,
+            false => self.pick_and_count().await?,
+        };
+        let counted = self.or_insert(counted).await?;
+        if counted > 0 {
+            self.send(Statement::Load).await?;
+        }
+        Ok(counted)
+    }
+
+    /// Counts on the parents that match a filter other than the key.
+    async fn count_by_filter(&mut self) -> Result<usize, AttemptError> {
+        let all_or_none = self.facts.dialect.counts_all_or_none();
+        if !self.may_lock_gap() {
+            let counted = match self.count_one().await? {
                 0 if all_or_none => self.send(Statement::CountAll).await?,
                 counted => counted,
+            };
+            if counted > 0 || self.matches_none().await? {
+                return Ok(counted);
             }
-        };
-        if counted > 0 {
-            return Ok(Some(counted));
         }
-        let matches_none = !plan.inserts
-            && plan.dialect.tells_rows_of_queries()
-            && self.send(Statement::FindParent).await? == 0;
-        Ok(matches_none.then_some(0))
+        if M::is_shared() && all_or_none && !self.facts.inserts {
+            return self.create_and_count_all().await;
+        }
+        if self.facts.inserts || !self.retry.inside {
+            self.begin().await?;
+        }
+        let counted = self.create_and_count_picked().await?;
+        self.or_insert(counted).await
+    }
+
+    /// After a count that met no row: whether there is no parent to count on, nor to insert.
+    async fn matches_none(&mut self) -> Result<bool, AttemptError> {
+        Ok(!self.facts.inserts
+            && self.facts.dialect.tells_rows_of_queries()
+            && self.send(Statement::FindParent).await? == 0)
+    }
+
+    /// Inserts the parent if none was counted on, and counts on it.
+    async fn or_insert(&mut self, counted: usize) -> Result<usize, AttemptError> {
+        match counted {
+            0 if self.facts.inserts => self.insert_and_count().await,
+            counted => Ok(counted),
+        }
     }
 
     /// Counts on the one parent that a filter matches; on none where the filter may not read what it needs.
     async fn count_one(&mut self) -> Result<usize, AttemptError> {
-        let dialect = self.plan.dialect;
+        let dialect = self.facts.dialect;
         let refuses = |error: &DieselError| dialect.means(error, Meaning::TargetRead);
         match self.send(Statement::CountOne).await {
             Err(error) if error.source().is_some_and(refuses) => Ok(0),
@@ -222,29 +231,28 @@ where
         }
     }
 
-    /// Counts on the parents that are there.
-    async fn count(&mut self) -> Result<usize, AttemptError> {
-        match (self.plan.by_key, self.plan.returning) {
-            (true, _) => self.count_by_key().await,
-            (false, true) => match self.send(Statement::Pick).await? {
-                0 => Ok(0),
-                1 => self.count_by_key().await,
-                _ => {
-                    self.create().await?;
-                    self.send(Statement::CountByKey).await
-                }
-            },
-            (false, false) => {
-                let matched = self.create().await?;
-                let counted = self.send(Statement::CountPicked).await?;
-                self.is_whole(matched, counted).map(|()| counted)
+    /// Counts on the parents that a filter matches, by their keys.
+    async fn pick_and_count(&mut self) -> Result<usize, AttemptError> {
+        match self.send(Statement::Pick).await? {
+            0 => Ok(0),
+            1 => self.count_by_key().await,
+            _ => {
+                self.create().await?;
+                self.send(Statement::CountByKey).await
             }
         }
     }
 
+    /// Counts on the parents that a filter matches, after their shards were created.
+    async fn create_and_count_picked(&mut self) -> Result<usize, AttemptError> {
+        let matched = self.create().await?;
+        let counted = self.send(Statement::CountPicked).await?;
+        self.is_whole(matched, counted).map(|()| counted)
+    }
+
     /// Fails where an interrupted statement has counted on fewer rows than the one before it met, without an error.
     fn is_whole(&mut self, matched: usize, counted: usize) -> Result<(), AttemptError> {
-        if counted >= matched || !self.plan.dialect.joins_end_early() {
+        if counted >= matched || !self.facts.dialect.joins_end_early() {
             return Ok(());
         }
         // No savepoint takes the others back.
@@ -255,6 +263,7 @@ where
         Err(AttemptError::Statement(error))
     }
 
+    /// Counts on a parent that is named by its key.
     async fn count_by_key(&mut self) -> Result<usize, AttemptError> {
         let is_missing = self.may_lock_gap() && self.send(Statement::FindMissing).await? > 0;
         if !is_missing {
@@ -268,12 +277,12 @@ where
 
     /// Whether a count that meets no row locks the gap until the caller's transaction ends.
     fn may_lock_gap(&self) -> bool {
-        self.retry.inside && self.plan.dialect.missing_row_locks_gap()
+        self.retry.inside && self.facts.dialect.missing_row_locks_gap()
     }
 
     /// Counts, and tells the choice of shards how long that took.
     async fn count_timed(&mut self, statement: Statement) -> Result<usize, AttemptError> {
-        let sent = self.choice.is_timed().then(|| self.now());
+        let sent = self.choice.is_timed().then(|| self.retry.attempts.now());
         let kind = CountKind {
             commits: self.retry.commits_by_itself(),
             loads: statement == Statement::CountAndLoad,
@@ -288,19 +297,11 @@ where
         Ok(counted)
     }
 
-    fn now(&self) -> Instant {
-        match self.is_first {
-            true => self.retry.attempts.started(),
-            false => self.retry.attempts.now(),
-        }
-    }
-
     async fn begin(&mut self) -> Result<(), AttemptError> {
         let options = TransactionOptions {
             own: true,
-            ..TransactionOptions::of_a_count(self.plan.dialect)
+            ..TransactionOptions::of_a_count(self.facts.dialect)
         };
-        self.is_first = false;
         let begun = self.retry.open(self.link, options).await;
         begun.map_err(AttemptError::Statement)
     }
@@ -309,7 +310,7 @@ where
     async fn create(&mut self) -> Result<usize, AttemptError> {
         let met = self.send(Statement::Create).await?;
         // MySQL counts rows too that were there; by key none was, or nothing would be created.
-        if self.plan.by_key || self.plan.dialect.counts_inserted_alone() {
+        if self.facts.by_key || self.facts.dialect.counts_inserted_alone() {
             self.retry.observer.created(met);
         }
         Ok(met)
@@ -336,7 +337,7 @@ where
             }
         }
         // A row may be inserted later on, which has to be taken back if the count fails.
-        if !self.retry.is_open() && (!self.retry.inside || self.plan.inserts) {
+        if !self.retry.is_open() && (!self.retry.inside || self.facts.inserts) {
             self.begin().await?;
         }
         self.create().await?;
@@ -344,23 +345,19 @@ where
     }
 
     /// Counts by a filter without a transaction: all parents have their shards, or none is counted.
-    async fn create_and_count_all(&mut self) -> Result<Option<usize>, AttemptError> {
-        let plan = self.plan;
-        if plan.by_key || plan.inserts || plan.returning || !plan.dialect.counts_all_or_none() {
-            return Ok(None);
-        }
+    async fn create_and_count_all(&mut self) -> Result<usize, AttemptError> {
         for _ in 0..MOST_CREATED {
             self.create().await?;
             let counted = self.send(Statement::CountAll).await?;
             if counted > 0 || self.send(Statement::FindParent).await? == 0 {
-                return Ok(Some(counted));
+                return Ok(counted);
             }
         }
         Err(shard_removed())
     }
 
     fn creates_alone(&self) -> bool {
-        self.retry.commits_by_itself() && self.plan.dialect.creates_alone() && !self.plan.inserts
+        self.retry.commits_by_itself() && self.facts.dialect.creates_alone() && !self.facts.inserts
     }
 
     /// Counts by key on a shard that was created.
@@ -376,7 +373,7 @@ where
     async fn insert_and_count(&mut self) -> Result<usize, AttemptError> {
         loop {
             // An insert that did nothing, though no parent is found, says why the second time.
-            let insert = match self.plan.dialect.inserts_unless_there() && self.lost_races == 0 {
+            let insert = match self.facts.dialect.inserts_unless_there() && self.lost_races == 0 {
                 true => Statement::InsertUnlessThere,
                 false => Statement::Insert,
             };
@@ -389,12 +386,13 @@ where
                 self.lost_races += 1;
                 self.link.failed_at_insert = false; // the row is there
             }
-            let counted = match self.plan.by_key {
-                true => {
-                    self.create().await?;
-                    self.count_created().await?
-                }
-                false => self.count().await?,
+            let counted = if self.facts.by_key {
+                self.create().await?;
+                self.count_created().await?
+            } else if self.facts.returning {
+                self.pick_and_count().await?
+            } else {
+                self.create_and_count_picked().await?
             };
             if counted > 0 {
                 return Ok(counted);
@@ -407,11 +405,10 @@ where
 
     /// Sends a statement. The number of rows that it met.
     async fn send(&mut self, statement: Statement) -> Result<usize, AttemptError> {
-        self.is_first = false;
         let scope = self.retry.observer.step(statement.name());
         let shard = self.choice.shard();
         let outcome = {
-            let sent = pin!(self.sender.send(self.link, Step { statement, shard }));
+            let sent = pin!(self.update.send(self.link, Step { statement, shard }));
             scope.within(sent).await
         };
         self.retry.observer.sent(&outcome);
@@ -422,11 +419,17 @@ where
         let is_insert = matches!(statement, Statement::Insert | Statement::InsertUnlessThere);
         self.link.failed_at_insert = is_insert;
         match statement {
-            Statement::Create if !self.retry.inside && self.plan.dialect.is_parent_gone(&error) => {
+            Statement::Create
+                if !self.retry.inside && self.facts.dialect.is_parent_gone(&error) =>
+            {
                 AttemptError::ParentGone(error)
             }
-            Statement::Create if self.plan.dialect.classify(&error) == Failure::Overflow => {
-                let narrow = narrow_key(self.plan.table, self.plan.key_columns, error);
+            Statement::Create if self.facts.dialect.classify(&error) == Failure::Overflow => {
+                let narrow = narrow_key(
+                    self.facts.shards_table.as_str(),
+                    self.facts.key_columns,
+                    error,
+                );
                 AttemptError::Application(narrow)
             }
             // Not for ever: a unique key that is violated each time is another than the parent's.
@@ -437,7 +440,7 @@ where
                 AttemptError::LostRace(error)
             }
             // No shard overflows, but the caller's own row.
-            _ if is_insert && self.plan.dialect.classify(&error) == Failure::Overflow => {
+            _ if is_insert && self.facts.dialect.classify(&error) == Failure::Overflow => {
                 AttemptError::Application(error)
             }
             Statement::CountAndLoad
@@ -448,8 +451,8 @@ where
             }
             // Whoever sends it has asked the key: nothing was committed.
             Statement::CountOnce
-                if self.plan.dialect.counts_once_by() == Some(OnceForm::Compound)
-                    && self.plan.dialect.classify(&error) != Failure::ConnectionLost =>
+                if self.facts.dialect.counts_once_by() == Some(OnceForm::Compound)
+                    && self.facts.dialect.classify(&error) != Failure::ConnectionLost =>
             {
                 AttemptError::Statement(error)
             }

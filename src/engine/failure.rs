@@ -27,7 +27,7 @@ use diesel::result::Error as DieselError;
 use crate::backend::{Dialect, Meaning, ShardedBackend};
 use crate::conflict::{Conflict, Failure};
 use crate::error::Error;
-use crate::model::{ShardedTable, ShardsColumn};
+use crate::model::{ShardedTable, ShardsColumn, TableName};
 use crate::query_builder::Names;
 
 /// The error of an attempt, by the step that it came from.
@@ -184,22 +184,35 @@ pub(crate) fn explain_of<DB: ShardedBackend>(
     backend: &DB,
     error: DieselError,
 ) -> DieselError {
+    explain_by(names.shards_table, names.fields, backend.dialect(), error)
+}
+
+/// The same for a table by its shards table and its sharded fields.
+pub(crate) fn explain_by(
+    table: TableName<'_>,
+    fields: &[ShardsColumn],
+    dialect: Dialect,
+    error: DieselError,
+) -> DieselError {
     if !matches!(error, DieselError::DatabaseError(..)) {
         return error;
     }
-    let dialect = backend.dialect();
-    if is_nan(names, dialect, &error) {
+    let mut names = fields.iter().map(|field| &*field.name);
+    // A shard would have become NaN.
+    if names
+        .clone()
+        .any(|name| dialect.is_nan(&error, table.name(), name))
+    {
         return Error::Overflow { source: error }.into();
     }
-    let mut fields = names.fields.iter();
-    match fields.find(|field| dialect.is_missing_column(&error, &field.name)) {
-        Some(field) => Error::MissingShardsColumn {
-            table: names.shards_table.to_string(),
-            column: field.name.to_string(),
+    match names.find(|name| dialect.is_missing_column(&error, name)) {
+        Some(column) => Error::MissingShardsColumn {
+            table: table.to_string(),
+            column: column.to_owned(),
             source: error,
         }
         .into(),
-        None => explain_missing(backend, names.shards_table.as_str(), error),
+        None => explain_missing(dialect, table.as_str(), error),
     }
 }
 
@@ -226,19 +239,9 @@ pub(crate) fn narrow_key(table: &str, key: &[ShardsColumn], source: DieselError)
     .into()
 }
 
-/// Whether a shard would have become NaN.
-fn is_nan<DB: ShardedBackend>(names: Names<'_, DB>, dialect: Dialect, error: &DieselError) -> bool {
-    let mut fields = names.fields.iter();
-    fields.any(|field| dialect.is_nan(error, names.shards_table.name(), &field.name))
-}
-
 /// Names the table of the crate's that is missing, if that is the error.
-pub(crate) fn explain_missing<DB: ShardedBackend>(
-    backend: &DB,
-    table: &str,
-    source: DieselError,
-) -> DieselError {
-    match backend.dialect().is_missing_table(&source, table) {
+pub(crate) fn explain_missing(dialect: Dialect, table: &str, source: DieselError) -> DieselError {
+    match dialect.is_missing_table(&source, table) {
         true => {
             let table = table.to_owned();
             Error::MissingShardsTable { table, source }.into()

@@ -1,15 +1,15 @@
 //! How counts, folds and the rest reach the shards: no types of users.
 
 mod count;
+mod facts;
 mod failure;
 mod keyed;
 mod locking;
-mod plan;
 mod retry_loop;
-mod several;
 mod statement;
 
 pub(crate) use self::count::count;
+pub(crate) use self::facts::{Facts, PartOf};
 pub(crate) use self::failure::{AttemptError, explain, explain_keys, explain_missing, explain_of};
 pub use self::keyed::KeyedTable;
 pub(crate) use self::keyed::{KEYS_IN_A_STATEMENT, Parents, in_chunks};
@@ -17,6 +17,5 @@ pub(crate) use self::locking::{
     LockedParents, Moved, Shards, States, Sums, TRIES_TO_LOCK, field, locking, locking_options,
     zeros,
 };
-pub(crate) use self::plan::Plan;
 pub(crate) use self::retry_loop::{RetryLoop, retry_loop};
-pub(crate) use self::statement::{SendStep, Sender, Statement, Step, Steps, send};
+pub(crate) use self::statement::{SendStatement, Statement, Step, send};

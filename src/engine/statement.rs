@@ -2,14 +2,13 @@
 
 use std::future::Future;
 
-use diesel::query_builder::QueryFragment;
 use diesel::result::QueryResult;
 
 use crate::backend::{ShardedBackend, Strength};
 use crate::connection::{Io, Link};
 use crate::query_builder::{
-    CountAll, CountByKey, CountOne, CountPicked, CreateShards, FindMissing, FindParent,
-    InsertParent, LockShard, Parts,
+    Clauses, CountAll, CountByKey, CountOne, CountPicked, CreateShards, FindMissing, FindParent,
+    InsertParent, LockShard,
 };
 
 /// One statement of a counting update.
@@ -77,7 +76,7 @@ pub(crate) struct Step {
 }
 
 /// Sends the statements of a counting update.
-pub(crate) trait Sender<M: Io<Conn>, Conn> {
+pub(crate) trait SendStatement<M: Io<Conn>, Conn> {
     /// Sends a step. The number of rows that it met.
     fn send(
         &mut self,
@@ -86,49 +85,29 @@ pub(crate) trait Sender<M: Io<Conn>, Conn> {
     ) -> impl Future<Output = QueryResult<usize>>;
 }
 
-/// A [`Sender`] each of whose statements is one step. Behind a `dyn` its types do not reach the engine, which then is compiled once
-/// for each connection and not for each update.
-pub(crate) trait SendStep<M: Io<Conn>, Conn> {
-    /// See [`Sender::send`].
-    fn send_step<'s>(
-        &'s mut self,
-        link: &'s mut Link<'_, M, Conn>,
-        step: Step,
-    ) -> M::Future<'s, QueryResult<usize>>;
-}
-
-/// Sends by steps.
-pub(crate) struct Steps<'a, S: ?Sized>(pub(crate) &'a mut S);
-
-impl<M: Io<Conn>, Conn, S: SendStep<M, Conn> + ?Sized> Sender<M, Conn> for Steps<'_, S> {
-    async fn send(&mut self, link: &mut Link<'_, M, Conn>, step: Step) -> QueryResult<usize> {
-        self.0.send_step(link, step).await
-    }
-}
-
-/// Sends a statement about the parents that the filter of `parts` matches. `Probe`, `FindMissing` and `CountByKey` take only one by key.
+/// Sends a statement about the parents that the filter of `clauses` matches. `Probe`, `FindMissing` and `CountByKey` take only one by key.
 ///
 /// It is compiled once for each connection, and Diesel knows such a statement by its text. The one that an update sends again and
 /// again is [known by its types](crate::query_builder::Identified).
 pub(crate) fn send<'c, DB, M, Conn>(
     link: &'c mut Link<'_, M, Conn>,
     statement: Statement,
-    parts: Parts<'c, DB>,
-    insert: Option<&'c dyn QueryFragment<DB>>,
+    clauses: Clauses<'c, DB>,
 ) -> M::Future<'c, QueryResult<usize>>
 where
     M: Io<Conn, Backend = DB>,
     DB: ShardedBackend,
 {
-    let Parts {
+    let Clauses {
         names,
         changes,
         filter,
+        insert,
         shard,
-    } = parts;
+    } = clauses;
     match (statement, insert) {
-        (Statement::Probe, _) => link.execute(LockShard(parts, Strength::ExclusiveIfFree)),
-        (Statement::FindMissing, _) => link.execute_query(FindMissing(parts)),
+        (Statement::Probe, _) => link.execute(LockShard(clauses, Strength::ExclusiveIfFree)),
+        (Statement::FindMissing, _) => link.execute_query(FindMissing(clauses)),
         (Statement::FindParent, _) => link.execute_query(FindParent { names, filter }),
         (Statement::Create, _) => link.execute_prepared(CreateShards {
             names,
@@ -136,10 +115,10 @@ where
             shard,
             locks: true,
         }),
-        (Statement::CountByKey, _) => link.execute_prepared(CountByKey(parts)),
-        (Statement::CountOne, _) => link.execute_prepared(CountOne(parts)),
-        (Statement::CountAll, _) => link.execute_prepared(CountAll(parts)),
-        (Statement::CountPicked, _) => link.execute_prepared(CountPicked(parts)),
+        (Statement::CountByKey, _) => link.execute_prepared(CountByKey(clauses)),
+        (Statement::CountOne, _) => link.execute_prepared(CountOne(clauses)),
+        (Statement::CountAll, _) => link.execute_prepared(CountAll(clauses)),
+        (Statement::CountPicked, _) => link.execute_prepared(CountPicked(clauses)),
         (Statement::Insert | Statement::InsertUnlessThere, Some(insert)) => {
             link.execute(InsertParent {
                 insert,
@@ -148,15 +127,6 @@ where
                 unless_there: statement == Statement::InsertUnlessThere,
             })
         }
-        // These are the caller's, who has what they need.
-        (
-            Statement::Insert
-            | Statement::InsertUnlessThere
-            | Statement::Pick
-            | Statement::CountAndLoad
-            | Statement::CountOnce
-            | Statement::Load,
-            _,
-        ) => M::nothing(link.conn),
+        _ => M::nothing(link.conn), // the others are the caller's, who has what they need
     }
 }

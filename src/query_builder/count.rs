@@ -13,17 +13,20 @@ use super::sql::{Sql, bind, copies, fragments, id, on, sql, statements, walk};
 use crate::backend::{Dialect, ShardedBackend, Strength};
 use crate::model::{ColumnType, SHARD, ShardsColumn};
 
-/// The parts of a counting update, without its types. A statement is therefore compiled once for each database and not for each update.
-pub(crate) struct Parts<'a, DB: Backend> {
-    pub(crate) names: Names<'a, DB>,
+/// The clauses of a counting update's statements, without the update's types. A statement is therefore compiled once for each database and
+/// not for each update.
+pub struct Clauses<'a, DB: Backend + 'static> {
+    pub(crate) names: Names<'static, DB>,
     /// The changes after `SET`.
     pub(crate) changes: &'a dyn QueryFragment<DB>,
     /// The `WHERE` clause.
     pub(crate) filter: &'a dyn QueryFragment<DB>,
+    /// Inserts the parent if none matches.
+    pub(crate) insert: Option<&'a dyn QueryFragment<DB>>,
     pub(crate) shard: i32,
 }
 
-copies!([DB: Backend] Parts<'_, DB>);
+copies!([DB: Backend + 'static] Clauses<'_, DB>);
 
 /// A statement whose text depends only on the types in `Id` and on the dialect, so that Diesel can keep it prepared under that id.
 pub(crate) struct Identified<Id, Q> {
@@ -75,13 +78,13 @@ statements! {
     /// UPDATE "videos_shards" AS "videos" SET "views" = ("videos"."views" + $1)
     /// WHERE ("videos"."id" = $2) AND "videos"."shard" = $3
     /// ```
-    pub(crate) struct CountByKey<'a>(pub(crate) Parts<'a, DB>): Prepare;
+    pub(crate) struct CountByKey<'a>(pub(crate) Clauses<'a, DB>): Prepare;
     |self, out| {
-        let parts = &self.0;
-        let table = parts.names;
+        let clauses = &self.0;
+        let table = clauses.names;
         sql!(out;
-            "UPDATE ", table.shards_as_parent(), " SET ", table.aliased(parts.changes), table.aliased(parts.filter),
-            " AND ", table.shard_is(&parts.shard))
+            "UPDATE ", table.shards_as_parent(), " SET ", table.aliased(clauses.changes), table.aliased(clauses.filter),
+            " AND ", table.shard_is(&clauses.shard))
     }
 
     /// [`CountByKey`] as the first statement of a transaction that reads the parents later. On MySQL it [names the parents'
@@ -107,19 +110,19 @@ statements! {
     ///
     /// MariaDB evaluates such a subquery first, so that the update is a single index lookup. With a comparison of several columns or a
     /// derived table it would not. In READ COMMITTED the subquery locks no parent; an update of several tables would lock them.
-    pub(crate) struct CountOne<'a>(pub(crate) Parts<'a, DB>): Prepare;
+    pub(crate) struct CountOne<'a>(pub(crate) Clauses<'a, DB>): Prepare;
     |self, out| {
-        let parts = &self.0;
-        let table = parts.names;
+        let clauses = &self.0;
+        let table = clauses.names;
         let joins_before_set = out.backend().dialect().joins_before_set();
         sql!(out;
-            "UPDATE ", table.shards_as_parent(), " SET ", table.aliased(parts.changes),
-            if joins_before_set { " WHERE ", table.is_the_one(parts.filter) } else {
-                " FROM (", table.select_picked_key(), ", COUNT(*) OVER () AS ", id(PARENTS), " FROM ", table.filtered(parts.filter),
+            "UPDATE ", table.shards_as_parent(), " SET ", table.aliased(clauses.changes),
+            if joins_before_set { " WHERE ", table.is_the_one(clauses.filter) } else {
+                " FROM (", table.select_picked_key(), ", COUNT(*) OVER () AS ", id(PARENTS), " FROM ", table.filtered(clauses.filter),
                 ") AS ", id(PICKED), " WHERE ", table.picked_is_aliased_key(PICKED),
                 " AND ", id(PICKED), ".", id(PARENTS), " = 1"
             },
-            " AND ", table.shard_is(&parts.shard))
+            " AND ", table.shard_is(&clauses.shard))
     }
 
     /// Adds to one shard of each parent that `filter` matches. The filter may read any column.
@@ -134,18 +137,18 @@ statements! {
     /// STRAIGHT_JOIN `videos_shards` AS `videos` ON `sharded_picked`.`sharded_key_0` = `videos`.`id`
     /// SET `views` = (`videos`.`views` + ?) WHERE `videos`.`shard` = ?
     /// ```
-    pub(crate) struct CountPicked<'a>(pub(crate) Parts<'a, DB>): Prepare;
+    pub(crate) struct CountPicked<'a>(pub(crate) Clauses<'a, DB>): Prepare;
     |self, out| {
-        let parts = &self.0;
-        let table = parts.names;
+        let clauses = &self.0;
+        let table = clauses.names;
         match out.backend().dialect().joins_before_set() {
             true => sql!(out;
-                "UPDATE ", table.picked(parts.filter), " STRAIGHT_JOIN ", table.shards_as_parent(),
-                " ON ", table.picked_is_aliased_key(PICKED), " SET ", table.aliased(parts.changes),
-                " WHERE ", table.shard_is(&parts.shard)),
+                "UPDATE ", table.picked(clauses.filter), " STRAIGHT_JOIN ", table.shards_as_parent(),
+                " ON ", table.picked_is_aliased_key(PICKED), " SET ", table.aliased(clauses.changes),
+                " WHERE ", table.shard_is(&clauses.shard)),
             false => sql!(out;
-                "UPDATE ", table.shards_as_parent(), " SET ", table.aliased(parts.changes), " FROM ", table.picked(parts.filter),
-                " WHERE ", table.picked_is_aliased_key(PICKED), " AND ", table.shard_is(&parts.shard)),
+                "UPDATE ", table.shards_as_parent(), " SET ", table.aliased(clauses.changes), " FROM ", table.picked(clauses.filter),
+                " WHERE ", table.picked_is_aliased_key(PICKED), " AND ", table.shard_is(&clauses.shard)),
         }
     }
 
@@ -163,13 +166,13 @@ statements! {
     /// WHERE "sharded_locked"."sharded_key_0" = "videos"."id" AND "videos"."shard" = $4
     ///     AND (SELECT COUNT(*) FROM "sharded_locked") = (SELECT COUNT(*) FROM "sharded_picked")
     /// ```
-    pub(crate) struct CountAll<'a>(pub(crate) Parts<'a, DB>): Prepare;
+    pub(crate) struct CountAll<'a>(pub(crate) Clauses<'a, DB>): Prepare;
     |self, out| {
-        let parts = &self.0;
-        let table = parts.names;
+        let clauses = &self.0;
+        let table = clauses.names;
         sql!(out;
-            "WITH ", table.picked_and_locked(parts.filter, &parts.shard, &[]), " ",
-            table.update_locked(parts.changes, &parts.shard))
+            "WITH ", table.picked_and_locked(clauses.filter, &clauses.shard, &[]), " ",
+            table.update_locked(clauses.changes, &clauses.shard))
     }
 
     /// Locks the shard of a parent named by its key. With [`ExclusiveIfFree`](Strength::ExclusiveIfFree), the statement finds no row, or
@@ -179,12 +182,12 @@ statements! {
     /// SELECT 1 FROM "videos_shards" AS "videos" WHERE ("videos"."id" = $1) AND "videos"."shard" = $2 FOR NO KEY UPDATE SKIP LOCKED
     /// -- MySQL, MariaDB: FOR UPDATE NOWAIT
     /// ```
-    pub(crate) struct LockShard<'a>(pub(crate) Parts<'a, DB>, pub(crate) Strength);
+    pub(crate) struct LockShard<'a>(pub(crate) Clauses<'a, DB>, pub(crate) Strength);
     |self, out| {
-        let parts = &self.0;
-        let table = parts.names;
+        let clauses = &self.0;
+        let table = clauses.names;
         sql!(out;
-            "SELECT 1 FROM ", table.shards_as_parent(), table.aliased(parts.filter), " AND ", table.shard_is(&parts.shard),
+            "SELECT 1 FROM ", table.shards_as_parent(), table.aliased(clauses.filter), " AND ", table.shard_is(&clauses.shard),
             on(|dialect| dialect.locks_rows(self.1)))
     }
 
@@ -195,13 +198,13 @@ statements! {
     /// SELECT 1 FROM (SELECT 1) AS one WHERE NOT EXISTS (SELECT 1 FROM `videos` WHERE FALSE) AND NOT (/*M!110600 TRUE OR */
     ///     EXISTS (SELECT 1 FROM `videos_shards` AS `videos` WHERE (`videos`.`id` = ?) AND `videos`.`shard` = ?))
     /// ```
-    pub(crate) struct FindMissing<'a>(pub(crate) Parts<'a, DB>): Query<Integer>;
+    pub(crate) struct FindMissing<'a>(pub(crate) Clauses<'a, DB>): Query<Integer>;
     |self, out| {
-        let parts = &self.0;
-        let table = parts.names;
+        let clauses = &self.0;
+        let table = clauses.names;
         sql!(out;
             "SELECT 1 FROM (SELECT 1) AS one WHERE ", table.are_named(), " AND NOT (", on(Dialect::finds_without_a_look),
-            "EXISTS (SELECT 1 FROM ", table.shards_as_parent(), table.aliased(parts.filter), " AND ", table.shard_is(&parts.shard), "))")
+            "EXISTS (SELECT 1 FROM ", table.shards_as_parent(), table.aliased(clauses.filter), " AND ", table.shard_is(&clauses.shard), "))")
     }
 
     /// Finds out whether a parent exists [on the primary](Names::on_primary), without locking anything.
@@ -238,11 +241,12 @@ impl<DB: ShardedBackend> Prepare<DB> for FirstCount<'_, DB> {}
 
 /// The id of [`FirstCount`] for changes `V` and a filter `W`. The filter's type tells whether it is by key.
 #[derive(QueryId)]
-pub(crate) struct FirstCountId<T, W, V>(PhantomData<(T, W, V)>);
+#[allow(missing_debug_implementations)] // it has no values
+pub struct UpdateId<T, W, V>(PhantomData<(T, W, V)>);
 
-/// The id of [`CountBeforeLoad`] for changes `V` and a filter `W`.
+/// The id of [`CountBeforeLoad`] for an update.
 #[derive(QueryId)]
-pub(crate) struct CountBeforeLoadId<T, W, V>(PhantomData<(T, W, V)>);
+pub(crate) struct CountBeforeLoadId<Update>(PhantomData<Update>);
 
 /// Adds to the shards of all parents that `filter` matches, and reads these parents. Does neither if one of these shards is missing.
 ///
@@ -262,32 +266,32 @@ pub(crate) struct CountBeforeLoadId<T, W, V>(PhantomData<(T, W, V)>);
 ///     UNION ALL SELECT "sharded_key_0", "views" FROM "sharded_counted")
 /// SELECT … FROM "videos" JOIN "sharded_counted" ON "sharded_counted"."sharded_key_0" = "videos"."id"
 /// ```
-pub(crate) struct CountAllAndLoad<'a, DB: Backend, S> {
-    pub(crate) parts: Parts<'a, DB>,
+pub(crate) struct CountAllAndLoad<'a, DB: Backend + 'static, S> {
+    pub(crate) clauses: Clauses<'a, DB>,
     pub(crate) selection: S,
 }
 
 fragments! {
     [S: QueryFragment<DB>,] CountAllAndLoad<'_, DB, S>;
-    |self, out| count_and_load(&self.parts, &self.selection).push(out);
+    |self, out| count_and_load(&self.clauses, &self.selection).push(out);
 }
 
-impl<DB: Backend, S: Expression> Query for CountAllAndLoad<'_, DB, S> {
+impl<DB: Backend + 'static, S: Expression> Query for CountAllAndLoad<'_, DB, S> {
     type SqlType = S::SqlType;
 }
 
-/// The id of [`CountAllAndLoad`] for changes `V` and a filter `W`.
+/// The id of [`CountAllAndLoad`] for an update.
 #[derive(QueryId)]
-pub(crate) struct CountAllAndLoadId<T, W, V, S>(PhantomData<(T, W, V, S)>);
+pub(crate) struct CountAllAndLoadId<Update, S>(PhantomData<(Update, S)>);
 
 fn count_and_load<'b, DB: ShardedBackend>(
-    parts: &'b Parts<'_, DB>,
+    clauses: &'b Clauses<'_, DB>,
     selection: &'b dyn QueryFragment<DB>,
 ) -> impl Sql<'b, DB> {
-    let table = parts.names;
+    let table = clauses.names;
     sql! {
-        "WITH ", table.picked_and_locked(parts.filter, &parts.shard, table.fields), ", ",
-        table.counted(parts.changes, &parts.shard), ", ", table.shards_after_all(),
+        "WITH ", table.picked_and_locked(clauses.filter, &clauses.shard, table.fields), ", ",
+        table.counted(clauses.changes, &clauses.shard), ", ", table.shards_after_all(),
         " SELECT ", walk(selection), " FROM ", walk(table.parent), " JOIN ", id(COUNTED),
         " ON ", table.picked_is(COUNTED, |name| table.column(name))
     }
@@ -459,10 +463,11 @@ mod tests {
     /// The parts of an update of shard 3, from changes and rows of a table.
     macro_rules! parts {
         ($table:ident, $changes:expr, $rows:expr) => {
-            Parts {
+            Clauses {
                 names: Names::of::<$table::table>(),
                 changes: &$changes,
                 filter: &$rows.into_update_target().where_clause,
+                insert: None,
                 shard: 3,
             }
         };
@@ -473,7 +478,7 @@ mod tests {
         let changes = (views.eq(views + 1), likes.eq(likes - 2)).as_changeset();
         macro_rules! count {
             () => {
-                CountByKey(parts!(table, changes, videos.find(7)))
+                CountByKey(clauses!(table, changes, videos.find(7)))
             };
         }
         assert_sql!(count!();
@@ -530,7 +535,7 @@ mod tests {
             Q::HAS_STATIC_QUERY_ID
         }
         fn values<V: AsChangeset + QueryId, W: QueryId>(_: V, _: W) -> bool {
-            FirstCountId::<table::table, W, V>::HAS_STATIC_QUERY_ID
+            UpdateId::<table::table, W, V>::HAS_STATIC_QUERY_ID
         }
         let by_key = || videos.find(7).into_update_target().where_clause;
         assert!(values(views.eq(views + 1), by_key()));
@@ -543,7 +548,7 @@ mod tests {
         let changes = views.eq(views + 1).as_changeset();
         macro_rules! count {
             () => {
-                CountOne(parts!(table, changes, videos.filter(slug.eq("a"))))
+                CountOne(clauses!(table, changes, videos.filter(slug.eq("a"))))
             };
         }
         let picked = r#"UPDATE "videos_shards" AS "videos" SET "views" = ("videos"."views" + $1) FROM (SELECT "videos"."id" AS "sharded_key_0", COUNT(*) OVER () AS "sharded_parents" FROM "videos" WHERE ("videos"."slug" = $2)) AS "sharded_picked" WHERE "sharded_picked"."sharded_key_0" = "videos"."id" AND "sharded_picked"."sharded_parents" = 1 AND "videos"."shard" = $3"#;
@@ -562,7 +567,7 @@ mod tests {
     fn count_one_under_a_composite_key() {
         let changes = composite::number.eq(composite::number + 1.0).as_changeset();
         let rows = composite::table.filter(composite::day.eq("x"));
-        let count = CountOne(parts!(composite, changes, rows));
+        let count = CountOne(clauses!(composite, changes, rows));
         let is_the_one = |key| {
             format!(
                 "`downloads`.`{key}` = (SELECT MIN(`downloads`.`{key}`) FROM `downloads` WHERE (`downloads`.`day` = ?) HAVING COUNT(*) = 1)"
@@ -581,11 +586,11 @@ mod tests {
     #[test]
     fn count_picked() {
         let changes = views.eq(views + 1).as_changeset();
-        assert_sql!(CountPicked(parts!(table, changes, videos.filter(slug.eq("a"))));
+        assert_sql!(CountPicked(clauses!(table, changes, videos.filter(slug.eq("a"))));
             Pg => r#"UPDATE "videos_shards" AS "videos" SET "views" = ("videos"."views" + $1) FROM (SELECT "videos"."id" AS "sharded_key_0" FROM "videos" WHERE ("videos"."slug" = $2)) AS "sharded_picked" WHERE "sharded_picked"."sharded_key_0" = "videos"."id" AND "videos"."shard" = $3"#,
             Mysql => "UPDATE (SELECT `videos`.`id` AS `sharded_key_0` FROM `videos` WHERE (`videos`.`slug` = ?) ORDER BY `videos`.`id` LIMIT 18446744073709551615) AS `sharded_picked` STRAIGHT_JOIN `videos_shards` AS `videos` ON `sharded_picked`.`sharded_key_0` = `videos`.`id` SET `views` = (`videos`.`views` + ?) WHERE `videos`.`shard` = ?",
         );
-        let whole_table = CountPicked(parts!(table, changes, videos));
+        let whole_table = CountPicked(clauses!(table, changes, videos));
         assert_sql!(whole_table;
             Sqlite => "UPDATE `videos_shards` AS `videos` SET `views` = (`videos`.`views` + ?) FROM (SELECT `videos`.`id` AS `sharded_key_0` FROM `videos`) AS `sharded_picked` WHERE `sharded_picked`.`sharded_key_0` = `videos`.`id` AND `videos`.`shard` = ?",
         );
@@ -595,7 +600,7 @@ mod tests {
     fn count_all_under_a_composite_key() {
         let changes = composite::number.eq(composite::number + 1.0).as_changeset();
         let rows = composite::table.filter(composite::day.eq("x"));
-        let count = CountAll(parts!(composite, changes, rows));
+        let count = CountAll(clauses!(composite, changes, rows));
         assert_sql!(count;
             Pg => r#"WITH "sharded_picked" AS MATERIALIZED (SELECT "downloads"."version" AS "sharded_key_0", "downloads"."day" AS "sharded_key_1" FROM "downloads" WHERE ("downloads"."day" = $1)), "sharded_locked" AS MATERIALIZED (SELECT "download ""counts"""."version" AS "sharded_key_0", "download ""counts"""."day" AS "sharded_key_1" FROM "sharded_picked" JOIN "download ""counts""" ON "sharded_picked"."sharded_key_0" = "download ""counts"""."version" AND "sharded_picked"."sharded_key_1" = "download ""counts"""."day" AND "download ""counts"""."shard" = $2 ORDER BY "download ""counts"""."version", "download ""counts"""."day" FOR NO KEY UPDATE OF "download ""counts""") UPDATE "download ""counts""" AS "downloads" SET "number" = ("downloads"."number" + $3) FROM "sharded_locked" WHERE "sharded_locked"."sharded_key_0" = "downloads"."version" AND "sharded_locked"."sharded_key_1" = "downloads"."day" AND "downloads"."shard" = $4 AND (SELECT COUNT(*) FROM "sharded_locked") = (SELECT COUNT(*) FROM "sharded_picked")"#,
         );
@@ -604,7 +609,7 @@ mod tests {
     #[test]
     fn count_all_and_load() {
         let count = CountAllAndLoad {
-            parts: parts!(
+            clauses: clauses!(
                 table,
                 views.eq(views + 1).as_changeset(),
                 videos.filter(slug.eq("a"))
@@ -618,7 +623,7 @@ mod tests {
 
     #[test]
     fn lock_shard() {
-        assert_sql!(LockShard(parts!(table, (), videos.find(7)), Strength::ExclusiveIfFree);
+        assert_sql!(LockShard(clauses!(table, (), videos.find(7)), Strength::ExclusiveIfFree);
             Pg => r#"SELECT 1 FROM "videos_shards" AS "videos" WHERE ("videos"."id" = $1) AND "videos"."shard" = $2 FOR NO KEY UPDATE SKIP LOCKED"#,
             Mysql => "SELECT 1 FROM `videos_shards` AS `videos` WHERE (`videos`.`id` = ?) AND `videos`.`shard` = ? FOR UPDATE NOWAIT",
         );
@@ -626,7 +631,7 @@ mod tests {
 
     #[test]
     fn find_missing() {
-        let by_key = FindMissing(parts!(table, (), videos.find(7)));
+        let by_key = FindMissing(clauses!(table, (), videos.find(7)));
         assert_sql!(by_key;
             Mysql => "SELECT 1 FROM (SELECT 1) AS one WHERE NOT EXISTS (SELECT 1 FROM `videos` WHERE FALSE) AND NOT (/*M!110600 TRUE OR */ EXISTS (SELECT 1 FROM `videos_shards` AS `videos` WHERE (`videos`.`id` = ?) AND `videos`.`shard` = ?))",
         );

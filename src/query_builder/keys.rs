@@ -71,7 +71,7 @@ statements! {
     }
 }
 
-impl<'a, ST, DB: Backend> SelectKeys<'a, ST, DB> {
+impl<'a, ST, DB: Backend + 'static> SelectKeys<'a, ST, DB> {
     pub(crate) fn new(names: Names<'a, DB>, filter: &'a dyn QueryFragment<DB>) -> Self {
         Self::locking(names, filter, "")
     }

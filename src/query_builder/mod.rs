@@ -17,9 +17,9 @@ mod under_alias;
 
 pub(crate) use self::add_sums::{AddSums, shown_binds};
 pub(crate) use self::count::{
-    CountAll, CountAllAndLoad, CountAllAndLoadId, CountBeforeLoad, CountBeforeLoadId, CountByKey,
-    CountOne, CountPicked, FindMissing, FindParent, FirstCount, FirstCountId, Identified,
-    LockShard, Parts,
+    Clauses, CountAll, CountAllAndLoad, CountAllAndLoadId, CountBeforeLoad, CountBeforeLoadId,
+    CountByKey, CountOne, CountPicked, FindMissing, FindParent, FirstCount, Identified, LockShard,
+    UpdateId,
 };
 pub(crate) use self::count_each::{CountEach, CountedRow, CountedShard};
 pub(crate) use self::create_shards::CreateShards;

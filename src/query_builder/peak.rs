@@ -168,7 +168,7 @@ impl<'b, DB: ShardedBackend> Names<'b, DB> {
 ))]
 mod tests {
     use super::*;
-    use crate::query_builder::{CountByKey, Names, Parts, ShardedExpressionMethods};
+    use crate::query_builder::{Clauses, CountByKey, Names, ShardedExpressionMethods};
     use crate::test_schema::players::dsl::*;
     use crate::test_schema::{assert_sql, players as table, sql};
     use diesel::mysql::Mysql;
@@ -186,10 +186,11 @@ mod tests {
             .as_changeset();
         macro_rules! count {
             () => {
-                CountByKey(Parts {
+                CountByKey(Clauses {
                     names: Names::of::<table::table>(),
                     changes: &changes,
                     filter: &players.find(7).into_update_target().where_clause,
+                    insert: None,
                     shard: 3,
                 })
             };

@@ -207,10 +207,10 @@ macro_rules! statements {
     )+) => {$(
         statements!(@struct $fields [
             $(#[$attribute])*
-            $visibility struct $name<$lifetime, $($part,)* DB: ::diesel::backend::Backend>
+            $visibility struct $name<$lifetime, $($part,)* DB: ::diesel::backend::Backend + 'static>
         ]);
         $crate::query_builder::fragments! {
-            [$($part $(: $bound)?,)*] $name<'_, $($part,)* DB>, no query id [$($part,)* DB: ::diesel::backend::Backend];
+            [$($part $(: $bound)?,)*] $name<'_, $($part,)* DB>, no query id [$($part,)* DB: ::diesel::backend::Backend + 'static];
             |$self, $out| $write;
         }
         statements!(@kind $name [$($part)*] $($kind $($sql_type)?)?);
@@ -218,7 +218,7 @@ macro_rules! statements {
     (@struct { $($field:tt)* } [$($head:tt)*]) => { $($head)* { $($field)* } };
     (@struct ($($field:tt)*) [$($head:tt)*]) => { $($head)* ($($field)*); };
     (@kind $name:ident [$($part:ident)*] Query $sql_type:ty) => {
-        impl<$($part,)* DB: ::diesel::backend::Backend> ::diesel::query_builder::Query for $name<'_, $($part,)* DB> {
+        impl<$($part,)* DB: ::diesel::backend::Backend + 'static> ::diesel::query_builder::Query for $name<'_, $($part,)* DB> {
             type SqlType = $sql_type;
         }
     };

@@ -208,7 +208,7 @@ mod tests {
 ))]
 mod sql_tests {
     use super::*;
-    use crate::query_builder::{CountByKey, CountPicked, Parts, ShardedExpressionMethods};
+    use crate::query_builder::{Clauses, CountByKey, CountPicked, ShardedExpressionMethods};
     use crate::test_schema::analytics::sites as table;
     use crate::test_schema::analytics::sites::dsl::*;
     use crate::test_schema::assert_sql;
@@ -222,10 +222,11 @@ mod sql_tests {
         let changes = hits.eq(hits + 1).as_changeset();
         macro_rules! count {
             () => {
-                CountByKey(Parts {
+                CountByKey(Clauses {
                     names: Names::of::<table::table>(),
                     changes: &changes,
                     filter: &sites.find(7).into_update_target().where_clause,
+                    insert: None,
                     shard: 3,
                 })
             };
@@ -246,10 +247,11 @@ mod sql_tests {
         let rows = sites.filter(name.eq("a"));
         macro_rules! count {
             () => {
-                CountPicked(Parts {
+                CountPicked(Clauses {
                     names: Names::of::<table::table>(),
                     changes: &changes,
                     filter: &rows.into_update_target().where_clause,
+                    insert: None,
                     shard: 3,
                 })
             };

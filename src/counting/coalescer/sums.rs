@@ -11,13 +11,12 @@ use diesel::prelude::*;
 use diesel::query_builder::{QueryFragment, QueryId};
 
 use crate::backend::BackendOf;
-use crate::connection::{Link, now};
-use crate::counting::combine::count;
+use crate::connection::{Blocking, Io, Link, now};
 use crate::counting::count_many::CountMany;
 use crate::counting::counter::{Counter, CounterBackend, InsertCounter, check};
 use crate::counting::row_counter::{IntegerField, IntoKey, RowCounter};
-use crate::counting::update::Ready;
-use crate::engine::KeyedTable;
+use crate::counting::update::{Count, NO_INSERT};
+use crate::engine::{self, KeyedTable};
 use crate::error::Error;
 use crate::model::{Merge, PeakType, PeakValue, ShardedColumn, ShardedTable, TotalColumn, shows};
 use crate::query_builder::{KeyIs, NewPeak, PlainValue};
@@ -83,7 +82,7 @@ where
     fn count(sums: &BTreeMap<T::Key, i128>, conn: &mut Conn) -> QueryResult<()> {
         let sums = sums.iter().map(|(key, n)| (key.clone(), vec![*n]));
         let many = CountMany::<C>::of_sums(sums.collect());
-        now(many.alone().count(&mut Link::blocking(conn))).map(drop)
+        now(many.count(&mut in_own_transaction(conn))).map(drop)
     }
 }
 
@@ -117,7 +116,7 @@ where
             .map(|(name, n)| (name.clone().into_bytes(), vec![*n]));
         let many = CountMany::<DB::Value>::of_sums(sums.collect())
             .inserting(|name: &Vec<u8>| InsertCounter::named(name));
-        now(many.alone().count(&mut Link::blocking(conn))).map(drop)
+        now(many.count(&mut in_own_transaction(conn))).map(drop)
     }
 }
 
@@ -171,19 +170,33 @@ where
     }
 
     fn count(values: &BTreeMap<T::Key, V>, conn: &mut Conn) -> QueryResult<()> {
-        let link = &mut Link::blocking(conn);
+        let link = &mut in_own_transaction(conn);
         for (key, value) in values {
             let change = NewPeak::<C, _>::new(value.clone().as_expression());
             let key = KeyIs(T::key_is(key.clone()));
-            let mut raise = Ready::by_key(key, change, const { &[C::NAME] }, |_| false, NO_INSERT);
-            raise.alone = true;
-            now(count(link, &mut raise))?;
+            let fields = const { &[C::NAME] };
+            let mut raise =
+                Count::by_key::<DB>(key, change, fields, |_| false, NO_INSERT, link.dialect());
+            now(engine::count(
+                link,
+                raise.facts,
+                raise.retry.clone(),
+                &mut raise,
+            ))?;
         }
         Ok(())
     }
 }
 
-const NO_INSERT: Option<((), u16)> = None;
+/// A connection whose transaction is the coalescer's own.
+fn in_own_transaction<Conn>(conn: &mut Conn) -> Link<'_, Blocking, Conn>
+where
+    Blocking: Io<Conn>,
+{
+    let mut link = Link::blocking(conn);
+    link.owns_transaction = true;
+    link
+}
 
 /// What was added, by field and key.
 pub(super) struct Fields<Conn>(HashMap<TypeId, Box<dyn AnySums<Conn>>>);

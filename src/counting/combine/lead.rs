@@ -6,48 +6,36 @@ use std::time::{Duration, Instant};
 
 use diesel::result::{Error as DieselError, QueryResult};
 
+use super::CounterKey;
 use super::shared_error::SharedError;
 use super::slots::{Entered, Lead, Outcome, Running, Slots, Turn};
-use super::{Combinable, CounterKey};
 use crate::connection::{Io, Link, TransactionOptions, commits_by_itself};
-use crate::engine::{self, Plan, RetryLoop, SendStep, Steps, retry_loop};
+use crate::counting::update::{Count, Update};
+use crate::engine::{self, PartOf, RetryLoop, retry_loop};
 use crate::error::Error;
 use crate::observe;
 use crate::policy::RetryPolicy;
+use crate::query_builder::AddSums;
 
 /// How long a caller waits for one who does not come: a leader may be a task that nobody polls.
 const A_MOMENT: Duration = Duration::from_secs(1);
 
-/// An update that is counted with its own amounts, or with the sums of a batch in their place. The engine and the combiner are compiled once
-/// for each connection behind it.
-pub(crate) trait Combined<M: Io<Conn>, Conn>: SendStep<M, Conn> {
-    fn retry(&self) -> RetryPolicy;
-
-    /// What its count depends on.
-    fn plan(&self, link: &mut Link<'_, M, Conn>) -> QueryResult<Plan>;
-
-    /// The count as others may share it; `None` if it counts alone.
-    fn combinable(&self, in_transaction: bool, backend: &M::Backend) -> Option<Combinable>;
-
-    /// Takes these sums, one for each field, in the place of the update's own amounts; or these again.
-    fn add(&mut self, sums: Option<Vec<i64>>);
-
-    fn explained(&self, backend: &M::Backend, error: DieselError) -> DieselError;
-}
-
 /// Counts, with others if they meet. Returns the number of rows counted.
-pub(crate) async fn count<M, Conn, S>(
+pub(crate) async fn count<M, Conn, U>(
     link: &mut Link<'_, M, Conn>,
-    update: &mut S,
+    count: &mut Count<U>,
 ) -> QueryResult<usize>
 where
     M: Io<Conn>,
-    S: Combined<M, Conn> + ?Sized,
+    U: Update<M, Conn> + ?Sized,
 {
-    let plan = update.plan(link)?;
-    match Role::of(update, plan.in_transaction, &link.backend()).await {
+    if count.combine.is_with_nobody() {
+        return engine::count(link, count.facts, count.retry.clone(), count).await;
+    }
+    count.facts.part_of = PartOf::of(link)?;
+    match Role::of(count, &link.backend()).await {
         ControlFlow::Break(counted) => counted,
-        ControlFlow::Continue(role) => role.carry_out(link, plan, update).await,
+        ControlFlow::Continue(role) => role.carry_out(link, count).await,
     }
 }
 
@@ -113,35 +101,33 @@ impl Waited {
 
 impl Role {
     /// The role of a count, after a wait for others if there are some; or its end, if another has counted for it. It needs no connection.
-    pub(crate) async fn of<M, Conn, S>(
-        update: &mut S,
-        in_transaction: bool,
+    pub(crate) async fn of<M, Conn, U>(
+        count: &mut Count<U>,
         backend: &M::Backend,
     ) -> ControlFlow<QueryResult<usize>, Self>
     where
         M: Io<Conn>,
-        S: Combined<M, Conn> + ?Sized,
+        U: Update<M, Conn> + ?Sized,
     {
         let mut began = None;
         let mut waited = Waited::default();
         let lead = loop {
-            let count = match M::is_shared() {
+            let combinable = match M::is_shared() {
                 true => None, // it may be inside a transaction
-                false => update.combinable(in_transaction, backend),
+                false => count.combinable(count.update.clauses(0), backend),
             };
-            let Some(count) = count else {
+            let Some(own) = combinable else {
                 break ControlFlow::Continue(None);
             };
             let now = Instant::now();
             let since = now.checked_sub(waited.time).unwrap_or(now);
-            let slots = count.combiner.slots.own();
-            let mut member = match Slots::enter(slots, count.slot, count.key, &count.amounts, since)
-            {
+            let slots = own.combiner.slots.own();
+            let mut member = match Slots::enter(slots, own.slot, own.key, &own.amounts, since) {
                 Entered::Leads(lead) => break ControlFlow::Continue(Some(lead)),
                 Entered::Waits(member) => member,
             };
             let began = began.get_or_insert(now);
-            let retry = update.retry();
+            let retry = &count.retry;
             let mut patience = A_MOMENT.min(retry.deadline().saturating_sub(waited.time));
             let turn = loop {
                 let turn = M::within(patience, poll_fn(|context| member.poll(context))).await;
@@ -167,7 +153,7 @@ impl Role {
                 Some(Turn::Leads(lead)) if has_time => break ControlFlow::Continue(Some(lead)),
                 None | Some(Turn::Leads(_)) => break ControlFlow::Continue(None),
                 Some(Turn::Done(Outcome::Failed(error))) => {
-                    if let Some(error) = waited.failed(error, &retry) {
+                    if let Some(error) = waited.failed(error, retry) {
                         break ControlFlow::Break(Err(error));
                     }
                     if !has_time {
@@ -189,40 +175,37 @@ impl Role {
     }
 
     /// Does what is left to do. Returns the number of rows counted.
-    pub(crate) async fn carry_out<M, Conn, S>(
+    pub(crate) async fn carry_out<M, Conn, U>(
         self,
         link: &mut Link<'_, M, Conn>,
-        plan: Plan,
-        update: &mut S,
+        count: &mut Count<U>,
     ) -> QueryResult<usize>
     where
         M: Io<Conn>,
-        S: Combined<M, Conn> + ?Sized,
+        U: Update<M, Conn> + ?Sized,
     {
+        let waited = Duration::ZERO;
         let mut leader = Leader {
             link,
-            plan,
-            waited: Duration::ZERO,
-            update,
+            count,
+            waited,
         };
-        let counted = leader.carry_out(self).await;
-        counted.map_err(|error| leader.update.explained(&leader.link.backend(), error))
+        leader.carry_out(self).await
     }
 }
 
 /// A caller who counts on its own connection.
-struct Leader<'a, 'c, M: Io<Conn>, Conn, S: ?Sized> {
+struct Leader<'a, 'c, M: Io<Conn>, Conn, U: ?Sized> {
     link: &'a mut Link<'c, M, Conn>,
-    plan: Plan,
+    count: &'a mut Count<U>,
     /// The part of the next count's deadline that has passed.
     waited: Duration,
-    update: &'a mut S,
 }
 
-impl<M, Conn, S> Leader<'_, '_, M, Conn, S>
+impl<M, Conn, U> Leader<'_, '_, M, Conn, U>
 where
     M: Io<Conn>,
-    S: Combined<M, Conn> + ?Sized,
+    U: Update<M, Conn> + ?Sized,
 {
     async fn carry_out(&mut self, role: Role) -> QueryResult<usize> {
         let Role { lead, mut waited } = role;
@@ -233,7 +216,7 @@ where
                 waited.time += began.elapsed();
                 match outcome {
                     Some(Outcome::Failed(error)) => {
-                        if let Some(error) = waited.failed(error, &self.update.retry()) {
+                        if let Some(error) = waited.failed(error, &self.count.retry) {
                             return Err(error);
                         }
                     }
@@ -248,7 +231,8 @@ where
             lead => lead,
         };
         self.waited = waited.time;
-        let counted = self.count().await;
+        let (facts, retry) = (self.count.facts, self.retry());
+        let counted = engine::count(self.link, facts, retry, self.count).await;
         if let (Some(lead), Ok(_)) = (lead, &counted) {
             self.count_for_others(lead).await;
         }
@@ -256,17 +240,11 @@ where
     }
 
     fn retry(&self) -> RetryPolicy {
-        let retry = self.update.retry();
+        let retry = self.count.retry.clone();
         match self.waited {
             Duration::ZERO => retry,
             waited => retry.waited(waited),
         }
-    }
-
-    async fn count(&mut self) -> QueryResult<usize> {
-        let retry = self.retry();
-        let steps = &mut Steps(&mut *self.update);
-        engine::count(self.link, self.plan, retry, steps).await
     }
 
     /// Counts the batches of a slot until nobody waits or others lead on. Returns the outcome of the first one, which holds the amounts of a
@@ -284,13 +262,13 @@ where
                 continue; // all have left
             }
             for batch in &batches {
-                observe::combined(self.plan.dialect, batch.key.table, batch.members);
+                observe::combined(self.count.facts.dialect, batch.key.table, batch.members);
             }
             // The first deadline of those who wait is the batch's. The others combine again.
             let since = batches.iter().filter_map(|batch| batch.since).min();
             self.waited = since.map_or(Duration::ZERO, |since| since.elapsed());
             let outcomes = match batches.as_slice() {
-                [batch] if self.plan.dialect.has_row_locks() => {
+                [batch] if self.count.facts.dialect.has_row_locks() => {
                     vec![self.count_batch(batch).await]
                 }
                 batches => self.count_batches(batches).await,
@@ -345,21 +323,24 @@ where
     ) -> QueryResult<Vec<usize>> {
         let options = TransactionOptions {
             outermost: true,
-            ..TransactionOptions::of_a_count(self.plan.dialect)
+            ..TransactionOptions::of_a_count(self.count.facts.dialect)
         };
         let repeated = RetryLoop::transaction(self.link, self.retry(), options)?;
-        retry_loop!(self.link, repeated, {
+        self.link.owns_transaction = true;
+        let counted = retry_loop!(self.link, repeated, {
             let mut rows = vec![];
             for (number, batch) in batches.iter().enumerate() {
                 *at = Some(number);
                 let Some(sums) = batch.amounts() else {
                     return Err(DieselError::RollbackTransaction); // each amount by itself fits
                 };
-                rows.push(self.count_sums(batch, sums, true).await?);
+                rows.push(self.count_sums(batch, sums).await?);
             }
             *at = None;
             Ok(rows)
-        })
+        });
+        self.link.owns_transaction = false;
+        counted
     }
 
     /// Counts the batch of one counter, by itself.
@@ -367,30 +348,28 @@ where
         let Some(sums) = batch.amounts() else {
             return Outcome::Nothing; // each amount by itself fits
         };
-        match self.count_sums(batch, sums, false).await {
+        match self.count_sums(batch, sums).await {
             Ok(rows) => Outcome::Counted(rows),
             Err(error) => Outcome::of(error.into()),
         }
     }
 
-    /// Counts the sums of a batch, by themselves or in an open transaction of this crate's own.
+    /// Counts the sums of a batch.
     async fn count_sums(
         &mut self,
         batch: &Running<CounterKey>,
         sums: Vec<i64>,
-        in_transaction: bool,
     ) -> QueryResult<usize> {
         let retry = self.retry();
-        if let Some(counter) = batch.key.handed::<M::Backend>() {
-            let counted = counter.count(self.link, retry, sums, in_transaction);
-            return counted.await;
+        let sums = Some(AddSums::new(batch.key.fields, sums));
+        if let Some(anothers) = batch.key.handed::<M::Backend>() {
+            let mut count = anothers.clone();
+            count.sums = sums;
+            return engine::count(self.link, count.facts, retry, &mut count).await;
         }
-        // The leader's own counter.
-        self.update.add(Some(sums));
-        let plan = self.plan.in_own_transaction(in_transaction);
-        let steps = &mut Steps(&mut *self.update);
-        let counted = engine::count(self.link, plan, retry, steps).await;
-        self.update.add(None);
+        self.count.sums = sums;
+        let counted = engine::count(self.link, self.count.facts, retry, self.count).await;
+        self.count.sums = None;
         counted
     }
 }

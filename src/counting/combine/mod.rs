@@ -92,17 +92,18 @@ use std::hash::{Hash, Hasher};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, RwLock};
 
-use diesel::query_builder::QueryFragment;
-
+use self::handed::Handed;
 use self::shared_error::SharedError;
 use self::slots::Slots;
 use crate::backend::{Dialect, ShardedBackend};
-use crate::model::{Terms, shows};
+use crate::counting::update::Count;
+use crate::engine::PartOf;
+use crate::model::shows;
+use crate::observe;
 use crate::per_process::{PerProcess, inherited};
-use crate::query_builder::shown_binds;
+use crate::query_builder::{Clauses, shown_binds};
 
-pub(crate) use self::handed::Handed;
-pub(crate) use self::lead::{Combined, Role, count};
+pub(crate) use self::lead::{Role, count};
 
 /// Stands for connections of one database, one role and one session, whose callers count for each other; see [`combine`](crate::combine).
 ///
@@ -134,14 +135,6 @@ impl Combiner {
         let before = GLOBAL.write().replace(self);
         drop(before);
     }
-
-    /// The combiner of counts that have none of their own, if there is one.
-    pub(crate) fn global() -> Option<Self> {
-        match HAS_GLOBAL.load(Ordering::Relaxed) {
-            true => GLOBAL.read().clone(),
-            false => None,
-        }
-    }
 }
 
 impl Default for Combiner {
@@ -151,6 +144,35 @@ impl Default for Combiner {
 }
 
 shows!([] Combiner: |self| Combiner {} finish_non_exhaustive);
+
+/// With whom a count is combined.
+#[derive(Debug, Clone, Default)]
+pub(crate) enum Combine {
+    /// With those of the global combiner, if there is one.
+    #[default]
+    Global,
+    Alone,
+    With(Combiner),
+}
+
+impl Combine {
+    /// Whether it has no combiner.
+    fn is_with_nobody(&self) -> bool {
+        match self {
+            Combine::Global => !HAS_GLOBAL.load(Ordering::Relaxed),
+            Combine::Alone => true,
+            Combine::With(_) => false,
+        }
+    }
+
+    fn combiner(&self) -> Option<Combiner> {
+        match self {
+            _ if self.is_with_nobody() => None,
+            Combine::With(combiner) => Some(combiner.clone()),
+            _ => GLOBAL.read().clone(),
+        }
+    }
+}
 
 /// The name of a counter, or of several fields of a row that are counted together.
 #[derive(Clone)]
@@ -162,7 +184,7 @@ pub(crate) struct CounterKey {
     inserts: bool,
     /// The values of the key, as they are shown.
     key: Arc<str>,
-    /// The counter as a [`Handed`], where others' leaders count on it. It is no part of the name.
+    /// The counter as a [`Count`] of [`Handed`], where others' leaders count on it. It is no part of the name.
     handed: Option<Arc<dyn Any + Send + Sync>>,
 }
 
@@ -187,7 +209,7 @@ impl CounterKey {
     }
 
     /// The counter for a leader of another one, on a connection of `DB`.
-    fn handed<DB: ShardedBackend>(&self) -> Option<&Handed<DB>> {
+    fn handed<DB: ShardedBackend>(&self) -> Option<&Count<Arc<Handed<DB>>>> {
         self.handed.as_ref()?.downcast_ref()
     }
 
@@ -230,25 +252,43 @@ impl Combinable {
     pub(crate) fn shown(self) -> (String, Vec<i64>) {
         (self.key.key.to_string(), self.amounts.into())
     }
+}
 
-    /// The count of `changes` on the row that `filter` names; `None` if its key or an amount is not known for certain.
-    pub(crate) fn of<DB: ShardedBackend>(
-        combiner: Combiner,
-        (table, fields, inserts): (&'static str, &'static [&'static str], bool),
-        (filter, changes): (&dyn QueryFragment<DB>, &dyn QueryFragment<DB>),
-        terms: Terms,
+impl<U: ?Sized> Count<U> {
+    /// The count as others on the same counter may share it; `None` if it counts alone.
+    pub(crate) fn combinable<DB: ShardedBackend>(
+        &self,
+        clauses: Clauses<'_, DB>,
         backend: &DB,
-        handed: impl FnOnce() -> Option<Handed<DB>>,
-    ) -> Option<Self> {
+    ) -> Option<Combinable> {
+        let combiner = self.combine.combiner()?;
+        let facts = &self.facts;
+        let may_be = facts.part_of == PartOf::Nothing && facts.by_key && (self.shows_key)();
+        let combinable = may_be.then(|| self.through(combiner, clauses, backend));
+        let combinable = combinable.flatten();
+        if combinable.is_none() {
+            observe::not_combined(facts.dialect, facts.shards_table.as_str());
+        }
+        combinable
+    }
+
+    /// `None` if the key or an amount is not known for certain.
+    fn through<DB: ShardedBackend>(
+        &self,
+        combiner: Combiner,
+        clauses: Clauses<'_, DB>,
+        backend: &DB,
+    ) -> Option<Combinable> {
+        let facts = &self.facts;
         let mut of = vec![];
-        if !terms(&mut of) {
+        if !(self.terms)(&mut of) {
             return None;
         }
-        let values = shown_binds(changes, backend)?;
+        let values = shown_binds(clauses.changes, backend)?;
         if values.len() != of.len() {
             return None;
         }
-        let mut amounts = vec![0_i64; fields.len()].into_boxed_slice();
+        let mut amounts = vec![0_i64; facts.fields.len()].into_boxed_slice();
         let mut text = String::new();
         for (term, value) in of.iter().zip(values) {
             text.clear();
@@ -260,20 +300,19 @@ impl Combinable {
                 false => amount.checked_add(n)?,
             };
         }
-        let key = format!("{:?}", shown_binds(filter, backend)?);
-        let dialect = backend.dialect();
+        let key = format!("{:?}", shown_binds(clauses.filter, backend)?);
         let mut key = CounterKey {
-            backend: dialect.name(),
-            table,
-            fields,
-            inserts,
+            backend: facts.dialect.name(),
+            table: facts.shards_table.as_str(),
+            fields: facts.fields,
+            inserts: facts.inserts,
             key: key.into(),
             handed: None,
         };
-        let slot = key.slot(dialect);
+        let slot = key.slot(facts.dialect);
         // Where rows lock, counters do not meet. Who comes to no leader counts by itself.
-        if !dialect.has_row_locks() && combiner.slots.own().has(&slot.0) {
-            key.handed = handed().map(|counter| Arc::new(counter) as _);
+        if !facts.dialect.has_row_locks() && combiner.slots.own().has(&slot.0) {
+            key.handed = Handed::of(self, clauses).map(|counter| Arc::new(counter) as _);
         }
         Some(Combinable {
             combiner,

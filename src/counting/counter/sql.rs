@@ -44,8 +44,9 @@ pub(crate) fn explain_counters<DB: ShardedBackend>(
     backend: &DB,
     error: DieselError,
 ) -> DieselError {
-    let error = explain_missing(backend, "diesel_sharded_counters", error);
-    explain_missing(backend, counters::table::SHARDS_TABLE.as_str(), error)
+    let dialect = backend.dialect();
+    let error = explain_missing(dialect, "diesel_sharded_counters", error);
+    explain_missing(dialect, counters::table::SHARDS_TABLE.as_str(), error)
 }
 
 /// Reads names with totals, or with bases.

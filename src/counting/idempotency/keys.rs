@@ -150,7 +150,7 @@ pub(super) fn explained<M: Io<Conn>, Conn>(
     link: &Link<'_, M, Conn>,
     error: DieselError,
 ) -> DieselError {
-    explain_missing(&link.backend(), TABLE, error)
+    explain_missing(link.dialect(), TABLE, error)
 }
 
 #[cfg(all(

@@ -20,14 +20,13 @@ use crate::conflict::{Conflict, Failure};
 #[cfg(feature = "async")]
 use crate::connection::{Async, BoxFuture};
 use crate::connection::{
-    Link, LoadIo, clean_up, in_any_transaction, note_surplus, now, other_nodes_write,
+    Link, LoadIo, clean_up, in_any_transaction, in_transaction, note_surplus, now,
+    other_nodes_write,
 };
-use crate::counting::combine::{Combined, count};
 use crate::counting::update::returning::NoReturning;
-use crate::counting::update::{IntoReady, Sendable, UpdateStatement, Values};
-use crate::engine::{self, Plan, SendStep, Sender, Statement, Step, explain};
+use crate::counting::update::{Count, IntoCount, TypedUpdate, UpdateStatement, Values};
+use crate::engine::{self, Facts, SendStatement, Statement, Step};
 use crate::error::Error;
-use crate::model::ShardedTable;
 use crate::per_process::random;
 use crate::policy::RetryPolicy;
 use crate::query_builder::{
@@ -47,25 +46,26 @@ impl<Of, Conn> RunQueryDsl<Conn> for Idempotent<Of> {}
 impl<Q, V, Ret, Ins, Conn, DB> ExecuteDsl<Conn, DB>
     for Idempotent<UpdateStatement<Q, Values<V>, Ret, Ins>>
 where
-    UpdateStatement<Q, Values<V>, Ret, Ins>: IntoReady<DB>,
+    UpdateStatement<Q, Values<V>, Ret, Ins>: IntoCount<DB>,
     Conn: LoadConnection<Backend = DB>,
     DB: BackendOf<Conn>,
 {
     fn execute(update: Self, conn: &mut Conn) -> QueryResult<usize> {
-        let mut count = UpdateOnce(update.of.into_ready());
-        let (request, retry) = request(&count.0, &update.key)?;
         let link = &mut Link::blocking(conn);
+        let mut count = UpdateOnce(update.of.into_count(link.dialect())?);
+        let request = request::<DB, _>(&count.0, &update.key)?;
+        let retry = count.0.retry.clone();
         Ok(now(once(link, &request, retry, &mut count))?.0)
     }
 }
 
 /// An update that is counted once for its key.
-pub(crate) struct UpdateOnce<R>(pub(crate) R);
+pub(crate) struct UpdateOnce<U>(pub(crate) Count<U>);
 
-impl<M, Conn, R> Requested<M, Conn> for UpdateOnce<R>
+impl<M, Conn, U> Requested<M, Conn> for UpdateOnce<U>
 where
     M: LoadIo<Conn>,
-    R: Sendable<M::Backend>,
+    U: TypedUpdate<M::Backend>,
 {
     /// One statement can do it outside a caller's transaction, by key. It does neither if the key is known, or the shard is not there.
     async fn count_at_once(
@@ -74,57 +74,54 @@ where
         request: &Request,
         retry: &RetryPolicy,
     ) -> QueryResult<Option<usize>> {
-        let plan = self.0.plan(link)?;
-        let may_be_tried = plan.by_key && !plan.in_transaction;
-        let form = match plan.dialect.counts_once_by() {
+        let facts = Facts {
+            once: true,
+            ..self.0.facts
+        };
+        let may_be_tried = facts.by_key && !in_transaction(link)?;
+        let form = match facts.dialect.counts_once_by() {
             Some(OnceForm::Compound) if !may_be_sent() => None,
             form => form.filter(|_| may_be_tried),
         };
         let Some(form) = form else {
             return Ok(None);
         };
-        let plan = Plan { once: true, ..plan };
-        let mut sender = Once {
-            ready: &mut self.0,
+        let mut counting = Once {
+            count: &mut self.0,
             request,
             claim: i64::from_ne_bytes(random()?),
             form,
         };
-        match engine::count(link, plan, retry.clone(), &mut sender).await {
+        match engine::count(link, facts, retry.clone(), &mut counting).await {
             Ok(0) => Ok(None),
             Ok(counted) => Ok(Some(counted)),
-            Err(error) => {
-                let error = explained(link, error);
-                Err(explain::<R::Table, M::Backend>(&link.backend(), error))
-            }
+            Err(error) => Err(explained(link, error)),
         }
     }
 
-    fn set_alone(&mut self, alone: bool) {
-        self.0.ready_mut().alone = alone;
-    }
-
+    /// It is counted where its key is claimed, and with nobody.
     async fn carry_out(&mut self, link: &mut Link<'_, M, Conn>) -> QueryResult<usize> {
-        self.0.ready_mut().combine(Some(None)); // it is counted where its key is claimed
-        count(link, &mut self.0).await
+        let (facts, retry) = (self.0.facts, self.0.retry.clone());
+        engine::count(link, facts, retry, &mut self.0).await
     }
 }
 
-/// The request that the idempotency key stands for, and how it is retried.
-fn request<DB, R>(update: &R, key: &[u8]) -> QueryResult<(Request, RetryPolicy)>
+/// The request that the idempotency key stands for.
+fn request<DB, U>(count: &Count<U>, key: &[u8]) -> QueryResult<Request>
 where
-    R: Sendable<DB>,
+    U: TypedUpdate<DB>,
     DB: ShardedBackend,
 {
-    let ready = update.ready();
+    let clauses = count.update.clauses(0);
     let request = Request::new(key, |text| {
-        text.write_str(R::Table::SHARDS_TABLE.as_str())?;
-        DB::show(&ready.changes, text)?;
-        DB::show(&ready.filter, text)?;
-        let insert = ready.insert.as_ref();
-        insert.map_or(Ok(()), |insert| DB::show(insert, text))
+        text.write_str(count.facts.shards_table.as_str())?;
+        DB::show(clauses.changes, text)?;
+        DB::show(clauses.filter, text)?;
+        clauses
+            .insert
+            .map_or(Ok(()), |insert| DB::show(insert, text))
     })?;
-    Ok((request, ready.retry()))
+    Ok(request)
 }
 
 #[cfg(feature = "async")]
@@ -135,44 +132,46 @@ impl<Q, V, Ret, Ins> Idempotent<UpdateStatement<Q, Values<V>, Ret, Ins, Async>> 
     /// As [`update`](crate::update())'s, and those of [`idempotency`](crate::idempotency).
     pub fn execute<'c, Conn, DB>(self, conn: &'c mut Conn) -> BoxFuture<'c, QueryResult<usize>>
     where
-        UpdateStatement<Q, Values<V>, Ret, Ins, Async>: IntoReady<DB, Ready: Send + 'c>,
+        UpdateStatement<Q, Values<V>, Ret, Ins, Async>: IntoCount<DB, Update: Send + 'c>,
         Conn: AsyncConnection<Backend = DB>,
         DB: BackendOf<Conn>,
     {
-        let mut count = UpdateOnce(self.of.into_ready());
-        let request = request(&count.0, &self.key);
+        let mut link = Link::awaited(conn);
+        let count = self.of.into_count(link.dialect());
         Box::pin(async move {
-            let (request, retry) = request?;
-            let link = &mut Link::awaited(conn);
-            Ok(once(link, &request, retry, &mut count).await?.0)
+            let count = count?;
+            let (request, retry) = (request::<DB, _>(&count, &self.key)?, count.retry.clone());
+            Ok(once(&mut link, &request, retry, &mut UpdateOnce(count))
+                .await?
+                .0)
         })
     }
 }
 
 /// Sends an update's statements, and the one that claims a key too.
-struct Once<'a, R> {
-    ready: &'a mut R,
+struct Once<'a, U> {
+    count: &'a mut Count<U>,
     request: &'a Request,
     claim: i64,
     form: OnceForm,
 }
 
-impl<M, Conn, R> Sender<M, Conn> for Once<'_, R>
+impl<M, Conn, U> SendStatement<M, Conn> for Once<'_, U>
 where
     M: LoadIo<Conn>,
-    R: Sendable<M::Backend>,
+    U: TypedUpdate<M::Backend>,
 {
     async fn send(&mut self, link: &mut Link<'_, M, Conn>, step: Step) -> QueryResult<usize> {
         if step.statement != Statement::CountOnce {
-            return self.ready.send_step(link, step).await;
+            return self.count.send(link, step).await;
         }
         let count = CountOnce {
             key: &self.request.key,
             fingerprint: self.request.fingerprint,
             claim: self.claim,
-            count: CountByKey(self.ready.parts(step.shard)),
+            count: CountByKey(self.count.update.clauses(step.shard)),
         };
-        let count = Identified::<CountOnceId<R::Table, R::Filter, R::Changes>, _>::new(count);
+        let count = Identified::<CountOnceId<U::Id>, _>::new(count);
         let sent = link.execute_prepared(count).await;
         match self.form {
             OnceForm::With => sent,
@@ -181,7 +180,7 @@ where
     }
 }
 
-impl<R> Once<'_, R> {
+impl<U> Once<'_, U> {
     /// The outcome of the compound statement that was sent: 1 if it counted, 0 if it did nothing for a reason that a transaction may cure.
     async fn compound_ended<M: LoadIo<Conn>, Conn>(
         &mut self,
@@ -284,23 +283,23 @@ statements! {
         if out.backend().dialect().counts_once_by() == Some(OnceForm::Compound) {
             return self.walk_compound(out);
         }
-        let parts = &self.count.0;
-        let table = parts.names;
+        let clauses = &self.count.0;
+        let table = clauses.names;
         // The look comes first, so that a missing shard is no error, which would abort a transaction that Diesel does not know.
         sql!(out;
             "WITH ", id(CLAIMED), " AS (", insert_into(),
             " SELECT ", values(self.row(), None),
-            " WHERE EXISTS (SELECT 1 FROM ", table.shards_as_parent(), table.aliased(parts.filter),
-            " AND ", table.shard_is(&parts.shard), ") ON CONFLICT (", id("key"), ") DO NOTHING RETURNING 1), ",
+            " WHERE EXISTS (SELECT 1 FROM ", table.shards_as_parent(), table.aliased(clauses.filter),
+            " AND ", table.shard_is(&clauses.shard), ") ON CONFLICT (", id("key"), ") DO NOTHING RETURNING 1), ",
             id(COUNTED), " AS (", walk(&self.count), " AND ", has_rows(CLAIMED), " RETURNING 1) SELECT 1 FROM ", id(CLAIMED),
             " WHERE CAST(CASE WHEN ", number_of_rows(CLAIMED), " = ", number_of_rows(COUNTED),
             " THEN '1' ELSE '", SHARD_REMOVED, "' END AS BOOLEAN)")
     }
 }
 
-/// The id of [`CountOnce`] for changes `V` and a filter `W`.
+/// The id of [`CountOnce`] for an update.
 #[derive(QueryId)]
-struct CountOnceId<T, W, V>(PhantomData<(T, W, V)>);
+struct CountOnceId<Update>(PhantomData<Update>);
 
 const CLAIMED: &str = "sharded_claimed";
 const COUNTED: &str = "sharded_counted";
@@ -365,13 +364,18 @@ fn undo(claim: i64) -> String {
 ))]
 mod tests {
     use super::*;
-    use crate::query_builder::{Names, Parts, Prepared};
+    use crate::query_builder::{Clauses, Names, Prepared, UpdateId};
     use crate::test_schema::videos::dsl::*;
     use crate::test_schema::{sql, videos as table};
     use diesel::mysql::Mysql;
     use diesel::pg::Pg;
     use diesel::query_builder::{AsChangeset, IntoUpdateTarget};
     use diesel::sqlite::Sqlite;
+
+    fn request_of<DB: ShardedBackend>(update: impl IntoCount<DB>) -> Request {
+        let count = update.into_count(DB::default().dialect()).unwrap();
+        request::<DB, _>(&count, b"key").unwrap()
+    }
 
     /// Another release must recognize the updates that this one has counted: as long as Diesel writes updates in the same way,
     /// these numbers stay.
@@ -381,12 +385,12 @@ mod tests {
         assert_eq!(added.unwrap(), 2168550578216979576);
         let update = || crate::update(videos.find(7)).set(views.eq(views + 1));
         let fingerprints = [
-            request::<Pg, _>(&IntoReady::<Pg>::into_ready(update()), b"key"),
-            request::<Mysql, _>(&IntoReady::<Mysql>::into_ready(update()), b"key"),
-            request::<Sqlite, _>(&IntoReady::<Sqlite>::into_ready(update()), b"key"),
+            request_of::<Pg>(update()),
+            request_of::<Mysql>(update()),
+            request_of::<Sqlite>(update()),
         ];
         assert_eq!(
-            fingerprints.map(|request| request.unwrap().0.fingerprint),
+            fingerprints.map(|request| request.fingerprint),
             // MySQL and SQLite quote alike.
             [
                 2366884638119216392,
@@ -401,8 +405,7 @@ mod tests {
         macro_rules! fingerprint {
             ($target:expr, $changes:expr $(, $row:expr)?) => {{
                 let update = crate::update($target).set($changes)$(.or_insert($row))?;
-                let ready = IntoReady::<Pg>::into_ready(update);
-                request::<Pg, _>(&ready, b"key").unwrap().0.fingerprint
+                request_of::<Pg>(update).fingerprint
             }};
         }
         let all = [
@@ -428,10 +431,11 @@ mod tests {
                 key: b"a",
                 fingerprint: 11,
                 claim: 12,
-                count: CountByKey(Parts {
+                count: CountByKey(Clauses {
                     names: Names::of::<table::table>(),
                     changes: &changes,
                     filter: &filter,
+                    insert: None,
                     shard: 3,
                 }),
             };
@@ -452,7 +456,7 @@ mod tests {
         );
         let kept = count_once!(|count| sql!(
             Pg,
-            Prepared::new(Identified::<CountOnceId<(), (), ()>, _>::new(count), &Pg)
+            Prepared::new(Identified::<CountOnceId<()>, _>::new(count), &Pg)
         ));
         assert!(kept.contains(r#"END AS BOOLEAN) AND CAST(CASE WHEN $9 = decode("#));
     }
@@ -472,7 +476,7 @@ mod tests {
     #[test]
     fn the_statement_stays_prepared() {
         fn is_static<V: QueryId, W: QueryId>(_: V, _: W) -> bool {
-            CountOnceId::<table::table, W, V>::HAS_STATIC_QUERY_ID
+            CountOnceId::<UpdateId<table::table, W, V>>::HAS_STATIC_QUERY_ID
         }
         let filter = videos.find(7).into_update_target().where_clause;
         assert!(is_static(views.eq(views + 1), filter));

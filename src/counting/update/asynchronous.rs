@@ -12,15 +12,16 @@ use diesel::result::Error as DieselError;
 use diesel_async::AsyncConnection;
 use tokio::runtime::{Handle, RuntimeFlavor};
 
+use super::count::{Count, IntoCount};
 use super::load::IntoLoad;
-use super::ready::IntoReady;
 use super::returning::{NoReturning, ReadAs};
+use super::send::Update;
 use super::source::UpdateSource;
 use super::statement::{SetNotCalled, UpdateStatement, Values};
 use crate::backend::BackendOf;
 use crate::connection::pause::within;
 use crate::connection::{Async, BoxFuture, Link};
-use crate::counting::combine::{Combined, Role, count};
+use crate::counting::combine::{Role, count};
 use crate::error::Error;
 use crate::observe;
 
@@ -41,14 +42,15 @@ impl<Q, V, Ret, Ins> UpdateStatement<Q, Values<V>, Ret, Ins, Async> {
     /// As [`update`](crate::update())'s.
     pub fn execute<'c, Conn, DB>(self, conn: &'c mut Conn) -> BoxFuture<'c, QueryResult<usize>>
     where
-        Self: IntoReady<DB, Ready: Send + 'c>,
+        Self: IntoCount<DB, Update: Send + 'c>,
         Conn: AsyncConnection<Backend = DB>,
         DB: BackendOf<Conn>,
     {
-        let mut ready = self.into_ready();
+        let mut link = Link::awaited(conn);
+        let update = self.into_count(link.dialect());
         Box::pin(async move {
-            let update: &mut (dyn Combined<Async, Conn> + Send) = &mut ready;
-            count(&mut Link::awaited(conn), update).await
+            let update: &mut Count<dyn Update<Async, Conn> + Send> = &mut update?;
+            count(&mut link, update).await
         })
     }
 
@@ -72,23 +74,25 @@ impl<Q, V, Ret, Ins> UpdateStatement<Q, Values<V>, Ret, Ins, Async> {
         acquire: impl FnOnce() -> F + Send + 'static,
     ) -> BoxFuture<'static, Result<usize, E>>
     where
-        Self: IntoReady<DB, Ready: Send + 'static>,
+        Self: IntoCount<DB, Update: Send + 'static>,
         Conn: AsyncConnection<Backend = DB> + 'static,
         DB: BackendOf<Conn>,
         E: From<DieselError> + Send + 'static,
         C: DerefMut<Target = Conn> + Send + 'static,
         F: Future<Output = Result<C, E>> + Send + 'static,
     {
-        let mut ready = self.into_ready();
+        let backend = DB::default();
+        let update = self.into_count(backend.dialect());
         Box::pin(async move {
-            let update: &mut (dyn Combined<Async, Conn> + Send) = &mut ready;
-            let mut role = match Role::of(update, false, &DB::default()).await {
+            let mut update = update?;
+            let hidden: &mut Count<dyn Update<Async, Conn> + Send> = &mut update;
+            let mut role = match Role::of(hidden, &backend).await {
                 ControlFlow::Break(counted) => return Ok(counted?),
                 ControlFlow::Continue(role) => role,
             };
             let counts = async move {
-                let update: &mut (dyn Combined<Async, Conn> + Send) = &mut ready;
-                let left = role.waited.time_left(update.retry().deadline())?;
+                let update: &mut Count<dyn Update<Async, Conn> + Send> = &mut update;
+                let left = role.waited.time_left(update.retry.deadline())?;
                 let began = Instant::now();
                 let acquired = match left {
                     Some(left) => within(left, acquire()).await,
@@ -100,8 +104,7 @@ impl<Q, V, Ret, Ins> UpdateStatement<Q, Values<V>, Ret, Ins, Async> {
                 };
                 let mut conn = acquired?;
                 let link = &mut Link::awaited(&mut *conn);
-                let plan = update.plan(link)?;
-                Ok(role.carry_out(link, plan, update).await?)
+                Ok(role.carry_out(link, update).await?)
             };
             // Only threads of its own poll a task after its caller has gone.
             let runtime = match Handle::try_current() {
@@ -177,7 +180,7 @@ impl<'c, Q, V, Ret, Ins, U, Conn, DB, S>
     LoadCounted<'c, UpdateStatement<Q, Values<V>, Ret, Ins, Async>, U> for Conn
 where
     UpdateStatement<Q, Values<V>, Ret, Ins, Async>:
-        IntoLoad<U, DB, Selection = S, Ready: Send + 'c>,
+        IntoLoad<U, DB, Selection = S, Update: Send + 'c>,
     S: ReadAs<U, DB> + QueryFragment<DB> + QueryId + Send + 'c,
     U: FromSqlRow<S::Row, DB> + Send + 'static,
     Conn: AsyncConnection<Backend = DB> + 'c,
@@ -187,9 +190,11 @@ where
         &'c mut self,
         update: UpdateStatement<Q, Values<V>, Ret, Ins, Async>,
     ) -> BoxFuture<'c, QueryResult<Vec<U>>> {
-        let mut update = update.into_load();
+        let mut link = Link::awaited(self);
+        let update = update.into_load(link.dialect());
         Box::pin(async move {
-            update.count(&mut Link::awaited(self)).await?;
+            let mut update = update?;
+            update.count(&mut link).await?;
             Ok(update.rows)
         })
     }

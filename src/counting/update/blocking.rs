@@ -11,24 +11,27 @@ use diesel::prelude::*;
 use diesel::query_dsl::methods::{ExecuteDsl, LoadQuery};
 use diesel::result::Error as DieselError;
 
+use super::count::{Count, IntoCount};
 use super::load::{IntoLoad, RowOf};
-use super::ready::IntoReady;
+use super::send::Update;
 use super::statement::{UpdateStatement, Values};
 use crate::backend::BackendOf;
 use crate::connection::{Blocking, Link, now};
-use crate::counting::combine::{Combined, Role, count};
+use crate::counting::combine::{Role, count};
 
 impl<Query, Values, Ret, Ins, Conn> RunQueryDsl<Conn> for UpdateStatement<Query, Values, Ret, Ins> {}
 
 impl<Q, V, Ret, Ins, Conn, DB> ExecuteDsl<Conn, DB> for UpdateStatement<Q, Values<V>, Ret, Ins>
 where
-    Self: IntoReady<DB>,
+    Self: IntoCount<DB>,
     Conn: Connection<Backend = DB>,
     DB: BackendOf<Conn>,
 {
     fn execute(update: Self, conn: &mut Conn) -> QueryResult<usize> {
-        let update: &mut dyn Combined<Blocking, Conn> = &mut update.into_ready();
-        now(count(&mut Link::blocking(conn), update))
+        let link = &mut Link::blocking(conn);
+        let update: &mut Count<dyn Update<Blocking, Conn>> =
+            &mut update.into_count(link.dialect())?;
+        now(count(link, update))
     }
 }
 
@@ -63,21 +66,23 @@ impl<Q, V, Ret, Ins> UpdateStatement<Q, Values<V>, Ret, Ins> {
         acquire: impl FnOnce() -> Result<C, E>,
     ) -> Result<usize, E>
     where
-        Self: IntoReady<DB>,
+        Self: IntoCount<DB>,
         Conn: Connection<Backend = DB>,
         DB: BackendOf<Conn>,
         E: From<DieselError>,
         C: DerefMut<Target = Conn>,
     {
-        let update: &mut dyn Combined<Blocking, Conn> = &mut self.into_ready();
         if !DB::HAS_ONE_DIALECT {
-            return Ok(now(count(&mut Link::blocking(&mut *acquire()?), update))?);
+            return Ok(self.execute(&mut *acquire()?)?);
         }
-        let mut role = match now(Role::of(update, false, &DB::default())) {
+        let backend = DB::default();
+        let update: &mut Count<dyn Update<Blocking, Conn>> =
+            &mut self.into_count(backend.dialect())?;
+        let mut role = match now(Role::of(update, &backend)) {
             ControlFlow::Break(counted) => return Ok(counted?),
             ControlFlow::Continue(role) => role,
         };
-        let deadline = update.retry().deadline();
+        let deadline = update.retry.deadline();
         let left = role.waited.time_left(deadline)?;
         let began = Instant::now();
         let mut conn = acquire()?;
@@ -86,8 +91,7 @@ impl<Q, V, Ret, Ins> UpdateStatement<Q, Values<V>, Ret, Ins> {
             role.waited.time_left(deadline)?;
         }
         let link = &mut Link::blocking(&mut *conn);
-        let plan = update.plan(link)?;
-        Ok(now(role.carry_out(link, plan, update))?)
+        Ok(now(role.carry_out(link, update))?)
     }
 }
 
@@ -105,8 +109,9 @@ where
         Conn: 'conn;
 
     fn internal_load(self, conn: &mut Conn) -> QueryResult<Self::RowIter<'_>> {
-        let mut update = self.into_load();
-        now(update.count(&mut Link::blocking(conn)))?;
+        let link = &mut Link::blocking(conn);
+        let mut update = self.into_load(link.dialect())?;
+        now(update.count(link))?;
         let rows: Vec<_> = update.rows.into_iter().map(Ok).collect();
         Ok(rows.into_iter())
     }

@@ -7,27 +7,31 @@ use diesel::expression::QueryMetadata;
 use diesel::prelude::*;
 use diesel::query_builder::{IntoUpdateTarget, QueryFragment, QueryId};
 
-use super::ready::{IntoReady, Sendable};
+use super::count::{Count, IntoCount};
 use super::returning::{ReadAs, Returning};
+use super::send::TypedUpdate;
 use super::statement::{UpdateStatement, Values};
-use crate::backend::ShardedBackend;
+use crate::backend::{Dialect, ShardedBackend};
 use crate::connection::{Link, LoadInto};
-use crate::counting::combine::Combined;
-use crate::engine::{
-    self, KeyedTable, Plan, SendStep, Sender, Statement, Step, explain, in_chunks, send,
-};
+use crate::engine::{self, Facts, KeyedTable, SendStatement, Statement, Step, in_chunks, send};
+use crate::model::ShardsColumn;
 use crate::query_builder::{
-    CountAllAndLoad, CountAllAndLoadId, Identified, KeyIs, KeysAre, Names, OnPrimary, SelectKeys,
-    SelectParents,
+    Clauses, CountAllAndLoad, CountAllAndLoadId, Identified, KeyIs, KeysAre, Names, OnPrimary,
+    SelectKeys, SelectParents,
 };
 
 /// An update whose counted rows are read, each as a `U`. It stands for the bounds on the parts of an [`UpdateStatement`].
 #[doc(hidden)]
 pub trait IntoLoad<U, DB: ShardedBackend> {
-    type Ready: Sendable<DB, Table: KeyedTable<DB, PrimaryKey: QueryId>>;
+    type Table: KeyedTable<DB, PrimaryKey: QueryId>;
+    type Update: TypedUpdate<DB>;
     type Selection: ReadAs<U, DB> + QueryFragment<DB> + QueryId;
 
-    fn into_load(self) -> CountAndLoad<Self::Ready, Self::Selection, U, DB>;
+    /// Fails if there is nothing to count.
+    fn into_load(
+        self,
+        dialect: Dialect,
+    ) -> QueryResult<CountAndLoad<Self::Table, Self::Update, Self::Selection, U, DB>>;
 }
 
 /// The SQL type of a row that `S` reads.
@@ -35,36 +39,36 @@ pub(crate) type RowOf<S, U, DB> = <<S as IntoLoad<U, DB>>::Selection as ReadAs<U
 
 impl<Q, V, Ret, Ins, Run, U, DB> IntoLoad<U, DB> for UpdateStatement<Q, Values<V>, Ret, Ins, Run>
 where
-    Self: IntoReady<DB, Ready: Sendable<DB, Table = Q::Table>>,
+    Self: IntoCount<DB>,
     Q: IntoUpdateTarget<Table: KeyedTable<DB, PrimaryKey: QueryId>>,
     Ret: Returning<Q::Table, Selection: ReadAs<U, DB> + QueryFragment<DB> + QueryId>,
     DB: ShardedBackend,
 {
-    type Ready = <Self as IntoReady<DB>>::Ready;
+    type Table = Q::Table;
+    type Update = <Self as IntoCount<DB>>::Update;
     type Selection = Ret::Selection;
 
-    fn into_load(self) -> CountAndLoad<Self::Ready, Self::Selection, U, DB> {
-        CountAndLoad {
+    fn into_load(
+        self,
+        dialect: Dialect,
+    ) -> QueryResult<CountAndLoad<Q::Table, Self::Update, Ret::Selection, U, DB>> {
+        Ok(CountAndLoad {
             selection: self.returning.selection(),
-            ready: self.into_ready(),
+            count: self.into_count(dialect)?,
             picked: Picked::Several(vec![]),
             rows: vec![],
-        }
+        })
     }
 }
 
 /// An update that returns the counted rows.
 #[doc(hidden)]
 #[allow(missing_debug_implementations)] // the parts cannot be shown
-pub struct CountAndLoad<R, S, U, DB>
-where
-    R: Sendable<DB, Table: KeyedTable<DB>>,
-    DB: ShardedBackend,
-{
-    pub(crate) ready: R,
+pub struct CountAndLoad<T: KeyedTable<DB>, R, S, U, DB: ShardedBackend> {
+    count: Count<R>,
     selection: S,
     /// The parents to count, where the filter does not name them by key.
-    picked: Picked<<R::Table as KeyedTable<DB>>::KeyIs>,
+    picked: Picked<T::KeyIs>,
     pub(crate) rows: Vec<U>,
 }
 
@@ -75,9 +79,10 @@ enum Picked<P> {
     Several(Vec<KeysAre<P>>),
 }
 
-impl<R, S, U, DB> CountAndLoad<R, S, U, DB>
+impl<T, R, S, U, DB> CountAndLoad<T, R, S, U, DB>
 where
-    R: Sendable<DB, Table: KeyedTable<DB, PrimaryKey: QueryId>>,
+    T: KeyedTable<DB, PrimaryKey: QueryId>,
+    R: TypedUpdate<DB>,
     S: ReadAs<U, DB> + QueryFragment<DB> + QueryId,
     DB: ShardedBackend + QueryMetadata<SqlTypeOf<S>>,
 {
@@ -86,75 +91,88 @@ where
     where
         M: LoadInto<Conn, S::Row, U, Backend = DB>,
     {
-        let plan = Plan {
+        let facts = self.count.facts;
+        let rounds = |column: &&ShardsColumn| facts.dialect.rounds_sums(column.column_type);
+        let mut rounded = facts.columns.iter().filter(rounds);
+        let facts = Facts {
             returning: true,
-            loads_apart: self.ready.loads_apart(link.dialect()),
-            ..self.ready.plan(link)?
+            loads_apart: facts.loads_apart
+                || rounded.any(|column| facts.fields.contains(&&*column.name)),
+            ..facts
         };
-        let retry = self.ready.ready().retry();
-        let counted = engine::count(link, plan, retry, self).await.map(drop);
-        counted.map_err(|error| explain::<R::Table, DB>(&link.backend(), error))
+        let retry = self.count.retry.clone();
+        engine::count(link, facts, retry, self).await.map(drop)
+    }
+
+    /// The clauses of statements about other parents.
+    fn clauses_of<'a>(&'a self, filter: &'a dyn QueryFragment<DB>, shard: i32) -> Clauses<'a, DB> {
+        Clauses {
+            filter,
+            ..self.count.update.clauses(shard)
+        }
     }
 }
 
-impl<M, Conn, R, S, U, DB> Sender<M, Conn> for CountAndLoad<R, S, U, DB>
+impl<M, Conn, T, R, S, U, DB> SendStatement<M, Conn> for CountAndLoad<T, R, S, U, DB>
 where
     M: LoadInto<Conn, S::Row, U, Backend = DB>,
-    R: Sendable<DB, Table: KeyedTable<DB, PrimaryKey: QueryId>>,
+    T: KeyedTable<DB, PrimaryKey: QueryId>,
+    R: TypedUpdate<DB>,
     S: ReadAs<U, DB> + QueryFragment<DB> + QueryId,
     DB: ShardedBackend + QueryMetadata<SqlTypeOf<S>>,
 {
     async fn send(&mut self, link: &mut Link<'_, M, Conn>, step: Step) -> QueryResult<usize> {
         let Step { statement, shard } = step;
         self.rows.clear(); // what an earlier attempt read was taken back with it
-        let by_key = self.ready.ready().by_key;
+        let by_key = self.count.facts.by_key;
         match statement {
             Statement::Pick => {
-                let names = Names::of::<R::Table>();
-                let query = SelectKeys::new(names, &self.ready.ready().filter);
+                let names = Names::of::<T>();
+                let filter = self.count.update.clauses(shard).filter;
+                let query = SelectKeys::new(names, filter);
                 let pick = OnPrimary { names, query };
-                let mut keys = R::Table::load_keys(link, pick).await?;
+                let mut keys = T::load_keys(link, pick).await?;
                 let met = keys.len();
                 self.picked = match (keys.pop(), met) {
-                    (Some(key), 1) => Picked::One(KeyIs(R::Table::key_is(key))),
+                    (Some(key), 1) => Picked::One(KeyIs(T::key_is(key))),
                     (key, _) => {
                         let keys = keys.into_iter().chain(key).collect();
-                        Picked::Several(in_chunks::<R::Table, DB>(keys))
+                        Picked::Several(in_chunks::<T, DB>(keys))
                     }
                 };
                 Ok(met)
             }
             Statement::CountAndLoad => {
                 let query = CountAllAndLoad {
-                    parts: self.ready.parts(shard),
+                    clauses: self.count.update.clauses(shard),
                     selection: &self.selection,
                 };
-                let id =
-                    Identified::<CountAllAndLoadId<R::Table, R::Filter, R::Changes, S>, _>::new;
+                let id = Identified::<CountAllAndLoadId<R::Id, S>, _>::new;
                 self.rows = M::load_into(link.conn, id(query)).await?;
                 Ok(self.rows.len())
             }
             Statement::Load => {
                 match &self.picked {
                     _ if by_key => {
-                        let filter = &self.ready.ready().filter;
-                        let query = select::<R::Table, _, _>(&self.selection, filter);
-                        self.rows = M::load_into(link.conn, query).await?;
+                        let filter = self.count.update.clauses(shard).filter;
+                        let query = select::<T, _, _>(&self.selection, filter);
+                        let id = Identified::<(R::Id, S), _>::new;
+                        self.rows = M::load_into(link.conn, id(query)).await?;
                     }
                     Picked::One(key) => {
-                        let query = select::<R::Table, _, _>(&self.selection, key);
+                        let query = select::<T, _, _>(&self.selection, key);
                         self.rows = M::load_into(link.conn, query).await?;
                     }
                     Picked::Several(chunks) => {
                         for keys in chunks {
-                            let query = select::<R::Table, _, _>(&self.selection, keys);
+                            let query = select::<T, _, _>(&self.selection, keys);
                             self.rows.append(&mut M::load_into(link.conn, query).await?);
                         }
                     }
                 }
                 Ok(self.rows.len())
             }
-            Statement::CountByKey if by_key => self.ready.count_before_load(link, shard).await,
+            Statement::CountByKey if by_key => self.count.count_before_load(link, shard).await,
             Statement::FindMissing
             | Statement::Create
             | Statement::CountByKey
@@ -162,26 +180,22 @@ where
                 if !by_key =>
             {
                 match &self.picked {
-                    Picked::One(key) => {
-                        let parts = self.ready.parts_of(key, shard);
-                        send(link, statement, parts, None).await
-                    }
+                    Picked::One(key) => send(link, statement, self.clauses_of(key, shard)).await,
                     Picked::Several(chunks) => {
                         let mut met = 0;
                         for keys in chunks {
-                            let parts = self.ready.parts_of(keys, shard);
-                            met += send(link, statement, parts, None).await?;
+                            met += send(link, statement, self.clauses_of(keys, shard)).await?;
                         }
                         Ok(met)
                     }
                 }
             }
-            _ => self.ready.send_step(link, step).await,
+            _ => self.count.send(link, step).await,
         }
     }
 }
 
-fn select<T, S, W>(selection: S, filter: &W) -> SelectParents<T, &W, S> {
+fn select<T, S, W>(selection: S, filter: W) -> SelectParents<T, W, S> {
     SelectParents {
         selection,
         filter,

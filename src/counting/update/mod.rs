@@ -3,12 +3,14 @@
 #[cfg(feature = "async")]
 pub mod asynchronous;
 mod blocking;
+mod count;
 mod load;
-mod ready;
 pub mod returning;
+mod send;
 mod source;
 mod statement;
 
-pub(crate) use self::ready::{IntoReady, Ready, Sendable};
+pub(crate) use self::count::{Count, IntoCount, NO_INSERT};
+pub(crate) use self::send::{Fragments, TypedUpdate, Update};
 pub use self::source::{BoxedRows, Rows, UpdateSource};
 pub use self::statement::{SetNotCalled, UpdateStatement, Values, update};

@@ -14,7 +14,7 @@ use diesel::query_dsl::methods::FilterDsl;
 use super::returning::{NoReturning, ReturningTotals, SelectTotals};
 use super::source::{BoxedRows, UpdateSource};
 use crate::connection::Blocking;
-use crate::counting::combine::Combiner;
+use crate::counting::combine::{Combine, Combiner};
 #[cfg(doc)]
 use crate::error::Error;
 use crate::model::{CountingUpdate, Terms, are_distinct};
@@ -386,14 +386,14 @@ impl<Query, Values, Ret, Ins, Run> UpdateStatement<Query, Values, Ret, Ins, Run>
     /// Shares a statement and its commit with others who count on the same row through the same `combiner` at the moment; see
     /// [`combine`](crate::combine), which says what is combined and what connections may share a combiner.
     pub fn combine(mut self, combiner: &Combiner) -> Self {
-        self.settings.combiner = Some(Some(combiner.clone()));
+        self.settings.combine = Combine::With(combiner.clone());
         self
     }
 
     /// Counts by itself, also where there is a [global combiner](Combiner::set_global): inside a transaction that was begun by SQL text, of which
     /// nobody knows.
     pub fn alone(mut self) -> Self {
-        self.settings.combiner = Some(None);
+        self.settings.combine = Combine::Alone;
         self
     }
 
@@ -489,8 +489,5 @@ where
 pub(super) struct Settings {
     pub(super) retry: Option<RetryPolicy>,
     pub(super) shard_choice: Option<ShardChoice>,
-    /// `None` is the global one; `Some(None)` is none.
-    pub(super) combiner: Option<Option<Combiner>>,
-    /// Replaces the number of shards that the table's writers choose from.
-    pub(super) shards: Option<u16>,
+    pub(super) combine: Combine,
 }

@@ -4,12 +4,12 @@ use Dialect::{Mysql, Postgres, Sqlite};
 
 use super::*;
 use crate::backend::{BackendOf, Dialect, ShardedBackend};
+use crate::model::ShardedTable;
 use crate::observe::{Observer, Scope};
 use crate::placement::ShardChoice;
 use diesel::connection::TransactionManagerStatus;
 use diesel::pg::Pg;
 use diesel::query_builder::{Query, QueryBuilder, QueryFragment, QueryId};
-use std::any::TypeId;
 use std::cell::{RefCell, RefMut};
 use std::collections::VecDeque;
 use std::future::Future;
@@ -18,22 +18,22 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-fn plan(dialect: Dialect) -> Plan {
-    Plan {
+fn facts(dialect: Dialect) -> Facts {
+    Facts {
         by_key: true,
-        filter: None,
         returning: false,
         loads_apart: false,
         once: false,
-        alone: false,
         inserts: false,
-        in_transaction: false,
+        part_of: PartOf::Nothing,
         dialect,
         shard_choice: ShardChoice::Random,
-        table: "videos_shards",
+        shards_table: crate::test_schema::videos::table::SHARDS_TABLE,
+        columns: &[],
         key_columns: &[],
+        fields: &[],
         keys: observe::Keys::of::<crate::test_schema::videos::table>(dialect),
         key: 7,
         shards: 4,
@@ -215,9 +215,9 @@ impl<DB: ShardedBackend + BackendOf<Connection>> Io<Connection> for Scripted<DB>
     }
 }
 
-struct ScriptedSender(Shared);
+struct ScriptedUpdate(Shared);
 
-impl<DB> Sender<Scripted<DB>, Connection> for ScriptedSender
+impl<DB> SendStatement<Scripted<DB>, Connection> for ScriptedUpdate
 where
     Scripted<DB>: Io<Connection>,
 {
@@ -281,7 +281,7 @@ impl Observer for Recorder {
 }
 
 /// Counts by a script, up to its end.
-fn follow<DB>(process: &'static Process, plan: Plan, retry: RetryPolicy, shared: &Shared)
+fn follow<DB>(process: &'static Process, facts: Facts, retry: RetryPolicy, shared: &Shared)
 where
     Scripted<DB>: Io<Connection>,
 {
@@ -291,11 +291,11 @@ where
         status: TransactionManagerStatus::default(),
     };
     let link = &mut Link::<Scripted<DB>, _>::new(conn);
-    let (sender, recorder) = (
-        &mut ScriptedSender(shared.clone()),
+    let (update, recorder) = (
+        &mut ScriptedUpdate(shared.clone()),
         Recorder(shared.clone()),
     );
-    let counting = pin!(Count::new(link, plan, retry, sender, process, recorder).run());
+    let counting = pin!(Counting::new(link, facts, retry, update, process, recorder).run());
     if let Poll::Ready(counted) = counting.poll(&mut Context::from_waker(Waker::noop())) {
         shared.take(match counted.map_err(Error::from) {
             Ok(rows) => format!("{rows} counted"),
@@ -312,15 +312,15 @@ fn name(error: &Error) -> String {
 /// The steps of a count, and the shard of each statement.
 fn walk_in(
     process: &'static Process,
-    plan: Plan,
+    facts: Facts,
     retry: RetryPolicy,
     script: Script,
 ) -> (String, Vec<i32>) {
     let shared = Shared(Rc::new(RefCell::new(script)));
-    match plan.dialect {
-        Postgres => follow::<Pg>(process, plan, retry, &shared),
-        Mysql => follow::<diesel::mysql::Mysql>(process, plan, retry, &shared),
-        Sqlite => follow::<diesel::sqlite::Sqlite>(process, plan, retry, &shared),
+    match facts.dialect {
+        Postgres => follow::<Pg>(process, facts, retry, &shared),
+        Mysql => follow::<diesel::mysql::Mysql>(process, facts, retry, &shared),
+        Sqlite => follow::<diesel::sqlite::Sqlite>(process, facts, retry, &shared),
     }
     let Script { steps, shards, .. } = shared.0.take();
     (steps.join(", "), shards)
@@ -357,22 +357,22 @@ macro_rules! outcomes {
 }
 
 /// The steps of a count whose steps have these outcomes.
-fn walk(plan: Plan, retry: RetryPolicy, outcomes: Vec<QueryResult<usize>>) -> String {
-    walk_in(Process::this(), plan, retry, script(outcomes)).0
+fn walk(facts: Facts, retry: RetryPolicy, outcomes: Vec<QueryResult<usize>>) -> String {
+    walk_in(Process::this(), facts, retry, script(outcomes)).0
 }
 
 /// The steps of a count whose steps have these outcomes are these, or begin or end with these.
 macro_rules! walks {
-    ($plan:expr $(, $retry:expr)?; $($outcome:expr),* => .. $steps:literal) => {
-        let steps = walk($plan, policy!($($retry)?), outcomes![$($outcome),*]);
+    ($facts:expr $(, $retry:expr)?; $($outcome:expr),* => .. $steps:literal) => {
+        let steps = walk($facts, policy!($($retry)?), outcomes![$($outcome),*]);
         assert!(steps.ends_with(concat!(", ", $steps)), "{steps}");
     };
-    ($plan:expr $(, $retry:expr)?; $($outcome:expr),* => $steps:literal ..) => {
-        let steps = walk($plan, policy!($($retry)?), outcomes![$($outcome),*]);
+    ($facts:expr $(, $retry:expr)?; $($outcome:expr),* => $steps:literal ..) => {
+        let steps = walk($facts, policy!($($retry)?), outcomes![$($outcome),*]);
         assert!(steps.starts_with(concat!($steps, ", ")), "{steps}");
     };
-    ($plan:expr $(, $retry:expr)?; $($outcome:expr),* => $steps:expr) => {
-        let steps = walk($plan, policy!($($retry)?), outcomes![$($outcome),*]);
+    ($facts:expr $(, $retry:expr)?; $($outcome:expr),* => $steps:expr) => {
+        let steps = walk($facts, policy!($($retry)?), outcomes![$($outcome),*]);
         assert_eq!(steps, $steps);
     };
 }
@@ -386,24 +386,32 @@ macro_rules! policy {
     };
 }
 
-/// The same plan with these flags.
+/// The same facts with these flags.
 macro_rules! with {
-    ($($flag:ident),+; $plan:expr) => {
-        Plan { $($flag: true,)+ ..$plan }
+    ($($flag:ident),+; $facts:expr) => {
+        Facts { $($flag: true,)+ ..$facts }
     };
 }
 
-fn adaptive() -> Plan {
-    Plan {
-        shard_choice: ShardChoice::Adaptive,
-        ..plan(Postgres)
+/// The same in the caller's transaction.
+fn in_callers(facts: Facts) -> Facts {
+    Facts {
+        part_of: PartOf::CallersTransaction,
+        ..facts
     }
 }
 
-fn by_filter(dialect: Dialect) -> Plan {
-    Plan {
+fn adaptive() -> Facts {
+    Facts {
+        shard_choice: ShardChoice::Adaptive,
+        ..facts(Postgres)
+    }
+}
+
+fn by_filter(dialect: Dialect) -> Facts {
+    Facts {
         by_key: false,
-        ..plan(dialect)
+        ..facts(dialect)
     }
 }
 
@@ -413,12 +421,12 @@ fn attempts(attempts: u32) -> RetryPolicy {
 
 #[test]
 fn a_shard_that_is_there_takes_one_statement() {
-    walks!(plan(Postgres); 1 => "Count, 1 counted");
+    walks!(facts(Postgres); 1 => "Count, 1 counted");
 }
 
 #[test]
 fn a_count_that_claims_a_key_is_one_statement_whatever_it_meets() {
-    let once = with!(once; plan(Postgres));
+    let once = with!(once; facts(Postgres));
     walks!(once; 1 => "CountOnce, 1 counted");
     walks!(once; 0 => "CountOnce, 0 counted");
     walks!(once; deadlock(), 0, 0, 1 => "CountOnce, LookInside, Sleep, CountOnce, 1 counted");
@@ -430,25 +438,25 @@ fn a_count_that_claims_a_key_is_one_statement_whatever_it_meets() {
 #[test]
 fn a_missing_shard_is_created_in_one_transaction() {
     for dialect in [Mysql, Sqlite] {
-        walks!(plan(dialect); 0, 0, 1, 1, 0 => "Count, Begin, Create, Count, Commit, 1 counted");
+        walks!(facts(dialect); 0, 0, 1, 1, 0 => "Count, Begin, Create, Count, Commit, 1 counted");
     }
 }
 
 /// PostgreSQL's transactions begin with a look whether there is one; a shard at zero needs none.
 #[test]
 fn a_missing_shard_is_created_by_one_statement_on_postgres() {
-    walks!(plan(Postgres); 0, 1, 1 => "Count, Create, Count, 1 counted");
+    walks!(facts(Postgres); 0, 1, 1 => "Count, Create, Count, 1 counted");
     // Another one has created it, or there is no such parent.
-    walks!(plan(Postgres); 0, 0, 1 => "Count, Create, Count, 1 counted");
-    walks!(plan(Postgres); 0, 0, 0, 0 => "Count, Create, Count, FindParent, 0 counted");
+    walks!(facts(Postgres); 0, 0, 1 => "Count, Create, Count, 1 counted");
+    walks!(facts(Postgres); 0, 0, 0, 0 => "Count, Create, Count, FindParent, 0 counted");
     // A key that the shards' table compares in another way.
-    walks!(plan(Postgres); 0, 1, 0, 1 => "Count, Create, Count, Count, 1 counted");
+    walks!(facts(Postgres); 0, 1, 0, 1 => "Count, Create, Count, Count, 1 counted");
 }
 
 #[test]
 fn a_shard_that_is_folded_away_is_created_again_and_held() {
     // It is removed three times.
-    walks!(plan(Postgres); 0, 1, 0, 0, 1, 1, 0, 0, 1, 1, 0, 0, 1, 0, 1, 1, 0
+    walks!(facts(Postgres); 0, 1, 0, 0, 1, 1, 0, 0, 1, 1, 0, 0, 1, 0, 1, 1, 0
         => "Count, Create, Count, Count, FindParent, Create, Count, Count, FindParent, \
             Create, Count, Count, FindParent, Begin, Create, Count, Commit, 1 counted");
 }
@@ -471,13 +479,13 @@ fn a_conflict_of_a_statement_by_itself_is_looked_into_first() {
         ),
         (Sqlite, "database is locked"),
     ] {
-        let (plan, conflict) = (plan(dialect), || error(conflict));
+        let (facts, conflict) = (facts(dialect), || error(conflict));
         let retried = "Count, LookInside, Sleep, Count, 1 counted";
-        walks!(plan, attempts(2); conflict(), 0, 0, 1 => retried);
-        walks!(plan, attempts(2); conflict(), error("interrupted"), 0, 0, 1 => retried);
+        walks!(facts, attempts(2); conflict(), 0, 0, 1 => retried);
+        walks!(facts, attempts(2); conflict(), error("interrupted"), 0, 0, 1 => retried);
         let inside = "Count, LookInside, Diesel";
-        walks!(plan, attempts(2); conflict(), 1 => inside);
-        walks!(plan, attempts(2); conflict(), lost() => inside); // it cannot be told
+        walks!(facts, attempts(2); conflict(), 1 => inside);
+        walks!(facts, attempts(2); conflict(), lost() => inside); // it cannot be told
     }
     for (dialect, text, is_ended) in [
         (Mysql, "Deadlock found when trying to get lock", true),
@@ -503,15 +511,15 @@ fn what_is_not_known_to_have_failed_is_unknown() {
         || failed(DatabaseErrorKind::UniqueViolation),
     );
     for dialect in [Postgres, Mysql, Sqlite] {
-        let plan = plan(dialect);
-        walks!(plan; odd(), 0 => "Count, LookInside, Diesel");
-        walks!(plan; odd(), lost() => "Count, LookInside, OutcomeUnknown");
-        walks!(plan; DieselError::NotFound => "Count, Diesel");
+        let facts = facts(dialect);
+        walks!(facts; odd(), 0 => "Count, LookInside, Diesel");
+        walks!(facts; odd(), lost() => "Count, LookInside, OutcomeUnknown");
+        walks!(facts; DieselError::NotFound => "Count, Diesel");
     }
-    walks!(plan(Postgres); violated() => "Count, Diesel");
-    walks!(plan(Mysql); violated() => "Count, Diesel");
-    walks!(plan(Sqlite); violated(), 1 => "Count, LookInside, OutcomeUnknown"); // `FAIL` keeps it
-    walks!(plan(Sqlite); error("no such table: videos_shards") => "Count, Diesel");
+    walks!(facts(Postgres); violated() => "Count, Diesel");
+    walks!(facts(Mysql); violated() => "Count, Diesel");
+    walks!(facts(Sqlite); violated(), 1 => "Count, LookInside, OutcomeUnknown"); // `FAIL` keeps it
+    walks!(facts(Sqlite); error("no such table: videos_shards") => "Count, Diesel");
     // A `COMMIT` of MySQL's may fail after others have it.
     walks!(by_filter(Mysql); 0, 0, 1, 1, odd(), 0 => .. "Commit, Rollback, OutcomeUnknown");
 }
@@ -537,7 +545,7 @@ fn a_savepoint_in_an_unknown_transaction_is_the_callers() {
 #[test]
 fn a_missing_parent_counts_nothing() {
     // The second count compares the key as the parent's table does.
-    walks!(plan(Sqlite); 0, 0, 0, 0, 0, 0 => "Count, Begin, Create, Count, Count, Commit, 0 counted");
+    walks!(facts(Sqlite); 0, 0, 0, 0, 0, 0 => "Count, Begin, Create, Count, Count, Commit, 0 counted");
 }
 
 #[test]
@@ -550,15 +558,15 @@ fn what_an_attempt_counted_is_forgotten_when_it_is_taken_back() {
 #[test]
 fn a_parent_deleted_meanwhile_is_looked_for_again() {
     let violation = || failed(DatabaseErrorKind::ForeignKeyViolation);
-    walks!(plan(Postgres); 0, violation(), 0, 0 => "Count, Create, LookInside, Sleep, Count");
-    walks!(plan(Mysql); 0, 0, violation(), 0, 0 => "Count, Begin, Create, Rollback, Sleep, Count");
+    walks!(facts(Postgres); 0, violation(), 0, 0 => "Count, Create, LookInside, Sleep, Count");
+    walks!(facts(Mysql); 0, 0, violation(), 0, 0 => "Count, Begin, Create, Rollback, Sleep, Count");
     // The first retry needs no permission from the policy; the later ones do.
-    walks!(plan(Mysql), attempts(1); 0, 0, violation(), 0, 0, 0, 0, violation(), 0
+    walks!(facts(Mysql), attempts(1); 0, 0, violation(), 0, 0, 0, 0, violation(), 0
         => "Count, Begin, Create, Rollback, Sleep, Count, Begin, Create, Rollback, ConflictPersisted");
-    walks!(plan(Mysql), attempts(2); 0, 0, violation(), 0, 0, 0, 0, violation(), 0, 0, 0, 0, violation(), 0
+    walks!(facts(Mysql), attempts(2); 0, 0, violation(), 0, 0, 0, 0, violation(), 0, 0, 0, 0, violation(), 0
         => "Count, Begin, Create, Rollback, Sleep, Count, Begin, Create, Rollback, \
             Sleep, Count, Begin, Create, Rollback, ConflictPersisted");
-    let inside = with!(in_transaction; plan(Postgres));
+    let inside = in_callers(facts(Postgres));
     walks!(inside; 0, violation() => "Count, Create, Diesel");
 }
 
@@ -567,10 +575,10 @@ fn a_parent_deleted_meanwhile_is_looked_for_again() {
 #[test]
 fn only_a_race_is_looked_for_again() {
     let denied = || error("permission denied");
-    walks!(plan(Mysql); 0, 0, denied(), 0 => "Count, Begin, Create, Rollback, Diesel");
-    walks!(plan(Postgres); 0, denied() => "Count, Create, Diesel");
-    walks!(plan(Postgres); 0, lost() => "Count, Create, ConnectionLost");
-    let inserts = with!(inserts; plan(Mysql));
+    walks!(facts(Mysql); 0, 0, denied(), 0 => "Count, Begin, Create, Rollback, Diesel");
+    walks!(facts(Postgres); 0, denied() => "Count, Create, Diesel");
+    walks!(facts(Postgres); 0, lost() => "Count, Create, ConnectionLost");
+    let inserts = with!(inserts; facts(Mysql));
     for other in [
         denied(),
         failed(DatabaseErrorKind::NotNullViolation),
@@ -580,14 +588,14 @@ fn only_a_race_is_looked_for_again() {
     ] {
         walks!(inserts; 0, 0, 0, 0, 0, other, 0 => .. "Insert, Rollback, Diesel");
     }
-    walks!(plan(Mysql); 0, 0, 1, error("Server has gone away"), 0
+    walks!(facts(Mysql); 0, 0, 1, error("Server has gone away"), 0
         => "Count, Begin, Create, Count, Rollback, ConnectionLost");
 }
 
 /// On MySQL a count that meets no row locks the gap: a transaction looks first, and counts the rows that exist alone.
 #[test]
 fn a_shard_that_is_found_is_not_created() {
-    let inside = with!(in_transaction; plan(Mysql));
+    let inside = in_callers(facts(Mysql));
     walks!(inside; 0, 1 => "FindMissing, Count, 1 counted");
     walks!(inside; 1, 1, 1 => "FindMissing, Create, Count, 1 counted");
 }
@@ -611,21 +619,8 @@ fn a_filter_that_finds_a_shard_missing_needs_a_transaction() {
     walks!(by_filter(Postgres); 0, 0, 1, 0, 2, 3, 0
         => "CountOne, CountAll, FindParent, Begin, Create, Count, Commit, 3 counted");
     // Inside the caller's, MySQL would lock the gap of a shard that is missing.
-    walks!(with!(in_transaction; by_filter(Sqlite)); 1, 1 => "CountOne" ..);
-    walks!(with!(in_transaction; by_filter(Mysql)); 1, 1 => "Create" ..);
-}
-
-#[test]
-fn a_filter_that_matched_several_parents_is_not_taken_for_one() {
-    struct Filter;
-    let filter = |dialect| Plan {
-        filter: Some(TypeId::of::<Filter>()),
-        ..by_filter(dialect)
-    };
-    walks!(filter(Postgres); 0, 10 => "CountOne" ..);
-    walks!(filter(Mysql); 0 => "Begin" ..);
-    walks!(filter(Postgres); 1 => "CountAll" ..);
-    walks!(filter(Postgres); 1 => "CountOne" ..);
+    walks!(in_callers(by_filter(Sqlite)); 1, 1 => "CountOne" ..);
+    walks!(in_callers(by_filter(Mysql)); 1, 1 => "Create" ..);
 }
 
 /// As MySQL does if the filter is about a total.
@@ -638,24 +633,24 @@ fn a_filter_that_may_not_read_the_shards_takes_the_long_way() {
 #[test]
 fn wanted_rows_come_with_the_count_on_postgres() {
     for by_key in [true, false] {
-        let returning = Plan {
+        let returning = Facts {
             by_key,
             returning: true,
-            ..plan(Postgres)
+            ..facts(Postgres)
         };
         walks!(returning; 2 => "CountAndLoad, 2 counted");
         walks!(returning; 0, 0 => "CountAndLoad, FindParent, 0 counted");
         walks!(returning; lost() => "CountAndLoad, OutcomeUnknown");
         let unreadable = || DieselError::DeserializationError("no such colour".into());
         walks!(returning; unreadable() => "CountAndLoad, CountedNotRead");
-        walks!(with!(in_transaction; returning); unreadable() => "CountAndLoad, Diesel");
+        walks!(in_callers(returning); unreadable() => "CountAndLoad, Diesel");
         walks!(with!(loads_apart; returning); => "Begin"); // its rows round
     }
 }
 
 #[test]
 fn wanted_rows_are_read_before_the_commit() {
-    let by_key = with!(returning; plan(Mysql));
+    let by_key = with!(returning; facts(Mysql));
     walks!(by_key; 0, 1, 1, 0 => "Begin, Count, Load, Commit, 1 counted");
     let by_filter = with!(returning; by_filter(Mysql));
     walks!(by_filter; 0, 3, 0, 3, 3, 0 => "Begin, Pick, Create, Count, Load, Commit, 3 counted");
@@ -666,20 +661,20 @@ fn wanted_rows_are_read_before_the_commit() {
 
 #[test]
 fn a_missing_parent_is_inserted_and_then_counted_on() {
-    let by_key = with!(inserts; plan(Postgres));
+    let by_key = with!(inserts; facts(Postgres));
     walks!(by_key; 0, 0, 0, 0, 0, 1, 1, 1, 0
         => "Count, Begin, Create, Count, Count, InsertUnlessThere, Create, Count, Commit, 1 counted");
     // A savepoint takes the place of the transaction.
-    let inside = with!(in_transaction; by_key);
+    let inside = in_callers(by_key);
     walks!(inside; 0, 0, 0, 0, 0, 1, 1, 1, 0 => "Count, Begin" ..);
-    let by_filter = with!(inserts, in_transaction, returning; by_filter(Postgres));
+    let by_filter = in_callers(with!(inserts, returning; by_filter(Postgres)));
     walks!(by_filter; 0, 0, 0, 1, 1, 0, 1, 1, 1, 0
         => "CountAndLoad, Begin, Pick, InsertUnlessThere, Pick, Count, Create, Count, Load, Commit, 1 counted");
 }
 
 #[test]
 fn a_parent_that_another_one_inserted_is_looked_for_again() {
-    let by_key = with!(inserts; plan(Sqlite));
+    let by_key = with!(inserts; facts(Sqlite));
     let taken = || failed(DatabaseErrorKind::UniqueViolation);
     walks!(by_key, RetryPolicy::never(); 0, 0, 0, 0, 0, taken(), 0, 0, 1
         => .. "Insert, Rollback, Sleep, Count, 1 counted");
@@ -694,7 +689,7 @@ fn a_parent_that_another_one_inserted_is_looked_for_again() {
 /// PostgreSQL's insert does nothing; the row exists for the next statement, or the next insert reports why not.
 #[test]
 fn a_parent_that_is_there_by_now_is_counted_on() {
-    let by_key = with!(inserts; plan(Postgres));
+    let by_key = with!(inserts; facts(Postgres));
     walks!(by_key; 0, 0, 0, 0, 0, 0, 1, 1, 0 => .. "InsertUnlessThere, Create, Count, Commit, 1 counted");
     walks!(by_key; 0, 0, 0, 0, 0, 0, 0, 0, 0, 1
         => .. "InsertUnlessThere, Create, Count, Count, Insert, Create");
@@ -702,7 +697,7 @@ fn a_parent_that_is_there_by_now_is_counted_on() {
 
 #[test]
 fn a_parent_that_is_kept_out_is_not_inserted_for_ever() {
-    let by_key = |dialect| with!(inserts; plan(dialect));
+    let by_key = |dialect| with!(inserts; facts(dialect));
     walks!(by_key(Sqlite); 0, 0, 0, 0, 0, 0, 0 => .. "Insert, Commit, 0 counted");
     walks!(by_key(Postgres); 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0
         => .. "InsertUnlessThere, Create, Count, Count, Insert, Commit, 0 counted");
@@ -710,13 +705,13 @@ fn a_parent_that_is_kept_out_is_not_inserted_for_ever() {
 
 #[test]
 fn an_inserted_row_that_is_another_is_taken_back() {
-    walks!(with!(inserts; plan(Postgres)); 0, 0, 0, 0, 0, 1, 0, 0, 0, 0
+    walks!(with!(inserts; facts(Postgres)); 0, 0, 0, 0, 0, 1, 0, 0, 0, 0
         => .. "InsertUnlessThere, Create, Count, Count, Rollback, InsertedOther");
 }
 
 #[test]
 fn inside_the_callers_transaction_nothing_is_retried() {
-    let inside = with!(in_transaction; plan(Postgres));
+    let inside = in_callers(facts(Postgres));
     walks!(inside; 0, 1, 1 => "Count, Create, Count, 1 counted");
     walks!(inside; deadlock() => "Count, Diesel");
 }
@@ -730,7 +725,7 @@ fn a_conflict_is_rolled_back_slept_on_and_tried_again() {
 
 #[test]
 fn conflicts_end_with_the_attempts() {
-    walks!(plan(Postgres), attempts(2); deadlock(), 0, 0, deadlock(), 0
+    walks!(facts(Postgres), attempts(2); deadlock(), 0, 0, deadlock(), 0
         => "Count, LookInside, Sleep, Count, LookInside, ConflictPersisted");
 }
 
@@ -751,7 +746,7 @@ fn each_attempt_takes_a_fresh_shard() {
     let retry = RetryPolicy::new()
         .with_jitter(false)
         .with_random(|| DRAWN.fetch_add(1, Ordering::Relaxed));
-    let (_, shards) = walk_in(Process::this(), plan(Postgres), retry, conflicts(3));
+    let (_, shards) = walk_in(Process::this(), facts(Postgres), retry, conflicts(3));
     assert_eq!(shards[..3], [0, 1, 2]);
 }
 
@@ -764,13 +759,13 @@ fn slow_clock() -> Instant {
 }
 
 /// A process in which the last count on the key was slow.
-fn after_a_slow_count(plan: Plan) -> &'static Process {
+fn after_a_slow_count(facts: Facts) -> &'static Process {
     let now = Instant::now();
     let process = Box::leak(Box::new(Process::new(4)));
     let attempts = Attempts::start(RetryPolicy::new());
-    let mut choice = Choice::new(plan.subject(), process, &attempts);
+    let mut choice = Choice::new(facts.subject(), process, &attempts);
     let kind = CountKind {
-        commits: !plan.in_transaction,
+        commits: facts.part_of == PartOf::Nothing,
         loads: false,
         claims: false,
     };
@@ -784,21 +779,21 @@ fn after_a_slow_count(plan: Plan) -> &'static Process {
 #[test]
 fn a_key_that_others_may_count_on_is_probed() {
     let locked = || error("could not obtain lock on row in relation \"videos_shards\"");
-    let probed = |plan, outcomes| {
+    let probed = |facts, outcomes| {
         walk_in(
-            after_a_slow_count(plan),
-            plan,
+            after_a_slow_count(facts),
+            facts,
             RetryPolicy::new(),
             script(outcomes),
         )
     };
     let returning = with!(returning; adaptive());
-    for (plan, steps) in [
+    for (facts, steps) in [
         (adaptive(), "Probe, Count"),
         (returning, "Probe, CountAndLoad"),
     ] {
         for (outcome, takes_first) in [(Ok(1), true), (Ok(0), false), (Err(locked()), false)] {
-            let (walked, shards) = probed(plan, vec![outcome]);
+            let (walked, shards) = probed(facts, vec![outcome]);
             assert_eq!(walked, steps);
             assert_eq!((shards[0], shards[1] == 0), (0, takes_first));
         }
@@ -811,12 +806,12 @@ fn a_key_that_others_may_count_on_is_probed() {
     let denied = probed(adaptive(), outcomes![error("permission denied")]);
     assert_eq!(denied, ("Probe, Count".to_owned(), vec![0, 0]));
     for never_probed in [
-        with!(in_transaction; adaptive()),
-        Plan {
+        in_callers(adaptive()),
+        Facts {
             by_key: false,
             ..adaptive()
         },
-        Plan {
+        Facts {
             shard_choice: ShardChoice::Striped,
             ..adaptive()
         },
@@ -848,7 +843,7 @@ fn a_conflict_leads_to_another_shard() {
 
 #[test]
 fn a_lost_connection_is_unknown_where_it_may_have_committed() {
-    walks!(plan(Postgres); lost() => "Count, OutcomeUnknown");
+    walks!(facts(Postgres); lost() => "Count, OutcomeUnknown");
     let filter = by_filter(Postgres);
     walks!(filter; lost() => "CountOne, OutcomeUnknown");
     walks!(filter; 0, lost() => "CountOne, CountAll, OutcomeUnknown");
@@ -862,8 +857,8 @@ fn a_node_that_refuses_has_changed_nothing() {
     let refused = || error("WSREP has not yet prepared node for application use");
     let lost = || error("Error while appending streaming replication fragment");
     let filter = by_filter(Mysql);
-    walks!(plan(Mysql); refused() => "Count, NodeNotReady");
-    walks!(plan(Mysql); lost() => "Count, OutcomeUnknown");
+    walks!(facts(Mysql); refused() => "Count, NodeNotReady");
+    walks!(facts(Mysql); lost() => "Count, OutcomeUnknown");
     walks!(filter; 0, 0, 1, 1, refused(), refused() => .. "Commit, Rollback, NodeNotReady");
     walks!(filter; 0, 0, 1, 1, lost(), refused() => .. "Commit, Rollback, OutcomeUnknown");
 }

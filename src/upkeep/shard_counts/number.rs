@@ -382,7 +382,7 @@ async fn load<M: LoadIo<Conn>, Conn>(
 
 /// The error, or `MissingShardsTable` if the library's migrations have not run.
 fn explained<M: Io<Conn>, Conn>(link: &Link<'_, M, Conn>, error: DieselError) -> DieselError {
-    explain_missing(&link.backend(), TABLE, error)
+    explain_missing(link.dialect(), TABLE, error)
 }
 
 /// The numbers that a query reads.
