@@ -141,6 +141,13 @@ where
         }
     }
 
+    /// The same link, whose transaction holds nothing but this operation.
+    #[cfg(feature = "r2d2")]
+    pub(crate) fn in_own_transaction(mut self) -> Self {
+        self.owns_transaction = true;
+        self
+    }
+
     /// Begins an operation, which may be nested in another.
     pub(crate) fn enter(&mut self) {
         if self.under_way == 0 {

@@ -18,8 +18,8 @@ use crate::counting::idempotency::{Idempotent, Request, Requested, once};
 use crate::counting::row_counter::add;
 use crate::counting::update::NO_INSERT;
 use crate::engine::{
-    Facts, KEYS_IN_A_STATEMENT, KeyedTable, LockedParents, PartOf, RetryLoop, SendStatement,
-    Statement, Step, explain, retry_loop,
+    KEYS_IN_A_STATEMENT, KeyedTable, LockedParents, PartOf, RetryLoop, SendStatement, Statement,
+    Step, explain, retry_loop,
 };
 use crate::error::Error;
 use crate::model::{IntegerFields, ShardedTable, are_distinct, shows};
@@ -455,10 +455,8 @@ where
                 return Err(Error::overflow("amounts add up to more than an i64").into());
             };
             let count = add::<F, DB, _>(key.clone(), amounts.clone(), NO_INSERT, dialect);
-            let facts = Facts {
-                part_of,
-                ..count.facts
-            };
+            let mut facts = count.facts;
+            facts.part_of = part_of;
             let subject = Subject {
                 in_batch: true,
                 timed: false, // a wait may have been for any of the keys

@@ -15,7 +15,7 @@ use crate::counting::combine::{self, Combine, Combiner};
 use crate::counting::idempotency::{Idempotent, Request, Requested, UpdateOnce, once};
 use crate::counting::update::{Count, Fragments, NO_INSERT, TypedUpdate};
 use crate::engine::{
-    self, Facts, KeyedTable, RetryLoop, SendStatement, Statement, Step, explain, retry_loop,
+    self, KeyedTable, RetryLoop, SendStatement, Statement, Step, explain, retry_loop,
 };
 #[cfg(doc)]
 use crate::error::Error;
@@ -335,10 +335,8 @@ pub(crate) trait OneCounter<M: LoadIo<Conn>, Conn> {
             count: self.adding(n, link.dialect())?,
             total: None,
         };
-        let facts = Facts {
-            returning: true,
-            ..counting.count.facts
-        };
+        let mut facts = counting.count.facts;
+        facts.returning = true;
         let retry = counting.count.retry.clone();
         let counted = engine::count(link, facts, retry, &mut counting).await;
         counted.map_err(|error| self.explained(link, error))?;

@@ -39,14 +39,11 @@ use crate::policy::{Attempts, RetryPolicy};
 /// Runs a counting update to its end. The number of parents that it counted on.
 pub(crate) async fn count<M: Io<Conn>, Conn>(
     link: &mut Link<'_, M, Conn>,
-    facts: Facts,
+    mut facts: Facts,
     retry: RetryPolicy,
     update: &mut (impl SendStatement<M, Conn> + ?Sized),
 ) -> QueryResult<usize> {
-    let facts = Facts {
-        part_of: PartOf::of(link)?,
-        ..facts
-    };
+    facts.part_of = PartOf::of(link)?;
     let observer = observe::Update::begin(facts.dialect, facts.shards_table.as_str(), facts.keys);
     link.enter();
     let counted = Counting::new(link, facts, retry, update, Process::this(), observer)

@@ -11,7 +11,7 @@ use diesel::prelude::*;
 use diesel::query_builder::{QueryFragment, QueryId};
 
 use crate::backend::BackendOf;
-use crate::connection::{Blocking, Io, Link, now};
+use crate::connection::{Link, now};
 use crate::counting::count_many::CountMany;
 use crate::counting::counter::{Counter, CounterBackend, InsertCounter, check};
 use crate::counting::row_counter::{IntegerField, IntoKey, RowCounter};
@@ -82,7 +82,8 @@ where
     fn count(sums: &BTreeMap<T::Key, i128>, conn: &mut Conn) -> QueryResult<()> {
         let sums = sums.iter().map(|(key, n)| (key.clone(), vec![*n]));
         let many = CountMany::<C>::of_sums(sums.collect());
-        now(many.count(&mut in_own_transaction(conn))).map(drop)
+        let link = &mut Link::blocking(conn).in_own_transaction();
+        now(many.count(link)).map(drop)
     }
 }
 
@@ -116,7 +117,8 @@ where
             .map(|(name, n)| (name.clone().into_bytes(), vec![*n]));
         let many = CountMany::<DB::Value>::of_sums(sums.collect())
             .inserting(|name: &Vec<u8>| InsertCounter::named(name));
-        now(many.count(&mut in_own_transaction(conn))).map(drop)
+        let link = &mut Link::blocking(conn).in_own_transaction();
+        now(many.count(link)).map(drop)
     }
 }
 
@@ -170,32 +172,17 @@ where
     }
 
     fn count(values: &BTreeMap<T::Key, V>, conn: &mut Conn) -> QueryResult<()> {
-        let link = &mut in_own_transaction(conn);
+        let link = &mut Link::blocking(conn).in_own_transaction();
         for (key, value) in values {
             let change = NewPeak::<C, _>::new(value.clone().as_expression());
             let key = KeyIs(T::key_is(key.clone()));
-            let fields = const { &[C::NAME] };
-            let mut raise =
-                Count::by_key::<DB>(key, change, fields, |_| false, NO_INSERT, link.dialect());
-            now(engine::count(
-                link,
-                raise.facts,
-                raise.retry.clone(),
-                &mut raise,
-            ))?;
+            let (names, dialect) = (const { &[C::NAME] }, link.dialect());
+            let mut raise = Count::by_key::<DB>(key, change, names, |_| false, NO_INSERT, dialect);
+            let (facts, retry) = (raise.facts, raise.retry.clone());
+            now(engine::count(link, facts, retry, &mut raise))?;
         }
         Ok(())
     }
-}
-
-/// A connection whose transaction is the coalescer's own.
-fn in_own_transaction<Conn>(conn: &mut Conn) -> Link<'_, Blocking, Conn>
-where
-    Blocking: Io<Conn>,
-{
-    let mut link = Link::blocking(conn);
-    link.owns_transaction = true;
-    link
 }
 
 /// What was added, by field and key.

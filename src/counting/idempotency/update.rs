@@ -25,7 +25,7 @@ use crate::connection::{
 };
 use crate::counting::update::returning::NoReturning;
 use crate::counting::update::{Count, IntoCount, TypedUpdate, UpdateStatement, Values};
-use crate::engine::{self, Facts, SendStatement, Statement, Step};
+use crate::engine::{self, SendStatement, Statement, Step};
 use crate::error::Error;
 use crate::per_process::random;
 use crate::policy::RetryPolicy;
@@ -74,10 +74,8 @@ where
         request: &Request,
         retry: &RetryPolicy,
     ) -> QueryResult<Option<usize>> {
-        let facts = Facts {
-            once: true,
-            ..self.0.facts
-        };
+        let mut facts = self.0.facts;
+        facts.once = true;
         let may_be_tried = facts.by_key && !in_transaction(link)?;
         let form = match facts.dialect.counts_once_by() {
             Some(OnceForm::Compound) if !may_be_sent() => None,

@@ -140,10 +140,14 @@ fn facts_of<T: ShardedTable, DB: ShardedBackend>(
         }
         _ => 0,
     };
+    let mut rounded = T::FIELDS
+        .iter()
+        .filter(|field| dialect.rounds_sums(field.column_type));
+    let rounds = rounded.any(|field| fields.contains(&&*field.name));
     Facts {
         by_key: false,
         returning: false,
-        loads_apart: shards_table.is_qualified(),
+        loads_apart: rounds || shards_table.is_qualified(),
         once: false,
         inserts: false,
         part_of: PartOf::Nothing,

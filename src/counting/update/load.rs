@@ -13,8 +13,7 @@ use super::send::TypedUpdate;
 use super::statement::{UpdateStatement, Values};
 use crate::backend::{Dialect, ShardedBackend};
 use crate::connection::{Link, LoadInto};
-use crate::engine::{self, Facts, KeyedTable, SendStatement, Statement, Step, in_chunks, send};
-use crate::model::ShardsColumn;
+use crate::engine::{self, KeyedTable, SendStatement, Statement, Step, in_chunks, send};
 use crate::query_builder::{
     Clauses, CountAllAndLoad, CountAllAndLoadId, Identified, KeyIs, KeysAre, Names, OnPrimary,
     SelectKeys, SelectParents,
@@ -91,15 +90,8 @@ where
     where
         M: LoadInto<Conn, S::Row, U, Backend = DB>,
     {
-        let facts = self.count.facts;
-        let rounds = |column: &&ShardsColumn| facts.dialect.rounds_sums(column.column_type);
-        let mut rounded = facts.columns.iter().filter(rounds);
-        let facts = Facts {
-            returning: true,
-            loads_apart: facts.loads_apart
-                || rounded.any(|column| facts.fields.contains(&&*column.name)),
-            ..facts
-        };
+        let mut facts = self.count.facts;
+        facts.returning = true;
         let retry = self.count.retry.clone();
         engine::count(link, facts, retry, self).await.map(drop)
     }
