@@ -104,6 +104,7 @@ impl<Q, V, Ret, Ins> UpdateStatement<Q, Values<V>, Ret, Ins, Async> {
                 };
                 let mut conn = acquired?;
                 let link = &mut Link::awaited(&mut *conn);
+                update.facts.dialect = link.dialect(); // a backend of several databases does not know it
                 Ok(role.carry_out(link, update).await?)
             };
             // Only threads of its own poll a task after its caller has gone.
