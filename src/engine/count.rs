@@ -46,9 +46,7 @@ pub(crate) async fn count<M: Io<Conn>, Conn>(
     facts.part_of = PartOf::of(link)?;
     let observer = observe::Update::begin(facts.dialect, facts.shards_table.as_str(), facts.keys);
     link.enter();
-    let counted = Counting::new(link, facts, retry, update, Process::this(), observer)
-        .run()
-        .await;
+    let counted = Counting::run(link, facts, retry, update, Process::this(), observer).await;
     link.leave();
     counted.map_err(|error| explain_by(facts.shards_table, facts.columns, facts.dialect, error))
 }
@@ -76,45 +74,44 @@ where
     S: SendStatement<M, Conn> + ?Sized,
     O: Observer,
 {
-    fn new(
+    async fn run(
         link: &'a mut Link<'c, M, Conn>,
         facts: Facts,
         retry: RetryPolicy,
         update: &'a mut S,
         process: &'static Process,
         observer: O,
-    ) -> Self {
+    ) -> QueryResult<usize> {
         let attempts = Attempts::start(retry);
         let inside = facts.part_of != PartOf::Nothing;
-        Counting {
+        let mut counting = Counting {
             link,
             update,
             facts,
             choice: Choice::new(facts.subject(), process, &attempts),
             retry: RetryLoop::counting(attempts, inside, observer),
             lost_races: 0,
-        }
-    }
-
-    async fn run(mut self) -> QueryResult<usize> {
+        };
         loop {
-            let outcome = self.attempt().await;
+            let outcome = counting.attempt().await;
+            let Counting {
+                link,
+                retry,
+                choice,
+                ..
+            } = &mut counting;
             match &outcome {
-                Ok(rows) => self.retry.observer.counted(*rows),
-                Err(error) => self.leave_shard(error),
+                Ok(rows) => retry.observer.counted(*rows),
+                // The next attempt takes another shard than the one of the conflict.
+                Err(error) => match error.conflict(facts.dialect) {
+                    None | Some(Conflict::ParentGone) => {}
+                    Some(_) => choice.met_conflict(&retry.attempts),
+                },
             }
-            if let Some(counted) = self.retry.end(self.link, outcome).await {
+            if let Some(counted) = retry.end(link, outcome).await {
                 return counted;
             }
-            self.choice.again(&self.retry.attempts);
-        }
-    }
-
-    /// After a conflict on the shard, the next attempt takes another one.
-    fn leave_shard(&mut self, error: &AttemptError) {
-        match error.conflict(self.facts.dialect) {
-            None | Some(Conflict::ParentGone) => {}
-            Some(_) => self.choice.met_conflict(&self.retry.attempts),
+            choice.again(&retry.attempts);
         }
     }
 
@@ -130,8 +127,10 @@ where
         } else if self.facts.returning {
             self.count_and_load().await?
         } else if self.facts.by_key {
-            let counted = self.count_by_key().await?;
-            self.or_insert(counted).await?
+            match self.count_by_key().await? {
+                0 if self.facts.inserts => self.insert_and_count().await?,
+                counted => counted,
+            }
         } else {
             self.count_by_filter().await?
         };

@@ -310,13 +310,19 @@ impl<Query, Ret, Ins, Run> UpdateStatement<Query, SetNotCalled, Ret, Ins, Run> {
                 "a sharded field is counted twice in one update: add the two amounts up"
             );
         }
-        let values = Values {
-            is_nothing: values.is_nothing(),
-            changes: values.into_changes(),
-            fields: V::COLUMNS,
-            terms: |terms| V::terms(0, terms),
-        };
-        self.with(|query, _, returning, insert| (query, values, returning, insert))
+        UpdateStatement {
+            query: self.query,
+            values: Values {
+                is_nothing: values.is_nothing(),
+                changes: values.into_changes(),
+                fields: V::COLUMNS,
+                terms: |terms| V::terms(0, terms),
+            },
+            returning: self.returning,
+            insert: self.insert,
+            settings: self.settings,
+            run: PhantomData,
+        }
     }
 }
 

@@ -295,7 +295,7 @@ where
         &mut ScriptedUpdate(shared.clone()),
         Recorder(shared.clone()),
     );
-    let counting = pin!(Counting::new(link, facts, retry, update, process, recorder).run());
+    let counting = pin!(Counting::run(link, facts, retry, update, process, recorder));
     if let Poll::Ready(counted) = counting.poll(&mut Context::from_waker(Waker::noop())) {
         shared.take(match counted.map_err(Error::from) {
             Ok(rows) => format!("{rows} counted"),
