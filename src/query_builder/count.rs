@@ -15,6 +15,8 @@ use crate::model::{ColumnType, SHARD, ShardsColumn};
 
 /// The clauses of a counting update's statements, without the update's types. A statement is therefore compiled once for each database and
 /// not for each update.
+#[doc(hidden)]
+#[allow(missing_debug_implementations)] // the fragments cannot be shown
 pub struct Clauses<'a, DB: Backend + 'static> {
     pub(crate) names: Names<'static, DB>,
     /// The changes after `SET`.
@@ -222,7 +224,7 @@ statements! {
 }
 
 /// The first statement of most counts: by key, or on the one parent that the filter matches.
-pub(crate) enum FirstCount<'a, DB: Backend> {
+pub(crate) enum FirstCount<'a, DB: Backend + 'static> {
     ByKey(CountByKey<'a, DB>),
     One(CountOne<'a, DB>),
 }
@@ -239,7 +241,8 @@ fragments! {
 
 impl<DB: ShardedBackend> Prepare<DB> for FirstCount<'_, DB> {}
 
-/// The id of [`FirstCount`] for changes `V` and a filter `W`. The filter's type tells whether it is by key.
+/// The id of an update of `T` by changes `V` and a filter `W`, and of its [`FirstCount`]. The filter's type tells whether it is by key.
+#[doc(hidden)]
 #[derive(QueryId)]
 #[allow(missing_debug_implementations)] // it has no values
 pub struct UpdateId<T, W, V>(PhantomData<(T, W, V)>);
@@ -461,7 +464,7 @@ mod tests {
     use diesel::sqlite::Sqlite;
 
     /// The parts of an update of shard 3, from changes and rows of a table.
-    macro_rules! parts {
+    macro_rules! clauses {
         ($table:ident, $changes:expr, $rows:expr) => {
             Clauses {
                 names: Names::of::<$table::table>(),
