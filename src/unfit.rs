@@ -4,7 +4,7 @@
 //! reported here, whatever the reason: a number that was rounded or cut, an update that row security or a trigger suppressed, a
 //! row that was redirected.
 
-use crate::model::{Amount, ShardsColumn};
+use crate::model::{Amount, FieldValue, ShardsColumn};
 
 /// Why a row's base does not take what an operation writes to it; in [`Folded::unfit`](crate::operation::Folded::unfit) and
 /// [`Error::Unfit`](crate::Error::Unfit).
@@ -71,9 +71,9 @@ pub enum Unfit {
     Removed,
 }
 
-/// The value of one field of a parent.
+/// What a parent and its shards hold of one field.
 #[derive(Debug, Clone, PartialEq)]
-pub enum FieldState {
+pub(crate) enum FieldState {
     /// Of a counted field.
     Sum {
         /// The column itself.
@@ -81,13 +81,39 @@ pub enum FieldState {
         /// The sum of the shards, or of the one that is held.
         shards: Amount,
     },
-    /// Of a field that keeps its greatest or its least value: as texts.
+    /// Of a field that keeps its greatest or its least value; `None` is `NULL`.
     Peak {
         /// The column itself.
-        base: String,
+        base: Option<FieldValue>,
         /// The greatest or the least of the column and its shards, or of the column and the shard that is held.
-        total: String,
+        total: Option<FieldValue>,
     },
+}
+
+impl FieldState {
+    /// From the base, and the sum of the shards or the greatest or least value of all.
+    ///
+    /// # Errors
+    /// [`Unfit::NoBase`] for a counted base that is `NULL`, [`Unfit::Altered`] for a value that is no number.
+    pub(crate) fn of(
+        field: &ShardsColumn,
+        base: Option<FieldValue>,
+        merged: Option<FieldValue>,
+    ) -> Result<Self, Unfit> {
+        let typed = |value: FieldValue| {
+            let found = value.to_string();
+            let typed = value.of_type(field.column_type);
+            typed.ok_or_else(|| Unfit::altered(field, "a number", format!("`{found}`")))
+        };
+        let (base, merged) = (base.map(typed).transpose()?, merged.map(typed).transpose()?);
+        Ok(match (field.is_sum(), base, merged) {
+            (true, Some(FieldValue::Number(base)), Some(FieldValue::Number(shards))) => {
+                FieldState::Sum { base, shards }
+            }
+            (true, ..) => return Err(Unfit::NoBase),
+            (false, base, total) => FieldState::Peak { base, total },
+        })
+    }
 }
 
 impl Unfit {
@@ -101,7 +127,6 @@ impl Unfit {
         rounds: bool,
     ) -> Option<Self> {
         use FieldState::{Peak, Sum};
-        let name = || field.name.to_string();
         match (before, expected, found) {
             (
                 Sum { base: old, shards },
@@ -115,43 +140,42 @@ impl Unfit {
                 },
             ) => {
                 if old != new && base == old {
-                    return Some(Unfit::NotWritten { field: name() });
+                    return Some(Unfit::not_written(field));
                 }
                 let among = [old, shards, new, base];
-                let pairs = [(new, base), (rest, found)];
-                let (expected, found) = pairs
+                let (expected, found) = [(new, base), (rest, found)]
                     .into_iter()
                     .find(|(expected, found)| !found.agrees(expected, &among, rounds))?;
-                Some(Unfit::Altered {
-                    field: name(),
-                    expected: expected.to_string(),
-                    found: found.to_string(),
-                })
+                Some(Unfit::altered(field, expected.plain(), found.plain()))
             }
             (Peak { base: old, .. }, Peak { total: new, .. }, Peak { base, total }) => {
-                let is_same =
-                    |one: &str, other: &str| one == other || is_same_number(field, one, other);
-                if !is_same(old, new) && is_same(base, old) {
-                    return Some(Unfit::NotWritten { field: name() });
+                if old != new && base == old {
+                    return Some(Unfit::not_written(field));
                 }
-                let found = [base, total]
-                    .into_iter()
-                    .find(|found| !is_same(found, new))?;
-                Some(Unfit::Altered {
-                    field: name(),
-                    expected: new.clone(),
-                    found: found.clone(),
-                })
+                let found = [base, total].into_iter().find(|found| *found != new)?;
+                let [expected, found] = [new, found].map(|value| match value {
+                    Some(value) => value.to_string(),
+                    None => "NULL".to_owned(),
+                });
+                Some(Unfit::altered(field, expected, found))
             }
             _ => Some(Unfit::Removed), // they are of one field
         }
     }
-}
 
-/// Whether both texts show the same number, as `1.50` and `1.5` do.
-fn is_same_number(field: &ShardsColumn, one: &str, other: &str) -> bool {
-    let number = |text: &str| Amount::parse(text, field.column_type).ok();
-    number(one).is_some_and(|one| number(other).as_ref() == Some(&one))
+    fn not_written(field: &ShardsColumn) -> Self {
+        Unfit::NotWritten {
+            field: field.name.to_string(),
+        }
+    }
+
+    fn altered(field: &ShardsColumn, expected: impl ToString, found: impl ToString) -> Self {
+        Unfit::Altered {
+            field: field.name.to_string(),
+            expected: expected.to_string(),
+            found: found.to_string(),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -167,16 +191,11 @@ mod tests {
     }
 
     fn not_written() -> Option<Unfit> {
-        let field = "views".into();
-        Some(Unfit::NotWritten { field })
+        Some(Unfit::not_written(&videos::FIELDS[0]))
     }
 
     fn altered(expected: &str, found: &str) -> Option<Unfit> {
-        Some(Unfit::Altered {
-            field: "views".into(),
-            expected: expected.to_owned(),
-            found: found.to_owned(),
-        })
+        Some(Unfit::altered(&videos::FIELDS[0], expected, found))
     }
 
     #[test]
@@ -215,16 +234,20 @@ mod tests {
         }
     }
 
+    /// The state of a field whose values were read as texts.
+    fn read(field: &ShardsColumn, base: &str, merged: &str) -> Result<FieldState, Unfit> {
+        let value = |text: &str| (text != "NULL").then(|| FieldValue::Text(text.to_owned()));
+        FieldState::of(field, value(base), value(merged))
+    }
+
     #[test]
     fn a_fold_leaves_the_total_in_the_base() {
-        let state = |base: &str, total: &str| FieldState::Peak {
-            base: base.to_owned(),
-            total: total.to_owned(),
-        };
         let between = |field: usize, before: (&str, &str), found: (&str, &str)| {
-            let expected = state(before.1, before.1);
-            let (before, found) = (state(before.0, before.1), state(found.0, found.1));
-            Unfit::between(&players::FIELDS[field], &before, &expected, &found, false)
+            let field = &players::FIELDS[field];
+            let expected = read(field, before.1, before.1).unwrap();
+            let [before, found] =
+                [before, found].map(|(base, total)| read(field, base, total).unwrap());
+            Unfit::between(field, &before, &expected, &found, false)
         };
         assert_eq!(between(1, ("7", "9"), ("9", "9")), None);
         assert_eq!(between(1, ("NULL", "NULL"), ("NULL", "NULL")), None);
@@ -241,5 +264,24 @@ mod tests {
             between(1, ("7", "9"), ("9", "11")),
             Some(Unfit::Altered { found, .. }) if found == "11"
         ));
+    }
+
+    #[test]
+    fn values_are_of_the_types_of_their_fields() {
+        let integer = FieldState::Sum {
+            base: Amount::Integer(100),
+            shards: Amount::Integer(-2),
+        };
+        assert_eq!(read(&videos::FIELDS[0], "100", "-2"), Ok(integer));
+        let double = |n| Some(FieldValue::Number(Amount::Double(n)));
+        let fastest = FieldState::of(&players::FIELDS[3], None, double(0.1));
+        let (base, total) = (None, double(0.1));
+        assert_eq!(fastest, Ok(FieldState::Peak { base, total }));
+        let last_game = read(&players::FIELDS[2], "2026-01-01 10:00:00", "NULL");
+        let base = Some(FieldValue::Text("2026-01-01 10:00:00".to_owned()));
+        assert_eq!(last_game, Ok(FieldState::Peak { base, total: None }));
+        assert_eq!(read(&videos::FIELDS[0], "NULL", "0"), Err(Unfit::NoBase));
+        let unfit = read(&videos::FIELDS[0], "x", "10");
+        assert!(matches!(unfit, Err(Unfit::Altered { field, .. }) if field == "views"));
     }
 }

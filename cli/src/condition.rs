@@ -340,7 +340,7 @@ fn checks(tokens: &[Token], fields: &[&str]) -> Vec<String> {
 mod tests {
     use std::sync::Arc;
 
-    use diesel_sharded::described::{DescribedTable, column};
+    use diesel_sharded::described::column;
     use diesel_sharded::model::ColumnType;
 
     use super::*;
@@ -385,11 +385,8 @@ mod tests {
     fn the_note_quotes_names() {
         let columns = |name: &str| vec![column(name.into(), ColumnType::BigInt, None)];
         let created = |dialect| {
-            let sharded = Sharded {
-                described: DescribedTable::new(None, "a`\"b", "s", columns("id"), columns("n")),
-                live: Arc::default(),
-                dialect,
-            };
+            let (of, names) = ((dialect, &Arc::default()), ["a`\"b", "s"]);
+            let sharded = Sharded::new(of, names, columns("id"), columns("n"));
             index(&sharded, "n", &[]).remedy.unwrap()
         };
         let sql = r#"CREATE INDEX "a`""b_n" ON "a`""b" ("n");"#;

@@ -9,7 +9,7 @@ use diesel::result::Error as DieselError;
 use diesel_sharded::MIGRATIONS;
 use diesel_sharded::backend::Dialect;
 use diesel_sharded::described::{declared_type, migration_texts};
-use diesel_sharded::model::{ColumnType, TableName};
+use diesel_sharded::model::TableName;
 
 use crate::args::DoctorArgs;
 use crate::condition::{Beside, Condition};
@@ -355,7 +355,7 @@ impl Doctor<'_> {
     /// Checks the settings, of the server and of the role's sessions, that the reference page on surroundings names.
     fn settings(&mut self, tables: &[Sharded]) -> QueryResult<()> {
         match self.conn.dialect() {
-            Dialect::Postgres => self.postgres(tables),
+            Dialect::Postgres => self.postgres(),
             Dialect::Mysql => self.mysql(tables),
             _ => self.sqlite(),
         }
@@ -377,7 +377,7 @@ impl Doctor<'_> {
         );
     }
 
-    fn postgres(&mut self, tables: &[Sharded]) -> QueryResult<()> {
+    fn postgres(&mut self) -> QueryResult<()> {
         let settings = Settings::read(catalog!("postgres/", "settings"), self.conn)?;
         let read_only = match settings.is_on("in_recovery") {
             true => Some("this server is a standby"),
@@ -387,8 +387,6 @@ impl Doctor<'_> {
         };
         let isolation = settings.get("default_transaction_isolation");
         self.transactions(isolation, read_only.map(str::to_owned));
-        let mut fields = tables.iter().flat_map(|sharded| sharded.fields());
-        let has_double = fields.any(|field| field.column_type() == ColumnType::Double);
         let (lock, statement) = (
             settings.get("lock_timeout"),
             settings.get("statement_timeout"),
@@ -397,9 +395,6 @@ impl Doctor<'_> {
             problem "foreign keys" if settings.get("session_replication_role") != "origin" =>
                 "session_replication_role switches foreign keys and triggers off: deleted rows leave their shards, and a shard may appear in the middle of a fold",
                 "Take the setting from the role and the database: ALTER ROLE … RESET session_replication_role";
-            problem "floats" if has_double && settings.get("extra_float_digits").starts_with('-') =>
-                "extra_float_digits is below 0: folds and sets of double fields see rounded numbers and refuse them",
-                "Take the setting from the role and the database, or set it to 1";
             ok "timeouts" =>
                 format!("lock_timeout is {lock} ms and statement_timeout {statement} ms (0 is none); one that ends a count is a conflict, and is retried");
         );

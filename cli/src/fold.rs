@@ -7,9 +7,7 @@ use std::time::Instant;
 use bigdecimal::{BigDecimal, Zero};
 use diesel::prelude::*;
 use diesel::result::Error as DieselError;
-use diesel_sharded::described::{
-    FoldSettings, FoldedRows, Pace, amounts, fold, looked_at, nothing_folded,
-};
+use diesel_sharded::described::{FoldedRows, Pace, fold, nothing_folded, wished};
 use diesel_sharded::model::ShardsColumn;
 use serde::Serialize;
 
@@ -113,20 +111,17 @@ impl Folding<'_> {
             return Ok(Ended::Done);
         }
         let mut progress = Progress::of(sharded.table());
-        let settings = FoldSettings {
-            batch: pace.batch(),
-            keep_shards: self.keep_shards,
-        };
         let (mut last, mut stuck) = (after.clone(), None);
-        let (mut folded, mut rows) = (nothing_folded(sharded, after), 0);
+        let (mut folded, mut rows) = (nothing_folded(sharded.fields(), after), 0);
         let mut began = Instant::now();
-        let result = fold(sharded, settings, &mut folded, conn, |folded| {
+        let (batch, keep) = (pace.batch(), self.keep_shards);
+        let result = fold(sharded, batch, keep, &mut folded, conn, |folded| {
             if folded.last == last {
                 stuck = last.as_ref().map(|last| last.no_way_behind(sharded));
                 return ControlFlow::Break(());
             }
             last.clone_from(&folded.last);
-            let before = mem::replace(&mut rows, looked_at(folded));
+            let before = mem::replace(&mut rows, folded.looked_at);
             if !folded.finished || !self.is_last {
                 let due = pace.next((rows - before) as usize, began, Instant::now());
                 interrupt::sleep_until(due);
@@ -161,7 +156,7 @@ impl Folding<'_> {
             let needs = [self.needs(true), needs_of_counts().to_vec()].concat();
             explained(error.into(), &needs, conn)
         })?;
-        Ok(self.sharded.wished(&numbers))
+        Ok(wished(self.sharded.names(), &numbers))
     }
 
     /// The privileges that a fold needs; `removes` tells whether it removes shards.
@@ -258,7 +253,7 @@ impl FoldReport {
     }
 
     fn folded(sharded: &Sharded, folded: &FoldedRows<Key>) -> QueryResult<Self> {
-        let moved = amounts(folded).iter().map(|amount| {
+        let moved = folded.amounts.iter().map(|amount| {
             let digits = amount.to_string();
             let moved = digits.parse::<BigDecimal>();
             moved.map_err(|_| unreadable(format!("`{digits}` is no number")))

@@ -5,8 +5,7 @@ use std::sync::Arc;
 
 use diesel::prelude::*;
 use diesel_sharded::backend::Dialect;
-use diesel_sharded::counter_cache::described::DescribedCache;
-use diesel_sharded::described::DescribedTable;
+use diesel_sharded::described::{DescribedCache, Integrity, create_view_sql, drop_view_sql};
 use diesel_sharded::model::{ColumnType, ShardsColumn};
 
 use crate::args::GenerateArgs;
@@ -32,21 +31,18 @@ fn shards(args: &GenerateArgs, conn: &mut AnyConnection) -> Result<Ended, Error>
     let (live, name) = LiveTables::of(&args.table, conn)?;
     let table = live.table(&name)?;
     let backend = conn.backend();
-    let sharded = Sharded {
-        described: describe(args, conn.dialect(), &live, table)?,
-        live: Arc::clone(&live),
-        dialect: conn.dialect(),
-    };
-    let described = &sharded.described;
+    let sharded = describe(args, conn.dialect(), &live, table)?;
+    let quoted = sharded.quoted(&backend)?;
     let mut files = Files {
-        up: described.quoted(&backend)?.create_sql() + ";\n",
-        down: described.quoted(&backend)?.drop_sql() + ";\n",
+        up: quoted.create_sql() + ";\n",
+        down: quoted.drop_sql() + ";\n",
     };
     if let Some(view) = view_name(args, conn.dialect(), &live, table)? {
         let columns: Vec<_> = table.columns.iter().map(|c| c.name.as_str()).collect();
-        let create = described.create_view_sql(&view, &columns, &backend)?;
+        let create = create_view_sql(sharded.names(), &view, &columns, &backend)?;
         files.up += &format!("{create};\n");
-        files.down = described.drop_view_sql(&view, conn.dialect()) + ";\n" + &files.down;
+        let drop = drop_view_sql(sharded.shards_table(), &view, conn.dialect());
+        files.down = format!("{drop};\n{}", files.down);
     }
     for finding in Beside::of(&sharded, conn)?.1 {
         output::note(&finding.note());
@@ -93,7 +89,7 @@ fn describe(
     dialect: Dialect,
     live: &Arc<LiveTables>,
     table: &LiveTable,
-) -> Result<DescribedTable, Error> {
+) -> Result<Sharded, Error> {
     let default = format!("{}_shards", table.name);
     let shards_table = new_name(
         args.shards_table.as_ref(),
@@ -130,12 +126,14 @@ fn describe(
     }
     let key = key(dialect, table)?;
     let fields = fields(dialect, table, &args.columns)?;
-    let described = DescribedTable::new(live.schema(), &table.name, &shards_table, key, fields);
-    Ok(match (args.no_triggers, args.no_foreign_key) {
-        (true, _) => described.without_triggers(),
-        (false, true) => described.without_foreign_key(),
-        (false, false) => described,
-    })
+    let names = [&*table.name, &shards_table];
+    let mut sharded = Sharded::new((dialect, live), names, key, fields);
+    sharded.integrity = match (args.no_triggers, args.no_foreign_key) {
+        (true, _) => Integrity::Application,
+        (false, true) => Integrity::Triggers,
+        (false, false) => Integrity::ForeignKey,
+    };
+    Ok(sharded)
 }
 
 fn key(dialect: Dialect, table: &LiveTable) -> Result<Vec<ShardsColumn>, Error> {
@@ -242,7 +240,7 @@ fn new_name(
 
 fn counts(args: &GenerateArgs, conn: &mut AnyConnection) -> Result<Ended, Error> {
     let sharded = sharded::find(&args.table, conn)?;
-    let (parent, live) = (&sharded.described, &*sharded.live);
+    let live = &*sharded.live;
     let [field] = args.columns.as_slice() else {
         let text = "with --counts the command takes one column, the one that holds the number";
         return Err(Error::refused(text));
@@ -254,11 +252,11 @@ fn counts(args: &GenerateArgs, conn: &mut AnyConnection) -> Result<Ended, Error>
         return Err(Error::Refused(format!(
             "{}.{field} has a counter cache already, `{}`, and each field has one: drop it by its migration's down.sql, or count into \
              another field",
-            parent.table(),
+            sharded.table(),
             cache.name
         )));
     }
-    let (child, by) = counted(args, conn, live, parent)?;
+    let (child, by) = counted(args, conn, &sharded)?;
     // A single word is a column's name; several words are an expression.
     let is_name = |sql: &&str| child.column(sql).is_some() || tokens(sql).len() == 1;
     let sums = args.sums.as_deref().filter(is_name);
@@ -279,16 +277,16 @@ fn counts(args: &GenerateArgs, conn: &mut AnyConnection) -> Result<Ended, Error>
         let why = format!(
             "has the type `{}`, whose sums `{}.{field}` cannot hold: sum a column of the field's type",
             sums.sql_type,
-            parent.table()
+            sharded.table()
         );
         return Err(of_column(child, sums, &why));
     }
-    let declared = cache.declaration(parent, &conn.backend())?;
+    let declared = cache.declaration(sharded.names(), &conn.backend())?;
     let files = Files {
         up: declared.create_sql()? + ";\n",
         down: declared.drop_sql() + ";\n",
     };
-    for note in notes(&cache, parent, child, conn)? {
+    for note in notes(&cache, &sharded, child, conn)? {
         output::note(&note);
     }
     let name = format!("count_{}_{}", file_name(&args.table), file_name(field));
@@ -299,9 +297,9 @@ fn counts(args: &GenerateArgs, conn: &mut AnyConnection) -> Result<Ended, Error>
 fn counted<'l>(
     args: &GenerateArgs,
     conn: &AnyConnection,
-    live: &'l LiveTables,
-    parent: &DescribedTable,
+    parent: &'l Sharded,
 ) -> Result<(&'l LiveTable, Vec<&'l LiveColumn>), Error> {
+    let live = &*parent.live;
     let key = live.table(parent.table().name())?.key();
     let wrong = || {
         let key: Vec<_> = key.iter().map(|column| &*column.name).collect();
@@ -389,7 +387,7 @@ fn find<'l>(live: &'l LiveTables, name: &str) -> Result<(&'l LiveTable, &'l Live
 /// Notes about the work that is left to do, and about writes that do not count.
 fn notes(
     cache: &DescribedCache,
-    parent: &DescribedTable,
+    parent: &Sharded,
     child: &LiveTable,
     conn: &AnyConnection,
 ) -> QueryResult<Vec<String>> {
@@ -400,7 +398,9 @@ fn notes(
             parent.table().as_str(),
             &cache.field,
             "--recount",
-            &cache.declaration(parent, &conn.backend())?.recount_sql(),
+            &cache
+                .declaration(parent.names(), &conn.backend())?
+                .recount_sql(),
         ])
     )];
     let mut others = child.foreign_keys.iter().map(|key| key.parent.as_str());
@@ -416,7 +416,7 @@ fn notes(
 }
 
 fn function(args: &GenerateArgs, conn: &mut AnyConnection) -> Result<Ended, Error> {
-    let sharded = sharded::find(&args.table, conn)?.described;
+    let sharded = sharded::find(&args.table, conn)?;
     let quoted = sharded.quoted(&conn.backend())?;
     let files = Files {
         up: quoted.add_function_sql()? + ";\n",

@@ -6,7 +6,7 @@ use diesel::deserialize::{self, FromSqlRow};
 use diesel::prelude::*;
 use diesel::sql_types::Untyped;
 use diesel_sharded::backend::Dialect;
-use diesel_sharded::described::{DescribedKeys, DescribedTable};
+use diesel_sharded::described::{Names, Parents};
 use diesel_sharded::model::{ColumnType, ShardsColumn};
 use serde::Serialize;
 use serde_json::Value as JsonValue;
@@ -277,12 +277,14 @@ impl Sharded {
     }
 }
 
-impl DescribedKeys<Backend> for &Sharded {
+impl Parents<Backend> for &Sharded {
     type Key = Key;
-    type Condition = Statement;
+    type KeySql = Untyped;
+    type KeyIs = Statement;
+    type KeyAfter = Statement;
 
-    fn described(&self) -> &DescribedTable {
-        &self.described
+    fn names(&self) -> Names<'_, Backend> {
+        Sharded::names(self)
     }
 
     fn is(&self, key: &Key) -> Statement {
@@ -316,11 +318,9 @@ mod tests {
         };
         let (big, binary) = (ColumnType::BigInt, ColumnType::Binary);
         let key = of_types(&[("a", big), ("b", binary), ("c", ColumnType::Text)]);
-        let sharded = Sharded {
-            described: DescribedTable::new(None, "t", "t_shards", key, of_types(&[("n", big)])),
-            live: Arc::default(),
-            dialect: Dialect::Sqlite,
-        };
+        let fields = of_types(&[("n", big)]);
+        let sqlite = (Dialect::Sqlite, &Arc::default());
+        let sharded = Sharded::new(sqlite, ["t", "t_shards"], key, fields);
         let arguments = ["-7", "00ff", "it's, so"].map(str::to_owned);
         let key = Key::parse(&sharded, &arguments).unwrap();
         assert_eq!(key.shown(&sharded), arguments);

@@ -5,9 +5,7 @@ use std::time::Instant;
 use bigdecimal::BigDecimal;
 use diesel::prelude::*;
 use diesel::result::{DatabaseErrorKind, Error as DieselError};
-use diesel_sharded::described::{
-    DescribedKeys, LockedRows, Pace, ROWS_AT_ONCE, add_to_bases, differs, lock,
-};
+use diesel_sharded::described::{Pace, ROWS_AT_ONCE, add_to_bases, differs, lock};
 use diesel_sharded::model::ShardsColumn;
 use diesel_sharded::operation::Amount;
 use diesel_sharded::retry::{Isolation, RetryPolicy, Transaction};
@@ -23,7 +21,7 @@ use crate::live::is_integer;
 use crate::output::{self, Progress, plural};
 use crate::privilege::{Need, explained};
 use crate::sharded::{self, Sharded};
-use crate::statement::{Statement, quoted, sql};
+use crate::statement::{Statement, sql};
 use crate::sums::{Number, Total, fits};
 
 /// The alias of the recount, whose key columns are named by their positions.
@@ -353,7 +351,7 @@ impl Recounting<'_> {
             .isolation(Isolation::RepeatableRead)
             .retry(RetryPolicy::default())
             .run(conn, |conn| {
-                let LockedRows { locked, not_locked } = lock(self.sharded, &suspects, conn)?;
+                let [locked, not_locked] = lock(self.sharded, &suspects, conn)?;
                 let (mut drifts, mut lacking) = (self.drifts(after, last, conn)?, vec![]);
                 // Only locked rows: the range may now contain others.
                 drifts.retain(|drift| {
@@ -399,9 +397,7 @@ impl Recounting<'_> {
         drifts: &mut [Drift],
         conn: &mut AnyConnection,
     ) -> QueryResult<()> {
-        let add = self.added(rows);
-        let added =
-            conn.transaction(|conn| add_to_bases(self.sharded, rows, self.field, &add, conn));
+        let added = conn.transaction(|conn| add_to_bases(self.sharded, rows, self.field, conn));
         let unfit = match added.map_err(ShardedError::from) {
             Ok(()) => return Ok(()),
             Err(ShardedError::Unfit { reason, .. }) => reason,
@@ -417,18 +413,6 @@ impl Recounting<'_> {
             drift.not_repaired = Some(reason(unfit.clone()));
         }
         Ok(())
-    }
-
-    /// `"likes" = ("videos"."likes" + CASE WHEN ("videos"."id" = $1) THEN 5 … ELSE 0 END)`
-    fn added(&self, rows: &[(Key, Amount)]) -> Statement {
-        let sharded = self.sharded;
-        let name = quoted(sharded.dialect, self.field.name());
-        let cases = rows.iter().map(|(key, lacks)| {
-            let lacks = lacks.literal().unwrap_or_default(); // it was parsed from a number
-            sql!(" WHEN ", sharded.is(key), " THEN ", lacks)
-        });
-        let begin = format!("{name} = ({}.{name} + CASE", sharded.parent());
-        sql!(begin, Statement::joined("", cases), " ELSE 0 END)")
     }
 }
 

@@ -3,7 +3,9 @@
 use std::collections::HashMap;
 
 use diesel::prelude::*;
-use diesel_sharded::described::{Pace, ROWS_AT_ONCE, SHARD_NUMBERS};
+use diesel_sharded::described::{
+    Pace, ROWS_AT_ONCE, SHARD_NUMBERS, shard_count, shard_numbers, wished,
+};
 use diesel_sharded::model::TableName;
 use diesel_sharded::{Counter, Error as ShardedError};
 
@@ -65,7 +67,8 @@ fn field_of(
     let derived = || "the number in the application's derive".to_owned();
     let was = before.map_or_else(derived, |number| number.to_string());
     if !args.dry_run {
-        let resized = sharded.described.shard_count(field).resize(args.to, conn);
+        let resized =
+            shard_count(sharded.shards_table().as_str(), field.name()).resize(args.to, conn);
         resized.map_err(|error| {
             let needs = ["SELECT", "INSERT", "UPDATE"];
             let needs = needs.map(|need| Need::of(need, TableName::new(SHARD_NUMBERS)));
@@ -75,7 +78,7 @@ fn field_of(
     let named = format!("{}.{}", sharded.table(), field.name());
     let told = tell(args, &named, &was)?;
     // Only if every field has a number is it certain which shards no writer uses.
-    let keep_shards = sharded.described.wished(&numbers);
+    let keep_shards = wished(sharded.names(), &numbers);
     if keep_shards.is_none() || before.is_some_and(|before| args.to >= before) {
         return Ok(told);
     }
@@ -107,7 +110,7 @@ pub fn shard_counts(
     conn: &mut AnyConnection,
 ) -> QueryResult<HashMap<Vec<u8>, u16>> {
     match sharded.live.has_numbers {
-        true => sharded.described.shard_numbers(conn),
+        true => shard_numbers(sharded.shards_table().as_str(), conn),
         false => Ok(HashMap::new()),
     }
 }

@@ -7,14 +7,15 @@
 //! A nullable column of a shards table keeps a greatest or a least value. The tool leaves such a table to the library: a sum would be
 //! wrong, and the database does not tell whether the value is the greatest or the least.
 
-use std::ops::Deref;
 use std::sync::Arc;
 
+use diesel::prelude::*;
+use diesel::query_builder::{AstPass, QueryFragment};
 use diesel_sharded::backend::Dialect;
-use diesel_sharded::described::DescribedTable;
-use diesel_sharded::model::ShardsColumn;
+use diesel_sharded::described::{Integrity, Names, Quoted};
+use diesel_sharded::model::{ShardsColumn, TableName};
 
-use crate::connection::AnyConnection;
+use crate::connection::{AnyConnection, Backend};
 use crate::error::Error;
 use crate::live::{Kind, LiveColumn, LiveTable, LiveTables};
 use crate::output;
@@ -25,18 +26,85 @@ pub const COUNTERS: &str = "diesel_sharded_counters";
 
 const COUNTERS_SHARDS: &str = "diesel_sharded_counter_shards";
 
-/// A sharded table, and the tables beside it.
+/// A sharded table, as the derive would know it, and the tables beside it: both of its own are in their schema.
 pub struct Sharded {
-    pub described: DescribedTable,
+    parent: String,
+    shards_table: String,
+    key: Vec<ShardsColumn>,
+    fields: Vec<ShardsColumn>,
+    pub integrity: Integrity,
     pub live: Arc<LiveTables>,
     pub dialect: Dialect,
 }
 
-impl Deref for Sharded {
-    type Target = DescribedTable;
+impl Sharded {
+    /// By the names in its SQL, not quoted and without their schema.
+    pub fn new(
+        (dialect, live): (Dialect, &Arc<LiveTables>),
+        [parent, shards_table]: [&str; 2],
+        key: Vec<ShardsColumn>,
+        fields: Vec<ShardsColumn>,
+    ) -> Self {
+        Sharded {
+            parent: live.full(parent),
+            shards_table: live.full(shards_table),
+            key,
+            fields,
+            integrity: Integrity::ForeignKey,
+            live: Arc::clone(live),
+            dialect,
+        }
+    }
 
-    fn deref(&self) -> &DescribedTable {
-        &self.described
+    pub fn table(&self) -> TableName<'_> {
+        self.named(&self.parent)
+    }
+
+    pub fn shards_table(&self) -> TableName<'_> {
+        self.named(&self.shards_table)
+    }
+
+    fn named<'n>(&self, name: &'n str) -> TableName<'n> {
+        match self.live.schema() {
+            Some(schema) => TableName::in_schema(name, schema.len()),
+            None => TableName::new(name),
+        }
+    }
+
+    pub fn key(&self) -> &[ShardsColumn] {
+        &self.key
+    }
+
+    pub fn fields(&self) -> &[ShardsColumn] {
+        &self.fields
+    }
+
+    pub fn has_foreign_key(&self) -> bool {
+        self.integrity == Integrity::ForeignKey
+    }
+
+    /// The names for the library, which reads keys as texts.
+    pub fn names(&self) -> Names<'_, Backend> {
+        Names {
+            parent: self,
+            shards_table: self.shards_table(),
+            key: &self.key,
+            fields: &self.fields,
+            keys_as_texts: true,
+        }
+    }
+
+    /// The SQL that creates and drops the shards table and what belongs to it.
+    pub fn quoted(&self, backend: &Backend) -> QueryResult<Quoted<'_>> {
+        Quoted::new(self.names(), self.integrity, backend)
+    }
+}
+
+/// The parent's name.
+impl QueryFragment<Backend> for Sharded {
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Backend>) -> QueryResult<()> {
+        out.push_sql(&self.parent());
+        Ok(())
     }
 }
 
@@ -193,15 +261,14 @@ fn of(
         ));
         return Some(Err(left_out(table, why)));
     };
-    let schema = live.schema();
-    let described = DescribedTable::new(schema, table, &shards.name, key, fields);
-    Some(Ok(Sharded {
-        described: match shards.foreign_keys.is_empty() {
-            true => described.without_foreign_key(),
-            false => described,
+    let names = [&**table, &shards.name];
+    let sharded = Sharded::new((dialect, live), names, key, fields);
+    Some(Ok(match shards.foreign_keys.is_empty() {
+        true => Sharded {
+            integrity: Integrity::Triggers,
+            ..sharded
         },
-        live: Arc::clone(live),
-        dialect,
+        false => sharded,
     }))
 }
 

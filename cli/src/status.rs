@@ -2,7 +2,7 @@
 
 use diesel::prelude::*;
 use diesel_sharded::backend::Dialect;
-use diesel_sharded::described::DescribedKeys;
+use diesel_sharded::described::Parents;
 use serde::Serialize;
 
 use crate::args::StatusArgs;

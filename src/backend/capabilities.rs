@@ -224,16 +224,10 @@ capabilities! {
     is_same: &'static str = "IS NOT DISTINCT FROM",
     /// The SQL before and behind a value that reads it as a text.
     as_text: (&'static str, &'static str) = ("CAST(", " AS TEXT)"),
-    /// The same for a double, which is read back as it is: SQLite's cast writes 15 digits, and so does PostgreSQL's for a session with
-    /// `extra_float_digits` below 1. There an `x` stands before the bits in hexadecimal.
-    double_as_text: (&'static str, &'static str) = ("CAST(", " AS TEXT)"),
+    /// The same for a time. Texts of equal times are equal.
+    time_as_text: (&'static str, &'static str) = ("CAST(", " AS TEXT)"),
     /// The same for bytes, in hexadecimal.
     bytes_as_text: (&'static str, &'static str) = ("HEX(", ")"),
-    /// The SQL before and behind a value of this type that reads it as a text, `NULL` for one that is not there. Texts of equal values
-    /// are equal, up to the form of a number.
-    nullable_as_text(column: ColumnType): (&'static str, &'static str) = |_| ("COALESCE(CAST(", " AS TEXT), 'NULL')"),
-    /// The SQL before several texts, between two of them and behind them that joins them with a space in between.
-    joined_texts: [&'static str; 3] = ["", " || ' ' || ", ""],
     /// Whether a `CHAR(n)` is read with spaces up to its length, and then differs from the same text without them.
     pads_text: bool = false,
     /// The SQL before and behind a number of rows, or a sum over them, that makes it one of a field's type. Diesel reads any number of

@@ -100,11 +100,15 @@ impl Dialect {
         is_float.then(|| self.nan_refusal(field)).flatten()
     }
 
-    /// The SQL before and behind a number of this type that reads it as a text.
-    pub(crate) fn number_as_text(self, column: ColumnType) -> (&'static str, &'static str) {
+    /// Whether values of this type are read as doubles.
+    pub(crate) fn reads_doubles(self, column: ColumnType) -> bool {
+        column == ColumnType::Float || self.rounds_sums(column)
+    }
+
+    /// The SQL before and behind a value of a field of this type that reads it as a text, if it is no double.
+    pub(crate) fn value_as_text(self, column: ColumnType) -> (&'static str, &'static str) {
         match column {
-            ColumnType::Double => self.double_as_text(),
-            ColumnType::Numeric if self.numerics_are_doubles() => self.double_as_text(),
+            ColumnType::Timestamp | ColumnType::Timestamptz => self.time_as_text(),
             _ => self.as_text(),
         }
     }

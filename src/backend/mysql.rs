@@ -95,16 +95,8 @@ pub(super) const CAPABILITIES: Capabilities = Capabilities {
     unread_reply_breaks_connection: true,
     is_same: "<=>",
     as_text: AS_TEXT,
-    double_as_text: AS_TEXT,
-    nullable_as_text: |column| match column {
-        // As many digits of the fraction for each, and all digits of a float.
-        ColumnType::Timestamp | ColumnType::Timestamptz => {
-            ("COALESCE(CAST(CAST(", " AS DATETIME(6)) AS CHAR), 'NULL')")
-        }
-        ColumnType::Float => ("COALESCE(CAST(0e0 + ", " AS CHAR), 'NULL')"),
-        _ => ("COALESCE(CAST(", " AS CHAR), 'NULL')"),
-    },
-    joined_texts: ["CONCAT(", ", ' ', ", ")"],
+    // As many digits of the fraction for each.
+    time_as_text: ("CAST(CAST(", " AS DATETIME(6)) AS CHAR)"),
     own_type: |column| match column {
         ColumnType::TinyInt => Some("TINYINT"),
         ColumnType::Float => Some("FLOAT"),

@@ -77,11 +77,6 @@ pub(super) const CAPABILITIES: Capabilities = Capabilities {
         _ => TotalForm::Plain,
     },
     nan_refusal: |field| (field.merge == Merge::Min).then_some(" = 'NaN' THEN 'NaN' WHEN "),
-    double_as_text: (
-        "(SELECT CASE WHEN CAST(CAST(n AS TEXT) AS DOUBLE PRECISION) = n THEN CAST(n AS TEXT) ELSE 'x' || encode(float8send(n), 'hex') END \
-         FROM (SELECT ",
-        " AS n) AS n)",
-    ),
     bytes_as_text: ("encode(", ", 'hex')"),
     pads_text: true,
     recounted: |field, is_sum| match field {

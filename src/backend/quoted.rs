@@ -11,7 +11,7 @@ use crate::model::{SHARD, ShardsColumn, TableName};
 
 /// The means that remove and rename the shards of a row that is deleted or renamed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum Integrity {
+pub enum Integrity {
     /// A foreign key with `CASCADE`; on SQLite triggers too.
     #[default]
     ForeignKey,

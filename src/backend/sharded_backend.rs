@@ -11,10 +11,11 @@ use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::result::QueryResult;
 use diesel::row::Row;
 use diesel::serialize::ToSql;
-use diesel::sql_types::{BigInt, Binary, HasSqlType, Integer, Nullable, Text};
+use diesel::sql_types::{BigInt, Binary, HasSqlType, Integer, Nullable, Text, Untyped};
 
 use super::detached::Detached;
 use super::dialect::Dialect;
+use crate::model::FieldValues;
 
 /// A Diesel backend whose connections can count on shards.
 ///
@@ -189,6 +190,8 @@ own_rows! {
     Binds<Binary, [u8]>,
     Reads<Integer, i32>,
     Reads<Nullable<Text>, Option<String>>,
+    Reads<(Integer, Text), (i32, String)>,
+    Reads<Untyped, FieldValues>,
     Reads<(Binary, BigInt), (Vec<u8>, i64)>,
     Reads<(Binary, BigInt, BigInt, BigInt), (Vec<u8>, i64, i64, i64)>,
     Reads<(Binary, Binary, Integer), (Vec<u8>, Vec<u8>, i32)>,

@@ -35,8 +35,6 @@ pub(super) const CAPABILITIES: Capabilities = Capabilities {
     stores_nan_as_null: true,
     numerics_are_doubles: true,
     is_same: "IS",
-    double_as_text: ("printf('%!.17g', ", ")"),
-    nullable_as_text: |_| ("quote(", ")"),
     own_type: |column| (column == ColumnType::Binary).then_some("BLOB"),
     double_check: Some(" BETWEEN -1.7976931348623157e308 AND 1.7976931348623157e308"),
     table_options: " WITHOUT ROWID",

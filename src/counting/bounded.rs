@@ -34,7 +34,7 @@ use crate::counting::row_counter::{
     AddTo, CachedAs, IntegerField, Key, OneCounter, RowCounter, TableOf,
 };
 use crate::engine::{
-    KeyedTable, LockedParents, RetryLoop, States, Sums, field, locking, retry_loop,
+    KeyedTable, LockedRows, ReadInto, RetryLoop, States, Sums, field, locking, retry_loop,
 };
 use crate::error::Error;
 use crate::model::{Amount, ColumnType, SHARD, ShardedColumn, ShardedTable};
@@ -421,7 +421,7 @@ const MOST_WAITS: u8 = 100;
 type StoredKey<C, DB> = KeysAre<<TableOf<C> as KeyedTable<DB>>::KeyIs>;
 
 /// The row, whose lock is held.
-type Row<C, DB> = LockedParents<TableOf<C>, DB>;
+type Row<C, DB> = LockedRows<TableOf<C>, DB>;
 
 impl<'a, 'l, K, M, Conn> Addition<'a, 'l, K, M, Conn>
 where
@@ -568,7 +568,7 @@ where
     /// Row security may hide shards from this role, and what they hold is in no total that it sees.
     async fn refuse_hidden_shards(&mut self) -> QueryResult<()> {
         let key = vec![self.counter.key()?];
-        let row = LockedParents::<_, M::Backend>::locked(*TableOf::<K::Field>::TABLE, key);
+        let row = LockedRows::<_, M::Backend>::locked(*TableOf::<K::Field>::TABLE, key);
         let asking = RetryLoop::read(self.link, self.retry.clone())?;
         retry_loop!(self.link, asking, row.refuse_hidden_shards(self.link).await)
     }
@@ -582,7 +582,7 @@ where
             let names = Names::of::<TableOf<K::Field>>();
             let query = SelectKeys::new(names, &by_key);
             let pick = OnPrimary { names, query };
-            TableOf::<K::Field>::load_keys(self.link, pick).await
+            <TableOf<K::Field> as KeyedTable<M::Backend>>::KeySql::rows(self.link, pick).await
         });
         let key = stored?.into_iter().next().unwrap_or(key);
         Ok(KeysAre(vec![TableOf::<K::Field>::key_is(key)]))
@@ -616,7 +616,7 @@ where
         beside: bool,
     ) -> QueryResult<Tried> {
         let table = *TableOf::<K::Field>::TABLE;
-        let lock = LockedParents::<_, M::Backend>::lock_all_parents;
+        let lock = LockedRows::<_, M::Backend>::lock_all;
         let row = lock(table, self.link, key, Strength::Exclusive).await?;
         if row.is_empty() {
             return Ok(Tried::NoRow);
@@ -637,7 +637,9 @@ where
         if self.creates {
             self.create_shards(&row, &shards).await?;
         }
-        let locked = row.with_shards(self.link, Strength::Exclusive).await?;
+        let locked = row
+            .with_shards(self.link, None, Strength::Exclusive)
+            .await?;
         self.hand_out(&locked).await
     }
 
@@ -720,7 +722,9 @@ where
         if base != old_base {
             let (before, expected) = (only_state(old_base, 0), only_state(base, 0));
             let base = Base(K::Field::NAME, narrow(base)?);
-            row.write_base_alone(self.link, &base, field, &before, &expected)
+            row.write_bases(self.link, &base).await?;
+            // Whatever others do to the shards meanwhile.
+            row.check(self.link, &[field], Sums::Replaced, &before, &expected)
                 .await?;
         }
         Ok(Tried::Added(n))
@@ -797,7 +801,8 @@ where
         let before = only_state(old_base, old_shards);
         let expected = only_state(total - shards, shards);
         let base = Base(K::Field::NAME, narrow(total - shards)?);
-        row.write_bases(self.link, &base, &[field], Sums::Read, &before, &expected)
+        row.write_bases(self.link, &base).await?;
+        row.check(self.link, &[field], Sums::Read, &before, &expected)
             .await?;
         row.refuse_others(self.link).await?; // what they hold is in no share, and was taken for the base's
         Ok(Tried::Added(n))

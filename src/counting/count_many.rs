@@ -18,8 +18,8 @@ use crate::counting::idempotency::{Idempotent, Request, Requested, once};
 use crate::counting::row_counter::add;
 use crate::counting::update::NO_INSERT;
 use crate::engine::{
-    KEYS_IN_A_STATEMENT, KeyedTable, LockedParents, PartOf, RetryLoop, SendStatement, Statement,
-    Step, explain, retry_loop,
+    KEYS_IN_A_STATEMENT, KeyedTable, LockedRows, PartOf, ReadInto, RetryLoop, SendStatement,
+    Statement, Step, explain, retry_loop,
 };
 use crate::error::Error;
 use crate::model::{IntegerFields, ShardedTable, are_distinct, shows};
@@ -645,7 +645,7 @@ where
         // Shards without a row were counted on too, as where nothing keeps the two together: then the number tells nothing.
         let keys = missing.iter().map(|addition| addition.key.clone());
         let orphans =
-            LockedParents::<F::ParentTable, DB>::locked(*F::ParentTable::TABLE, keys.collect());
+            LockedRows::<F::ParentTable, DB>::locked(*F::ParentTable::TABLE, keys.collect());
         let is_exact = met + missing.len() == additions.len()
             && (met == 0 || orphans.is_empty() || orphans.shards(link).await?.is_empty());
         Ok(is_exact.then_some(missing))
@@ -661,7 +661,7 @@ where
     {
         let filter = Self::keys_are(additions);
         let pick = SelectKeys::new(Names::of::<F::ParentTable>(), &filter);
-        let keys = F::ParentTable::load_keys(link, pick).await?;
+        let keys = <F::ParentTable as KeyedTable<DB>>::KeySql::rows(link, pick).await?;
         Ok(keys.into_iter().collect())
     }
 

@@ -15,12 +15,12 @@ use diesel::prelude::*;
 use diesel::query_builder::QueryFragment;
 use diesel::result::{DatabaseErrorKind, Error as DieselError};
 
-use super::keyed::Parents;
+use super::keyed::{Parents, ReadInto, keys_are};
 use super::retry_loop::RetryLoop;
 use crate::backend::{Dialect, ShardedBackend, Strength, literal};
 use crate::connection::{Io, Link, LoadIo, TransactionOptions};
 use crate::error::database_error;
-use crate::model::{Amount, ShardedColumn, ShardedTable, ShardsColumn};
+use crate::model::{Amount, FieldValue, FieldValues, ShardedColumn, ShardedTable, ShardsColumn};
 use crate::policy::RetryPolicy;
 pub(crate) use crate::query_builder::Sums;
 use crate::query_builder::{
@@ -30,16 +30,20 @@ use crate::query_builder::{
 };
 use crate::unfit::{FieldState, Unfit};
 
-/// Parents that the connection's transaction has locked, with all their shards or with one.
+/// Parents that the connection's transaction has locked, and maybe all their shards or one of each.
 ///
 /// Only parents whose locks were acquired are in it. A parent that was picked before and is absent when it is to be locked may
 /// come back under the same key, with shards of its own.
-pub(crate) struct LockedParents<P: Parents<DB>, DB: ShardedBackend> {
+pub(crate) struct LockedRows<P: Parents<DB>, DB: ShardedBackend> {
     of: P,
     /// In key order.
     locked: Vec<P::Key>,
     keys: KeysAre<P::KeyIs>,
-    shard: Option<i32>,
+    /// Those that can be seen and were not locked, where row security may hide them from locks. A parent that has come back since may be
+    /// among them.
+    pub(crate) not_locked: Vec<P::Key>,
+    /// The number of the shard that is held of each, if it is not all.
+    only: Option<i32>,
     /// The shards that were locked, where rows can be locked and others may be created.
     shards: Option<LockedShards>,
 }
@@ -49,24 +53,6 @@ pub(crate) struct LockedParents<P: Parents<DB>, DB: ShardedBackend> {
 struct LockedShards {
     number: usize,
     filled: usize,
-}
-
-/// Which shards are held, and how.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Shards {
-    /// The one of this number, or all.
-    pub(crate) only: Option<i32>,
-    /// How they and their parents are locked.
-    pub(crate) strength: Strength,
-}
-
-impl Shards {
-    pub(crate) const fn all(strength: Strength) -> Self {
-        Shards {
-            only: None,
-            strength,
-        }
-    }
 }
 
 /// The base and the shards of some fields of each locked parent, in key order.
@@ -100,33 +86,10 @@ pub(crate) fn locking_options(dialect: Dialect) -> TransactionOptions {
     }
 }
 
-impl<P: Parents<DB>, DB: ShardedBackend> LockedParents<P, DB> {
-    /// Parents that the open transaction has locked already.
-    pub(crate) fn locked(of: P, locked: Vec<P::Key>) -> Self {
-        LockedParents {
-            keys: of.are(&locked),
-            of,
-            locked,
-            shard: None,
-            shards: None,
-        }
-    }
-
-    /// Locks the parents that `keys` names and that are there, and then their shards, in the transaction that is open.
-    pub(crate) async fn lock<M: LoadIo<Conn, Backend = DB>, Conn>(
-        of: P,
-        link: &mut Link<'_, M, Conn>,
-        keys: &KeysAre<P::KeyIs>,
-        shards: Shards,
-    ) -> QueryResult<Self> {
-        let mut locked = Self::lock_parents(of, link, keys, shards.strength).await?;
-        locked.shard = shards.only;
-        locked.with_shards(link, shards.strength).await
-    }
-
+impl<P: Parents<DB>, DB: ShardedBackend> LockedRows<P, DB> {
     /// Locks the parents that `keys` names and that are there, without their shards. On SQLite, where other writers already
     /// wait, it only finds them.
-    pub(crate) async fn lock_parents<M: LoadIo<Conn, Backend = DB>, Conn>(
+    pub(crate) async fn lock<M: LoadIo<Conn, Backend = DB>, Conn>(
         of: P,
         link: &mut Link<'_, M, Conn>,
         keys: &KeysAre<P::KeyIs>,
@@ -134,29 +97,24 @@ impl<P: Parents<DB>, DB: ShardedBackend> LockedParents<P, DB> {
     ) -> QueryResult<Self> {
         let clause = link.dialect().locks_rows(strength);
         let lock = SelectKeys::locking(of.names(), keys, clause.unwrap_or_default());
-        let locked = P::load(link, lock).await?;
-        Ok(Self::locked(of, locked))
+        let mut rows = Self::locked(of, P::KeySql::rows(link, lock).await?);
+        if rows.locked.len() < keys.0.len() && link.dialect().hides_rows_from_locks() {
+            let not_locked = NotLocked {
+                names: of.names(),
+                keys,
+                locked: &rows.keys,
+                key_sql: PhantomData,
+            };
+            rows.not_locked = P::KeySql::rows(link, not_locked).await?;
+        }
+        Ok(rows)
     }
 
-    /// Locks the parents that `keys` names and that are there, and then all their shards; all that can be seen have to be lockable.
+    /// The same, where all parents that can be seen have to be lockable, and all their shards visible.
     ///
     /// # Errors
-    /// [`Unfit::NotLocked`] for a parent that can be seen and not be locked.
+    /// [`Unfit::NotLocked`] for a parent that can be seen and not be locked; [`Unfit::HiddenShards`].
     pub(crate) async fn lock_all<M: LoadIo<Conn, Backend = DB>, Conn>(
-        of: P,
-        link: &mut Link<'_, M, Conn>,
-        keys: &KeysAre<P::KeyIs>,
-        strength: Strength,
-    ) -> QueryResult<Self> {
-        let locked = Self::lock_all_parents(of, link, keys, strength).await?;
-        locked.with_shards(link, strength).await
-    }
-
-    /// The same, without their shards.
-    ///
-    /// # Errors
-    /// As there.
-    pub(crate) async fn lock_all_parents<M: LoadIo<Conn, Backend = DB>, Conn>(
         of: P,
         link: &mut Link<'_, M, Conn>,
         keys: &KeysAre<P::KeyIs>,
@@ -164,36 +122,58 @@ impl<P: Parents<DB>, DB: ShardedBackend> LockedParents<P, DB> {
     ) -> QueryResult<Self> {
         let mut tries = 0;
         loop {
-            let locked = Self::lock_parents(of, link, keys, strength).await?;
-            locked.refuse_hidden_shards(link).await?;
-            let Some(key) = locked.not_locked(link, keys).await?.pop() else {
-                return Ok(locked);
+            let rows = Self::lock(of, link, keys, strength).await?;
+            rows.refuse_hidden_shards(link).await?;
+            let Some(key) = rows.not_locked.last() else {
+                return Ok(rows);
             };
             tries += 1;
             if tries == TRIES_TO_LOCK {
-                return Err(locked.unfit(&key, Unfit::NotLocked));
+                return Err(rows.unfit(key, Unfit::NotLocked));
             }
         }
     }
 
-    /// The parents among `keys` that can be seen and are not locked, where row security may hide them from locks. A parent that has come
-    /// back since may be among them.
-    pub(crate) async fn not_locked<M: LoadIo<Conn, Backend = DB>, Conn>(
+    /// Parents that the open transaction has locked already.
+    pub(crate) fn locked(of: P, locked: Vec<P::Key>) -> Self {
+        LockedRows {
+            keys: keys_are(&of, &locked),
+            of,
+            locked,
+            not_locked: vec![],
+            only: None,
+            shards: None,
+        }
+    }
+
+    /// Locks the shards too: those of one number, or all.
+    pub(crate) async fn with_shards<M: LoadIo<Conn, Backend = DB>, Conn>(
+        mut self,
+        link: &mut Link<'_, M, Conn>,
+        only: Option<i32>,
+        strength: Strength,
+    ) -> QueryResult<Self> {
+        self.only = only;
+        self.shards = self.lock_shards(link, strength).await?;
+        Ok(self)
+    }
+
+    /// Locks the shards, where rows can be locked.
+    async fn lock_shards<M: LoadIo<Conn, Backend = DB>, Conn>(
         &self,
         link: &mut Link<'_, M, Conn>,
-        keys: &KeysAre<P::KeyIs>,
-    ) -> QueryResult<Vec<P::Key>> {
-        let all_are_locked = self.locked.len() == keys.0.len();
-        if all_are_locked || !link.dialect().hides_rows_from_locks() {
-            return Ok(vec![]);
-        }
-        let not_locked = NotLocked {
-            names: self.of.names(),
-            keys,
-            locked: &self.keys,
-            key_sql: PhantomData,
+        strength: Strength,
+    ) -> QueryResult<Option<LockedShards>> {
+        let clause = link.dialect().locks_rows(strength);
+        let (Some(clause), 1..) = (clause, self.locked.len()) else {
+            return Ok(None);
         };
-        P::load(link, not_locked).await
+        let of = self.rows(RowKind::Shards);
+        let locked = link.load::<i32, _>(LockShards { of, clause }).await?;
+        Ok(Some(LockedShards {
+            number: locked.len(),
+            filled: locked.iter().filter(|filled| **filled != 0).count(),
+        }))
     }
 
     /// Those of them that `filter` matches still, as the transaction sees them: one may have left it before it was locked.
@@ -210,9 +190,9 @@ impl<P: Parents<DB>, DB: ShardedBackend> LockedParents<P, DB> {
         };
         let still = match self.is_empty() {
             true => vec![],
-            false => P::load(link, again).await?,
+            false => P::KeySql::rows(link, again).await?,
         };
-        Ok(LockedParents {
+        Ok(LockedRows {
             shards: self.shards,
             ..Self::locked(self.of, still)
         })
@@ -269,7 +249,8 @@ impl<P: Parents<DB>, DB: ShardedBackend> LockedParents<P, DB> {
         &self,
         link: &mut Link<'_, M, Conn>,
     ) -> QueryResult<Vec<i32>> {
-        self.select_shards(link, "").await
+        let (of, clause) = (self.rows(RowKind::Shards), "");
+        link.load::<i32, _>(SelectShards { of, clause }).await
     }
 
     /// Locks the shards that nobody else holds, and returns their numbers; `None` where the others cannot be left out.
@@ -279,45 +260,26 @@ impl<P: Parents<DB>, DB: ShardedBackend> LockedParents<P, DB> {
     ) -> QueryResult<Option<Vec<i32>>> {
         let dialect = link.dialect();
         let clause = dialect.locks_rows(Strength::ExclusiveIfFree);
-        Ok(match clause.filter(|_| dialect.supports_skip_locked()) {
-            Some(clause) => Some(self.select_shards(link, clause).await?),
-            None => None,
-        })
+        let Some(clause) = clause.filter(|_| dialect.supports_skip_locked()) else {
+            return Ok(None);
+        };
+        let of = self.rows(RowKind::Shards);
+        let free = link.load::<i32, _>(SelectShards { of, clause });
+        free.await.map(Some)
     }
 
-    async fn select_shards<M: LoadIo<Conn, Backend = DB>, Conn>(
-        &self,
-        link: &mut Link<'_, M, Conn>,
-        clause: &'static str,
-    ) -> QueryResult<Vec<i32>> {
-        let of = self.all_shards();
-        link.load::<i32, _>(SelectShards { of, clause }).await
-    }
-
-    /// What each shard holds of a field, by its number, as far as it is committed or this transaction's own.
+    /// What each shard holds of a field of integers, by its number, as far as it is committed or this transaction's own.
     pub(crate) async fn amounts<M: LoadIo<Conn, Backend = DB>, Conn>(
         &self,
         link: &mut Link<'_, M, Conn>,
         field: &ShardsColumn,
     ) -> QueryResult<Vec<(i32, Amount)>> {
-        let of = self.all_shards();
-        let texts = link.load::<Option<String>, _>(ReadShards { of, field });
-        let texts = texts.await?.into_iter().flatten();
-        let amounts = texts.map(|text| {
-            let (shard, amount) = text.split_once(' ').unwrap_or_default();
-            let shard = shard
-                .parse()
-                .map_err(|error| DieselError::DeserializationError(Box::new(error)))?;
-            Ok((shard, Amount::parse(amount, field.column_type)?))
-        });
+        let of = self.rows(RowKind::Shards);
+        let shards = link.load::<(i32, String), _>(ReadShards { of, field });
+        let amounts = shards.await?.into_iter();
+        let amounts =
+            amounts.map(|(shard, digits)| Ok((shard, Amount::parse(&digits, field.column_type)?)));
         amounts.collect()
-    }
-
-    fn all_shards(&self) -> StatementRows<'_, DB> {
-        StatementRows {
-            shard: None,
-            ..self.rows(RowKind::Shards)
-        }
     }
 
     /// The error of a parent that is unfit.
@@ -338,32 +300,40 @@ impl<P: Parents<DB>, DB: ShardedBackend> LockedParents<P, DB> {
             rows,
             names: self.of.names(),
             keys: &self.keys,
-            shard: self.shard,
+            shard: self.only,
         }
     }
 
-    /// Adds these amounts to the bases of `fields`, of each parent in their order, by an `assignment` that does so, in a transaction whose
-    /// snapshot is as young as the parents' locks.
+    /// The keys of those of these numbers, in key order.
+    fn keys_of(&self, parents: &BTreeSet<usize>) -> KeysAre<&P::KeyIs> {
+        let keys = parents.iter().filter_map(|parent| self.keys.0.get(*parent));
+        KeysAre(keys.collect())
+    }
+
+    /// Adds these amounts to the bases of a field, one for each parent in their order, in a transaction whose snapshot is as young as the
+    /// parents' locks.
     ///
     /// # Errors
     /// [`Error::Unfit`](crate::Error::Unfit).
     pub(crate) async fn add_to_bases<M: LoadIo<Conn, Backend = DB>, Conn>(
         &self,
         link: &mut Link<'_, M, Conn>,
-        fields: &Fields<'_>,
-        amounts: &[&[Amount]],
-        assignment: &impl QueryFragment<DB>,
+        field: &ShardsColumn,
+        amounts: &[Amount],
     ) -> QueryResult<()> {
-        let before = self.states(link, fields, Sums::Seen).await?;
+        let before = self.states(link, &[field], Sums::Seen).await?;
         let mut expected = before.clone();
-        for (parent, amounts) in expected.iter_mut().zip(amounts) {
-            for (state, amount) in parent.iter_mut().zip(*amounts) {
-                if let FieldState::Sum { base, .. } = state {
-                    *base += amount;
-                }
+        for (state, amount) in expected.iter_mut().flatten().zip(amounts) {
+            if let FieldState::Sum { base, .. } = state {
+                *base += amount;
             }
         }
-        self.write_bases(link, assignment, fields, Sums::Seen, &before, &expected)
+        let literals = amounts.iter().enumerate();
+        let literals = literals.filter_map(|(parent, amount)| Some((parent, amount.literal()?)));
+        let of = literals.collect();
+        self.write_values(link, vec![BaseValues { field, of }])
+            .await?;
+        self.check(link, &[field], Sums::Seen, &before, &expected)
             .await
     }
 
@@ -389,40 +359,11 @@ impl<P: Parents<DB>, DB: ShardedBackend> LockedParents<P, DB> {
         Ok([hot, cold].map(|parents| Self::locked(self.of, parents)))
     }
 
-    /// Locks the shards of parents that were locked without them.
-    pub(crate) async fn with_shards<M: LoadIo<Conn, Backend = DB>, Conn>(
-        mut self,
-        link: &mut Link<'_, M, Conn>,
-        strength: Strength,
-    ) -> QueryResult<Self> {
-        self.shards = self.lock_shards(link, strength).await?;
-        Ok(self)
-    }
-
-    /// Locks the shards, where rows can be locked.
-    async fn lock_shards<M: LoadIo<Conn, Backend = DB>, Conn>(
-        &self,
-        link: &mut Link<'_, M, Conn>,
-        strength: Strength,
-    ) -> QueryResult<Option<LockedShards>> {
-        let clause = link.dialect().locks_rows(strength);
-        let (Some(clause), 1..) = (clause, self.locked.len()) else {
-            return Ok(None);
-        };
-        let of = self.rows(RowKind::Shards);
-        let locked = link.load::<i32, _>(LockShards { of, clause }).await?;
-        Ok(Some(LockedShards {
-            number: locked.len(),
-            filled: locked.iter().filter(|filled| **filled != 0).count(),
-        }))
-    }
-
     /// Reads the bases of `fields` and the sums of their shards, or their totals. Shards that are to be `Replaced` are not read: their
     /// sum may be out of every range.
     ///
     /// # Errors
-    /// [`Unfit::Removed`] if not all of them are there, [`Unfit::NoBase`] for a base that is `NULL`, [`Unfit::Altered`] for one
-    /// that is no number.
+    /// [`Unfit::Removed`] if not all of them are there; as [`FieldState::of`].
     pub(crate) async fn states<M: LoadIo<Conn, Backend = DB>, Conn>(
         &self,
         link: &mut Link<'_, M, Conn>,
@@ -434,25 +375,28 @@ impl<P: Parents<DB>, DB: ShardedBackend> LockedParents<P, DB> {
         }
         let of = self.rows(RowKind::Parents);
         let read = ReadStates { of, fields, sums };
-        let texts = link.load::<Option<String>, _>(read);
-        let texts = texts.await?;
-        if texts.len() != self.locked.len() {
+        let rows = link.load::<FieldValues, _>(read).await?;
+        if rows.len() != self.locked.len() {
             return Err(self.unfit_at(0, Unfit::Removed));
         }
-        let mut states = Vec::with_capacity(texts.len());
-        for (parent, text) in texts.iter().enumerate() {
-            let text = text.as_deref().ok_or(Unfit::NoBase);
-            let state = text.and_then(|text| parse_states(fields, text));
-            states.push(state.map_err(|reason| self.unfit_at(parent, reason))?);
-        }
-        Ok(states)
+        let rows = rows.into_iter().enumerate();
+        let states = rows.map(|(parent, FieldValues(values))| {
+            let mut values = values.into_iter();
+            let states = fields.iter().map(|field| {
+                let (base, merged) = (values.next().flatten(), values.next().flatten());
+                FieldState::of(field, base, merged)
+            });
+            let states: Result<_, _> = states.collect();
+            states.map_err(|reason| self.unfit_at(parent, reason))
+        });
+        states.collect()
     }
 
     /// Compares the parents with what they are to hold after an operation.
     ///
     /// # Errors
     /// [`Error::Unfit`](crate::Error::Unfit) if anything differs, whatever the reason.
-    async fn check<M: LoadIo<Conn, Backend = DB>, Conn>(
+    pub(crate) async fn check<M: LoadIo<Conn, Backend = DB>, Conn>(
         &self,
         link: &mut Link<'_, M, Conn>,
         fields: &Fields<'_>,
@@ -517,65 +461,36 @@ impl<P: Parents<DB>, DB: ShardedBackend> LockedParents<P, DB> {
         link: &mut Link<'_, M, Conn>,
         keeps_rests: bool,
     ) -> QueryResult<Moved> {
-        let names = self.of.names();
-        let mut sums = zeros(names.fields);
+        let dialect = link.dialect();
+        let all: Vec<_> = self.of.names().fields.iter().collect();
         if self.is_empty() {
             return Ok(Moved {
                 parents: 0,
                 shards: 0,
-                sums,
+                sums: zeros(self.of.names().fields),
             });
         }
-        let all: Vec<_> = names.fields.iter().collect();
         let before = self.states(link, &all, Sums::Read).await?;
-        let (mut added, mut expected) = (before.clone(), before.clone());
-        let mut rests = vec![];
-        for (parent, (added, expected)) in added.iter_mut().zip(&mut expected).enumerate() {
-            let states = added.iter_mut().zip(expected);
-            for (i, ((added, expected), sum)) in states.zip(&mut sums).enumerate() {
-                match added {
-                    FieldState::Sum { base, shards } => {
-                        let zero = Amount::zero(all[i].column_type);
-                        let (new, rest) = base.plus(shards, all[i].column_type);
-                        if !new.is_finite() {
-                            return Err(self.unfit_at(parent, Unfit::OutOfRange));
-                        }
-                        *sum += &shards.minus(&rest).unwrap_or(zero.clone()); // it is one of a field
-                        *base = new;
-                        let keeps_it = keeps_rests && rest != zero;
-                        *expected = FieldState::Sum {
-                            base: base.clone(),
-                            shards: if keeps_it { rest.clone() } else { zero },
-                        };
-                        if let (true, Some(rest)) = (keeps_it, rest.literal()) {
-                            rests.push((i, parent, rest));
-                        }
-                    }
-                    FieldState::Peak { base, total } => {
-                        base.clone_from(total);
-                        expected.clone_from(added);
-                    }
-                }
-            }
-        }
-        let values = base_values(link.dialect(), &all, &before, &added);
-        let parents = match link.dialect().reads_what_triggers_write() {
-            true => self.add_shards(link, &values).await?,
-            false => self.write_values(link, values).await?,
+        let moves = Moves::of(dialect, &all, &before, keeps_rests)
+            .map_err(|parent| self.unfit_at(parent, Unfit::OutOfRange))?;
+        let parents = match dialect.reads_what_triggers_write() {
+            true => self.add_shards(link, &moves.values).await?,
+            false => self.write_values(link, moves.values).await?,
         };
         // A trigger on the parent may have added to shards: that must not be emptied with the rest.
-        self.check(link, &all, Sums::Read, &before, &added).await?;
+        self.check(link, &all, Sums::Read, &before, &moves.added)
+            .await?;
         let shards = self.empty(link, &all).await?;
         if self.shards.is_some_and(|locked| shards > locked.filled) {
             return Err(appeared());
         }
-        self.write_rests(link, &all, rests).await?;
-        self.check(link, &all, Sums::Read, &added, &expected)
+        self.write_rests(link, moves.rests).await?;
+        self.check(link, &all, Sums::Read, &moves.added, &moves.emptied)
             .await?;
         Ok(Moved {
             parents,
             shards,
-            sums,
+            sums: moves.sums,
         })
     }
 
@@ -588,12 +503,7 @@ impl<P: Parents<DB>, DB: ShardedBackend> LockedParents<P, DB> {
     ) -> QueryResult<usize> {
         let names = self.of.names();
         let changes: BTreeSet<_> = values.iter().flat_map(BaseValues::parents).collect();
-        let changed = KeysAre(
-            changes
-                .iter()
-                .filter_map(|parent| self.keys.0.get(*parent))
-                .collect(),
-        );
+        let changed = self.keys_of(&changes);
         let leave_rests = names.fields.iter().any(ShardsColumn::leaves_rests);
         if leave_rests && changes.is_empty() {
             return Ok(0);
@@ -606,46 +516,29 @@ impl<P: Parents<DB>, DB: ShardedBackend> LockedParents<P, DB> {
         link.execute(AddShardsToBases { of, keys, values }).await
     }
 
-    /// Writes rests, each of a field of a parent, to the first of the parent's shards, which are empty.
+    /// Writes rests to the first shard of each parent that has some; these shards are empty.
     async fn write_rests<M: LoadIo<Conn, Backend = DB>, Conn>(
         &self,
         link: &mut Link<'_, M, Conn>,
-        fields: &Fields<'_>,
-        rests: Vec<(usize, usize, String)>,
+        rests: Vec<BaseValues<'_>>,
     ) -> QueryResult<()> {
-        if rests.is_empty() {
+        let parents: BTreeSet<_> = rests.iter().flat_map(BaseValues::parents).collect();
+        if parents.is_empty() {
             return Ok(());
         }
         let of = self.rows(RowKind::Parents);
         let first = link.load::<i32, _>(SelectFirstShards { of }).await?;
-        let parents: BTreeSet<_> = rests.iter().map(|(_, parent, _)| *parent).collect();
-        let written = KeysAre(
-            parents
-                .iter()
-                .filter_map(|parent| self.keys.0.get(*parent))
-                .collect(),
-        );
         let shards = parents
             .iter()
             .filter_map(|parent| Some((*parent, first.get(*parent)?.to_string())));
-        let values = fields.iter().enumerate().map(|(i, field)| BaseValues {
-            field,
-            of: rests
-                .iter()
-                .filter(|rest| rest.0 == i)
-                .map(|(_, parent, rest)| (*parent, rest.clone()))
-                .collect(),
-        });
         let write = WriteRests {
             of: StatementRows {
-                keys: &written,
+                keys: &self.keys_of(&parents),
                 ..self.rows(RowKind::Shards)
             },
             keys: &self.keys.0,
             shards: &shards.collect::<Vec<_>>(),
-            values: &values
-                .filter(|values| !values.of.is_empty())
-                .collect::<Vec<_>>(),
+            values: &rests,
         };
         link.execute(write).await.map(drop)
     }
@@ -669,12 +562,7 @@ impl<P: Parents<DB>, DB: ShardedBackend> LockedParents<P, DB> {
                 names: self.of.names(),
                 keys: &self.keys.0,
                 values,
-                written: KeysAre(
-                    parents
-                        .iter()
-                        .filter_map(|parent| self.keys.0.get(*parent))
-                        .collect(),
-                ),
+                written: self.keys_of(&parents),
             };
             link.execute(write).await?;
             written.extend(parents);
@@ -682,52 +570,14 @@ impl<P: Parents<DB>, DB: ShardedBackend> LockedParents<P, DB> {
         Ok(written.len())
     }
 
-    /// Writes columns of the bases, `assignments`, and empties the shards of these `fields` if they are `Replaced`, so that the parents hold
-    /// what is `expected` of them, and nothing else.
-    ///
-    /// # Errors
-    /// [`Error::Unfit`](crate::Error::Unfit) if they do not.
+    /// Writes columns of the bases. What the parents then hold is to be [checked](Self::check).
     pub(crate) async fn write_bases<M: LoadIo<Conn, Backend = DB>, Conn>(
         &self,
         link: &mut Link<'_, M, Conn>,
         assignments: &impl QueryFragment<DB>,
-        fields: &Fields<'_>,
-        sums: Sums,
-        before: &States,
-        expected: &States,
-    ) -> QueryResult<()> {
+    ) -> QueryResult<usize> {
         let of = self.rows(RowKind::Parents);
-        link.execute(Write { of, assignments }).await?;
-        let sums = match sums {
-            Sums::Replaced => {
-                self.empty(link, fields).await?;
-                Sums::Read
-            }
-            sums => sums,
-        };
-        self.check(link, fields, sums, before, expected).await
-    }
-
-    /// Writes the base of one field, so that it holds what is expected of it, whatever others do to the shards meanwhile.
-    ///
-    /// # Errors
-    /// [`Error::Unfit`](crate::Error::Unfit) if it does not.
-    pub(crate) async fn write_base_alone<M: LoadIo<Conn, Backend = DB>, Conn>(
-        &self,
-        link: &mut Link<'_, M, Conn>,
-        assignment: &impl QueryFragment<DB>,
-        field: &ShardsColumn,
-        before: &States,
-        expected: &States,
-    ) -> QueryResult<()> {
-        let of = self.rows(RowKind::Parents);
-        link.execute(Write {
-            of,
-            assignments: assignment,
-        })
-        .await?;
-        self.check(link, &[field], Sums::Replaced, before, expected)
-            .await
+        link.execute(Write { of, assignments }).await
     }
 
     /// Writes columns of the shards, whatever that does to the totals: the bases are to be [written](Self::write_bases) next.
@@ -741,7 +591,7 @@ impl<P: Parents<DB>, DB: ShardedBackend> LockedParents<P, DB> {
     }
 
     /// Sets fields of the shards to zero. The number of shards that were not.
-    async fn empty<M: LoadIo<Conn, Backend = DB>, Conn>(
+    pub(crate) async fn empty<M: LoadIo<Conn, Backend = DB>, Conn>(
         &self,
         link: &mut Link<'_, M, Conn>,
         fields: &Fields<'_>,
@@ -803,61 +653,119 @@ pub(crate) fn field<C: ShardedColumn>() -> QueryResult<&'static ShardsColumn> {
         .ok_or(DieselError::NotFound) // every sharded column is one
 }
 
-/// Reads what [`ReadStates`] gives of one parent.
-fn parse_states(fields: &Fields<'_>, text: &str) -> Result<Vec<FieldState>, Unfit> {
-    let mut values = text.split(' ');
-    let parse = |field: &ShardsColumn, text: &str| {
-        Amount::parse(text, field.column_type).map_err(|_| Unfit::Altered {
-            field: field.name.to_string(),
-            expected: "a number".to_owned(),
-            found: format!("`{text}`"),
-        })
-    };
-    let states = fields.iter().map(|field| {
-        let (Some(base), Some(value)) = (values.next(), values.next()) else {
-            return Err(Unfit::Removed);
-        };
-        Ok(match field.is_sum() {
-            true => FieldState::Sum {
-                base: parse(field, base)?,
-                shards: parse(field, value)?,
-            },
-            false => FieldState::Peak {
-                base: base.to_owned(),
-                total: value.to_owned(),
-            },
-        })
-    });
-    states.collect()
+/// What a fold writes to parents, and what they hold then.
+struct Moves<'f> {
+    /// What is added to the bases of a field, or written to those that keep a value, where that changes them.
+    values: Vec<BaseValues<'f>>,
+    /// What the bases of a field round away and a shard is to keep.
+    rests: Vec<BaseValues<'f>>,
+    /// The parents with new bases, before their shards are emptied.
+    added: States,
+    /// The parents after that.
+    emptied: States,
+    /// How much of each field is moved.
+    sums: Vec<Amount>,
 }
 
-/// What a fold adds to bases, or writes to those that keep a value, where that changes them.
-fn base_values<'f>(
-    dialect: Dialect,
-    fields: &'f Fields<'f>,
-    before: &States,
-    added: &States,
-) -> Vec<BaseValues<'f>> {
-    let fields = fields.iter().enumerate().map(|(i, field)| {
-        let parents = before.iter().zip(added).enumerate();
-        let values = parents.filter_map(|(parent, (before, added))| {
-            let value = match (before.get(i)?, added.get(i)?) {
-                (FieldState::Sum { base, shards }, FieldState::Sum { base: new, .. }) => {
-                    shards.literal().filter(|_| base != new)
-                }
-                (FieldState::Peak { base, total }, _) => {
-                    (base != total).then(|| literal(dialect, total))
-                }
-                _ => None, // they are of one field
-            };
-            Some((parent, value?))
-        });
-        BaseValues {
-            field,
-            of: values.collect(),
+impl<'f> Moves<'f> {
+    /// # Errors
+    /// The number of a parent whose total is in the range of no base.
+    fn of(
+        dialect: Dialect,
+        fields: &Fields<'f>,
+        before: &States,
+        keeps_rests: bool,
+    ) -> Result<Self, usize> {
+        let nothing = fields.iter().map(|field| BaseValues { field, of: vec![] });
+        let zeros = fields.iter().map(|field| Amount::zero(field.column_type));
+        let mut moves = Moves {
+            values: nothing.clone().collect(),
+            rests: nothing.collect(),
+            added: vec![],
+            emptied: vec![],
+            sums: zeros.collect(),
+        };
+        for (parent, states) in before.iter().enumerate() {
+            let (mut added, mut emptied) = (vec![], vec![]);
+            for (i, (state, field)) in states.iter().zip(fields).enumerate() {
+                let moved = Move::of(dialect, field, state, keeps_rests).ok_or(parent)?;
+                let value = moved.value.map(|value| (parent, value));
+                moves.values[i].of.extend(value);
+                moves.rests[i]
+                    .of
+                    .extend(moved.rest.map(|rest| (parent, rest)));
+                moves.sums[i] += &moved.amount;
+                added.push(moved.added);
+                emptied.push(moved.emptied);
+            }
+            moves.added.push(added);
+            moves.emptied.push(emptied);
         }
-    });
-    fields.filter(|field| !field.of.is_empty()).collect()
+        moves.values.retain(|values| !values.of.is_empty());
+        moves.rests.retain(|rests| !rests.of.is_empty());
+        Ok(moves)
+    }
+}
+
+/// What a fold moves of one field of one parent. Values and rests are literals.
+struct Move {
+    value: Option<String>,
+    rest: Option<String>,
+    amount: Amount,
+    added: FieldState,
+    emptied: FieldState,
+}
+
+impl Move {
+    /// `None` if no base can hold the total.
+    fn of(
+        dialect: Dialect,
+        field: &ShardsColumn,
+        state: &FieldState,
+        keeps_rests: bool,
+    ) -> Option<Self> {
+        let zero = Amount::zero(field.column_type);
+        match state {
+            FieldState::Sum { base, shards } => {
+                let (new, rest) = base.plus(shards, field.column_type);
+                if !new.is_finite() {
+                    return None;
+                }
+                let is_kept = keeps_rests && rest != zero;
+                Some(Move {
+                    value: shards.literal().filter(|_| *base != new),
+                    rest: rest.literal().filter(|_| is_kept),
+                    amount: shards.minus(&rest)?,
+                    added: FieldState::Sum {
+                        base: new.clone(),
+                        shards: shards.clone(),
+                    },
+                    emptied: FieldState::Sum {
+                        base: new,
+                        shards: if is_kept { rest } else { zero },
+                    },
+                })
+            }
+            FieldState::Peak { base, total } => {
+                let folded = FieldState::Peak {
+                    base: total.clone(),
+                    total: total.clone(),
+                };
+                let value = match total {
+                    Some(FieldValue::Number(number)) => number.literal(),
+                    Some(FieldValue::Text(text)) => Some(literal(dialect, text)),
+                    None => None,
+                };
+                Some(Move {
+                    value: value.filter(|_| base != total),
+                    rest: None,
+                    amount: zero,
+                    added: folded.clone(),
+                    emptied: folded,
+                })
+            }
+        }
+    }
 }
 
 /// A count has created a shard since the others were locked, on PostgreSQL, or elsewhere by a connection that has switched foreign keys
@@ -865,39 +773,4 @@ fn base_values<'f>(
 fn appeared() -> DieselError {
     let message = "a shard appeared while its row was locked";
     database_error(DatabaseErrorKind::SerializationFailure, message)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::test_schema::players::table as players;
-    use crate::test_schema::videos::table as videos;
-
-    #[test]
-    fn states_are_pairs_of_values() {
-        let fields: Vec<_> = videos::FIELDS.iter().collect();
-        let states = parse_states(&fields, "100 10 1 -2").unwrap();
-        let sum = |base, shards| FieldState::Sum {
-            base: Amount::Integer(base),
-            shards: Amount::Integer(shards),
-        };
-        assert_eq!(states, [sum(100, 10), sum(1, -2)]);
-        let unfit = parse_states(&fields, "x 10 1 -2").unwrap_err();
-        assert!(matches!(unfit, Unfit::Altered { field, .. } if field == "views"));
-        assert_eq!(parse_states(&fields, "100 10 1"), Err(Unfit::Removed));
-        let fields: Vec<_> = players::FIELDS[..3].iter().collect();
-        let states = parse_states(&fields, "1 2 7 9 2026-01-01T10:00:00 NULL").unwrap();
-        let peak = |base: &str, total: &str| FieldState::Peak {
-            base: base.to_owned(),
-            total: total.to_owned(),
-        };
-        assert_eq!(
-            states,
-            [
-                sum(1, 2),
-                peak("7", "9"),
-                peak("2026-01-01T10:00:00", "NULL")
-            ]
-        );
-    }
 }

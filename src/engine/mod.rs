@@ -11,11 +11,10 @@ mod statement;
 pub(crate) use self::count::count;
 pub(crate) use self::facts::{Facts, PartOf};
 pub(crate) use self::failure::{AttemptError, explain, explain_keys, explain_missing, explain_of};
-pub use self::keyed::KeyedTable;
-pub(crate) use self::keyed::{KEYS_IN_A_STATEMENT, Parents, in_chunks};
+pub use self::keyed::{KEYS_IN_A_STATEMENT, KeyedTable, Parents};
+pub(crate) use self::keyed::{ReadInto, in_chunks, keys_are};
 pub(crate) use self::locking::{
-    LockedParents, Moved, Shards, States, Sums, TRIES_TO_LOCK, field, locking, locking_options,
-    zeros,
+    LockedRows, Moved, States, Sums, TRIES_TO_LOCK, field, locking, locking_options, zeros,
 };
 pub(crate) use self::retry_loop::{RetryLoop, retry_loop};
 pub(crate) use self::statement::{SendStatement, Statement, Step, send};

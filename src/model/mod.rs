@@ -6,6 +6,7 @@ mod column;
 #[doc(hidden)]
 pub mod counting_update;
 pub(crate) mod field;
+mod field_value;
 #[doc(hidden)]
 pub mod reads_totals;
 #[doc(hidden)]
@@ -26,6 +27,7 @@ pub use self::field::{
 pub(crate) use self::field::{Value, has_sums};
 #[doc(hidden)]
 pub use self::field::{ValueOf, Whole, assert_value};
+pub(crate) use self::field_value::{DOUBLE, FieldValue, FieldValues};
 #[doc(inline)]
 pub use self::reads_totals::{FromTotal, ReadsTotals, TotalOf};
 pub(crate) use self::shown::shows;

@@ -4,13 +4,13 @@ use std::marker::PhantomData;
 
 use diesel::backend::Backend;
 use diesel::query_builder::{AstPass, QueryFragment};
-use diesel::sql_types::{Integer, Nullable, Text};
+use diesel::sql_types::{Integer, Text, Untyped};
 
 use super::keys::KeysAre;
 use super::names::{Names, zeros};
 use super::sql::{Sql, bind, id, on, part, sql, statements, text_of, walk};
 use crate::backend::{Dialect, ShardedBackend, literal};
-use crate::model::{SHARD, ShardsColumn};
+use crate::model::{DOUBLE, SHARD, ShardsColumn};
 
 /// Which of the rows that are held a statement is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -129,6 +129,24 @@ fn whens<'b, DB: ShardedBackend, K: Sql<'b, DB>>(
     )
 }
 
+impl ShardsColumn {
+    /// A value of the field as it is read, into a [`FieldValue`](crate::model::FieldValue).
+    pub(crate) fn value<'b, DB: ShardedBackend>(
+        &self,
+        value: impl Sql<'b, DB>,
+    ) -> impl Sql<'b, DB> {
+        let column_type = self.column_type;
+        part(move |out: AstPass<'_, 'b, DB>| {
+            let dialect = out.backend().dialect();
+            let (cast, end) = dialect.value_as_text(column_type);
+            match dialect.reads_doubles(column_type) {
+                true => sql!(out; "0e0 + ", value, " AS ", id(DOUBLE)),
+                false => sql!(out; cast, value, end),
+            }
+        })
+    }
+}
+
 /// The parents beside the shards table, which takes their name.
 const PARENTS: &str = "diesel_sharded_parents";
 
@@ -244,21 +262,19 @@ statements! {
             self.of.names().on_primary(), "SELECT ", shard(), " FROM ", self.of.table(), self.of.filter(), " ORDER BY ", shard(), on(Dialect::all_rows), self.clause)
     }
 
-    /// Reads the numbers of the shards that there are, and what each holds of a field, as a text for each shard.
+    /// Reads the numbers of the shards that there are, and the digits of what each holds of a field of integers.
     ///
     /// ```sql
-    /// SELECT CAST("videos"."shard" AS TEXT) || ' ' || CAST("videos"."likes" AS TEXT) FROM "videos_shards" AS "videos" WHERE …
+    /// SELECT "videos"."shard", CAST("videos"."likes" AS TEXT) FROM "videos_shards" AS "videos" WHERE …
     /// ```
     pub(crate) struct ReadShards<'a> {
         pub(crate) of: StatementRows<'a, DB>,
         pub(crate) field: &'a ShardsColumn,
-    }: Query<Nullable<Text>>;
+    }: Query<(Integer, Text)>;
     |self, out| {
-        let (table, dialect) = (self.of.names(), out.backend().dialect());
-        let [joined, between, end] = dialect.joined_texts();
-        let (number, text) = (dialect.as_text(), dialect.number_as_text(self.field.column_type));
+        let table = self.of.names();
         sql!(out;
-            "SELECT ", joined, number.0, table.column(SHARD), number.1, between, text.0, table.column(&self.field.name), text.1, end,
+            "SELECT ", table.column(SHARD), ", ", self.field.value(table.column(&self.field.name)),
             " FROM ", self.of.table(), self.of.filter(), on(Dialect::all_rows))
     }
 
@@ -272,45 +288,37 @@ statements! {
         sql!(out; "SELECT 1 WHERE ", row_security_active(self.0))
     }
 
-    /// Reads what parents hold of some fields, one text for each parent: base and sum of shards of a counted field, base and total of
-    /// another one. A space stands between two values and in none of them. A greatest or least value that is not there is `NULL`.
+    /// Reads what parents hold of some fields, a row for each parent: base and sum of shards of a counted field, base and total of
+    /// another one.
     ///
     /// ```sql
-    /// SELECT CAST("videos"."views" AS TEXT) || ' ' || CAST((SELECT COALESCE(SUM("videos_shards"."views"), 0) FROM "videos_shards"
-    ///     WHERE "videos_shards"."id" = "videos"."id") AS TEXT) || ' ' || … FROM "videos" WHERE … ORDER BY "videos"."id"
-    /// SELECT REPLACE(COALESCE(CAST("videos"."best" AS TEXT), 'NULL'), ' ', 'T') || ' ' ||
-    ///     REPLACE(COALESCE(CAST(total AS TEXT), 'NULL'), ' ', 'T') || ' ' || … FROM "videos" WHERE … ORDER BY "videos"."id"
-    /// -- MySQL, MariaDB: CONCAT(CAST(… AS CHAR), ' ', …), and all SELECTs end in FOR UPDATE, unless sums are only seen
+    /// SELECT CAST("videos"."views" AS TEXT), CAST((SELECT COALESCE(SUM("videos_shards"."views"), 0) FROM "videos_shards"
+    ///     WHERE "videos_shards"."id" = "videos"."id") AS TEXT), … FROM "videos" WHERE … ORDER BY "videos"."id"
+    /// SELECT 0e0 + "videos"."score" AS "double", 0e0 + (SELECT …) AS "double", … FROM "videos" WHERE … ORDER BY "videos"."id"
+    /// -- MySQL, MariaDB: all SELECTs end in FOR UPDATE, unless sums are only seen
     /// ```
     pub(crate) struct ReadStates<'a> {
         pub(crate) of: StatementRows<'a, DB>,
         pub(crate) fields: &'a Fields<'a>,
         pub(crate) sums: Sums,
-    }: Query<Nullable<Text>>;
+    }: Query<Untyped>;
     |self, out| {
         let (table, shard) = (self.of.names, self.of.shard.as_ref());
-        let dialect = out.backend().dialect();
         let lock = match self.sums {
             Sums::Seen => "",
-            Sums::Read | Sums::Replaced => dialect.reads_what_is_locked(),
+            Sums::Read | Sums::Replaced => out.backend().dialect().reads_what_is_locked(),
         };
-        let [joined, between, end] = dialect.joined_texts();
-        let number = |field: &ShardsColumn| dialect.number_as_text(field.column_type);
-        let value = |field: &ShardsColumn| dialect.nullable_as_text(field.column_type);
         sql!(out;
-            "SELECT ", joined,
-            for field in (self.fields, between) {
-                if field.is_sum() {
-                    number(field).0, table.column(&field.name), number(field).1, between,
-                    if self.sums == Sums::Replaced { "'0'" } else {
-                        number(field).0, table.sum_of_shards(&field.name, shard, lock), number(field).1
-                    }
+            "SELECT ",
+            for field in (self.fields.iter().copied(), ", ") {
+                field.value(table.column(&field.name)), ", ",
+                if !field.is_sum() {
+                    field.value(table.peak(field, shard, lock))
                 } else {
-                    "REPLACE(", value(field).0, table.column(&field.name), value(field).1, ", ' ', 'T')", between,
-                    "REPLACE(", value(field).0, table.peak(field, shard, lock), value(field).1, ", ' ', 'T')"
+                    if self.sums == Sums::Replaced { "'0'" } else { field.value(table.sum_of_shards(&field.name, shard, lock)) }
                 }
             },
-            end, " FROM ", self.of.parents())
+            " FROM ", self.of.parents())
     }
 
     /// Reads of each parent, in key order, whether at least so many of its shards are filled.

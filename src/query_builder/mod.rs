@@ -30,7 +30,8 @@ pub(crate) use self::locking::{
     PickAgain, ReadShards, ReadStates, RemoveOrphans, RemoveShards, RowKind, SelectFirstShards,
     SelectShards, StatementRows, Sums, Write, WriteRests, WriteValues,
 };
-pub(crate) use self::names::{Names, has_rows, number_of_rows, zeros};
+pub use self::names::Names;
+pub(crate) use self::names::{has_rows, number_of_rows, zeros};
 #[cfg(feature = "r2d2")]
 pub(crate) use self::peak::PlainValue;
 pub use self::peak::{NewPeak, PeakExpressionMethods};

@@ -12,13 +12,17 @@ use crate::backend::{Dialect, ShardedBackend};
 use crate::model::{ColumnType, SHARD, ShardedTable, ShardsColumn, TableName};
 
 /// The names of a sharded table and of its shards table as values. They come from a type, or a tool has read them from the database.
-pub(crate) struct Names<'b, DB: Backend> {
-    pub(crate) parent: &'b (dyn QueryFragment<DB> + Sync),
-    pub(crate) shards_table: TableName<'b>,
-    pub(crate) key: &'b [ShardsColumn],
-    pub(crate) fields: &'b [ShardsColumn],
+pub struct Names<'b, DB: Backend> {
+    /// The parent's name.
+    pub parent: &'b (dyn QueryFragment<DB> + Sync),
+    /// The shards table's name.
+    pub shards_table: TableName<'b>,
+    /// The columns of the key.
+    pub key: &'b [ShardsColumn],
+    /// The sharded fields.
+    pub fields: &'b [ShardsColumn],
     /// Whether keys of all types are read as text.
-    pub(crate) keys_as_texts: bool,
+    pub keys_as_texts: bool,
 }
 
 copies!([DB: Backend] Names<'_, DB>);

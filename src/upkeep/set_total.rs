@@ -12,7 +12,8 @@ use crate::connection::{Blocking, Link, LoadIo, TransactionOptions, now};
 use crate::counting::idempotency::{Idempotent, Request, Requested, once};
 use crate::counting::update::UpdateSource;
 use crate::engine::{
-    KeyedTable, LockedParents, Sums, explain, in_chunks, locking, locking_options, retry_loop,
+    KeyedTable, LockedRows, ReadInto, Sums, explain, in_chunks, locking, locking_options,
+    retry_loop,
 };
 use crate::error::Error;
 use crate::model::{Amount, FieldType, ShardedColumn, ShardedTable, ShardsColumn, Value, has_sums};
@@ -57,10 +58,10 @@ use crate::unfit::FieldState;
 /// SELECT "videos"."id" FROM "videos" WHERE … ORDER BY "videos"."id" FOR UPDATE;          -- 100 keys a statement
 /// SELECT 1 FROM "videos_shards" AS "videos" WHERE … ORDER BY "videos"."id", "videos"."shard" FOR UPDATE;
 /// SELECT "videos"."id" FROM (SELECT "videos"."id" FROM "videos" WHERE …) AS "videos" WHERE …;     -- still in the filter
-/// SELECT base || ' ' || sum of shards FROM "videos" WHERE …;                             -- as texts; MySQL: CONCAT(…)
+/// SELECT base FROM "videos" WHERE …;
 /// UPDATE "videos" SET "views" = $1 WHERE …;
 /// UPDATE "videos_shards" AS "videos" SET "views" = 0 WHERE … AND ("videos"."views" <> 0);
-/// SELECT base || ' ' || sum of shards FROM "videos" WHERE …;                             -- has to be what was set
+/// SELECT base, sum of shards FROM "videos" WHERE …;                                     -- has to be what was set
 /// COMMIT
 /// ```
 ///
@@ -289,10 +290,10 @@ where
         let set = retry_loop!(link, locking, {
             let pick = SelectKeys::new(Names::of::<T>(), filter);
             let mut set = 0;
-            for keys in in_chunks::<T, DB>(T::load_keys(link, pick).await?) {
+            for keys in in_chunks::<T, DB>(T::KeySql::rows(link, pick).await?) {
                 let locked =
-                    LockedParents::<T, DB>::lock_all(*T::TABLE, link, &keys, Strength::Full)
-                        .await?;
+                    LockedRows::<T, DB>::lock_all(*T::TABLE, link, &keys, Strength::Full).await?;
+                let locked = locked.with_shards(link, None, Strength::Full).await?;
                 let still = locked.matching(link, filter).await?;
                 set += assign(link, &still, assignment).await?;
             }
@@ -305,7 +306,7 @@ where
 /// Sets the totals of locked parents. Returns the number of parents.
 async fn assign<T, DB, A, M, Conn>(
     link: &mut Link<'_, M, Conn>,
-    locked: &LockedParents<T, DB>,
+    locked: &LockedRows<T, DB>,
     assignment: &A,
 ) -> QueryResult<usize>
 where
@@ -329,15 +330,10 @@ where
             shards: Amount::zero(field.column_type),
         });
     let expected = vec![parent.collect(); before.len()];
+    locked.write_bases(link, assignment).await?;
+    locked.empty(link, &fields).await?;
     locked
-        .write_bases(
-            link,
-            assignment,
-            &fields,
-            Sums::Replaced,
-            &before,
-            &expected,
-        )
+        .check(link, &fields, Sums::Read, &before, &expected)
         .await?;
     Ok(before.len())
 }
@@ -358,8 +354,9 @@ where
     let locking = locking(link, RetryPolicy::default())?;
     let set = retry_loop!(link, locking, {
         let locked =
-            LockedParents::<C::Table, DB>::lock_all(*C::Table::TABLE, link, &keys, Strength::Full)
+            LockedRows::<C::Table, DB>::lock_all(*C::Table::TABLE, link, &keys, Strength::Full)
                 .await?;
+        let locked = locked.with_shards(link, None, Strength::Full).await?;
         assign(link, &locked, &to_total).await
     });
     set.map_err(|error| explain::<C::Table, DB>(&link.backend(), error))

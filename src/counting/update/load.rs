@@ -13,7 +13,7 @@ use super::send::TypedUpdate;
 use super::statement::{UpdateStatement, Values};
 use crate::backend::{Dialect, ShardedBackend};
 use crate::connection::{Link, LoadInto};
-use crate::engine::{self, KeyedTable, SendStatement, Statement, Step, in_chunks, send};
+use crate::engine::{self, KeyedTable, ReadInto, SendStatement, Statement, Step, in_chunks, send};
 use crate::query_builder::{
     Clauses, CountAllAndLoad, CountAllAndLoadId, Identified, KeyIs, KeysAre, Names, OnPrimary,
     SelectKeys, SelectParents,
@@ -123,7 +123,7 @@ where
                 let filter = self.count.update.clauses(shard).filter;
                 let query = SelectKeys::new(names, filter);
                 let pick = OnPrimary { names, query };
-                let mut keys = T::load_keys(link, pick).await?;
+                let mut keys = T::KeySql::rows(link, pick).await?;
                 let met = keys.len();
                 self.picked = match (keys.pop(), met) {
                     (Some(key), 1) => Picked::One(KeyIs(T::key_is(key))),

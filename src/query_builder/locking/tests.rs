@@ -72,11 +72,11 @@ fn states_are_read_as_they_are_locked() {
         };
     }
     assert_sql!(read!(Some(3));
-        Pg => r#"SELECT CAST("videos"."views" AS TEXT) || ' ' || CAST((SELECT COALESCE(SUM("videos_shards"."views"), 0) FROM "videos_shards" WHERE "videos_shards"."id" = "videos"."id" AND "videos_shards"."shard" = $1) AS TEXT) || ' ' || CAST("videos"."likes" AS TEXT) || ' ' || CAST((SELECT COALESCE(SUM("videos_shards"."likes"), 0) FROM "videos_shards" WHERE "videos_shards"."id" = "videos"."id" AND "videos_shards"."shard" = $2) AS TEXT) FROM "videos" WHERE (("videos"."id" = $3)) ORDER BY "videos"."id""#,
+        Pg => r#"SELECT CAST("videos"."views" AS TEXT), CAST((SELECT COALESCE(SUM("videos_shards"."views"), 0) FROM "videos_shards" WHERE "videos_shards"."id" = "videos"."id" AND "videos_shards"."shard" = $1) AS TEXT), CAST("videos"."likes" AS TEXT), CAST((SELECT COALESCE(SUM("videos_shards"."likes"), 0) FROM "videos_shards" WHERE "videos_shards"."id" = "videos"."id" AND "videos_shards"."shard" = $2) AS TEXT) FROM "videos" WHERE (("videos"."id" = $3)) ORDER BY "videos"."id""#,
     );
     let mysql = sql!(Mysql, read!(None));
     assert!(
-        mysql.starts_with("SELECT CONCAT(CAST(`videos`.`views` AS CHAR), ' ', CAST((SELECT COALESCE(SUM(`videos_shards`.`views`), 0) FROM `videos_shards` WHERE `videos_shards`.`id` = `videos`.`id` FOR UPDATE) AS CHAR), ' ', "),
+        mysql.starts_with("SELECT CAST(`videos`.`views` AS CHAR), CAST((SELECT COALESCE(SUM(`videos_shards`.`views`), 0) FROM `videos_shards` WHERE `videos_shards`.`id` = `videos`.`id` FOR UPDATE) AS CHAR), "),
         "{mysql}"
     );
     assert!(
@@ -89,7 +89,7 @@ fn states_are_read_as_they_are_locked() {
         sums: Sums::Replaced,
     };
     assert_sql!(bases;
-        Sqlite => "SELECT CAST(`videos`.`views` AS TEXT) || ' ' || '0' FROM `videos` WHERE ((`videos`.`id` = ?)) ORDER BY `videos`.`id`",
+        Sqlite => "SELECT CAST(`videos`.`views` AS TEXT), '0' FROM `videos` WHERE ((`videos`.`id` = ?)) ORDER BY `videos`.`id`",
     );
 }
 
@@ -260,13 +260,29 @@ fn a_fold_of_a_greatest_value_leaves_it_in_the_base() {
     };
     assert_sql!(read!();
         Mysql => format!(
-            "SELECT CONCAT(REPLACE(COALESCE(CAST(`players`.`best` AS CHAR), 'NULL'), ' ', 'T'), ' ', REPLACE(COALESCE(CAST({} AS CHAR), 'NULL'), ' ', 'T')) FROM `players` WHERE ((`players`.`id` = ?)) ORDER BY `players`.`id` LIMIT 18446744073709551615 FOR UPDATE",
+            "SELECT CAST(`players`.`best` AS CHAR), CAST({} AS CHAR) FROM `players` WHERE ((`players`.`id` = ?)) ORDER BY `players`.`id` LIMIT 18446744073709551615 FOR UPDATE",
             total(" FOR UPDATE")
         ),
         Sqlite => format!(
-            "SELECT REPLACE(quote(`players`.`best`), ' ', 'T') || ' ' || REPLACE(quote({}), ' ', 'T') FROM `players` WHERE ((`players`.`id` = ?)) ORDER BY `players`.`id`",
+            "SELECT CAST(`players`.`best` AS TEXT), CAST({} AS TEXT) FROM `players` WHERE ((`players`.`id` = ?)) ORDER BY `players`.`id`",
             total("")
         ),
+    );
+    let last_game_and_fastest = ReadStates {
+        of: rows!(Parents),
+        fields: &fields[2..],
+        sums: Sums::Read,
+    };
+    let mysql = sql!(Mysql, last_game_and_fastest);
+    assert!(
+        mysql.starts_with(
+            "SELECT CAST(CAST(`players`.`last_game` AS DATETIME(6)) AS CHAR), CAST(CAST((SELECT"
+        ),
+        "{mysql}"
+    );
+    assert!(
+        mysql.contains(", 0e0 + `players`.`fastest` AS `double`, 0e0 + (SELECT"),
+        "{mysql}"
     );
     let add = AddShardsToBases {
         of: rows!(Parents),

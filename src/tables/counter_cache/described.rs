@@ -10,7 +10,6 @@ use crate::backend::{
 use crate::error::Error;
 use crate::model::{ColumnType, MAX_SHARDS};
 use crate::query_builder::Names;
-use crate::tables::described::DescribedTable;
 
 use super::condition::on_row;
 
@@ -68,15 +67,6 @@ impl DescribedCache {
     /// # Errors
     /// As [`CounterCache::create_sql`](crate::CounterCache::create_sql).
     pub fn declaration<'a, DB: ShardedBackend>(
-        &self,
-        parent: &'a DescribedTable,
-        backend: &DB,
-    ) -> QueryResult<Declaration<'a>> {
-        self.of(parent.names(), backend)
-    }
-
-    /// The same for a parent by its names.
-    pub(super) fn of<'a, DB: ShardedBackend>(
         &self,
         names: Names<'a, DB>,
         backend: &DB,

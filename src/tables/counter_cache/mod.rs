@@ -5,8 +5,7 @@
 
 mod child;
 mod condition;
-#[doc(hidden)]
-pub mod described;
+pub(crate) mod described;
 mod literal;
 mod triggers;
 
@@ -289,7 +288,7 @@ where
             condition: text_without_binds(&self.condition, backend)?,
             shards: Some(self.shards),
         };
-        described.of(Names::of::<C::Table>(), backend)
+        described.declaration(Names::of::<C::Table>(), backend)
     }
 
     /// The statements that create the triggers, separated by semicolons: `create_sql(&Pg)`.

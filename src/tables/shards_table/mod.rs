@@ -26,8 +26,8 @@ use crate::connection::{
     Blocking, Link, LoadIo, TransactionOptions, begin, in_any_transaction, paired,
 };
 use crate::engine::{
-    KEYS_IN_A_STATEMENT, KeyedTable, LockedParents, Parents, RetryLoop, explain, explain_keys,
-    locking, retry_loop,
+    KEYS_IN_A_STATEMENT, KeyedTable, LockedRows, Parents, ReadInto, RetryLoop, explain,
+    explain_keys, locking, retry_loop,
 };
 use crate::error::Error;
 use crate::model::ShardedTable;
@@ -45,7 +45,7 @@ pub use self::integrity::MissingTriggers;
 pub(crate) use self::integrity::check_triggers;
 pub(crate) use self::unfit_text::explain_unfit;
 pub use self::view::TotalsView;
-pub(crate) use self::view::{create_view_sql, drop_view_sql};
+pub use self::view::{create_view_sql, drop_view_sql};
 
 /// The shards table of `T`, as the derive describes its parent: one column for each column of the key, `shard`, and one for each
 /// sharded field.
@@ -431,7 +431,11 @@ impl<T: ShardedTable, Run> fmt::Debug for ShardsTable<T, Run> {
 }
 
 impl<'a> Quoted<'a> {
-    pub(crate) fn new<DB: ShardedBackend>(
+    /// Those of a table in statements of a backend, which give the SQL that creates and drops the table and what belongs to it.
+    ///
+    /// # Errors
+    /// If a name cannot be quoted.
+    pub fn new<DB: ShardedBackend>(
         names: Names<'a, DB>,
         integrity: Integrity,
         backend: &DB,
@@ -543,12 +547,12 @@ where
                 limit: KEYS_IN_A_STATEMENT as i64,
                 key_sql: PhantomData,
             };
-            P::load(link, pick).await
+            P::KeySql::rows(link, pick).await
         });
         let keys = keys.map_err(|error| explained(error, link.backend()))?;
         let removing = locking(link, RetryPolicy::default())?;
         let batch = retry_loop!(link, removing, {
-            LockedParents::locked(of, keys.clone())
+            LockedRows::locked(of, keys.clone())
                 .remove_orphans(link)
                 .await
         });

@@ -438,21 +438,30 @@ fn sqlite_keeps_its_triggers() {
 /// MySQL and MariaDB name constraints after the table. Where that name would be too long, or MariaDB takes it for too long, it is given.
 #[test]
 fn constraints_on_mysql_have_names_that_fit() {
-    use crate::model::ColumnType;
-    use crate::tables::described::{DescribedTable, column};
+    use crate::model::{ColumnType, TableName};
+    use crate::query_builder::Names;
+    use crate::tables::described::{Integrity, Quoted, column};
 
     let create = |length: usize| {
-        let column = |name: &str| column(name.to_owned(), ColumnType::BigInt, None);
+        let [key, fields] =
+            ["id", "n"].map(|name| [column(name.to_owned(), ColumnType::BigInt, None)]);
         let name = "s".repeat(length);
-        let table = DescribedTable::new(None, "t", &name, vec![column("id")], vec![column("n")]);
-        assert!(
-            !table
-                .quoted(&Pg)
-                .unwrap()
-                .create_sql()
-                .contains("CONSTRAINT")
-        );
-        (name, table.quoted(&Mysql).unwrap().create_sql())
+        macro_rules! create_sql {
+            ($backend:expr) => {{
+                let names = Names {
+                    parent: &TableName::new("t"),
+                    shards_table: TableName::new(&name),
+                    key: &key,
+                    fields: &fields,
+                    keys_as_texts: false,
+                };
+                let quoted = Quoted::new(names, Integrity::default(), &$backend);
+                quoted.unwrap().create_sql()
+            }};
+        }
+        assert!(!create_sql!(Pg).contains("CONSTRAINT"));
+        let sql = create_sql!(Mysql);
+        (name, sql)
     };
     let (_, sql) = create(56);
     assert!(!sql.contains("CONSTRAINT"), "{sql}");

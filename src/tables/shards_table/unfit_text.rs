@@ -1,10 +1,13 @@
 //! The text that names a row which does not fit: `videos_shards, key 7: 100 + 10 gave 100`.
+//!
+//! The script that drops a shards table checks itself, and users run it by `psql` without this crate. An error's text is all that it can give.
+//! So the library, which runs the same script, reads values out of a text here, and nowhere else.
 
 use diesel::result::Error as DieselError;
 
 use crate::backend::Dialect;
 use crate::error::Error;
-use crate::model::{Amount, ShardedTable, ShardsColumn};
+use crate::model::{Amount, FieldValue, ShardedTable, ShardsColumn};
 use crate::unfit::{FieldState, Unfit};
 
 use super::caches;
@@ -54,41 +57,32 @@ fn read(text: &str, shards_table: &str, fields: &[ShardsColumn]) -> Option<(Stri
 /// Why a base is not its earlier value plus the sum of its shards, if it is not. In place of that sum a greatest or least value has
 /// the one that the base was to become.
 fn reason(field: &ShardsColumn, base: &str, sum: &str, found: &str) -> Option<Unfit> {
-    if !field.is_sum() {
-        let state = |base: &str| FieldState::Peak {
-            base: base.to_owned(),
-            total: sum.to_owned(),
-        };
-        return Unfit::between(field, &state(base), &state(sum), &state(found), false);
-    }
-    if base == NULL {
-        return Some(Unfit::NoBase);
-    }
-    let amount = |text: &str| Amount::parse(text, field.column_type).ok();
-    let mut expected = amount(base)?;
-    expected += &amount(sum)?;
-    if amount(found).as_ref() == Some(&expected) {
-        return None;
-    }
-    let name = field.name.to_string();
-    Some(match (&expected, field.column_type.range()) {
-        (Amount::Integer(n), Some((least, greatest))) if !(least..=greatest).contains(n) => {
-            Unfit::OutOfRange
+    let value = |text: &str| (text != NULL).then(|| FieldValue::Text(text.to_owned()));
+    let state = |base: &str, merged: &str| FieldState::of(field, value(base), value(merged));
+    let before = match state(base, sum) {
+        Err(Unfit::NoBase) => return Some(Unfit::NoBase),
+        before => before.ok()?,
+    };
+    let (expected, found) = match &before {
+        FieldState::Sum { base, shards } => {
+            let (base, _) = base.plus(shards, field.column_type);
+            if let (Amount::Integer(n), Some((least, greatest))) =
+                (&base, field.column_type.range())
+                && !(least..=greatest).contains(n)
+            {
+                return Some(Unfit::OutOfRange);
+            }
+            let shards = Amount::zero(field.column_type);
+            (FieldState::Sum { base, shards }, state(found, "0"))
         }
-        _ if found == base => Unfit::NotWritten { field: name },
-        _ => Unfit::Altered {
-            field: name,
-            expected: shown(&expected),
-            found: found.to_owned(),
-        },
-    })
-}
-
-fn shown(amount: &Amount) -> String {
-    match amount {
-        #[cfg(feature = "numeric")]
-        Amount::Numeric(n) => n.normalized().to_plain_string(),
-        other => other.to_string(),
+        FieldState::Peak { total, .. } => {
+            let (base, total) = (total.clone(), total.clone());
+            (FieldState::Peak { base, total }, state(found, found))
+        }
+    };
+    match found {
+        Ok(found) => Unfit::between(field, &before, &expected, &found, false),
+        Err(reason) => Some(reason),
     }
 }
 

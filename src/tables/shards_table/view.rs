@@ -202,14 +202,14 @@ impl<T, Run> fmt::Debug for TotalsView<T, Run> {
 }
 
 /// See [`TotalsView::drop_sql`].
-pub(crate) fn drop_view_sql(shards_table: TableName<'_>, view: &str, dialect: Dialect) -> String {
+pub fn drop_view_sql(shards_table: TableName<'_>, view: &str, dialect: Dialect) -> String {
     let quoted = |name: &str| quoted_on(dialect, name);
     let schema = shards_table.schema().map(|schema| quoted(schema) + ".");
     format!("DROP VIEW {}{}", schema.unwrap_or_default(), quoted(view))
 }
 
 /// See [`TotalsView::create_sql`]; of these columns.
-pub(crate) fn create_view_sql<DB: ShardedBackend>(
+pub fn create_view_sql<DB: ShardedBackend>(
     names: Names<'_, DB>,
     view: &str,
     columns: &[&str],

@@ -14,7 +14,7 @@ use diesel::connection::LoadConnection;
 use diesel::expression::Expression;
 use diesel::query_builder::{IntoUpdateTarget, QueryFragment, QueryId};
 
-use super::builder::{Fold, Folded};
+use super::{Fold, Folded};
 use crate::backend::{BackendOf, ShardedBackend};
 use crate::background::Background;
 use crate::connection::{Blocking, Link, now};
@@ -184,8 +184,8 @@ mod asynchronous {
     use tokio::runtime::Handle;
 
     use super::*;
+    use crate::connection::Async;
     use crate::connection::pause::pause;
-    use crate::connection::{Async, BoxFuture};
 
     impl<Q, T, W> FolderBuilder<Q, Async>
     where
@@ -220,7 +220,13 @@ mod asynchronous {
                     let began = Instant::now();
                     let outcome = match panic::catch_unwind(AssertUnwindSafe(&mut connect)) {
                         Ok(connecting) => {
-                            let pass = pass(connecting, fold.again());
+                            let fold = fold.again();
+                            let pass = async move {
+                                let mut conn = connecting.await.map_err(Into::into)?;
+                                let to_the_end = |_: &Folded<T>| ControlFlow::Continue(());
+                                let folding = fold.run_with(&mut conn, to_the_end);
+                                Ok::<_, PassError>(folding.await.map_err(Error::from)?)
+                            };
                             AssertUnwindSafe(pass).catch_unwind().await
                         }
                         Err(panic) => Err(panic),
@@ -230,26 +236,6 @@ mod asynchronous {
             });
             Ok(Folder::of(state, Worker::Task(task.abort_handle())))
         }
-    }
-
-    fn pass<Q, T, W, Conn, E, DB>(
-        connecting: impl Future<Output = Result<Conn, E>> + Send + 'static,
-        fold: Fold<Q, Async>,
-    ) -> BoxFuture<'static, Result<Folded<T>, PassError>>
-    where
-        Q: IntoUpdateTarget<Table = T, WhereClause = W> + Send + 'static,
-        T: KeyedTable<DB>,
-        T::PrimaryKey: Expression,
-        W: QueryFragment<DB> + QueryId + Send + Sync + 'static,
-        Conn: AsyncConnection<Backend = DB> + Send + 'static,
-        DB: BackendOf<Conn>,
-        E: Into<Box<dyn StdError + Send + Sync>> + Send + 'static,
-    {
-        Box::pin(async move {
-            let mut conn = connecting.await.map_err(Into::into)?;
-            let folding = fold.run_with(&mut conn, |_| ControlFlow::Continue(()));
-            Ok(folding.await.map_err(Error::from)?)
-        })
     }
 }
 

@@ -1,9 +1,7 @@
 //! Requests for comparisons, and for repairs.
 
-use std::collections::HashMap;
 use std::hash::Hash;
 use std::marker::PhantomData;
-use std::slice;
 
 use diesel::associations::HasTable;
 use diesel::connection::LoadConnection;
@@ -15,17 +13,14 @@ use diesel::result::Error as DieselError;
 use crate::backend::{BackendOf, Isolation, ShardedBackend, Strength};
 use crate::connection::{Blocking, Io, Link, LoadIo, TransactionOptions, in_transaction, now};
 use crate::counting::update::UpdateSource;
-use crate::engine::{KeyedTable, LockedParents, RetryLoop, explain, field, in_chunks, retry_loop};
+use crate::engine::{KeyedTable, LockedRows, RetryLoop, explain, field, in_chunks, retry_loop};
 use crate::error::Error;
 use crate::model::{Amount, FieldType, ShardedColumn, ShardedTable};
 use crate::policy::RetryPolicy;
-use crate::query_builder::Names;
-use crate::unfit::Unfit;
 
 use super::number::RecountQuery;
 use super::recount::{
-    AddAmount, Recount, beyond, by_key, by_parent, compare, lacks, refuse_cut_recounts,
-    refuse_padded_keys,
+    Recount, by_key, by_parent, compare, lacks, refuse_cut_recounts, refuse_padded_keys,
 };
 
 /// Begins to compare the totals of a field with `expected`: a query for keys and numbers, such as a recount returns. A row that the query
@@ -188,7 +183,7 @@ impl<R, C, Q> Verify<R, C, Q> {
     /// SELECT 1 FROM "videos" WHERE … ORDER BY "videos"."id" FOR NO KEY UPDATE;     -- MySQL: FOR UPDATE; SQLite: none
     /// …;                                                      -- the recount
     /// SELECT "videos"."id", CAST(total AS TEXT) FROM "videos" WHERE …;             -- 100 keys at once
-    /// UPDATE "videos" SET "likes" = ("videos"."likes" + $1) WHERE …;               -- for each difference
+    /// UPDATE "videos" SET "likes" = ("videos"."likes" + CASE WHEN ("videos"."id" = $1) THEN 5 … ELSE 0 END) WHERE …;
     /// COMMIT
     /// ```
     ///
@@ -382,13 +377,8 @@ impl<R, C, Q, Run> Verify<R, C, Q, Run> {
         let repaired = retry_loop!(link, repeated, {
             let mut all_locked = vec![];
             for keys in &suspects {
-                let locked = LockedParents::<R::Table, M::Backend>::lock_parents;
-                let locked = locked(table, link, keys, Strength::Exclusive).await?;
-                locked.refuse_hidden_shards(link).await?;
-                if let Some(key) = locked.not_locked(link, keys).await?.pop() {
-                    return Err(locked.unfit(&key, Unfit::NotLocked));
-                }
-                all_locked.push(locked);
+                let lock_all = LockedRows::<R::Table, M::Backend>::lock_all;
+                all_locked.push(lock_all(table, link, keys, Strength::Exclusive).await?);
             }
             let expected = by_key(M::recount(link.conn, query.clone()).await?, field)?;
             let expected = by_parent::<R::Table, _, _, _>(link, &filter, expected).await?;
@@ -400,12 +390,12 @@ impl<R, C, Q, Run> Verify<R, C, Q, Run> {
                 }
                 let keys = still.keys();
                 let differ = compare::<R::Table, _, _, _>(link, field, keys, &expected).await?;
-                for (amount, keys) in by_lacks(still.parents(), &differ)? {
-                    let names = Names::<M::Backend>::of::<R::Table>();
-                    let add = AddAmount::new(names, field, &amount).ok_or_else(beyond)?;
-                    let of_each = vec![slice::from_ref(&amount); keys.len()];
-                    let lacking = LockedParents::<R::Table, M::Backend>::locked(table, keys);
-                    lacking.add_to_bases(link, &[field], &of_each, &add).await?;
+                let lacking = differ.iter().map(|drift| drift.key.clone()).collect();
+                let lacking = LockedRows::<R::Table, M::Backend>::locked(table, lacking);
+                let lacks = differ.iter().map(|drift| lacks(drift, field.column_type));
+                let lacks = lacks.collect::<QueryResult<Vec<_>>>()?;
+                if !lacks.is_empty() {
+                    lacking.add_to_bases(link, field, &lacks).await?;
                 }
                 repaired.extend(differ);
             }
@@ -434,28 +424,6 @@ where
         })
     });
     drifts.collect()
-}
-
-/// The amounts that totals lack, each with the parents that lack them, in the order of `parents`.
-fn by_lacks<K: Clone + Eq + Hash>(
-    parents: &[K],
-    differ: &[Drift<K, Amount>],
-) -> QueryResult<Vec<(Amount, Vec<K>)>> {
-    let mut lacking = HashMap::new();
-    for compared in differ {
-        lacking.insert(&compared.key, lacks(compared)?);
-    }
-    let mut equal: Vec<(Amount, Vec<K>)> = vec![];
-    for key in parents {
-        let Some(lacks) = lacking.remove(key) else {
-            continue;
-        };
-        match equal.iter_mut().find(|(amount, _)| *amount == lacks) {
-            Some((_, keys)) => keys.push(key.clone()),
-            None => equal.push((lacks, vec![key.clone()])),
-        }
-    }
-    Ok(equal)
 }
 
 /// A transaction that reads from one snapshot.

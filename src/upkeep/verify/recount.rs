@@ -12,10 +12,10 @@ use diesel::result::Error as DieselError;
 
 use crate::backend::{BackendOf, Dialect, Integrity, Quoted, ShardedBackend, each};
 use crate::connection::{Blocking, Io, Link, LoadIo};
-use crate::engine::{KEYS_IN_A_STATEMENT, KeyedTable};
+use crate::engine::{KEYS_IN_A_STATEMENT, KeyedTable, ReadInto};
 use crate::error::Error;
 use crate::model::{Amount, ColumnType, ShardsColumn};
-use crate::query_builder::{Names, SelectKeys, id, on, sql, statements, walk};
+use crate::query_builder::{Names, SelectKeys, on, sql, statements, walk};
 use crate::tables::shards_table::texts;
 
 use super::builder::Drift;
@@ -104,7 +104,7 @@ where
         return Ok(recounted);
     }
     let pick = SelectKeys::new(Names::of::<T>(), filter);
-    let parents: HashSet<_> = T::load_keys(link, pick).await?.into_iter().collect();
+    let parents: HashSet<_> = T::KeySql::rows(link, pick).await?.into_iter().collect();
     let (mut by_parent, others): (HashMap<_, _>, HashMap<_, _>) = recounted
         .into_iter()
         .partition(|(key, _)| parents.contains(key));
@@ -116,7 +116,7 @@ where
             keys: keys.collect(),
             row: PhantomData,
         };
-        for (parent, number) in T::load_texts(link, find).await? {
+        for (parent, _, number) in T::KeyAndNumberSql::rows(link, find).await? {
             let number = number.and_then(|number| number.parse().ok());
             let other = number.and_then(|number: usize| others.get(number));
             let Some((_, amount)) = other.filter(|_| parents.contains(&parent)) else {
@@ -152,11 +152,16 @@ where
         filter,
         row: PhantomData,
     };
-    let totals = T::load_texts(link, read).await?;
+    let totals = T::KeyAndNumberSql::rows(link, read).await?;
     let dialect = link.dialect();
     let mut differ = vec![];
-    for (key, text) in totals {
-        let total = Amount::parse(&text.unwrap_or_default(), field.column_type)?;
+    for (key, double, digits) in totals {
+        let total = match double {
+            Some(double) => Amount::Double(double).of_type(field.column_type),
+            None => Amount::parse(&digits.unwrap_or_default(), field.column_type).ok(),
+        };
+        let total =
+            total.ok_or_else(|| misread(format!("a total of `{}` is no number", field.name)))?;
         let expected = expected.get(&key).cloned();
         let expected = expected.unwrap_or_else(|| Amount::zero(field.column_type));
         if differs(dialect, field.column_type, &total, &expected) {
@@ -178,14 +183,16 @@ pub fn differs(dialect: Dialect, column: ColumnType, total: &Amount, expected: &
     total != expected && !(dialect.rounds_sums(column) && total.is_close_to(expected, TOLERANCE))
 }
 
-/// The difference that has to be added to the total.
-pub(super) fn lacks<K>(drift: &Drift<K, Amount>) -> QueryResult<Amount> {
-    drift.expected.minus(&drift.total).ok_or_else(beyond)
-}
-
-/// The error of a difference that no statement can add.
-pub(super) fn beyond() -> DieselError {
-    Error::overflow("a drift beyond any integer").into()
+/// The difference that has to be added to the total, where a statement can add it: every database takes a literal of digits for the type of
+/// its column, up to the greatest integer.
+pub(super) fn lacks<K>(drift: &Drift<K, Amount>, column: ColumnType) -> QueryResult<Amount> {
+    let fits = |amount: &Amount| match amount {
+        Amount::Integer(n) => column == ColumnType::UnsignedBigInt || i64::try_from(*n).is_ok(),
+        other => other.is_finite(),
+    };
+    let lacks = drift.expected.minus(&drift.total);
+    let beyond = || Error::overflow("a drift beyond any integer").into();
+    lacks.filter(fits).ok_or_else(beyond)
 }
 
 /// Refuses a table whose keys PostgreSQL pads with spaces when it returns them. A recount may return them with or without the
@@ -247,7 +254,8 @@ statements! {
     /// Reads keys and totals, in the order of the keys, in which parents are locked.
     ///
     /// ```sql
-    /// SELECT "videos"."id", CAST(total AS TEXT) FROM "videos" WHERE … ORDER BY "videos"."id"
+    /// SELECT "videos"."id", NULL, CAST(total AS TEXT) FROM "videos" WHERE … ORDER BY "videos"."id"
+    /// SELECT "videos"."id", total, NULL FROM "videos" WHERE … ORDER BY "videos"."id"             -- of doubles
     /// -- MySQL, MariaDB: CAST(total AS CHAR), and LIMIT 18446744073709551615
     /// ```
     struct ReadTotals<'a, ST> {
@@ -258,16 +266,17 @@ statements! {
     }: Query<ST>;
     |self, out| {
         let table = self.names;
-        let (cast, end) = out.backend().dialect().number_as_text(self.field.column_type);
+        let is_double = out.backend().dialect().reads_doubles(self.field.column_type);
+        let total = self.field.value(table.total(self.field, None));
         sql!(out;
-            "SELECT ", table.key(), ", ", cast, table.total(self.field, None), end,
+            "SELECT ", table.key(), ", ", if !is_double { "NULL, " }, total, if is_double { ", NULL" },
             " FROM ", walk(table.parent), walk(self.filter), " ORDER BY ", table.key(), on(Dialect::all_rows))
     }
 
     /// Reads the parents' own keys for these, each with the number of the key that found it.
     ///
     /// ```sql
-    /// SELECT "tags"."name", '0' FROM "tags" WHERE ("tags"."name" = $1) UNION ALL SELECT "tags"."name", '1' FROM "tags" WHERE …
+    /// SELECT "tags"."name", NULL, '0' FROM "tags" WHERE ("tags"."name" = $1) UNION ALL SELECT "tags"."name", NULL, '1' FROM "tags" WHERE …
     /// ```
     struct FindEach<'a, K: QueryFragment<DB>, ST> {
         names: Names<'a, DB>,
@@ -278,43 +287,7 @@ statements! {
         out.unsafe_to_cache_prepared(); // one text for each number of keys
         let table = self.names;
         sql!(out; for (number, key_is) in (self.keys.iter().enumerate(), " UNION ALL ") {
-            "SELECT ", table.key(), ", '", &*number.to_string(), "' FROM ", walk(table.parent), " WHERE ", walk(key_is)
-        })
-    }
-
-    /// `"views" = ("videos"."views" + -3)`
-    ///
-    /// Every database takes a literal of digits for the type of its column.
-    pub(super) struct AddAmount<'a> {
-        names: Names<'a, DB>,
-        field: &'static ShardsColumn,
-        digits: String,
-    };
-    |self, mut out| {
-        out.unsafe_to_cache_prepared(); // one text for each amount
-        let name = &self.field.name;
-        sql!(out; id(name), " = (", self.names.column(name), " + ", &*self.digits, ")")
-    }
-}
-
-impl<'a, DB: ShardedBackend> AddAmount<'a, DB> {
-    /// `None` if an integer is too large.
-    pub(super) fn new(
-        names: Names<'a, DB>,
-        field: &'static ShardsColumn,
-        amount: &Amount,
-    ) -> Option<Self> {
-        let fits = match amount {
-            Amount::Integer(n) => {
-                field.column_type == ColumnType::UnsignedBigInt || i64::try_from(*n).is_ok()
-            }
-            _ => true,
-        };
-        let digits = amount.literal().filter(|_| fits)?;
-        Some(AddAmount {
-            names,
-            field,
-            digits,
+            "SELECT ", table.key(), ", NULL, '", &*number.to_string(), "' FROM ", walk(table.parent), " WHERE ", walk(key_is)
         })
     }
 }
@@ -333,6 +306,26 @@ mod drift_tests {
         assert!(differs(ColumnType::Double, 1e9, 1e9 + 1.5));
         assert!(differs(ColumnType::Numeric, 1e9, 1e9 + 0.5));
     }
+
+    #[test]
+    fn a_difference_that_no_statement_adds_is_an_overflow() {
+        let lacks = |total, expected, column| {
+            let key = 7;
+            let drift = Drift {
+                key,
+                total,
+                expected,
+            };
+            lacks(&drift, column).ok()
+        };
+        let [three, most] = [3, i128::MAX].map(Amount::Integer);
+        let zero = Amount::Integer(0);
+        let some = Some(Amount::Integer(-3));
+        assert_eq!(lacks(three, zero.clone(), ColumnType::BigInt), some);
+        assert_eq!(lacks(zero, most, ColumnType::BigInt), None);
+        let [zero, nan] = [0.0, f64::NAN].map(Amount::Double);
+        assert_eq!(lacks(zero, nan, ColumnType::Double), None);
+    }
 }
 
 #[cfg(all(
@@ -345,7 +338,7 @@ mod tests {
     use super::*;
     use crate::model::ShardedTable;
     use crate::query_builder::KeyIs;
-    use crate::test_schema::{assert_sql, downloads, sql, videos};
+    use crate::test_schema::{assert_sql, sql, videos};
     use diesel::mysql::Mysql;
     use diesel::pg::Pg;
     use diesel::sqlite::Sqlite;
@@ -370,19 +363,19 @@ mod tests {
         assert_eq!(
             sql!(Pg, read!()),
             format!(
-                r#"SELECT "videos"."id", CAST(CAST({likes} AS integer) AS TEXT) FROM "videos" WHERE ("videos"."id" = $1) ORDER BY "videos"."id""#
+                r#"SELECT "videos"."id", NULL, CAST(CAST({likes} AS integer) AS TEXT) FROM "videos" WHERE ("videos"."id" = $1) ORDER BY "videos"."id""#
             ),
         );
         let likes = likes.replace('"', "`");
         assert_eq!(
             sql!(Mysql, read!()),
             format!(
-                "SELECT `videos`.`id`, CAST({likes} AS CHAR) FROM `videos` WHERE (`videos`.`id` = ?) ORDER BY `videos`.`id` LIMIT 18446744073709551615"
+                "SELECT `videos`.`id`, NULL, CAST({likes} AS CHAR) FROM `videos` WHERE (`videos`.`id` = ?) ORDER BY `videos`.`id` LIMIT 18446744073709551615"
             ),
         );
         let sqlite = sql!(Sqlite, read!());
         assert!(
-            sqlite.starts_with("SELECT `videos`.`id`, CAST((SELECT CASE WHEN total"),
+            sqlite.starts_with("SELECT `videos`.`id`, NULL, CAST((SELECT CASE WHEN total"),
             "{sqlite}"
         );
         assert!(
@@ -401,25 +394,7 @@ mod tests {
             row: PhantomData,
         };
         assert_sql!(find;
-            Pg => r#"SELECT "videos"."id", '0' FROM "videos" WHERE ("videos"."id" = $1) UNION ALL SELECT "videos"."id", '1' FROM "videos" WHERE ("videos"."id" = $2)"#,
+            Pg => r#"SELECT "videos"."id", NULL, '0' FROM "videos" WHERE ("videos"."id" = $1) UNION ALL SELECT "videos"."id", NULL, '1' FROM "videos" WHERE ("videos"."id" = $2)"#,
         );
-    }
-
-    #[test]
-    fn amounts_are_literals_of_their_digits() {
-        let views = &videos::table::FIELDS[0];
-        let names = || Names::<Pg>::of::<videos::table>();
-        let add = AddAmount::new(names(), views, &Amount::Integer(-3)).unwrap();
-        assert_eq!(sql!(Pg, add), r#""views" = ("videos"."views" + -3)"#);
-        let literal = |n| {
-            let names = Names::<Mysql>::of::<downloads::table>();
-            let add = AddAmount::new(names, &downloads::table::FIELDS[0], &Amount::Double(n));
-            add.map(|add| sql!(Mysql, add))
-        };
-        let expected = "`number` = (`downloads`.`number` + -1.25e-7)";
-        assert_eq!(literal(-1.25e-7).as_deref(), Some(expected));
-        assert_eq!(literal(f64::NAN), None);
-        let beyond = Amount::Integer(i128::MAX);
-        assert!(AddAmount::new(names(), views, &beyond).is_none());
     }
 }

@@ -1,0 +1,849 @@
+//! `fold(..)`: moves shards into the base, under full write load, without changing any total. It folds batch by batch, in key order,
+//! with no wait for a lock, or a short one.
+
+mod folder;
+mod pace;
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::mem;
+use std::ops::ControlFlow;
+use std::time::Instant;
+
+use diesel::connection::LoadConnection;
+use diesel::expression::Expression;
+use diesel::prelude::*;
+use diesel::query_builder::{IntoUpdateTarget, QueryFragment, QueryId};
+use diesel::result::Error as DieselError;
+use diesel::sql_types::Integer;
+
+pub use self::folder::{Folder, FolderBuilder, FolderStats};
+pub use self::pace::Pace;
+use crate::backend::{BackendOf, Dialect, ShardedBackend, Strength};
+use crate::conflict::{Conflict, Failure};
+use crate::connection::{Blocking, Link, LoadIo, in_any_transaction, now};
+use crate::counting::update::UpdateSource;
+use crate::engine::{
+    KEYS_IN_A_STATEMENT, KeyedTable, LockedRows, Moved, Parents, ReadInto, RetryLoop,
+    TRIES_TO_LOCK, explain_keys, explain_of, keys_are, locking, retry_loop, zeros,
+};
+use crate::error::Error;
+use crate::model::{Amount, SHARD, ShardedColumn, ShardedTable, ShardsColumn, shows};
+use crate::policy::RetryPolicy;
+use crate::query_builder::{KeysAre, Names, Sql, bind, sql, statements};
+use crate::tables::shards_table::check_triggers;
+use crate::unfit::Unfit;
+use crate::{observe, shard_counts};
+
+/// Begins a fold: the values of shards move into the base, so that the plain column, its index and readers who know nothing of
+/// shards are nearly fresh. No reader ever sees a total change.
+///
+/// ```
+/// # mod schema { diesel::table! { videos (id) { id -> BigInt, views -> BigInt, } } }
+/// # use schema::videos::{self, dsl::{id, videos as all, views}};
+/// # use diesel::prelude::*;
+/// # #[derive(diesel_sharded::ShardedField)]
+/// # #[diesel(table_name = videos)]
+/// # struct Video { id: i64, #[sharded] views: i64 }
+/// # fn main() -> QueryResult<()> {
+/// # let conn = &mut SqliteConnection::establish(":memory:").unwrap();
+/// # diesel::sql_query("CREATE TABLE videos (id INTEGER PRIMARY KEY, views BIGINT NOT NULL)").execute(conn)?;
+/// # diesel::insert_into(all).values((id.eq(7), views.eq(100))).execute(conn)?;
+/// # diesel_sharded::ShardsTable::of(videos::table).create(conn)?;
+/// use diesel_sharded::operation::Amount;
+/// use diesel_sharded::{fold, update};
+///
+/// update(all.find(7)).set(views.eq(views + 5)).execute(conn)?;
+/// // One row, rows by any filter, or the whole table.
+/// let folded = fold(all.find(7)).run(conn)?;
+/// assert_eq!((folded.parents, folded.moved(views)), (1, Amount::Integer(5)));
+/// assert_eq!(all.find(7).select(views).first::<i64>(conn)?, 105);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Statements
+///
+/// On SQLite a fold first checks that the triggers of the [`ShardsTable`](crate::ShardsTable) exist, by one read of
+/// `sqlite_master`. A rebuild of the parent's table drops them, and the fold then fails with
+/// [`MissingTriggers`](crate::Error::MissingTriggers).
+///
+/// The parents that have something to fold are found in key order, [`batch`](Fold::batch) by batch. A fold of the whole table
+/// finds them in the shards table, so its cost depends only on the rows that were counted on. A fold with a filter reads all
+/// parents that match. They are found on the primary, even behind a proxy that sends plain reads to a replica. Each batch is one
+/// transaction:
+///
+/// ```sql
+/// -- the whole table
+/// SELECT "videos"."id" FROM (SELECT DISTINCT "videos"."id" FROM "videos_shards" AS "videos"
+///     WHERE ("videos"."views" <> 0 OR "videos"."shard" >= $1) AND "videos"."id" > $2
+///     ORDER BY "videos"."id" LIMIT $3) AS "videos" ORDER BY "videos"."id";
+/// -- by a filter
+/// SELECT "videos"."id" FROM (SELECT "videos"."id" FROM "videos" WHERE …) AS "videos"
+/// WHERE (SELECT 1 FROM "videos_shards" WHERE "videos_shards"."id" = "videos"."id"
+///        AND ("videos_shards"."views" <> 0 OR "videos_shards"."shard" >= $1) LIMIT 1) IS NOT NULL
+///   AND "videos"."id" > $2
+/// ORDER BY "videos"."id" LIMIT $3;
+///
+/// BEGIN;                                                     -- READ COMMITTED; SQLite: BEGIN IMMEDIATE, and no locks
+/// SET LOCAL lock_timeout = '200ms';                          -- PostgreSQL
+/// SELECT "videos"."id" FROM "videos" WHERE … ORDER BY "videos"."id" FOR NO KEY UPDATE NOWAIT;
+/// SELECT CASE WHEN "videos"."views" <> 0 THEN 1 ELSE 0 END FROM "videos_shards" AS "videos" WHERE …
+///     ORDER BY "videos"."id", "videos"."shard" FOR NO KEY UPDATE NOWAIT;
+/// SELECT base, sum of shards FROM "videos" WHERE …;                                     -- MySQL: … FOR UPDATE
+/// UPDATE "videos" SET "views" = total WHERE … AND EXISTS (…);                            -- of parents with shards that are not 0
+/// -- MySQL: SET `views` = (`views` + CASE WHEN (`videos`.`id` = ?) THEN 5 … ELSE 0 END) WHERE …, by the sums that were read
+/// UPDATE "videos_shards" AS "videos" SET "views" = 0 WHERE … AND ("videos"."views" <> 0);
+/// SELECT base, sum of shards FROM "videos" WHERE …;                                     -- also before the shards are emptied
+/// DELETE FROM "videos_shards" AS "videos" WHERE … AND "videos"."shard" >= $1 AND "videos"."views" = 0;
+///                                                                                        -- MySQL: DELETE `videos` FROM …
+/// COMMIT
+/// ```
+///
+/// Only parents that the first lock returns are folded, because a parent that was deleted meanwhile may be inserted again under
+/// its key. Bases and sums of shards are read before and after, and compared. If they differ (a column that rounds or cuts, an
+/// update that row security or a trigger suppresses), the move is rolled back, and the parent is listed in
+/// [`unfit`](Folded::unfit) with the reason.
+///
+/// Counts on the shards of a batch wait for these few statements and no longer, because a batch waits for no row. (On PostgreSQL its update
+/// of the bases waits for rows that refer to them, 200 ms at most, if a unique index contains a sharded field.) If a lock
+/// cannot be acquired at once, the parents are tried one by one. On PostgreSQL one parent waits for its locks, 200 ms at most for
+/// each (`SET LOCAL lock_timeout`, which ends with the fold's transaction), so that a row is folded under any number of writers.
+/// The same bound holds for a table that others may not write meanwhile, as during `CREATE INDEX`. For a table that nobody may read, the
+/// search for work waits, without a lock and without a bound of its own.
+/// A parent that is busy for longer is folded shard by shard, without a wait, with as many attempts as the policy allows; once a shard
+/// was blocked for all of them, each other one has a single attempt. Shards that others hold all the time keep their values, and
+/// their parent is listed in [`busy`](Folded::busy). (PostgreSQL logs each
+/// lock that is not acquired as an error.)
+///
+/// A fold that is killed at any statement loses and doubles nothing: the database rolls the open batch back, and committed
+/// batches are complete. Several processes may fold at once: the parent's row lock admits one at a time, and the next finds
+/// nothing left to fold. On PostgreSQL the parents of a batch are tried one by one if a count creates a shard meanwhile; elsewhere
+/// the foreign key that [`ShardsTable`](crate::ShardsTable) creates lets none. All this relies on `NOWAIT`, which MySQL has from
+/// 8.0 on and MariaDB from 10.3.
+///
+/// Shards numbered beyond the [wished number](crate::shard_counts) are removed when they are empty; a count that was
+/// waiting for one creates it again.
+///
+/// # Effect on the total
+/// None. A reader sees a parent before or after its batch, never in between. Two ways of reading do not see a single instant,
+/// with or without folds:
+///
+/// - A statement that takes a lock *and* reads a total (`.for_update()`, an `UPDATE … WHERE` on a total) may wait for a fold and
+///   then pair the new base with the old shards, on PostgreSQL and MySQL. Lock first, and read the total in the next statement.
+/// - On MySQL, a transaction in its default isolation, REPEATABLE READ, reads old rows beside those that it wrote itself. Suppose
+///   that it reads, then counts on a shard that was folded meanwhile, and reads the total again. That total is a value that never
+///   existed, although the committed data is right. With READ COMMITTED
+///   ([`Transaction::isolation`](crate::retry::Transaction::isolation)) the total is right too.
+///
+/// # Inside a transaction
+/// The fold is part of the caller's transaction, with savepoints in place of transactions. It waits for its locks and holds them until that
+/// transaction ends: the rows and their shards, so that the bases may be corrected behind it. On PostgreSQL it locks the rows
+/// `FOR UPDATE`, which waits as long as rows that refer to them are inserted without a gap. The isolation level is the caller's: above `READ COMMITTED` the fold of a busy counter may end in a
+/// serialization failure on PostgreSQL. A transaction that counts and then writes the parent's row itself may deadlock with a
+/// fold: retry it.
+pub fn fold<Source, Kind>(source: Source) -> Fold<Source::Query>
+where
+    Source: UpdateSource<Kind>,
+    Source::Query: IntoUpdateTarget<Table: ShardedTable>,
+{
+    Fold::of(source)
+}
+
+/// A fold that has not run yet; made by [`fold`](fold()).
+#[must_use = "a fold moves nothing until it is `.run(conn)`"]
+pub struct Fold<Q: IntoUpdateTarget<Table: ShardedTable>, Run = Blocking> {
+    query: Q,
+    batch: usize,
+    per_second: Option<u32>,
+    keep_shards: Option<u16>,
+    cold_below: Option<u16>,
+    after: Option<Key<Q>>,
+    retry: Option<RetryPolicy>,
+    run: PhantomData<fn() -> Run>,
+}
+
+type Key<Q> = <<Q as diesel::associations::HasTable>::Table as ShardedTable>::Key;
+
+impl<Q: IntoUpdateTarget<Table: ShardedTable>, Run> Fold<Q, Run> {
+    /// A fold of the rows that `source` names.
+    pub(crate) fn of<Source, Kind>(source: Source) -> Self
+    where
+        Source: UpdateSource<Kind, Query = Q>,
+    {
+        Fold {
+            query: source.into_query(),
+            batch: KEYS_IN_A_STATEMENT,
+            per_second: None,
+            keep_shards: None,
+            cold_below: None,
+            after: None,
+            retry: None,
+            run: PhantomData,
+        }
+    }
+
+    /// The same fold once more.
+    fn again(&self) -> Self
+    where
+        Q: Clone,
+    {
+        Fold {
+            query: self.query.clone(),
+            after: self.after.clone(),
+            retry: self.retry.clone(),
+            ..*self
+        }
+    }
+
+    /// Sets how many parents are folded at once: 100 by default, and at most. With fewer, counts on them wait less.
+    pub fn batch(mut self, parents: usize) -> Self {
+        self.batch = parents.clamp(1, KEYS_IN_A_STATEMENT);
+        self
+    }
+
+    /// Folds no more parents than this in any second, by smaller batches and pauses between them. Parents that a slow batch missed are
+    /// made up for, a tenth of a second's at most. It has no effect inside a caller's transaction, which would only hold its locks
+    /// longer. By default, and with zero, there is no limit.
+    pub fn at_most_per_second(mut self, parents: u32) -> Self {
+        self.per_second = Some(parents);
+        self
+    }
+
+    /// Keeps empty shards numbered below this, instead of below the [number](crate::shard_counts) that the database keeps
+    /// (inside a transaction: the one known to this process). 0 removes every shard that it folded.
+    pub fn keep_shards(mut self, number: u16) -> Self {
+        self.keep_shards = Some(number);
+        self
+    }
+
+    /// Also removes every shard of a cold row: a row of which fewer shards than this had something to move. With 2, a row on
+    /// which one writer at a time counts loses its shards, and its next count creates one. A hot row keeps its shards until it is
+    /// folded once without counts. With 0, the default outside a [`Folder`](crate::operation::Folder),
+    /// [`keep_shards`](Self::keep_shards) alone decides.
+    ///
+    /// With any other number the fold looks at all shards, even empty ones.
+    pub fn cold_below(mut self, shards: u16) -> Self {
+        self.cold_below = Some(shards);
+        self
+    }
+
+    /// Folds only parents whose keys come after this one: the [`last`](Folded::last) of a fold that was interrupted, which
+    /// may be none.
+    pub fn after(mut self, key: impl Into<Option<Key<Q>>>) -> Self {
+        self.after = key.into();
+        self
+    }
+
+    /// Retries each batch by `policy` instead of the [process-wide](RetryPolicy::global) one.
+    pub fn retry(mut self, policy: RetryPolicy) -> Self {
+        self.retry = Some(policy);
+        self
+    }
+}
+
+impl<Q: IntoUpdateTarget<Table: ShardedTable>> Fold<Q> {
+    /// Folds to the end.
+    ///
+    /// # Errors
+    /// As [`update`](crate::update())'s. Batches before the error stay folded, and no total has changed. Another fold continues
+    /// with the rest. A parent whose base does not accept its total is no error, but is listed in [`unfit`](Folded::unfit).
+    pub fn run<Conn, DB, T, W>(self, conn: &mut Conn) -> QueryResult<Folded<T>>
+    where
+        Q: IntoUpdateTarget<Table = T, WhereClause = W>,
+        T: KeyedTable<DB>,
+        T::PrimaryKey: Expression,
+        W: QueryFragment<DB> + QueryId,
+        Conn: LoadConnection<Backend = DB>,
+        DB: BackendOf<Conn>,
+    {
+        self.run_with(conn, |_| ControlFlow::Continue(()))
+    }
+
+    /// Folds to the end, or until `progress` breaks off. `progress` is called after every batch with the result so far.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub fn run_with<Conn, DB, T, W>(
+        self,
+        conn: &mut Conn,
+        mut progress: impl FnMut(&Folded<T>) -> ControlFlow<()>,
+    ) -> QueryResult<Folded<T>>
+    where
+        Q: IntoUpdateTarget<Table = T, WhereClause = W>,
+        T: KeyedTable<DB>,
+        T::PrimaryKey: Expression,
+        W: QueryFragment<DB> + QueryId,
+        Conn: LoadConnection<Backend = DB>,
+        DB: BackendOf<Conn>,
+    {
+        now(self.folded(&mut Link::blocking(conn), &mut progress))
+    }
+}
+
+/// Folds that are awaited.
+#[cfg(feature = "async")]
+pub mod asynchronous {
+    use diesel_async::AsyncConnection;
+
+    use super::*;
+    use crate::connection::{Async, BoxFuture};
+
+    /// Begins a fold on a connection of `diesel_async`; see [`fold`](crate::fold()).
+    pub fn fold<Source, Kind>(source: Source) -> Fold<Source::Query, Async>
+    where
+        Source: UpdateSource<Kind>,
+        Source::Query: IntoUpdateTarget<Table: ShardedTable>,
+    {
+        Fold::of(source)
+    }
+
+    impl<Q, T, W> Fold<Q, Async>
+    where
+        Q: IntoUpdateTarget<Table = T, WhereClause = W>,
+        T: ShardedTable,
+    {
+        /// Folds to the end.
+        ///
+        /// # Errors
+        /// As [`Fold::run`](crate::operation::Fold::run)'s.
+        pub fn run<'c, Conn, DB>(self, conn: &'c mut Conn) -> BoxFuture<'c, QueryResult<Folded<T>>>
+        where
+            Q: Send + 'c,
+            T: KeyedTable<DB>,
+            T::PrimaryKey: Expression,
+            W: QueryFragment<DB> + QueryId + Send + Sync + 'c,
+            Conn: AsyncConnection<Backend = DB>,
+            DB: BackendOf<Conn>,
+        {
+            self.run_with(conn, |_| ControlFlow::Continue(()))
+        }
+
+        /// Folds to the end, or until `progress` breaks off. `progress` is called after every batch with the result so far. If
+        /// the future is dropped, all work that was reported stays complete.
+        ///
+        /// # Errors
+        /// As [`run`](Self::run)'s.
+        pub fn run_with<'c, Conn, DB>(
+            self,
+            conn: &'c mut Conn,
+            mut progress: impl FnMut(&Folded<T>) -> ControlFlow<()> + Send + 'c,
+        ) -> BoxFuture<'c, QueryResult<Folded<T>>>
+        where
+            Q: Send + 'c,
+            T: KeyedTable<DB>,
+            T::PrimaryKey: Expression,
+            W: QueryFragment<DB> + QueryId + Send + Sync + 'c,
+            Conn: AsyncConnection<Backend = DB>,
+            DB: BackendOf<Conn>,
+        {
+            Box::pin(async move { self.folded(&mut Link::awaited(conn), &mut progress).await })
+        }
+    }
+}
+
+/// The result of a fold of `T`: counts, amounts, and the parents that it left, by their keys.
+#[non_exhaustive]
+pub struct Folded<T, K = <T as ShardedTable>::Key> {
+    /// How many parents had something to move.
+    pub parents: u64,
+    /// How many empty shards were removed.
+    pub shards_removed: u64,
+    /// The key of the last parent that was examined, for [`after`](crate::operation::Fold::after).
+    pub last: Option<K>,
+    /// Whether the fold reached the end of the rows.
+    pub finished: bool,
+    /// The keys of parents whose bases do not accept the values of their shards, and why: a total out of the column's range, a
+    /// scale that is too small, an update that row security or a trigger suppresses. Their totals are as they were.
+    pub unfit: Vec<(K, Unfit)>,
+    /// The keys of parents with shards that others had locked all the time. Fold these parents again later.
+    pub busy: Vec<K>,
+    /// How many parents were examined.
+    #[doc(hidden)]
+    pub looked_at: u64,
+    /// For each of the fields.
+    #[doc(hidden)]
+    pub amounts: Vec<Amount>,
+    table: PhantomData<fn() -> T>,
+}
+
+impl<T, K> Folded<T, K> {
+    pub(crate) fn nothing(fields: &[ShardsColumn], last: Option<K>) -> Self {
+        Folded {
+            parents: 0,
+            shards_removed: 0,
+            last,
+            finished: false,
+            unfit: vec![],
+            busy: vec![],
+            looked_at: 0,
+            amounts: zeros(fields),
+            table: PhantomData,
+        }
+    }
+
+    /// The bases of these parents do not accept the values of their shards.
+    fn refuse(&mut self, keys: Vec<K>, reason: &Unfit) {
+        let unfit = keys.into_iter().map(|key| (key, reason.clone()));
+        self.unfit.extend(unfit);
+    }
+
+    fn add(&mut self, moved: &Moved, removed: usize) {
+        self.parents += moved.parents as u64;
+        self.shards_removed += removed as u64;
+        for (sum, moved) in self.amounts.iter_mut().zip(&moved.sums) {
+            *sum += moved;
+        }
+    }
+}
+
+impl<T: ShardedTable> Folded<T> {
+    /// How much was moved from the shards of a field to its base, over all parents.
+    pub fn moved<C: ShardedColumn<Table = T>>(&self, _field: C) -> Amount {
+        let fields = T::FIELDS.iter().zip(&self.amounts);
+        fields
+            .filter(|(field, _)| field.name == C::NAME)
+            .map(|(_, amount)| amount.clone())
+            .next()
+            .unwrap_or(Amount::Integer(0)) // every sharded column is a field
+    }
+}
+
+shows!([T, K: fmt::Debug] Folded<T, K>: |self| Folded {
+    parents: self.parents, shards_removed: self.shards_removed, last: self.last, finished: self.finished, unfit: self.unfit,
+    busy: self.busy, moved: self.amounts
+} finish);
+
+impl<Q: IntoUpdateTarget<Table: ShardedTable>, Run> Fold<Q, Run> {
+    async fn folded<M, Conn>(
+        self,
+        link: &mut Link<'_, M, Conn>,
+        progress: &mut impl FnMut(&Folded<Q::Table>) -> ControlFlow<()>,
+    ) -> QueryResult<Folded<Q::Table>>
+    where
+        Q: IntoUpdateTarget<
+                Table: KeyedTable<M::Backend>,
+                WhereClause: QueryFragment<M::Backend> + QueryId,
+            >,
+        M: LoadIo<Conn>,
+    {
+        let inside = in_any_transaction(link).await?;
+        let keep = match self.keep_shards {
+            Some(number) => number,
+            None => shard_counts::wished::<Q::Table, _, _>(link, inside).await?,
+        };
+        let folding = Folding {
+            of: *Q::Table::TABLE,
+            keep: Some(keep),
+            cold_below: self.cold_below.filter(|shards| *shards > 0),
+            retry: self.retry.unwrap_or_default(),
+            dialect: link.dialect(),
+            inside,
+        };
+        let batches = Batches {
+            filter: self.query.into_update_target().where_clause,
+            batch: self.batch,
+            per_second: self.per_second,
+        };
+        let mut folded = Folded::nothing(Q::Table::FIELDS, self.after);
+        let folding = folding.fold_all(&batches, &mut folded, link, progress);
+        folding.await.map(|()| folded)
+    }
+}
+
+/// The parents that are folded, and how many of them at once.
+pub(crate) struct Batches<W> {
+    pub(crate) filter: W,
+    pub(crate) batch: usize,
+    /// Without effect in a caller's transaction.
+    pub(crate) per_second: Option<u32>,
+}
+
+impl<P> Folding<P> {
+    /// Parents with shards from this one on may have shards to remove.
+    fn first_to_remove(&self) -> Option<u16> {
+        self.cold_below.map_or(self.keep, |_| Some(0))
+    }
+
+    /// A parent that is to have no shards keeps no rests in them.
+    fn keeps_rests(&self) -> bool {
+        self.keep != Some(0)
+    }
+
+    /// Goes on after the last parent that was `folded`, to the end or until `progress` breaks off.
+    pub(crate) async fn fold_all<T, DB, W, M, Conn>(
+        &self,
+        batches: &Batches<W>,
+        folded: &mut Folded<T, P::Key>,
+        link: &mut Link<'_, M, Conn>,
+        progress: &mut impl FnMut(&Folded<T, P::Key>) -> ControlFlow<()>,
+    ) -> QueryResult<()>
+    where
+        P: Parents<DB>,
+        W: QueryFragment<DB> + QueryId,
+        M: LoadIo<Conn, Backend = DB>,
+        DB: ShardedBackend,
+    {
+        if self.dialect.has_triggers() {
+            let looking = RetryLoop::read(link, self.retry.clone())?;
+            let names = self.of.names();
+            retry_loop!(link, looking, check_triggers(names, link).await)?;
+        }
+        let per_second = batches.per_second.filter(|_| !self.inside);
+        let mut pace = Pace::at_most_per_second(per_second, batches.batch);
+        let batch = pace.batch();
+        loop {
+            let began = Instant::now();
+            let mut due = began;
+            let picking = RetryLoop::decision(link, self.retry.clone())?;
+            let keys = retry_loop!(link, picking, {
+                let after = folded.last.as_ref().map(|last| self.of.is_after(last));
+                let pick = PickFoldable {
+                    names: self.of.names(),
+                    filter: &batches.filter,
+                    after: after.as_ref().map(|after| after as &dyn QueryFragment<DB>),
+                    first_to_remove: self.first_to_remove().map(i32::from),
+                    keeps_rests: self.keeps_rests(),
+                    limit: batch as i64,
+                    key_sql: PhantomData,
+                };
+                P::KeySql::rows(link, pick).await
+            });
+            let keys =
+                keys.map_err(|error| explain_keys(self.of.names(), &link.backend(), error))?;
+            folded.finished = keys.len() < batch;
+            if let Some(last) = keys.last().cloned() {
+                let parents = keys.len();
+                let table = self.of.names().shards_table.as_str();
+                let told = observe::fold(self.dialect, table, parents);
+                let moving = self.fold(keys, folded, link);
+                told.within(moving).await?;
+                folded.last = Some(last);
+                folded.looked_at += parents as u64;
+                if progress(folded).is_break() {
+                    return Ok(());
+                }
+                due = pace.next(parents, began, Instant::now());
+            }
+            if folded.finished {
+                return Ok(());
+            }
+            let wait = due.saturating_duration_since(Instant::now());
+            M::sleep(&self.retry, wait).await;
+        }
+    }
+}
+
+statements! {
+    /// Finds parents that have something to fold [on the primary](Names::on_primary); see [`fold`](fold()).
+    ///
+    /// Without a filter the shards table alone is read, so that rows without shards cost nothing.
+    ///
+    /// With a filter not `EXISTS`: planners turn that into a join that reads the whole shards table for every batch.
+    ///
+    /// A shard that holds a rest is no work: neither the base nor a removal takes it.
+    struct PickFoldable<'a, ST> {
+        names: Names<'a, DB>,
+        filter: &'a dyn QueryFragment<DB>,
+        after: Option<&'a dyn QueryFragment<DB>>,
+        first_to_remove: Option<i32>,
+        keeps_rests: bool,
+        limit: i64,
+        key_sql: PhantomData<ST>,
+    }: Query<ST>;
+    |self, mut out| {
+        let table = self.names;
+        let next = table.next_keys(self.after.as_ref(), &self.limit);
+        table.on_primary().push(out.reborrow())?;
+        if self.filter.is_noop(out.backend())? {
+            let has_work = self.has_work(|name| table.under_alias().column(name));
+            return table.keys_of_shards(sql! { has_work, next }).push(out);
+        }
+        sql!(out;
+            table.select_keys_as_parent(&self.filter), " WHERE (SELECT 1 FROM ", table.under_alias().shards_of_parent(None),
+            " AND ", self.has_work(|name| table.shards_column(name)), " LIMIT 1) IS NOT NULL", next)
+    }
+}
+
+impl<ST, DB: ShardedBackend> PickFoldable<'_, ST, DB> {
+    /// `(table.field <> 0 OR … OR table.shard >= $n)`, where `column` writes a column of the shards table.
+    fn has_work<'b, C: Sql<'b, DB>>(&'b self, column: impl Fn(&'b str) -> C) -> impl Sql<'b, DB> {
+        let may_be_rest = |field: &&ShardsColumn| self.keeps_rests && field.leaves_rests();
+        sql! {
+            "(", for field in (self.names.fields, " OR ") {
+                column(&field.name), field.merge.is_filled(),
+                if may_be_rest(&field) { " AND NOT ", self.names.is_rest(field, &column) }
+            },
+            if let Some(first) = &self.first_to_remove {
+                " OR ", column(SHARD), " >= ", bind(Integer, first),
+                for field in (self.names.fields.iter().filter(may_be_rest), "") { " AND ", column(&field.name), " = 0" }
+            }, ")"
+        }
+    }
+}
+
+/// The settings of every batch of a fold.
+pub(crate) struct Folding<P> {
+    pub(crate) of: P,
+    /// Empty shards numbered from here on are removed, or none.
+    pub(crate) keep: Option<u16>,
+    /// All shards are removed of a parent of which fewer than this were filled.
+    pub(crate) cold_below: Option<u16>,
+    pub(crate) retry: RetryPolicy,
+    pub(crate) dialect: Dialect,
+    /// In a caller's transaction, which cannot try again later.
+    pub(crate) inside: bool,
+}
+
+/// What a try to fold several parents came to, or one parent, or one of its shards.
+enum Tried<Key> {
+    Folded {
+        moved: Moved,
+        /// The number of shards that were removed.
+        removed: usize,
+        /// Parents that can be seen and were not locked.
+        not_locked: Vec<Key>,
+    },
+    /// Another transaction holds a lock, or a conflict came up: the database's error.
+    Blocked(DieselError),
+    /// A base does not accept the values of its shards.
+    Unfit(Unfit),
+}
+
+impl<P> Folding<P> {
+    /// Folds parents together if all their locks can be acquired at once; else one by one, and busy ones shard by shard.
+    ///
+    /// A parent alone may wait for its locks where the wait can be bounded: its writers wait that long at most, and those of other
+    /// parents do not. In a caller's transaction, which keeps its locks, they are waited for together, and no shard is created behind them.
+    async fn fold<T, M, Conn>(
+        &self,
+        keys: Vec<P::Key>,
+        folded: &mut Folded<T, P::Key>,
+        link: &mut Link<'_, M, Conn>,
+    ) -> QueryResult<()>
+    where
+        P: Parents<M::Backend>,
+        M: LoadIo<Conn>,
+    {
+        let mut left = vec![(keys, 0)];
+        while let Some((keys, tries)) = left.pop() {
+            let named = keys_are(&self.of, &keys);
+            let (strength, retry) = self.together(keys.len());
+            match self.try_fold(&named, None, strength, retry, link).await? {
+                Tried::Folded {
+                    moved,
+                    removed,
+                    not_locked,
+                } => {
+                    folded.add(&moved, removed);
+                    for key in not_locked {
+                        match tries + 1 {
+                            TRIES_TO_LOCK => folded.unfit.push((key, Unfit::NotLocked)),
+                            tries => left.push((vec![key], tries)),
+                        }
+                    }
+                }
+                // Some servers have ended the whole transaction.
+                Tried::Blocked(error) if self.inside => return Err(error),
+                _ if keys.len() > 1 => {
+                    left.extend(keys.into_iter().rev().map(|key| (vec![key], tries)));
+                }
+                Tried::Unfit(reason) => folded.refuse(keys, &reason),
+                Tried::Blocked(_) => self.fold_shard_by_shard(keys, folded, link).await?,
+            }
+        }
+        Ok(())
+    }
+
+    /// How the shards of so many parents are locked together, and how often that is tried.
+    fn together(&self, parents: usize) -> (Strength, RetryPolicy) {
+        let waits = parents == 1 && self.bound().is_some();
+        let strength = match waits {
+            _ if self.inside => Strength::Full,
+            true => Strength::Exclusive,
+            false => Strength::ExclusiveAtOnce,
+        };
+        // On SQLite there are no locks but that on the database.
+        let retry = match self.dialect.has_row_locks() {
+            true => RetryPolicy::never(),
+            false => self.retry.clone(),
+        };
+        (strength, retry)
+    }
+
+    /// Bounds the waits of a transaction: for rows, and for a table that others may not write meanwhile, which no `NOWAIT` is about.
+    /// Counts wait for the shards that are locked by then. Inside a caller's transaction the bound would outlive the fold.
+    fn bound(&self) -> Option<&'static str> {
+        let bound = self.dialect.bounds_waits_for_locks();
+        bound.filter(|_| !self.inside)
+    }
+
+    /// Each shard in a transaction of its own, which holds no lock while it waits for its turn to try again. A shard that does
+    /// not fit is retried as long as others change the base.
+    async fn fold_shard_by_shard<T, M, Conn>(
+        &self,
+        keys: Vec<P::Key>,
+        folded: &mut Folded<T, P::Key>,
+        link: &mut Link<'_, M, Conn>,
+    ) -> QueryResult<()>
+    where
+        P: Parents<M::Backend>,
+        M: LoadIo<Conn>,
+    {
+        let named = keys_are(&self.of, &keys);
+        let reading = RetryLoop::decision(link, self.retry.clone())?;
+        let unlocked = LockedRows::locked(self.of, keys.clone()); // only their shards are looked for
+        let shards = retry_loop!(link, reading, unlocked.shards(link).await);
+        let mut left =
+            shards.map_err(|error| explain_of(self.of.names(), &link.backend(), error))?;
+        let (mut busy, mut tried, mut parents) = (false, usize::MAX, 0);
+        let mut reason = None;
+        while left.len() < tried {
+            tried = left.len();
+            let mut unfit = vec![];
+            for shard in left {
+                // One was blocked for as long as the policy allows, perhaps by the parent's lock: the others are not waited for again.
+                let retry = match busy {
+                    true => RetryPolicy::never(),
+                    false => self.retry.clone(),
+                };
+                let at_once = Strength::ExclusiveAtOnce;
+                let tried = self.try_fold(&named, Some(shard), at_once, retry, link);
+                match tried.await? {
+                    Tried::Folded { moved, removed, .. } => {
+                        parents = moved.parents.max(parents);
+                        let moved = Moved {
+                            parents: 0,
+                            ..moved
+                        };
+                        folded.add(&moved, removed);
+                    }
+                    Tried::Unfit(unfits) => {
+                        unfit.push(shard);
+                        reason = Some(unfits);
+                    }
+                    Tried::Blocked(_) => busy = true,
+                }
+            }
+            left = unfit;
+        }
+        folded.parents += parents as u64;
+        if let (false, Some(reason)) = (left.is_empty(), reason) {
+            folded.refuse(keys, &reason);
+        } else if busy {
+            folded.busy.extend(keys);
+        }
+        Ok(())
+    }
+
+    /// Folds the parents whose locks can be acquired: all their shards, or the `only` one.
+    async fn try_fold<M, Conn>(
+        &self,
+        keys: &KeysAre<P::KeyIs>,
+        only: Option<i32>,
+        strength: Strength,
+        retry: RetryPolicy,
+        link: &mut Link<'_, M, Conn>,
+    ) -> QueryResult<Tried<P::Key>>
+    where
+        P: Parents<M::Backend>,
+        M: LoadIo<Conn>,
+    {
+        let locking = locking(link, retry)?;
+        let folded = retry_loop!(link, locking, {
+            if let Some(bound) = self.bound() {
+                link.batch_execute(bound).await?;
+            }
+            let locked = LockedRows::lock(self.of, link, keys, strength).await?;
+            let mut locked = locked.with_shards(link, only, strength).await?;
+            // One shard cannot show contention; a row folded this way is busy anyway.
+            let by_contention = match self.cold_below.filter(|_| only.is_none()) {
+                Some(shards) => Some(locked.hot_and_cold(link, shards).await?),
+                None => None,
+            };
+            let moved = locked.fold(link, self.keeps_rests()).await?;
+            let mut removed = 0;
+            let kept = by_contention.as_ref().map_or(&locked, |[hot, _]| hot);
+            if let Some(first) = self.keep {
+                removed += kept.remove_shards(link, first).await?;
+            }
+            if let Some([_, cold]) = &by_contention {
+                removed += cold.remove_shards(link, 0).await?;
+            }
+            Ok((moved, removed, mem::take(&mut locked.not_locked)))
+        });
+        let names = self.of.names();
+        match folded.map_err(|error| explain_of(names, &link.backend(), error)) {
+            Ok((moved, removed, not_locked)) => {
+                let table = names.shards_table.as_str();
+                observe::folded(self.dialect, table, moved.parents, moved.shards, removed);
+                Ok(Tried::Folded {
+                    moved,
+                    removed,
+                    not_locked,
+                })
+            }
+            Err(error) => self.failed(error),
+        }
+    }
+
+    /// What an error says about the parents that were tried, if it is about them.
+    fn failed<Key>(&self, error: DieselError) -> QueryResult<Tried<Key>> {
+        let locks_rows = self.dialect.has_row_locks();
+        let is_blocked = match self.dialect.classify(&error) {
+            Failure::Conflict(Conflict::LockTimeout) => locks_rows,
+            // A shard appeared beside those that were locked.
+            Failure::Conflict(Conflict::Serialization) => self.dialect.unlocks_at_savepoints(),
+            _ => false,
+        };
+        if is_blocked {
+            return Ok(Tried::Blocked(error));
+        }
+        match Error::from(error) {
+            Error::Overflow { source } => Ok(Tried::Unfit(self.dialect.refused(&source))),
+            Error::Unfit { reason, .. } => Ok(Tried::Unfit(reason)),
+            error @ Error::ConflictPersisted { .. } if locks_rows => {
+                Ok(Tried::Blocked(error.into()))
+            }
+            error => Err(error.into()),
+        }
+    }
+}
+
+#[cfg(all(
+    test,
+    feature = "postgres_backend",
+    feature = "mysql_backend",
+    feature = "sqlite"
+))]
+mod tests {
+    use diesel::mysql::Mysql;
+    use diesel::pg::Pg;
+
+    use super::*;
+    use crate::test_schema::{assert_sql, downloads, videos};
+
+    macro_rules! pick {
+        ($schema:ident, $filter:expr, $after:expr) => {
+            PickFoldable::<(), _> {
+                names: Names::of::<$schema::table>(),
+                filter: &$filter.into_update_target().where_clause,
+                after: Some(&$schema::table::key_after(&$after)),
+                first_to_remove: Some(16),
+                keeps_rests: true,
+                limit: 100,
+                key_sql: PhantomData,
+            }
+        };
+    }
+
+    #[test]
+    fn parents_are_picked_behind_the_last_one() {
+        assert_sql!(pick!(videos, videos::table.filter(videos::slug.eq("a")), 7);
+            Pg => r#"WITH "sharded_primary" AS (UPDATE "videos_shards" SET "shard" = 0 WHERE FALSE) SELECT "videos"."id" FROM (SELECT "videos"."id" FROM "videos" WHERE ("videos"."slug" = $1)) AS "videos" WHERE (SELECT 1 FROM "videos_shards" WHERE "videos_shards"."id" = "videos"."id" AND ("videos_shards"."views" <> 0 OR "videos_shards"."likes" <> 0 OR "videos_shards"."shard" >= $2) LIMIT 1) IS NOT NULL AND ("videos"."id" > $3) ORDER BY "videos"."id" LIMIT $4"#,
+        );
+        assert_sql!(pick!(downloads, downloads::table, (1, "x".to_owned()));
+            Mysql => "SELECT `downloads`.`version`, `downloads`.`day` FROM (SELECT DISTINCT `downloads`.`version`, `downloads`.`day` FROM `download \"counts\"` AS `downloads` WHERE (`downloads`.`number` <> 0 AND NOT EXISTS (SELECT 1 FROM `downloads` AS `diesel_sharded_parents` WHERE `diesel_sharded_parents`.`version` = `downloads`.`version` AND `diesel_sharded_parents`.`day` = `downloads`.`day` AND CASE WHEN ABS(`downloads`.`number`) < 1e300 AND ABS(`diesel_sharded_parents`.`number`) < 1e300 THEN `diesel_sharded_parents`.`number` + `downloads`.`number` = `diesel_sharded_parents`.`number` END) OR `downloads`.`shard` >= ? AND `downloads`.`number` = 0) AND ((`downloads`.`version` >= ?) AND ((`downloads`.`version` > ?) OR ((`downloads`.`version` = ?) AND (`downloads`.`day` > ?)))) ORDER BY `downloads`.`version`, `downloads`.`day` LIMIT ?) AS `downloads` ORDER BY `downloads`.`version`, `downloads`.`day` LIMIT 18446744073709551615",
+        );
+    }
+}
