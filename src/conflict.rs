@@ -1,4 +1,4 @@
-//! Conflicts and other kinds of failure of a statement.
+//! Conflicts, and the other classes of a statement's error.
 
 use std::fmt;
 
@@ -43,9 +43,9 @@ impl fmt::Display for Conflict {
     }
 }
 
-/// The kind of a failure, derived from the kind and text of its error; see `Dialect::classify`.
+/// The class of an error, derived from its kind and text; see `Dialect::classify`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Failure {
+pub(crate) enum ErrorClass {
     Conflict(Conflict),
     /// The connection is gone, or a cluster does not know the outcome of a commit. The statement in flight may have taken effect.
     ConnectionLost,

@@ -5,7 +5,7 @@ use diesel::result::DatabaseErrorKind;
 use super::dialect::Dialect;
 use super::isolation::Isolation;
 use super::quoted::{Quoted, plain_literal};
-use crate::conflict::{Conflict, Failure};
+use crate::conflict::{Conflict, ErrorClass};
 use crate::model::{ColumnType, ShardsColumn};
 
 /// Declares [`Capabilities`], and a method of [`Dialect`] for each of them.
@@ -339,10 +339,10 @@ capabilities! {
     error_texts: &'static str = "",
     /// The text of an error without what a proxy has put around it.
     text_behind_proxy(message: &str): &str = |message| message,
-    /// The meaning of a kind that drivers of this database use in their own way.
-    failure_of_kind(kind: &DatabaseErrorKind): Failure = |kind| match kind {
-        DatabaseErrorKind::SerializationFailure => Failure::Conflict(Conflict::Serialization),
-        _ => Failure::Other,
+    /// The class of a kind that drivers of this database use in their own way.
+    class_of_kind(kind: &DatabaseErrorKind): ErrorClass = |kind| match kind {
+        DatabaseErrorKind::SerializationFailure => ErrorClass::Conflict(Conflict::Serialization),
+        _ => ErrorClass::Other,
     },
     /// Whether a deadlock ends the whole transaction, and what follows runs in none.
     deadlock_ends_transaction: bool = false,

@@ -1,7 +1,7 @@
-//! The meaning of the databases' errors.
+//! The classes of the databases' errors.
 //!
 //! Diesel hands on a kind for some errors, and a text for the others. The texts stand in a file for each database (`postgres.txt`): below
-//! a heading, `= meaning, meaning`, those that mean it. `%s` stands for any text. The first failure that fits counts.
+//! a heading, `= detail, detail`, the texts that have it. `%s` stands for any text. The first class that fits counts.
 //! `mysql_refusals.txt` has those of a setting, with the remedy.
 
 use diesel::result::{
@@ -9,14 +9,14 @@ use diesel::result::{
 };
 
 use super::dialect::Dialect;
-use crate::conflict::{Conflict, Failure};
+use crate::conflict::{Conflict, ErrorClass};
 use crate::error::Error;
 use crate::unfit::Unfit;
 
-/// What the text of an error means.
+/// What the text of an error tells: its class, or a detail beside it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Meaning {
-    Failure(Failure),
+pub(crate) enum ErrorDetail {
+    Class(ErrorClass),
     /// An overflow that a `CHECK` refused.
     Check,
     /// The error has ended the whole transaction.
@@ -29,7 +29,7 @@ pub(crate) enum Meaning {
     /// Refused because a transaction is open: SQLite's `BEGIN`, and the questions that MySQL and MariaDB are asked.
     RefusedInside,
     /// What a prepared statement gives has another type by now. An application's own query has to be forgotten by Diesel first, so that only
-    /// this crate's [may be retried](Failure::Conflict).
+    /// this crate's [may be retried](ErrorClass::Conflict).
     StalePlan,
     /// The server does not know the syntax.
     Syntax,
@@ -43,31 +43,33 @@ pub(crate) enum Meaning {
     UnlikeParent,
 }
 
-impl Meaning {
+impl ErrorDetail {
     fn of(heading: &str) -> Option<Self> {
         Some(match heading {
-            "serialization" => Meaning::Failure(Failure::Conflict(Conflict::Serialization)),
-            "deadlock" => Meaning::Failure(Failure::Conflict(Conflict::Deadlock)),
-            "lock timeout" => Meaning::Failure(Failure::Conflict(Conflict::LockTimeout)),
-            "statement timeout" => Meaning::Failure(Failure::Conflict(Conflict::StatementTimeout)),
-            "busy" => Meaning::Failure(Failure::Conflict(Conflict::Busy)),
-            "statement lost" => Meaning::Failure(Failure::Conflict(Conflict::StatementLost)),
-            "connection lost" => Meaning::Failure(Failure::ConnectionLost),
-            "node not ready" => Meaning::Failure(Failure::NodeNotReady),
-            "overflow" => Meaning::Failure(Failure::Overflow),
-            "disk full" => Meaning::Failure(Failure::DiskFull),
-            "check" => Meaning::Check,
-            "transaction gone" => Meaning::TransactionGone,
-            "commit" => Meaning::Commit,
-            "savepoint gone" => Meaning::SavepointGone,
-            "parent gone" => Meaning::ParentGone,
-            "refused inside" => Meaning::RefusedInside,
-            "stale plan" => Meaning::StalePlan,
-            "syntax" => Meaning::Syntax,
-            "unprepared" => Meaning::Unprepared,
-            "target read" => Meaning::TargetRead,
-            "refused" => Meaning::Refused,
-            "unlike parent" => Meaning::UnlikeParent,
+            "serialization" => ErrorDetail::Class(ErrorClass::Conflict(Conflict::Serialization)),
+            "deadlock" => ErrorDetail::Class(ErrorClass::Conflict(Conflict::Deadlock)),
+            "lock timeout" => ErrorDetail::Class(ErrorClass::Conflict(Conflict::LockTimeout)),
+            "statement timeout" => {
+                ErrorDetail::Class(ErrorClass::Conflict(Conflict::StatementTimeout))
+            }
+            "busy" => ErrorDetail::Class(ErrorClass::Conflict(Conflict::Busy)),
+            "statement lost" => ErrorDetail::Class(ErrorClass::Conflict(Conflict::StatementLost)),
+            "connection lost" => ErrorDetail::Class(ErrorClass::ConnectionLost),
+            "node not ready" => ErrorDetail::Class(ErrorClass::NodeNotReady),
+            "overflow" => ErrorDetail::Class(ErrorClass::Overflow),
+            "disk full" => ErrorDetail::Class(ErrorClass::DiskFull),
+            "check" => ErrorDetail::Check,
+            "transaction gone" => ErrorDetail::TransactionGone,
+            "commit" => ErrorDetail::Commit,
+            "savepoint gone" => ErrorDetail::SavepointGone,
+            "parent gone" => ErrorDetail::ParentGone,
+            "refused inside" => ErrorDetail::RefusedInside,
+            "stale plan" => ErrorDetail::StalePlan,
+            "syntax" => ErrorDetail::Syntax,
+            "unprepared" => ErrorDetail::Unprepared,
+            "target read" => ErrorDetail::TargetRead,
+            "refused" => ErrorDetail::Refused,
+            "unlike parent" => ErrorDetail::UnlikeParent,
             _ => return None,
         })
     }
@@ -82,7 +84,7 @@ fn of_unknown_kind(error: &DieselError) -> Option<&dyn DatabaseErrorInformation>
 }
 
 impl Dialect {
-    fn meanings(self, message: &str) -> impl Iterator<Item = Meaning> {
+    fn details(self, message: &str) -> impl Iterator<Item = ErrorDetail> {
         let message = self.text_behind_proxy(message);
         let mut heading = "";
         let headings = self.error_texts().lines().filter_map(move |line| {
@@ -98,50 +100,50 @@ impl Dialect {
             };
             (begins && matches(line, message)).then_some(heading)
         });
-        headings.flat_map(|heading| heading.split(", ").filter_map(Meaning::of))
+        headings.flat_map(|heading| heading.split(", ").filter_map(ErrorDetail::of))
     }
 
-    /// Whether an error of no known kind means this.
-    pub(crate) fn means(self, error: &DieselError, meaning: Meaning) -> bool {
+    /// Whether the text of an error of no known kind tells this.
+    pub(crate) fn has_detail(self, error: &DieselError, detail: ErrorDetail) -> bool {
         let information = of_unknown_kind(error);
-        information.is_some_and(|says| self.meanings(says.message()).any(|m| m == meaning))
+        information.is_some_and(|says| self.details(says.message()).any(|other| other == detail))
     }
 
-    /// Tells the meaning of a failed statement.
-    pub(crate) fn classify(self, error: &DieselError) -> Failure {
+    /// The class of a statement's error.
+    pub(crate) fn classify(self, error: &DieselError) -> ErrorClass {
         let (kind, information) = match error {
             DieselError::DatabaseError(kind, information) => (kind, information.as_ref()),
             // The COMMIT failed, and the rollback after it failed too: nobody can tell whether it was committed.
             DieselError::RollbackErrorOnCommit { commit_error, .. } => {
                 return match self.classify(commit_error) {
-                    known @ (Failure::Conflict(_) | Failure::NodeNotReady) => known,
-                    _ => Failure::ConnectionLost,
+                    known @ (ErrorClass::Conflict(_) | ErrorClass::NodeNotReady) => known,
+                    _ => ErrorClass::ConnectionLost,
                 };
             }
-            DieselError::BrokenTransactionManager => return Failure::ConnectionLost,
+            DieselError::BrokenTransactionManager => return ErrorClass::ConnectionLost,
             DieselError::QueryBuilderError(error)
                 if matches!(error.downcast_ref(), Some(Error::StatementLost { .. })) =>
             {
-                return Failure::Conflict(Conflict::StatementLost);
+                return ErrorClass::Conflict(Conflict::StatementLost);
             }
-            _ => return Failure::Other,
+            _ => return ErrorClass::Other,
         };
         match kind {
-            DatabaseErrorKind::ClosedConnection => Failure::ConnectionLost,
+            DatabaseErrorKind::ClosedConnection => ErrorClass::ConnectionLost,
             // A shard out of range is reported through the CHECK of the shards table.
-            DatabaseErrorKind::CheckViolation => Failure::Overflow,
+            DatabaseErrorKind::CheckViolation => ErrorClass::Overflow,
             DatabaseErrorKind::Unknown => self.classify_text(information.message()),
-            kind => self.failure_of_kind(kind),
+            kind => self.class_of_kind(kind),
         }
     }
 
-    /// Tells the meaning of an error by its text.
-    pub(crate) fn classify_text(self, message: &str) -> Failure {
-        let failure = self.meanings(message).find_map(|meaning| match meaning {
-            Meaning::Failure(failure) => Some(failure),
+    /// The class of an error by its text.
+    pub(crate) fn classify_text(self, message: &str) -> ErrorClass {
+        let class = self.details(message).find_map(|detail| match detail {
+            ErrorDetail::Class(class) => Some(class),
             _ => None,
         });
-        failure.unwrap_or(Failure::Other)
+        class.unwrap_or(ErrorClass::Other)
     }
 
     /// Why a base does not take a value that an overflow refused: its column's range, or a `CHECK`.
@@ -150,7 +152,7 @@ impl Dialect {
         match overflow {
             DieselError::DatabaseError(kind, information)
                 if matches!(kind, DatabaseErrorKind::CheckViolation)
-                    || self.means(overflow, Meaning::Check) =>
+                    || self.has_detail(overflow, ErrorDetail::Check) =>
             {
                 Unfit::Check {
                     says: information.message().to_owned(),
@@ -167,30 +169,31 @@ impl Dialect {
             DieselError::DatabaseError(DatabaseErrorKind::SerializationFailure, _)
         );
         is_deadlock && self.deadlock_ends_transaction()
-            || self.means(error, Meaning::TransactionGone)
+            || self.has_detail(error, ErrorDetail::TransactionGone)
     }
 
     /// Whether a commit failed because there is no transaction any more.
     pub(crate) fn has_no_transaction(self, error: &DieselError) -> bool {
-        // Diesel may have noticed what SQLite did; elsewhere it knows of a closure that has ended it. A conflict has its own meaning.
+        // Diesel may have noticed what SQLite did; elsewhere it knows of a closure that has ended it. A conflict has its own class.
         matches!(
             (self, error),
             (Dialect::Sqlite, DieselError::NotInTransaction)
-        ) || (self.classify(error) == Failure::Other && self.means(error, Meaning::TransactionGone))
+        ) || (self.classify(error) == ErrorClass::Other
+            && self.has_detail(error, ErrorDetail::TransactionGone))
     }
 
     /// Whether the error of a `COMMIT`, or of a statement that commits by itself, means that nothing was committed. Where it does not, the
     /// outcome is unknown, unless the database [proves](Self::proves_refusal) that it refused the statement.
     pub(crate) fn is_refusal(self, error: &DieselError, is_commit: bool) -> bool {
         let kind = match (error, self.classify(error)) {
-            (_, Failure::ConnectionLost) => return false,
-            (DieselError::DatabaseError(..), _) if self.means(error, Meaning::Refused) => {
+            (_, ErrorClass::ConnectionLost) => return false,
+            (DieselError::DatabaseError(..), _) if self.has_detail(error, ErrorDetail::Refused) => {
                 return true;
             }
             (DieselError::DatabaseError(..), _) if !is_commit && self.keeps_after_errors() => {
                 return false;
             }
-            (DieselError::DatabaseError(kind, _), Failure::Other) => kind,
+            (DieselError::DatabaseError(kind, _), ErrorClass::Other) => kind,
             // It was not sent, or it was and its answer could not be read.
             (error, _) => return !matches!(error, DieselError::DeserializationError(_)),
         };
@@ -202,8 +205,8 @@ impl Dialect {
 
     /// Whether the same statement may succeed on the same connection, as after one that was interrupted.
     pub(crate) fn may_succeed_again(self, error: &DieselError) -> bool {
-        self.classify(error) != Failure::ConnectionLost
-            && !self.means(error, Meaning::SavepointGone)
+        self.classify(error) != ErrorClass::ConnectionLost
+            && !self.has_detail(error, ErrorDetail::SavepointGone)
     }
 
     /// Whether a shard was refused because its row is gone: a violated foreign key of the shards table, or MySQL's trigger in its
@@ -212,7 +215,7 @@ impl Dialect {
         matches!(
             error,
             DieselError::DatabaseError(DatabaseErrorKind::ForeignKeyViolation, _)
-        ) || self.means(error, Meaning::ParentGone)
+        ) || self.has_detail(error, ErrorDetail::ParentGone)
     }
 
     /// Whether a key could not be read because its column is narrower than its type; by Diesel's text.

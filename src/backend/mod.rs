@@ -1,4 +1,4 @@
-//! The one place in which databases differ: SQL text, and the meaning of their errors.
+//! The one place in which databases differ: SQL text, and the classes of their errors.
 //!
 //! Each database has a file that states what it can do (`postgres.rs`), one with its triggers (`postgres/ddl.rs`), and one with the texts of
 //! its errors (`postgres.txt`). Imports run one way: from here to the databases, to the capabilities, to the dialect.
@@ -24,7 +24,7 @@ pub(crate) use self::capabilities::{
 };
 pub use self::detached::Detached;
 pub use self::dialect::Dialect;
-pub(crate) use self::errors::Meaning;
+pub(crate) use self::errors::ErrorDetail;
 pub(crate) use self::fitting_names::shortened;
 pub(crate) use self::isolation::Isolation;
 pub use self::kept_statements::keep_queries_on_mysql;

@@ -9,7 +9,7 @@ use super::capabilities::{
     OpenQuestion, Routine, Strength, SumsForm, SurvivalCheck,
 };
 use super::isolation::Isolation;
-use crate::conflict::{Conflict, Failure};
+use crate::conflict::{Conflict, ErrorClass};
 use crate::model::ColumnType;
 
 /// The error of a statement that counted on fewer rows than it should have.
@@ -149,10 +149,10 @@ pub(super) const CAPABILITIES: Capabilities = Capabilities {
     takes_name: |name| name.chars().count() <= 64,
     error_texts: include_str!("mysql.txt"),
     text_behind_proxy: behind_vitess,
-    failure_of_kind: |kind| match kind {
+    class_of_kind: |kind| match kind {
         // Diesel gives this kind to 1213.
-        DatabaseErrorKind::SerializationFailure => Failure::Conflict(Conflict::Deadlock),
-        _ => Failure::Other,
+        DatabaseErrorKind::SerializationFailure => ErrorClass::Conflict(Conflict::Deadlock),
+        _ => ErrorClass::Other,
     },
     deadlock_ends_transaction: true,
     refusals: include_str!("mysql_refusals.txt"),

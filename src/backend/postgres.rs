@@ -12,7 +12,7 @@ use super::capabilities::{
     SurvivalCheck, TotalForm,
 };
 use super::quoted::plain_literal;
-use crate::conflict::{Conflict, Failure};
+use crate::conflict::{Conflict, ErrorClass};
 use crate::model::{ColumnType, Merge};
 
 /// Stands in the error of a guarded statement, in whatever language the server writes it.
@@ -118,13 +118,13 @@ pub(super) const CAPABILITIES: Capabilities = Capabilities {
     session_number: Some("pg_backend_pid()"),
     takes_name: |name| name.len() <= 63,
     error_texts: include_str!("postgres.txt"),
-    failure_of_kind: |kind| match kind {
-        DatabaseErrorKind::SerializationFailure => Failure::Conflict(Conflict::Serialization),
-        DatabaseErrorKind::UnableToSendCommand => Failure::ConnectionLost,
+    class_of_kind: |kind| match kind {
+        DatabaseErrorKind::SerializationFailure => ErrorClass::Conflict(Conflict::Serialization),
+        DatabaseErrorKind::UnableToSendCommand => ErrorClass::ConnectionLost,
         // A standby, or a session whose transactions are read-only. PostgreSQL's drivers look at both before they take a server for
         // one that takes writes.
-        DatabaseErrorKind::ReadOnlyTransaction => Failure::NodeNotReady,
-        _ => Failure::Other,
+        DatabaseErrorKind::ReadOnlyTransaction => ErrorClass::NodeNotReady,
+        _ => ErrorClass::Other,
     },
     ..Capabilities::PLAIN
 };

@@ -16,8 +16,8 @@ use diesel::expression::QueryMetadata;
 use diesel::query_builder::{Query, QueryFragment, QueryId};
 use diesel::result::{Error as DieselError, QueryResult};
 
-use crate::backend::{BackendOf, Dialect, Meaning, Reads, ShardedBackend};
-use crate::conflict::{Conflict, Failure};
+use crate::backend::{BackendOf, Dialect, ErrorDetail, Reads, ShardedBackend};
+use crate::conflict::{Conflict, ErrorClass};
 use crate::error::Error;
 use crate::policy::RetryPolicy;
 use crate::query_builder::{Prepare, Prepared, Unchecked, statement_was_lost};
@@ -247,16 +247,16 @@ where
 /// Turns a failure of the connection into this crate's own error. When a prepared statement was lost on the server, or a column's type
 /// has changed beneath one, this process stops keeping statements prepared.
 pub(crate) fn told(dialect: Dialect, error: DieselError) -> DieselError {
-    let is_stale = || dialect.means(&error, Meaning::StalePlan);
+    let is_stale = || dialect.has_detail(&error, ErrorDetail::StalePlan);
     match (&error, dialect.classify(&error)) {
-        (DieselError::DatabaseError(..), failure)
-            if failure == Failure::Conflict(Conflict::StatementLost)
-                || failure == Failure::Other && is_stale() =>
+        (DieselError::DatabaseError(..), class)
+            if class == ErrorClass::Conflict(Conflict::StatementLost)
+                || class == ErrorClass::Other && is_stale() =>
         {
             statement_was_lost();
             Error::StatementLost { source: error }.into()
         }
-        (DieselError::DatabaseError(_, information), Failure::Other) => {
+        (DieselError::DatabaseError(_, information), ErrorClass::Other) => {
             match dialect.refused_by(information.message()) {
                 Some((setting, remedy)) => Error::RefusedBySetting {
                     setting,

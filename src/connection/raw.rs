@@ -19,8 +19,8 @@ use diesel::query_builder::QueryId;
 
 use super::link::{Io, Link};
 use super::transaction::{Fixed, again_if_interrupted, clean_up, depth};
-use crate::backend::{Dialect, Meaning, OpenQuestion, ShardedBackend};
-use crate::conflict::{Conflict, Failure};
+use crate::backend::{Dialect, ErrorDetail, OpenQuestion, ShardedBackend};
+use crate::conflict::{Conflict, ErrorClass};
 use crate::error::Error;
 use crate::query_builder::{Identified, Prepare};
 
@@ -36,7 +36,7 @@ pub(crate) async fn in_any_transaction<M: Io<Conn>, Conn>(
     link.leave();
     let dialect = link.dialect();
     found.map_err(|source| match dialect.classify(&source) {
-        Failure::ConnectionLost => Error::ConnectionLost { source }.into(),
+        ErrorClass::ConnectionLost => Error::ConnectionLost { source }.into(),
         _ => source,
     })
 }
@@ -97,10 +97,10 @@ async fn is_open_by_rows<M: Io<Conn>, Conn>(
         tries += 1;
         match link.dialect().classify(&error) {
             // Behind a pooler, which keeps a transaction on one server connection: a transaction would be aborted by now.
-            Failure::Conflict(Conflict::StatementLost) if tries < MOST_QUESTIONS => {}
+            ErrorClass::Conflict(Conflict::StatementLost) if tries < MOST_QUESTIONS => {}
             // An engine that speaks PostgreSQL's protocol may lack the functions in the question. If the error has aborted a
             // caller's transaction, the next statement reports that.
-            Failure::Other => return Ok(false),
+            ErrorClass::Other => return Ok(false),
             _ => return Err(error),
         }
     }
@@ -110,7 +110,7 @@ async fn is_open_by_rows<M: Io<Conn>, Conn>(
 fn is_refused<T>(dialect: Dialect, outcome: QueryResult<T>) -> QueryResult<bool> {
     match outcome {
         Ok(_) => Ok(false),
-        Err(error) if dialect.means(&error, Meaning::RefusedInside) => Ok(true),
+        Err(error) if dialect.has_detail(&error, ErrorDetail::RefusedInside) => Ok(true),
         Err(error) => Err(error),
     }
 }

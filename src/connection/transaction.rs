@@ -9,8 +9,8 @@ use diesel::sql_types::Integer;
 
 use super::link::{Io, Link};
 use super::raw;
-use crate::backend::{Dialect, Guard, Isolation, Meaning, OpenQuestion};
-use crate::conflict::Failure;
+use crate::backend::{Dialect, ErrorDetail, Guard, Isolation, OpenQuestion};
+use crate::conflict::ErrorClass;
 use crate::error::{Error, database_error};
 use crate::query_builder::fragments;
 
@@ -184,13 +184,13 @@ pub(crate) async fn begin<M: Io<Conn>, Conn>(
     }
     match begin_by(link, by_statements, "START TRANSACTION").await {
         Ok(by_statement) => begun.by_statements = by_statement,
-        Err(error) if dialect.means(&error, Meaning::RefusedInside) => {
+        Err(error) if dialect.has_detail(&error, ErrorDetail::RefusedInside) => {
             return savepoint(link, nothing, options).await;
         }
         Err(error) => {
             match dialect.classify(&error) {
                 // A node that refuses to begin would refuse the rollback too.
-                Failure::NodeNotReady => {
+                ErrorClass::NodeNotReady => {
                     forget_isolation(link, before).await;
                     begun.lift_guard(link).await;
                 }
@@ -232,7 +232,7 @@ async fn begin_by<M: Io<Conn>, Conn>(
     if by_statements && !PREPARES_NO_BEGIN.load(Ordering::Relaxed) {
         match link.execute(Fixed(begin)).await {
             Ok(_) => return Ok(true),
-            Err(error) if link.dialect().means(&error, Meaning::Unprepared) => {
+            Err(error) if link.dialect().has_detail(&error, ErrorDetail::Unprepared) => {
                 PREPARES_NO_BEGIN.store(true, Ordering::Relaxed);
             }
             Err(error) => return Err(error),
@@ -261,7 +261,9 @@ async fn prepare<M: Io<Conn>, Conn>(
         // A prepared statement costs one round trip. A batch costs three on MySQL, because Diesel switches batches on and off around it.
         match link.execute(Fixed(sql)).await {
             Ok(_) => {}
-            Err(error) if dialect.means(&error, Meaning::RefusedInside) => return Ok(false),
+            Err(error) if dialect.has_detail(&error, ErrorDetail::RefusedInside) => {
+                return Ok(false);
+            }
             Err(error) => return Err(error),
         }
     }
@@ -280,7 +282,7 @@ async fn forget_isolation<M: Io<Conn>, Conn>(
     match again_if_interrupted!(link, link.execute(Fixed(sql)).await) {
         Ok(_) => {}
         // Then no level was set.
-        Err(error) if dialect.means(&error, Meaning::RefusedInside) => {}
+        Err(error) if dialect.has_detail(&error, ErrorDetail::RefusedInside) => {}
         Err(_) => link.transaction_status().set_in_error(),
     }
 }
@@ -364,7 +366,7 @@ impl OpenTransaction {
         };
         let alive = link.batch_execute(guard.before_commit).await;
         alive.map_err(|error| match dialect.classify(&error) {
-            Failure::Other => database_error(
+            ErrorClass::Other => database_error(
                 DatabaseErrorKind::SerializationFailure,
                 format!("the transaction was aborted meanwhile: {error}"),
             ),
@@ -395,7 +397,7 @@ impl OpenTransaction {
         };
         if may_have_ended
             && dialect.may_succeed_again(&error)
-            && matches!(self.undo(link).await, Err(gone) if dialect.means(&gone, Meaning::SavepointGone))
+            && matches!(self.undo(link).await, Err(gone) if dialect.has_detail(&gone, ErrorDetail::SavepointGone))
         {
             // It was released before the interruption.
             if is_savepoint {
@@ -474,7 +476,7 @@ impl OpenTransaction {
         let undone = self.undo(link).await;
         if let Err(error) = &undone {
             // If the savepoint is gone, a conflict has ended the whole transaction.
-            if !link.dialect().means(error, Meaning::SavepointGone) {
+            if !link.dialect().has_detail(error, ErrorDetail::SavepointGone) {
                 link.transaction_status().set_in_error();
             }
         }
@@ -564,7 +566,7 @@ mod tests {
         conn.batch_execute("ROLLBACK; BEGIN").unwrap(); // as if without autocommit
         let link = &mut Link::blocking(&mut conn);
         let gone = now(begun.check(link, Dialect::Mysql)).unwrap_err();
-        let conflict = Failure::Conflict(Conflict::Deadlock);
+        let conflict = ErrorClass::Conflict(Conflict::Deadlock);
         assert_eq!(Dialect::Mysql.classify(&gone), conflict);
         now(begun.roll_back(link));
         assert_eq!(in_transaction(link), Ok(false));

@@ -24,7 +24,7 @@ use diesel::result::Error as DieselError;
 use diesel::sql_types::{BigInt, Integer};
 
 use crate::backend::{BackendOf, Dialect, ShardedBackend, Strength};
-use crate::conflict::{Conflict, Failure};
+use crate::conflict::{Conflict, ErrorClass};
 use crate::connection::{
     Blocking, Ending, Link, LoadIo, in_any_transaction, in_transaction, paired,
 };
@@ -811,11 +811,11 @@ where
 
 /// Whether a savepoint that was rolled back leaves nothing of the error, where it has them.
 fn begins_again(dialect: Dialect, error: &DieselError) -> bool {
-    let failure = dialect.classify(error);
+    let class = dialect.classify(error);
     dialect.unlocks_at_savepoints()
         && matches!(
-            failure,
-            Failure::Conflict(Conflict::LockTimeout | Conflict::Serialization)
+            class,
+            ErrorClass::Conflict(Conflict::LockTimeout | Conflict::Serialization)
         )
 }
 

@@ -11,7 +11,7 @@ use diesel::query_builder::{InsertStatement, QueryFragment, QueryId};
 use diesel::result::QueryResult;
 
 use crate::backend::{BackendOf, ShardedBackend};
-use crate::conflict::Failure;
+use crate::conflict::ErrorClass;
 use crate::connection::{Blocking, Ending, Link, LoadIo, TransactionOptions, now};
 use crate::counting::combine;
 use crate::counting::idempotency::{Idempotent, Request, Requested, once};
@@ -405,7 +405,7 @@ impl<F: IntegerFields, Ins, Run> CountMany<F, Ins, Run> {
         let counted = counting.count().await;
         counted.map_err(|error| {
             let failure = counting.link.dialect().classify(&error);
-            if matches!(failure, Failure::Conflict(_)) {
+            if matches!(failure, ErrorClass::Conflict(_)) {
                 counting.leave_shards(); // for a caller that repeats its transaction
             }
             explain::<F::ParentTable, DB>(&counting.link.backend(), error)

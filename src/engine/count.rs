@@ -24,12 +24,12 @@ use std::pin::pin;
 
 use diesel::result::{DatabaseErrorKind, Error as DieselError, QueryResult};
 
+use super::attempt_error::{AttemptError, explain_by, narrow_key};
 use super::facts::{Facts, PartOf};
-use super::failure::{AttemptError, explain_by, narrow_key};
 use super::retry_loop::RetryLoop;
 use super::statement::{SendStatement, Statement, Step};
-use crate::backend::{INTERRUPTED_UNHEARD, Meaning, OnceForm, SHARD_REMOVED};
-use crate::conflict::{Conflict, Failure};
+use crate::backend::{ErrorDetail, INTERRUPTED_UNHEARD, OnceForm, SHARD_REMOVED};
+use crate::conflict::{Conflict, ErrorClass};
 use crate::connection::{Io, Link, TransactionOptions};
 use crate::error::{Error, database_error};
 use crate::observe::{self, Observer};
@@ -150,8 +150,8 @@ where
             // A shard that is not there is taken for a locked one; it was there a moment ago.
             Ok(rows) => rows == 0 && dialect.supports_skip_locked(),
             Err(error) => match dialect.classify(&error) {
-                Failure::ConnectionLost => return Err(AttemptError::Statement(error)),
-                Failure::Conflict(Conflict::LockTimeout) => true,
+                ErrorClass::ConnectionLost => return Err(AttemptError::Statement(error)),
+                ErrorClass::Conflict(Conflict::LockTimeout) => true,
                 _ => false, // the count fails by the same
             },
         };
@@ -220,7 +220,7 @@ where
     /// Counts on the one parent that a filter matches; on none where the filter may not read what it needs.
     async fn count_one(&mut self) -> Result<usize, AttemptError> {
         let dialect = self.facts.dialect;
-        let refuses = |error: &DieselError| dialect.means(error, Meaning::TargetRead);
+        let refuses = |error: &DieselError| dialect.has_detail(error, ErrorDetail::TargetRead);
         match self.send(Statement::CountOne).await {
             Err(error) if error.source().is_some_and(refuses) => Ok(0),
             counted => counted,
@@ -420,7 +420,7 @@ where
             {
                 AttemptError::ParentGone(error)
             }
-            Statement::Create if self.facts.dialect.classify(&error) == Failure::Overflow => {
+            Statement::Create if self.facts.dialect.classify(&error) == ErrorClass::Overflow => {
                 let narrow = narrow_key(
                     self.facts.shards_table.as_str(),
                     self.facts.key_columns,
@@ -436,7 +436,7 @@ where
                 AttemptError::LostRace(error)
             }
             // No shard overflows, but the caller's own row.
-            _ if is_insert && self.facts.dialect.classify(&error) == Failure::Overflow => {
+            _ if is_insert && self.facts.dialect.classify(&error) == ErrorClass::Overflow => {
                 AttemptError::Application(error)
             }
             Statement::CountAndLoad
@@ -448,7 +448,7 @@ where
             // Whoever sends it has asked the key: nothing was committed.
             Statement::CountOnce
                 if self.facts.dialect.counts_once_by() == Some(OnceForm::Compound)
-                    && self.facts.dialect.classify(&error) != Failure::ConnectionLost =>
+                    && self.facts.dialect.classify(&error) != ErrorClass::ConnectionLost =>
             {
                 AttemptError::Statement(error)
             }

@@ -1,16 +1,18 @@
 //! How counts, folds and the rest reach the shards: no types of users.
 
+mod attempt_error;
 mod count;
 mod facts;
-mod failure;
 mod keyed;
 mod locking;
 mod retry_loop;
 mod statement;
 
+pub(crate) use self::attempt_error::{
+    AttemptError, explain, explain_keys, explain_missing, explain_of,
+};
 pub(crate) use self::count::count;
 pub(crate) use self::facts::{Facts, PartOf};
-pub(crate) use self::failure::{AttemptError, explain, explain_keys, explain_missing, explain_of};
 pub use self::keyed::{KEYS_IN_A_STATEMENT, KeyedTable, Parents};
 pub(crate) use self::keyed::{ReadInto, in_chunks, keys_are};
 pub(crate) use self::locking::{

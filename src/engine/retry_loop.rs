@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use diesel::result::{Error as DieselError, QueryResult};
 
-use super::failure::{self, AttemptError};
+use super::attempt_error::{AttemptError, is_unfit};
 use crate::backend::{AsksPrimary, Dialect, SurvivalCheck};
-use crate::conflict::{Conflict, Failure};
+use crate::conflict::{Conflict, ErrorClass};
 use crate::connection::{
     Ending, Io, Link, OpenTransaction, TransactionOptions, begin, in_transaction, met_inside,
 };
@@ -289,7 +289,7 @@ impl<O: Observer> RetryLoop<O> {
             // Not retried, whatever guards it: the closure may have committed it.
             (
                 Unit::Transaction(_, Some(_)),
-                Failure::Overflow | Failure::DiskFull | Failure::Other,
+                ErrorClass::Overflow | ErrorClass::DiskFull | ErrorClass::Other,
             ) => AttemptError::Aborted,
             // A conflict of its own: a cluster's node reports at the next statement what it has met since the closure's last one.
             _ => AttemptError::Statement(error),
@@ -315,7 +315,7 @@ impl<O: Observer> RetryLoop<O> {
                 Err(error) => error,
             },
             // A cluster's node may have aborted the transaction without the client being told, and compared the rows of another one.
-            Err(AttemptError::Statement(error)) if failure::is_unfit(&error) => {
+            Err(AttemptError::Statement(error)) if is_unfit(&error) => {
                 AttemptError::Statement(self.aborted_unheard(link).await.unwrap_or(error))
             }
             Err(error) => error,
@@ -434,7 +434,7 @@ impl<O: Observer> RetryLoop<O> {
             return true;
         }
         let proof = match dialect.classify(error) {
-            Failure::ConnectionLost | Failure::Conflict(_) => None,
+            ErrorClass::ConnectionLost | ErrorClass::Conflict(_) => None,
             _ => dialect.proves_refusal(is_commit),
         };
         let Some(proof) = proof else { return false };

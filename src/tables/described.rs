@@ -11,7 +11,7 @@ use diesel::connection::LoadConnection;
 use diesel::prelude::*;
 
 use crate::backend::{BackendOf, Strength};
-use crate::conflict::Failure;
+use crate::conflict::ErrorClass;
 use crate::connection::{Link, now, set_other_nodes_write};
 use crate::counting::counter::counters;
 use crate::engine::{LockedRows, keys_are};
@@ -180,7 +180,7 @@ where
     let dialect = link.dialect();
     let added = now(locked.add_to_bases(link, field, &amounts));
     added.map_err(|source| match dialect.classify(&source) {
-        Failure::Overflow => Error::Overflow { source }.into(),
+        ErrorClass::Overflow => Error::Overflow { source }.into(),
         _ => source,
     })
 }

@@ -20,7 +20,7 @@ use diesel::sql_types::Integer;
 pub use self::folder::{Folder, FolderBuilder, FolderStats};
 pub use self::pace::Pace;
 use crate::backend::{BackendOf, Dialect, ShardedBackend, Strength};
-use crate::conflict::{Conflict, Failure};
+use crate::conflict::{Conflict, ErrorClass};
 use crate::connection::{Blocking, Link, LoadIo, in_any_transaction, now};
 use crate::counting::update::UpdateSource;
 use crate::engine::{
@@ -791,9 +791,9 @@ impl<P> Folding<P> {
     fn failed<Key>(&self, error: DieselError) -> QueryResult<Tried<Key>> {
         let locks_rows = self.dialect.has_row_locks();
         let is_blocked = match self.dialect.classify(&error) {
-            Failure::Conflict(Conflict::LockTimeout) => locks_rows,
+            ErrorClass::Conflict(Conflict::LockTimeout) => locks_rows,
             // A shard appeared beside those that were locked.
-            Failure::Conflict(Conflict::Serialization) => self.dialect.unlocks_at_savepoints(),
+            ErrorClass::Conflict(Conflict::Serialization) => self.dialect.unlocks_at_savepoints(),
             _ => false,
         };
         if is_blocked {

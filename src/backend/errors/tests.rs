@@ -1,6 +1,6 @@
 use DatabaseErrorKind::Unknown;
 use Dialect::{Mysql, Postgres, Sqlite};
-use Failure::{ConnectionLost, NodeNotReady, Other};
+use ErrorClass::{ConnectionLost, NodeNotReady, Other};
 
 use super::*;
 use crate::backend::{INTERRUPTED_UNHEARD, SHARD_REMOVED, TAKEN_FOR_ANOTHER};
@@ -11,11 +11,11 @@ fn error(kind: DatabaseErrorKind, text: &str) -> DieselError {
 
 /// These texts mean these failures to a database.
 macro_rules! means {
-    ($dialect:expr; $($failure:expr => $($text:expr),+;)+) => {$($(
-        let (failure, text) = ($failure, $text);
-        assert_eq!($dialect.classify_text(text), failure, "{text}");
+    ($dialect:expr; $($class:expr => $($text:expr),+;)+) => {$($(
+        let (class, text) = ($class, $text);
+        assert_eq!($dialect.classify_text(text), class, "{text}");
         let told = error(Unknown, text);
-        assert_eq!($dialect.classify(&told), failure, "{text}");
+        assert_eq!($dialect.classify(&told), class, "{text}");
     )+)+};
 }
 
@@ -40,8 +40,8 @@ fn a_node_without_a_majority_does_not_know_its_last_commits() {
         "Got error 5 - 'Transaction size exceed set threshold' during COMMIT",
     ] {
         means! { Mysql; ConnectionLost => text; }
-        let failure = classify(on_commit(error(Unknown, text)));
-        assert_eq!(failure, ConnectionLost, "{text}");
+        let class = classify(on_commit(error(Unknown, text)));
+        assert_eq!(class, ConnectionLost, "{text}");
     }
     means! { Mysql;
         Other =>
@@ -81,7 +81,7 @@ fn texts_of_mysql_and_of_its_clusters() {
             // A node that left the group.
             "Error on observer while running replication hook 'before_commit'.";
         // TiDB, and a failed certification in Group Replication of MySQL 9.7.
-        Failure::Conflict(Conflict::Serialization) =>
+        ErrorClass::Conflict(Conflict::Serialization) =>
             "Write conflict, txnStartTS=1, conflictStartTS=2, conflictCommitTS=3, key=4, reason=Optimistic [try again later]",
             "Write conflict, txnStartTS 1 is stale [try again later]",
             "Error: KV error safe to retry Txn(Mvcc(TxnLockNotFound)) [try again later]",
@@ -89,15 +89,15 @@ fn texts_of_mysql_and_of_its_clusters() {
             "Information schema is changed during the execution of the statement(for example, table definition may be updated)",
             "Plugin instructed the server to rollback the current transaction.";
         // Vitess hands on the text of its server behind the place of the failure.
-        Failure::Conflict(Conflict::Deadlock) =>
+        ErrorClass::Conflict(Conflict::Deadlock) =>
             "Deadlock found when trying to get lock; try restarting transaction",
             "Got error 149 - 'Lock deadlock; Retry transaction' during COMMIT",
             "target: app.-80.primary: vttablet: rpc error: code = Aborted desc = Deadlock found when trying to get lock; \
              try restarting transaction (errno 1213) (sqlstate 40001) (CallerID: app): Sql: \"commit\", BindVars: {}";
-        Failure::Conflict(Conflict::LockTimeout) =>
+        ErrorClass::Conflict(Conflict::LockTimeout) =>
             "target: app.-80.primary: vttablet: rpc error: code = DeadlineExceeded desc = Lock wait timeout exceeded; \
              try restarting transaction (errno 1205) (sqlstate HY000) (CallerID: app): Sql: \"update videos\"";
-        Failure::Conflict(Conflict::StatementTimeout) =>
+        ErrorClass::Conflict(Conflict::StatementTimeout) =>
             INTERRUPTED_UNHEARD;
         // The text of a violated constraint quotes the user's own text.
         Other =>
@@ -124,31 +124,31 @@ fn texts_of_postgresql_and_of_its_clusters() {
             "Verbindung wird abgebrochen aufgrund von Anweisung des Administrators",
             "закрытие подключения по команде администратора",
             "result is ambiguous: error=rpc error: code = Unavailable";
-        Failure::Conflict(Conflict::Serialization) =>
+        ErrorClass::Conflict(Conflict::Serialization) =>
             "restart transaction: TransactionRetryWithProtoRefreshError: WriteTooOldError",
             "change conflicts with another transaction, please retry: (OC000)",
             "mutation conflicts with another transaction, retry as needed (OC000)",
             "schema has been updated by another transaction, please retry: (OC001)",
             // A shard that is removed meanwhile.
             &format!("ungültige Eingabesyntax für Typ boolean: »{SHARD_REMOVED}«");
-        Failure::Conflict(Conflict::Deadlock) =>
+        ErrorClass::Conflict(Conflict::Deadlock) =>
             "deadlock detected",
             "Verklemmung (Deadlock) entdeckt",
             "デッドロックを検出しました";
-        Failure::Conflict(Conflict::LockTimeout) =>
+        ErrorClass::Conflict(Conflict::LockTimeout) =>
             "could not obtain lock on row in relation \"a\"",
             "konnte Sperre für Zeile in Relation »a« nicht setzen",
             "выполнение оператора отменено из-за тайм-аута блокировки";
-        Failure::Conflict(Conflict::StatementTimeout) =>
+        ErrorClass::Conflict(Conflict::StatementTimeout) =>
             "выполнение оператора отменено из-за тайм-аута";
         // The server does not hold the statement.
-        Failure::Conflict(Conflict::StatementLost) =>
+        ErrorClass::Conflict(Conflict::StatementLost) =>
             "prepared statement \"__diesel_stmt_3\" does not exist",
             "vorbereitete Anweisung »s7« existiert bereits",
             "bind message supplies 4 parameters, but prepared statement \"s7\" requires 2",
             "incorrect binary data format in bind parameter 2",
             &format!("ungültige Eingabesyntax für Typ boolean: »{TAKEN_FOR_ANOTHER}«");
-        Failure::Overflow =>
+        ErrorClass::Overflow =>
             "bigint fuera de rango";
         Other =>
             "ganzzahl",
@@ -170,7 +170,7 @@ fn a_full_disk() {
         (Mysql, error_28),
         (Sqlite, "database or disk is full"),
     ] {
-        means! { dialect; Failure::DiskFull => text; }
+        means! { dialect; ErrorClass::DiskFull => text; }
         let quoted = error(DatabaseErrorKind::UniqueViolation, text);
         assert_eq!(dialect.classify(&quoted), Other, "{text}");
     }
@@ -195,7 +195,7 @@ fn kinds_mean_what_the_driver_means_by_them() {
     let of = |dialect: Dialect, kind| dialect.classify(&error(kind, "text"));
     for dialect in Dialect::ALL {
         assert_eq!(of(dialect, ClosedConnection), ConnectionLost);
-        assert_eq!(of(dialect, CheckViolation), Failure::Overflow);
+        assert_eq!(of(dialect, CheckViolation), ErrorClass::Overflow);
         assert_eq!(of(dialect, UniqueViolation), Other);
         let broken = DieselError::BrokenTransactionManager;
         assert_eq!(dialect.classify(&broken), ConnectionLost);
@@ -204,7 +204,7 @@ fn kinds_mean_what_the_driver_means_by_them() {
             Mysql => Conflict::Deadlock,
             _ => Conflict::Serialization,
         };
-        let serialization = Failure::Conflict(serialization);
+        let serialization = ErrorClass::Conflict(serialization);
         assert_eq!(of(dialect, SerializationFailure), serialization);
         let sent = match dialect {
             Postgres => ConnectionLost,
@@ -395,8 +395,8 @@ fn hostile_error_texts_are_no_conflicts() {
                 DatabaseErrorKind::ForeignKeyViolation,
                 DatabaseErrorKind::NotNullViolation,
             ] {
-                let failure = dialect.classify(&error(kind, &text));
-                assert_eq!(failure, Other, "{text:?}, seed {seed}");
+                let class = dialect.classify(&error(kind, &text));
+                assert_eq!(class, Other, "{text:?}, seed {seed}");
             }
             for quotes in [
                 "Duplicate entry '",
@@ -405,8 +405,8 @@ fn hostile_error_texts_are_no_conflicts() {
                 "\u{202E}",
                 "\0",
             ] {
-                let failure = dialect.classify(&told(format!("{quotes}{text}"), Some(1)));
-                assert_eq!(failure, Other, "{quotes}{text:?}, seed {seed}");
+                let class = dialect.classify(&told(format!("{quotes}{text}"), Some(1)));
+                assert_eq!(class, Other, "{quotes}{text:?}, seed {seed}");
             }
             let unknown = told(text.clone(), Some(1));
             let _ = dialect.is_missing_table(&unknown, "videos_shards");
@@ -421,16 +421,16 @@ fn hostile_error_texts_are_no_conflicts() {
 }
 
 #[test]
-fn each_heading_has_a_meaning() {
+fn each_heading_is_a_detail() {
     for dialect in Dialect::ALL {
         let lines = dialect.error_texts().lines();
         for heading in lines.filter_map(|line| line.strip_prefix("= ")) {
-            for meaning in heading.split(", ") {
-                assert!(Meaning::of(meaning).is_some(), "{meaning}");
+            for detail in heading.split(", ") {
+                assert!(ErrorDetail::of(detail).is_some(), "{detail}");
             }
         }
-        assert_eq!(dialect.meanings("").count(), 0);
-        assert_eq!(dialect.meanings("# 40P01").count(), 0);
+        assert_eq!(dialect.details("").count(), 0);
+        assert_eq!(dialect.details("# 40P01").count(), 0);
     }
 }
 

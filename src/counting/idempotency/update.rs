@@ -15,8 +15,8 @@ use diesel_async::AsyncConnection;
 
 use super::keys::{FindKey, explained, insert_into, values};
 use super::{Idempotent, Request, Requested, once};
-use crate::backend::{BackendOf, Meaning, OnceForm, SHARD_REMOVED, ShardedBackend};
-use crate::conflict::{Conflict, Failure};
+use crate::backend::{BackendOf, ErrorDetail, OnceForm, SHARD_REMOVED, ShardedBackend};
+use crate::conflict::{Conflict, ErrorClass};
 #[cfg(feature = "async")]
 use crate::connection::{Async, BoxFuture};
 use crate::connection::{
@@ -191,22 +191,22 @@ impl<U> Once<'_, U> {
                 KNOWN.store(COUNTS, Ordering::Relaxed);
                 return Ok(1);
             }
-            Err(error) if dialect.means(&error, Meaning::RefusedInside) => return Ok(0),
+            Err(error) if dialect.has_detail(&error, ErrorDetail::RefusedInside) => return Ok(0),
             Err(error) => explained(link, error),
         };
-        if dialect.means(&error, Meaning::Syntax) {
+        if dialect.has_detail(&error, ErrorDetail::Syntax) {
             KNOWN.store(REFUSED, Ordering::Relaxed);
             return Ok(0);
         }
-        let failure = dialect.classify(&error);
-        if failure == Failure::ConnectionLost {
+        let class = dialect.classify(&error);
+        if class == ErrorClass::ConnectionLost {
             return Err(error);
         }
         clean_up(link, &undo(self.claim)).await;
         if did_nothing(&error) {
             return Ok(0);
         }
-        let timed_out = failure == Failure::Conflict(Conflict::StatementTimeout);
+        let timed_out = class == ErrorClass::Conflict(Conflict::StatementTimeout);
         let is_undone = !timed_out && dialect.is_refusal(&error, false);
         if is_undone {
             return Err(error);
@@ -216,7 +216,7 @@ impl<U> Once<'_, U> {
         match self.has_counted(link).await {
             Ok(true) => Ok(1),
             // A server that does not know the syntax may say so in another language.
-            Ok(false) if failure == Failure::Other && KNOWN.load(Ordering::Relaxed) != COUNTS => {
+            Ok(false) if class == ErrorClass::Other && KNOWN.load(Ordering::Relaxed) != COUNTS => {
                 Ok(0)
             }
             Ok(false) => Err(error),

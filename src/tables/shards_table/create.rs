@@ -3,7 +3,7 @@
 use diesel::result::{DatabaseErrorKind, Error as DieselError, QueryResult};
 
 use super::texts;
-use crate::backend::{Column, Dialect, Integrity, Meaning, Quoted, each, identifiers, literal};
+use crate::backend::{Column, Dialect, ErrorDetail, Integrity, Quoted, each, identifiers, literal};
 use crate::connection::{Link, LoadIo};
 use crate::error::{Error, database_error};
 use crate::model::{ColumnType, Merge, ShardsColumn};
@@ -217,7 +217,7 @@ pub(super) async fn explain_key<M: LoadIo<Conn>, Conn>(
     link: &mut Link<'_, M, Conn>,
     error: DieselError,
 ) -> DieselError {
-    if !quoted.dialect.means(&error, Meaning::UnlikeParent) {
+    if !quoted.dialect.has_detail(&error, ErrorDetail::UnlikeParent) {
         return error;
     }
     let is_chosen =

@@ -20,7 +20,7 @@ use diesel::result::Error as DieselError;
 use diesel::sql_types::{Nullable, Text};
 
 use crate::backend::{BackendOf, CLEAN_UP_DROP, Dialect, Integrity, Quoted, ShardedBackend};
-use crate::conflict::Failure;
+use crate::conflict::ErrorClass;
 use crate::connection;
 use crate::connection::{
     Blocking, Link, LoadIo, TransactionOptions, begin, in_any_transaction, paired,
@@ -347,7 +347,7 @@ paired! {
             let dropped = install(link, &quoted.drop_sql(), Some(CLEAN_UP_DROP), Some(told::<T>)).await;
             let explained = |error| explain_unfit::<T>(dialect, error);
             dropped.map_err(explained).map_err(|source| match dialect.classify(&source) {
-                Failure::Overflow => Error::Overflow { source }.into(),
+                ErrorClass::Overflow => Error::Overflow { source }.into(),
                 _ => explain::<T, DB>(&link.backend(), source),
             })
         }

@@ -24,8 +24,8 @@ use std::error::Error as StdError;
 use diesel::query_builder::QueryFragment;
 use diesel::result::Error as DieselError;
 
-use crate::backend::{Dialect, Meaning, ShardedBackend};
-use crate::conflict::{Conflict, Failure};
+use crate::backend::{Dialect, ErrorDetail, ShardedBackend};
+use crate::conflict::{Conflict, ErrorClass};
 use crate::error::Error;
 use crate::model::{ShardedTable, ShardsColumn, TableName};
 use crate::query_builder::Names;
@@ -83,7 +83,7 @@ impl<E: From<DieselError> + StdError + 'static> AttemptError<E> {
         let (error, is_conflict) = match self {
             AttemptError::Statement(error) | AttemptError::Commit(error) => (
                 error,
-                matches!(dialect.classify(error), Failure::Conflict(_)),
+                matches!(dialect.classify(error), ErrorClass::Conflict(_)),
             ),
             AttemptError::ParentGone(error) => (error, true),
             AttemptError::LostRace(_)
@@ -91,7 +91,7 @@ impl<E: From<DieselError> + StdError + 'static> AttemptError<E> {
             | AttemptError::Application(_)
             | AttemptError::Aborted => return None,
         };
-        (is_conflict && !dialect.means(error, Meaning::Commit))
+        (is_conflict && !dialect.has_detail(error, ErrorDetail::Commit))
             .then(|| dialect.ends_transaction(error))
     }
 
@@ -100,12 +100,12 @@ impl<E: From<DieselError> + StdError + 'static> AttemptError<E> {
         let may_be_committed = matches!(self, AttemptError::Commit(_)) && !inside;
         self.report_as(|source| match dialect.classify(&source) {
             _ if may_be_committed => Error::OutcomeUnknown { source },
-            Failure::Overflow => Error::Overflow { source },
-            Failure::DiskFull => Error::DiskFull { source },
+            ErrorClass::Overflow => Error::Overflow { source },
+            ErrorClass::DiskFull => Error::DiskFull { source },
             _ if inside => Error::Diesel(source),
-            Failure::ConnectionLost => Error::ConnectionLost { source },
-            Failure::NodeNotReady => Error::NodeNotReady { source },
-            Failure::Conflict(_) | Failure::Other => Error::Diesel(source),
+            ErrorClass::ConnectionLost => Error::ConnectionLost { source },
+            ErrorClass::NodeNotReady => Error::NodeNotReady { source },
+            ErrorClass::Conflict(_) | ErrorClass::Other => Error::Diesel(source),
         })
     }
 
@@ -134,11 +134,11 @@ fn conflict_behind(dialect: Dialect, error: &(dyn StdError + 'static)) -> Option
         if let Some(Error::StatementLost { .. }) = error.downcast_ref() {
             return Some(Conflict::StatementLost);
         }
-        let failure = match database_error(error) {
+        let class = match database_error(error) {
             Some(error) => dialect.classify(error),
             None => dialect.classify_text(&error.to_string()),
         };
-        if let Failure::Conflict(conflict) = failure {
+        if let ErrorClass::Conflict(conflict) = class {
             return Some(conflict);
         }
         next = error.source();
