@@ -285,16 +285,16 @@ where
     }
 
     /// Counts the batches of one or several counters in a transaction, which takes back what an error of SQLite keeps. One that is at fault is
-    /// left to its callers.
+    /// left to its callers, and so is one whose sums do not fit.
     async fn count_batches(&mut self, batches: &[Running<CounterKey>]) -> Vec<Outcome> {
         let mut outcomes = vec![Outcome::Nothing; batches.len()];
-        let mut left: Vec<usize> = (0..batches.len()).collect();
+        let sums = |(i, batch): (usize, &Running<CounterKey>)| Some((i, batch.amounts()?));
+        let mut left: Vec<_> = batches.iter().enumerate().filter_map(sums).collect();
         while !left.is_empty() {
             let mut at = None;
-            let together: Vec<_> = left.iter().map(|i| &batches[*i]).collect();
-            match self.count_together(&together, &mut at).await {
+            match self.count_together(batches, &left, &mut at).await {
                 Ok(rows) => {
-                    for (i, rows) in left.iter().zip(rows) {
+                    for ((i, _), rows) in left.iter().zip(rows) {
                         outcomes[*i] = Outcome::Counted(rows);
                     }
                     break;
@@ -305,7 +305,8 @@ where
                         Some(at) if !error.is_no_rows_fault() => drop(left.remove(at)),
                         _ => {
                             let outcome = Outcome::of(error);
-                            left.iter().for_each(|i| outcomes[*i] = outcome.clone());
+                            left.iter()
+                                .for_each(|(i, _)| outcomes[*i] = outcome.clone());
                             break;
                         }
                     }
@@ -315,10 +316,11 @@ where
         outcomes
     }
 
-    /// `at` tells, after an error, at which of the batches it came.
+    /// Counts these sums, each of the batch of that number. `at` tells, after an error, at which of them it came.
     async fn count_together(
         &mut self,
-        batches: &[&Running<CounterKey>],
+        batches: &[Running<CounterKey>],
+        together: &[(usize, Vec<i64>)],
         at: &mut Option<usize>,
     ) -> QueryResult<Vec<usize>> {
         let options = TransactionOptions {
@@ -329,12 +331,9 @@ where
         self.link.owns_transaction = true;
         let counted = retry_loop!(self.link, repeated, {
             let mut rows = vec![];
-            for (number, batch) in batches.iter().enumerate() {
+            for (number, (i, sums)) in together.iter().enumerate() {
                 *at = Some(number);
-                let Some(sums) = batch.amounts() else {
-                    return Err(DieselError::RollbackTransaction); // each amount by itself fits
-                };
-                rows.push(self.count_sums(batch, sums).await?);
+                rows.push(self.count_sums(&batches[*i], sums.clone()).await?);
             }
             *at = None;
             Ok(rows)
