@@ -101,11 +101,10 @@ fn comparable(messages: &str) -> String {
             kept.push_str(shown);
         } else {
             let (number, code) = match shown.strip_prefix("...") {
-                Some(rest) => ("...", rest.get(columns..).unwrap_or_default()),
-                None => shown.split_at(columns),
+                Some(rest) => ("...   ", rest.get(columns..).unwrap_or_default()),
+                None if in_case => (shown[..columns].trim(), &shown[columns..]),
+                None => ("", &shown[columns..]),
             };
-            let is_of_library = !in_case && number != "...";
-            let number = if is_of_library { "" } else { number.trim() };
             kept.push_str(format!("{number:>3}{code}").trim_end());
         }
         kept.push('\n');
