@@ -87,16 +87,12 @@ pub use crate::connection::{Async, BoxFuture, Shared};
 use crate::counter_cache::{EveryRow, NotCounting};
 pub use crate::counting::count_many::asynchronous::count_many;
 #[doc(inline)]
-pub use crate::counting::idempotency::asynchronous as idempotency;
-#[doc(inline)]
 pub use crate::counting::retry::asynchronous as retry;
 pub use crate::counting::update::asynchronous::update;
 #[doc(inline)]
 pub use crate::reading::cached::asynchronous as cached;
 pub use crate::upkeep::fold::asynchronous::fold;
 pub use crate::upkeep::set_total::asynchronous::{reset, set_total};
-#[doc(inline)]
-pub use crate::upkeep::shard_counts::asynchronous as shard_counts;
 pub use crate::upkeep::verify::asynchronous::verify;
 
 /// A named counter; see [`operation::Counter`](crate::operation::Counter).
@@ -116,6 +112,19 @@ pub type CounterCache<C, Child = NotCounting, Condition = EveryRow, Amount = Eve
 pub mod bounded {
     /// See [`Bounded`](crate::bounded::Bounded).
     pub type Bounded<C> = crate::bounded::Bounded<C, super::Async>;
+}
+
+/// Idempotency keys; see [`idempotency`](crate::idempotency).
+pub mod idempotency {
+    pub use crate::counting::idempotency::asynchronous::remove_older_than;
+}
+
+/// How many shards writers choose from; see [`shard_counts`](crate::shard_counts).
+pub mod shard_counts {
+    pub use crate::upkeep::shard_counts::asynchronous::refresh;
+
+    /// The number of shards of one field; see [`operation::ShardCount`](crate::operation::ShardCount).
+    pub type ShardCount = crate::operation::ShardCount<super::Async>;
 }
 
 /// The statements and results of the asynchronous operations, where they differ from those in [`operation`](crate::operation).

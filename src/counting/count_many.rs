@@ -5,14 +5,13 @@ use std::fmt::{self, Write};
 use std::marker::PhantomData;
 
 use diesel::associations::HasTable;
-use diesel::connection::LoadConnection;
 use diesel::prelude::*;
 use diesel::query_builder::{InsertStatement, QueryFragment, QueryId};
 use diesel::result::QueryResult;
 
 use crate::backend::{BackendOf, ShardedBackend};
 use crate::conflict::ErrorClass;
-use crate::connection::{Blocking, Ending, Link, LoadIo, TransactionOptions, now};
+use crate::connection::{Blocking, Ending, Link, LoadIo, TransactionOptions, paired};
 use crate::counting::combine;
 use crate::counting::idempotency::{Idempotent, Request, Requested, once};
 use crate::counting::row_counter::add;
@@ -30,80 +29,123 @@ use crate::query_builder::{
 };
 use crate::upkeep::shard_counts;
 
-/// Begins to count on many rows of one field, each with its own amount, by their keys; or of a tuple of fields, each row with an array of
-/// amounts.
-///
-/// ```
-/// # mod schema { diesel::table! { videos (id) { id -> BigInt, views -> BigInt, likes -> Integer, } } }
-/// # use schema::videos::{self, dsl::{id, likes, videos as all, views}};
-/// # use diesel::prelude::*;
-/// # #[derive(diesel_sharded::ShardedField)]
-/// # #[diesel(table_name = videos)]
-/// # struct Video { id: i64, #[sharded] views: i64, #[sharded] likes: i32 }
-/// # fn main() -> QueryResult<()> {
-/// # let conn = &mut SqliteConnection::establish(":memory:").unwrap();
-/// # diesel::sql_query("CREATE TABLE videos (id INTEGER PRIMARY KEY, views BIGINT NOT NULL, likes INTEGER NOT NULL DEFAULT 0)").execute(conn)?;
-/// # diesel::insert_into(all).values([(id.eq(7), views.eq(100)), (id.eq(8), views.eq(0))]).execute(conn)?;
-/// # diesel_sharded::ShardsTable::of(videos::table).create(conn)?;
-/// use diesel_sharded::count_many;
-/// use diesel_sharded::prelude::*;
-///
-/// let counted = count_many(views, [(7, 3), (8, -1), (7, 1), (9, 5)]).run(conn)?;
-/// assert_eq!(counted.rows, 2);
-/// assert_eq!(counted.missing, [9]); // no such row
-///
-/// let new = |key: &i64| (id.eq(*key), views.eq(0));
-/// let counted = count_many(views, [(7, 1), (9, 5)]).or_insert(new).run(conn)?;
-/// assert_eq!(counted.rows, 2);
-/// let totals = all.order(id).select(views.total()).load::<i64>(conn)?;
-/// assert_eq!(totals, [105, -1, 5]);
-///
-/// // Views and likes.
-/// count_many((views, likes), [(7, [10, 2]), (8, [1, 0])]).run(conn)?;
-/// let totals = all.find(7).select((views.total(), likes.total())).first::<(i64, i32)>(conn)?;
-/// assert_eq!(totals, (115, 2));
-/// # Ok(())
-/// # }
-/// ```
-///
-/// # Statements
-///
-/// One transaction, which is retried after a conflict. Amounts of one key are added up, and the keys are sorted; each 100 of them take one
-/// statement:
-///
-/// ```sql
-/// BEGIN;                                                     -- READ COMMITTED; SQLite: BEGIN IMMEDIATE
-/// -- PostgreSQL
-/// WITH "sharded_batch" ("id", "shard", "views") AS (VALUES ($1, $2, $3), …)
-/// UPDATE "videos_shards" AS "videos" SET "views" = ("videos"."views" + "sharded_batch"."views") FROM "sharded_batch"
-/// WHERE "videos"."id" = "sharded_batch"."id" AND "videos"."shard" = "sharded_batch"."shard" AND "sharded_batch"."shard" >= 0;
-/// -- MySQL, SQLite
-/// UPDATE `videos_shards` AS `videos` SET `views` = (`videos`.`views` + CASE WHEN (`videos`.`id` = ?) THEN ? … END)
-/// WHERE `videos`.`id` IN (?, …) AND `videos`.`shard` = ?;
-/// COMMIT
-/// ```
-///
-/// If a shard is missing, the transaction begins again, creates the missing shards, and looks for rows that are not there.
-///
-/// # Effect on the totals
-/// Each total changes by the sum of its key's amounts, all in one commit, or none does.
-///
-/// # Result
-/// [`CountedMany`]: the number of rows counted, and the keys that have no row. With [`or_insert`](CountMany::or_insert) none is
-/// missing. Named counters are counted by [`Counter::count_many`](crate::Counter::count_many).
-///
-/// # Inside a transaction
-/// The counts are part of the caller's transaction, in a savepoint, and hold the locks of their shards until it ends. Nothing is
-/// retried.
-///
-/// # Errors
-/// As [`update`](crate::update())'s, and [`Overflow`](crate::Error::Overflow) if the amounts of a key do not add up to an `i64`.
-pub fn count_many<F, I>(_fields: F, amounts: I) -> CountMany<F>
-where
-    F: IntegerFields<ParentTable: ShardedTable<Key: Ord>>,
-    I: IntoIterator<Item = (KeyOf<F>, F::Amounts)>,
-{
-    CountMany::of(amounts)
+pub use self::blocking::count_many;
+
+paired! {
+    /// Begins to count on many rows of one field, each with its own amount, by their keys; or of a tuple of fields, each row with an array of
+    /// amounts.
+    ///
+    /// ```
+    /// # mod schema { diesel::table! { videos (id) { id -> BigInt, views -> BigInt, likes -> Integer, } } }
+    /// # use schema::videos::{self, dsl::{id, likes, videos as all, views}};
+    /// # use diesel::prelude::*;
+    /// # #[derive(diesel_sharded::ShardedField)]
+    /// # #[diesel(table_name = videos)]
+    /// # struct Video { id: i64, #[sharded] views: i64, #[sharded] likes: i32 }
+    /// # fn main() -> QueryResult<()> {
+    /// # let conn = &mut SqliteConnection::establish(":memory:").unwrap();
+    /// # diesel::sql_query("CREATE TABLE videos (id INTEGER PRIMARY KEY, views BIGINT NOT NULL, likes INTEGER NOT NULL DEFAULT 0)").execute(conn)?;
+    /// # diesel::insert_into(all).values([(id.eq(7), views.eq(100)), (id.eq(8), views.eq(0))]).execute(conn)?;
+    /// # diesel_sharded::ShardsTable::of(videos::table).create(conn)?;
+    /// use diesel_sharded::count_many;
+    /// use diesel_sharded::prelude::*;
+    ///
+    /// let counted = count_many(views, [(7, 3), (8, -1), (7, 1), (9, 5)]).run(conn)?;
+    /// assert_eq!(counted.rows, 2);
+    /// assert_eq!(counted.missing, [9]); // no such row
+    ///
+    /// let new = |key: &i64| (id.eq(*key), views.eq(0));
+    /// let counted = count_many(views, [(7, 1), (9, 5)]).or_insert(new).run(conn)?;
+    /// assert_eq!(counted.rows, 2);
+    /// let totals = all.order(id).select(views.total()).load::<i64>(conn)?;
+    /// assert_eq!(totals, [105, -1, 5]);
+    ///
+    /// // Views and likes.
+    /// count_many((views, likes), [(7, [10, 2]), (8, [1, 0])]).run(conn)?;
+    /// let totals = all.find(7).select((views.total(), likes.total())).first::<(i64, i32)>(conn)?;
+    /// assert_eq!(totals, (115, 2));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Statements
+    ///
+    /// One transaction, which is retried after a conflict. Amounts of one key are added up, and the keys are sorted; each 100 of them take one
+    /// statement:
+    ///
+    /// ```sql
+    /// BEGIN;                                                     -- READ COMMITTED; SQLite: BEGIN IMMEDIATE
+    /// -- PostgreSQL
+    /// WITH "sharded_batch" ("id", "shard", "views") AS (VALUES ($1, $2, $3), …)
+    /// UPDATE "videos_shards" AS "videos" SET "views" = ("videos"."views" + "sharded_batch"."views") FROM "sharded_batch"
+    /// WHERE "videos"."id" = "sharded_batch"."id" AND "videos"."shard" = "sharded_batch"."shard" AND "sharded_batch"."shard" >= 0;
+    /// -- MySQL, SQLite
+    /// UPDATE `videos_shards` AS `videos` SET `views` = (`videos`.`views` + CASE WHEN (`videos`.`id` = ?) THEN ? … END)
+    /// WHERE `videos`.`id` IN (?, …) AND `videos`.`shard` = ?;
+    /// COMMIT
+    /// ```
+    ///
+    /// If a shard is missing, the transaction begins again, creates the missing shards, and looks for rows that are not there.
+    ///
+    /// # Effect on the totals
+    /// Each total changes by the sum of its key's amounts, all in one commit, or none does.
+    ///
+    /// # Result
+    /// [`CountedMany`]: the number of rows counted, and the keys that have no row. With [`or_insert`](CountMany::or_insert) none is
+    /// missing. Named counters are counted by [`Counter::count_many`](crate::Counter::count_many).
+    ///
+    /// # Inside a transaction
+    /// The counts are part of the caller's transaction, in a savepoint, and hold the locks of their shards until it ends. Nothing is
+    /// retried.
+    ///
+    /// # Errors
+    /// As [`update`](crate::update())'s, and [`Overflow`](crate::Error::Overflow) if the amounts of a key do not add up to an `i64`.
+    pub fn count_many<F, I>(_fields: F, amounts: I) -> CountMany<F, NoInsert<KeyOf<F>>, Run>
+    where
+        F: IntegerFields<ParentTable: ShardedTable<Key: Ord>>,
+        I: IntoIterator<Item = (KeyOf<F>, F::Amounts)>,
+    {
+        CountMany::of(amounts)
+    }
+
+    #[awaited(F: Send + Sync, F::ParentTable: ShardedTable<KeyValues: Send>, Ins: Send + Sync, Insert: Send)]
+    impl<F: IntegerFields, Ins> CountMany<F, Ins, Run>
+    where
+        F: CountableFields<DB>,
+        Ins: Fn(&KeyOf<F>) -> Insert,
+        Insert: QueryFragment<DB>,
+        Insert: QueryId,
+        DB: BackendOf<Conn>,
+    {
+        /// Counts; see [`count_many`].
+        ///
+        /// # Errors
+        /// As there. No total was changed then.
+        pub fn run<Insert>(self, link: Link) -> QueryResult<CountedMany<F::ParentTable>> {
+            self.count(link).await
+        }
+    }
+
+    #[awaited(F: Send + Sync, F::ParentTable: ShardedTable<KeyValues: Send>, Ins: Send + Sync, Insert: Send)]
+    impl<F: IntegerFields, Ins> Idempotent<CountMany<F, Ins, Run>>
+    where
+        F: CountableFields<DB>,
+        KeyOf<F>: fmt::Debug,
+        Ins: Fn(&KeyOf<F>) -> Insert,
+        Insert: QueryFragment<DB>,
+        Insert: QueryId,
+        DB: BackendOf<Conn>,
+    {
+        /// Counts, unless that was done with this key before, and returns the number of rows counted, now or then. Only the same amounts
+        /// are a repeat. A batch that meets no row leaves the key free; keys without a row are left out as in [`CountMany::run`], so
+        /// [insert](CountMany::or_insert) them, or compare the number.
+        ///
+        /// # Errors
+        /// Those of [`count_many`] and of [`idempotency`](crate::idempotency). No total was changed then.
+        pub fn run<Insert>(self, link: Link) -> QueryResult<usize> {
+            self.of.count_once(&self.key, link).await
+        }
+    }
 }
 
 /// Counts on many rows; made by [`count_many`].
@@ -225,43 +267,6 @@ impl<F: IntegerFields, Ins, Run> CountMany<F, Ins, Run> {
     }
 }
 
-impl<F: IntegerFields, Ins> CountMany<F, Ins> {
-    /// Counts; see [`count_many`].
-    ///
-    /// # Errors
-    /// As there. No total was changed then.
-    pub fn run<Conn, DB, Insert>(self, conn: &mut Conn) -> QueryResult<CountedMany<F::ParentTable>>
-    where
-        F: CountableFields<DB>,
-        Ins: Fn(&KeyOf<F>) -> Insert,
-        Insert: QueryFragment<DB> + QueryId,
-        Conn: LoadConnection<Backend = DB>,
-        DB: BackendOf<Conn>,
-    {
-        now(self.count(&mut Link::blocking(conn)))
-    }
-}
-
-impl<F: IntegerFields, Ins> Idempotent<CountMany<F, Ins>> {
-    /// Counts, unless that was done with this key before, and returns the number of rows counted, now or then. Only the same amounts
-    /// are a repeat. A batch that meets no row leaves the key free; keys without a row are left out as in [`CountMany::run`], so
-    /// [insert](CountMany::or_insert) them, or compare the number.
-    ///
-    /// # Errors
-    /// Those of [`count_many`] and of [`idempotency`](crate::idempotency). No total was changed then.
-    pub fn run<Conn, DB, Insert>(self, conn: &mut Conn) -> QueryResult<usize>
-    where
-        F: CountableFields<DB>,
-        KeyOf<F>: fmt::Debug,
-        Ins: Fn(&KeyOf<F>) -> Insert,
-        Insert: QueryFragment<DB> + QueryId,
-        Conn: LoadConnection<Backend = DB>,
-        DB: BackendOf<Conn>,
-    {
-        now(self.of.count_once(&self.key, &mut Link::blocking(conn)))
-    }
-}
-
 shows!([F: IntegerFields<ParentTable: ShardedTable<Key: fmt::Debug>>, Ins, Run] CountMany<F, Ins, Run>: |self| CountMany {
     fields: F::NAMES, amounts: self.amounts, retry: self.retry
 } finish_non_exhaustive);
@@ -286,70 +291,6 @@ impl<T: ShardedTable> CountedMany<T> {
 }
 
 shows!([T: ShardedTable<Key: fmt::Debug>] CountedMany<T>: |self| CountedMany { rows: self.rows, missing: self.missing } finish);
-
-/// Counts on many rows, awaited.
-#[cfg(feature = "async")]
-pub mod asynchronous {
-    use diesel_async::AsyncConnection;
-
-    use super::*;
-    use crate::connection::{Async, BoxFuture};
-
-    /// Counts on many rows on a connection of `diesel_async`; see [`count_many`](crate::count_many()).
-    pub fn count_many<F, I>(_fields: F, amounts: I) -> CountMany<F, NoInsert<KeyOf<F>>, Async>
-    where
-        F: IntegerFields<ParentTable: ShardedTable<Key: Ord>>,
-        I: IntoIterator<Item = (KeyOf<F>, F::Amounts)>,
-    {
-        CountMany::of(amounts)
-    }
-
-    impl<F: IntegerFields, Ins> CountMany<F, Ins, Async> {
-        /// Counts; see [`count_many`](crate::count_many()).
-        ///
-        /// # Errors
-        /// As there. No total was changed then.
-        pub fn run<'c, Conn, DB, Insert>(
-            self,
-            conn: &'c mut Conn,
-        ) -> BoxFuture<'c, QueryResult<CountedMany<F::ParentTable>>>
-        where
-            F: CountableFields<DB> + Send + Sync + 'c,
-            F::ParentTable: ShardedTable<KeyValues: Send>,
-            Ins: Fn(&KeyOf<F>) -> Insert + Send + Sync + 'c,
-            Insert: QueryFragment<DB> + QueryId + Send + 'c,
-            Conn: AsyncConnection<Backend = DB>,
-            DB: BackendOf<Conn>,
-        {
-            Box::pin(async move { self.count(&mut Link::awaited(conn)).await })
-        }
-    }
-
-    impl<F: IntegerFields, Ins> Idempotent<CountMany<F, Ins, Async>> {
-        /// Counts, unless that was done before, and returns the number of rows; see
-        /// [the blocking method](Idempotent#method.run).
-        ///
-        /// # Errors
-        /// As there. No total was changed then.
-        pub fn run<'c, Conn, DB, Insert>(
-            self,
-            conn: &'c mut Conn,
-        ) -> BoxFuture<'c, QueryResult<usize>>
-        where
-            F: CountableFields<DB> + Send + Sync + 'c,
-            F::ParentTable: ShardedTable<Key: fmt::Debug, KeyValues: Send>,
-            Ins: Fn(&KeyOf<F>) -> Insert + Send + Sync + 'c,
-            Insert: QueryFragment<DB> + QueryId + Send + 'c,
-            Conn: AsyncConnection<Backend = DB>,
-            DB: BackendOf<Conn>,
-        {
-            Box::pin(async move {
-                let link = &mut Link::awaited(conn);
-                self.of.count_once(&self.key, link).await
-            })
-        }
-    }
-}
 
 impl<F, Ins, Run, Insert, M, Conn, DB> Requested<M, Conn> for CountMany<F, Ins, Run>
 where

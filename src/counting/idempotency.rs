@@ -111,7 +111,7 @@ use fnv::FnvHasher;
 
 use crate::backend::{BackendOf, Dialect, Hashed};
 use crate::connection::{
-    Blocking, Io, Link, LoadIo, TransactionOptions, in_transaction, now, read,
+    Blocking, Io, Link, LoadIo, TransactionOptions, in_transaction, now, paired, read,
 };
 use crate::counting::row_counter::{CachedAs, OneCounter};
 use crate::engine::{RetryLoop, retry_loop};
@@ -318,40 +318,43 @@ pub(crate) async fn release<M: LoadIo<Conn>, Conn>(
     released.map(drop).map_err(|error| explained(link, error))
 }
 
-/// Removes the keys that are older than `age`, by the database's clock, in whole seconds, and returns their number. If their
-/// requests come again, they count again: see [when keys go](self#when-keys-go).
-///
-/// Each 1,000 keys are removed in a transaction of their own, so counts do not wait. Several processes may remove keys at once.
-/// Inside a transaction the removal is part of the caller's.
-///
-/// ```sql
-/// SELECT … FROM "diesel_sharded_idempotency_keys" WHERE "created" < now - $1 ORDER BY "created" LIMIT 1000;
-/// DELETE FROM "diesel_sharded_idempotency_keys" WHERE "key" IN ($1, …) AND "created" < now - $1001
-/// ```
-///
-/// ```
-/// # use diesel::prelude::*;
-/// # use diesel_migrations::MigrationHarness;
-/// # fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-/// # let conn = &mut SqliteConnection::establish(":memory:")?;
-/// # conn.run_pending_migrations(diesel_sharded::MIGRATIONS)?;
-/// use std::time::Duration;
-/// use diesel_sharded::idempotency;
-///
-/// // Queues keep a message for four days at most.
-/// idempotency::remove_older_than(Duration::from_secs(7 * 24 * 3600), conn)?;
-/// # Ok(())
-/// # }
-/// ```
-///
-/// # Errors
-/// The database's; [`MissingShardsTable`](Error::MissingShardsTable) if the library's migrations have not run.
-pub fn remove_older_than<Conn>(age: Duration, conn: &mut Conn) -> QueryResult<usize>
-where
-    Conn: LoadConnection,
-    Conn::Backend: BackendOf<Conn>,
-{
-    now(remove(age, &mut Link::blocking(conn)))
+pub use self::blocking::remove_older_than;
+
+paired! {
+    /// Removes the keys that are older than `age`, by the database's clock, in whole seconds, and returns their number. If their
+    /// requests come again, they count again: see [when keys go](self#when-keys-go).
+    ///
+    /// Each 1,000 keys are removed in a transaction of their own, so counts do not wait. Several processes may remove keys at once.
+    /// Inside a transaction the removal is part of the caller's.
+    ///
+    /// ```sql
+    /// SELECT … FROM "diesel_sharded_idempotency_keys" WHERE "created" < now - $1 ORDER BY "created" LIMIT 1000;
+    /// DELETE FROM "diesel_sharded_idempotency_keys" WHERE "key" IN ($1, …) AND "created" < now - $1001
+    /// ```
+    ///
+    /// ```
+    /// # use diesel::prelude::*;
+    /// # use diesel_migrations::MigrationHarness;
+    /// # fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    /// # let conn = &mut SqliteConnection::establish(":memory:")?;
+    /// # conn.run_pending_migrations(diesel_sharded::MIGRATIONS)?;
+    /// use std::time::Duration;
+    /// use diesel_sharded::idempotency;
+    ///
+    /// // Queues keep a message for four days at most.
+    /// idempotency::remove_older_than(Duration::from_secs(7 * 24 * 3600), conn)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// The database's; [`MissingShardsTable`](Error::MissingShardsTable) if the library's migrations have not run.
+    pub fn remove_older_than(link: Link, age: Duration) -> QueryResult<usize>
+    where
+        DB: BackendOf<Conn>,
+    {
+        remove(age, link).await
+    }
 }
 
 async fn remove<M: LoadIo<Conn>, Conn>(
@@ -388,30 +391,5 @@ async fn remove<M: LoadIo<Conn>, Conn>(
             return Ok(removed); // or others are removing them
         }
         removed += step;
-    }
-}
-
-/// Idempotency keys, on connections of `diesel_async`; see [`idempotency`](crate::idempotency).
-#[cfg(feature = "async")]
-#[doc(hidden)]
-pub mod asynchronous {
-    use diesel_async::AsyncConnection;
-
-    use super::*;
-    use crate::connection::BoxFuture;
-
-    /// Removes old keys; see [`remove_older_than`](crate::idempotency::remove_older_than).
-    ///
-    /// # Errors
-    /// As there.
-    pub fn remove_older_than<Conn>(
-        age: Duration,
-        conn: &mut Conn,
-    ) -> BoxFuture<'_, QueryResult<usize>>
-    where
-        Conn: AsyncConnection,
-        Conn::Backend: BackendOf<Conn>,
-    {
-        Box::pin(async move { remove(age, &mut Link::awaited(conn)).await })
     }
 }

@@ -16,12 +16,16 @@ use diesel::prelude::*;
 use diesel::query_builder::{IntoUpdateTarget, QueryFragment, QueryId};
 use diesel::result::Error as DieselError;
 use diesel::sql_types::Integer;
+#[cfg(feature = "async")]
+use diesel_async::AsyncConnection;
 
 pub use self::folder::{Folder, FolderBuilder, FolderStats};
 pub use self::pace::Pace;
 use crate::backend::{BackendOf, Dialect, ShardedBackend, Strength};
 use crate::conflict::{Conflict, ErrorClass};
-use crate::connection::{Blocking, Link, LoadIo, in_any_transaction, now};
+#[cfg(feature = "async")]
+use crate::connection::{Async, BoxFuture};
+use crate::connection::{Blocking, Link, LoadIo, in_any_transaction, now, paired};
 use crate::counting::update::UpdateSource;
 use crate::engine::{
     KEYS_IN_A_STATEMENT, KeyedTable, LockedRows, Moved, Parents, ReadInto, RetryLoop,
@@ -35,119 +39,141 @@ use crate::tables::shards_table::check_triggers;
 use crate::unfit::Unfit;
 use crate::{observe, shard_counts};
 
-/// Begins a fold: the values of shards move into the base, so that the plain column, its index and readers who know nothing of
-/// shards are nearly fresh. No reader ever sees a total change.
-///
-/// ```
-/// # mod schema { diesel::table! { videos (id) { id -> BigInt, views -> BigInt, } } }
-/// # use schema::videos::{self, dsl::{id, videos as all, views}};
-/// # use diesel::prelude::*;
-/// # #[derive(diesel_sharded::ShardedField)]
-/// # #[diesel(table_name = videos)]
-/// # struct Video { id: i64, #[sharded] views: i64 }
-/// # fn main() -> QueryResult<()> {
-/// # let conn = &mut SqliteConnection::establish(":memory:").unwrap();
-/// # diesel::sql_query("CREATE TABLE videos (id INTEGER PRIMARY KEY, views BIGINT NOT NULL)").execute(conn)?;
-/// # diesel::insert_into(all).values((id.eq(7), views.eq(100))).execute(conn)?;
-/// # diesel_sharded::ShardsTable::of(videos::table).create(conn)?;
-/// use diesel_sharded::operation::Amount;
-/// use diesel_sharded::{fold, update};
-///
-/// update(all.find(7)).set(views.eq(views + 5)).execute(conn)?;
-/// // One row, rows by any filter, or the whole table.
-/// let folded = fold(all.find(7)).run(conn)?;
-/// assert_eq!((folded.parents, folded.moved(views)), (1, Amount::Integer(5)));
-/// assert_eq!(all.find(7).select(views).first::<i64>(conn)?, 105);
-/// # Ok(())
-/// # }
-/// ```
-///
-/// # Statements
-///
-/// On SQLite a fold first checks that the triggers of the [`ShardsTable`](crate::ShardsTable) exist, by one read of
-/// `sqlite_master`. A rebuild of the parent's table drops them, and the fold then fails with
-/// [`MissingTriggers`](crate::Error::MissingTriggers).
-///
-/// The parents that have something to fold are found in key order, [`batch`](Fold::batch) by batch. A fold of the whole table
-/// finds them in the shards table, so its cost depends only on the rows that were counted on. A fold with a filter reads all
-/// parents that match. They are found on the primary, even behind a proxy that sends plain reads to a replica. Each batch is one
-/// transaction:
-///
-/// ```sql
-/// -- the whole table
-/// SELECT "videos"."id" FROM (SELECT DISTINCT "videos"."id" FROM "videos_shards" AS "videos"
-///     WHERE ("videos"."views" <> 0 OR "videos"."shard" >= $1) AND "videos"."id" > $2
-///     ORDER BY "videos"."id" LIMIT $3) AS "videos" ORDER BY "videos"."id";
-/// -- by a filter
-/// SELECT "videos"."id" FROM (SELECT "videos"."id" FROM "videos" WHERE …) AS "videos"
-/// WHERE (SELECT 1 FROM "videos_shards" WHERE "videos_shards"."id" = "videos"."id"
-///        AND ("videos_shards"."views" <> 0 OR "videos_shards"."shard" >= $1) LIMIT 1) IS NOT NULL
-///   AND "videos"."id" > $2
-/// ORDER BY "videos"."id" LIMIT $3;
-///
-/// BEGIN;                                                     -- READ COMMITTED; SQLite: BEGIN IMMEDIATE, and no locks
-/// SET LOCAL lock_timeout = '200ms';                          -- PostgreSQL
-/// SELECT "videos"."id" FROM "videos" WHERE … ORDER BY "videos"."id" FOR NO KEY UPDATE NOWAIT;
-/// SELECT CASE WHEN "videos"."views" <> 0 THEN 1 ELSE 0 END FROM "videos_shards" AS "videos" WHERE …
-///     ORDER BY "videos"."id", "videos"."shard" FOR NO KEY UPDATE NOWAIT;
-/// SELECT base, sum of shards FROM "videos" WHERE …;                                     -- MySQL: … FOR UPDATE
-/// UPDATE "videos" SET "views" = total WHERE … AND EXISTS (…);                            -- of parents with shards that are not 0
-/// -- MySQL: SET `views` = (`views` + CASE WHEN (`videos`.`id` = ?) THEN 5 … ELSE 0 END) WHERE …, by the sums that were read
-/// UPDATE "videos_shards" AS "videos" SET "views" = 0 WHERE … AND ("videos"."views" <> 0);
-/// SELECT base, sum of shards FROM "videos" WHERE …;                                     -- also before the shards are emptied
-/// DELETE FROM "videos_shards" AS "videos" WHERE … AND "videos"."shard" >= $1 AND "videos"."views" = 0;
-///                                                                                        -- MySQL: DELETE `videos` FROM …
-/// COMMIT
-/// ```
-///
-/// Only parents that the first lock returns are folded, because a parent that was deleted meanwhile may be inserted again under
-/// its key. Bases and sums of shards are read before and after, and compared. If they differ (a column that rounds or cuts, an
-/// update that row security or a trigger suppresses), the move is rolled back, and the parent is listed in
-/// [`unfit`](Folded::unfit) with the reason.
-///
-/// Counts on the shards of a batch wait for these few statements and no longer, because a batch waits for no row. (On PostgreSQL its update
-/// of the bases waits for rows that refer to them, 200 ms at most, if a unique index contains a sharded field.) If a lock
-/// cannot be acquired at once, the parents are tried one by one. On PostgreSQL one parent waits for its locks, 200 ms at most for
-/// each (`SET LOCAL lock_timeout`, which ends with the fold's transaction), so that a row is folded under any number of writers.
-/// The same bound holds for a table that others may not write meanwhile, as during `CREATE INDEX`. For a table that nobody may read, the
-/// search for work waits, without a lock and without a bound of its own.
-/// A parent that is busy for longer is folded shard by shard, without a wait, with as many attempts as the policy allows; once a shard
-/// was blocked for all of them, each other one has a single attempt. Shards that others hold all the time keep their values, and
-/// their parent is listed in [`busy`](Folded::busy). (PostgreSQL logs each
-/// lock that is not acquired as an error.)
-///
-/// A fold that is killed at any statement loses and doubles nothing: the database rolls the open batch back, and committed
-/// batches are complete. Several processes may fold at once: the parent's row lock admits one at a time, and the next finds
-/// nothing left to fold. On PostgreSQL the parents of a batch are tried one by one if a count creates a shard meanwhile; elsewhere
-/// the foreign key that [`ShardsTable`](crate::ShardsTable) creates lets none. All this relies on `NOWAIT`, which MySQL has from
-/// 8.0 on and MariaDB from 10.3.
-///
-/// Shards numbered beyond the [wished number](crate::shard_counts) are removed when they are empty; a count that was
-/// waiting for one creates it again.
-///
-/// # Effect on the total
-/// None. A reader sees a parent before or after its batch, never in between. Two ways of reading do not see a single instant,
-/// with or without folds:
-///
-/// - A statement that takes a lock *and* reads a total (`.for_update()`, an `UPDATE … WHERE` on a total) may wait for a fold and
-///   then pair the new base with the old shards, on PostgreSQL and MySQL. Lock first, and read the total in the next statement.
-/// - On MySQL, a transaction in its default isolation, REPEATABLE READ, reads old rows beside those that it wrote itself. Suppose
-///   that it reads, then counts on a shard that was folded meanwhile, and reads the total again. That total is a value that never
-///   existed, although the committed data is right. With READ COMMITTED
-///   ([`Transaction::isolation`](crate::retry::Transaction::isolation)) the total is right too.
-///
-/// # Inside a transaction
-/// The fold is part of the caller's transaction, with savepoints in place of transactions. It waits for its locks and holds them until that
-/// transaction ends: the rows and their shards, so that the bases may be corrected behind it. On PostgreSQL it locks the rows
-/// `FOR UPDATE`, which waits as long as rows that refer to them are inserted without a gap. The isolation level is the caller's: above `READ COMMITTED` the fold of a busy counter may end in a
-/// serialization failure on PostgreSQL. A transaction that counts and then writes the parent's row itself may deadlock with a
-/// fold: retry it.
-pub fn fold<Source, Kind>(source: Source) -> Fold<Source::Query>
-where
-    Source: UpdateSource<Kind>,
-    Source::Query: IntoUpdateTarget<Table: ShardedTable>,
-{
-    Fold::of(source)
+pub use self::blocking::fold;
+
+paired! {
+    /// Begins a fold: the values of shards move into the base, so that the plain column, its index and readers who know nothing of
+    /// shards are nearly fresh. No reader ever sees a total change.
+    ///
+    /// ```
+    /// # mod schema { diesel::table! { videos (id) { id -> BigInt, views -> BigInt, } } }
+    /// # use schema::videos::{self, dsl::{id, videos as all, views}};
+    /// # use diesel::prelude::*;
+    /// # #[derive(diesel_sharded::ShardedField)]
+    /// # #[diesel(table_name = videos)]
+    /// # struct Video { id: i64, #[sharded] views: i64 }
+    /// # fn main() -> QueryResult<()> {
+    /// # let conn = &mut SqliteConnection::establish(":memory:").unwrap();
+    /// # diesel::sql_query("CREATE TABLE videos (id INTEGER PRIMARY KEY, views BIGINT NOT NULL)").execute(conn)?;
+    /// # diesel::insert_into(all).values((id.eq(7), views.eq(100))).execute(conn)?;
+    /// # diesel_sharded::ShardsTable::of(videos::table).create(conn)?;
+    /// use diesel_sharded::operation::Amount;
+    /// use diesel_sharded::{fold, update};
+    ///
+    /// update(all.find(7)).set(views.eq(views + 5)).execute(conn)?;
+    /// // One row, rows by any filter, or the whole table.
+    /// let folded = fold(all.find(7)).run(conn)?;
+    /// assert_eq!((folded.parents, folded.moved(views)), (1, Amount::Integer(5)));
+    /// assert_eq!(all.find(7).select(views).first::<i64>(conn)?, 105);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Statements
+    ///
+    /// On SQLite a fold first checks that the triggers of the [`ShardsTable`](crate::ShardsTable) exist, by one read of
+    /// `sqlite_master`. A rebuild of the parent's table drops them, and the fold then fails with
+    /// [`MissingTriggers`](crate::Error::MissingTriggers).
+    ///
+    /// The parents that have something to fold are found in key order, [`batch`](Fold::batch) by batch. A fold of the whole table
+    /// finds them in the shards table, so its cost depends only on the rows that were counted on. A fold with a filter reads all
+    /// parents that match. They are found on the primary, even behind a proxy that sends plain reads to a replica. Each batch is one
+    /// transaction:
+    ///
+    /// ```sql
+    /// -- the whole table
+    /// SELECT "videos"."id" FROM (SELECT DISTINCT "videos"."id" FROM "videos_shards" AS "videos"
+    ///     WHERE ("videos"."views" <> 0 OR "videos"."shard" >= $1) AND "videos"."id" > $2
+    ///     ORDER BY "videos"."id" LIMIT $3) AS "videos" ORDER BY "videos"."id";
+    /// -- by a filter
+    /// SELECT "videos"."id" FROM (SELECT "videos"."id" FROM "videos" WHERE …) AS "videos"
+    /// WHERE (SELECT 1 FROM "videos_shards" WHERE "videos_shards"."id" = "videos"."id"
+    ///        AND ("videos_shards"."views" <> 0 OR "videos_shards"."shard" >= $1) LIMIT 1) IS NOT NULL
+    ///   AND "videos"."id" > $2
+    /// ORDER BY "videos"."id" LIMIT $3;
+    ///
+    /// BEGIN;                                                     -- READ COMMITTED; SQLite: BEGIN IMMEDIATE, and no locks
+    /// SET LOCAL lock_timeout = '200ms';                          -- PostgreSQL
+    /// SELECT "videos"."id" FROM "videos" WHERE … ORDER BY "videos"."id" FOR NO KEY UPDATE NOWAIT;
+    /// SELECT CASE WHEN "videos"."views" <> 0 THEN 1 ELSE 0 END FROM "videos_shards" AS "videos" WHERE …
+    ///     ORDER BY "videos"."id", "videos"."shard" FOR NO KEY UPDATE NOWAIT;
+    /// SELECT base, sum of shards FROM "videos" WHERE …;                                     -- MySQL: … FOR UPDATE
+    /// UPDATE "videos" SET "views" = total WHERE … AND EXISTS (…);                            -- of parents with shards that are not 0
+    /// -- MySQL: SET `views` = (`views` + CASE WHEN (`videos`.`id` = ?) THEN 5 … ELSE 0 END) WHERE …, by the sums that were read
+    /// UPDATE "videos_shards" AS "videos" SET "views" = 0 WHERE … AND ("videos"."views" <> 0);
+    /// SELECT base, sum of shards FROM "videos" WHERE …;                                     -- also before the shards are emptied
+    /// DELETE FROM "videos_shards" AS "videos" WHERE … AND "videos"."shard" >= $1 AND "videos"."views" = 0;
+    ///                                                                                        -- MySQL: DELETE `videos` FROM …
+    /// COMMIT
+    /// ```
+    ///
+    /// Only parents that the first lock returns are folded, because a parent that was deleted meanwhile may be inserted again under
+    /// its key. Bases and sums of shards are read before and after, and compared. If they differ (a column that rounds or cuts, an
+    /// update that row security or a trigger suppresses), the move is rolled back, and the parent is listed in
+    /// [`unfit`](Folded::unfit) with the reason.
+    ///
+    /// Counts on the shards of a batch wait for these few statements and no longer, because a batch waits for no row. (On PostgreSQL its update
+    /// of the bases waits for rows that refer to them, 200 ms at most, if a unique index contains a sharded field.) If a lock
+    /// cannot be acquired at once, the parents are tried one by one. On PostgreSQL one parent waits for its locks, 200 ms at most for
+    /// each (`SET LOCAL lock_timeout`, which ends with the fold's transaction), so that a row is folded under any number of writers.
+    /// The same bound holds for a table that others may not write meanwhile, as during `CREATE INDEX`. For a table that nobody may read, the
+    /// search for work waits, without a lock and without a bound of its own.
+    /// A parent that is busy for longer is folded shard by shard, without a wait, with as many attempts as the policy allows; once a shard
+    /// was blocked for all of them, each other one has a single attempt. Shards that others hold all the time keep their values, and
+    /// their parent is listed in [`busy`](Folded::busy). (PostgreSQL logs each
+    /// lock that is not acquired as an error.)
+    ///
+    /// A fold that is killed at any statement loses and doubles nothing: the database rolls the open batch back, and committed
+    /// batches are complete. Several processes may fold at once: the parent's row lock admits one at a time, and the next finds
+    /// nothing left to fold. On PostgreSQL the parents of a batch are tried one by one if a count creates a shard meanwhile; elsewhere
+    /// the foreign key that [`ShardsTable`](crate::ShardsTable) creates lets none. All this relies on `NOWAIT`, which MySQL has from
+    /// 8.0 on and MariaDB from 10.3.
+    ///
+    /// Shards numbered beyond the [wished number](crate::shard_counts) are removed when they are empty; a count that was
+    /// waiting for one creates it again.
+    ///
+    /// # Effect on the total
+    /// None. A reader sees a parent before or after its batch, never in between. Two ways of reading do not see a single instant,
+    /// with or without folds:
+    ///
+    /// - A statement that takes a lock *and* reads a total (`.for_update()`, an `UPDATE … WHERE` on a total) may wait for a fold and
+    ///   then pair the new base with the old shards, on PostgreSQL and MySQL. Lock first, and read the total in the next statement.
+    /// - On MySQL, a transaction in its default isolation, REPEATABLE READ, reads old rows beside those that it wrote itself. Suppose
+    ///   that it reads, then counts on a shard that was folded meanwhile, and reads the total again. That total is a value that never
+    ///   existed, although the committed data is right. With READ COMMITTED
+    ///   ([`Transaction::isolation`](crate::retry::Transaction::isolation)) the total is right too.
+    ///
+    /// # Inside a transaction
+    /// The fold is part of the caller's transaction, with savepoints in place of transactions. It waits for its locks and holds them until that
+    /// transaction ends: the rows and their shards, so that the bases may be corrected behind it. On PostgreSQL it locks the rows
+    /// `FOR UPDATE`, which waits as long as rows that refer to them are inserted without a gap. The isolation level is the caller's: above `READ COMMITTED` the fold of a busy counter may end in a
+    /// serialization failure on PostgreSQL. A transaction that counts and then writes the parent's row itself may deadlock with a
+    /// fold: retry it.
+    pub fn fold<Source, Kind>(source: Source) -> Fold<Source::Query, Run>
+    where
+        Source: UpdateSource<Kind>,
+        Source::Query: IntoUpdateTarget<Table: ShardedTable>,
+    {
+        Fold::of(source)
+    }
+
+    #[awaited(Q: Send, Q::WhereClause: Send + Sync)]
+    impl<Q: IntoUpdateTarget<Table: ShardedTable>> Fold<Q, Run>
+    where
+        Q::Table: KeyedTable<DB, PrimaryKey: Expression>,
+        Q::WhereClause: QueryFragment<DB>,
+        Q::WhereClause: QueryId,
+        DB: BackendOf<Conn>,
+    {
+        /// Folds to the end.
+        ///
+        /// # Errors
+        /// As [`update`](crate::update())'s. Batches before the error stay folded, and no total has changed. Another fold continues
+        /// with the rest. A parent whose base does not accept its total is no error, but is listed in [`unfit`](Folded::unfit).
+        pub fn run(self, link: Link) -> QueryResult<Folded<Q::Table>> {
+            self.folded(link, &mut |_| ControlFlow::Continue(())).await
+        }
+    }
 }
 
 /// A fold that has not run yet; made by [`fold`](fold()).
@@ -243,37 +269,18 @@ impl<Q: IntoUpdateTarget<Table: ShardedTable>, Run> Fold<Q, Run> {
 }
 
 impl<Q: IntoUpdateTarget<Table: ShardedTable>> Fold<Q> {
-    /// Folds to the end.
-    ///
-    /// # Errors
-    /// As [`update`](crate::update())'s. Batches before the error stay folded, and no total has changed. Another fold continues
-    /// with the rest. A parent whose base does not accept its total is no error, but is listed in [`unfit`](Folded::unfit).
-    pub fn run<Conn, DB, T, W>(self, conn: &mut Conn) -> QueryResult<Folded<T>>
-    where
-        Q: IntoUpdateTarget<Table = T, WhereClause = W>,
-        T: KeyedTable<DB>,
-        T::PrimaryKey: Expression,
-        W: QueryFragment<DB> + QueryId,
-        Conn: LoadConnection<Backend = DB>,
-        DB: BackendOf<Conn>,
-    {
-        self.run_with(conn, |_| ControlFlow::Continue(()))
-    }
-
     /// Folds to the end, or until `progress` breaks off. `progress` is called after every batch with the result so far.
     ///
     /// # Errors
     /// As [`run`](Self::run).
-    pub fn run_with<Conn, DB, T, W>(
+    pub fn run_with<Conn, DB>(
         self,
         conn: &mut Conn,
-        mut progress: impl FnMut(&Folded<T>) -> ControlFlow<()>,
-    ) -> QueryResult<Folded<T>>
+        mut progress: impl FnMut(&Folded<Q::Table>) -> ControlFlow<()>,
+    ) -> QueryResult<Folded<Q::Table>>
     where
-        Q: IntoUpdateTarget<Table = T, WhereClause = W>,
-        T: KeyedTable<DB>,
-        T::PrimaryKey: Expression,
-        W: QueryFragment<DB> + QueryId,
+        Q::Table: KeyedTable<DB, PrimaryKey: Expression>,
+        Q::WhereClause: QueryFragment<DB> + QueryId,
         Conn: LoadConnection<Backend = DB>,
         DB: BackendOf<Conn>,
     {
@@ -281,64 +288,27 @@ impl<Q: IntoUpdateTarget<Table: ShardedTable>> Fold<Q> {
     }
 }
 
-/// Folds that are awaited.
+// Apart from the blocking method, because `progress` has to be `Send` here.
 #[cfg(feature = "async")]
-pub mod asynchronous {
-    use diesel_async::AsyncConnection;
-
-    use super::*;
-    use crate::connection::{Async, BoxFuture};
-
-    /// Begins a fold on a connection of `diesel_async`; see [`fold`](crate::fold()).
-    pub fn fold<Source, Kind>(source: Source) -> Fold<Source::Query, Async>
+impl<Q: IntoUpdateTarget<Table: ShardedTable>> Fold<Q, Async> {
+    /// Folds to the end, or until `progress` breaks off. `progress` is called after every batch with the result so far. If
+    /// the future is dropped, all work that was reported stays complete.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run)'s.
+    pub fn run_with<'c, Conn, DB>(
+        self,
+        conn: &'c mut Conn,
+        mut progress: impl FnMut(&Folded<Q::Table>) -> ControlFlow<()> + Send + 'c,
+    ) -> BoxFuture<'c, QueryResult<Folded<Q::Table>>>
     where
-        Source: UpdateSource<Kind>,
-        Source::Query: IntoUpdateTarget<Table: ShardedTable>,
+        Q: Send + 'c,
+        Q::Table: KeyedTable<DB, PrimaryKey: Expression>,
+        Q::WhereClause: QueryFragment<DB> + QueryId + Send + Sync,
+        Conn: AsyncConnection<Backend = DB>,
+        DB: BackendOf<Conn>,
     {
-        Fold::of(source)
-    }
-
-    impl<Q, T, W> Fold<Q, Async>
-    where
-        Q: IntoUpdateTarget<Table = T, WhereClause = W>,
-        T: ShardedTable,
-    {
-        /// Folds to the end.
-        ///
-        /// # Errors
-        /// As [`Fold::run`](crate::operation::Fold::run)'s.
-        pub fn run<'c, Conn, DB>(self, conn: &'c mut Conn) -> BoxFuture<'c, QueryResult<Folded<T>>>
-        where
-            Q: Send + 'c,
-            T: KeyedTable<DB>,
-            T::PrimaryKey: Expression,
-            W: QueryFragment<DB> + QueryId + Send + Sync + 'c,
-            Conn: AsyncConnection<Backend = DB>,
-            DB: BackendOf<Conn>,
-        {
-            self.run_with(conn, |_| ControlFlow::Continue(()))
-        }
-
-        /// Folds to the end, or until `progress` breaks off. `progress` is called after every batch with the result so far. If
-        /// the future is dropped, all work that was reported stays complete.
-        ///
-        /// # Errors
-        /// As [`run`](Self::run)'s.
-        pub fn run_with<'c, Conn, DB>(
-            self,
-            conn: &'c mut Conn,
-            mut progress: impl FnMut(&Folded<T>) -> ControlFlow<()> + Send + 'c,
-        ) -> BoxFuture<'c, QueryResult<Folded<T>>>
-        where
-            Q: Send + 'c,
-            T: KeyedTable<DB>,
-            T::PrimaryKey: Expression,
-            W: QueryFragment<DB> + QueryId + Send + Sync + 'c,
-            Conn: AsyncConnection<Backend = DB>,
-            DB: BackendOf<Conn>,
-        {
-            Box::pin(async move { self.folded(&mut Link::awaited(conn), &mut progress).await })
-        }
+        Box::pin(async move { self.folded(&mut Link::awaited(conn), &mut progress).await })
     }
 }
 

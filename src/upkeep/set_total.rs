@@ -3,12 +3,11 @@
 use std::fmt::Write;
 use std::marker::PhantomData;
 
-use diesel::connection::LoadConnection;
 use diesel::prelude::*;
 use diesel::query_builder::{AstPass, IntoUpdateTarget, QueryFragment, QueryId};
 
 use crate::backend::{BackendOf, Binds, Dialect, ShardedBackend, Strength};
-use crate::connection::{Blocking, Link, LoadIo, TransactionOptions, now};
+use crate::connection::{Blocking, Link, LoadIo, TransactionOptions, paired};
 use crate::counting::idempotency::{Idempotent, Request, Requested, once};
 use crate::counting::update::UpdateSource;
 use crate::engine::{
@@ -21,119 +20,166 @@ use crate::policy::RetryPolicy;
 use crate::query_builder::{KeysAre, Names, SelectKeys, Sql, fragments, id, sql, zeros};
 use crate::unfit::FieldState;
 
-/// Builds a statement that sets the total of a field to a value: in rows by key, in rows that match a filter, or in all rows.
-///
-/// ```
-/// # mod schema { diesel::table! { videos (id) { id -> BigInt, views -> BigInt, } } }
-/// # use schema::videos::{self, dsl::{id, videos as all, views}};
-/// # use diesel::prelude::*;
-/// # #[derive(diesel_sharded::ShardedField)]
-/// # #[diesel(table_name = videos)]
-/// # struct Video { id: i64, #[sharded] views: i64 }
-/// # fn main() -> QueryResult<()> {
-/// # let conn = &mut SqliteConnection::establish(":memory:").unwrap();
-/// # diesel::sql_query("CREATE TABLE videos (id INTEGER PRIMARY KEY, views BIGINT NOT NULL)").execute(conn)?;
-/// # diesel::insert_into(all).values((id.eq(7), views.eq(100))).execute(conn)?;
-/// # diesel_sharded::ShardsTable::of(videos::table).create(conn)?;
-/// use diesel_sharded::prelude::*;
-/// use diesel_sharded::{reset, set_total, update};
-///
-/// update(all.find(7)).set(views.eq(views + 5)).execute(conn)?;
-/// assert_eq!(set_total(all.find(7), views, 1000).execute(conn)?, 1);
-/// update(all.find(7)).set(views.eq(views + 1)).execute(conn)?;
-/// assert_eq!(all.find(7).select(views.total()).first::<i64>(conn)?, 1001);
-/// reset(all.find(7)).execute(conn)?; // every sharded field
-/// assert_eq!(all.find(7).select(views.total()).first::<i64>(conn)?, 0);
-/// # Ok(())
-/// # }
-/// ```
-///
-/// # Statements
-///
-/// One transaction, which is retried after a conflict:
-///
-/// ```sql
-/// BEGIN;                                                     -- READ COMMITTED; SQLite: BEGIN IMMEDIATE, and no FOR UPDATE
-/// SELECT "videos"."id" FROM "videos" WHERE … ORDER BY "videos"."id";
-/// SELECT "videos"."id" FROM "videos" WHERE … ORDER BY "videos"."id" FOR UPDATE;          -- 100 keys a statement
-/// SELECT 1 FROM "videos_shards" AS "videos" WHERE … ORDER BY "videos"."id", "videos"."shard" FOR UPDATE;
-/// SELECT "videos"."id" FROM (SELECT "videos"."id" FROM "videos" WHERE …) AS "videos" WHERE …;     -- still in the filter
-/// SELECT base FROM "videos" WHERE …;
-/// UPDATE "videos" SET "views" = $1 WHERE …;
-/// UPDATE "videos_shards" AS "videos" SET "views" = 0 WHERE … AND ("videos"."views" <> 0);
-/// SELECT base, sum of shards FROM "videos" WHERE …;                                     -- has to be what was set
-/// COMMIT
-/// ```
-///
-/// # Effect on the total
-/// At one instant between the call and its return the total is the value. Counts that commit before that instant are gone, counts
-/// that commit after it survive, and no count is split between the two (the set is linearizable). The set may skip a row that is inserted
-/// meanwhile, and skips a row that stops matching the filter before it is locked. On PostgreSQL, inserts of rows that refer to its rows
-/// delay the set if one always begins before the last has ended.
-///
-/// The set is one transaction for any number of rows, and counts on all these rows wait until its end. Set a large table in several
-/// parts.
-///
-/// # Result
-/// `.execute(conn)` returns the number of rows that were set: `Ok(0)` for an id that does not exist. On MySQL, inside a transaction with
-/// the default isolation, it is also `Ok(0)` for an id that the transaction does not see yet.
-///
-/// # Inside a transaction
-/// The set is part of the caller's transaction, in a savepoint, and holds its locks until that transaction ends. The isolation
-/// level is the caller's. Above `READ COMMITTED` on PostgreSQL, a count that was committed since the caller first read causes a
-/// serialization failure; if it was the first on its shard, it survives the set. On MySQL, use `READ COMMITTED` for transactions that set
-/// and read totals. At a higher level a filter sees the transaction's snapshot, so the set also changes a row that no longer matches; for
-/// totals see [`fold`](crate::fold()).
-///
-/// # Errors
-/// Those of [`update`](crate::update()), and [`Error::Unfit`](crate::Error::Unfit) if a row did not accept the value: its column
-/// rounds it or cuts it off, or row security or a trigger prevents the update. No total was set then.
-pub fn set_total<Source, Kind, C>(
-    source: Source,
-    _column: C,
-    total: Value<C>,
-) -> SetTotal<Source::Query, ToValue<C>>
-where
-    Source: UpdateSource<Kind>,
-    Source::Query: IntoUpdateTarget<Table = C::Table>,
-    C: ShardedColumn,
-{
-    SetTotal::of(source, ToValue(total))
-}
+pub use self::blocking::{reset, set_total};
 
-/// Builds a statement that sets the totals of all counted fields to zero. It is a [`set_total`] of all of them at once, with the same
-/// locks, isolation, effect and errors. A field with `#[sharded(max)]` or `#[sharded(min)]` stays as it is.
-///
-/// ```sql
-/// UPDATE "videos" SET "views" = 0, "likes" = 0 WHERE …;
-/// UPDATE "videos_shards" AS "videos" SET "views" = 0, "likes" = 0 WHERE … AND ("videos"."views" <> 0 OR "videos"."likes" <> 0)
-/// ```
-///
-/// ```
-/// # mod schema { diesel::table! { videos (id) { id -> BigInt, views -> BigInt, } } }
-/// # use schema::videos::{self, dsl::{id, videos as all, views}};
-/// # use diesel::prelude::*;
-/// # #[derive(diesel_sharded::ShardedField)]
-/// # #[diesel(table_name = videos)]
-/// # struct Video { id: i64, #[sharded] views: i64 }
-/// # fn main() -> QueryResult<()> {
-/// # let conn = &mut SqliteConnection::establish(":memory:").unwrap();
-/// # diesel::sql_query("CREATE TABLE videos (id INTEGER PRIMARY KEY, views BIGINT NOT NULL)").execute(conn)?;
-/// # diesel::insert_into(all).values([(id.eq(7), views.eq(100)), (id.eq(8), views.eq(0))]).execute(conn)?;
-/// # diesel_sharded::ShardsTable::of(videos::table).create(conn)?;
-/// use diesel_sharded::reset;
-///
-/// assert_eq!(reset(all.filter(id.ge(7))).execute(conn)?, 2);
-/// # Ok(())
-/// # }
-/// ```
-pub fn reset<Source, Kind, T>(source: Source) -> SetTotal<Source::Query, ToZero<T>>
-where
-    Source: UpdateSource<Kind>,
-    Source::Query: IntoUpdateTarget<Table = T>,
-    T: ShardedTable,
-{
-    SetTotal::of(source, ToZero::new())
+paired! {
+    /// Builds a statement that sets the total of a field to a value: in rows by key, in rows that match a filter, or in all rows.
+    ///
+    /// ```
+    /// # mod schema { diesel::table! { videos (id) { id -> BigInt, views -> BigInt, } } }
+    /// # use schema::videos::{self, dsl::{id, videos as all, views}};
+    /// # use diesel::prelude::*;
+    /// # #[derive(diesel_sharded::ShardedField)]
+    /// # #[diesel(table_name = videos)]
+    /// # struct Video { id: i64, #[sharded] views: i64 }
+    /// # fn main() -> QueryResult<()> {
+    /// # let conn = &mut SqliteConnection::establish(":memory:").unwrap();
+    /// # diesel::sql_query("CREATE TABLE videos (id INTEGER PRIMARY KEY, views BIGINT NOT NULL)").execute(conn)?;
+    /// # diesel::insert_into(all).values((id.eq(7), views.eq(100))).execute(conn)?;
+    /// # diesel_sharded::ShardsTable::of(videos::table).create(conn)?;
+    /// use diesel_sharded::prelude::*;
+    /// use diesel_sharded::{reset, set_total, update};
+    ///
+    /// update(all.find(7)).set(views.eq(views + 5)).execute(conn)?;
+    /// assert_eq!(set_total(all.find(7), views, 1000).execute(conn)?, 1);
+    /// update(all.find(7)).set(views.eq(views + 1)).execute(conn)?;
+    /// assert_eq!(all.find(7).select(views.total()).first::<i64>(conn)?, 1001);
+    /// reset(all.find(7)).execute(conn)?; // every sharded field
+    /// assert_eq!(all.find(7).select(views.total()).first::<i64>(conn)?, 0);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Statements
+    ///
+    /// One transaction, which is retried after a conflict:
+    ///
+    /// ```sql
+    /// BEGIN;                                                     -- READ COMMITTED; SQLite: BEGIN IMMEDIATE, and no FOR UPDATE
+    /// SELECT "videos"."id" FROM "videos" WHERE … ORDER BY "videos"."id";
+    /// SELECT "videos"."id" FROM "videos" WHERE … ORDER BY "videos"."id" FOR UPDATE;          -- 100 keys a statement
+    /// SELECT 1 FROM "videos_shards" AS "videos" WHERE … ORDER BY "videos"."id", "videos"."shard" FOR UPDATE;
+    /// SELECT "videos"."id" FROM (SELECT "videos"."id" FROM "videos" WHERE …) AS "videos" WHERE …;     -- still in the filter
+    /// SELECT base FROM "videos" WHERE …;
+    /// UPDATE "videos" SET "views" = $1 WHERE …;
+    /// UPDATE "videos_shards" AS "videos" SET "views" = 0 WHERE … AND ("videos"."views" <> 0);
+    /// SELECT base, sum of shards FROM "videos" WHERE …;                                     -- has to be what was set
+    /// COMMIT
+    /// ```
+    ///
+    /// # Effect on the total
+    /// At one instant between the call and its return the total is the value. Counts that commit before that instant are gone, counts
+    /// that commit after it survive, and no count is split between the two (the set is linearizable). The set may skip a row that is inserted
+    /// meanwhile, and skips a row that stops matching the filter before it is locked. On PostgreSQL, inserts of rows that refer to its rows
+    /// delay the set if one always begins before the last has ended.
+    ///
+    /// The set is one transaction for any number of rows, and counts on all these rows wait until its end. Set a large table in several
+    /// parts.
+    ///
+    /// # Result
+    /// `.execute(conn)` returns the number of rows that were set: `Ok(0)` for an id that does not exist. On MySQL, inside a transaction with
+    /// the default isolation, it is also `Ok(0)` for an id that the transaction does not see yet.
+    ///
+    /// # Inside a transaction
+    /// The set is part of the caller's transaction, in a savepoint, and holds its locks until that transaction ends. The isolation
+    /// level is the caller's. Above `READ COMMITTED` on PostgreSQL, a count that was committed since the caller first read causes a
+    /// serialization failure; if it was the first on its shard, it survives the set. On MySQL, use `READ COMMITTED` for transactions that set
+    /// and read totals. At a higher level a filter sees the transaction's snapshot, so the set also changes a row that no longer matches; for
+    /// totals see [`fold`](crate::fold()).
+    ///
+    /// # Errors
+    /// Those of [`update`](crate::update()), and [`Error::Unfit`](crate::Error::Unfit) if a row did not accept the value: its column
+    /// rounds it or cuts it off, or row security or a trigger prevents the update. No total was set then.
+    pub fn set_total<Source, Kind, C>(
+        source: Source,
+        _column: C,
+        total: Value<C>,
+    ) -> SetTotal<Source::Query, ToValue<C>, Run>
+    where
+        Source: UpdateSource<Kind>,
+        Source::Query: IntoUpdateTarget<Table = C::Table>,
+        C: ShardedColumn,
+    {
+        SetTotal::of(source, ToValue(total))
+    }
+
+    /// Builds a statement that sets the totals of all counted fields to zero. It is a [`set_total`] of all of them at once, with the same
+    /// locks, isolation, effect and errors. A field with `#[sharded(max)]` or `#[sharded(min)]` stays as it is.
+    ///
+    /// ```sql
+    /// UPDATE "videos" SET "views" = 0, "likes" = 0 WHERE …;
+    /// UPDATE "videos_shards" AS "videos" SET "views" = 0, "likes" = 0 WHERE … AND ("videos"."views" <> 0 OR "videos"."likes" <> 0)
+    /// ```
+    ///
+    /// ```
+    /// # mod schema { diesel::table! { videos (id) { id -> BigInt, views -> BigInt, } } }
+    /// # use schema::videos::{self, dsl::{id, videos as all, views}};
+    /// # use diesel::prelude::*;
+    /// # #[derive(diesel_sharded::ShardedField)]
+    /// # #[diesel(table_name = videos)]
+    /// # struct Video { id: i64, #[sharded] views: i64 }
+    /// # fn main() -> QueryResult<()> {
+    /// # let conn = &mut SqliteConnection::establish(":memory:").unwrap();
+    /// # diesel::sql_query("CREATE TABLE videos (id INTEGER PRIMARY KEY, views BIGINT NOT NULL)").execute(conn)?;
+    /// # diesel::insert_into(all).values([(id.eq(7), views.eq(100)), (id.eq(8), views.eq(0))]).execute(conn)?;
+    /// # diesel_sharded::ShardsTable::of(videos::table).create(conn)?;
+    /// use diesel_sharded::reset;
+    ///
+    /// assert_eq!(reset(all.filter(id.ge(7))).execute(conn)?, 2);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn reset<Source, Kind, T>(source: Source) -> SetTotal<Source::Query, ToZero<T>, Run>
+    where
+        Source: UpdateSource<Kind>,
+        Source::Query: IntoUpdateTarget<Table = T>,
+        T: ShardedTable,
+    {
+        SetTotal::of(source, ToZero::new())
+    }
+
+    #[awaited(Q: Send, Q::WhereClause: Send + Sync, A: Send + Sync)]
+    impl<Q: IntoUpdateTarget, A> SetTotal<Q, A, Run>
+    where
+        Q::Table: KeyedTable<DB>,
+        Q::WhereClause: QueryFragment<DB>,
+        Q::WhereClause: QueryId,
+        A: Assignment,
+        A: QueryFragment<DB>,
+        DB: BackendOf<Conn>,
+    {
+        /// Sets the totals; see [`set_total`].
+        ///
+        /// # Errors
+        /// Those of [`set_total`]. No total was set then.
+        pub fn execute(self, link: Link) -> QueryResult<usize> {
+            self.ready().carry_out(link).await
+        }
+    }
+
+    #[awaited(Q: Send, Q::WhereClause: Send + Sync, A: Send + Sync)]
+    impl<Q: IntoUpdateTarget, A> Idempotent<SetTotal<Q, A, Run>>
+    where
+        Q::Table: KeyedTable<DB>,
+        Q::WhereClause: QueryFragment<DB>,
+        Q::WhereClause: QueryId,
+        A: Assignment,
+        A: QueryFragment<DB>,
+        DB: BackendOf<Conn>,
+    {
+        /// Sets the totals, unless a request with this key has done so before. Returns the number of rows that were set, now or then. If no
+        /// row matched, nothing was done, and the key stays free.
+        ///
+        /// # Errors
+        /// Those of [`SetTotal::execute`](crate::operation::SetTotal::execute),
+        /// [`InvalidIdempotencyKey`](Error::InvalidIdempotencyKey) for a key that is empty or too long, and
+        /// [`IdempotencyKeyReused`](Error::IdempotencyKeyReused) for a key that came with another request before.
+        pub fn execute(self, link: Link) -> QueryResult<usize> {
+            let mut set = self.of.ready();
+            let (request, retry) = (set.request::<DB>(&self.key)?, set.retry.clone());
+            Ok(once(link, &request, retry, &mut set).await?.0)
+        }
+    }
 }
 
 /// Totals to be set; made by [`set_total`] and [`reset`].
@@ -195,43 +241,6 @@ impl<Q, A, Run> SetTotal<Q, A, Run> {
     /// ```
     pub fn idempotency_key(self, key: impl AsRef<[u8]>) -> Idempotent<Self> {
         Idempotent::new(self, key)
-    }
-}
-
-impl<Q, A> SetTotal<Q, A> {
-    /// Sets the totals; see [`set_total`].
-    ///
-    /// # Errors
-    /// Those of [`set_total`]. No total was set then.
-    pub fn execute<Conn, DB>(self, conn: &mut Conn) -> QueryResult<usize>
-    where
-        Q: IntoUpdateTarget<Table: KeyedTable<DB>, WhereClause: QueryFragment<DB> + QueryId>,
-        A: Assignment + QueryFragment<DB>,
-        Conn: LoadConnection<Backend = DB>,
-        DB: BackendOf<Conn>,
-    {
-        now(self.ready().carry_out(&mut Link::blocking(conn)))
-    }
-}
-
-impl<Q, A> Idempotent<SetTotal<Q, A>> {
-    /// Sets the totals, unless a request with this key has done so before. Returns the number of rows that were set, now or then. If no
-    /// row matched, nothing was done, and the key stays free.
-    ///
-    /// # Errors
-    /// Those of [`SetTotal::execute`](crate::operation::SetTotal::execute),
-    /// [`InvalidIdempotencyKey`](Error::InvalidIdempotencyKey) for a key that is empty or too long, and
-    /// [`IdempotencyKeyReused`](Error::IdempotencyKeyReused) for a key that came with another request before.
-    pub fn execute<Conn, DB>(self, conn: &mut Conn) -> QueryResult<usize>
-    where
-        Q: IntoUpdateTarget<Table: KeyedTable<DB>, WhereClause: QueryFragment<DB> + QueryId>,
-        A: Assignment + QueryFragment<DB>,
-        Conn: LoadConnection<Backend = DB>,
-        DB: BackendOf<Conn>,
-    {
-        let mut set = self.of.ready();
-        let (request, retry) = (set.request::<DB>(&self.key)?, set.retry.clone());
-        Ok(now(once(&mut Link::blocking(conn), &request, retry, &mut set))?.0)
     }
 }
 
@@ -425,80 +434,6 @@ impl<T: ShardedTable> Assignment for ToZero<T> {
 fragments! {
     [T: ShardedTable,] ToZero<T>;
     |self, out| zeros(T::FIELDS.iter().filter(|field| field.is_sum())).push(out);
-}
-
-/// Setting totals asynchronously.
-#[cfg(feature = "async")]
-pub mod asynchronous {
-    use diesel_async::AsyncConnection;
-
-    use super::*;
-    use crate::connection::{Async, BoxFuture};
-
-    /// Sets the total of a field on a connection of `diesel_async`; see [`set_total`](crate::set_total()).
-    pub fn set_total<Source, Kind, C>(
-        source: Source,
-        _column: C,
-        total: Value<C>,
-    ) -> SetTotal<Source::Query, ToValue<C>, Async>
-    where
-        Source: UpdateSource<Kind>,
-        Source::Query: IntoUpdateTarget<Table = C::Table>,
-        C: ShardedColumn,
-    {
-        SetTotal::of(source, ToValue(total))
-    }
-
-    /// Sets the totals of all sharded fields to zero on a connection of `diesel_async`; see [`reset`](crate::reset).
-    pub fn reset<Source, Kind, T>(source: Source) -> SetTotal<Source::Query, ToZero<T>, Async>
-    where
-        Source: UpdateSource<Kind>,
-        Source::Query: IntoUpdateTarget<Table = T>,
-        T: ShardedTable,
-    {
-        SetTotal::of(source, ToZero::new())
-    }
-
-    impl<Q: IntoUpdateTarget, A> SetTotal<Q, A, Async> {
-        /// Sets the totals and returns the number of rows.
-        ///
-        /// # Errors
-        /// Those of [`SetTotal::execute`](crate::operation::SetTotal::execute).
-        pub fn execute<'c, Conn, DB>(self, conn: &'c mut Conn) -> BoxFuture<'c, QueryResult<usize>>
-        where
-            Q: Send + 'c,
-            A: Assignment + QueryFragment<DB> + Send + Sync + 'c,
-            Q::Table: KeyedTable<DB>,
-            Q::WhereClause: QueryFragment<DB> + QueryId + Send + Sync + 'c,
-            Conn: AsyncConnection<Backend = DB>,
-            DB: BackendOf<Conn>,
-        {
-            let mut set = self.ready();
-            Box::pin(async move { set.carry_out(&mut Link::awaited(conn)).await })
-        }
-    }
-
-    impl<Q: IntoUpdateTarget, A> Idempotent<SetTotal<Q, A, Async>> {
-        /// Sets the totals, unless a request with this key has done so before, and returns the number of rows.
-        ///
-        /// # Errors
-        /// Those of [`SetTotal::execute`](crate::operation::SetTotal::execute) and of [`idempotency`](crate::idempotency).
-        pub fn execute<'c, Conn, DB>(self, conn: &'c mut Conn) -> BoxFuture<'c, QueryResult<usize>>
-        where
-            A: Assignment + QueryFragment<DB> + Send + Sync + 'c,
-            Q::Table: KeyedTable<DB>,
-            Q::WhereClause: QueryFragment<DB> + QueryId + Send + Sync + 'c,
-            Conn: AsyncConnection<Backend = DB>,
-            DB: BackendOf<Conn>,
-        {
-            let mut set = self.of.ready();
-            let (request, retry) = (set.request::<DB>(&self.key), set.retry.clone());
-            Box::pin(async move {
-                let link = &mut Link::awaited(conn);
-                Ok(once(link, &request?, retry, &mut set).await?.0)
-            })
-        }
-    }
 }
 
 #[cfg(all(

@@ -44,7 +44,7 @@ use diesel::result::QueryResult;
 
 use crate::backend::BackendOf;
 use crate::background::Background;
-use crate::connection::{Link, now};
+use crate::connection::paired;
 use crate::model::shows;
 
 pub(crate) use self::number::{Number, keep_fresh, known, wished};
@@ -53,21 +53,24 @@ pub(crate) use self::number::{TABLE, largest, read_table};
 /// The number of shards of one field, or of one named counter; see [`operation::ShardCount`](crate::operation::ShardCount).
 pub type ShardCount = number::ShardCount;
 
-/// Reads all numbers from the database. From then on this process uses them.
-///
-/// ```sql
-/// SELECT "shards_table", "counter", "shards" FROM "diesel_sharded_shard_numbers"
-/// ```
-///
-/// # Errors
-/// Those of [`ShardCount::get`](ShardCount::get), and inside a transaction
-/// [`AlreadyInTransaction`](diesel::result::Error::AlreadyInTransaction). The numbers known before stay in use.
-pub fn refresh<Conn>(conn: &mut Conn) -> QueryResult<()>
-where
-    Conn: LoadConnection,
-    Conn::Backend: BackendOf<Conn>,
-{
-    now(number::read_all(&mut Link::blocking(conn)))
+pub use self::blocking::refresh;
+
+paired! {
+    /// Reads all numbers from the database. From then on this process uses them.
+    ///
+    /// ```sql
+    /// SELECT "shards_table", "counter", "shards" FROM "diesel_sharded_shard_numbers"
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`ShardCount::get`](ShardCount::get), and inside a transaction
+    /// [`AlreadyInTransaction`](diesel::result::Error::AlreadyInTransaction). The numbers known before stay in use.
+    pub fn refresh(link: Link) -> QueryResult<()>
+    where
+        DB: BackendOf<Conn>,
+    {
+        number::read_all(link).await
+    }
 }
 
 /// How long dropping a [`Following`] waits for a refresh in progress.
@@ -136,28 +139,3 @@ impl Drop for Following {
 }
 
 shows!([] Following: |self| Following { last_error: self.last_error() } finish_non_exhaustive);
-
-/// How many shards writers choose from, on connections of `diesel_async`; see [`shard_counts`](crate::shard_counts).
-#[cfg(feature = "async")]
-#[doc(hidden)]
-pub mod asynchronous {
-    use diesel_async::AsyncConnection;
-
-    use super::*;
-    use crate::connection::{Async, BoxFuture};
-
-    /// The number of shards of one field; see [`operation::ShardCount`](crate::operation::ShardCount).
-    pub type ShardCount = number::ShardCount<Async>;
-
-    /// Reads all numbers; see [`refresh`](crate::shard_counts::refresh).
-    ///
-    /// # Errors
-    /// Those of `refresh`.
-    pub fn refresh<Conn>(conn: &mut Conn) -> BoxFuture<'_, QueryResult<()>>
-    where
-        Conn: AsyncConnection,
-        Conn::Backend: BackendOf<Conn>,
-    {
-        Box::pin(async move { number::read_all(&mut Link::awaited(conn)).await })
-    }
-}

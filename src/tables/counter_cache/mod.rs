@@ -374,14 +374,13 @@ where
 }
 
 paired! {
+    #[awaited(W: Sync, A: Sync)]
     impl<C: ShardedColumn, Child, W, A> CounterCache<C, Child, W, A, Run>
     where
         C::Table: QueryFragment<DB>,
         Child: ChildTable<DB>,
         W: QueryFragment<DB>,
-        W: Sync,
         A: QueryFragment<DB>,
-        A: Sync,
         DB: BackendOf<Conn>,
     {
         /// Creates the triggers; see [`create_sql`](Self::create_sql).

@@ -11,7 +11,11 @@ use diesel::query_dsl::methods::LoadQuery;
 use diesel::result::Error as DieselError;
 
 use crate::backend::{BackendOf, Isolation, ShardedBackend, Strength};
-use crate::connection::{Blocking, Io, Link, LoadIo, TransactionOptions, in_transaction, now};
+#[cfg(feature = "async")]
+use crate::connection::{Async, BoxFuture};
+use crate::connection::{
+    Blocking, Io, Link, LoadIo, TransactionOptions, in_transaction, now, paired,
+};
 use crate::counting::update::UpdateSource;
 use crate::engine::{KeyedTable, LockedRows, RetryLoop, explain, field, in_chunks, retry_loop};
 use crate::error::Error;
@@ -23,73 +27,77 @@ use super::recount::{
     Recount, by_key, by_parent, compare, lacks, refuse_cut_recounts, refuse_padded_keys,
 };
 
-/// Begins to compare the totals of a field with `expected`: a query for keys and numbers, such as a recount returns. A row that the query
-/// leaves out is expected to have 0, and so is a number that is NULL. Keys of other rows in the query's result are ignored, and so are keys that are NULL.
-///
-/// ```
-/// # mod schema {
-/// #     diesel::table! { videos (id) { id -> BigInt, likes -> BigInt, } }
-/// #     diesel::table! { likes (id) { id -> Integer, video_id -> BigInt, } }
-/// # }
-/// # use schema::{likes, videos};
-/// # use diesel::prelude::*;
-/// # #[derive(diesel_sharded::ShardedField)]
-/// # struct Video { id: i64, #[sharded] likes: i64 }
-/// # fn main() -> QueryResult<()> {
-/// # let conn = &mut SqliteConnection::establish(":memory:").unwrap();
-/// # diesel::sql_query("CREATE TABLE videos (id INTEGER PRIMARY KEY, likes BIGINT NOT NULL)").execute(conn)?;
-/// # diesel::sql_query("CREATE TABLE likes (id INTEGER PRIMARY KEY, video_id BIGINT NOT NULL)").execute(conn)?;
-/// # diesel::insert_into(videos::table).values((videos::id.eq(7), videos::likes.eq(1))).execute(conn)?;
-/// # diesel::insert_into(likes::table).values([likes::video_id.eq(7), likes::video_id.eq(7)]).execute(conn)?;
-/// # diesel_sharded::ShardsTable::of(videos::table).create(conn)?;
-/// use diesel::dsl::count_star;
-/// use diesel_sharded::verify;
-///
-/// let recount = likes::table
-///     .group_by(likes::video_id)
-///     .select((likes::video_id, count_star()));
-/// let drifts = verify(videos::table, videos::likes, recount).repair(conn)?;
-/// assert_eq!((drifts[0].key, drifts[0].total, drifts[0].expected), (7, 1, 2));
-/// assert!(verify(videos::table, videos::likes, recount).drifts(conn)?.is_empty());
-/// # Ok(())
-/// # }
-/// ```
-///
-/// Keys are compared as the key's own column compares them: where it ignores case, the numbers of `Rust` and `rust` are added up. A recount
-/// that returns two numbers for one and the same key is an error.
-///
-/// # Numbers
-/// The recount gives the number as Diesel gives counts and sums: an integer, a `Double`, or with the feature `numeric` a
-/// `Numeric`, each also as NULL. Diesel's `sum(..)` of a `BigInt` is a `Numeric`. (On SQLite Diesel reads that as a double, so such
-/// a sum is exact up to 2⁵³.) An integer field is compared with integers; any fraction is an error.
-///
-/// Sums of doubles depend on the order of addition. So a field of type `Double`, and on SQLite one of type `Numeric`, has drifted only
-/// if its total differs from the recount by more than 1e-9 of the greater of the two.
-///
-/// Named counters are verified by their table, `verify(counters::table, counters::value, recount)`, with names as bytes. A counter
-/// that does not exist yet has no row to be repaired; `increment` and `decrement` in one transaction leave it there with 0.
-///
-/// # When it is exact
-/// Totals and recount are read from one snapshot. If the application writes the counted rows and the count in one transaction,
-/// they differ only by real errors. If it counts afterwards, a count that is still missing looks like a drift: repair only the
-/// drifts that [`drifts`](Verify::drifts) finds twice.
-///
-/// # Backfill
-/// A new counter begins at 0 although rows to count already exist. First deploy the code that counts new rows in the transaction
-/// that writes them. Then [`repair`](Verify::repair) adds the earlier rows while the application runs. Process a large table in
-/// steps of some thousand keys, by a filter of the rows *and* of the recount (`videos.filter(id.between(1, 5000))`,
-/// `likes.filter(video_id.between(1, 5000))`): each step holds its keys and numbers in memory, and locks its rows.
-pub fn verify<Source, Kind, C, Q>(
-    source: Source,
-    _field: C,
-    expected: Q,
-) -> Verify<Source::Query, C, Q>
-where
-    Source: UpdateSource<Kind>,
-    Source::Query: IntoUpdateTarget<Table = C::Table>,
-    C: ShardedColumn,
-{
-    Verify::of(source, expected)
+pub use self::blocking::verify;
+
+paired! {
+    /// Begins to compare the totals of a field with `expected`: a query for keys and numbers, such as a recount returns. A row that the query
+    /// leaves out is expected to have 0, and so is a number that is NULL. Keys of other rows in the query's result are ignored, and so are keys that are NULL.
+    ///
+    /// ```
+    /// # mod schema {
+    /// #     diesel::table! { videos (id) { id -> BigInt, likes -> BigInt, } }
+    /// #     diesel::table! { likes (id) { id -> Integer, video_id -> BigInt, } }
+    /// # }
+    /// # use schema::{likes, videos};
+    /// # use diesel::prelude::*;
+    /// # #[derive(diesel_sharded::ShardedField)]
+    /// # struct Video { id: i64, #[sharded] likes: i64 }
+    /// # fn main() -> QueryResult<()> {
+    /// # let conn = &mut SqliteConnection::establish(":memory:").unwrap();
+    /// # diesel::sql_query("CREATE TABLE videos (id INTEGER PRIMARY KEY, likes BIGINT NOT NULL)").execute(conn)?;
+    /// # diesel::sql_query("CREATE TABLE likes (id INTEGER PRIMARY KEY, video_id BIGINT NOT NULL)").execute(conn)?;
+    /// # diesel::insert_into(videos::table).values((videos::id.eq(7), videos::likes.eq(1))).execute(conn)?;
+    /// # diesel::insert_into(likes::table).values([likes::video_id.eq(7), likes::video_id.eq(7)]).execute(conn)?;
+    /// # diesel_sharded::ShardsTable::of(videos::table).create(conn)?;
+    /// use diesel::dsl::count_star;
+    /// use diesel_sharded::verify;
+    ///
+    /// let recount = likes::table
+    ///     .group_by(likes::video_id)
+    ///     .select((likes::video_id, count_star()));
+    /// let drifts = verify(videos::table, videos::likes, recount).repair(conn)?;
+    /// assert_eq!((drifts[0].key, drifts[0].total, drifts[0].expected), (7, 1, 2));
+    /// assert!(verify(videos::table, videos::likes, recount).drifts(conn)?.is_empty());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Keys are compared as the key's own column compares them: where it ignores case, the numbers of `Rust` and `rust` are added up. A recount
+    /// that returns two numbers for one and the same key is an error.
+    ///
+    /// # Numbers
+    /// The recount gives the number as Diesel gives counts and sums: an integer, a `Double`, or with the feature `numeric` a
+    /// `Numeric`, each also as NULL. Diesel's `sum(..)` of a `BigInt` is a `Numeric`. (On SQLite Diesel reads that as a double, so such
+    /// a sum is exact up to 2⁵³.) An integer field is compared with integers; any fraction is an error.
+    ///
+    /// Sums of doubles depend on the order of addition. So a field of type `Double`, and on SQLite one of type `Numeric`, has drifted only
+    /// if its total differs from the recount by more than 1e-9 of the greater of the two.
+    ///
+    /// Named counters are verified by their table, `verify(counters::table, counters::value, recount)`, with names as bytes. A counter
+    /// that does not exist yet has no row to be repaired; `increment` and `decrement` in one transaction leave it there with 0.
+    ///
+    /// # When it is exact
+    /// Totals and recount are read from one snapshot. If the application writes the counted rows and the count in one transaction,
+    /// they differ only by real errors. If it counts afterwards, a count that is still missing looks like a drift: repair only the
+    /// drifts that [`drifts`](Verify::drifts) finds twice.
+    ///
+    /// # Backfill
+    /// A new counter begins at 0 although rows to count already exist. First deploy the code that counts new rows in the transaction
+    /// that writes them. Then [`repair`](Verify::repair) adds the earlier rows while the application runs. Process a large table in
+    /// steps of some thousand keys, by a filter of the rows *and* of the recount (`videos.filter(id.between(1, 5000))`,
+    /// `likes.filter(video_id.between(1, 5000))`): each step holds its keys and numbers in memory, and locks its rows.
+    pub fn verify<Source, Kind, C, Q>(
+        source: Source,
+        _field: C,
+        expected: Q,
+    ) -> Verify<Source::Query, C, Q, Run>
+    where
+        Source: UpdateSource<Kind>,
+        Source::Query: IntoUpdateTarget<Table = C::Table>,
+        C: ShardedColumn,
+    {
+        Verify::of(source, expected)
+    }
 }
 
 /// A comparison that was not made yet; made by [`verify`].
@@ -214,94 +222,68 @@ impl<R, C, Q> Verify<R, C, Q> {
     }
 }
 
-/// Comparisons on connections of `diesel_async`.
+// Apart from the blocking methods, because `LoadQuery` is another trait here.
 #[cfg(feature = "async")]
-pub mod asynchronous {
-    use diesel_async::AsyncConnection;
-    use diesel_async::methods::LoadQuery;
-
-    use super::*;
-    use crate::connection::{Async, BoxFuture};
-
-    /// Totals that are not as expected.
-    type Drifts<Key, Total> = QueryResult<Vec<Drift<Key, Total>>>;
-
-    /// Compares totals with a recount on a connection of `diesel_async`; see [`verify`](crate::verify()). The
-    /// recount is a query that borrows nothing.
-    pub fn verify<Source, Kind, C, Q>(
-        source: Source,
-        _field: C,
-        expected: Q,
-    ) -> Verify<Source::Query, C, Q, Async>
+impl<R, C, Q, T, W> Verify<R, C, Q, Async>
+where
+    R: IntoUpdateTarget<Table = T, WhereClause = W>,
+{
+    /// The totals that are not as expected; see [`Verify::drifts`](crate::operation::Verify::drifts).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn drifts<'c, Conn, DB>(
+        self,
+        conn: &'c mut Conn,
+    ) -> BoxFuture<'c, QueryResult<Vec<Drift<T::Key, TotalValue<C>>>>>
     where
-        Source: UpdateSource<Kind>,
-        Source::Query: IntoUpdateTarget<Table = C::Table>,
-        C: ShardedColumn,
+        R: Send + 'c,
+        C: ShardedColumn<Table = T> + 'c,
+        TotalValue<C>: Send,
+        Q: RecountQuery<T::Key, Row: Send>
+            + diesel_async::methods::LoadQuery<'static, Conn, <Q as RecountQuery<T::Key>>::Row>
+            + Clone
+            + Send
+            + Sync
+            + 'static,
+        T: KeyedTable<DB, Key: Eq + Hash>,
+        W: QueryFragment<DB> + QueryId + Send + Sync + 'c,
+        Conn: diesel_async::AsyncConnection<Backend = DB>,
+        DB: BackendOf<Conn>,
     {
-        Verify::of(source, expected)
+        Box::pin(async move {
+            let link = &mut Link::awaited(conn);
+            drifts::<C, _>(self.find(link).await?)
+        })
     }
 
-    impl<R, C, Q, T, W> Verify<R, C, Q, Async>
+    /// Repairs the totals that are not as expected; see [`Verify::repair`](crate::operation::Verify::repair).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn repair<'c, Conn, DB>(
+        self,
+        conn: &'c mut Conn,
+    ) -> BoxFuture<'c, QueryResult<Vec<Drift<T::Key, TotalValue<C>>>>>
     where
-        R: IntoUpdateTarget<Table = T, WhereClause = W>,
+        R: Clone + Send + 'c,
+        C: ShardedColumn<Table = T> + 'c,
+        TotalValue<C>: Send,
+        Q: RecountQuery<T::Key, Row: Send>
+            + diesel_async::methods::LoadQuery<'static, Conn, <Q as RecountQuery<T::Key>>::Row>
+            + Clone
+            + Send
+            + Sync
+            + 'static,
+        T: KeyedTable<DB, Key: Eq + Hash>,
+        W: QueryFragment<DB> + QueryId + Send + Sync + 'c,
+        Conn: diesel_async::AsyncConnection<Backend = DB>,
+        DB: BackendOf<Conn>,
     {
-        /// The totals that are not as expected; see [`Verify::drifts`](crate::operation::Verify::drifts).
-        ///
-        /// # Errors
-        /// As there.
-        pub fn drifts<'c, Conn, DB>(
-            self,
-            conn: &'c mut Conn,
-        ) -> BoxFuture<'c, Drifts<T::Key, TotalValue<C>>>
-        where
-            R: Send + 'c,
-            C: ShardedColumn<Table = T> + 'c,
-            TotalValue<C>: Send,
-            Q: RecountQuery<T::Key, Row: Send>
-                + LoadQuery<'static, Conn, <Q as RecountQuery<T::Key>>::Row>
-                + Clone
-                + Send
-                + Sync
-                + 'static,
-            T: KeyedTable<DB, Key: Eq + Hash>,
-            W: QueryFragment<DB> + QueryId + Send + Sync + 'c,
-            Conn: AsyncConnection<Backend = DB>,
-            DB: BackendOf<Conn>,
-        {
-            Box::pin(async move {
-                let link = &mut Link::awaited(conn);
-                drifts::<C, _>(self.find(link).await?)
-            })
-        }
-
-        /// Repairs the totals that are not as expected; see [`Verify::repair`](crate::operation::Verify::repair).
-        ///
-        /// # Errors
-        /// As there.
-        pub fn repair<'c, Conn, DB>(
-            self,
-            conn: &'c mut Conn,
-        ) -> BoxFuture<'c, Drifts<T::Key, TotalValue<C>>>
-        where
-            R: Clone + Send + 'c,
-            C: ShardedColumn<Table = T> + 'c,
-            TotalValue<C>: Send,
-            Q: RecountQuery<T::Key, Row: Send>
-                + LoadQuery<'static, Conn, <Q as RecountQuery<T::Key>>::Row>
-                + Clone
-                + Send
-                + Sync
-                + 'static,
-            T: KeyedTable<DB, Key: Eq + Hash>,
-            W: QueryFragment<DB> + QueryId + Send + Sync + 'c,
-            Conn: AsyncConnection<Backend = DB>,
-            DB: BackendOf<Conn>,
-        {
-            Box::pin(async move {
-                let link = &mut Link::awaited(conn);
-                drifts::<C, _>(self.find_and_repair(link).await?)
-            })
-        }
+        Box::pin(async move {
+            let link = &mut Link::awaited(conn);
+            drifts::<C, _>(self.find_and_repair(link).await?)
+        })
     }
 }
 
