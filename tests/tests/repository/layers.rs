@@ -8,14 +8,17 @@ use diesel_sharded_tests::documents::file;
 
 use super::documents::below;
 
-const TABLE: &str = include_str!("../../../ARCHITECTURE.md");
+const MAP: &str = include_str!("../../../ARCHITECTURE.md");
+
+/// The rows of the map's table below this head.
+fn rows(head: &str) -> impl Iterator<Item = &'static str> {
+    let (_, rows) = MAP.split_once(head).expect("the table");
+    rows.lines().take_while(|line| line.starts_with('|'))
+}
 
 /// The folders and files below `src/`, from the front page down. Those of one row are one layer.
-fn layers(table: &'static str) -> Vec<Vec<&'static str>> {
-    let (_, rows) = table
-        .split_once("| below `src/` | layer |\n|---|---|\n")
-        .expect("the table");
-    let rows = rows.lines().take_while(|line| line.starts_with('|'));
+fn layers() -> Vec<Vec<&'static str>> {
+    let rows = rows("| below `src/` | layer |\n|---|---|\n");
     let names = rows.map(|row| row.split('|').nth(1).expect("a cell").split('`'));
     let names = names.map(|cell| cell.skip(1).step_by(2));
     let name = |path: &'static str| path.trim_end_matches('/').trim_end_matches(".rs");
@@ -51,7 +54,7 @@ fn upward(of: usize, layers: &[Vec<&str>], source: &str) -> Vec<String> {
 
 #[test]
 fn arrows_between_layers_run_one_way() {
-    let layers = layers(TABLE);
+    let layers = layers();
     let source = file("src");
     let mut wrong = vec![];
     for path in below(&source, &[".rs"]) {
@@ -118,6 +121,16 @@ fn arrows_inside_the_backend_run_one_way() {
     let others = files.into_iter().filter(|name| name != "mod");
     imports.insert("mod".to_owned(), others.collect());
     assert_eq!(in_a_circle(imports), ["mod"; 0]);
+}
+
+#[test]
+fn words_are_at_home_where_the_map_says() {
+    let rows: Vec<_> = rows("| word | meaning | at home in |\n|---|---|---|\n").collect();
+    assert!(rows.len() <= 40, "{} words are too many", rows.len());
+    for row in rows {
+        let home = row.rsplit('`').nth(1).expect("a file");
+        assert!(file("src").join(home).is_file(), "{row}");
+    }
 }
 
 #[test]
