@@ -1,6 +1,6 @@
 //! An [`Io`] over `diesel_async`.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::time::Duration;
 
@@ -14,6 +14,7 @@ use futures_util::{StreamExt, TryFutureExt, TryStreamExt, future};
 
 use super::pause::{pause, within};
 use super::shared::NoTransactions;
+use super::wait::Waiting;
 use crate::backend::{BackendOf, Reads, ShardedBackend};
 use crate::connection::{Io, Link, LoadInto, LoadIo, told};
 use crate::policy::RetryPolicy;
@@ -85,11 +86,11 @@ where
         typeid::of::<Conn::TransactionManager>() == typeid::of::<NoTransactions>()
     }
 
-    fn within<'c, F>(patience: Duration, future: F) -> BoxFuture<'c, Option<F::Output>>
+    fn wait<'c, W>(wait: &'c mut W, patience: Duration) -> BoxFuture<'c, Option<W::Turn>>
     where
-        F: Future<Output: Send> + Send + 'c,
+        W: Waiting + Send,
     {
-        Box::pin(within(patience, future))
+        Box::pin(within(patience, poll_fn(|context| wait.poll(context))))
     }
 
     fn sleep(_: &RetryPolicy, delay: Duration) -> BoxFuture<'_, ()> {

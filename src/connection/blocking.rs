@@ -2,10 +2,8 @@
 
 use std::future::{Future, Ready, ready};
 use std::pin::pin;
-use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker};
-use std::thread::{self, Thread};
-use std::time::{Duration, Instant};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use diesel::connection::{
     Connection, LoadConnection, TransactionManager, TransactionManagerStatus,
@@ -16,6 +14,7 @@ use diesel::query_builder::{Query, QueryFragment, QueryId};
 use diesel::result::{Error as DieselError, QueryResult};
 
 use super::link::{Io, Link, LoadInto, LoadIo, told};
+use super::wait::Waiting;
 use crate::backend::{BackendOf, Reads, ShardedBackend};
 use crate::policy::RetryPolicy;
 use crate::query_builder::PreparedQuery;
@@ -76,11 +75,11 @@ where
         Conn::TransactionManager::is_broken_transaction_manager(conn)
     }
 
-    fn within<'c, F>(patience: Duration, future: F) -> Ready<Option<F::Output>>
+    fn wait<'c, W>(wait: &'c mut W, patience: Duration) -> Ready<Option<W::Turn>>
     where
-        F: Future<Output: Send> + Send + 'c,
+        W: Waiting + Send,
     {
-        ready(within(patience, future))
+        ready(wait.block(patience))
     }
 
     fn sleep(retry: &RetryPolicy, delay: Duration) -> Ready<()> {
@@ -149,58 +148,6 @@ pub(crate) fn now<T>(steps: impl Future<Output = T>) -> T {
         Poll::Ready(done) => done,
         Poll::Pending => {
             panic!("a step on a blocking connection is pending: diesel_sharded would wait for ever")
-        }
-    }
-}
-
-/// Blocks until the future is ready, but no longer than `patience`.
-fn within<F: Future>(patience: Duration, future: F) -> Option<F::Output> {
-    let deadline = Instant::now().checked_add(patience);
-    let mut future = pin!(future);
-    let waker = Waker::from(Arc::new(Unpark(thread::current())));
-    loop {
-        if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
-            return Some(output);
-        }
-        match deadline.map(|at| at.saturating_duration_since(Instant::now())) {
-            None => thread::park(),
-            Some(Duration::ZERO) => return None,
-            Some(left) => thread::park_timeout(left),
-        }
-    }
-}
-
-/// Wakes a thread.
-struct Unpark(Thread);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::future::{pending, poll_fn};
-
-    #[test]
-    fn a_thread_waits_until_it_is_woken_or_its_patience_ends() {
-        let mut is_woken = false;
-        let woken = poll_fn(|context| match std::mem::replace(&mut is_woken, true) {
-            true => Poll::Ready(7),
-            false => {
-                let waker = context.waker().clone();
-                thread::spawn(|| waker.wake());
-                Poll::Pending
-            }
-        });
-        assert_eq!(within(Duration::MAX, woken), Some(7));
-        for patience in [Duration::ZERO, Duration::from_millis(5)] {
-            let began = Instant::now();
-            assert_eq!(within(patience, pending::<()>()), None);
-            assert!(began.elapsed() >= patience);
-            assert_eq!(within(patience, ready(7)), Some(7));
         }
     }
 }

@@ -16,6 +16,7 @@ use diesel::expression::QueryMetadata;
 use diesel::query_builder::{Query, QueryFragment, QueryId};
 use diesel::result::{Error as DieselError, QueryResult};
 
+use super::wait::Waiting;
 use crate::backend::{BackendOf, Dialect, ErrorDetail, Reads, ShardedBackend};
 use crate::conflict::{Conflict, ErrorClass};
 use crate::error::Error;
@@ -66,10 +67,15 @@ pub trait Io<Conn> {
         false
     }
 
-    /// Awaits `future` for at most `patience`. Returns its output, or `None` if the time is over.
-    fn within<'c, F>(patience: Duration, future: F) -> Self::Future<'c, Option<F::Output>>
+    /// Waits for another caller, for at most `patience`.
+    #[allow(
+        private_bounds,
+        private_interfaces,
+        reason = "only this crate implements and calls it"
+    )]
+    fn wait<'c, W>(wait: &'c mut W, patience: Duration) -> Self::Future<'c, Option<W::Turn>>
     where
-        F: Future<Output: Send> + Send + 'c;
+        W: Waiting + Send;
 
     /// Waits before the next attempt.
     fn sleep(retry: &RetryPolicy, delay: Duration) -> Self::Future<'_, ()>;

@@ -11,6 +11,7 @@ mod raw;
 #[cfg(feature = "async")]
 mod shared;
 mod transaction;
+pub(crate) mod wait;
 
 #[cfg(feature = "async")]
 pub use self::asynchronous::{Async, BoxFuture};

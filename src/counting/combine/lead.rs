@@ -1,6 +1,5 @@
 //! Counting for others, on one's own connection.
 
-use std::future::poll_fn;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
@@ -130,7 +129,7 @@ impl Role {
             let retry = &count.retry;
             let mut patience = A_MOMENT.min(retry.deadline().saturating_sub(waited.time));
             let turn = loop {
-                let turn = M::within(patience, poll_fn(|context| member.poll(context))).await;
+                let turn = M::wait(&mut member, patience).await;
                 if turn.is_none() {
                     waited.time += patience; // by the runtime's clock, which may stand still
                 }

@@ -83,8 +83,9 @@ mod shared_error;
 mod slots;
 // The model checker compiles `slots.rs` over locks of its own.
 mod sync {
-    pub(super) use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+    pub(super) use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 }
+use crate::connection::wait;
 
 use std::any::Any;
 use std::fmt::Write;

@@ -28,7 +28,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use super::SharedError;
-use super::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use super::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use super::wait::Waiting;
 
 /// Slots are spread over so many maps, so that callers of different counters seldom meet.
 const MAPS: usize = 16;
@@ -51,7 +52,7 @@ type Hasher = BuildHasherDefault<DefaultHasher>;
 
 struct Slot<K> {
     /// The queued batches, from the oldest on: one for each counter.
-    queued: Vec<(K, Arc<Mutex<Batch>>)>,
+    queued: Vec<(K, SharedBatch)>,
     /// The leaders, but for those who are taken for asleep.
     leaders: Vec<CallerId>,
     /// Somebody has waited.
@@ -73,11 +74,11 @@ impl<K> Default for Slot<K> {
 
 impl<K: Key> Slot<K> {
     /// The queued batch of the counter.
-    fn batch(&mut self, key: &K) -> Arc<Mutex<Batch>> {
+    fn batch(&mut self, key: &K) -> SharedBatch {
         if let Some((_, batch)) = self.queued.iter().find(|(of, _)| of == key) {
             return Arc::clone(batch);
         }
-        let batch = Arc::<Mutex<Batch>>::default();
+        let batch = SharedBatch::default();
         self.queued.push((key.clone(), Arc::clone(&batch)));
         batch
     }
@@ -154,7 +155,7 @@ impl<K: Key> Slots<K> {
             amounts: amounts.into(),
             since,
         };
-        lock(&batch).join(&own);
+        lock(&batch.0).join(&own);
         drop(map);
         Entered::Waits(Member {
             address,
@@ -194,6 +195,9 @@ struct Own {
     amounts: Box<[i64]>,
     since: Instant,
 }
+
+/// A batch, and what wakes the threads that wait for it: all at once, where a waker for each took a fifth of the counts.
+type SharedBatch = Arc<(Mutex<Batch>, Condvar)>;
 
 /// The amounts of callers who wait together. A map's lock comes before a batch's.
 #[derive(Default)]
@@ -258,37 +262,23 @@ impl Batch {
 pub(crate) struct Member<K: Key> {
     address: Address<K>,
     id: CallerId,
-    batch: Arc<Mutex<Batch>>,
+    batch: SharedBatch,
     /// Its part of the batch, until it has left or knows the outcome.
     own: Option<Own>,
 }
 
 impl<K: Key> Member<K> {
-    /// Ends, or wakes the task when it does.
-    pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Turn<K>> {
-        let waker = context.waker().clone();
-        let mut batch = lock(&self.batch);
+    /// Its turn, if it has come.
+    fn turn(&mut self, batch: &mut Batch) -> Option<Turn<K>> {
         let lead = batch.take_lead();
-        let (turn, before) = match (&batch.phase, lead) {
-            (Phase::Done(outcome), _) => {
-                self.own = None;
-                (Poll::Ready(Turn::Done(outcome.clone())), None)
-            }
-            (_, Some(id)) => {
-                let own = self.own.take();
-                own.iter().for_each(|own| batch.leave(own));
-                let lead = Lead::new(self.address.clone(), id, own);
-                let before = batch.wakers.remove(&self.id);
-                (Poll::Ready(Turn::Leads(lead)), before)
-            }
-            (_, None) => {
-                let before = batch.wakers.insert(self.id, waker);
-                (Poll::Pending, before)
-            }
-        };
-        drop(batch);
-        drop(before); // not under the lock: it may be the last of its task
-        turn
+        if let Phase::Done(outcome) = &batch.phase {
+            self.own = None;
+            return Some(Turn::Done(outcome.clone()));
+        }
+        let id = lead?;
+        let own = self.own.take();
+        own.iter().for_each(|own| batch.leave(own));
+        Some(Turn::Leads(Lead::new(self.address.clone(), id, own)))
     }
 
     /// Leads instead of those who seem to sleep, unless its batch runs or another member took over within the time that it `waited`.
@@ -298,13 +288,13 @@ impl<K: Key> Member<K> {
         if slot.taken_over.is_some_and(|at| at.elapsed() < waited) {
             return None;
         }
-        let mut batch = lock(&self.batch);
+        let mut batch = lock(&self.batch.0);
         let own = self.own.take_if(|_| batch.is_queued())?;
         batch.leave(&own);
         let waker = batch.wakers.remove(&self.id);
         drop(batch);
         for (_, queued) in &slot.queued {
-            lock(queued).take_lead(); // its heir sleeps too
+            lock(&queued.0).take_lead(); // its heir sleeps too
         }
         slot.leaders = vec![self.id];
         slot.taken_over = Some(Instant::now());
@@ -315,7 +305,7 @@ impl<K: Key> Member<K> {
 
     /// Takes its amount back. False if the batch runs or is done.
     pub(crate) fn leave(&mut self) -> bool {
-        let mut batch = lock(&self.batch);
+        let mut batch = lock(&self.batch.0);
         let Some(own) = self.own.take_if(|_| batch.is_queued()) else {
             return false;
         };
@@ -329,11 +319,50 @@ impl<K: Key> Member<K> {
         };
         drop(batch);
         drop(own_waker);
-        if let Some(id) = lead {
-            drop(Lead::new(self.address.clone(), id, None)); // hands it over to another batch
+        match lead {
+            Some(id) => drop(Lead::new(self.address.clone(), id, None)), // hands it over to another batch
+            None => self.batch.1.notify_one(),
         }
         wake(next);
         true
+    }
+}
+
+impl<K: Key> Waiting for Member<K> {
+    type Turn = Turn<K>;
+
+    fn block(&mut self, patience: Duration) -> Option<Turn<K>> {
+        let deadline = Instant::now().checked_add(patience);
+        let shared = Arc::clone(&self.batch);
+        let (batch, changed) = &*shared;
+        let mut batch = lock(batch);
+        loop {
+            let turn = self.turn(&mut batch);
+            let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
+            batch = match (turn, left) {
+                (Some(turn), _) => return Some(turn),
+                (None, Some(Duration::ZERO)) => return None,
+                (None, Some(left)) => {
+                    let waited = changed.wait_timeout(batch, left);
+                    waited.unwrap_or_else(PoisonError::into_inner).0
+                }
+                (None, None) => changed.wait(batch).unwrap_or_else(PoisonError::into_inner),
+            };
+        }
+    }
+
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Turn<K>> {
+        let waker = context.waker().clone();
+        let shared = Arc::clone(&self.batch);
+        let mut batch = lock(&shared.0);
+        let turn = self.turn(&mut batch);
+        let before = match turn {
+            Some(_) => batch.wakers.remove(&self.id),
+            None => batch.wakers.insert(self.id, waker),
+        };
+        drop(batch);
+        drop(before); // not under the lock: it may be the last of its task
+        turn.map_or(Poll::Pending, Poll::Ready)
     }
 }
 
@@ -350,7 +379,7 @@ pub(crate) struct Lead<K: Key> {
     /// What a leader adds who was a member, until it is in a batch that runs.
     own: Option<Own>,
     rounds: u8,
-    running: Vec<Arc<Mutex<Batch>>>,
+    running: Vec<SharedBatch>,
 }
 
 /// A batch that is to be counted.
@@ -416,7 +445,7 @@ impl<K: Key> Lead<K> {
                 Some(at) => batches.remove(at).1,
                 None => Arc::default(),
             };
-            lock(&batch).join(&own);
+            lock(&batch.0).join(&own);
             batches.insert(0, (own_key.clone(), batch));
         } else {
             self.rounds += 1;
@@ -424,7 +453,7 @@ impl<K: Key> Lead<K> {
         let mut running = vec![];
         let mut leads = vec![];
         for (key, taken) in batches {
-            let mut batch = lock(&taken);
+            let mut batch = lock(&taken.0);
             if batch.members == 0 {
                 continue; // all have left
             }
@@ -454,9 +483,11 @@ impl<K: Key> Lead<K> {
         let mut wakers = vec![];
         for ran in self.running.drain(..) {
             let unknown = || Outcome::Unknown("who counted for others was cancelled".into());
-            let mut batch = lock(&ran);
+            let mut batch = lock(&ran.0);
             batch.phase = Phase::Done(outcomes.next().unwrap_or_else(unknown));
             wakers.extend(std::mem::take(&mut batch.wakers).into_values());
+            drop(batch);
+            ran.1.notify_all();
         }
         wakers.into_iter().for_each(Waker::wake); // at last: foreign code
     }
@@ -471,12 +502,18 @@ impl<K: Key> Lead<K> {
         if !slot.leaders.is_empty() {
             return;
         }
-        let mut batches = slot.queued.iter().map(|(_, batch)| lock(batch));
-        let heir = batches.find(|batch| batch.members > 0);
-        let woken = heir.map(|mut batch| {
+        let mut batches = slot.queued.iter();
+        let woken = batches.find_map(|(_, queued)| {
+            let mut batch = lock(&queued.0);
+            if batch.members == 0 {
+                return None;
+            }
             let lead = Some(self.id);
             batch.phase = Phase::Queued { lead };
-            batch.wakers.pop_first()
+            let task = batch.wakers.pop_first();
+            drop(batch);
+            queued.1.notify_one();
+            Some(task)
         });
         match woken {
             Some(woken) => {

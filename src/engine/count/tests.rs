@@ -199,11 +199,11 @@ impl<DB: ShardedBackend + BackendOf<Connection>> Io<Connection> for Scripted<DB>
         false
     }
 
-    fn within<'c, F>(_: Duration, future: F) -> Local<'c, Option<F::Output>>
+    fn wait<'c, W>(wait: &'c mut W, patience: Duration) -> Local<'c, Option<W::Turn>>
     where
-        F: Future<Output: Send> + Send + 'c,
+        W: crate::connection::wait::Waiting + Send,
     {
-        Box::pin(async { Some(future.await) })
+        Box::pin(async move { wait.block(patience) })
     }
 
     fn sleep(_: &RetryPolicy, _: Duration) -> Local<'_, ()> {

@@ -9,6 +9,9 @@ use loom::thread;
 
 use crate::slots::{Entered, Lead, Member, Outcome, Slots, Turn};
 use crate::task::awaited;
+use crate::wait::Waiting;
+
+const PATIENT: Duration = Duration::from_secs(3600);
 
 /// How a caller behaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -113,6 +116,11 @@ enum Ended {
 }
 
 fn wait(caller: Caller, mut member: Member<u8>) -> Ended {
+    // A thread; the others are tasks.
+    if caller == Caller::Counts {
+        let turn = member.block(PATIENT);
+        return Ended::Turn(turn.expect("it is woken"));
+    }
     let mut is_woken = false;
     let first = awaited(|task| match std::mem::replace(&mut is_woken, true) {
         true => Poll::Ready(None),

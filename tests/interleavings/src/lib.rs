@@ -8,10 +8,12 @@ mod keys;
 mod reservations;
 #[path = "../../../src/counting/combine/slots.rs"]
 mod slots;
+#[path = "../../../src/connection/wait.rs"]
+mod wait;
 
 /// The model checker's, under these sources.
 mod sync {
-    pub(super) use loom::sync::{Arc, Mutex, MutexGuard};
+    pub(super) use loom::sync::{Arc, Condvar, Mutex, MutexGuard};
     pub(super) use std::sync::PoisonError;
 }
 
