@@ -75,7 +75,7 @@ where
         Conn::TransactionManager::is_broken_transaction_manager(conn)
     }
 
-    fn wait<'c, W>(wait: &'c mut W, patience: Duration) -> Ready<Option<W::Turn>>
+    fn wait<W>(wait: &mut W, patience: Duration) -> Ready<Option<W::Turn>>
     where
         W: Waiting + Send,
     {

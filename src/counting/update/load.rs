@@ -27,11 +27,17 @@ pub trait IntoLoad<U, DB: ShardedBackend> {
     type Selection: ReadAs<U, DB> + QueryFragment<DB> + QueryId;
 
     /// Fails if there is nothing to count.
-    fn into_load(
-        self,
-        dialect: Dialect,
-    ) -> QueryResult<CountAndLoad<Self::Table, Self::Update, Self::Selection, U, DB>>;
+    fn into_load(self, dialect: Dialect) -> QueryResult<LoadOf<Self, U, DB>>;
 }
+
+/// What an update `S` becomes, whose rows are read each as a `U`.
+pub(crate) type LoadOf<S, U, DB> = CountAndLoad<
+    <S as IntoLoad<U, DB>>::Table,
+    <S as IntoLoad<U, DB>>::Update,
+    <S as IntoLoad<U, DB>>::Selection,
+    U,
+    DB,
+>;
 
 /// The SQL type of a row that `S` reads.
 pub(crate) type RowOf<S, U, DB> = <<S as IntoLoad<U, DB>>::Selection as ReadAs<U, DB>>::Row;
@@ -47,10 +53,7 @@ where
     type Update = <Self as IntoCount<DB>>::Update;
     type Selection = Ret::Selection;
 
-    fn into_load(
-        self,
-        dialect: Dialect,
-    ) -> QueryResult<CountAndLoad<Q::Table, Self::Update, Ret::Selection, U, DB>> {
+    fn into_load(self, dialect: Dialect) -> QueryResult<LoadOf<Self, U, DB>> {
         Ok(CountAndLoad {
             selection: self.returning.selection(),
             count: self.into_count(dialect)?,

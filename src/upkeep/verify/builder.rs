@@ -222,6 +222,9 @@ impl<R, C, Q> Verify<R, C, Q> {
     }
 }
 
+#[cfg(feature = "async")]
+type Drifts<Key, Total> = QueryResult<Vec<Drift<Key, Total>>>;
+
 // Apart from the blocking methods, because `LoadQuery` is another trait here.
 #[cfg(feature = "async")]
 impl<R, C, Q, T, W> Verify<R, C, Q, Async>
@@ -235,7 +238,7 @@ where
     pub fn drifts<'c, Conn, DB>(
         self,
         conn: &'c mut Conn,
-    ) -> BoxFuture<'c, QueryResult<Vec<Drift<T::Key, TotalValue<C>>>>>
+    ) -> BoxFuture<'c, Drifts<T::Key, TotalValue<C>>>
     where
         R: Send + 'c,
         C: ShardedColumn<Table = T> + 'c,
@@ -264,7 +267,7 @@ where
     pub fn repair<'c, Conn, DB>(
         self,
         conn: &'c mut Conn,
-    ) -> BoxFuture<'c, QueryResult<Vec<Drift<T::Key, TotalValue<C>>>>>
+    ) -> BoxFuture<'c, Drifts<T::Key, TotalValue<C>>>
     where
         R: Clone + Send + 'c,
         C: ShardedColumn<Table = T> + 'c,
