@@ -9,7 +9,7 @@ use crate::backend::{Detached, ShardedBackend};
 use crate::counting::update::{Count, TypedUpdate};
 use crate::query_builder::{AddSums, Clauses, Names};
 
-/// The rows of an update, in a form that any connection of its backend can send. What it adds to them are sums.
+/// The rows of an update, in a form that any connection of its backend can send. The leader adds sums to them.
 pub(crate) struct Handed<DB: Backend + 'static> {
     names: Names<'static, DB>,
     filter: Detached<DB>,
@@ -17,7 +17,7 @@ pub(crate) struct Handed<DB: Backend + 'static> {
 }
 
 impl<DB: ShardedBackend> Handed<DB> {
-    /// `None` where nobody else's connection can send the filter.
+    /// `None` if no other connection can send the filter.
     pub(super) fn of<U: ?Sized>(
         count: &Count<U>,
         clauses: Clauses<'_, DB>,

@@ -16,10 +16,10 @@ use crate::observe;
 use crate::policy::RetryPolicy;
 use crate::query_builder::AddSums;
 
-/// How long a caller waits for one who does not come: a leader may be a task that nobody polls.
+/// How long a caller waits for a leader who makes no progress: it may be a task that nobody polls.
 const A_MOMENT: Duration = Duration::from_secs(1);
 
-/// Counts, with others if they meet. Returns the number of rows counted.
+/// Counts, together with other callers if they meet. Returns the number of rows counted.
 pub(crate) async fn count<M, Conn, U>(
     link: &mut Link<'_, M, Conn>,
     count: &mut Count<U>,
@@ -38,13 +38,13 @@ where
     }
 }
 
-/// What is left to do for a caller whom nobody has counted for: to count, and with a lead for others too.
+/// What is left to do for a caller if nobody has counted for it: it counts its own amount, and with a lead those of others too.
 pub(crate) struct Role {
     lead: Option<Lead<CounterKey>>,
     pub(crate) waited: Waited,
 }
 
-/// What a caller has waited, which is a part of its deadline.
+/// How long a caller has waited. This is part of its deadline.
 #[derive(Default)]
 pub(crate) struct Waited {
     time: Duration,
@@ -55,7 +55,7 @@ pub(crate) struct Waited {
 }
 
 impl Waited {
-    /// Notes that a batch failed, which held the caller's amount. The caller's error if it may not be attempted again.
+    /// Notes that a batch with the caller's amount failed. Returns the caller's error if it may not try again.
     fn failed(&mut self, error: SharedError, retry: &RetryPolicy) -> Option<DieselError> {
         let (conflict, attempts) = error.persisted?;
         self.attempts = self.attempts.saturating_add(attempts);
@@ -65,7 +65,8 @@ impl Waited {
         is_last.then(|| self.error())
     }
 
-    /// How long a caller waits for a connection: until its deadline, if it has waited for others. Its error if no time is left.
+    /// How long a caller waits for a connection: until its deadline if it has waited for others, else without a limit. Fails if no time is
+    /// left.
     pub(crate) fn time_left(&self, deadline: Duration) -> QueryResult<Option<Duration>> {
         match deadline.saturating_sub(self.time) {
             _ if self.time.is_zero() => Ok(None),
@@ -99,7 +100,8 @@ impl Waited {
 }
 
 impl Role {
-    /// The role of a count, after a wait for others if there are some; or its end, if another has counted for it. It needs no connection.
+    /// The role of a count, after it has waited for others if necessary; or its result, if another caller has counted for it. This needs no
+    /// connection.
     pub(crate) async fn of<M, Conn, U>(
         count: &mut Count<U>,
         backend: &M::Backend,
@@ -247,12 +249,12 @@ where
     }
 
     /// Counts the batches of a slot until nobody waits or others lead on. Returns the outcome of the first one, which holds the amounts of a
-    /// leader who was a member; `None` if it was not run, because the connection's transaction is somebody else's to commit.
+    /// leader who was a member; `None` if it was not run, because somebody else has to commit the connection's transaction.
     async fn count_for_others(&mut self, mut lead: Lead<CounterKey>) -> Option<Outcome> {
         let mut first = None;
         let counts = |key: &CounterKey| key.handed::<M::Backend>().is_some();
         while lead.has_work(counts) {
-            // The connection is this caller's alone until it returns: what holds now holds for all rounds.
+            // The connection belongs to this caller alone until it returns: one answer holds for all rounds.
             if first.is_none() && !matches!(commits_by_itself(self.link).await, Ok(true)) {
                 break;
             }
@@ -263,7 +265,7 @@ where
             for batch in &batches {
                 observe::combined(self.count.facts.dialect, batch.key.table, batch.members);
             }
-            // The first deadline of those who wait is the batch's. The others combine again.
+            // The batch has the earliest deadline of the callers who wait. The others combine again.
             let since = batches.iter().filter_map(|batch| batch.since).min();
             self.waited = since.map_or(Duration::ZERO, |since| since.elapsed());
             let outcomes = match batches.as_slice() {
@@ -275,7 +277,7 @@ where
             first = first.or_else(|| outcomes.first().cloned());
             let has_failed = outcomes.iter().any(|outcome| !outcome.is_counted());
             lead.end(outcomes);
-            // A connection on which one failed is no place for the next; somebody else leads on.
+            // The next batch does not run on a connection on which one failed: somebody else leads.
             if has_failed {
                 break;
             }
@@ -283,8 +285,8 @@ where
         first
     }
 
-    /// Counts the batches of one or several counters in a transaction, which takes back what an error of SQLite keeps. One that is at fault is
-    /// left to its callers, and so is one whose sums do not fit.
+    /// Counts the batches of one or several counters in a transaction, whose rollback undoes what an error of SQLite keeps. A batch that is
+    /// at fault, or whose sums do not fit, is left to its callers.
     async fn count_batches(&mut self, batches: &[Running<CounterKey>]) -> Vec<Outcome> {
         let mut outcomes = vec![Outcome::Nothing; batches.len()];
         let sums = |(i, batch): (usize, &Running<CounterKey>)| Some((i, batch.amounts()?));
@@ -315,7 +317,8 @@ where
         outcomes
     }
 
-    /// Counts these sums, each of the batch of that number. `at` tells, after an error, at which of them it came.
+    /// Counts these sums. The number beside each is the index of its batch. After an error, `at` is the position of the sums at which it
+    /// occurred.
     async fn count_together(
         &mut self,
         batches: &[Running<CounterKey>],
@@ -344,7 +347,7 @@ where
     /// Counts the batch of one counter, by itself.
     async fn count_batch(&mut self, batch: &Running<CounterKey>) -> Outcome {
         let Some(sums) = batch.amounts() else {
-            return Outcome::Nothing; // each amount by itself fits
+            return Outcome::Nothing; // each amount fits by itself
         };
         match self.count_sums(batch, sums).await {
             Ok(rows) => Outcome::Counted(rows),

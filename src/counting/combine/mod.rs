@@ -1,11 +1,11 @@
 //! Combining: callers of one process that meet at one counter share a statement and its commit.
 //!
-//! A count on a row commits, and the next one waits for nothing but the disk. So a hot row takes as many counts a second as commits fit into
-//! it. Where callers combine, the first one counts on its own connection, and whoever comes meanwhile adds its amount to the batch that waits
-//! for that connection. No thread and no connection stand by, and a row that is not hot is counted as ever: nobody waits for company. On SQLite,
-//! which has one writer at a time, callers of all counters share a transaction.
+//! Without a combiner, each count on a row is a commit, and a commit waits for the disk. So the commits that fit into a second limit the
+//! counts on a hot row. Where callers combine, the first one counts on its own connection, and later callers add their amounts to the batch
+//! that waits for that connection. No thread and no connection stand by. A row that is not hot is counted as before: no caller waits for
+//! company. On SQLite, which has one writer at a time, callers of all counters share a transaction.
 //!
-//! It has to be asked for, by a [`Combiner`]: for one update,
+//! An application opts in with a [`Combiner`], for one update:
 //!
 //! ```
 //! # mod schema { diesel::table! { videos (id) { id -> BigInt, views -> BigInt, } } }
@@ -32,56 +32,58 @@
 //! # }
 //! ```
 //!
-//! or for all counts of an application that has one pool, by a line in `main`: `Combiner::new().set_global()`.
+//! A line in `main` does so for all counts of an application that has one pool: `Combiner::new().set_global()`.
 //!
-//! `execute_with(|| Ok::<_, Error>(pool.get()?))` in the place of `execute(conn)`, with an error that Diesel's and the pool's convert into,
-//! acquires a connection only for a caller who has to count. Use one of the two with a pool: who waits in `execute` holds a connection, for
-//! which a caller in `execute_with` may wait, up to their deadlines.
+//! Instead of `execute(conn)`, `execute_with(|| Ok::<_, Error>(pool.get()?))` acquires a connection only for a caller who has to count. Its
+//! error type is one that Diesel's and the pool's errors convert into. Use only one of the two with a pool: a caller who waits in `execute`
+//! holds a connection, and a caller in `execute_with` may wait for that connection, up to their deadlines.
 //!
 //! # What is combined
 //! Counts by key, of integers, outside a transaction, on [`update`](crate::update()), [`RowCounter`](crate::RowCounter) and
-//! [`Counter`](crate::Counter), blocking and asynchronous. A key is compared by what Diesel shows of it, so its type in the model has to be `i16`,
-//! `i32`, `i64`, `String`, `Vec<u8>` or `Uuid`, and no type of the application's, which may show two keys alike. Everything else is counted as
-//! without a combiner: filters, rows that come back, `update`'s `or_insert`, idempotency keys, `Double` and `Numeric`, bounded counters, and what
-//! the library counts itself, as in `count_many`. Counts of the same fields in the same order share a batch.
+//! [`Counter`](crate::Counter), blocking and asynchronous. Keys are compared by the text in which Diesel shows them. So the key's type in
+//! the model has to be `i16`, `i32`, `i64`, `String`, `Vec<u8>` or `Uuid`: an application's own type may show two keys alike. Everything
+//! else is counted as if there were no combiner: other filters, updates that return rows, `update`'s `or_insert`, idempotency keys,
+//! `Double` and `Numeric`, bounded counters, and the library's own counts, as in `count_many`. Counts of the same fields in the same order
+//! share a batch.
 //!
 //! # What a caller gets
-//! `Ok` after the commit that holds its amount, and `Ok(0)` where there is no such row. If a batch fails and changed nothing, as by an overflow,
-//! each of its callers counts alone, and has an error of its own. After a conflict that persists, or a connection that was lost before the commit,
-//! they combine again until their own attempts or deadlines are used up. If the outcome is unknown, all of them have
-//! [`OutcomeUnknown`](crate::Error::OutcomeUnknown): the connection was lost in the commit, or who counted for others panicked, or was dropped
-//! in `execute(conn)`. (In the asynchronous `execute_with` on a multi-threaded runtime a task of its own counts, which a dropped caller does
-//! not take with it: use that where requests are cancelled.) A caller who is dropped takes its amount back, unless that
-//! was sent; a batch that was sent is waited for.
+//! A caller gets `Ok` after the commit that contains its amount, and `Ok(0)` if there is no such row. If a batch fails without changing
+//! anything, for example by an overflow, each of its callers counts alone and gets its own error. After a conflict that persists, or if the
+//! connection was lost before the commit, the callers combine again until their own attempts or deadlines are used up. If the outcome is
+//! unknown, all of them get [`OutcomeUnknown`](crate::Error::OutcomeUnknown): the connection was lost during the commit, or the caller who
+//! counted for them panicked, or was dropped in `execute(conn)`. (On a multi-threaded runtime, the asynchronous `execute_with` counts in a
+//! separate task, which goes on if its caller is dropped: use it where requests are cancelled.) A caller who is dropped takes its amount
+//! back, unless its batch was sent. Callers wait for a batch that was sent, even beyond their deadlines.
 //!
-//! Whoever counts for others may sleep: its task is not polled, its pool gives no connection, or its statement waits for a lock. A caller who
-//! has waited for a second for a batch that was not sent leads beside it, or waits for another leader. When its
-//! [policy's](crate::retry::RetryPolicy) deadline has passed, it makes one attempt on its own connection. In `execute_with` it has none: it fails
-//! by [`DeadlinePassed`](crate::Error::DeadlinePassed), also where it waits for a connection then. (A pool that blocks is not interrupted.)
+//! The caller who counts for others may sleep: its task is not polled, its pool has no free connection, or its statement waits for a lock.
+//! A caller whose batch was not sent within a second leads beside it, or waits for another leader. When its
+//! [policy's](crate::retry::RetryPolicy) deadline has passed, it makes one attempt on its own connection. In `execute_with` it has no
+//! connection and fails with [`DeadlinePassed`](crate::Error::DeadlinePassed), even if the deadline passes while it waits for a connection.
+//! (A pool that blocks is not interrupted.)
 //!
 //! # What it costs
-//! Nothing while two meet at a row, on a database that locks rows. A caller who waits does so for the commit under way and for its own, so that a
-//! few callers on a disk that takes a millisecond to commit count sooner without a combiner: 8 threads made 0.56 times the counts there, 32
-//! threads 1.0 times, and 64 threads 2.5 times (PostgreSQL, 2026-11-25).
+//! It costs nothing while only two callers meet at a row, on a database that locks rows. A caller who waits does so for the commit in
+//! progress and then for its own. So a few callers are faster without a combiner, if the disk takes a millisecond to commit: with one, 8
+//! threads made 0.56 times the counts there, 32 threads 1.0 times, and 64 threads 2.5 times (PostgreSQL, 2026-11-25).
 //!
 //! # One database, one role, one session
 //! A caller's amount is counted on another caller's connection. **All callers who share a combiner must mean the same rows**: the same database
 //! and schema (`search_path`), a role with the same rights and row security, and the same settings (`synchronous_commit`, timeouts, `sql_mode`,
-//! the retry policy). The library sees none of that. An application with several databases or tenants has a combiner for each.
+//! the retry policy). The library cannot check that. An application with several databases or tenants needs a combiner for each.
 //!
-//! A count inside one of Diesel's transactions is never combined. A transaction that was begun by SQL text, or a MySQL session without
-//! autocommit, is nothing that Diesel knows. Nobody counts for others inside one, but a count inside it may be counted by another caller. Then it
-//! is committed whatever becomes of the transaction, or waits for a lock that the transaction holds: write
-//! [`.alone()`](crate::operation::UpdateStatement::alone) there. Neither a callback of the retry policy nor what acquires a
+//! A count inside one of Diesel's transactions is never combined. Diesel does not know of a transaction that was begun by SQL text, or of a
+//! MySQL session without autocommit. Nobody counts for others inside one, but another caller may count what is counted inside it. That
+//! count is committed whatever becomes of the transaction, or waits for a lock that the transaction holds: write
+//! [`.alone()`](crate::operation::UpdateStatement::alone) there. Neither a callback of the retry policy nor the closure that acquires a
 //! connection may count through the same combiner: it would wait for itself.
 //!
-//! A process that is forked has slots of its own, and waits for nobody of its parent's.
+//! A forked process begins with no waiting callers, and never waits for its parent's.
 
 mod handed;
 mod lead;
 mod shared_error;
 mod slots;
-// The model checker compiles `slots.rs` over locks of its own.
+// The model checker compiles `slots.rs` with its own locks.
 mod sync {
     pub(super) use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 }
@@ -118,19 +120,19 @@ pub struct Combiner {
 static GLOBAL: PerProcess<RwLock<Option<Combiner>>> =
     PerProcess::new(|parents| RwLock::new(inherited(parents).flatten()));
 
-/// Whether there may be a global combiner, so that nobody looks where none was ever set.
+/// Whether a global combiner was ever set: without one, counts need not look for it.
 static HAS_GLOBAL: AtomicBool = AtomicBool::new(false);
 
 impl Combiner {
-    /// A combiner of its own, with nobody who counts.
+    /// A new combiner, through which nobody counts yet.
     pub fn new() -> Self {
         Combiner {
             slots: Arc::new(PerProcess::new(|_| Arc::new(Slots::new()))),
         }
     }
 
-    /// Makes this the combiner of every count in this process that has none of its own: for an application with one pool of connections. The
-    /// last call wins.
+    /// Makes this the combiner of every count in this process that does not choose one itself: for an application with one pool of
+    /// connections. The last call wins.
     pub fn set_global(self) {
         HAS_GLOBAL.store(true, Ordering::Relaxed);
         let before = GLOBAL.write().replace(self);
@@ -149,7 +151,7 @@ shows!([] Combiner: |self| Combiner {} finish_non_exhaustive);
 /// With whom a count is combined.
 #[derive(Debug, Clone, Default)]
 pub(crate) enum Combine {
-    /// With those of the global combiner, if there is one.
+    /// With the counts of the global combiner, if there is one.
     #[default]
     Global,
     Alone,
@@ -181,17 +183,17 @@ pub(crate) struct CounterKey {
     backend: &'static str,
     table: &'static str,
     fields: &'static [&'static str],
-    /// The row is inserted if it is not there.
+    /// Whether the count inserts a missing row.
     inserts: bool,
     /// The values of the key, as they are shown.
     key: Arc<str>,
-    /// The counter as a [`Count`] of [`Handed`], where others' leaders count on it. It is no part of the name.
+    /// The counter as a [`Count`] of [`Handed`], for leaders of other counters. It is not part of the name.
     handed: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 impl CounterKey {
-    /// The slot in which it is counted, and how many may lead a new one. A database that has one writer has one slot for all counters. They would
-    /// wait there otherwise, and not in turn.
+    /// The slot of this counter, and how many callers may lead a new slot. A database that has one writer has one slot for all counters: in
+    /// separate slots they would wait for the writer, out of turn.
     fn slot(&self, dialect: Dialect) -> (Self, usize) {
         match dialect.has_row_locks() {
             true => (self.clone(), 2),
@@ -256,7 +258,7 @@ impl Combinable {
 }
 
 impl<U: ?Sized> Count<U> {
-    /// The count as others on the same counter may share it; `None` if it counts alone.
+    /// The count in a form that can be combined; `None` if it counts alone.
     pub(crate) fn combinable<DB: ShardedBackend>(
         &self,
         clauses: Clauses<'_, DB>,
@@ -311,7 +313,7 @@ impl<U: ?Sized> Count<U> {
             handed: None,
         };
         let slot = key.slot(facts.dialect);
-        // Where rows lock, counters do not meet. Who comes to no leader counts by itself.
+        // Where rows lock, counters do not share a slot. A caller who finds no leader counts by itself.
         if !facts.dialect.has_row_locks() && combiner.slots.own().has(&slot.0) {
             key.handed = Handed::of(self, clauses).map(|counter| Arc::new(counter) as _);
         }

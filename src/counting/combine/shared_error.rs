@@ -1,4 +1,4 @@
-//! The error of a batch, which each of its members has.
+//! The error of a batch, for each of its members.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,12 +7,12 @@ use diesel::result::{DatabaseErrorInformation, DatabaseErrorKind, Error as Diese
 
 use crate::conflict::Conflict;
 
-/// A database's own error, for several callers: Diesel's cannot be cloned.
+/// A database's error that several callers receive: Diesel's cannot be cloned.
 #[derive(Clone)]
 pub(super) struct SharedError {
     kind: DatabaseErrorKind,
     says: Arc<dyn DatabaseErrorInformation + Send + Sync>,
-    /// The conflict that ended the last of so many attempts.
+    /// The conflict that ended the last attempt, and the number of attempts.
     pub(super) persisted: Option<(Conflict, u32)>,
 }
 
@@ -29,7 +29,7 @@ impl SharedError {
         }
     }
 
-    /// The error for one of them.
+    /// The error for one caller.
     pub(super) fn source(&self) -> DieselError {
         DieselError::DatabaseError(self.kind, Box::new(self.clone()))
     }

@@ -1,9 +1,9 @@
 //! Who counts for whom: the part of combining that knows no database.
 //!
 //! Callers of one counter meet in a slot, and so do callers of all counters where a database has one writer at a time. A slot exists while it has
-//! a leader. A caller who finds none leads: it counts its own amount, and then, round by round, what others queued meanwhile. A caller who finds
-//! a leader becomes a member of its counter's batch, and waits. (A second caller may lead too, until somebody has waited: two who meet are no
-//! crowd, and count beside each other sooner.)
+//! a leader. A caller who finds none leads: it counts its own amount, and then, round by round, the amounts that others queue meanwhile. A
+//! caller who finds a leader becomes a member of its counter's batch, and waits. (Until somebody has waited, a second caller may lead too:
+//! two callers are faster side by side.)
 //!
 //! | a batch is | its members |
 //! |---|---|
@@ -11,12 +11,12 @@
 //! | running | wait for the outcome |
 //! | done | read the outcome |
 //!
-//! After a few rounds, or if only counters are left that it cannot count on, the last leader hands its lead over to the oldest batch. The first
-//! member of that batch to wake up leads on. It leaves the batch, and its own amount joins the first batch that it runs: until then it may still
-//! fail to get a connection.
+//! After a few rounds, or if it cannot count on any of the counters that are left, the last leader hands its lead over to the oldest batch.
+//! The first member of that batch to wake up leads next. It leaves the batch, and its own amount joins the first batch that it runs: until
+//! then it may still fail to get a connection.
 //!
-//! A leader may sleep: its task is not polled, or its statement waits for a lock. A member who has waited for long takes over, and the slot forgets
-//! its other leaders. One who wakes up after all leads again.
+//! A leader may sleep: its task is not polled, or its statement waits for a lock. A member who has waited for long takes over, and the slot
+//! forgets its other leaders. If one of them wakes up after all, it leads again.
 //!
 //! After [flat combining](https://doi.org/10.1145/1810479.1810540) (Hendler, Incze, Shavit, Tzafrir, 2010). There the combiner works on a
 //! structure in memory; here its work is a statement, on its own connection.
@@ -31,13 +31,13 @@ use super::SharedError;
 use super::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use super::wait::Waiting;
 
-/// Slots are spread over so many maps, so that callers of different counters seldom meet.
+/// The number of maps over which slots are spread, so that callers of different counters seldom meet.
 const MAPS: usize = 16;
 
 /// How many rounds a leader counts before it hands over.
 const ROUNDS: u8 = 4;
 
-/// How many batches a round has at most.
+/// The greatest number of batches in a round.
 const BATCHES: usize = 100;
 
 /// The slots of one process.
@@ -47,13 +47,13 @@ pub(crate) struct Slots<K> {
 
 type Map<K> = HashMap<K, Slot<K>, Hasher>;
 
-/// The same in each run: the model checker repeats what it has seen.
+/// Hashes alike in each run: the model checker repeats what it has seen.
 type Hasher = BuildHasherDefault<DefaultHasher>;
 
 struct Slot<K> {
-    /// The queued batches, from the oldest on: one for each counter.
+    /// The queued batches, the oldest first: one for each counter.
     queued: Vec<(K, SharedBatch)>,
-    /// The leaders, but for those who are taken for asleep.
+    /// The leaders, except those presumed asleep.
     leaders: Vec<CallerId>,
     /// Somebody has waited.
     is_crowded: bool,
@@ -84,10 +84,10 @@ impl<K: Key> Slot<K> {
     }
 }
 
-/// Each caller has its own. A lead that is handed over keeps its leader's.
+/// Identifies a caller. A lead that is handed over keeps its id.
 type CallerId = u64;
 
-/// The part of a caller who came to a slot.
+/// The part that a caller has to play in its slot.
 pub(crate) enum Entered<K: Key> {
     Leads(Lead<K>),
     Waits(Member<K>),
@@ -104,11 +104,11 @@ pub(crate) enum Turn<K: Key> {
 /// The outcome of a batch, for each of its members.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Outcome {
-    /// So many rows were counted on.
+    /// The number of rows that were counted on.
     Counted(usize),
     /// Nothing was counted, for certain: each member counts alone.
     Nothing,
-    /// The same, by no fault of a row: its members combine again while there is time.
+    /// Nothing was counted, and no row was at fault: the members combine again while there is time.
     Failed(SharedError),
     /// Nobody knows whether the batch was counted, for this reason.
     Unknown(SharedError),
@@ -126,8 +126,8 @@ impl<K: Key> Slots<K> {
         }
     }
 
-    /// Comes to the slot with an amount for each field of the counter `key`, of a caller who began `since`. A new slot has so many leaders at
-    /// `most`.
+    /// Enters the slot with an amount for each field of the counter `key`. The caller began at `since`. Until somebody has waited, the slot
+    /// has up to `most` leaders.
     pub(crate) fn enter(
         slots: &Arc<Self>,
         (slot, most): (K, usize),
@@ -165,7 +165,7 @@ impl<K: Key> Slots<K> {
         })
     }
 
-    /// Whether somebody leads there at the moment.
+    /// Whether the slot has a leader at the moment.
     pub(crate) fn has(&self, slot: &K) -> bool {
         self.map(slot).contains_key(slot)
     }
@@ -176,7 +176,7 @@ impl<K: Key> Slots<K> {
     }
 }
 
-/// Where a caller counts: its counter, and the slot of that.
+/// Where a caller counts: its counter, and that counter's slot.
 #[derive(Clone)]
 struct Address<K> {
     slots: Arc<Slots<K>>,
@@ -190,13 +190,14 @@ impl<K: Key> Address<K> {
     }
 }
 
-/// What a caller adds, an amount for each field, and when it began.
+/// The amounts that a caller adds, one for each field, and when it began.
 struct Own {
     amounts: Box<[i64]>,
     since: Instant,
 }
 
-/// A batch, and what wakes the threads that wait for it: all at once, where a waker for each took a fifth of the counts.
+/// A batch, and the condition that wakes the threads that wait for it: all at once, since a waker for each thread cost a fifth of the
+/// counts.
 type SharedBatch = Arc<(Mutex<Batch>, Condvar)>;
 
 /// The amounts of callers who wait together. A map's lock comes before a batch's.
@@ -209,7 +210,7 @@ struct Batch {
     members: usize,
     /// When the first of them began.
     since: Option<Instant>,
-    /// Of those who wait.
+    /// The wakers of the tasks that wait.
     wakers: BTreeMap<CallerId, Waker>,
 }
 
@@ -281,7 +282,7 @@ impl<K: Key> Member<K> {
         Some(Turn::Leads(Lead::new(self.address.clone(), id, own)))
     }
 
-    /// Leads instead of those who seem to sleep, unless its batch runs or another member took over within the time that it `waited`.
+    /// Leads instead of leaders who seem to sleep, unless its batch runs or another member took over within the time that it `waited`.
     pub(crate) fn take_over(&mut self, waited: Duration) -> Option<Lead<K>> {
         let mut map = self.address.map();
         let slot = map.get_mut(&self.address.slot)?;
@@ -361,7 +362,7 @@ impl<K: Key> Waiting for Member<K> {
             None => batch.wakers.insert(self.id, waker),
         };
         drop(batch);
-        drop(before); // not under the lock: it may be the last of its task
+        drop(before); // not under the lock: it may be the last waker of its task
         turn.map_or(Poll::Pending, Poll::Ready)
     }
 }
@@ -372,17 +373,17 @@ impl<K: Key> Drop for Member<K> {
     }
 }
 
-/// The lead of a slot. If it is dropped, somebody else leads on, and the outcome of what it ran is unknown.
+/// The lead of a slot. If it is dropped, somebody else leads, and the batches that it was running end as [`Unknown`](Outcome::Unknown).
 pub(crate) struct Lead<K: Key> {
     address: Address<K>,
     id: CallerId,
-    /// What a leader adds who was a member, until it is in a batch that runs.
+    /// The amounts of a leader who was a member, until they are in a batch that runs.
     own: Option<Own>,
     rounds: u8,
     running: Vec<SharedBatch>,
 }
 
-/// A batch that is to be counted.
+/// A batch that the leader has to count.
 #[derive(Debug)]
 pub(crate) struct Running<K> {
     pub(crate) key: K,
@@ -405,12 +406,12 @@ impl<K: Key> Lead<K> {
         }
     }
 
-    /// Whether the leader was a member, whose own amount the first batch holds.
+    /// Whether the leader was a member: then the first batch that it runs contains its own amount.
     pub(crate) fn was_member(&self) -> bool {
         self.own.is_some()
     }
 
-    /// Whether there may be something to [run](Self::run): on the leader's own counter, or on those of others that it `counts` too.
+    /// Whether there may be something to [run](Self::run): on the leader's own counter, or on another one that it `counts` too.
     pub(crate) fn has_work(&self, counts: impl Fn(&K) -> bool) -> bool {
         if self.own.is_some() {
             return true;
@@ -421,8 +422,8 @@ impl<K: Key> Lead<K> {
         self.rounds < ROUNDS && slot.is_some_and(|slot| slot.queued.iter().any(is_counted))
     }
 
-    /// Takes what is queued, whose members may not leave any more: its outcome is unknown until the round [ends](Self::end). The batch of a leader
-    /// who was a member comes first.
+    /// Takes the queued batches. Their members can no longer leave: the outcome is unknown until the round [ends](Self::end). The batch of
+    /// a leader who was a member comes first.
     pub(crate) fn run(&mut self, counts: impl Fn(&K) -> bool) -> Vec<Running<K>> {
         let Address {
             slot, key: own_key, ..
@@ -469,7 +470,7 @@ impl<K: Key> Lead<K> {
             self.running.push(taken);
         }
         if let Some(slot) = slot {
-            // It may have been taken for asleep, and another's lead handed over to a batch that it runs now.
+            // This leader may have been presumed asleep, and another lead handed over to a batch that it runs now.
             leads.push(self.id);
             slot.leaders.retain(|leader| !leads.contains(leader));
             slot.leaders.push(self.id);
@@ -477,7 +478,7 @@ impl<K: Key> Lead<K> {
         running
     }
 
-    /// Hands its outcome to the members of each batch of the round; without one it is unknown.
+    /// Tells the members of each batch of the round its outcome. A batch without one ends as [`Unknown`](Outcome::Unknown).
     pub(crate) fn end(&mut self, outcomes: impl IntoIterator<Item = Outcome>) {
         let mut outcomes = outcomes.into_iter();
         let mut wakers = vec![];
@@ -489,10 +490,10 @@ impl<K: Key> Lead<K> {
             drop(batch);
             ran.1.notify_all();
         }
-        wakers.into_iter().for_each(Waker::wake); // at last: foreign code
+        wakers.into_iter().for_each(Waker::wake); // last, since wakers run foreign code
     }
 
-    /// Leaves the slot. The last leader leaves its lead to a batch; if all have left theirs, the slot ends.
+    /// Leaves the slot. The last leader hands its lead over to a batch that has members. If there is none, the slot ends.
     fn hand_over(&mut self) {
         let mut map = self.address.map();
         let Some(slot) = map.get_mut(&self.address.slot) else {
@@ -518,7 +519,7 @@ impl<K: Key> Lead<K> {
         match woken {
             Some(woken) => {
                 slot.leaders.push(self.id);
-                drop(map); // who is woken may come to the slot at once
+                drop(map); // the woken member may enter the slot at once
                 wake(woken);
             }
             None => drop(map.remove(&self.address.slot)),
@@ -539,7 +540,7 @@ fn wake(waiting: Option<(CallerId, Waker)>) {
     }
 }
 
-/// Ignores poison: no caller's code runs under a lock, but for a key's `Hash`, `Eq` and `Clone`.
+/// Ignores poison: no caller's code runs under a lock, except a key's `Hash`, `Eq` and `Clone`.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -589,7 +590,7 @@ mod tests {
         None
     }
 
-    /// The counters of the next round, and their sums, as it is run by a leader who counts on each.
+    /// The counters of the next round, and their sums. A leader who counts on each of them runs it.
     fn ran_together(lead: &mut Lead<u8>) -> Vec<(u8, i128)> {
         assert!(lead.has_work(|_| true));
         let running = lead.run(|_| true).into_iter();
@@ -695,7 +696,7 @@ mod tests {
             [early, late].map(outcome),
             [Outcome::Counted(1), Outcome::Counted(1)]
         );
-        // The one who stays needs no heir for the one who goes.
+        // A leader who goes needs no heir while the other one stays.
         let Entered::Waits(mut last) = enter(5) else {
             panic!("three lead")
         };
@@ -706,7 +707,7 @@ mod tests {
         ends(one, &slots);
     }
 
-    /// Where a database has one writer at a time, whoever counts on another counter waits for its turn, in the order in which they came.
+    /// Where a database has one writer at a time, callers of other counters wait for their turn, in the order in which they came.
     #[test]
     fn counters_of_one_slot_take_turns() {
         let slots = slots();
@@ -728,7 +729,7 @@ mod tests {
         ends(third, &slots);
     }
 
-    /// Where the leader counts on other counters too, nobody waits for a turn; those who come meanwhile are in the next round.
+    /// If the leader counts on other counters too, nobody waits for a turn. Callers who come meanwhile are in the next round.
     #[test]
     fn a_leader_counts_on_several_counters_in_a_round() {
         let slots = slots();
@@ -773,7 +774,7 @@ mod tests {
         ends(second, &slots);
     }
 
-    /// Also those of counters that it would have counted beside its own. Its own amount is in no batch then.
+    /// This includes counters that it would have counted beside its own. Its own amount is in no batch then.
     #[test]
     fn what_a_leader_did_not_run_is_counted_by_others() {
         let slots = slots();
@@ -900,7 +901,7 @@ mod tests {
         counts(&mut awake, 5, 2);
         assert_eq!(outcome(other), Outcome::Counted(1));
         ends(awake, &slots);
-        // Whoever comes next finds nobody who sleeps, and the leader wakes up.
+        // The next caller finds no leader, and then the sleeping one wakes up.
         let mut next = lead(&slots);
         let late = wait(&slots, 20);
         sleeps.end([Outcome::Counted(1)]);
@@ -914,7 +915,7 @@ mod tests {
         ends(next, &slots);
     }
 
-    /// It counts its own amount, if the slot is gone too.
+    /// It counts its own amount, even if the slot is gone.
     #[test]
     fn a_leader_who_wakes_up_leads_again() {
         for slot_is_gone in [false, true] {
@@ -930,7 +931,7 @@ mod tests {
                 counts(&mut sleeps, 2, 1);
             } else {
                 let early = wait(&slots, 20);
-                counts(&mut sleeps, 22, 2); // as where both wait for a connection, and it has one first
+                counts(&mut sleeps, 22, 2); // as if both waited for a connection, and it got one first
                 let late = wait(&slots, 30);
                 counts(&mut awake, 33, 2);
                 drop(awake);
@@ -943,7 +944,7 @@ mod tests {
         }
     }
 
-    /// One more leads at a time, and the others wait on.
+    /// One more member leads at a time, and the others go on waiting.
     #[test]
     fn not_all_who_have_waited_take_over() {
         let slots = slots();
@@ -956,7 +957,7 @@ mod tests {
         counts(&mut leads(nine), 1, 1);
     }
 
-    /// The oldest of those who wait is handed the lead.
+    /// The lead is handed over to the oldest member, who sleeps.
     #[test]
     fn who_waits_leads_instead_of_a_member_who_sleeps() {
         let slots = slots();
@@ -970,7 +971,7 @@ mod tests {
         ends(second, &slots);
     }
 
-    /// A leader who was taken for asleep runs the batch that the lead was handed over to.
+    /// A leader who was presumed asleep runs the batch that the lead was handed over to.
     #[test]
     fn a_lead_ends_with_the_batch_that_it_was_handed_over_to() {
         let slots = slots();
@@ -991,7 +992,7 @@ mod tests {
         drop(first); // hands over
         drop(gone);
         assert_eq!(ran(&mut leads(stays)), Some((vec![3], 1)));
-        // All of a batch have left, and another one waits.
+        // All members of a batch have left, and another batch waits.
         let first = lead(&slots);
         let (last, other) = (wait(&slots, 2), wait_for(&slots, 8, 5));
         drop(first);
@@ -1019,8 +1020,8 @@ mod tests {
         assert_eq!(slots.len(), 0);
     }
 
-    /// Some callers give up, some leads are dropped: what was acknowledged was counted, and nothing else. Nobody waits for more than the round
-    /// that is under way and the next one, where no other leads beside it.
+    /// Some callers give up, and some leads are dropped. The counts are exactly those that were acknowledged. Unless a second leader takes
+    /// over, nobody waits for more than the round in progress and the next one.
     #[test]
     fn many_threads_count_each_amount_once() {
         for some_are_impatient in [false, true] {
@@ -1057,7 +1058,7 @@ mod tests {
             match Slots::enter(&slots, (7, 1), number as u8 % 3, &[n], Instant::now()) {
                 Entered::Leads(lead) => {
                     alone();
-                    thread::yield_now(); // to those who are to wait
+                    thread::yield_now(); // lets other callers wait
                     count_for_others(lead, n % 7 == 0);
                 }
                 Entered::Waits(mut member) => {
