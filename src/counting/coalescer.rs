@@ -1,25 +1,26 @@
-//! Counts that a process gathers in memory and writes later: **a crash loses what was added since the last flush**, at most what
-//! [`max_delay`](CoalescerBuilder::max_delay) (100 ms) and one flush take.
+//! Counts that a process gathers in memory and writes later: **a crash loses what was added since the last flush**, at most the additions
+//! of [`max_delay`](CoalescerBuilder::max_delay) (100 ms) and of one flush.
 //!
-//! A [`Coalescer`] is for counts that are frequent and cheap, as views and impressions: [`add_later`](Coalescer::add_later) adds to a number in
-//! memory and returns, and a thread commits the sums, by key, many keys in one transaction, as [`count_many`](crate::count_many()) does. A count
-//! that must be right when it is acknowledged is no count for a coalescer: [combine](crate::combine) it, which is as fast.
+//! A [`Coalescer`] is for counts that are frequent and cheap, such as views and impressions: [`add_later`](Coalescer::add_later) adds to a
+//! number in memory and returns, and a thread commits the sums, by key, many keys in one transaction, as
+//! [`count_many`](crate::count_many()) does. Do not coalesce a count that must be right when it is acknowledged: [combine](crate::combine)
+//! it, which is as fast.
 //!
 //! # Exactly once
 //!
-//! Each batch claims an [idempotency key](crate::idempotency) of its own in its transaction (in a table of the library's: run
+//! Each batch claims a new [idempotency key](crate::idempotency) in its transaction (in one of the library's tables: run
 //! [`MIGRATIONS`](crate::MIGRATIONS)). If the connection is lost while COMMIT is in flight, the batch is sent again with the same key, and
-//! the database knows whether it was committed. No count is doubled, and none is lost but those that the database refuses. The next batch
-//! deletes the key; that of a process that crashed goes with [`remove_older_than`](crate::idempotency::remove_older_than).
+//! the database knows whether it was committed. No count is doubled, and only counts that the database refuses are lost. The next batch
+//! deletes the key. [`remove_older_than`](crate::idempotency::remove_older_than) deletes the key of a process that crashed.
 //!
 //! # Failures
 //!
 //! - A batch that meets a conflict is retried like any operation. While the database is away, it waits, and additions gather.
-//! - A row that cannot take its sum (an overflow, a check) is [lost](CoalescerBuilder::on_loss) alone: the batch is halved until it stands by
-//!   itself, and the other rows are committed. What is added to a row that is not there counts nothing.
-//! - An error that may be a row's or not (a privilege that is missing, a statement that somebody cancels, a trigger's own error) is a row's if it
-//!   comes again after other rows of its field are committed. Else, and where a table is missing, these sums wait while others are committed,
-//!   until the policy's deadline or half the coalescer's (5 s), and then they are lost.
+//! - A row that cannot take its sum (an overflow, a check) is [lost](CoalescerBuilder::on_loss) alone: the batch is halved until the row
+//!   stands by itself, and the other rows are committed. An addition to a row that does not exist counts nothing.
+//! - An error may or may not be a row's fault: a privilege is missing, somebody cancels a statement, a trigger raises its own error. It is
+//!   the row's fault if it comes again after other rows of its field are committed. Otherwise these sums wait while others are committed,
+//!   and so do sums whose table is missing. They are lost after the policy's deadline or half the coalescer's (5 s), whichever is shorter.
 //! - When the coalescer is full, [`add_later`](Coalescer::add_later) waits for room, at most until its
 //!   [`deadline`](CoalescerBuilder::deadline). Memory is bounded.
 
@@ -86,7 +87,7 @@ pub use self::sums::{Coalesced, Peak};
 /// # }
 /// ```
 ///
-/// The sums of each field, and its greatest values, are a batch of their own:
+/// The sums of each field are a separate batch, and so are its greatest values:
 ///
 /// ```sql
 /// BEGIN;                                                     -- READ COMMITTED; SQLite: BEGIN IMMEDIATE
@@ -113,7 +114,7 @@ impl<Conn: LoadConnection + 'static> Owner<Conn> {
     }
 
     fn close(&self) -> Result<(), Error> {
-        let buffer = self.checked()?; // the parent's is not to be closed, nor waited for
+        let buffer = self.checked()?; // a child neither closes its parent's nor waits for it
         let (losses, patience) = buffer.close();
         if !self.writer.ends_within(patience + LONGEST_LEAVE) {
             return Err(buffer.flush_pending(patience + LONGEST_LEAVE));
@@ -165,7 +166,7 @@ impl<Conn: LoadConnection + 'static> Coalescer<Conn> {
     }
 
     /// Keeps `value` for the `#[sharded(max)]` field of a row, as [`raise_to`](crate::PeakExpressionMethods::raise_to) does. Of the values
-    /// that wait for one row the greatest is sent, in a statement of its own. They have to be [`Ord`]. Everything else is as with
+    /// that wait for one row only the greatest is sent, in a separate statement. The values have to be [`Ord`]. Everything else is as with
     /// [`add_later`](Self::add_later).
     ///
     /// ```
@@ -234,7 +235,7 @@ impl<Conn: LoadConnection + 'static> Coalescer<Conn> {
 
     /// Waits until everything that was added before is committed, or was [lost](CoalescerBuilder::on_loss) and reported.
     ///
-    /// It blocks: a task calls it by `tokio::task::spawn_blocking`.
+    /// It blocks: in a task, call it by `tokio::task::spawn_blocking`.
     ///
     /// # Errors
     /// [`FlushPending`](Error::FlushPending) if that takes longer than the deadline. The writer continues with the rest.

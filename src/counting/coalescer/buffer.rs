@@ -1,4 +1,4 @@
-//! What was added and is not committed yet.
+//! The additions that are not committed yet.
 
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -29,7 +29,7 @@ pub struct Stats {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Loss {
-    /// The field and the key of the row, or the counter's name; for a greatest or least value this too.
+    /// The field and the key of the row, or the counter's name. For a greatest or least value also that value.
     pub counter: String,
     /// The amount that is lost, or may be lost if the outcome is unknown: the sum of all additions. 0 for a greatest or least value.
     pub amount: i128,
@@ -41,7 +41,7 @@ pub struct Loss {
 pub(super) struct Buffer<Conn> {
     pub(super) settings: Settings,
     state: Mutex<State<Conn>>,
-    /// Rung at the first addition, when a flush is wanted, begins or ends, and at the close.
+    /// Notified at the first addition, when a flush is wanted, begins or ends, and at the close.
     changed: Condvar,
 }
 
@@ -52,7 +52,7 @@ struct State<Conn> {
     flush_wanted: bool,
     /// The flushes that have begun.
     begun: u64,
-    /// The first flush of which sums were refused that may be counted yet, and how many there are.
+    /// The first flush with refused sums that will be tried again, and the number of their counters.
     refused: Option<(u64, usize)>,
     /// When the writer gives up, once it is closed.
     gives_up_at: Option<Instant>,
@@ -80,7 +80,7 @@ impl<Conn: 'static> Buffer<Conn> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for a change, at most until then.
+    /// Waits for a change, `until` then at most.
     fn wait<'a>(
         &self,
         state: MutexGuard<'a, State<Conn>>,
@@ -116,7 +116,7 @@ impl<Conn: 'static> Buffer<Conn> {
             .ok_or(Error::CoalescerClosed)
     }
 
-    /// Takes the counts of a transaction that has committed, also into a full buffer.
+    /// Takes the counts of a transaction that has committed, even if the buffer is full.
     pub(super) fn absorb(&self, counts: Fields<Conn>) -> Result<(), Error> {
         if counts.is_empty() {
             return Ok(());
@@ -142,8 +142,8 @@ impl<Conn: 'static> Buffer<Conn> {
         Some(())
     }
 
-    /// Waits until there is something to flush, or until what was refused is to be tried again, and takes it with the number of the flush;
-    /// `None` if nothing more will come.
+    /// Waits until a flush is due, or until the writer's refused sums are to be tried again. Returns the number of the flush and the sums
+    /// that wait; `None` if nothing more will come.
     pub(super) fn take(&self, next_try: Option<Instant>) -> Option<(u64, Fields<Conn>)> {
         let mut state = self.state();
         loop {
@@ -167,8 +167,8 @@ impl<Conn: 'static> Buffer<Conn> {
         Some((state.begun, std::mem::take(&mut state.fields)))
     }
 
-    /// A flush has ended, with these losses, and so many more counters `lost` by a panic in a key's code. What was `refused` may be
-    /// counted yet: the first flush of it, and how many counters.
+    /// Notes that a flush has ended, with these losses, and that a panic in a key's code `lost` this number of further counters. The
+    /// `refused` sums will be tried again: the first flush that has some, and the number of their counters.
     pub(super) fn flushed(
         &self,
         losses: &[Loss],
@@ -203,7 +203,7 @@ impl<Conn: 'static> Buffer<Conn> {
         self.changed.notify_all();
     }
 
-    /// An attempt failed, and there will be another one.
+    /// Notes why an attempt failed that will be repeated.
     pub(super) fn blocked_by(&self, reason: &str) {
         self.state().stats.last_error = Some(reason.to_owned());
     }
@@ -230,7 +230,7 @@ impl<Conn: 'static> Buffer<Conn> {
         Ok(())
     }
 
-    /// Refuses what comes, and returns how many losses there were, and when the writer gives up at the latest.
+    /// Refuses further additions. Returns the number of losses so far, and the time until the writer gives up.
     pub(super) fn close(&self) -> (u64, Duration) {
         let mut state = self.state();
         let now = Instant::now();
@@ -248,13 +248,13 @@ impl<Conn: 'static> Buffer<Conn> {
         self.state().gives_up_at.is_some()
     }
 
-    /// Whether it is closed, and its time is over.
+    /// Whether it is closed, and its deadline has passed.
     pub(super) fn gives_up(&self) -> bool {
         let at = self.state().gives_up_at;
         at.is_some_and(|at| at <= Instant::now())
     }
 
-    /// Whether its time has been over for so long that the writer has to end.
+    /// Whether its deadline passed so long ago that the writer has to end.
     pub(super) fn has_to_leave(&self) -> bool {
         let at = self.state().gives_up_at;
         at.is_some_and(|at| at.elapsed() >= LONGEST_LEAVE / 2)

@@ -59,12 +59,12 @@ where
     Conn: LoadConnection + 'static,
     Conn::Backend: BackendOf<Conn>,
 {
-    /// Runs `f` in a transaction on `conn`, as [`retry::transaction`](crate::retry::transaction()) does, and takes its counts when the
+    /// Runs `f` in a transaction on `conn`, as [`retry::transaction`](crate::retry::transaction()) does, and adds its counts when the
     /// transaction has committed. A transaction that is rolled back counts nothing, and one that is retried counts once.
     ///
-    /// The transaction holds no lock on a shard, so that it may take its time: the counts are committed behind it, as by
-    /// [`add_later`](Self::add_later). A crash between the two commits loses them. They are taken even if the queue is full. Count by
-    /// [`update`](crate::update()) in the transaction where that must not be.
+    /// The transaction holds no lock on a shard, so it may be a long one: the counts are committed after it, as by
+    /// [`add_later`](Self::add_later). A crash between the two commits loses them. They are accepted even if the queue is full. If that
+    /// must not happen, count by [`update`](crate::update()) in the transaction.
     ///
     /// ```
     /// # mod schema { diesel::table! { videos (id) { id -> BigInt, title -> Text, views -> BigInt, } } }
@@ -101,8 +101,8 @@ where
     ///
     /// # Errors
     /// Those of `f` and of [`retry::transaction`](crate::retry::transaction()), with nothing counted;
-    /// [`AlreadyInTransaction`](diesel::result::Error::AlreadyInTransaction) inside an open transaction, whose commit nobody here
-    /// would see; [`CommittedNotCounted`](Error::CommittedNotCounted) if the coalescer is closed while the transaction runs;
+    /// [`AlreadyInTransaction`](diesel::result::Error::AlreadyInTransaction) inside an open transaction, whose commit the coalescer would
+    /// not see; [`CommittedNotCounted`](Error::CommittedNotCounted) if the coalescer is closed while the transaction runs;
     /// [`MadeBeforeFork`](Error::MadeBeforeFork) before it begins.
     pub fn transaction<C, T, E, F>(&self, conn: &mut C, mut f: F) -> Result<T, E>
     where

@@ -16,7 +16,7 @@ use super::buffer::{Buffer, Loss};
 use super::writer::{Borrow, Borrowed, Writer};
 use super::{Coalescer, Owner};
 
-/// As long as for ever, and still a time that the clock can hold.
+/// In effect for ever, and still a time that the clock can hold.
 const CENTURY: Duration = Duration::from_secs(3_153_600_000);
 
 /// Is called with each loss.
@@ -61,8 +61,7 @@ impl<Conn: LoadConnection + 'static> CoalescerBuilder<Conn> {
         self
     }
 
-    /// Sets how many counters may be in memory, at least 1, besides those of the flush that is under way. Further additions wait for
-    /// room.
+    /// Sets how many counters may be in memory, at least 1, besides those of the flush in progress. Further additions wait for room.
     pub fn max_queued(mut self, counters: usize) -> Self {
         self.settings.max_queued = counters.max(1);
         self
@@ -80,8 +79,8 @@ impl<Conn: LoadConnection + 'static> CoalescerBuilder<Conn> {
         self
     }
 
-    /// Calls `on_loss` with each sum that cannot be counted, in the writer's thread: a row cannot take it, or the database did not
-    /// answer until a close's deadline.
+    /// Calls `on_loss` with each sum that cannot be counted, in the writer's thread: because a row cannot take it, or because the database
+    /// did not answer by the deadline of a close.
     pub fn on_loss(mut self, on_loss: impl Fn(&Loss) + Send + Sync + 'static) -> Self {
         self.settings.on_loss = Some(Box::new(on_loss));
         self

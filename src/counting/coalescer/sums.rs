@@ -42,7 +42,7 @@ pub trait Coalesced<Conn>: 'static {
     #[doc(hidden)]
     fn key(&self) -> Result<&Self::Key, Error>;
 
-    /// The counter, for people, and the amount that it loses with this sum.
+    /// The counter as a text for people, and the amount that it loses with this sum.
     #[doc(hidden)]
     fn loss(key: &Self::Key, sum: &Self::Sum) -> (String, i128);
 
@@ -122,7 +122,7 @@ where
     }
 }
 
-/// A `#[sharded(max)]` or `#[sharded(min)]` field of one row, to which a coalescer raises or lowers values of type `V`.
+/// A `#[sharded(max)]` or `#[sharded(min)]` field of one row, which a coalescer raises or lowers to values of type `V`.
 pub struct Peak<C: Column<Table: ShardedTable>, V> {
     key: <C::Table as ShardedTable>::Key,
     types: PhantomData<fn() -> (C, V)>,
@@ -185,7 +185,7 @@ where
     }
 }
 
-/// What was added, by field and key.
+/// The additions, by field and key.
 pub(super) struct Fields<Conn>(HashMap<TypeId, Box<dyn AnySums<Conn>>>);
 
 impl<Conn> Default for Fields<Conn> {
@@ -214,7 +214,7 @@ impl<Conn: 'static> Fields<Conn> {
         }
     }
 
-    /// How many counters were added to.
+    /// The number of counters that were added to.
     pub(super) fn len(&self) -> usize {
         self.0.values().map(|sums| sums.len()).sum()
     }
@@ -223,7 +223,7 @@ impl<Conn: 'static> Fields<Conn> {
         self.0.is_empty()
     }
 
-    /// Each field's, with what stands for the field.
+    /// The sums of each field, with the type that stands for the field.
     pub(super) fn into_sums(self) -> impl Iterator<Item = (TypeId, Box<dyn AnySums<Conn>>)> {
         self.0.into_iter()
     }
@@ -237,13 +237,13 @@ pub(super) trait AnySums<Conn>: Any + Send {
 
     fn len(&self) -> usize;
 
-    /// Takes away all behind the first `at`, if there are some.
+    /// Splits off all sums after the first `at`, if there are any.
     fn split_off(&mut self, at: usize) -> Option<Box<dyn AnySums<Conn>>>;
 
     /// Adds each sum to its row, in an open transaction.
     fn count(&self, conn: &mut Conn) -> QueryResult<()>;
 
-    /// All of them, lost by this error.
+    /// All of the sums, as losses by this error.
     fn lost(&self, error: &Arc<Error>) -> Vec<Loss>;
 }
 

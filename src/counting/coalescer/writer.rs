@@ -1,4 +1,4 @@
-//! The thread that commits what was added.
+//! The thread that commits the additions.
 
 use std::any::TypeId;
 use std::collections::HashMap;
@@ -40,15 +40,15 @@ pub(super) struct Writer<Conn> {
     borrow: Borrow<Conn>,
     /// The key of the last batch that was committed.
     last: Vec<u8>,
-    /// Sums that were refused and may be counted yet; the next flush takes them.
+    /// Refused sums that will be tried again: the next flush takes them.
     refused: Fields<Conn>,
-    /// The fields that they are of.
+    /// The fields of these sums.
     waiting: HashMap<TypeId, Waiting>,
     /// The pause before they are tried again.
     pause: Duration,
 }
 
-/// A field of which sums are refused.
+/// A field with refused sums.
 #[derive(Debug, Clone, Copy)]
 struct Waiting {
     /// The first flush that refused some.
@@ -65,28 +65,28 @@ struct Failure {
 /// Whose fault it is that a batch was not committed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fault {
-    /// The database cannot be reached, or not now.
+    /// No row's: the database cannot be reached, or not now.
     NoRows,
     /// A row cannot take its sum.
     ARows,
-    /// A row's, as where the application's trigger refuses it, or not, as where a privilege is missing.
+    /// It may be a row's, such as when the application's trigger refuses it, or not, such as when a privilege is missing.
     Unclear,
     /// A table is missing, or a column.
     Tables,
 }
 
 impl Fault {
-    /// That of an error that came at the rows.
+    /// The fault behind an error that occurred at the rows.
     fn of(error: &Error) -> Self {
         match error {
-            // The application's row may refer to one that is not there.
+            // The application's row may refer to another row that does not exist.
             Error::ConflictPersisted {
                 conflict: Conflict::ParentGone,
                 ..
             } => Fault::Unclear,
             _ if error.is_no_rows_fault() => Fault::NoRows,
             Error::MissingShardsTable { .. } | Error::MissingShardsColumn { .. } => Fault::Tables,
-            // The database has no more than a text for a missing privilege or a trigger's error.
+            // A missing privilege and a trigger's error both come with nothing but a text.
             Error::Diesel(DieselError::DatabaseError(DatabaseErrorKind::Unknown, _)) => {
                 Fault::Unclear
             }
@@ -95,7 +95,7 @@ impl Fault {
     }
 }
 
-/// Sums of a field that were refused and may be counted yet.
+/// Refused sums of a field that may still be counted.
 struct Refused<Conn> {
     sums: Vec<(Box<dyn AnySums<Conn>>, Arc<Error>)>,
     /// Whether others of the field were counted before the first of them, and after it.
@@ -154,7 +154,7 @@ where
                 observe::flush(counters).block(|| self.flush(number, fields, &mut losses));
             });
             let flushed = panic::catch_unwind(flush);
-            // What was taken and not committed is lost by a panic.
+            // A panic loses the sums that were taken and not committed.
             let lost = match flushed {
                 Ok(()) => 0,
                 Err(_) => {
@@ -171,7 +171,7 @@ where
         }
     }
 
-    /// When what was refused is tried again.
+    /// When the refused sums are tried again.
     fn next_try(&self) -> Option<Instant> {
         (!self.refused.is_empty()).then(|| Instant::now() + self.pause)
     }
@@ -194,7 +194,8 @@ where
                 continue;
             }
             self.buffer.blocked_by(&error.to_string());
-            // Others that were counted before may have been in time. One row by itself is another matter.
+            // Sums that were counted before the first refusal may have come before its cause. One refused batch by itself is another
+            // matter.
             let is_known_or_single = known.is_some() || refused.sums.len() == 1;
             let others_were_counted = refused.after || (refused.before && is_known_or_single);
             if others_were_counted && !refused.no_table {
@@ -215,7 +216,7 @@ where
         };
     }
 
-    /// Commits sums of a field, but for those that are refused. Rows that cannot take theirs are lost.
+    /// Commits sums of a field, and returns those that are refused. Sums that their rows cannot take are lost.
     fn commit_each(
         &mut self,
         mut parts: Vec<Box<dyn AnySums<Conn>>>,
@@ -228,7 +229,7 @@ where
             no_table: false,
         };
         while let Some(mut sums) = parts.pop() {
-            // Each is tried, while there is time to leave in.
+            // Each batch is tried, while the writer has time to end.
             if let (true, Some((_, error))) = (self.buffer.has_to_leave(), refused.sums.last()) {
                 let error = Arc::clone(error);
                 refused.sums.push((sums, error));
@@ -258,7 +259,7 @@ where
         refused
     }
 
-    /// Commits a batch, in as many attempts as that takes, until the coalescer is closed and gives up.
+    /// Commits a batch. Repeats failed attempts until the coalescer is closed and gives up.
     fn commit(&mut self, sums: &dyn AnySums<Conn>) -> Result<(), Failure> {
         let key = random::<16>().map_err(|error| Failure::away(error.into()))?;
         let request = Request {
@@ -317,7 +318,8 @@ where
             return Ok(());
         };
         if let Error::NodeNotReady { .. } = error {
-            // The pool drops a connection that works, to a server that takes no writes. The next one may lead to another server.
+            // The connection works, but its server accepts no writes. Marked so, the pool drops it, and the next one may lead to another
+            // server.
             Conn::TransactionManager::transaction_manager_status_mut(&mut **conn).set_in_error();
         }
         let fault = match batch.counts {
@@ -338,7 +340,7 @@ where
 struct Batch<'a, Conn> {
     sums: &'a dyn AnySums<Conn>,
     last: &'a [u8],
-    /// It has come to the rows: before, no row is at fault.
+    /// Whether it has come to the rows: before that, no row is at fault.
     counts: bool,
 }
 
