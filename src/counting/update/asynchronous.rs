@@ -54,11 +54,11 @@ impl<Q, V, Ret, Ins> UpdateStatement<Q, Values<V>, Ret, Ins, Async> {
         })
     }
 
-    /// Counts like [`execute`](Self::execute), but acquires a connection only if it needs one: nobody does whose amount another caller counts.
-    /// So tasks that outnumber a pool's connections [combine](crate::combine) too. Returns the number of rows counted.
+    /// Counts like [`execute`](Self::execute), but acquires a connection only if it needs one: a caller whose amount another one counts
+    /// does not. So tasks that outnumber a pool's connections [combine](crate::combine) too. Returns the number of rows counted.
     ///
-    /// Whoever counts does so in a task of its own on a multi-threaded runtime of tokio's: a caller that is dropped meanwhile, as a request whose
-    /// client has gone, takes nobody's count with it. (On a runtime of one thread it counts by itself.)
+    /// On a multi-threaded runtime of tokio's, the caller spawns a task that counts. So dropping the caller meanwhile, such as a request
+    /// whose client has gone, cancels nobody's count. (On a runtime of one thread the caller itself counts.)
     ///
     /// ```text
     /// let count = update(videos.find(7)).set(views.eq(views + 1)).combine(&combiner);
@@ -107,7 +107,7 @@ impl<Q, V, Ret, Ins> UpdateStatement<Q, Values<V>, Ret, Ins, Async> {
                 update.facts.dialect = link.dialect(); // a backend of several databases does not know it
                 Ok(role.carry_out(link, update).await?)
             };
-            // Only threads of its own poll a task after its caller has gone.
+            // Only a runtime with its own threads polls a task after its caller has gone.
             let runtime = match Handle::try_current() {
                 Ok(runtime) if runtime.runtime_flavor() == RuntimeFlavor::MultiThread => runtime,
                 _ => return counts.await,
@@ -145,7 +145,7 @@ impl<Q, V, Ret, Ins> UpdateStatement<Q, Values<V>, Ret, Ins, Async> {
         conn.load_counted(self)
     }
 
-    /// The same, but returns only the first of the rows.
+    /// Counts and returns the first of the counted rows.
     ///
     /// # Errors
     /// As [`execute`](Self::execute)'s; [`NotFound`](diesel::result::Error::NotFound) if there is no such row.

@@ -36,9 +36,9 @@ where
 }
 
 impl<Q, V, Ret, Ins> UpdateStatement<Q, Values<V>, Ret, Ins> {
-    /// Counts like `execute`, but acquires a connection only if it needs one: nobody does whose amount another caller counts. So threads that
-    /// outnumber a pool's connections [combine](crate::combine) too. Returns the number of rows counted. (A `MultiConnection` is acquired by every
-    /// caller, since only it knows its database.)
+    /// Counts like `execute`, but acquires a connection only if it needs one: a caller whose amount another one counts does not. So threads
+    /// that outnumber a pool's connections [combine](crate::combine) too. Returns the number of rows counted. (Every caller acquires a
+    /// `MultiConnection`, since only the connection knows its database.)
     ///
     /// ```no_run
     /// # mod schema { diesel::table! { videos (id) { id -> BigInt, views -> BigInt, } } }

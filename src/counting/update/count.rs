@@ -31,7 +31,7 @@ pub struct Count<U: ?Sized> {
     pub(crate) terms: Terms,
     /// Whether the filter names a key whose value is known; see [`ShardedTable::shows_key_filter`].
     pub(crate) shows_key: fn() -> bool,
-    /// What several callers add together, in place of the update's own amounts.
+    /// The sums of several callers, which replace the update's own amounts.
     pub(crate) sums: Option<AddSums>,
     pub(crate) update: U,
 }
@@ -71,7 +71,7 @@ where
             combine: self.settings.combine,
             terms,
             shows_key: match self.insert {
-                Some(_) => || false, // each caller has a row of its own
+                Some(_) => || false, // each caller has its own row to insert
                 None => || T::shows_key_filter(type_id::<W>()),
             },
             sums: None,
@@ -89,8 +89,8 @@ where
 pub(crate) const NO_INSERT: Option<((), u16)> = None;
 
 impl<T: ShardedTable, V: AsChangeset, P, I> Count<Fragments<T, V, KeyIs<P>, I>> {
-    /// Counts `changes`, one amount for each of the fields named, on the one parent that `key` names, by itself. If it is not there, inserts it
-    /// by the statement, and chooses from the number of shards beside that, from 1 on.
+    /// Counts `changes`, one amount for each of the fields named, on the one parent that `key` names, without a combiner. If the parent is
+    /// missing, the statement in `insert` inserts it. The number beside the statement, at least 1, is that of the shards to choose from.
     pub(crate) fn by_key<DB>(
         key: KeyIs<P>,
         changes: V,
@@ -125,7 +125,7 @@ impl<T: ShardedTable, V: AsChangeset, P, I> Count<Fragments<T, V, KeyIs<P>, I>> 
     }
 }
 
-/// What a count of these fields of `T` depends on, on rows that may be named by any filter.
+/// The facts of a count of these fields of `T`, on rows that any filter may name.
 fn facts_of<T: ShardedTable, DB: ShardedBackend>(
     filter: &dyn QueryFragment<DB>,
     fields: &'static [&'static str],

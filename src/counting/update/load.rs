@@ -118,7 +118,7 @@ where
 {
     async fn send(&mut self, link: &mut Link<'_, M, Conn>, step: Step) -> QueryResult<usize> {
         let Step { statement, shard } = step;
-        self.rows.clear(); // what an earlier attempt read was taken back with it
+        self.rows.clear(); // an earlier attempt was rolled back, with the rows that it read
         let by_key = self.count.facts.by_key;
         match statement {
             Statement::Pick => {

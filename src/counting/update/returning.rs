@@ -1,8 +1,8 @@
 //! The rows that a counting update returns: selections in which every sharded field is its total.
 //!
-//! The base alone would be stale right after the update. So a selection is rewritten: a sharded column becomes its total, any
-//! other column stays, tuples and `as_returning()` are rewritten part by part. Any other expression that might contain a base
-//! (`views + 1`, an SQL function of it) does not compile.
+//! The base alone would be stale right after the update. So a selection is rewritten: a sharded column becomes its total, any other column
+//! stays, and tuples and `as_returning()` are rewritten part by part. Any other expression that might contain a base (`views + 1`, an SQL
+//! function of it) does not compile.
 
 use std::marker::PhantomData;
 
@@ -16,7 +16,7 @@ use crate::model::{ShardedTable, TotalColumn, TotalOf};
 use crate::query_builder::{Names, Sql, Total, TotalInRow, copies, fragments};
 
 /// A selection of `T`'s columns that can be returned with totals: columns, totals, tuples of them, and `Model::as_returning()` /
-/// `Model::as_select()` of a model that selects only such.
+/// `Model::as_select()` of a model that selects nothing else.
 ///
 /// `Kind` keeps impls apart and is inferred.
 #[diagnostic::on_unimplemented(
@@ -240,7 +240,7 @@ macro_rules! tuples {
     )+};
 }
 
-/// Calls `tuples!` once, with one line for each number of columns up to that of the idents given, behind those `[before]`.
+/// Calls `tuples!` once. Each line has one column more than the line before; the first one has those `[before]` and one more.
 macro_rules! up_to {
     (@ [$($line:tt)*] [$($before:ident)*]) => { tuples! { $($line)* } };
     (@ [$($line:tt)*] [$($before:ident)*] $T:ident $Kind:ident $($rest:ident)*) => {
@@ -268,7 +268,7 @@ up_to! {
     T60 K60 T61 K61 T62 K62 T63 K63
 }
 
-/// What is read of the rows that an update returns, or of those in a list.
+/// The part that is read of the rows that an update returns, or of those in a list.
 #[diagnostic::on_unimplemented(
     message = "whole rows of this table cannot be read",
     note = "select columns or a model: `.select((column, other))`, `.select(Model::as_select())`; whole rows have at most 32 columns, and 64 \

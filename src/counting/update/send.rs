@@ -55,11 +55,11 @@ where
     }
 }
 
-/// An update whose types are hidden, so that what counts it is compiled once for each connection.
+/// An update whose types are hidden, so that the code that counts it is compiled once for each connection.
 pub(crate) trait Update<M: Io<Conn>, Conn> {
     fn clauses(&self, shard: i32) -> Clauses<'_, M::Backend>;
 
-    /// Sends the statement that an update sends again and again, which Diesel knows by the update's types.
+    /// Sends the statement that an update sends most often. Diesel knows it by the update's types.
     fn send_first<'s>(
         &'s mut self,
         link: &'s mut Link<'_, M, Conn>,

@@ -1,4 +1,4 @@
-//! The rows that an update takes.
+//! The rows that an update counts on.
 
 use std::marker::PhantomData;
 

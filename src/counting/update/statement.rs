@@ -116,10 +116,10 @@ use crate::policy::RetryPolicy;
 ///
 /// `.execute(conn)` returns the number of parents matched, as Diesel's does: `Ok(0)` for an id that does not exist. `.get_result(conn)` and
 /// `.get_results(conn)` return the counted rows, or with `.returning(..)` a selection of their columns. Every sharded column in them is its total,
-/// even on databases without `RETURNING`. The totals do not include counts that others have not committed by then, so that two counts at once may
-/// return the same one: it is no ticket. MySQL and SQLite read the rows in the transaction that counts (on MySQL its first statement names the
-/// parents' table, `AND NOT EXISTS (SELECT 1 FROM videos WHERE FALSE)`, so that no `ALTER TABLE` comes between the two). PostgreSQL counts and reads
-/// by one statement, if all shards are there:
+/// even on databases without `RETURNING`. The totals do not include counts that others have not committed by then, so two counts at once
+/// may return the same total: do not use it as a ticket number. MySQL and SQLite read the rows in the transaction that counts (on MySQL its
+/// first statement names the parents' table, `AND NOT EXISTS (SELECT 1 FROM videos WHERE FALSE)`, so that no `ALTER TABLE` comes between
+/// the two). PostgreSQL counts and reads by one statement, if all shards are there:
 ///
 /// ```sql
 /// WITH "sharded_picked" AS MATERIALIZED (…), "sharded_locked" AS MATERIALIZED (…),
@@ -205,7 +205,7 @@ pub struct UpdateStatement<
     pub(super) query: Query,
     pub(super) values: Values,
     pub(super) returning: Ret,
-    /// The insert that `.or_insert(..)` was given.
+    /// The insert of `.or_insert(..)`.
     pub(super) insert: Option<Ins>,
     pub(super) settings: Settings,
     pub(super) run: PhantomData<fn() -> Run>,
@@ -215,7 +215,7 @@ pub struct UpdateStatement<
 #[derive(Debug, Clone, Copy)]
 pub struct SetNotCalled;
 
-/// The changes that `.set(..)` was given.
+/// The changes of `.set(..)`.
 #[derive(Debug, Clone, Copy)]
 pub struct Values<V> {
     pub(super) changes: V,
@@ -390,14 +390,14 @@ impl<Query, Values, Ret, Ins, Run> UpdateStatement<Query, Values, Ret, Ins, Run>
     }
 
     /// Shares a statement and its commit with others who count on the same row through the same `combiner` at the moment; see
-    /// [`combine`](crate::combine), which says what is combined and what connections may share a combiner.
+    /// [`combine`](crate::combine), which says what is combined and which connections may share a combiner.
     pub fn combine(mut self, combiner: &Combiner) -> Self {
         self.settings.combine = Combine::With(combiner.clone());
         self
     }
 
-    /// Counts by itself, also where there is a [global combiner](Combiner::set_global): inside a transaction that was begun by SQL text, of which
-    /// nobody knows.
+    /// Counts by itself, even if there is a [global combiner](Combiner::set_global). Use it inside a transaction that was begun by SQL
+    /// text, which the library does not see.
     pub fn alone(mut self) -> Self {
         self.settings.combine = Combine::Alone;
         self
