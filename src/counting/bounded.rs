@@ -76,8 +76,8 @@ use crate::unfit::FieldState;
 /// count. Before you change a bound, fold the row after the last count by the old bound. If the limit differs from row to row, or
 /// changes, count what is left, never below 0, and add to it.
 ///
-/// The base is no estimate here: it may have any value between the bounds. On MariaDB before 11.6 a count may be refused beside a fold that
-/// has just removed a shard, by a total that misses it.
+/// The base is no estimate here: it may have any value between the bounds. On MariaDB before 11.6 a count beside a fold may be refused,
+/// because the total misses a shard that the fold has just removed.
 pub type Bounded<C, Run = Blocking> = Within<RowCounter<C, Run>>;
 
 /// A counter that stays within bounds: a row's ([`Bounded`]), or a named one
@@ -150,7 +150,7 @@ impl<K> Within<K> {
         Idempotent::new(self.clone(), key)
     }
 
-    /// Of a count that begins now.
+    /// The policy of a count that begins now.
     fn retry_policy(&self) -> RetryPolicy {
         self.retry.clone().unwrap_or_default().begun()
     }
@@ -176,7 +176,8 @@ paired! {
         /// ```
         ///
         /// Otherwise the primary's total is read. If it allows the count, one transaction locks the row and all its shards, so other
-        /// counts on the row wait, even on other fields (on PostgreSQL but for those that create a shard). It adds up, and hands the room out:
+        /// counts on the row wait, even on other fields (on PostgreSQL, except counts that create a shard). It adds up the total, and hands
+        /// the room out:
         ///
         /// ```sql
         /// BEGIN;                                                 -- READ COMMITTED; SQLite: BEGIN IMMEDIATE, and no locks
@@ -190,15 +191,14 @@ paired! {
         /// COMMIT
         /// ```
         ///
-        /// Its effect on the total: `n`, or none. Adding 0 only looks whether there is such a row, and for a named counter sends
-        /// nothing.
+        /// Its effect on the total: `n`, or none. Adding 0 only checks that the row exists, and for a named counter sends nothing.
         ///
-        /// Inside a transaction the count is part of the caller's. Once it has locked the row, others that need this lock wait until
-        /// that transaction ends. On PostgreSQL it takes from the base and from shards that nobody else holds, and waits only if these have
-        /// too little room, without the row's lock. Such transactions may still deadlock: on PostgreSQL where they take several times or
-        /// more than a shard has left, beside [`set_total`](crate::set_total()), or if `BEGIN` was sent as text; on MySQL close to the
-        /// bound, at the first counts on a row, and if one of them has counted on the row before. Above `READ COMMITTED` they may meet a
-        /// serialization failure. Retry them, as [`retry::transaction`](crate::retry::transaction) does.
+        /// Inside a transaction the count is part of the caller's. Once it has locked the row, others that need this lock wait until that
+        /// transaction ends. On PostgreSQL it takes from the base and from shards that nobody else holds. It waits only if these have too
+        /// little room, and does not hold the row's lock then. Such transactions may still deadlock: on PostgreSQL if they take several
+        /// times or more than a shard has left, beside [`set_total`](crate::set_total()), or if `BEGIN` was sent as text; on MySQL close to
+        /// the bound, at the first counts on a row, and if one of them has counted on the row before. Above `READ COMMITTED` they may meet
+        /// a serialization failure. Retry them, as [`retry::transaction`](crate::retry::transaction) does.
         ///
         /// # Errors
         /// As [`update`](crate::update())'s, or a named counter's [own](Counter#errors); [`NotFound`](DieselError::NotFound) if there is
@@ -208,7 +208,7 @@ paired! {
         }
 
         /// Adds as much of `n`, which may be negative, as the bounds allow, and returns how much that is: `add_up_to(-5)` takes the last
-        /// three of a stock that never falls below 0, and returns -3; then 0. The SQL is that of [`add`](Self::add).
+        /// three of a stock that never falls below 0, and returns -3. The next call returns 0. The SQL is that of [`add`](Self::add).
         ///
         /// # Errors
         /// As [`add`](Self::add).
@@ -273,8 +273,8 @@ paired! {
             Ok(self.of.count_once(n, &self.key, false, link).await?.0)
         }
 
-        /// Adds `n` in the same way, and returns the total then; `None` if the bounds do not allow it. A repeat adds nothing, and returns
-        /// the total as it is by then, `None` if the row is gone.
+        /// Adds `n` in the same way, and returns the new total; `None` if the bounds do not allow it. A repeat adds nothing, and returns
+        /// the current total, or `None` if the row is gone.
         ///
         /// # Errors
         /// As [`add`](Self::add).
@@ -285,7 +285,7 @@ paired! {
 }
 
 impl<K> Within<K> {
-    /// Adds `n`, or also a part of it, and returns how much: nothing where the bounds do not allow it.
+    /// Adds `n`, or if `partly` as much of it as the bounds allow. Returns the amount added: 0 if the bounds refuse it.
     async fn count<M, Conn>(
         &self,
         n: i64,
@@ -308,8 +308,8 @@ impl<K> Within<K> {
         added.map_err(|error| self.counter.explained(link, error))
     }
 
-    /// Adds `n` in a transaction with what belongs to it: the idempotency key of the `request`, and the total if the count `reads` it. Returns
-    /// whether the bounds allow it, or allowed it when the same request came before.
+    /// Adds `n` in one transaction with the idempotency key of the `request`, and with the read of the total if it `reads` it. Returns
+    /// whether the bounds allow it, or allowed it when the same request came before; and that total.
     async fn count_in_transaction<M, Conn>(
         &self,
         n: i64,
@@ -339,7 +339,8 @@ impl<K> Within<K> {
                 }
                 let mut addition = Addition::new(self, n, false, &retry, link);
                 let is_full = locks_first || !addition.add_to_a_shard().await?;
-                // A shard that had too little after a wait stays locked here, and rows are locked before their shards.
+                // This transaction may still lock a shard that had too little after a wait. Rows are locked before their shards, so begin
+                // again with the row.
                 if is_full && !locks_first && !addition.leaves_out_held_shards()? {
                     return Ok(Ending::RollBack(None));
                 }
@@ -384,16 +385,16 @@ impl<K: fmt::Debug> fmt::Debug for Within<K> {
     }
 }
 
-/// An addition under way.
+/// An addition in progress.
 struct Addition<'a, 'l, K, M: LoadIo<Conn>, Conn> {
     counter: &'a K,
     bounds: Bounds,
     n: i64,
-    /// A part of it is welcome too.
+    /// Whether a part of `n` may be added.
     partly: bool,
     /// The number of shards among which room is handed out, for each direction.
     shards: u16,
-    /// Missing shards are to be created.
+    /// Whether to create missing shards.
     creates: bool,
     retry: &'a RetryPolicy,
     link: &'a mut Link<'l, M, Conn>,
@@ -414,13 +415,13 @@ enum Tried {
 /// and all of them are locked close to a bound.
 const MOST_SHARDS: u16 = 16;
 
-/// How often an addition waits for a busy shard without the row's lock. Then it waits with it, and a deadlock decides.
+/// How often an addition waits for a busy shard without the row's lock. After that it waits with the lock, and a deadlock decides.
 const MOST_WAITS: u8 = 100;
 
 /// The key of the row, as it is stored.
 type StoredKey<C, DB> = KeysAre<<TableOf<C> as KeyedTable<DB>>::KeyIs>;
 
-/// The row, whose lock is held.
+/// The row that is locked.
 type Row<C, DB> = LockedRows<TableOf<C>, DB>;
 
 impl<'a, 'l, K, M, Conn> Addition<'a, 'l, K, M, Conn>
@@ -447,16 +448,16 @@ where
         }
     }
 
-    /// Whether it leaves out the shards that others hold. Inside a transaction their holders may be waiting for that transaction.
+    /// Whether the addition leaves out shards that others hold. Inside a transaction, the holders may be waiting for that transaction.
     fn leaves_out_held_shards(&mut self) -> QueryResult<bool> {
         Ok(self.link.dialect().supports_skip_locked() && in_transaction(self.link)?)
     }
 
-    /// Adds all of it to a shard that has room for it, without the row's lock. Returns whether there is one. All shards were handed the same,
-    /// and none is to be used up before the others, so it is one at random, or any that nobody else holds.
+    /// Adds all of `n` to a shard that has room for it, without the row's lock. Returns whether it found one. All shards were handed the
+    /// same room and should be used up evenly, so it tries one at random, or any that nobody else holds.
     ///
-    /// A count that gives room is added only where there is some left: that was handed out when the total was within its bounds, and it still
-    /// is. Out of them, it pays a debt.
+    /// A count that gives room is added only to a shard that has some left. That room was handed out when the total was within its bounds,
+    /// so it still is. While the total is out of bounds, the count gives no room: it pays a debt.
     async fn add_to_a_shard(&mut self) -> QueryResult<bool> {
         if self.n == 0 {
             return match self.counter.is_there(self.link).await? {
@@ -482,7 +483,7 @@ where
         Ok(false)
     }
 
-    /// Adds `n` to this shard, or to any that nobody else holds, if it has room for it by itself.
+    /// Adds `n` to this shard, or to any that nobody else holds, if that shard alone has enough room.
     async fn add_to_shard(
         &mut self,
         n: i64,
@@ -499,14 +500,14 @@ where
             room: match self.bounds.leave_free(n) {
                 true if n > 0 => Room::Given(largest.saturating_sub(n)),
                 true => Room::Given(smallest.saturating_sub(n)),
-                false => Room::Taken(n.saturating_neg()), // no shard holds as much as it cuts
+                false => Room::Taken(n.saturating_neg()), // no shard holds an amount at which this saturates
             },
             upwards: self.bounds.uses_room_above(n),
         };
         Ok(self.link.execute_prepared(add).await? > 0)
     }
 
-    /// Adds as much as the exact total allows. A counter that comes into being by its first count is created.
+    /// Adds as much as the exact total allows. Creates a counter that only exists from its first count on.
     async fn add_with_lock(&mut self) -> QueryResult<i64> {
         let mut created = 0;
         loop {
@@ -522,9 +523,9 @@ where
         }
     }
 
-    /// The same; `None` if there is no such row.
+    /// As [`add_with_lock`](Self::add_with_lock), but `None` if there is no such row.
     async fn add_to_row(&mut self) -> QueryResult<Option<i64>> {
-        // A caller's transaction may see an older total than the one that counts.
+        // A read inside a caller's transaction may return a total that is out of date.
         if !in_any_transaction(self.link).await? {
             let reading = RetryLoop::decision(self.link, self.retry.clone())?;
             let total = retry_loop!(self.link, reading, {
@@ -545,7 +546,7 @@ where
             let locking = locking(self.link, self.retry.clone())?;
             let tried = retry_loop!(self.link, locking, ending => {
                 let tried = self.try_with_lock(&key, waits < MOST_WAITS).await?;
-                // What was locked in vain is let go of, where the database can.
+                // If nothing was added, the locks are released, where the database can do that.
                 Ok(Ending::commit_if(matches!(tried, Tried::Added(_)), tried))
             });
             match tried {
@@ -556,7 +557,7 @@ where
                     self.wait_for(shard, &key).await?;
                     waits += 1;
                 }
-                // Others are creating shards. The base holds the room of these until then.
+                // Others are creating shards. Until they are done, the base holds the room of these shards.
                 Err(error)
                     if may_create && !self.creates && begins_again(self.link.dialect(), &error) => {
                 }
@@ -565,7 +566,7 @@ where
         }
     }
 
-    /// Row security may hide shards from this role, and what they hold is in no total that it sees.
+    /// Fails if row security hides shards from this role: no total that the role sees contains their amounts.
     async fn refuse_hidden_shards(&mut self) -> QueryResult<()> {
         let key = vec![self.counter.key()?];
         let row = LockedRows::<_, M::Backend>::locked(*TableOf::<K::Field>::TABLE, key);
@@ -573,7 +574,7 @@ where
         retry_loop!(self.link, asking, row.refuse_hidden_shards(self.link).await)
     }
 
-    /// The parent's key as it is stored: the shards may compare it in another way than the parent does.
+    /// The parent's key as it is stored: the shards may compare keys in another way than the parent does.
     async fn stored_key(&mut self) -> QueryResult<StoredKey<K::Field, M::Backend>> {
         let key = self.counter.key()?;
         let by_key = KeyIs(TableOf::<K::Field>::key_is(key.clone()));
@@ -604,12 +605,12 @@ where
                 shard,
             };
             self.link.execute(LockShard(clauses, Strength::Exclusive)).await?;
-            Ok(Ending::RollBack(())) // lets go of it
+            Ok(Ending::RollBack(())) // releases the shard
         })
     }
 
-    /// Locks the row, and adds as much as the bounds allow. `beside` others who hold shards, it takes what it can reach without a wait for
-    /// them: they may be waiting for the row.
+    /// Locks the row, and adds as much as the bounds allow. `beside` others who hold shards, it takes only what it can reach without
+    /// waiting for them: they may be waiting for the row.
     async fn try_with_lock(
         &mut self,
         key: &StoredKey<K::Field, M::Backend>,
@@ -653,12 +654,12 @@ where
         let states = row.states(self.link, &[field], sums).await?;
         match states.iter().flatten().next() {
             Some(FieldState::Sum { base, shards }) => Ok((integer(base)?, integer(shards)?)),
-            _ => Err(DieselError::NotFound), // it is held, and its fields are sums
+            _ => Err(DieselError::NotFound), // the row is locked, and its fields are sums
         }
     }
 
-    /// Takes from the base and from `free` shards, which this transaction holds, while others hold the rest. These may be using up what theirs
-    /// hold, or may take back what they have added: neither is counted on.
+    /// Takes from the base and from `free` shards, which this transaction holds, while others hold the rest. The others may be using up
+    /// what their shards hold, or may roll back what they have added: this relies on neither.
     async fn take_beside(
         &mut self,
         row: &Row<K::Field, M::Backend>,
@@ -688,7 +689,7 @@ where
             shards.iter().partition(|(shard, _)| free.contains(shard));
         let of_direction = |(shard, _): &&(&i32, &i128)| *shard % 2 == upwards;
         for (shard, amount) in free.iter().filter(of_direction) {
-            let room = narrow(-**amount)?; // of the sign of what is taken, where there is some
+            let room = narrow(-**amount)?; // has the sign of what is taken, if there is some
             let taken = room.clamp(left.min(0), left.max(0));
             if taken != 0 && self.add_to_shard(taken, Some(**shard), row.keys()).await? {
                 left -= taken;
@@ -700,7 +701,8 @@ where
             let holder = holder.or(held.first());
             return Ok(holder.map_or(Tried::Refused, |(shard, _)| Tried::Busy(**shard)));
         }
-        // The next ones need not lock the row then. Half of the room stays in the base, for those who meet no free shard.
+        // Room on the free shards spares the next counts the row's lock. Half of the room stays in the base, for counts that meet no free
+        // shard.
         let most = i128::from(largest / 2);
         let room = self.bounds.room(certain + i128::from(of_base), n);
         let share = room.unwrap_or(0).clamp(-most, most) / (2 * i128::from(self.shards));
@@ -723,14 +725,15 @@ where
             let (before, expected) = (only_state(old_base, 0), only_state(base, 0));
             let base = Base(K::Field::NAME, narrow(base)?);
             row.write_bases(self.link, &base).await?;
-            // Whatever others do to the shards meanwhile.
+            // Checks the base alone: others may change their shards meanwhile.
             row.check(self.link, &[field], Sums::Replaced, &before, &expected)
                 .await?;
         }
         Ok(Tried::Added(n))
     }
 
-    /// Creates the shards to which room will be handed out. Others may be creating them, and wait for the row: the wait for them is short.
+    /// Creates the shards to which room will be handed out. Others may be creating them while they wait for the row, so this waits for them
+    /// only briefly.
     async fn create_shards(
         &mut self,
         row: &Row<K::Field, M::Backend>,
@@ -804,12 +807,12 @@ where
         row.write_bases(self.link, &base).await?;
         row.check(self.link, &[field], Sums::Read, &before, &expected)
             .await?;
-        row.refuse_others(self.link).await?; // what they hold is in no share, and was taken for the base's
+        row.refuse_others(self.link).await?; // their amounts are in no share, and were taken for the base's
         Ok(Tried::Added(n))
     }
 }
 
-/// Whether a savepoint that was rolled back leaves nothing of the error, where it has them.
+/// Whether the addition can begin again after this error, because the rollback to a savepoint leaves nothing of it.
 fn begins_again(dialect: Dialect, error: &DieselError) -> bool {
     let class = dialect.classify(error);
     dialect.unlocks_at_savepoints()
@@ -848,7 +851,7 @@ struct Bounds {
 }
 
 impl Bounds {
-    /// How much may be added to `total` in the direction of `n`, and of its sign; `None` without a bound.
+    /// How much may be added to `total` in the direction of `n`, with the sign of `n`; `None` without a bound.
     fn room(self, total: i128, n: i64) -> Option<i128> {
         match n < 0 {
             true => self.least.map(|least| (i128::from(least) - total).min(0)),
@@ -856,9 +859,9 @@ impl Bounds {
         }
     }
 
-    /// How much of `n` may be added to `total`: all of it or nothing, or also a part.
+    /// How much of `n` may be added to `total`: all of it or nothing, or if `partly` also a part.
     fn part(self, total: i128, n: i64, partly: bool) -> i64 {
-        // A smaller one fits into the type of `n`.
+        // Room that is smaller than `n` fits into its type.
         match self
             .room(total, n)
             .filter(|room| room.unsigned_abs() < n.unsigned_abs().into())
@@ -869,8 +872,8 @@ impl Bounds {
         }
     }
 
-    /// Whether `n` takes from the room up to the upper bound, and not from that down to the lower one. A direction without a
-    /// bound takes from what it can never use up: it gives there.
+    /// Whether `n` uses the room up to the upper bound, rather than the room down to the lower one. In a direction without a bound, `n`
+    /// uses the room of the other direction, and only adds to it.
     fn uses_room_above(self, n: i64) -> bool {
         if n > 0 {
             self.most.is_some()
@@ -879,7 +882,7 @@ impl Bounds {
         }
     }
 
-    /// Whether no bound limits `n`: adding it gives room to the others.
+    /// Whether no bound limits `n`: adding it gives room in the other direction.
     fn leave_free(self, n: i64) -> bool {
         (n > 0 && self.most.is_none()) || (n < 0 && self.least.is_none())
     }
