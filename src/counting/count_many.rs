@@ -32,7 +32,7 @@ use crate::upkeep::shard_counts;
 pub use self::blocking::count_many;
 
 paired! {
-    /// Begins to count on many rows of one field, each with its own amount, by their keys; or of a tuple of fields, each row with an array of
+    /// Begins to count one field of many rows, by their keys, each row with its own amount; or a tuple of fields, each row with an array of
     /// amounts.
     ///
     /// ```
@@ -70,8 +70,8 @@ paired! {
     ///
     /// # Statements
     ///
-    /// One transaction, which is retried after a conflict. Amounts of one key are added up, and the keys are sorted; each 100 of them take one
-    /// statement:
+    /// The counts are one transaction, which is retried after a conflict. Amounts of one key are added up, and the keys are sorted. Each
+    /// 100 keys take one statement:
     ///
     /// ```sql
     /// BEGIN;                                                     -- READ COMMITTED; SQLite: BEGIN IMMEDIATE
@@ -85,7 +85,7 @@ paired! {
     /// COMMIT
     /// ```
     ///
-    /// If a shard is missing, the transaction begins again, creates the missing shards, and looks for rows that are not there.
+    /// If a shard is missing, the transaction begins again, creates the missing shards, and looks for missing rows.
     ///
     /// # Effect on the totals
     /// Each total changes by the sum of its key's amounts, all in one commit, or none does.
@@ -120,7 +120,7 @@ paired! {
         /// Counts; see [`count_many`].
         ///
         /// # Errors
-        /// As there. No total was changed then.
+        /// As [`count_many`]'s. No total was changed then.
         pub fn run<Insert>(self, link: Link) -> QueryResult<CountedMany<F::ParentTable>> {
             self.count(link).await
         }
@@ -137,7 +137,7 @@ paired! {
         DB: BackendOf<Conn>,
     {
         /// Counts, unless that was done with this key before, and returns the number of rows counted, now or then. Only the same amounts
-        /// are a repeat. A batch that meets no row leaves the key free; keys without a row are left out as in [`CountMany::run`], so
+        /// are a repeat. A batch that meets no row leaves the key free. Keys without a row are left out as in [`CountMany::run`]:
         /// [insert](CountMany::or_insert) them, or compare the number.
         ///
         /// # Errors
@@ -205,7 +205,7 @@ impl<F: IntegerFields, Run> CountMany<F, NoInsert<KeyOf<F>>, Run> {
         Self::of_sums(sums.into_iter().collect())
     }
 
-    /// In the order of the keys, each of which is there once.
+    /// `amounts` are in the order of the keys, and contain each key once.
     pub(crate) fn of_sums(amounts: Vec<(KeyOf<F>, Vec<i128>)>) -> Self {
         CountMany {
             amounts,
@@ -216,8 +216,8 @@ impl<F: IntegerFields, Run> CountMany<F, NoInsert<KeyOf<F>>, Run> {
         }
     }
 
-    /// Inserts the row that `row_of` makes for each key that has none, in the same transaction, and counts on it. Its own value of a
-    /// field is the base, 0 if it has none.
+    /// Inserts the row that `row_of` makes for each key that has none, in the same transaction, and counts on it. The base of a field is
+    /// the row's value of it, 0 if it has none.
     ///
     /// As with [`or_insert`](crate::operation::UpdateStatement::or_insert) of an update, callers that race insert one row, and lose no
     /// count.
@@ -235,7 +235,7 @@ impl<F: IntegerFields, Run> CountMany<F, NoInsert<KeyOf<F>>, Run> {
         })
     }
 
-    /// The same, by a statement that inserts a key's row.
+    /// As [`or_insert`](Self::or_insert), by a statement that inserts a key's row.
     pub(crate) fn inserting<Ins>(self, insert: Ins) -> CountMany<F, Ins, Run> {
         CountMany {
             amounts: self.amounts,
@@ -260,7 +260,7 @@ impl<F: IntegerFields, Ins, Run> CountMany<F, Ins, Run> {
         Idempotent::new(self, key)
     }
 
-    /// Refuses keys before anything is sent.
+    /// Refuses invalid keys before anything is sent.
     pub(crate) fn checking_keys(mut self, check_key: fn(&KeyOf<F>) -> Result<(), Error>) -> Self {
         self.check_key = check_key;
         self
@@ -354,18 +354,18 @@ impl<F: IntegerFields, Ins, Run> CountMany<F, Ins, Run> {
     }
 }
 
-/// Counts on many rows, under way.
+/// A count on many rows in progress.
 struct Counting<'a, 'l, F: IntegerFields, Ins, M: LoadIo<Conn>, Conn> {
     additions: Vec<Addition<KeyOf<F>>>,
-    /// Makes the insert for a row that is missing, and the number of shards to choose from there.
+    /// Makes the insert for a missing row; and the number of shards to choose from for that row.
     insert: Option<(&'a Ins, u16)>,
     attempts: Attempts,
-    /// Missing shards are created before the first count.
+    /// Whether to create missing shards before the first count.
     creates_first: bool,
     link: &'a mut Link<'l, M, Conn>,
 }
 
-/// An amount for each field of a key's row, and the shard on which they are counted, chosen as a count of its own would.
+/// An amount for each field of a key's row, and the shard on which they are counted, chosen as for a single count.
 struct Addition<Key> {
     key: Key,
     amounts: Vec<i64>,
@@ -400,7 +400,7 @@ where
             facts.part_of = part_of;
             let subject = Subject {
                 in_batch: true,
-                timed: false, // a wait may have been for any of the keys
+                timed: false, // any of the keys may have caused a wait
                 ..facts.subject()
             };
             let choice = Choice::new(subject, Process::this(), &attempts);
@@ -421,7 +421,7 @@ where
         })
     }
 
-    /// After a conflict, which may have been on any of the keys, the next attempt takes another shard of each.
+    /// Takes another shard of each key after a conflict, which may have been on any of them.
     fn leave_shards(&mut self) {
         for Addition { choice, .. } in &mut self.additions {
             choice.met_conflict(&self.attempts);
@@ -429,7 +429,7 @@ where
         }
     }
 
-    /// Counts together, at first as if all shards were there, and on each row alone where that is no count of each.
+    /// Counts on all rows together, at first as if no shard were missing. If that does not count on each row once, counts on each alone.
     async fn count(&mut self) -> QueryResult<CountedMany<F::ParentTable>> {
         let options = TransactionOptions::of_a_count(self.link.dialect());
         let retry = self.attempts.retry().clone();
@@ -452,8 +452,8 @@ where
         retry_loop!(self.link, repeated, self.each_alone().await)
     }
 
-    /// Counts on many rows by one statement, which others precede that create the missing shards if it `creates` them. `None` if some row was
-    /// not counted exactly once: that has to be undone.
+    /// Counts on many rows by one statement. If it `creates` missing shards, other statements do that first. `None` if some row was not
+    /// counted exactly once: that has to be undone.
     async fn together(
         &mut self,
         creates: bool,
@@ -482,7 +482,7 @@ where
         Ok(Some(counted))
     }
 
-    /// Counts on each row by itself, since some keys are one to the database, or some row cannot take its amount.
+    /// Counts on each row by itself, since some keys are the same to the database, or some row cannot take its amount.
     async fn each_alone(&mut self) -> QueryResult<CountedMany<F::ParentTable>> {
         let mut counted = CountedMany::nothing();
         for addition in &self.additions {
@@ -495,7 +495,7 @@ where
         Ok(counted)
     }
 
-    /// Counts on a row that is not there, if it can be inserted.
+    /// Counts on a missing row, if it can be inserted.
     async fn add_to_missing(
         link: &mut Link<'_, M, Conn>,
         addition: &Addition<KeyOf<F>>,
@@ -522,7 +522,7 @@ where
         combine::count(link, &mut add).await
     }
 
-    /// Creates the missing shards of rows that are there.
+    /// Creates the missing shards of existing rows.
     async fn create_shards(
         link: &mut Link<'_, M, Conn>,
         additions: &[Addition<KeyOf<F>>],
@@ -532,14 +532,14 @@ where
                 names: Names::of::<F::ParentTable>(),
                 filter: &Self::keys_are(additions),
                 shard,
-                locks: false, // the count locks in an order of its own
+                locks: false, // the count locks in its own order
             };
             link.execute(create).await?;
         }
         Ok(())
     }
 
-    /// Adds to a shard of each row by one statement. Returns how many shards it met.
+    /// Adds to a shard of each row by one statement. Returns the number of shards that it met.
     async fn add_together(
         link: &mut Link<'_, M, Conn>,
         additions: &[Addition<KeyOf<F>>],
@@ -567,7 +567,8 @@ where
         link.execute_prepared(count_each).await
     }
 
-    /// The additions that have no row, after so many shards were `met`; `None` if it is not certain that each other one was counted once.
+    /// The additions without a row, given the number of shards that were `met`; `None` if it is not certain that each other addition was
+    /// counted once.
     async fn missing<'k>(
         link: &mut Link<'_, M, Conn>,
         met: usize,
@@ -577,13 +578,13 @@ where
         let missing = additions.iter().filter(|one| !found.contains(&one.key));
         let missing: Vec<_> = missing.collect();
         if !found.is_empty() && !missing.is_empty() {
-            // One that is there now is another name of a row that was found, or was inserted meanwhile.
+            // If one of these exists now, it is another name of a row that was found, or was inserted meanwhile.
             let others = Self::rows_of(link, missing.iter().copied()).await?;
             if !others.is_empty() {
                 return Ok(None);
             }
         }
-        // Shards without a row were counted on too, as where nothing keeps the two together: then the number tells nothing.
+        // If shards without a row were counted on too, since nothing keeps shards and rows together, the number tells nothing.
         let keys = missing.iter().map(|addition| addition.key.clone());
         let orphans =
             LockedRows::<F::ParentTable, DB>::locked(*F::ParentTable::TABLE, keys.collect());
@@ -592,7 +593,7 @@ where
         Ok(is_exact.then_some(missing))
     }
 
-    /// The keys of those rows that exist.
+    /// The keys of the rows that exist.
     async fn rows_of<'k>(
         link: &mut Link<'_, M, Conn>,
         additions: impl IntoIterator<Item = &'k Addition<KeyOf<F>>>,

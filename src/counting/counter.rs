@@ -1,7 +1,7 @@
 //! Named counters: created on the fly, without a table of the application's own.
 //!
-//! They live in the library's own tables (see [`MIGRATIONS`](crate::MIGRATIONS)), a parent like any other with one sharded field:
-//! the derive declares them, and the same statements count, fold and set them.
+//! They live in the library's own tables (see [`MIGRATIONS`](crate::MIGRATIONS)). Those are a parent like any other, with one sharded
+//! field: the derive declares them, and the same statements count, fold and set them.
 
 mod list;
 mod sql;
@@ -85,7 +85,7 @@ where
     type Value = counters::value;
 }
 
-/// A counter that is known by its name alone, and exists from its first count on.
+/// A counter that is known only by its name, and exists from its first count on.
 ///
 /// ```
 /// # use diesel::prelude::*;
@@ -113,8 +113,8 @@ where
 /// not, are different bytes too: normalize names that people type.)
 ///
 /// # Errors
-/// Each operation's are those of [`update`](crate::update()); also [`InvalidCounterName`](Error::InvalidCounterName) if the name is empty or
-/// too long, and [`MissingShardsTable`](Error::MissingShardsTable) if the library's migrations have not run.
+/// The errors of each operation are those of [`update`](crate::update()); also [`InvalidCounterName`](Error::InvalidCounterName) if the
+/// name is empty or too long, and [`MissingShardsTable`](Error::MissingShardsTable) if the library's migrations have not run.
 ///
 /// After the counters of [App Engine's article](https://web.archive.org/web/2010/http://code.google.com/appengine/articles/sharding_counters.html).
 #[derive(Debug, Clone)]
@@ -144,9 +144,9 @@ pub struct Counter<Run = Blocking> {
 /// # }
 /// ```
 ///
-/// It is [`Bounded`](crate::bounded::Bounded) on the library's own tables, with the same SQL, and the same rules for whoever else
-/// counts on it: all processes use the same bounds, and nobody counts on it without them. A counter that does not exist has the
-/// total 0, and is created by the first count that its bounds allow.
+/// It is [`Bounded`](crate::bounded::Bounded) on the library's own tables, with the same SQL, and the same rules: all processes use the
+/// same bounds, and nobody counts on it without them. A counter that does not exist has the total 0, and is created by the first count that
+/// its bounds allow.
 pub type BoundedCounter<Run = Blocking> = Within<Counter<Run>>;
 
 paired! {
@@ -334,7 +334,7 @@ paired! {
             Ok(self.of.count_once(n, &self.key, link).await?.0)
         }
 
-        /// Adds `n` in the same way, and returns the total then. A repeat adds nothing, and returns the total as it is by then.
+        /// Adds `n` in the same way, and returns the new total. A repeat adds nothing, and returns the current total.
         ///
         /// # Errors
         /// As [`set`](Self::set).
@@ -343,8 +343,8 @@ paired! {
             total.ok_or(DieselError::NotFound) // a trigger keeps the counter out
         }
 
-        /// Sets the total, unless that was done with this key before; see [`Counter::set`]. A repeat changes nothing, also where the
-        /// counter was added to, set or deleted in the meantime.
+        /// Sets the total, unless that was done with this key before; see [`Counter::set`]. A repeat changes nothing, even if the counter
+        /// was added to, set or deleted in the meantime.
         ///
         /// ```
         /// # use diesel::prelude::*;
@@ -379,7 +379,7 @@ paired! {
         }
 
         /// Removes the counter, unless that was done with this key before; see [`Counter::delete`]. Returns whether it existed, now or
-        /// then. Where there was no counter, nothing was done, and the key is free.
+        /// then. If there was no counter, nothing was done, and the key is free.
         ///
         /// # Errors
         /// As [`set`](Self::set).
@@ -402,9 +402,9 @@ impl<Run> Counter<Run> {
         }
     }
 
-    /// Counts on many counters at once, each with its own amount; those that do not exist are created, also for an amount of 0. It is
-    /// [`count_many`](crate::count_many()) with [`or_insert`](CountMany::or_insert), with the same SQL, also inside a transaction, and
-    /// with the same [idempotency key](CountMany::idempotency_key).
+    /// Counts on many counters at once, each with its own amount. Counters that do not exist are created, even for an amount of 0. It is
+    /// [`count_many`](crate::count_many()) with [`or_insert`](CountMany::or_insert), with the same SQL, also inside a transaction, and with
+    /// the same [idempotency key](CountMany::idempotency_key).
     ///
     /// ```
     /// # use diesel::prelude::*;
@@ -424,7 +424,7 @@ impl<Run> Counter<Run> {
     /// Its effect on the totals: all of them change in one commit, or none does.
     ///
     /// # Errors
-    /// [`run`](CountMany::run)'s are those of [`Counter`](Self#errors) and [`Overflow`](Error::Overflow), if the amounts of a name do
+    /// [`run`](CountMany::run) fails with those of [`Counter`](Self#errors) and [`Overflow`](Error::Overflow), if the amounts of a name do
     /// not add up to an `i64`.
     pub fn count_many<Name: AsRef<str>>(
         amounts: impl IntoIterator<Item = (Name, i64)>,
@@ -450,12 +450,12 @@ impl<Run> Counter<Run> {
         CounterList::new(prefix.into())
     }
 
-    /// The same counter, whose counts may share a commit with others' through the same combiner; see [`combine`](crate::combine).
+    /// The same counter, whose counts may share a commit with other counts through the same combiner; see [`combine`](crate::combine).
     pub fn combine(&self, combiner: &Combiner) -> Self {
         self.combined(Combine::With(combiner.clone()))
     }
 
-    /// The same counter, which counts by itself, also where there is a [global combiner](Combiner::set_global).
+    /// The same counter, which counts by itself, even if there is a [global combiner](Combiner::set_global).
     pub fn alone(&self) -> Self {
         self.combined(Combine::Alone)
     }
@@ -550,7 +550,7 @@ impl<Run> Counter<Run> {
     }
 }
 
-/// How often a counter is created that another connection deletes at once.
+/// How often an operation creates a counter, if another connection keeps deleting it.
 pub(super) const MOST_CREATED: u8 = 4;
 
 impl<Run, M, Conn, DB> OneCounter<M, Conn> for Counter<Run>
@@ -594,7 +594,7 @@ where
 
     async fn is_there(&self, _: &mut Link<'_, M, Conn>) -> QueryResult<bool> {
         check(&self.name)?;
-        Ok(true) // nobody is told whether there is such a counter
+        Ok(true) // no operation reports whether the counter exists
     }
 
     async fn total(&self, link: &mut Link<'_, M, Conn>) -> QueryResult<Option<i64>> {
@@ -614,8 +614,8 @@ impl<Run> CachedAs for Counter<Run> {
 }
 
 impl Counter {
-    /// The exact totals of many counters, in the order of `names`; 0 for those that were never used. Up to 10,000 names take one
-    /// query, and so are read at one instant. Each further 10,000 take one more, because databases limit parameters.
+    /// The exact totals of many counters, in the order of `names`; 0 for counters that were never used. One query reads up to 10,000 names,
+    /// at one instant. Each further 10,000 names take one more query, because databases limit parameters.
     ///
     /// ```sql
     /// SELECT "diesel_sharded_counters"."name", total FROM "diesel_sharded_counters"
@@ -707,7 +707,7 @@ pub(crate) fn check(name: impl AsRef<[u8]>) -> Result<(), Error> {
     }
 }
 
-/// A change of a counter, beside counts, as an idempotency key stands for it.
+/// A change of a counter other than a count, for which an idempotency key stands.
 #[derive(Debug, Clone, Copy)]
 enum Change {
     Set(i64),
@@ -725,7 +725,7 @@ impl Change {
 }
 
 impl<Run> Idempotent<Counter<Run>> {
-    /// Changes the counter, unless that was done before. Returns the number of counters changed, now or then.
+    /// Changes the counter, unless that was done with this key before. Returns the number of counters changed, now or then.
     async fn change<DB, M, Conn>(
         &self,
         change: Change,

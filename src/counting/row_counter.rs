@@ -1,4 +1,4 @@
-//! One sharded field of one row, as a value that can be passed around, and what counters are to the operations.
+//! One sharded field of one row, as a value that can be passed around; and counters as the operations see them.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -82,10 +82,10 @@ paired! {
             self.count(-1, link).await
         }
 
-        /// Adds `n`, which may be negative. Returns the number of rows counted, 0 if there is no such row.
+        /// Adds `n`, which may be negative. Returns the number of rows counted, 0 if there is no such row. It is
         /// [`update`](crate::update()) by key, with the same SQL and the same effect.
         ///
-        /// Adding 0 writes nothing. It only looks whether there is such a row:
+        /// Adding 0 writes nothing. It only checks that the row exists:
         ///
         /// ```sql
         /// -- PostgreSQL; its first line changes nothing, and keeps proxies from asking a replica. MySQL, SQLite: the second line
@@ -160,8 +160,8 @@ paired! {
             Ok(self.of.count_once(n, &self.key, link).await?.0)
         }
 
-        /// Adds `n` in the same way, and returns the total then; `None` if there is no such row. A repeat adds nothing, and returns the
-        /// total as it is by then.
+        /// Adds `n` in the same way, and returns the new total; `None` if there is no such row. A repeat adds nothing, and returns the
+        /// current total.
         ///
         /// # Errors
         /// As [`add`](Self::add).
@@ -172,7 +172,7 @@ paired! {
 }
 
 impl<C: ShardedColumn, Run> RowCounter<C, Run> {
-    /// The field `column` of the row with this key; of a key of text also a `&str`.
+    /// The field `column` of the row with this key. A key of text may also be a `&str`.
     pub fn of(column: C, key: impl IntoKey<Key<C>>) -> Self {
         RowCounter {
             column,
@@ -182,12 +182,12 @@ impl<C: ShardedColumn, Run> RowCounter<C, Run> {
         }
     }
 
-    /// The same counter, whose counts may share a commit with others' through the same combiner; see [`combine`](crate::combine).
+    /// The same counter, whose counts may share a commit with other counts through the same combiner; see [`combine`](crate::combine).
     pub fn combine(&self, combiner: &Combiner) -> Self {
         self.combined(Combine::With(combiner.clone()))
     }
 
-    /// The same counter, which counts by itself, also where there is a [global combiner](Combiner::set_global).
+    /// The same counter, which counts by itself, even if there is a [global combiner](Combiner::set_global).
     pub fn alone(&self) -> Self {
         self.combined(Combine::Alone)
     }
@@ -226,7 +226,7 @@ where
     }
 }
 
-/// What [`RowCounter::of`] takes as a key of type `K`.
+/// The values that [`RowCounter::of`] accepts as a key of type `K`.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no key of this table, whose keys are of type `{K}`",
     label = "no `{K}`"
@@ -255,7 +255,7 @@ pub(super) type TableOf<C> = <C as Column>::Table;
 /// The key of the row that a field is in.
 pub(crate) type Key<C> = <TableOf<C> as ShardedTable>::Key;
 
-/// A counter as the operations see it: a row's, or a named one, which is a row of the library's own that the first count inserts.
+/// A counter as the operations see it: a row's, or a named one. That is a row in the library's own table, inserted by the first count.
 pub(crate) trait OneCounter<M: LoadIo<Conn>, Conn> {
     type Field: IntegerField<M::Backend>;
 
@@ -280,10 +280,10 @@ pub(crate) trait OneCounter<M: LoadIo<Conn>, Conn> {
         dialect: Dialect,
     ) -> QueryResult<Adding<Self::Field, M::Backend, Self::Insert>>;
 
-    /// Before a count.
+    /// Prepares for a count.
     async fn begin(&self, link: &mut Link<'_, M, Conn>) -> QueryResult<()>;
 
-    /// Whether there is such a counter, as a count of 0 reports it.
+    /// Whether the counter exists, as a count of 0 reports it.
     async fn is_there(&self, link: &mut Link<'_, M, Conn>) -> QueryResult<bool>;
 
     async fn total(&self, link: &mut Link<'_, M, Conn>) -> QueryResult<Option<i64>>;
@@ -291,7 +291,7 @@ pub(crate) trait OneCounter<M: LoadIo<Conn>, Conn> {
     /// A clearer reason for an error.
     fn explained(&self, link: &Link<'_, M, Conn>, error: DieselError) -> DieselError;
 
-    /// The total that a write depends on, or that it answers; `None` if there is no such row.
+    /// The total that a write depends on, or that it returns; `None` if there is no such row.
     async fn total_on_primary(&self, link: &mut Link<'_, M, Conn>) -> QueryResult<Option<i64>> {
         let key = KeyIs(TableOf::<Self::Field>::key_is(self.key()?));
         let query = OnPrimary {
@@ -364,7 +364,7 @@ pub(crate) trait OneCounter<M: LoadIo<Conn>, Conn> {
         once(link, request, retry, &mut count).await
     }
 
-    /// The same, and reads the total in the same transaction; after a repeat, the total as it is.
+    /// As [`count_once`](Self::count_once), and reads the total in the same transaction. A repeat reads the current total.
     async fn count_once_and_total(
         &self,
         n: i64,
@@ -464,7 +464,7 @@ where
     }
 }
 
-/// Reads the counter's total before what was counted is committed.
+/// Reads the counter's total in the transaction that counts, before the commit.
 struct AndRead<'a, W, K: ?Sized> {
     work: W,
     counter: &'a K,
@@ -487,7 +487,7 @@ where
     }
 }
 
-/// Writes an idempotency key alone, if there is such a counter.
+/// Writes an idempotency key alone, if the counter exists.
 struct AddNothing<'a, K: ?Sized>(&'a K);
 
 impl<K, M, Conn> Requested<M, Conn> for AddNothing<'_, K>
@@ -602,8 +602,8 @@ fragments! {
     };
 }
 
-/// Adds an amount to each field of the row with this key. If it is not there, inserts it by a statement, and chooses from the number of
-/// shards beside that.
+/// Adds an amount to each field of the row with this key. If the row is missing, the statement in `insert` inserts it. The number beside
+/// the statement is that of the shards to choose from.
 pub(crate) fn add<F, DB, I>(
     key: <F::ParentTable as ShardedTable>::Key,
     amounts: Vec<i64>,
@@ -647,7 +647,7 @@ where
     DB: ShardedBackend,
 {
     async fn send(&mut self, link: &mut Link<'_, M, Conn>, step: Step) -> QueryResult<usize> {
-        self.total = None; // what an earlier attempt read was taken back with it
+        self.total = None; // an earlier attempt was rolled back, with the total that it read
         let Step { statement, shard } = step;
         let totals = match statement {
             Statement::CountAndLoad => {

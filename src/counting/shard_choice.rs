@@ -12,12 +12,12 @@
 //! - A count *reserves* the first shard of its key that no other count of this process has reserved, until its end. So a key has
 //!   as many shards as it ever had writers at once: one, if it is not hot. Two counts of one process never meet while there are
 //!   shards left.
-//! - Shard 0 is the first in every process, so that a key without contention has one row. The others follow in each process from
-//!   a random one on, so that processes spread.
-//! - Inside the caller's transaction the row stays locked until a COMMIT that this crate does not see. So the thread keeps the
-//!   shard for its next counts on the key, until it has not counted on the key for a second. Shard 0 comes last there, because
-//!   transactions that count on several rows in any order would deadlock if all processes began at the same shards. (A key that
-//!   one process counts on both ways has two shards.)
+//! - Shard 0 is the first in every process, so that a key without contention has one row. The others follow, in each process from a random
+//!   one on, so that processes spread.
+//! - Inside the caller's transaction the row stays locked until a COMMIT that this crate does not see. So the thread keeps the shard for
+//!   its next counts on the key, until a second passes without one. Shard 0 comes last there, because transactions that count on several
+//!   rows in any order would deadlock if all processes began at the same shards. (A key that a process counts on both inside and outside of
+//!   transactions has two shards.)
 //! - Writers in several processes would meet on shard 0. A conflict or a wait for a lock makes a key *hot*: this
 //!   process then uses shard 0 last. A minute after the last such sign the key is not hot any more.
 //!
@@ -35,8 +35,8 @@
 //! A process that has a [`Stripe`] does all this within its stripe, and never meets processes of another stripe. Stripes are for
 //! databases of several nodes that all take writes.
 //!
-//! All this is only advice within this process, a few bytes for each count in flight, and a count is right without it. A key is
-//! identified by a hash of the shards table's name and the filter. If the process counts in several databases with tables of the
-//! same names, the same key in two of them may use one shard more than necessary.
+//! All this is only a hint within this process, a few bytes for each count in flight. Counts are right without it. A key is identified by a
+//! hash of the shards table's name and the filter. If the process counts in several databases with tables of the same names, the same key
+//! in two of them may use one shard more than necessary.
 
 pub use crate::placement::{ShardChoice, ShardChoiceStats, Stripe};

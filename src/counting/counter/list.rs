@@ -11,7 +11,7 @@ use crate::connection::{Blocking, paired};
 
 /// A page of counters; made by [`Counter::list`](crate::Counter::list).
 ///
-/// A page begins after the last name of the page before. So all pages cost the same, and counters that come or go meanwhile
+/// A page begins after the last name of the page before. So all pages cost the same, and counters that are created or deleted meanwhile
 /// neither shift nor repeat others.
 ///
 /// ```sql
@@ -93,7 +93,7 @@ impl<Run> CounterList<Run> {
 /// ```
 ///
 /// It is [`top`](crate::top()) on the library's own tables, filtered by the names, so the result is exact. Of counters with the same
-/// total, the one with the greater name comes first. All counters whose names begin with the prefix are read.
+/// total, the one with the greater name comes first. It reads all counters whose names begin with the prefix.
 #[derive(Debug, Clone)]
 #[must_use = "nothing is read until it is `.load(conn)`-ed"]
 pub struct TopCounters<Run = Blocking> {

@@ -39,7 +39,7 @@ fragments! {
         " (", id(counters::name::NAME), ", ", id(counters::value::NAME), ") VALUES (", bind(Binary, &self.name[..]), ", 0)");
 }
 
-/// The tables come from one migration: whichever is missing, it has not run.
+/// One migration creates both tables: if either is missing, it has not run.
 pub(crate) fn explain_counters<DB: ShardedBackend>(
     backend: &DB,
     error: DieselError,
@@ -75,7 +75,7 @@ pub(super) enum SelectedRows {
 }
 
 impl SelectedRows {
-    /// The `limit` counters with the greatest totals behind the first `offset`.
+    /// The `limit` counters with the greatest totals, after the first `offset`.
     pub(super) fn top(prefix: &str, limit: u32, offset: u32) -> Self {
         let (limit, offset) = (limit.into(), offset.into());
         SelectedRows::Top(SelectTop {
@@ -139,7 +139,7 @@ fragments! {
 /// ```
 pub(super) struct Prefixed {
     prefix: Vec<u8>,
-    /// The first name after all of them; none behind an empty prefix.
+    /// The first name after all of them; none for an empty prefix.
     end: Option<Vec<u8>>,
 }
 
@@ -153,7 +153,7 @@ impl Prefixed {
 }
 
 fragments! {
-    // The text differs where there is no end.
+    // The text differs if there is no end.
     [] Prefixed, no query id [];
     |self, out| sql!(out;
         " WHERE ", name(), " >= ", bind(Binary, &self.prefix[..]),
@@ -175,7 +175,7 @@ fn name_and<'b, DB: ShardedBackend>(exact: bool) -> impl Sql<'b, DB> {
     }
 }
 
-/// The first name after all those that begin with `prefix`; none for an empty one. No byte of UTF-8 is the last there is.
+/// The first name after all those that begin with `prefix`; none for an empty one. No byte of UTF-8 is 255, so adding 1 fits.
 fn end_of_prefix(prefix: &str) -> Option<Vec<u8>> {
     let mut end = prefix.as_bytes().to_vec();
     *end.last_mut()? += 1;
