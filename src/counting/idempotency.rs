@@ -51,9 +51,8 @@
 //! COMMIT
 //! ```
 //!
-//! An update by key that is executed outside a transaction, and an addition to a counter there, do all of this in one statement: on
-//! PostgreSQL by `WITH` clauses, on MariaDB by a compound statement, `BEGIN NOT ATOMIC … END`. If that finds the key, or no shard, the
-//! transaction above follows.
+//! Outside a transaction, an update by key and an addition to a counter do all of this in one statement: on PostgreSQL by `WITH` clauses,
+//! on MariaDB by a compound statement, `BEGIN NOT ATOMIC … END`. If that finds the key, or no shard, the transaction above follows.
 //!
 //! ```sql
 //! WITH "sharded_claimed" AS (INSERT INTO "diesel_sharded_idempotency_keys" … ON CONFLICT ("key") DO NOTHING RETURNING 1),
@@ -61,40 +60,41 @@
 //! SELECT 1 FROM "sharded_claimed" WHERE …                                   -- fails if one of the two was done alone
 //! ```
 //!
-//! A repeat that comes while the first is still running waits for it, on the key's row. Inside a transaction all statements are
+//! A repeat that comes while the first request is still running waits for it, on the key's row. Inside a transaction all statements are
 //! part of the caller's, in a savepoint. (Where Diesel does not know of the transaction, PostgreSQL may be sent the one statement. If that
-//! fails, as by an overflow, the caller's transaction is aborted, as by any count.) The cost is that of a larger statement, or of a
-//! transaction with three statements in its place (see the benchmark `cost`), and a row of a few dozen bytes for each key until it is
+//! fails, for example by an overflow, it aborts the caller's transaction, as any count does.) The cost is that of a larger statement, or of
+//! a transaction with three statements instead of one (see the benchmark `cost`), and a row of a few dozen bytes for each key until it is
 //! [removed](remove_older_than).
 //!
 //! # Answers to repeats
 //!
-//! On PostgreSQL with a synchronous standby, a repeat is answered when the standby has the first count too. Its lock makes its commit wait.
+//! On PostgreSQL with a synchronous standby, a repeat is answered when the standby has the first count too: because the repeat locks the
+//! key, its commit waits for the standby.
 //!
-//! The number of rows that were counted the first time ([`Cached::add`](crate::cached::Cached::add) returns 0: nothing was added
-//! to the cached total). To read the counted rows too, `.execute(conn)` and a `select` stand in one
-//! [`retry::transaction`](crate::retry::transaction()); a counter has `add_and_get`. An update that counted nothing, because it failed
-//! or no row matched, leaves no key: a repeat runs as if it were the first.
+//! A repeat returns the number of rows that were counted the first time ([`Cached::add`](crate::cached::Cached::add) returns 0: nothing was
+//! added to the cached total). To read the counted rows too, put `.execute(conn)` and a `select` into one
+//! [`retry::transaction`](crate::retry::transaction()); a counter has `add_and_get`. An update that counted nothing, because it failed or
+//! no row matched, leaves no key: a repeat runs as if it were the first.
 //!
 //! A key that comes again with another update (another amount, row, field or row to insert) would lose a count. So it is an error:
-//! [`IdempotencyKeyReused`](crate::Error::IdempotencyKeyReused). Updates are distinguished by a 64-bit hash of their content, as
-//! Diesel writes it, a batch and a counter as their keys' `Debug` does: a key type whose `Debug` hides its value hides another
-//! row. If another version writes it differently, a repeat of a request from before the upgrade gets this error too, and counts
+//! [`IdempotencyKeyReused`](crate::Error::IdempotencyKeyReused). Updates are distinguished by a 64-bit hash of their content as Diesel
+//! writes it. For batches and counters, the content shows keys by their `Debug`: a key type whose `Debug` hides its value makes different
+//! rows look alike. If another version writes it differently, a repeat of a request from before the upgrade gets this error too, and counts
 //! nothing.
 //!
 //! # Sets and deletes
 //!
-//! [`set_total`](crate::operation::SetTotal::idempotency_key), `reset`, and a named counter's `set`, `reset` and `delete` take a key too. The key is
-//! written in the transaction that sets. A repeat changes nothing, also if counts came in since: a job that sets a total and runs
+//! [`set_total`](crate::operation::SetTotal::idempotency_key), `reset`, and a named counter's `set`, `reset` and `delete` accept a key too.
+//! The key is written in the transaction that sets. A repeat changes nothing, even after further counts: a job that sets a total and runs
 //! again does not take them back.
 //!
 //! # When keys go
 //!
 //! Keys never expire by themselves, because the library cannot know for how long a request may come again. [`remove_older_than`]
 //! removes them, for instance from a daily job. A safe age is longer than the sum of all times for which a request may be
-//! repeated: the queue's retention, the client's retries, the time that a job waits while the service is down. Only the
-//! database's clock measures ages, so the clocks of processes do not matter. Leave a margin in case that clock is set, or another
-//! server takes over. A repeat that comes later counts again.
+//! repeated: the queue's retention, the client's retries, the time for which a job waits while the service is down. Only the database's
+//! clock measures ages, so the clocks of processes do not matter. Leave a margin in case that clock is set, or another server takes over. A
+//! repeat that comes later counts again.
 
 mod keys;
 mod update;
@@ -129,8 +129,8 @@ pub(crate) use self::update::UpdateOnce;
 /// Made by [`UpdateStatement::idempotency_key`](crate::operation::UpdateStatement::idempotency_key),
 /// [`CountMany::idempotency_key`](crate::operation::CountMany::idempotency_key),
 /// [`Counter::idempotency_key`](crate::Counter::idempotency_key) and
-/// [`RowCounter::idempotency_key`](crate::RowCounter::idempotency_key). It takes the place of an update before `.execute(conn)`, and
-/// of a counter in [`Cached::add`](crate::cached::Cached::add).
+/// [`RowCounter::idempotency_key`](crate::RowCounter::idempotency_key). It replaces an update before `.execute(conn)`, and a counter in
+/// [`Cached::add`](crate::cached::Cached::add).
 #[derive(Debug, Clone)]
 #[must_use = "nothing is counted until it is executed or added to"]
 pub struct Idempotent<Of> {
@@ -169,7 +169,7 @@ where
     }
 }
 
-/// A key, and what it came with.
+/// A key, and the fingerprint of the request that it came with.
 #[doc(hidden)]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
@@ -181,7 +181,7 @@ pub struct Request {
 const LONGEST: usize = 255;
 
 impl Request {
-    /// To add `n` to the counter that is cached as `counter`.
+    /// The request to add `n` to the counter that is cached as `counter`.
     pub(crate) fn to_add(key: &[u8], counter: &str, n: i64) -> Result<Self, Error> {
         Request::new(key, |text| write!(text, "{counter} by {n}"))
     }
@@ -195,7 +195,7 @@ impl Request {
         if !(1..=LONGEST).contains(&bytes) {
             return Err(Error::InvalidIdempotencyKey { bytes });
         }
-        // The same in every process; the standard library's hashes may change between its releases.
+        // This hash is the same in every process. The standard library's may change between its releases.
         let mut fingerprint = Hashed(FnvHasher::default());
         let described = describe(&mut fingerprint);
         described.map_err(|error| Error::Diesel(DieselError::QueryBuilderError(error.into())))?;
@@ -207,8 +207,8 @@ impl Request {
 }
 
 /// Carries out a request that was not carried out before under the same key: by one statement where that is possible, else in one
-/// transaction with the key; inside a caller's, in a savepoint. Returns the number of rows counted, now or then, and whether it was
-/// now.
+/// transaction with the key, or in a savepoint of the caller's transaction. Returns the number of rows counted, now or then, and whether it
+/// was now.
 pub(crate) async fn once<W, M, Conn>(
     link: &mut Link<'_, M, Conn>,
     request: &Request,
@@ -254,7 +254,7 @@ pub(crate) trait Requested<M: Io<Conn>, Conn> {
     }
 
     /// Claims the key and counts, by one statement that commits by itself. `None` if there is no such statement, or if it did nothing,
-    /// as where the key is known.
+    /// such as when the key is known.
     fn count_at_once(
         &mut self,
         _: &mut Link<'_, M, Conn>,
@@ -271,8 +271,8 @@ pub(crate) trait Requested<M: Io<Conn>, Conn> {
     ) -> impl Future<Output = QueryResult<usize>>;
 }
 
-/// Claims a key for the open transaction, and gives the number of rows if it was counted before. Waits for another transaction that
-/// claims the same one.
+/// Claims a key for the open transaction, or returns the number of rows if it was counted before. Waits for another transaction that claims
+/// the same key.
 pub(crate) async fn claim<M: LoadIo<Conn>, Conn>(
     link: &mut Link<'_, M, Conn>,
     request: &Request,
@@ -283,7 +283,7 @@ pub(crate) async fn claim<M: LoadIo<Conn>, Conn>(
         claim: i64::from_ne_bytes(random()?),
     };
     let (dialect, mut inserted) = (link.dialect(), false);
-    // A key that is there at first may have been removed for its age before it is read.
+    // A key that the insert met may be removed for its age before it is read.
     for _ in 0..3 {
         let met = link.execute_prepared(&insert).await;
         inserted |= met.map_err(|error| explained(link, error))? > 0;
@@ -293,7 +293,7 @@ pub(crate) async fn claim<M: LoadIo<Conn>, Conn>(
         let rows = link.load(FindKey([&request.key])).await?;
         if let Some((_, fingerprint, claim, counted)) = rows.first() {
             return match () {
-                // The claim tells whether it was inserted; where it was not, the database's own word is enough.
+                // The claim tells whether this insert wrote the row. If the database says that it did not, that is enough.
                 () if inserted && *claim == insert.claim => Ok(None),
                 () if *fingerprint == request.fingerprint => {
                     Ok(Some(usize::try_from(*counted).unwrap_or(usize::MAX)))
@@ -324,8 +324,8 @@ paired! {
     /// Removes the keys that are older than `age`, by the database's clock, in whole seconds, and returns their number. If their
     /// requests come again, they count again: see [when keys go](self#when-keys-go).
     ///
-    /// Each 1,000 keys are removed in a transaction of their own, so counts do not wait. Several processes may remove keys at once.
-    /// Inside a transaction the removal is part of the caller's.
+    /// Each 1,000 keys are removed in a separate transaction, so counts do not wait. Several processes may remove keys at once. Inside a
+    /// transaction the removal is part of the caller's.
     ///
     /// ```sql
     /// SELECT … FROM "diesel_sharded_idempotency_keys" WHERE "created" < now - $1 ORDER BY "created" LIMIT 1000;
@@ -377,7 +377,7 @@ async fn remove<M: LoadIo<Conn>, Conn>(
         if old.is_empty() {
             return Ok(removed);
         }
-        // Of several rows: a deadlock may end it where it commits by itself, or end a transaction that Diesel does not know.
+        // The statement deletes several rows, so a deadlock may end it, or with it a transaction that Diesel does not know of.
         let options = TransactionOptions::of_a_count(link.dialect());
         let deleting = RetryLoop::transaction(link, RetryPolicy::default(), options)?;
         let step = retry_loop!(link, deleting, {

@@ -34,16 +34,18 @@ pub use crate::policy::{Attempted, RetryPolicy};
 /// In a process that has a [`Stripe`], MySQL runs the transaction without autocommit, and commits none of those statements.
 ///
 /// Inside a transaction that is open already, `f` runs once, in a savepoint, as Diesel's own `transaction` does. For
-/// an isolation level see [`Transaction`]. One that was set by `SET TRANSACTION ISOLATION LEVEL` before is kept. On MySQL the access mode of
-/// a `SET TRANSACTION READ ONLY` is lost: the question whether a transaction is open sets it, since none without an effect exists.
+/// an isolation level see [`Transaction`]. A level that `SET TRANSACTION ISOLATION LEVEL` has set before is kept. On MySQL the access mode
+/// of a `SET TRANSACTION READ ONLY` is lost: the statement that asks whether a transaction is open sets it, since no statement asks that
+/// without an effect.
 ///
 /// # Errors
-/// The errors of `f`, also a conflict after which the policy allows no further attempt. The error type is any `std::error::Error`
-/// that Diesel's converts into. A conflict is found among its sources, or by the database's text where the error shows that itself, as
+/// The errors of `f`, including a conflict after which the policy allows no further attempt. The error type is any `std::error::Error` that
+/// Diesel's converts into. A conflict is found among its sources, or by the database's text where the error shows that itself, as
 /// `#[error(transparent)]` does.
 ///
-/// Its own errors are [`diesel_sharded::Error`](crate::Error)s inside Diesel's: `TransactionAborted`, and what `BEGIN` or `COMMIT` met, as
-/// `OutcomeUnknown`, `ConnectionLost`, `NodeNotReady` or `ConflictPersisted`. What a statement of the closure met stays as the closure returns it.
+/// Its own errors are [`diesel_sharded::Error`](crate::Error)s inside Diesel's: `TransactionAborted`, and the errors of `BEGIN` or
+/// `COMMIT`, as `OutcomeUnknown`, `ConnectionLost`, `NodeNotReady` or `ConflictPersisted`. The error of a statement in the closure stays as
+/// the closure returns it.
 ///
 /// ```
 /// # mod schema { diesel::table! { videos (id) { id -> BigInt, views -> BigInt, } } }
@@ -115,7 +117,7 @@ impl Transaction {
         self
     }
 
-    /// Sets the isolation level, in the place of one that `SET TRANSACTION` has set. SQLite's transactions are serializable at any setting.
+    /// Sets the isolation level, instead of one that `SET TRANSACTION` has set. SQLite's transactions are serializable at any setting.
     pub fn isolation(mut self, isolation: Isolation) -> Self {
         self.options.isolation = Some(isolation);
         self.options.outermost = true;
@@ -161,7 +163,7 @@ impl Transaction {
         })
     }
 
-    /// The attempts at it.
+    /// The attempts at the transaction.
     pub(crate) fn retry_loop<M: Io<Conn>, Conn>(
         self,
         link: &mut Link<'_, M, Conn>,
@@ -173,7 +175,7 @@ impl Transaction {
     }
 }
 
-/// Whole transactions that are retried, awaited; see [`retry`](crate::retry).
+/// Retries of whole transactions, awaited; see [`retry`](crate::retry).
 #[cfg(feature = "async")]
 #[doc(hidden)]
 pub mod asynchronous {
@@ -185,7 +187,7 @@ pub mod asynchronous {
     use crate::connection::BoxFuture;
 
     /// Runs `f` in a transaction, and again from the start when it meets a conflict; see
-    /// [`retry::transaction`](crate::retry::transaction()), which sends the same.
+    /// [`retry::transaction`](crate::retry::transaction()), which sends the same SQL.
     ///
     /// `f` is an async closure that may be called again: it borrows what it reads, and changes nothing that it has borrowed. (To
     /// count its calls, use a `Cell` or an atomic; compilers cannot yet see that the future of any other closure is `Send`.)
@@ -265,7 +267,7 @@ pub mod asynchronous {
 
     /// An async closure that can be called more than once, and whose future is `Send`.
     pub trait AsyncAttempt<T, R>: AsyncFnMut(T) -> R {
-        /// Calls it.
+        /// Calls the closure.
         fn attempt(&mut self, argument: T) -> impl Future<Output = R> + Send;
     }
 

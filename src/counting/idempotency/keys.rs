@@ -12,7 +12,7 @@ use crate::query_builder::{Prepare, Sql, TextChecksum, bind, fragments, id, on, 
 
 const TABLE: &str = "diesel_sharded_idempotency_keys";
 
-/// Creates a row for a key that has none, as if it had counted one row.
+/// Inserts a row for a key that has none, with a count of one row.
 ///
 /// ```sql
 /// INSERT INTO "diesel_sharded_idempotency_keys" ("key", "fingerprint", "claim", "counted", "created")
@@ -45,7 +45,7 @@ impl<DB: ShardedBackend> Prepare<DB> for InsertKey<'_> {
     }
 }
 
-/// Reads the row of this key, also one that another created.
+/// Reads the row of this key, even if another transaction created it.
 ///
 /// ```sql
 /// SELECT "key", "fingerprint", "claim", "counted" FROM "diesel_sharded_idempotency_keys" WHERE "key" IN ($1)
@@ -145,7 +145,7 @@ fn is_older<'b, DB: ShardedBackend>(seconds: &'b i64) -> impl Sql<'b, DB> {
     sql! { id("created"), " < ", on(Dialect::seconds_since_1970), " - ", bind(BigInt, seconds) }
 }
 
-/// The error, or that the library's migrations have not run.
+/// The error, or one that says that the library's migrations have not run.
 pub(super) fn explained<M: Io<Conn>, Conn>(
     link: &Link<'_, M, Conn>,
     error: DieselError,

@@ -67,7 +67,8 @@ where
     M: LoadIo<Conn>,
     U: TypedUpdate<M::Backend>,
 {
-    /// One statement can do it outside a caller's transaction, by key. It does neither if the key is known, or the shard is not there.
+    /// Outside a caller's transaction, one statement can claim the key and count, if the update is by key. It does neither if the
+    /// idempotency key is known, or the shard is missing.
     async fn count_at_once(
         &mut self,
         link: &mut Link<'_, M, Conn>,
@@ -97,7 +98,7 @@ where
         }
     }
 
-    /// It is counted where its key is claimed, and with nobody.
+    /// The count stays in the transaction that claims its key, and is never combined.
     async fn carry_out(&mut self, link: &mut Link<'_, M, Conn>) -> QueryResult<usize> {
         let (facts, retry) = (self.0.facts, self.0.retry.clone());
         engine::count(link, facts, retry, &mut self.0).await
@@ -146,7 +147,7 @@ impl<Q, V, Ret, Ins> Idempotent<UpdateStatement<Q, Values<V>, Ret, Ins, Async>> 
     }
 }
 
-/// Sends an update's statements, and the one that claims a key too.
+/// Sends an update's statements, and the one that also claims a key.
 struct Once<'a, U> {
     count: &'a mut Count<U>,
     request: &'a Request,
@@ -179,7 +180,7 @@ where
 }
 
 impl<U> Once<'_, U> {
-    /// The outcome of the compound statement that was sent: 1 if it counted, 0 if it did nothing for a reason that a transaction may cure.
+    /// The outcome of the compound statement: 1 if it counted, 0 if it did nothing for a reason that a transaction may cure.
     async fn compound_ended<M: LoadIo<Conn>, Conn>(
         &mut self,
         link: &mut Link<'_, M, Conn>,
@@ -212,7 +213,7 @@ impl<U> Once<'_, U> {
             return Err(error);
         }
         note_surplus(link).await;
-        // A statement that is killed behind its COMMIT fails as one that did nothing.
+        // A statement that is killed after its COMMIT fails like one that did nothing.
         match self.has_counted(link).await {
             Ok(true) => Ok(1),
             // A server that does not know the syntax may say so in another language.
@@ -226,7 +227,7 @@ impl<U> Once<'_, U> {
         }
     }
 
-    /// Whether the key's row is this statement's. In a transaction that is open now it did nothing: that is the caller's.
+    /// Whether this statement wrote the key's row. If a transaction is open now, it is the caller's, and the statement did nothing.
     async fn has_counted<M: LoadIo<Conn>, Conn>(
         &mut self,
         link: &mut Link<'_, M, Conn>,
@@ -242,7 +243,7 @@ impl<U> Once<'_, U> {
 }
 
 statements! {
-    /// Claims a key and counts, and meets one row; or does neither and meets none, where the key is known or the shard is missing.
+    /// Claims a key and counts, and meets one row; or does neither and meets none, if the key is known or the shard is missing.
     ///
     /// ```sql
     /// -- PostgreSQL; if the shard was removed since the statement began, it fails
@@ -283,7 +284,7 @@ statements! {
         }
         let clauses = &self.count.0;
         let table = clauses.names;
-        // The look comes first, so that a missing shard is no error, which would abort a transaction that Diesel does not know.
+        // The `EXISTS` comes first, so that a missing shard is no error: that would abort a transaction that Diesel does not know of.
         sql!(out;
             "WITH ", id(CLAIMED), " AS (", insert_into(),
             " SELECT ", values(self.row(), None),
@@ -319,19 +320,19 @@ impl<DB: ShardedBackend> CountOnce<'_, DB> {
     }
 }
 
-/// The error with which the statement takes back its key where it finds no shard.
+/// The error by which the statement rolls back its key if it finds no shard.
 const SHARD_MISSING: &str = "diesel_sharded: the shard is missing";
 
-/// The experience of this process with the compound statement.
+/// What this process knows about the compound statement.
 static KNOWN: AtomicU8 = AtomicU8::new(UNTRIED);
 
 const UNTRIED: u8 = 0;
 /// It has counted.
 const COUNTS: u8 = 1;
-/// A server does not know its syntax, as MySQL does not.
+/// A server does not know its syntax, as is the case with MySQL.
 const REFUSED: u8 = 2;
 
-/// Whether the compound statement may be sent. Where other nodes write too, a transaction has a guard, which it lacks.
+/// Whether the compound statement may be sent. If other nodes write too, transactions need a guard, and this statement has none.
 fn may_be_sent() -> bool {
     KNOWN.load(Ordering::Relaxed) != REFUSED && !other_nodes_write()
 }
@@ -345,8 +346,8 @@ fn did_nothing(error: &DieselError) -> bool {
     }
 }
 
-/// Rolls back what the statement with this claim has begun, and takes back its isolation level: one that is killed does not reach its handler.
-/// Its variable tells its transaction from one of the caller's. On MySQL nothing happens.
+/// Rolls back the transaction that the statement with this claim has begun, and undoes its isolation level: a statement that is killed does
+/// not reach its handler. Its variable distinguishes its transaction from the caller's. On MySQL nothing happens.
 fn undo(claim: i64) -> String {
     format!(
         "/*M!100000 BEGIN NOT ATOMIC IF @@in_transaction AND @diesel_sharded_once = {claim} THEN ROLLBACK; END IF; \
