@@ -339,8 +339,8 @@ impl<K> Within<K> {
                 }
                 let mut addition = Addition::new(self, n, false, &retry, link);
                 let is_full = locks_first || !addition.add_to_a_shard().await?;
-                // This transaction may still lock a shard that had too little after a wait. Rows are locked before their shards, so begin
-                // again with the row.
+                // This transaction may still lock a shard that had too little after a wait. Rows are locked before their shards, so it
+                // rolls back and begins with the row.
                 if is_full && !locks_first && !addition.leaves_out_held_shards()? {
                     return Ok(Ending::RollBack(None));
                 }
@@ -945,7 +945,7 @@ statements! {
     }
 }
 
-/// What a shard has to hold for a count.
+/// The room that a shard must hold for a count.
 #[derive(Debug, Clone, Copy)]
 enum Room {
     /// This much room.
@@ -955,7 +955,7 @@ enum Room {
 }
 
 impl<DB: ShardedBackend> AddWithin<'_, DB> {
-    /// ` AND field >= $n`, or what gives
+    /// ` AND field >= $n`, or the condition of a count that gives room
     fn has_room<'b>(&'b self) -> impl Sql<'b, DB> {
         let field = || self.names.under_alias().column(self.field);
         let (taken, most) = match &self.room {

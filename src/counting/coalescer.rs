@@ -18,9 +18,10 @@
 //! - A batch that meets a conflict is retried like any operation. While the database is away, it waits, and additions gather.
 //! - A row that cannot take its sum (an overflow, a check) is [lost](CoalescerBuilder::on_loss) alone: the batch is halved until the row
 //!   stands by itself, and the other rows are committed. An addition to a row that does not exist counts nothing.
-//! - An error may or may not be a row's fault: a privilege is missing, somebody cancels a statement, a trigger raises its own error. It is
-//!   the row's fault if it comes again after other rows of its field are committed. Otherwise these sums wait while others are committed,
-//!   and so do sums whose table is missing. They are lost after the policy's deadline or half the coalescer's (5 s), whichever is shorter.
+//! - Some errors may or may not be a row's fault: a privilege is missing, somebody cancels a statement, a trigger raises its own error.
+//!   Such an error is the row's fault if it comes again after other rows of its field are committed. Otherwise these sums wait while others
+//!   are committed, and so do sums whose table is missing. They are lost after the policy's deadline or half the coalescer's (5 s),
+//!   whichever is shorter.
 //! - When the coalescer is full, [`add_later`](Coalescer::add_later) waits for room, at most until its
 //!   [`deadline`](CoalescerBuilder::deadline). Memory is bounded.
 
@@ -146,9 +147,9 @@ impl<Conn: LoadConnection + 'static> Drop for Owner<Conn> {
 
 impl<Conn: LoadConnection + 'static> Coalescer<Conn> {
     /// Adds `n`, which may be negative, and returns at once, unless the coalescer is full: then it blocks until there is room, or until the
-    /// [`deadline`](CoalescerBuilder::deadline). It is committed within [`max_delay`](CoalescerBuilder::max_delay) and a
-    /// flush, unless the process crashes before. If there is no such row, it counts nothing. A named counter is created if it is
-    /// missing. Adding 0 does nothing.
+    /// [`deadline`](CoalescerBuilder::deadline). The addition is committed within [`max_delay`](CoalescerBuilder::max_delay) and a flush,
+    /// unless the process crashes before. If there is no such row, it counts nothing. A named counter is created if it is missing. Adding 0
+    /// does nothing.
     ///
     /// # Errors
     /// [`DeadlinePassed`](Error::DeadlinePassed) if there is no room until the deadline.
@@ -255,8 +256,8 @@ impl<Conn: LoadConnection + 'static> Coalescer<Conn> {
         self.owner.close()
     }
 
-    /// What is in memory, and the work so far. In a child of the process that made it, nothing but
-    /// [`MadeBeforeFork`](Error::MadeBeforeFork) as the last error.
+    /// The number of counters in memory, and the work so far. In a child of the process that made it, all is empty but the last error,
+    /// which is [`MadeBeforeFork`](Error::MadeBeforeFork).
     pub fn stats(&self) -> Stats {
         match self.owner.checked() {
             Ok(buffer) => buffer.stats(),

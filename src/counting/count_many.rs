@@ -584,7 +584,8 @@ where
                 return Ok(None);
             }
         }
-        // If shards without a row were counted on too, since nothing keeps shards and rows together, the number tells nothing.
+        // If shards without a row were counted on too, the number tells nothing. There may be some if nothing keeps shards and rows
+        // together.
         let keys = missing.iter().map(|addition| addition.key.clone());
         let orphans =
             LockedRows::<F::ParentTable, DB>::locked(*F::ParentTable::TABLE, keys.collect());

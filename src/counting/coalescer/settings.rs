@@ -37,7 +37,7 @@ pub(super) struct Settings {
 /// |---|---|---|
 /// | [`max_delay`](Self::max_delay) | 100 ms | how long an addition stays in memory before its flush begins |
 /// | [`max_batch`](Self::max_batch) | 1,000 | counters in one transaction |
-/// | [`max_queued`](Self::max_queued) | 100,000 | counters in memory, besides those of the flush that is under way |
+/// | [`max_queued`](Self::max_queued) | 100,000 | counters in memory, besides those of the flush in progress |
 /// | [`deadline`](Self::deadline) | 10 s | how long an addition waits for room, a flush for its commit, and a close for the last flush |
 /// | [`retry`](Self::retry) | the process-wide policy | how a batch that met a conflict is retried |
 /// | [`on_loss`](Self::on_loss) | none | called with what cannot be counted |

@@ -33,7 +33,7 @@ pub trait Coalesced<Conn>: 'static {
     #[doc(hidden)]
     type Key: Clone + Debug + Ord + Send + 'static;
 
-    /// What is written: a sum, or a greatest or least value.
+    /// The value that is written: a sum, or a greatest or least value.
     #[doc(hidden)]
     type Sum: Debug + Send + 'static;
 

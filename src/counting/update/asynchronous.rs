@@ -57,8 +57,8 @@ impl<Q, V, Ret, Ins> UpdateStatement<Q, Values<V>, Ret, Ins, Async> {
     /// Counts like [`execute`](Self::execute), but acquires a connection only if it needs one: a caller whose amount another one counts
     /// does not. So tasks that outnumber a pool's connections [combine](crate::combine) too. Returns the number of rows counted.
     ///
-    /// On a multi-threaded runtime of tokio's, the caller spawns a task that counts. So dropping the caller meanwhile, such as a request
-    /// whose client has gone, cancels nobody's count. (On a runtime of one thread the caller itself counts.)
+    /// On a multi-threaded runtime of tokio's, the caller spawns a task that counts. So a caller that is dropped meanwhile, such as a
+    /// request whose client has gone, cancels nobody's count. (On a runtime of one thread the caller itself counts.)
     ///
     /// ```text
     /// let count = update(videos.find(7)).set(views.eq(views + 1)).combine(&combiner);

@@ -25,7 +25,7 @@ use crate::query_builder::{Names, Sql, Total, TotalInRow, copies, fragments};
             most 32 fields, and 64 with the feature `64-column-tables`"
 )]
 pub trait SelectTotals<T, Kind>: Expression {
-    /// The same selection with totals in place of sharded columns.
+    /// The same selection with totals instead of sharded columns.
     type Output: Expression;
 
     /// Puts the totals in.
@@ -182,7 +182,7 @@ where
     type Row = S::SqlType;
 }
 
-/// All columns of a table with totals in place of the sharded ones: what `.get_result(conn)` reads.
+/// All columns of a table, with totals instead of the sharded ones: `.get_result(conn)` reads these.
 pub trait AllWithTotals {
     /// The tuple of columns.
     type Output: Expression;

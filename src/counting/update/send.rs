@@ -1,4 +1,4 @@
-//! What the statements of an update are made of, and how a count sends them.
+//! The fragments of an update's statements, and how a count sends them.
 
 use std::marker::PhantomData;
 
