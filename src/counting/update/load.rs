@@ -30,7 +30,7 @@ pub trait IntoLoad<U, DB: ShardedBackend> {
     fn into_load(self, dialect: Dialect) -> QueryResult<LoadOf<Self, U, DB>>;
 }
 
-/// What an update `S` becomes, whose rows are read each as a `U`.
+/// The form of an update `S` whose counted rows are read, each as a `U`.
 pub(crate) type LoadOf<S, U, DB> = CountAndLoad<
     <S as IntoLoad<U, DB>>::Table,
     <S as IntoLoad<U, DB>>::Update,
