@@ -322,7 +322,7 @@ pub use self::blocking::remove_older_than;
 
 paired! {
     /// Removes the keys that are older than `age`, by the database's clock, in whole seconds, and returns their number. If their
-    /// requests come again, they count again: see [when keys go](self#when-keys-go).
+    /// requests come again, they count again: see [when keys go](crate::idempotency#when-keys-go).
     ///
     /// Each 1,000 keys are removed in a separate transaction, so counts do not wait. Several processes may remove keys at once. Inside a
     /// transaction the removal is part of the caller's.
