@@ -10,11 +10,11 @@
 //! | `Application` | retried, where one is behind it | as it is | as it is | as it is |
 //! | `Aborted` | | | | `TransactionAborted` |
 //!
-//! A `Commit` that the database is known to have refused is a `Statement`: by the kind or the text of its error, or by what the session answers
-//! next ([`Dialect::proves_refusal`]). What is not known to have failed is unknown.
+//! A `Commit` counts as a `Statement` if the database is known to have refused it. The kind or the text of its error may prove that, or the
+//! session's next answer ([`Dialect::proves_refusal`]). Without proof the outcome is unknown.
 //!
-//! Inside a caller's transaction nothing but a lost race is retried, and errors stay as Diesel reports them, which callers retry by;
-//! only overflows and full disks are reported as such. Where no attempt is left, a conflict is reported as `ConflictPersisted`; an
+//! Inside a caller's transaction only a lost race is retried. Errors stay as Diesel reports them, because callers decide on a retry by
+//! them; only overflows and full disks are reported as such. If no attempt is left, a conflict is reported as `ConflictPersisted`; an
 //! application's own error stays as it is.
 //!
 //! [`explain`] finds clearer reasons for errors that the database gave for statements of ours.
@@ -35,13 +35,13 @@ use crate::query_builder::Names;
 pub(crate) enum AttemptError<E = DieselError> {
     /// `BEGIN` failed, or a statement of this crate's own before `COMMIT`: nothing is committed.
     Statement(DieselError),
-    /// `COMMIT` failed, or a statement that commits by itself, and may have committed.
+    /// `COMMIT`, or a statement that commits by itself, failed but may have committed.
     Commit(DieselError),
     /// A parent was deleted, or got another key, while its shard was being created: the foreign key was violated.
     ParentGone(DieselError),
     /// Another connection has inserted the parent first. The next attempt finds it.
     LostRace(DieselError),
-    /// A fold has removed the shard between the statements that created it and counted, where no transaction may keep it.
+    /// A fold removed the shard after one statement created it and before the next counted on it. No transaction may keep the shard there.
     ShardRemoved(DieselError),
     /// The application's own error: of its closure or its row, or of a statement in its transaction.
     Application(E),
@@ -77,8 +77,8 @@ impl<E: From<DieselError> + StdError + 'static> AttemptError<E> {
         }
     }
 
-    /// Whether the conflict that a statement of this crate's own met is one that ends a transaction; `None` if it met none, or one
-    /// of a commit, which then was the statement's own.
+    /// Whether a statement of this crate's own met a conflict that ends the whole transaction. `None` without a conflict, or if only a
+    /// commit gives this error: then the statement committed by itself.
     pub(super) fn ended_transaction(&self, dialect: Dialect) -> Option<bool> {
         let (error, is_conflict) = match self {
             AttemptError::Statement(error) | AttemptError::Commit(error) => (
@@ -109,7 +109,7 @@ impl<E: From<DieselError> + StdError + 'static> AttemptError<E> {
         })
     }
 
-    /// Reports the database's error so, or the one that is reported as it is.
+    /// Reports the database's error by `error_of`. An application's error is reported as it is.
     pub(super) fn report_as(self, error_of: impl FnOnce(DieselError) -> Error) -> E {
         match self {
             AttemptError::Statement(error)
@@ -130,7 +130,7 @@ impl<E: From<DieselError> + StdError + 'static> AttemptError<E> {
 fn conflict_behind(dialect: Dialect, error: &(dyn StdError + 'static)) -> Option<Conflict> {
     let mut next = Some(error);
     while let Some(error) = next {
-        // Whatever text stands behind it.
+        // The text of its source does not matter.
         if let Some(Error::StatementLost { .. }) = error.downcast_ref() {
             return Some(Conflict::StatementLost);
         }
@@ -154,7 +154,7 @@ pub(super) fn is_unfit(error: &DieselError) -> bool {
     matches!(boxed.downcast_ref(), Some(Error::Unfit { .. }))
 }
 
-/// The database's error that this one is, or holds without giving it as its source.
+/// The database's error: this error itself, or one that it holds but does not return as its source.
 fn database_error<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a DieselError> {
     match error.downcast_ref::<DieselError>() {
         Some(error @ DieselError::QueryBuilderError(boxed)) => match boxed.downcast_ref() {
@@ -228,7 +228,7 @@ pub(crate) fn explain_keys<DB: ShardedBackend>(
     }
 }
 
-/// The error of a key that the shards table has no room for: the other values of a new shard are 0.
+/// The error for a key that the shards table has no room for. Only the key can be too large, because the other values of a new shard are 0.
 pub(crate) fn narrow_key(table: &str, key: &[ShardsColumn], source: DieselError) -> DieselError {
     let columns: Vec<_> = key.iter().map(|column| &*column.name).collect();
     Error::NarrowKey {
@@ -239,7 +239,7 @@ pub(crate) fn narrow_key(table: &str, key: &[ShardsColumn], source: DieselError)
     .into()
 }
 
-/// Names the table of the crate's that is missing, if that is the error.
+/// If a table of this crate's is missing, returns the error that names it.
 pub(crate) fn explain_missing(dialect: Dialect, table: &str, source: DieselError) -> DieselError {
     match dialect.is_missing_table(&source, table) {
         true => {

@@ -7,15 +7,15 @@
 //! | by key, rows wanted | Begin, Count (Create, Count), Load, Commit | the same, in a savepoint |
 //! | by any filter, rows wanted | Begin, Pick, Count (Create, Count), Load, Commit | the same, in a savepoint |
 //!
-//! PostgreSQL counts on several parents by one statement too, CountAll, and reads the rows that are wanted by the statement that counts,
-//! CountAndLoad. The rest of the table is for shards that are missing.
+//! PostgreSQL counts on several parents by one statement too, CountAll. If rows are wanted, the statement that counts also reads them,
+//! CountAndLoad. There the rest of the table is only for missing shards.
 //!
-//! A count that claims an idempotency key is one statement, CountOnce, and counts nothing where that meets no row.
+//! A count that claims an idempotency key is one statement, CountOnce. It counts nothing if that statement meets no row.
 //!
-//! With a row to insert, an attempt that meets no parent inserts it and counts again. Where a savepoint takes the place of a
-//! transaction, Begin comes before Create.
+//! With a row to insert, an attempt that meets no parent inserts it and counts again. Inside the caller's transaction such an attempt
+//! begins a savepoint before Create.
 //!
-//! Where others may hold the shard, Probe comes before all that; see [`shard_choice`](crate::shard_choice).
+//! If others may hold the shard, Probe comes first; see [`shard_choice`](crate::shard_choice).
 //!
 //! Begin may turn out to be a savepoint in a transaction that Diesel does not know; from then on the update is inside the caller's. For
 //! a statement that commits by itself, the [`RetryLoop`] finds that out after a conflict, before it retries.
@@ -36,7 +36,7 @@ use crate::observe::{self, Observer};
 use crate::placement::{Choice, CountKind, Process};
 use crate::policy::{Attempts, RetryPolicy};
 
-/// Runs a counting update to its end. The number of parents that it counted on.
+/// Runs a counting update to its end, and returns the number of parents that it counted on.
 pub(crate) async fn count<M: Io<Conn>, Conn>(
     link: &mut Link<'_, M, Conn>,
     mut facts: Facts,
@@ -57,7 +57,7 @@ const MOST_LOST_RACES: u8 = 3;
 /// How often an attempt creates a shard that a fold removes before the count. Then it creates the shard in a transaction.
 const MOST_CREATED: u8 = 3;
 
-/// A counting update under way.
+/// A counting update in progress.
 struct Counting<'a, 'c, M: Io<Conn>, Conn, S: ?Sized, O> {
     link: &'a mut Link<'c, M, Conn>,
     update: &'a mut S,
@@ -102,7 +102,7 @@ where
             } = &mut counting;
             match &outcome {
                 Ok(rows) => retry.observer.counted(*rows),
-                // The next attempt takes another shard than the one of the conflict.
+                // The next attempt takes a shard other than the one that met the conflict.
                 Err(error) => match error.conflict(facts.dialect) {
                     None | Some(Conflict::ParentGone) => {}
                     Some(_) => choice.met_conflict(&retry.attempts),
@@ -147,12 +147,12 @@ where
         let outcome = scope.within(sent).await;
         self.retry.observer.sent(&outcome);
         let locked = match outcome {
-            // A shard that is not there is taken for a locked one; it was there a moment ago.
+            // A missing shard is treated as locked; it existed a moment ago.
             Ok(rows) => rows == 0 && dialect.supports_skip_locked(),
             Err(error) => match dialect.classify(&error) {
                 ErrorClass::ConnectionLost => return Err(AttemptError::Statement(error)),
                 ErrorClass::Conflict(Conflict::LockTimeout) => true,
-                _ => false, // the count fails by the same
+                _ => false, // the count meets the same error
             },
         };
         self.choice.probed(locked, &self.retry.attempts);
@@ -167,7 +167,7 @@ where
                 return Ok(counted);
             }
         }
-        // Inside the caller's: a savepoint, so that a failure after the count takes the count back.
+        // Inside the caller's transaction this is a savepoint: a failure after the count takes the count back.
         self.begin().await?;
         let counted = match self.facts.by_key {
             true => self.count_by_key().await?,
@@ -202,7 +202,7 @@ where
         self.or_insert(counted).await
     }
 
-    /// After a count that met no row: whether there is no parent to count on, nor to insert.
+    /// After a count that met no row: whether there is no parent to count on and none to insert.
     async fn matches_none(&mut self) -> Result<bool, AttemptError> {
         Ok(!self.facts.inserts
             && self.facts.dialect.tells_rows_of_queries()
@@ -217,7 +217,7 @@ where
         }
     }
 
-    /// Counts on the one parent that a filter matches; on none where the filter may not read what it needs.
+    /// Counts on the one parent that a filter matches. If the database does not let the filter read what it needs, counts on none.
     async fn count_one(&mut self) -> Result<usize, AttemptError> {
         let dialect = self.facts.dialect;
         let refuses = |error: &DieselError| dialect.has_detail(error, ErrorDetail::TargetRead);
@@ -246,12 +246,12 @@ where
         self.is_whole(matched, counted).map(|()| counted)
     }
 
-    /// Fails where an interrupted statement has counted on fewer rows than the one before it met, without an error.
+    /// Fails if an interrupted statement ended without an error, but counted on fewer rows than the statement before it met.
     fn is_whole(&mut self, matched: usize, counted: usize) -> Result<(), AttemptError> {
         if counted >= matched || !self.facts.dialect.joins_end_early() {
             return Ok(());
         }
-        // No savepoint takes the others back.
+        // No savepoint takes back the rows that were counted on.
         if counted > 0 && !self.retry.is_open() {
             self.link.transaction_status().set_in_error();
         }
@@ -302,10 +302,10 @@ where
         begun.map_err(AttemptError::Statement)
     }
 
-    /// Creates the shards that are missing. The number of rows that it met.
+    /// Creates the missing shards, and returns the number of rows that the statement met.
     async fn create(&mut self) -> Result<usize, AttemptError> {
         let met = self.send(Statement::Create).await?;
-        // MySQL counts rows too that were there; by key none was, or nothing would be created.
+        // MySQL also counts rows that existed before. By key none did, or nothing would be created.
         if self.facts.by_key || self.facts.dialect.counts_inserted_alone() {
             self.retry.observer.created(met);
         }
@@ -314,8 +314,8 @@ where
 
     /// Creates the shard of a parent named by its key, and counts on it.
     ///
-    /// A shard that is created at zero changes no total and needs no transaction, but a fold may remove it before the count. Then
-    /// it is created again, and at last in a transaction, in which it is locked.
+    /// Creating a shard at zero changes no total and needs no transaction, but a fold may remove the shard before the count. Then it is
+    /// created again, and finally in a transaction that locks it.
     async fn create_and_count(&mut self) -> Result<usize, AttemptError> {
         if self.creates_alone() {
             for _ in 0..MOST_CREATED {
@@ -332,7 +332,7 @@ where
                 return Err(shard_removed());
             }
         }
-        // A row may be inserted later on, which has to be taken back if the count fails.
+        // The attempt may insert a row later, and has to take it back if the count fails.
         if !self.retry.is_open() && (!self.retry.inside || self.facts.inserts) {
             self.begin().await?;
         }
@@ -340,7 +340,7 @@ where
         self.count_created().await
     }
 
-    /// Counts by a filter without a transaction: all parents have their shards, or none is counted.
+    /// Counts by a filter without a transaction: either all parents have their shards, or none is counted on.
     async fn create_and_count_all(&mut self) -> Result<usize, AttemptError> {
         for _ in 0..MOST_CREATED {
             self.create().await?;
@@ -359,7 +359,7 @@ where
     /// Counts by key on a shard that was created.
     async fn count_created(&mut self) -> Result<usize, AttemptError> {
         match self.count_timed(Statement::CountByKey).await? {
-            // The shards' table compares keys in another way than the parents' does, or there is no such parent.
+            // Either the two tables compare keys in different ways, or there is no such parent.
             0 => self.send(Statement::CountPicked).await,
             counted => Ok(counted),
         }
@@ -368,14 +368,14 @@ where
     /// Inserts the parent that is missing, and counts on it.
     async fn insert_and_count(&mut self) -> Result<usize, AttemptError> {
         loop {
-            // An insert that did nothing, though no parent is found, says why the second time.
+            // If an insert does nothing although no parent is found, the second insert reports the reason.
             let insert = match self.facts.dialect.inserts_unless_there() && self.lost_races == 0 {
                 true => Statement::InsertUnlessThere,
                 false => Statement::Insert,
             };
             let inserted = self.send(insert).await? > 0;
             if !inserted {
-                // A trigger that keeps the row out, or a query that finds none: there is nothing to count on.
+                // A trigger kept the row out, or the inserting query found none: there is nothing to count on.
                 if insert == Statement::Insert {
                     return Ok(0);
                 }
@@ -399,7 +399,7 @@ where
         }
     }
 
-    /// Sends a statement. The number of rows that it met.
+    /// Sends a statement, and returns the number of rows that it met.
     async fn send(&mut self, statement: Statement) -> Result<usize, AttemptError> {
         let scope = self.retry.observer.step(statement.name());
         let shard = self.choice.shard();
@@ -428,14 +428,14 @@ where
                 );
                 AttemptError::Application(narrow)
             }
-            // Not for ever: a unique key that is violated each time is another than the parent's.
+            // Not for ever: a unique key that is violated each time is not the parent's key.
             Statement::Insert
                 if is_unique_violation(&error) && self.lost_races < MOST_LOST_RACES =>
             {
                 self.lost_races += 1;
                 AttemptError::LostRace(error)
             }
-            // No shard overflows, but the caller's own row.
+            // The caller's own row overflows, not a shard.
             _ if is_insert && self.facts.dialect.classify(&error) == ErrorClass::Overflow => {
                 AttemptError::Application(error)
             }
@@ -445,7 +445,7 @@ where
             {
                 AttemptError::Application(Error::CountedNotRead { source: error }.into())
             }
-            // Whoever sends it has asked the key: nothing was committed.
+            // The sender has looked the key up: nothing was committed.
             Statement::CountOnce
                 if self.facts.dialect.counts_once_by() == Some(OnceForm::Compound)
                     && self.facts.dialect.classify(&error) != ErrorClass::ConnectionLost =>

@@ -7,7 +7,7 @@ use crate::observe;
 use crate::placement::{ShardChoice, Stripe, Subject};
 use diesel::result::QueryResult;
 
-/// The facts that the statements of a counting update depend on, and not its types.
+/// The facts that the statements of a counting update depend on. None of the update's types are among them.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Facts {
     /// The filter names the key and nothing else.

@@ -45,7 +45,7 @@ where
 /// A key with a value of a field: a double, or the digits of any other number.
 pub(crate) type KeyAndNumber<Key> = (Key, Option<f64>, Option<String>);
 
-/// A sharded table whose parents can be named by their keys on `DB`. Every one is; the trait gathers what that takes.
+/// A sharded table whose parents can be named by their keys on `DB`. Every sharded table is one; the trait gathers the necessary bounds.
 pub trait KeyedTable<DB: ShardedBackend>:
     ShardedTable<KeyAfter: QueryFragment<DB>> + QueryFragment<DB> + QueryId
 {
@@ -79,7 +79,7 @@ where
     }
 }
 
-/// The parents of a sharded table, which is a value: one of a type, or one that a tool has found in the database.
+/// The parents of a sharded table, as a value. The table has a type, or a tool has found it in the database.
 pub trait Parents<DB: ShardedBackend>: Copy + Send + Sync {
     /// The key of a parent.
     type Key: Clone + Send + Sync + 'static;
@@ -138,7 +138,7 @@ where
     }
 }
 
-/// How many parents one statement names: a number that every planner and every limit on parameters bears.
+/// How many parents one statement names: few enough for every planner and every limit on parameters.
 pub const KEYS_IN_A_STATEMENT: usize = 100;
 
 /// A `WHERE` clause for `keys`.

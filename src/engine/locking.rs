@@ -1,12 +1,12 @@
-//! Parents that are held: locked together with their shards, so that nothing of these changes but by the holder.
+//! Parents that are held: locked together with their shards, so that only the holder changes either.
 //!
 //! The parent's row lock comes first and is the mutex: while it is held, nobody else holds the parent. Then the shards are locked, in the
 //! order in which counts lock them. Counts on these shards wait until the holder's transaction ends.
 //!
 //! On MySQL no shard can be created meanwhile, since that locks the parent for the foreign key. On PostgreSQL a fold, a repair and a bounded
-//! counter let rows that refer to the parent be inserted, shards too: a stream of the application's own rows would keep a stronger lock away
-//! for ever. A fold and a bounded counter begin again if a shard appears. A set locks the parent against it, and so does a fold in a caller's
-//! transaction, which may write the base next: a count on such a shard could be seen before their commit and survive it.
+//! counter let rows that refer to the parent be inserted, shards too: a stream of the application's own rows would hold off a stronger lock
+//! for ever. A fold and a bounded counter begin again if a shard appears. A set locks the parent against new shards. So does a fold in a
+//! caller's transaction, which may write the base next. Otherwise a count on a new shard could be seen before their commit and survive it.
 
 use std::collections::BTreeSet;
 use std::marker::PhantomData;
@@ -32,19 +32,19 @@ use crate::unfit::{FieldState, Unfit};
 
 /// Parents that the connection's transaction has locked, and maybe all their shards or one of each.
 ///
-/// Only parents whose locks were acquired are in it. A parent that was picked before and is absent when it is to be locked may
-/// come back under the same key, with shards of its own.
+/// It contains only parents whose locks were acquired. A parent that was picked earlier and is gone at the lock may come back under the
+/// same key, with shards of its own.
 pub(crate) struct LockedRows<P: Parents<DB>, DB: ShardedBackend> {
     of: P,
     /// In key order.
     locked: Vec<P::Key>,
     keys: KeysAre<P::KeyIs>,
-    /// Those that can be seen and were not locked, where row security may hide them from locks. A parent that has come back since may be
+    /// Parents that are visible but were not locked, where row security may hide rows from locks. A parent that has come back since may be
     /// among them.
     pub(crate) not_locked: Vec<P::Key>,
-    /// The number of the shard that is held of each, if it is not all.
+    /// The number of the one shard of each parent that is held; `None` if all are.
     only: Option<i32>,
-    /// The shards that were locked, where rows can be locked and others may be created.
+    /// The shards that were locked, where rows can be locked and more shards may be created.
     shards: Option<LockedShards>,
 }
 
@@ -69,7 +69,7 @@ pub(crate) struct Moved {
     pub(crate) sums: Vec<Amount>,
 }
 
-/// A transaction of its own that may hold parents and is tried again after a conflict, or a savepoint of the caller's.
+/// A transaction that may hold parents: one of its own, which is retried after a conflict, or a savepoint in the caller's.
 pub(crate) fn locking<M: Io<Conn>, Conn>(
     link: &mut Link<'_, M, Conn>,
     retry: RetryPolicy,
@@ -87,8 +87,7 @@ pub(crate) fn locking_options(dialect: Dialect) -> TransactionOptions {
 }
 
 impl<P: Parents<DB>, DB: ShardedBackend> LockedRows<P, DB> {
-    /// Locks the parents that `keys` names and that are there, without their shards. On SQLite, where other writers already
-    /// wait, it only finds them.
+    /// Locks the existing parents that `keys` names, without their shards. On SQLite, where other writers already wait, it only finds them.
     pub(crate) async fn lock<M: LoadIo<Conn, Backend = DB>, Conn>(
         of: P,
         link: &mut Link<'_, M, Conn>,
@@ -110,10 +109,10 @@ impl<P: Parents<DB>, DB: ShardedBackend> LockedRows<P, DB> {
         Ok(rows)
     }
 
-    /// The same, where all parents that can be seen have to be lockable, and all their shards visible.
+    /// The same, but every visible parent has to be lockable, and all of its shards visible.
     ///
     /// # Errors
-    /// [`Unfit::NotLocked`] for a parent that can be seen and not be locked; [`Unfit::HiddenShards`].
+    /// [`Unfit::NotLocked`] for a parent that is visible and cannot be locked; [`Unfit::HiddenShards`].
     pub(crate) async fn lock_all<M: LoadIo<Conn, Backend = DB>, Conn>(
         of: P,
         link: &mut Link<'_, M, Conn>,
@@ -176,7 +175,7 @@ impl<P: Parents<DB>, DB: ShardedBackend> LockedRows<P, DB> {
         }))
     }
 
-    /// Those of them that `filter` matches still, as the transaction sees them: one may have left it before it was locked.
+    /// The held parents that `filter` still matches, as the transaction sees them. A parent may have stopped matching before it was locked.
     pub(crate) async fn matching<M: LoadIo<Conn, Backend = DB>, Conn>(
         &self,
         link: &mut Link<'_, M, Conn>,
@@ -198,7 +197,7 @@ impl<P: Parents<DB>, DB: ShardedBackend> LockedRows<P, DB> {
         })
     }
 
-    /// Refuses parents whose totals may be other than this role sees.
+    /// Refuses parents whose totals may differ from those that this role sees.
     ///
     /// # Errors
     /// [`Unfit::HiddenShards`].
@@ -244,7 +243,7 @@ impl<P: Parents<DB>, DB: ShardedBackend> LockedRows<P, DB> {
         &self.keys
     }
 
-    /// The numbers of the shards that there are, held or not.
+    /// The numbers of all existing shards, held or not.
     pub(crate) async fn shards<M: LoadIo<Conn, Backend = DB>, Conn>(
         &self,
         link: &mut Link<'_, M, Conn>,
@@ -253,7 +252,7 @@ impl<P: Parents<DB>, DB: ShardedBackend> LockedRows<P, DB> {
         link.load::<i32, _>(SelectShards { of, clause }).await
     }
 
-    /// Locks the shards that nobody else holds, and returns their numbers; `None` where the others cannot be left out.
+    /// Locks the shards that nobody else holds, and returns their numbers; `None` where a statement cannot leave out locked rows.
     pub(crate) async fn lock_free_shards<M: LoadIo<Conn, Backend = DB>, Conn>(
         &self,
         link: &mut Link<'_, M, Conn>,
@@ -268,7 +267,8 @@ impl<P: Parents<DB>, DB: ShardedBackend> LockedRows<P, DB> {
         free.await.map(Some)
     }
 
-    /// What each shard holds of a field of integers, by its number, as far as it is committed or this transaction's own.
+    /// The amount of a field of integers on each shard, by the shard's number. It includes what is committed and what this transaction
+    /// wrote.
     pub(crate) async fn amounts<M: LoadIo<Conn, Backend = DB>, Conn>(
         &self,
         link: &mut Link<'_, M, Conn>,
@@ -304,13 +304,13 @@ impl<P: Parents<DB>, DB: ShardedBackend> LockedRows<P, DB> {
         }
     }
 
-    /// The keys of those of these numbers, in key order.
+    /// The keys of the parents with these numbers, in key order.
     fn keys_of(&self, parents: &BTreeSet<usize>) -> KeysAre<&P::KeyIs> {
         let keys = parents.iter().filter_map(|parent| self.keys.0.get(*parent));
         KeysAre(keys.collect())
     }
 
-    /// Adds these amounts to the bases of a field, one for each parent in their order, in a transaction whose snapshot is as young as the
+    /// Adds these amounts to the bases of a field, one for each parent, in key order. The transaction's snapshot has to be as young as the
     /// parents' locks.
     ///
     /// # Errors
@@ -337,7 +337,7 @@ impl<P: Parents<DB>, DB: ShardedBackend> LockedRows<P, DB> {
             .await
     }
 
-    /// The parents among these of which at least `shards` are filled, and the others.
+    /// The held parents with at least `shards` filled shards, and the others.
     pub(crate) async fn hot_and_cold<M: LoadIo<Conn, Backend = DB>, Conn>(
         &self,
         link: &mut Link<'_, M, Conn>,
@@ -422,7 +422,7 @@ impl<P: Parents<DB>, DB: ShardedBackend> LockedRows<P, DB> {
         Ok(())
     }
 
-    /// Whether more shards can be locked by now than were, where that matters.
+    /// Whether more shards can be locked now than were locked, where that matters.
     async fn others_appeared<M: LoadIo<Conn, Backend = DB>, Conn>(
         &self,
         link: &mut Link<'_, M, Conn>,
@@ -434,7 +434,7 @@ impl<P: Parents<DB>, DB: ShardedBackend> LockedRows<P, DB> {
         Ok(now.is_some_and(|now| now.number > locked.number))
     }
 
-    /// Refuses what was done if a shard appeared meanwhile, where this lock lets others create some.
+    /// Refuses the operation if a shard appeared meanwhile, where this lock lets others create shards.
     ///
     /// # Errors
     /// A conflict.
@@ -477,7 +477,7 @@ impl<P: Parents<DB>, DB: ShardedBackend> LockedRows<P, DB> {
             true => self.add_shards(link, &moves.values).await?,
             false => self.write_values(link, moves.values).await?,
         };
-        // A trigger on the parent may have added to shards: that must not be emptied with the rest.
+        // A trigger on the parent may have added to shards. Such additions must not be emptied with the rest.
         self.check(link, &all, Sums::Read, &before, &moves.added)
             .await?;
         let shards = self.empty(link, &all).await?;
@@ -494,8 +494,8 @@ impl<P: Parents<DB>, DB: ShardedBackend> LockedRows<P, DB> {
         })
     }
 
-    /// Adds shards to their bases where one of them is not empty, and to those that round the sums that were read, so that the rests are
-    /// theirs. The number of parents.
+    /// Adds shards to their bases where one of them is not empty, and returns the number of parents. Bases that round get the sums that
+    /// were read, so that the rests belong to these sums.
     async fn add_shards<M: LoadIo<Conn, Backend = DB>, Conn>(
         &self,
         link: &mut Link<'_, M, Conn>,
@@ -543,7 +543,8 @@ impl<P: Parents<DB>, DB: ShardedBackend> LockedRows<P, DB> {
         link.execute(write).await.map(drop)
     }
 
-    /// Adds values to the bases of sums, by one statement, and writes the others, by one for each field. The number of parents.
+    /// Adds values to the bases of sums by one statement, and writes the bases of each other field by one more. Returns the number of
+    /// parents.
     async fn write_values<M: LoadIo<Conn, Backend = DB>, Conn>(
         &self,
         link: &mut Link<'_, M, Conn>,
@@ -570,7 +571,7 @@ impl<P: Parents<DB>, DB: ShardedBackend> LockedRows<P, DB> {
         Ok(written.len())
     }
 
-    /// Writes columns of the bases. What the parents then hold is to be [checked](Self::check).
+    /// Writes columns of the bases. The caller then [checks](Self::check) what the parents hold.
     pub(crate) async fn write_bases<M: LoadIo<Conn, Backend = DB>, Conn>(
         &self,
         link: &mut Link<'_, M, Conn>,
@@ -580,7 +581,7 @@ impl<P: Parents<DB>, DB: ShardedBackend> LockedRows<P, DB> {
         link.execute(Write { of, assignments }).await
     }
 
-    /// Writes columns of the shards, whatever that does to the totals: the bases are to be [written](Self::write_bases) next.
+    /// Writes columns of the shards, whatever that does to the totals. The caller [writes the bases](Self::write_bases) next.
     pub(crate) async fn write_shards<M: LoadIo<Conn, Backend = DB>, Conn>(
         &self,
         link: &mut Link<'_, M, Conn>,
@@ -590,7 +591,7 @@ impl<P: Parents<DB>, DB: ShardedBackend> LockedRows<P, DB> {
         link.execute(Write { of, assignments }).await
     }
 
-    /// Sets fields of the shards to zero. The number of shards that were not.
+    /// Sets fields of the shards to zero, and returns the number of shards that were not zero.
     pub(crate) async fn empty<M: LoadIo<Conn, Backend = DB>, Conn>(
         &self,
         link: &mut Link<'_, M, Conn>,
@@ -600,7 +601,7 @@ impl<P: Parents<DB>, DB: ShardedBackend> LockedRows<P, DB> {
         link.execute(EmptyShards { of, fields }).await
     }
 
-    /// Removes the shards numbered `first` and above that are empty. The number removed.
+    /// Removes the empty shards numbered `first` and above, and returns their number.
     pub(crate) async fn remove_shards<M: LoadIo<Conn, Backend = DB>, Conn>(
         &self,
         link: &mut Link<'_, M, Conn>,
@@ -614,10 +615,10 @@ impl<P: Parents<DB>, DB: ShardedBackend> LockedRows<P, DB> {
         link.execute(RemoveShards { of, first }).await
     }
 
-    /// Removes the shards of those that are no parents, which nobody could lock, in the transaction that is open. The number removed.
+    /// Removes the shards under keys that no parent has, in the open transaction, and returns their number. There is no parent to lock.
     ///
-    /// The shards are locked before the parents are looked for. So no count is removed with them that was committed for a parent
-    /// which is being inserted meanwhile.
+    /// The shards are locked before the parents are looked for. So the removal takes no count that was committed for a parent that is being
+    /// inserted meanwhile.
     ///
     /// # Errors
     /// [`Unfit::NoRow`] where row security may hide parents from this role.
@@ -636,10 +637,10 @@ impl<P: Parents<DB>, DB: ShardedBackend> LockedRows<P, DB> {
     }
 }
 
-/// A parent that can be seen and not be locked may have been inserted in between: so often it is tried again.
+/// How often to try a parent that is visible and was not locked: it may have been inserted in between.
 pub(crate) const TRIES_TO_LOCK: u8 = 3;
 
-/// Nothing of each field.
+/// A zero for each field.
 pub(crate) fn zeros(fields: &[ShardsColumn]) -> Vec<Amount> {
     let zeros = fields.iter().map(|field| Amount::zero(field.column_type));
     zeros.collect()
@@ -655,7 +656,7 @@ pub(crate) fn field<C: ShardedColumn>() -> QueryResult<&'static ShardsColumn> {
 
 /// What a fold writes to parents, and what they hold then.
 struct Moves<'f> {
-    /// What is added to the bases of a field, or written to those that keep a value, where that changes them.
+    /// What is added to the bases of a sum, or written to the bases of another field, where that changes them.
     values: Vec<BaseValues<'f>>,
     /// What the bases of a field round away and a shard is to keep.
     rests: Vec<BaseValues<'f>>,
@@ -669,7 +670,7 @@ struct Moves<'f> {
 
 impl<'f> Moves<'f> {
     /// # Errors
-    /// The number of a parent whose total is in the range of no base.
+    /// The number of a parent whose total no base can hold.
     fn of(
         dialect: Dialect,
         fields: &Fields<'f>,
@@ -768,8 +769,7 @@ impl Move {
     }
 }
 
-/// A count has created a shard since the others were locked, on PostgreSQL, or elsewhere by a connection that has switched foreign keys
-/// off.
+/// A count created a shard after the others were locked: on PostgreSQL, or elsewhere on a connection that has switched foreign keys off.
 fn appeared() -> DieselError {
     let message = "a shard appeared while its row was locked";
     database_error(DatabaseErrorKind::SerializationFailure, message)

@@ -1,4 +1,4 @@
-//! How counts, folds and the rest reach the shards: no types of users.
+//! How counts, folds and other operations reach the shards. No type of a user's is known here.
 
 mod attempt_error;
 mod count;

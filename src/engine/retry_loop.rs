@@ -17,8 +17,8 @@ use crate::policy::{Attempts, RetryPolicy};
 /// The attempts at one piece of work, until it succeeds, fails for another reason than a conflict, or no attempt is left. Its loop is
 /// [`retry_loop!`].
 ///
-/// Inside a caller's transaction there is one attempt, a transaction as a savepoint. An error that led to the rollback of a
-/// savepoint is reported also where the rollback fails, as it does after a conflict that ended the whole transaction.
+/// Inside a caller's transaction there is one attempt, and a transaction becomes a savepoint. An error that led to the rollback of a
+/// savepoint is reported even if the rollback fails, as it does after a conflict that ended the whole transaction.
 #[derive(Debug)]
 pub(crate) struct RetryLoop<O = observe::Transaction> {
     unit: Unit,
@@ -27,7 +27,8 @@ pub(crate) struct RetryLoop<O = observe::Transaction> {
     pub(super) attempts: Attempts,
     /// The transaction or savepoint of the attempt.
     open: Option<OpenTransaction>,
-    /// The next parent that is gone is looked for again at once, which takes no attempt: it is found, or found missing.
+    /// Whether the first missing parent is retried immediately, without using up an attempt: the retry finds the parent, or finds it
+    /// missing.
     retries_at_once: bool,
     pub(super) observer: O,
 }
@@ -96,7 +97,7 @@ impl RetryLoop {
         retry: RetryPolicy,
         options: TransactionOptions,
     ) -> QueryResult<Self> {
-        // It returns every error that it sees: no question whether it survived.
+        // It returns every error that it sees, so no check has to ask whether it survived.
         Self::new(link, retry, Unit::Transaction(options, None), "own")
     }
 
@@ -210,8 +211,8 @@ impl RetryLoop {
 }
 
 impl<O: Observer> RetryLoop<O> {
-    /// A counting update: a statement that commits by itself, or in a transaction that its attempts open. `inside` a transaction
-    /// of the caller's.
+    /// A counting update: a statement that commits by itself, or in a transaction that its attempts open. `inside`: in a transaction of the
+    /// caller's.
     pub(super) fn counting(attempts: Attempts, inside: bool, observer: O) -> Self {
         RetryLoop {
             unit: Unit::Statement,
@@ -251,7 +252,7 @@ impl<O: Observer> RetryLoop<O> {
         Ok(())
     }
 
-    /// Commits what the attempt has opened. After an error that is still to be rolled back.
+    /// Commits what the attempt has opened. After an error it is still open, to be rolled back.
     pub(super) async fn commit<E, M: Io<Conn>, Conn>(
         &mut self,
         link: &mut Link<'_, M, Conn>,
@@ -291,7 +292,7 @@ impl<O: Observer> RetryLoop<O> {
                 Unit::Transaction(_, Some(_)),
                 ErrorClass::Overflow | ErrorClass::DiskFull | ErrorClass::Other,
             ) => AttemptError::Aborted,
-            // A conflict of its own: a cluster's node reports at the next statement what it has met since the closure's last one.
+            // The check met an error of its own: a cluster's node reports at the next statement what happened after the closure's last one.
             _ => AttemptError::Statement(error),
         }
     }
@@ -314,7 +315,8 @@ impl<O: Observer> RetryLoop<O> {
                 }
                 Err(error) => error,
             },
-            // A cluster's node may have aborted the transaction without the client being told, and compared the rows of another one.
+            // A cluster's node may have aborted the transaction without telling the client. Then the rows of another transaction were
+            // compared.
             Err(AttemptError::Statement(error)) if is_unfit(&error) => {
                 AttemptError::Statement(self.aborted_unheard(link).await.unwrap_or(error))
             }
@@ -324,7 +326,7 @@ impl<O: Observer> RetryLoop<O> {
         retried.err().map(Err)
     }
 
-    /// The error of a transaction that was aborted without the client being told.
+    /// The error of a transaction that was aborted without telling the client.
     async fn aborted_unheard<M: Io<Conn>, Conn>(
         &mut self,
         link: &mut Link<'_, M, Conn>,
@@ -358,7 +360,7 @@ impl<O: Observer> RetryLoop<O> {
         }
     }
 
-    /// Rolls a failed attempt back, and waits for the next one. The error to report if there is none.
+    /// Rolls a failed attempt back, and waits for the next one. Returns the error to report if there is none.
     async fn recover<E, M, Conn>(
         &mut self,
         link: &mut Link<'_, M, Conn>,
@@ -374,7 +376,8 @@ impl<O: Observer> RetryLoop<O> {
         self.roll_back(link).await;
         if sent_by_itself {
             if let Some(ended) = error.ended_transaction(dialect) {
-                // Where it cannot be told, nothing is retried. Another task may have ended the transaction meanwhile.
+                // If the answer is unknown, nothing is retried. On a shared connection another task may have ended the transaction
+                // meanwhile.
                 self.inside = M::is_shared() || {
                     let scope = self.observer.step("look_inside");
                     let found = scope.within(met_inside(link, ended)).await;
@@ -443,7 +446,7 @@ impl<O: Observer> RetryLoop<O> {
         self.observer.stepped(answer.as_ref().err());
         match answer {
             Ok(()) => true,
-            // The session that met the error is there, in a caller's transaction.
+            // The session that met the error still exists, in a caller's transaction.
             Err(error) => dialect.refuses_after_errors() && dialect.may_succeed_again(&error),
         }
     }

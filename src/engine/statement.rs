@@ -27,7 +27,7 @@ pub(crate) enum Statement {
     CountOne,
     /// Adds to the shards of all parents that a filter matches; to none if one of the shards is missing.
     CountAll,
-    /// The same, and reads the parents.
+    /// The same, and also reads the parents.
     CountAndLoad,
     /// Claims an idempotency key, and adds to the shard of a parent named by its key. Meets no row if the key is known, or if the shard
     /// is missing.
@@ -77,7 +77,7 @@ pub(crate) struct Step {
 
 /// Sends the statements of a counting update.
 pub(crate) trait SendStatement<M: Io<Conn>, Conn> {
-    /// Sends a step. The number of rows that it met.
+    /// Sends a step, and returns the number of rows that it met.
     fn send(
         &mut self,
         link: &mut Link<'_, M, Conn>,
@@ -87,8 +87,8 @@ pub(crate) trait SendStatement<M: Io<Conn>, Conn> {
 
 /// Sends a statement about the parents that the filter of `clauses` matches. `Probe`, `FindMissing` and `CountByKey` take only one by key.
 ///
-/// It is compiled once for each connection, and Diesel knows such a statement by its text. The one that an update sends again and
-/// again is [known by its types](crate::query_builder::Identified).
+/// This function is compiled once for each type of connection, and Diesel knows its statements by their text. The statement that an update
+/// sends again and again is [known by its types](crate::query_builder::Identified).
 pub(crate) fn send<'c, DB, M, Conn>(
     link: &'c mut Link<'_, M, Conn>,
     statement: Statement,
@@ -127,6 +127,6 @@ where
                 unless_there: statement == Statement::InsertUnlessThere,
             })
         }
-        _ => M::nothing(link.conn), // the others are the caller's, who has what they need
+        _ => M::nothing(link.conn), // the caller sends the others itself; it has the values for them
     }
 }
