@@ -251,7 +251,7 @@ where
         if counted >= matched || !self.facts.dialect.joins_end_early() {
             return Ok(());
         }
-        // No savepoint takes back the rows that were counted on.
+        // No savepoint takes back what was counted.
         if counted > 0 && !self.retry.is_open() {
             self.link.transaction_status().set_in_error();
         }

@@ -292,7 +292,8 @@ impl<O: Observer> RetryLoop<O> {
                 Unit::Transaction(_, Some(_)),
                 ErrorClass::Overflow | ErrorClass::DiskFull | ErrorClass::Other,
             ) => AttemptError::Aborted,
-            // The check met an error of its own: a cluster's node reports at the next statement what happened after the closure's last one.
+            // The check may have met a conflict of its own: a cluster's node reports at the next statement what happened after the
+            // closure's last one.
             _ => AttemptError::Statement(error),
         }
     }

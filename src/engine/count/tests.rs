@@ -121,7 +121,7 @@ type Local<'c, T> = Pin<Box<dyn Future<Output = T> + 'c>>;
 struct Scripted<DB>(PhantomData<DB>);
 
 thread_local! {
-    /// Of the count that is running, for its sleeps.
+    /// The script of the running count, for its sleeps.
     static RUNNING: RefCell<Shared> = RefCell::default();
 }
 
@@ -446,10 +446,10 @@ fn a_missing_shard_is_created_in_one_transaction() {
 #[test]
 fn a_missing_shard_is_created_by_one_statement_on_postgres() {
     walks!(facts(Postgres); 0, 1, 1 => "Count, Create, Count, 1 counted");
-    // Another one has created it, or there is no such parent.
+    // Another connection has created it, or there is no such parent.
     walks!(facts(Postgres); 0, 0, 1 => "Count, Create, Count, 1 counted");
     walks!(facts(Postgres); 0, 0, 0, 0 => "Count, Create, Count, FindParent, 0 counted");
-    // A key that the shards' table compares in another way.
+    // The shards table compares the key in another way.
     walks!(facts(Postgres); 0, 1, 0, 1 => "Count, Create, Count, Count, 1 counted");
 }
 
@@ -461,7 +461,7 @@ fn a_shard_that_is_folded_away_is_created_again_and_held() {
             Create, Count, Count, FindParent, Begin, Create, Count, Commit, 1 counted");
 }
 
-/// MariaDB's update of joined tables reports no error where it is interrupted.
+/// MariaDB's update of joined tables reports no error if it is interrupted.
 #[test]
 fn a_filter_that_counted_on_too_few_is_attempted_again() {
     walks!(by_filter(Mysql), attempts(2); 0, 0, 2, 1, 0, 0, 0, 0, 2, 2, 0
@@ -503,7 +503,7 @@ fn a_conflict_of_a_statement_by_itself_is_looked_into_first() {
     }
 }
 
-/// It may be a proxy's that has lost its server.
+/// The error may come from a proxy that has lost its server.
 #[test]
 fn what_is_not_known_to_have_failed_is_unknown() {
     let (odd, violated) = (
@@ -729,7 +729,7 @@ fn conflicts_end_with_the_attempts() {
         => "Count, LookInside, Sleep, Count, LookInside, ConflictPersisted");
 }
 
-/// So many counts that each meet a conflict, with the looks and the sleeps between.
+/// This many counts that each meet a conflict, with the looks and the sleeps in between.
 fn conflicts(times: usize) -> Script {
     let conflict = || outcomes![deadlock(), 0, 0];
     script(
@@ -802,7 +802,7 @@ fn a_key_that_others_may_count_on_is_probed() {
         probed(adaptive(), outcomes![lost()]).0,
         "Probe, ConnectionLost"
     );
-    // The count fails by any other error too.
+    // The count meets any other error too.
     let denied = probed(adaptive(), outcomes![error("permission denied")]);
     assert_eq!(denied, ("Probe, Count".to_owned(), vec![0, 0]));
     for never_probed in [
