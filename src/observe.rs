@@ -70,7 +70,7 @@ impl Scope {
     }
 }
 
-/// The future inside the span in which this is called, wherever it is polled.
+/// The future, inside the caller's current span wherever it is polled.
 #[cfg(feature = "async")]
 pub(crate) fn in_callers_span<F: Future>(future: F) -> impl Future<Output = F::Output> {
     #[cfg(feature = "tracing")]
@@ -89,7 +89,7 @@ pub(crate) trait Observer {
     /// The attempt of this number failed by a conflict, or for another reason. The next one follows after `delay`, if there is one.
     fn failed(&mut self, attempt: u32, conflict: Option<Conflict>, delay: Option<Duration>);
 
-    /// The operation ended after so many attempts.
+    /// The operation ended after this many attempts.
     fn ended(&mut self, attempts: u32, succeeded: bool);
 
     /// The next step is a statement of this kind before the attempt, whose shard depends on it.
@@ -100,13 +100,13 @@ pub(crate) trait Observer {
     /// The attempt of this number at a counting update begins.
     fn attempt(&mut self, _number: u32, _shard: i32) {}
 
-    /// A statement of a counting update ended: it met so many rows, or failed.
+    /// A statement of a counting update ended: it met this many rows, or failed.
     fn sent(&mut self, _outcome: &QueryResult<usize>) {}
 
-    /// The attempt created so many shards.
+    /// The attempt created this many shards.
     fn created(&mut self, _shards: usize) {}
 
-    /// The update counted so many rows.
+    /// The update counted this many rows.
     fn counted(&mut self, _rows: usize) {}
 }
 
@@ -379,7 +379,7 @@ impl Observer for Transaction {
     }
 }
 
-/// A batch of a fold: so many parents are looked at.
+/// A batch of a fold: this many parents are looked at.
 pub(crate) fn fold(dialect: Dialect, table: &str, parents: usize) -> Scope {
     span!(
         Level::INFO,
@@ -390,7 +390,7 @@ pub(crate) fn fold(dialect: Dialect, table: &str, parents: usize) -> Scope {
     )
 }
 
-/// A fold has moved something to so many parents from so many shards, and removed so many shards.
+/// A fold has moved something to this many parents from this many shards, and removed this many shards.
 pub(crate) fn folded(dialect: Dialect, table: &str, parents: usize, shards: usize, removed: usize) {
     #[cfg(feature = "metrics")]
     for (name, number) in [
@@ -405,7 +405,7 @@ pub(crate) fn folded(dialect: Dialect, table: &str, parents: usize, shards: usiz
     tracing::info!(target: TARGET, parents, shards, removed, "folded");
 }
 
-/// A pass of a folder took so long, and succeeded or failed.
+/// A pass of a folder took this long, and succeeded or failed.
 pub(crate) fn folder_passed(table: &'static str, time: Duration, succeeded: bool) {
     #[cfg(feature = "metrics")]
     {
@@ -420,7 +420,7 @@ pub(crate) fn folder_passed(table: &'static str, time: Duration, succeeded: bool
     }
 }
 
-/// A flush of a coalescer: so many counters.
+/// A flush of a coalescer: this many counters.
 #[cfg(feature = "r2d2")]
 pub(crate) fn flush(counters: usize) -> Scope {
     #[cfg(feature = "metrics")]
@@ -428,7 +428,7 @@ pub(crate) fn flush(counters: usize) -> Scope {
     span!(Level::INFO, "flush", counters)
 }
 
-/// The flush took so long.
+/// The flush took this long.
 #[cfg(feature = "r2d2")]
 pub(crate) fn flushed(time: Duration) {
     #[cfg(feature = "metrics")]
@@ -447,7 +447,7 @@ pub(crate) fn lost() {
     );
 }
 
-/// A batch of so many callers is sent by one of them.
+/// A batch of this many callers is sent by one of them.
 #[inline]
 pub(crate) fn combined(dialect: Dialect, table: &'static str, callers: usize) {
     #[cfg(feature = "metrics")]
@@ -536,7 +536,7 @@ pub(crate) fn crowded(table: &'static str) {
 /// A warning that goes to `log` where no subscriber listens.
 const MORE_SHARDS: &str = "more shards would help: all of one key were being counted on at once";
 
-/// Warns an operator; not often. Where no subscriber listens, by `log`.
+/// Warns an operator, but not often. Without a subscriber the warning goes to `log`.
 pub(crate) fn more_shards_would_help(table: &'static str, shards: u16) {
     #[cfg(feature = "tracing")]
     if tracing::event_enabled!(target: TARGET, Level::WARN) {
@@ -582,7 +582,8 @@ impl Keys {
     }
 }
 
-/// Keys that are made when the crate is compiled: it takes 6 ns to count by both of an update, and 67 where they are made then.
+/// Keys that are made when the crate is compiled. To count by both keys of an update then takes 6 ns, and 67 ns if they are made at that
+/// moment.
 #[cfg(feature = "metrics")]
 mod made {
     use std::marker::PhantomData;
@@ -601,7 +602,7 @@ mod made {
     }
 
     impl Keys {
-        /// An update ended after so many attempts.
+        /// An update ended after this many attempts.
         #[inline]
         pub(super) fn ended(&self, attempts: u32, succeeded: bool) {
             static METADATA: Metadata<'static> = Metadata::new(TARGET, Level::INFO, None);
@@ -656,11 +657,11 @@ mod made {
     }
 }
 
-/// Gives the recorder that was installed the unit and a description of each metric; to be called once after it was installed.
+/// Gives the installed recorder the unit and a description of each metric. Call it once, after the recorder is installed.
 #[cfg(feature = "metrics")]
 pub fn describe_metrics() {
     use metrics::{Unit, describe_counter, describe_histogram};
-    // What the documentation says of them.
+    // The table in the documentation describes them.
     for row in include_str!("observability.rs").lines() {
         let cells: Vec<_> = row.split(" | ").collect();
         let &[_, name, kind, counts, _] = &cells[..] else {

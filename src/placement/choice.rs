@@ -45,7 +45,7 @@ pub(crate) fn hash_of<DB: ShardedBackend>(table: &str, filter: &impl QueryFragme
     hash.0.finish()
 }
 
-/// The shard that an attempt counts on. With [`ShardChoice::Adaptive`] no other count takes it while there are free ones.
+/// The shard that an attempt counts on. With [`ShardChoice::Adaptive`] no other count takes it while other shards are free.
 #[derive(Debug)]
 pub(crate) struct Choice {
     subject: Subject,
@@ -114,8 +114,8 @@ impl Choice {
         } = self.subject;
         let process = self.process;
         let contention = process.contentions.get(key, now);
-        // Most keys of a batch are counted on seldom. They keep to the first shards in every process, where the next batch finds them. A batch in a
-        // caller's transaction does not: nobody knows how long that holds its locks.
+        // Most keys of a batch are counted on seldom. They keep to the first shards in every process, where the next batch finds them. A
+        // batch in a caller's transaction does not, because nobody knows how long the transaction holds its locks.
         let is_batch = in_batch && !in_transaction;
         let is_contended = contention == Contention::Contended
             || (is_batch && process.batches.counts_often(key, now));
@@ -148,11 +148,11 @@ impl Choice {
         let Some(index) = self.reserved.take() else {
             return;
         };
-        // A child waits for no lock that a thread of its parent held, and nobody counts by these reservations there.
+        // A child process must not wait for a lock that a thread of its parent held, and no count in the child uses these reservations.
         if !self.process.made_in.is_this_process() {
             return;
         }
-        // An application's clock: not under the lock.
+        // The clock may be the application's code, so it is not called under the lock.
         let keeps = self.thread.map(|thread| (thread, (self.clock)()));
         let reservations = &self.process.reservations;
         reservations.release(self.subject.key, index, keeps);
@@ -162,7 +162,7 @@ impl Choice {
         self.subject.timed && !self.subject.in_transaction
     }
 
-    /// Whether other processes may well count on the same shard, and there is another one.
+    /// Whether other processes are likely to count on the same shard, and there is another shard.
     fn is_on_shared_shard(&self) -> bool {
         self.subject.shards > 1 && self.reserved == Some(0)
     }
@@ -172,7 +172,7 @@ impl Choice {
         std::mem::take(&mut self.probes)
     }
 
-    /// Takes the answer to that question.
+    /// Records the answer to that question.
     pub(crate) fn probed(&mut self, locked: bool, attempts: &Attempts) {
         let now = attempts.now();
         self.process.stats.probes.fetch_add(1, Ordering::Relaxed);
@@ -194,12 +194,12 @@ impl Choice {
         contentions.set(key, Contention::Contended, now);
     }
 
-    /// Whether it matters how long the count takes: that tells whether it waited for a lock.
+    /// Whether to measure the time that the count takes, which tells whether it waited for a lock.
     pub(crate) fn is_timed(&self) -> bool {
         self.subject.timed && self.is_on_shared_shard()
     }
 
-    /// Takes the time that the count took.
+    /// Records the time that the count took.
     pub(crate) fn took(&mut self, time: Duration, kind: CountKind, now: Instant) {
         let key = self.subject.key;
         let contentions = &self.process.contentions;
@@ -226,7 +226,7 @@ impl Choice {
         if self.subject.in_transaction {
             let reservations = &self.process.reservations;
             reservations.give_up(self.subject.key, index);
-            self.again(attempts); // the next count of this thread finds nothing but the shard that the thread keeps
+            self.again(attempts); // the next count of this thread knows only the shard that the thread keeps
         }
     }
 }
@@ -239,7 +239,7 @@ struct Order {
     /// Where it begins among those behind the first.
     offset: u32,
     first_comes_last: bool,
-    /// A shard that is left out where there is another.
+    /// A shard that is left out if there is another.
     avoided: Option<u16>,
 }
 

@@ -40,7 +40,7 @@ impl Contentions {
     }
 }
 
-/// A key that is counted on more often in a second may be locked when the next count comes.
+/// A key with more counts in a second than this may be locked when the next count arrives.
 const OFTEN: f64 = 10.0;
 
 /// How often keys are counted on, by their hashes.
@@ -60,7 +60,7 @@ impl Rates {
         Rates(ByKey::new(|| Recent::new(Duration::from_secs(10))))
     }
 
-    /// Takes another count on the key. Returns whether it is counted on often.
+    /// Records another count on the key. Returns whether it is counted on often.
     pub(super) fn counts_often(&self, key: u64, now: Instant) -> bool {
         let mut keys = self.0.lock(key);
         let before = keys.get(key, now).map_or(0.0, |rate| {
@@ -93,11 +93,11 @@ impl CountKind {
 }
 
 /// The shortest time that counts take, in nanoseconds. It rises by a thousandth with each longer count, so that it follows a server
-/// that became slower. Threads may overwrite each other's values, which are much the same.
+/// that became slower. Threads may overwrite each other's values, which are nearly equal.
 #[derive(Debug)]
 pub(super) struct ShortestTime(AtomicU64);
 
-/// A count that takes so much longer than the shortest one is never slow: servers and clients lose as much between two tasks.
+/// A count that exceeds the shortest time by no more than this is never slow: servers and clients lose as much between two tasks.
 const TOLERATED: u64 = 200_000;
 
 impl Default for ShortestTime {
@@ -107,7 +107,7 @@ impl Default for ShortestTime {
 }
 
 impl ShortestTime {
-    /// Whether a count that took so long may have waited for another one: it took longer than the shortest by half. Two writers
+    /// Whether a count that took this long may have waited for another one: it exceeded the shortest time by more than half. Two writers
     /// that take turns take twice as long as one.
     pub(super) fn is_exceeded_by(&self, time: Duration) -> bool {
         if time.is_zero() {
@@ -139,7 +139,7 @@ mod tests {
         let alternately = (0..100).map(|n| rates.counts_often(n % 2, start));
         let often: Vec<_> = alternately.collect();
         assert_eq!(often.iter().position(|often| *often), Some(28));
-        // Batches come in another order than they began.
+        // Batches arrive in a different order than they began.
         let rates = Rates::new();
         let mut counts = (0..20).map(|n| start + Duration::from_millis(100 - n % 2));
         assert!(counts.any(|now| rates.counts_often(7, now)));

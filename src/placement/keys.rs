@@ -28,12 +28,12 @@ impl<T> ByKey<T> {
     }
 }
 
-/// The end of a span that begins then; its begin where an application's clock goes no further.
+/// The end of a span that starts at `begin`, or `begin` itself if the application's clock cannot go further.
 pub(super) fn end_of(begin: Instant, span: Duration) -> Instant {
     begin.checked_add(span).unwrap_or(begin)
 }
 
-/// Whether the end of a span lies ahead, and no further than anybody would set it: an application's clock may have jumped there and back.
+/// Whether the end of a span lies ahead, but no further than anybody would set it: an application's clock may have jumped ahead and back.
 pub(super) fn is_ahead(end: Instant, span: Duration, now: Instant) -> bool {
     now < end && end.saturating_duration_since(now) <= 2 * span
 }
@@ -71,7 +71,7 @@ impl<K: Hash + Eq, V: Copy> Recent<K, V> {
         self.entries.remove(&key);
     }
 
-    /// Whether nothing is remembered for the key. The value is from then on.
+    /// Whether nothing was remembered for the key. The value is from now on.
     pub(super) fn begins(&mut self, key: K, value: V, now: Instant) -> bool
     where
         K: Copy,
@@ -83,7 +83,7 @@ impl<K: Hash + Eq, V: Copy> Recent<K, V> {
         begins
     }
 
-    /// If too much is remembered all is forgotten: the process finds out again.
+    /// If too much is remembered, forgets everything: the process finds out again.
     fn make_room(&mut self, now: Instant) {
         let span = self.span;
         self.entries
@@ -146,7 +146,7 @@ mod tests {
             recent.insert(key, (), now);
             assert!(recent.get(key, now).is_some() && recent.entries.len() <= MOST);
         }
-        // What is over goes first.
+        // Expired entries go first.
         let (mut recent, later) = (Recent::new(SPAN), now + SPAN);
         (0..MOST - 1).for_each(|key| recent.insert(key, (), now));
         (MOST..=MOST + 1).for_each(|key| recent.insert(key, (), later));

@@ -18,7 +18,7 @@ const BETWEEN_PROBES: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub(crate) struct Process {
     pub(super) made_in: MadeIn,
-    /// Where the process begins among the shards behind the first one, and where its threads do.
+    /// Where the process and its threads begin among the shards behind the first one.
     pub(super) offset: u32,
     pub(super) reservations: Reservations,
     pub(super) contentions: Contentions,
@@ -61,7 +61,7 @@ thread_local! {
     static OWN_SHARD: Cell<u64> = Cell::new(id_of_this_thread());
 }
 
-/// This thread's, which no other thread ever has.
+/// This thread's id. No other thread ever has it.
 pub(super) fn id_of_this_thread() -> u64 {
     ID.with(|id| *id)
 }

@@ -7,11 +7,11 @@ use fnv::FnvBuildHasher;
 
 use super::keys::{ByKey, end_of, is_ahead};
 
-/// How long a thread keeps a shard that it did not count on again.
+/// How long a thread keeps a shard without counting on it again.
 pub(super) const KEPT: Duration = Duration::from_secs(1);
 
-/// The shards that counts are on, and those that threads keep: a row that was counted on inside a transaction stays locked until the transaction
-/// ends, which nobody here sees.
+/// The shards that counts are on, and those that threads keep. A row that was counted on inside a transaction stays locked until the
+/// transaction ends, and nothing here sees that end.
 #[derive(Debug)]
 pub(super) struct Reservations(ByKey<Keys>);
 
@@ -19,7 +19,7 @@ pub(super) struct Reservations(ByKey<Keys>);
 #[derive(Debug)]
 struct Keys {
     used: HashMap<u64, Vec<Used>, FnvBuildHasher>,
-    /// How many keys there are when those are forgotten again that are kept no more.
+    /// The number of keys at which unused keys are forgotten.
     most: usize,
 }
 
@@ -79,7 +79,7 @@ impl Reservations {
         (index, free.is_none())
     }
 
-    /// Ends a count's reservation. A thread that is given keeps the shard for a while from then on.
+    /// Ends a count's reservation. `keeps` names a thread that keeps the shard for a while from a given time on.
     pub(super) fn release(&self, key: u64, index: u16, keeps: Option<(u64, Instant)>) {
         self.change(key, index, |shard| {
             shard.counts = shard.counts.saturating_sub(1);
@@ -89,7 +89,7 @@ impl Reservations {
         });
     }
 
-    /// Nobody keeps the shard any more.
+    /// Ends a thread's claim to keep the shard.
     pub(super) fn give_up(&self, key: u64, index: u16) {
         self.change(key, index, |shard| shard.keeper = None);
     }
@@ -112,7 +112,7 @@ impl Reservations {
 }
 
 impl Keys {
-    /// Forgets keys that are not in use any more, when they may be the half of all.
+    /// Forgets unused keys once they may be half of all keys.
     fn forget(&mut self, now: Instant) {
         if self.used.len() < self.most {
             return;
@@ -127,7 +127,7 @@ impl Keys {
 }
 
 impl Used {
-    /// Whether a count is on it, or a thread keeps it still.
+    /// Whether a count is on it, or a thread still keeps it.
     fn is_used(&mut self, now: Instant) -> bool {
         self.keeper
             .take_if(|(_, until)| !is_ahead(*until, KEPT, now));
@@ -251,7 +251,7 @@ mod tests {
         assert_eq!(in_use(&reservations), 1000);
     }
 
-    /// Whatever the order of reservations and releases, two meet only where there are fewer shards than counts.
+    /// Whatever the order of reservations and releases, two counts meet only if there are fewer shards than counts.
     #[test]
     fn threads_never_meet_while_shards_are_free() {
         const THREADS: u16 = 8;

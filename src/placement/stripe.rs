@@ -6,8 +6,8 @@ use crate::connection::set_other_nodes_write;
 use crate::error::Error;
 use crate::model::MAX_SHARDS;
 
-/// The part of each key's shards that the counting updates of this process keep to. Of `of` stripes, the one with the index `index`,
-/// from 0 on, has the shards `index`, `index + of`, `index + 2 * of` and so on.
+/// The part of each key's shards that the counting updates of this process keep to. Of `of` stripes, the one with the index `index` (from
+/// 0) has the shards `index`, `index + of`, `index + 2 * of` and so on.
 ///
 /// It is for databases of several nodes that all take writes, such as MariaDB Galera. If two nodes there count on the same shard
 /// at once, neither waits for a lock: one transaction fails at its commit. Give the processes that write to one node a stripe

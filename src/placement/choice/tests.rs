@@ -43,7 +43,7 @@ fn process_at(offset: u32) -> &'static Process {
     Box::leak(Box::new(Process::new(offset)))
 }
 
-/// A clock that stands, so that nothing is forgotten while a test waits for its processor.
+/// A clock that stands still, so that nothing is forgotten while a test waits for its processor.
 fn now() -> Instant {
     static NOW: LazyLock<Instant> = LazyLock::new(Instant::now);
     *NOW
@@ -187,7 +187,7 @@ fn inside_a_transaction_two_slow_counts_in_a_row_make_a_key_contended() {
 fn a_thread_keeps_its_shard_inside_transactions() {
     let process = process();
     assert_eq!(choose(process, INSIDE).shard(), 5);
-    assert_eq!(choose(process, SUBJECT).shard(), 0); // the other row may be locked still
+    assert_eq!(choose(process, SUBJECT).shard(), 0); // the other row may still be locked
     let of_another = std::thread::spawn(move || choose(process, INSIDE).shard());
     assert_eq!(of_another.join().unwrap(), 6);
     assert_eq!(choose(process, INSIDE).shard(), 5);
@@ -291,7 +291,7 @@ const IN_BATCH: Subject = Subject {
     ..SUBJECT
 };
 
-/// In every process the same.
+/// These shards are the same in every process.
 #[test]
 fn a_batch_keeps_to_the_first_shards_of_keys_that_are_counted_on_seldom() {
     let process = process();
