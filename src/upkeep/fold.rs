@@ -116,12 +116,11 @@ paired! {
     /// of the bases waits for rows that refer to them, 200 ms at most, if a unique index contains a sharded field.) If a lock
     /// cannot be acquired at once, the parents are tried one by one. On PostgreSQL one parent waits for its locks, 200 ms at most for
     /// each (`SET LOCAL lock_timeout`, which ends with the fold's transaction), so that a row is folded under any number of writers.
-    /// The same bound holds for a table that others may not write meanwhile, as during `CREATE INDEX`. For a table that nobody may read, the
-    /// search for work waits, without a lock and without a bound of its own.
-    /// A parent that is busy for longer is folded shard by shard, without a wait, with as many attempts as the policy allows; once a shard
-    /// was blocked for all of them, each other one has a single attempt. Shards that others hold all the time keep their values, and
-    /// their parent is listed in [`busy`](Folded::busy). (PostgreSQL logs each
-    /// lock that is not acquired as an error.)
+    /// The same bound holds while others may not write the table, as during `CREATE INDEX`. While nobody may read it, the search for work
+    /// waits, without a lock and without a bound of its own. A parent that is busy for longer is folded shard by shard, without a wait,
+    /// with as many attempts as the policy allows; once a shard was blocked for all of them, each other shard gets a single attempt. Shards
+    /// that others hold all the time keep their values, and their parent is listed in [`busy`](Folded::busy). (PostgreSQL logs each lock
+    /// that is not acquired as an error.)
     ///
     /// A fold that is killed at any statement loses and doubles nothing: the database rolls the open batch back, and committed
     /// batches are complete. Several processes may fold at once: the parent's row lock admits one at a time, and the next finds
@@ -145,10 +144,10 @@ paired! {
     ///
     /// # Inside a transaction
     /// The fold is part of the caller's transaction, with savepoints in place of transactions. It waits for its locks and holds them until that
-    /// transaction ends: the rows and their shards, so that the bases may be corrected behind it. On PostgreSQL it locks the rows
-    /// `FOR UPDATE`, which waits as long as rows that refer to them are inserted without a gap. The isolation level is the caller's: above `READ COMMITTED` the fold of a busy counter may end in a
-    /// serialization failure on PostgreSQL. A transaction that counts and then writes the parent's row itself may deadlock with a
-    /// fold: retry it.
+    /// transaction ends: the rows and their shards, so that the transaction may correct the bases afterwards. On PostgreSQL it locks the
+    /// rows `FOR UPDATE`, which waits as long as rows that refer to them are inserted without a gap. The isolation level is the caller's:
+    /// above `READ COMMITTED` the fold of a busy counter may end in a serialization failure on PostgreSQL. A transaction that counts and
+    /// then writes the parent's row itself may deadlock with a fold: retry it.
     pub fn fold<Source, Kind>(source: Source) -> Fold<Source::Query, Run>
     where
         Source: UpdateSource<Kind>,
@@ -222,15 +221,15 @@ impl<Q: IntoUpdateTarget<Table: ShardedTable>, Run> Fold<Q, Run> {
         }
     }
 
-    /// Sets how many parents are folded at once: 100 by default, and at most. With fewer, counts on them wait less.
+    /// Sets how many parents are folded at once: 100 by default, which is also the maximum. With fewer, counts on them wait less.
     pub fn batch(mut self, parents: usize) -> Self {
         self.batch = parents.clamp(1, KEYS_IN_A_STATEMENT);
         self
     }
 
-    /// Folds no more parents than this in any second, by smaller batches and pauses between them. Parents that a slow batch missed are
-    /// made up for, a tenth of a second's at most. It has no effect inside a caller's transaction, which would only hold its locks
-    /// longer. By default, and with zero, there is no limit.
+    /// Folds no more parents than this in any second, by smaller batches and pauses between them. The fold makes up for parents that a slow
+    /// batch missed, by those of a tenth of a second at most. It has no effect inside a caller's transaction, which would only hold its
+    /// locks longer. By default, and with zero, there is no limit.
     pub fn at_most_per_second(mut self, parents: u32) -> Self {
         self.per_second = Some(parents);
         self
@@ -430,17 +429,17 @@ pub(crate) struct Batches<W> {
 }
 
 impl<P> Folding<P> {
-    /// Parents with shards from this one on may have shards to remove.
+    /// Parents with a shard numbered from here on may have shards to remove.
     fn first_to_remove(&self) -> Option<u16> {
         self.cold_below.map_or(self.keep, |_| Some(0))
     }
 
-    /// A parent that is to have no shards keeps no rests in them.
+    /// Whether parents keep rests on their shards: not if they are to have no shards.
     fn keeps_rests(&self) -> bool {
         self.keep != Some(0)
     }
 
-    /// Goes on after the last parent that was `folded`, to the end or until `progress` breaks off.
+    /// Continues after the last parent that was `folded`, to the end or until `progress` breaks off.
     pub(crate) async fn fold_all<T, DB, W, M, Conn>(
         &self,
         batches: &Batches<W>,
@@ -509,9 +508,9 @@ statements! {
     ///
     /// Without a filter the shards table alone is read, so that rows without shards cost nothing.
     ///
-    /// With a filter not `EXISTS`: planners turn that into a join that reads the whole shards table for every batch.
+    /// A query with a filter avoids `EXISTS`: planners turn that into a join that reads the whole shards table for every batch.
     ///
-    /// A shard that holds a rest is no work: neither the base nor a removal takes it.
+    /// A shard that holds a rest is no work: the base cannot hold the rest, and a removal leaves the shard.
     struct PickFoldable<'a, ST> {
         names: Names<'a, DB>,
         filter: &'a dyn QueryFragment<DB>,
@@ -557,7 +556,7 @@ pub(crate) struct Folding<P> {
     pub(crate) of: P,
     /// Empty shards numbered from here on are removed, or none.
     pub(crate) keep: Option<u16>,
-    /// All shards are removed of a parent of which fewer than this were filled.
+    /// A parent with fewer filled shards than this loses all of its shards.
     pub(crate) cold_below: Option<u16>,
     pub(crate) retry: RetryPolicy,
     pub(crate) dialect: Dialect,
@@ -565,16 +564,16 @@ pub(crate) struct Folding<P> {
     pub(crate) inside: bool,
 }
 
-/// What a try to fold several parents came to, or one parent, or one of its shards.
+/// The result of a try to fold several parents, or one parent, or one of its shards.
 enum Tried<Key> {
     Folded {
         moved: Moved,
         /// The number of shards that were removed.
         removed: usize,
-        /// Parents that can be seen and were not locked.
+        /// Parents that are visible and were not locked.
         not_locked: Vec<Key>,
     },
-    /// Another transaction holds a lock, or a conflict came up: the database's error.
+    /// Another transaction holds a lock, or there was a conflict: the database's error.
     Blocked(DieselError),
     /// A base does not accept the values of its shards.
     Unfit(Unfit),
@@ -583,8 +582,9 @@ enum Tried<Key> {
 impl<P> Folding<P> {
     /// Folds parents together if all their locks can be acquired at once; else one by one, and busy ones shard by shard.
     ///
-    /// A parent alone may wait for its locks where the wait can be bounded: its writers wait that long at most, and those of other
-    /// parents do not. In a caller's transaction, which keeps its locks, they are waited for together, and no shard is created behind them.
+    /// A single parent may wait for its locks where the wait can be bounded: its own writers wait at most that long, and writers of other
+    /// parents do not wait. A caller's transaction keeps its locks. There the fold waits for all locks together, and no shard is created
+    /// behind them.
     async fn fold<T, M, Conn>(
         &self,
         keys: Vec<P::Key>,
@@ -625,7 +625,7 @@ impl<P> Folding<P> {
         Ok(())
     }
 
-    /// How the shards of so many parents are locked together, and how often that is tried.
+    /// How the shards of this many parents are locked together, and how often that is tried.
     fn together(&self, parents: usize) -> (Strength, RetryPolicy) {
         let waits = parents == 1 && self.bound().is_some();
         let strength = match waits {
@@ -633,7 +633,7 @@ impl<P> Folding<P> {
             true => Strength::Exclusive,
             false => Strength::ExclusiveAtOnce,
         };
-        // On SQLite there are no locks but that on the database.
+        // SQLite has only the lock on the database.
         let retry = match self.dialect.has_row_locks() {
             true => RetryPolicy::never(),
             false => self.retry.clone(),
@@ -641,15 +641,16 @@ impl<P> Folding<P> {
         (strength, retry)
     }
 
-    /// Bounds the waits of a transaction: for rows, and for a table that others may not write meanwhile, which no `NOWAIT` is about.
-    /// Counts wait for the shards that are locked by then. Inside a caller's transaction the bound would outlive the fold.
+    /// Bounds the waits of a transaction: for rows, and for a table that others may not write meanwhile, to which `NOWAIT` does not apply.
+    /// During these waits, counts wait for the shards that are already locked. Inside a caller's transaction the bound would outlive the
+    /// fold.
     fn bound(&self) -> Option<&'static str> {
         let bound = self.dialect.bounds_waits_for_locks();
         bound.filter(|_| !self.inside)
     }
 
-    /// Each shard in a transaction of its own, which holds no lock while it waits for its turn to try again. A shard that does
-    /// not fit is retried as long as others change the base.
+    /// Folds each shard in a transaction of its own, which holds no lock while it waits to try again. A shard that does not fit is retried
+    /// as long as other shards change the base.
     async fn fold_shard_by_shard<T, M, Conn>(
         &self,
         keys: Vec<P::Key>,
@@ -672,7 +673,8 @@ impl<P> Folding<P> {
             tried = left.len();
             let mut unfit = vec![];
             for shard in left {
-                // One was blocked for as long as the policy allows, perhaps by the parent's lock: the others are not waited for again.
+                // One shard was blocked for as long as the policy allows, perhaps by the parent's lock. So the fold does not wait for the
+                // others again.
                 let retry = match busy {
                     true => RetryPolicy::never(),
                     false => self.retry.clone(),
@@ -757,7 +759,7 @@ impl<P> Folding<P> {
         }
     }
 
-    /// What an error says about the parents that were tried, if it is about them.
+    /// The result for the parents that were tried, if the error is about them.
     fn failed<Key>(&self, error: DieselError) -> QueryResult<Tried<Key>> {
         let locks_rows = self.dialect.has_row_locks();
         let is_blocked = match self.dialect.classify(&error) {

@@ -285,7 +285,7 @@ impl Folder {
 impl Drop for Folder {
     fn drop(&mut self) {
         if !self.made_in.is_this_process() {
-            return; // it folds on in the parent
+            return; // it continues in the parent process
         }
         self.state.stopping.store(true, Ordering::Relaxed); // the pass that is under way ends after its batch
         match &mut self.worker {
@@ -355,7 +355,7 @@ impl Passes {
         self.schedule.first(random_part())
     }
 
-    /// A pass that began then has ended. The pause before the next one.
+    /// Records a pass that began then and has ended. Returns the pause before the next one.
     fn ended<T: KeyedTable<DB>, DB: ShardedBackend>(
         &mut self,
         began: Instant,
@@ -382,7 +382,7 @@ impl Passes {
             Ok(_) => 0,
             Err(_) => self.schedule.failures.saturating_add(1),
         };
-        // A recorder's code, or a key's, ends no folder.
+        // A panic in the code of a recorder or of a key must not end the folder.
         let passed = || observe::folder_passed(self.table, took, outcome.is_ok());
         let _ = panic::catch_unwind(AssertUnwindSafe(passed));
         let _ = panic::catch_unwind(AssertUnwindSafe(|| match outcome {
@@ -399,7 +399,7 @@ impl Passes {
     fn report(&self, error: &PassError) {
         self.state.stats().last_error = Some(error.to_string());
         if let Some(on_error) = &self.on_error {
-            // A panic there is no reason to fold no more.
+            // A panic in it must not end the folder.
             let _ = panic::catch_unwind(AssertUnwindSafe(|| on_error(&**error)));
         }
     }
@@ -413,7 +413,7 @@ fn random_part() -> f64 {
 /// The longest pause between failing passes, unless the interval is longer.
 const LONGEST_AFTER_FAILURES: Duration = Duration::from_secs(60);
 
-/// The part of each pause by which it is at most shorter or longer.
+/// Each pause is shorter or longer by at most this part of it.
 const JITTER: f64 = 0.1;
 
 /// When the next pass of a folder begins.

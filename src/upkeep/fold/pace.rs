@@ -1,17 +1,17 @@
-//! No more rows in any second than were asked for, if there is a limit.
+//! Limits the rows of any second, if a limit was set.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// A batch that begins late is made up for, by so much at most.
+/// At most this much of a batch's delay is made up for.
 const MADE_UP: Duration = Duration::from_millis(100);
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// When the next batch may begin. It is told the time, and sleeps nowhere.
+/// Decides when the next batch may begin. Its caller tells it the time, and it never sleeps.
 ///
-/// Batches are spread over each second. A batch also waits until the second is over since the end of the one whose place it takes: no
-/// second, wherever it begins, contains more rows than the limit, however long some batches take.
+/// Batches are spread over each second. A batch also waits until one second after the end of the batch whose place it takes. So no second,
+/// wherever it begins, contains more rows than the limit, however long some batches take.
 #[derive(Debug)]
 pub struct Pace {
     /// `None` is no limit.
@@ -35,7 +35,7 @@ impl Pace {
         }
     }
 
-    /// The size of batches that fill a second best, each as large as the others; without a limit, the one that was asked for.
+    /// The size of equal batches that fill a second best. Without a limit, it is the size that was asked for.
     pub fn batch(&self) -> usize {
         self.batch
     }
@@ -69,7 +69,7 @@ impl Pace {
 mod tests {
     use super::*;
 
-    /// The beginnings and ends of 100 batches, in milliseconds, each of which takes so many; and the rows of each.
+    /// The beginnings and ends of 100 batches, in milliseconds, and the rows of each. A batch takes as long as `millis` says.
     fn batches(
         per_second: u32,
         rows: usize,
@@ -129,7 +129,7 @@ mod tests {
         }
     }
 
-    /// The limit is reached but for the time of one batch in a second.
+    /// The limit is reached, except for the time of one batch in each second.
     #[test]
     fn a_limit_is_reached() {
         let rounded = |rate: f64| rate.round() as u32;

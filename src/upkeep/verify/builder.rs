@@ -30,8 +30,9 @@ use super::recount::{
 pub use self::blocking::verify;
 
 paired! {
-    /// Begins to compare the totals of a field with `expected`: a query for keys and numbers, such as a recount returns. A row that the query
-    /// leaves out is expected to have 0, and so is a number that is NULL. Keys of other rows in the query's result are ignored, and so are keys that are NULL.
+    /// Begins to compare the totals of a field with `expected`: a query for keys and numbers, such as a recount returns. A row that the
+    /// query leaves out, or for which it gives NULL, is expected to have 0. Keys of other rows in the query's result are ignored, and so
+    /// are keys that are NULL.
     ///
     /// ```
     /// # mod schema {
@@ -62,8 +63,8 @@ paired! {
     /// # }
     /// ```
     ///
-    /// Keys are compared as the key's own column compares them: where it ignores case, the numbers of `Rust` and `rust` are added up. A recount
-    /// that returns two numbers for one and the same key is an error.
+    /// Keys are compared as the key's own column compares them: where it ignores case, the numbers of `Rust` and `rust` are added up. A
+    /// recount that returns two numbers for the same key is an error.
     ///
     /// # Numbers
     /// The recount gives the number as Diesel gives counts and sums: an integer, a `Double`, or with the feature `numeric` a
@@ -100,7 +101,7 @@ paired! {
     }
 }
 
-/// A comparison that was not made yet; made by [`verify`].
+/// A comparison that has not run yet; made by [`verify`].
 #[derive(Debug, Clone)]
 #[must_use = "nothing is compared until `.drifts(conn)` or `.repair(conn)`"]
 pub struct Verify<Rows, C, Q, Run = Blocking> {
@@ -337,7 +338,7 @@ impl<R, C, Q, Run> Verify<R, C, Q, Run> {
         differ.map_err(|error| explain::<R::Table, M::Backend>(&link.backend(), error))
     }
 
-    /// Those of them that it repaired.
+    /// Repairs rows whose totals are not as expected, and returns them.
     async fn find_and_repair<'q, M, Conn>(
         self,
         link: &mut Link<'_, M, Conn>,
@@ -390,7 +391,7 @@ impl<R, C, Q, Run> Verify<R, C, Q, Run> {
     }
 }
 
-/// What the caller learns of rows.
+/// The drifts, as the caller gets them.
 fn drifts<C, K>(compared: Vec<Drift<K, Amount>>) -> QueryResult<Vec<Drift<K, TotalValue<C>>>>
 where
     C: ShardedColumn,

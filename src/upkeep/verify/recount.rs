@@ -1,4 +1,4 @@
-//! Recounts, totals beside them, and what is added to bases that lack it.
+//! Recounts, the totals beside them, and the amounts that bases lack.
 
 use std::collections::{HashMap, HashSet};
 use std::future::{Ready, ready};
@@ -183,8 +183,8 @@ pub fn differs(dialect: Dialect, column: ColumnType, total: &Amount, expected: &
     total != expected && !(dialect.rounds_sums(column) && total.is_close_to(expected, TOLERANCE))
 }
 
-/// The difference that has to be added to the total, where a statement can add it: every database takes a literal of digits for the type of
-/// its column, up to the greatest integer.
+/// The difference that has to be added to the total, if a statement can add it. Every database reads a literal of digits as the type of its
+/// column, up to the greatest integer.
 pub(super) fn lacks<K>(drift: &Drift<K, Amount>, column: ColumnType) -> QueryResult<Amount> {
     let fits = |amount: &Amount| match amount {
         Amount::Integer(n) => column == ColumnType::UnsignedBigInt || i64::try_from(*n).is_ok(),
