@@ -21,7 +21,7 @@ macro_rules! capabilities {
         }
 
         impl Capabilities {
-            /// What a database is taken to do unless its file says otherwise.
+            /// What a database is assumed to do unless its file says otherwise.
             #[allow(unused_doc_comments)]
             pub(super) const PLAIN: Self = Capabilities {
                 $($(#[$attribute])* $name: $plain,)+
@@ -56,10 +56,9 @@ capabilities! {
     notices_ends(): bool = || true,
     /// Whether `ROLLBACK` outside a transaction is no error.
     allows_idle_rollback: bool = true,
-    /// Whether a missing shard is created by a statement that commits by itself. No total changes by that, since the shard is
-    /// zero; and the count needs no transaction, before which the library would have to ask whether one is open already. On the
-    /// others that question is free, MySQL needs its own isolation level for the statement, and SQLite would write to its
-    /// disk twice.
+    /// Whether a statement that commits by itself creates a missing shard. The shard is zero, so no total changes. And the count needs no
+    /// transaction, before which the library would have to ask whether one is open already. On the other databases that question is free.
+    /// MySQL also needs an isolation level of its own for the statement, and SQLite would write to its disk twice.
     creates_alone: bool = false,
     /// Statements that fail before COMMIT unless the transaction that was begun is still open.
     ///
@@ -86,20 +85,21 @@ capabilities! {
     /// Takes back the level that was set for the next transaction; refused inside one.
     forgets_isolation: Option<&'static str> = None,
 
-    /// How it is asked whether a transaction is open that Diesel does not know.
+    /// How to ask whether a transaction is open that Diesel does not know.
     asks_whether_open: OpenQuestion = OpenQuestion::Batch("BEGIN; ROLLBACK"),
-    /// A statement that fails inside a transaction, and on a session whose statements do not commit by themselves; where
-    /// [`asks_whether_open`](Self::asks_whether_open) would not tell the latter.
+    /// A statement that fails inside a transaction, and on a session whose statements do not commit by themselves. Only where
+    /// [`asks_whether_open`](Self::asks_whether_open) does not detect such a session.
     asks_whether_commits: Option<&'static str> = None,
-    /// How it is asked whether a transaction was open when it was ended by a deadlock.
+    /// How to ask whether a transaction was open that a deadlock has ended.
     asks_whether_was_open: Option<BegunTransactions> = None,
     /// Whether every statement is refused in a transaction that met an error.
     refuses_after_errors: bool = false,
-    /// A statement that fails unless the database itself refused the one before it, which commits by itself or is a `COMMIT`. Sent after an
-    /// error of no known kind, which may be a proxy's or a fork's own; `None` where no answer would tell.
+    /// A statement that fails unless the database itself refused the previous statement, which commits by itself or is a `COMMIT`. It is
+    /// sent after an error of no known kind, which a proxy or a fork may have made up; `None` where no answer would tell.
     ///
-    /// PostgreSQL raises no error after a commit but those that end the session, which then answers nothing. MySQL keeps the errors of the last
-    /// statement, but a `COMMIT` may fail after others have it. SQLite keeps the number of rows that the last statement has changed.
+    /// After a commit PostgreSQL raises only errors that end the session, and an ended session answers nothing. MySQL keeps the errors of
+    /// the last statement, but a `COMMIT` may fail after others have it. SQLite keeps the number of rows that the last statement has
+    /// changed.
     proves_refusal(is_commit: bool): Option<&'static str> = |_| None,
     /// Whether a statement that fails may keep what it has changed.
     keeps_after_errors: bool = false,
@@ -115,23 +115,23 @@ capabilities! {
     /// Follows a `SELECT` that locks its rows until the transaction ends; `None` where rows cannot be locked, since SQLite has one writer
     /// at a time.
     locks_rows(strength: Strength): Option<&'static str> = |_| None,
-    /// Whether a savepoint that is rolled back lets go of what was locked in it.
+    /// Whether the rollback of a savepoint releases the locks that were acquired in it.
     unlocks_at_savepoints: bool = false,
     /// Whether [`ExclusiveIfFree`](Strength::ExclusiveIfFree) leaves out locked rows.
     supports_skip_locked: bool = false,
     /// Bounds each wait for a lock until the open transaction ends, and leaves the session as it was. Only where a bound can be
     /// below a second: MySQL's is in seconds, and SQLite has one lock.
     ///
-    /// Shorter than PostgreSQL's `deadlock_timeout`, so that in a deadlock the one that waits so gives way.
+    /// The bound is shorter than PostgreSQL's `deadlock_timeout`, so that in a deadlock the bounded wait gives way.
     bounds_waits_for_locks: Option<&'static str> = None,
-    /// The same for some statements alone: what is sent before them and behind them. If one of them fails, the rollback lifts the bound.
+    /// The same for only some statements: what is sent before and after them. If one of them fails, the rollback lifts the bound.
     bounds_some_waits: Option<[&'static str; 2]> = None,
     /// Follows a `SELECT` of rows that are locked already. In MySQL's default isolation a plain one would read the caller's
     /// snapshot, not the rows that were locked.
     reads_what_is_locked: &'static str = "",
-    /// Follows a `SELECT` of what an earlier transaction has committed, where the answer tells the caller that it is done. On PostgreSQL
-    /// other sessions may see a commit that the synchronous standby has not, once its wait was interrupted. A transaction that only
-    /// reads waits for no standby. A read that locks a row writes, so its own commit waits for all that came before.
+    /// Follows a `SELECT` of what an earlier transaction has committed, if the answer tells the caller that the work is done. On
+    /// PostgreSQL, once a commit's wait was interrupted, other sessions may see it while the synchronous standby lacks it. A transaction
+    /// that only reads waits for no standby. A read that locks a row also writes, so its own commit waits for everything before it.
     reads_what_is_safe: &'static str = "",
     /// How a query whose answer decides what is written reaches the primary. A proxy that splits reads from writes sends a plain one to a
     /// replica, which lags.
@@ -148,15 +148,15 @@ capabilities! {
     /// other server runs such a comment. Its snapshot isolation would end the transaction if the row changed between the read
     /// and the update, as a hot row does. A rare deadlock of two first counts is better.
     finds_without_a_look: &'static str = "",
-    /// Whether a transaction may wait for a table's metadata lock in a circle that no detector sees: whoever alters the table holds that
-    /// lock, and waits for the rows that the transaction has written.
+    /// Whether a transaction may wait for a table's metadata lock in a cycle that no deadlock detector sees: the session that alters the
+    /// table holds that lock, and waits for the rows that the transaction has written.
     waits_unseen_for_tables: bool = false,
 
     // Statements
 
     /// Whether joined rows are named before `SET`, as MySQL does. The others name them after it in a `FROM` clause.
     joins_before_set: bool = false,
-    /// Whether an update of joined tables that is interrupted may end well, on the rows that it met until then, as MariaDB's does.
+    /// Whether an interrupted update of joined tables may succeed with only the rows that it met until then, as MariaDB's does.
     joins_end_early: bool = false,
     /// Whether an update joins a list of values that stands in the statement, as PostgreSQL does with the plan of a lookup for each
     /// value. SQLite takes as long as with a `CASE`.
@@ -176,9 +176,9 @@ capabilities! {
     /// Whether ` ON CONFLICT DO NOTHING` is better behind an `INSERT` that may race: PostgreSQL then reports a serialization
     /// failure to a transaction that cannot see the other's row yet, instead of a violation like any other.
     inserts_unless_there: bool = false,
-    /// Whether an upsert names its unique key, `ON CONFLICT (..) DO UPDATE SET`. On MySQL it is about any unique key.
+    /// Whether an upsert names its unique key, `ON CONFLICT (..) DO UPDATE SET`. MySQL's applies to any unique key.
     names_conflict_target: bool = true,
-    /// Whether every driver tells how many rows a query gave that was executed like a statement.
+    /// Whether every driver tells the number of rows of a query that was executed like a statement.
     tells_rows_of_queries: bool = false,
     /// Whether one statement can lock rows, write them if it has locked all of them, and return what it wrote.
     counts_all_or_none: bool = false,
@@ -209,18 +209,18 @@ capabilities! {
 
     // Values
 
-    /// Whether the place of a bind has its number, as `$1` has, and is no `?`.
+    /// Whether the place of a bind has a number, as `$1` has, and is not just a `?`.
     numbers_binds: bool = false,
     /// How a total is written; see [`Total`](crate::Total) for the whole.
     total_form(column: ColumnType): TotalForm = |_| TotalForm::Plain,
-    /// Follows `CASE WHEN` and a value that a shard of this field, a float, is compared with, where a NaN would be taken for none: SQLite
-    /// binds it as `NULL`, and on PostgreSQL it is greater than any number.
+    /// Follows `CASE WHEN` and a value that is compared with a shard of this field, a float, where the comparison would not notice a NaN:
+    /// SQLite binds it as `NULL`, and on PostgreSQL it is greater than any number.
     nan_refusal(field: &ShardsColumn): Option<&'static str> = |_| None,
     /// Whether a NaN is stored as `NULL`.
     stores_nan_as_null: bool = false,
     /// Whether a `NUMERIC` is a double.
     numerics_are_doubles: bool = false,
-    /// Compares two values of which any may be NULL.
+    /// Compares two values, either of which may be NULL.
     is_same: &'static str = "IS NOT DISTINCT FROM",
     /// The SQL before and behind a value that reads it as a text.
     as_text: (&'static str, &'static str) = ("CAST(", " AS TEXT)"),
@@ -230,8 +230,8 @@ capabilities! {
     bytes_as_text: (&'static str, &'static str) = ("HEX(", ")"),
     /// Whether a `CHAR(n)` is read with spaces up to its length, and then differs from the same text without them.
     pads_text: bool = false,
-    /// The SQL before and behind a number of rows, or a sum over them, that makes it one of a field's type. Diesel reads any number of
-    /// MySQL's and SQLite's.
+    /// The SQL before and behind a number of rows, or a sum over them, that converts it to a field's type. Diesel reads any type of number
+    /// from MySQL and SQLite.
     recounted(field: ColumnType, is_sum: bool): (&'static str, &'static str) = |_, _| ("", ""),
 
     // Tables and triggers
@@ -252,16 +252,16 @@ capabilities! {
     copies_collations: bool = false,
     /// Whether a mode of the database cuts a key to the length of its column.
     cuts_keys: bool = false,
-    /// Whether the name that the database itself would make for a constraint is too long for it. MariaDB takes one of 64 characters only
-    /// if it is given.
+    /// Whether the name that the database itself would make for a constraint is too long for it. MariaDB accepts a name of 64 characters
+    /// only if it is given.
     refuses_own_name(constraint: &str): bool = |_| false,
-    /// What a statement of the application's calls by its name.
+    /// The kind of routine that an application's statement calls by its name.
     routine: Option<Routine> = None,
     /// The steps of the text that folds and drops a shards table.
     drop_form: DropForm = DropForm::RenamedFirst,
-    /// Reads the text about a row, or a cache, for which that text has failed. `None` where the error has it.
+    /// Reads why the text that drops a shards table failed: a text about a row or a cache. `None` where the error contains it.
     asks_why_not_dropped: Option<&'static str> = None,
-    /// That text in the message of the error.
+    /// The same text in the message of the error.
     reason_not_dropped(message: &str): Option<&str> = |_| None,
     /// The schema of temporary tables, with a dot.
     temporary_schema: &'static str = "",
@@ -271,8 +271,8 @@ capabilities! {
     roomy_type(column: ColumnType): Option<&'static str> = |_| None,
     /// Whether the database, or a mode of it, keeps an integer that is out of its column's range.
     keeps_any_integer: bool = true,
-    /// Follows a double's column in a `CHECK` that no later count would repair it: SQLite keeps any value, and PostgreSQL a NaN or an
-    /// infinity.
+    /// Follows a double's column in a `CHECK` that refuses what no later count would repair: SQLite keeps any value, and PostgreSQL a NaN
+    /// or an infinity.
     double_check: Option<&'static str> = None,
     /// Follows a column of this type in a `CHECK` where the database cuts values to it.
     check_of_cut_values(sql_type: &str): Option<String> = |_| None,
@@ -281,9 +281,9 @@ capabilities! {
     /// Postgres: a shard that is updated in place (HOT) needs room on its page for the versions to come. A smaller fillfactor
     /// makes it prune the page at nearly every access.
     table_options: &'static str = "",
-    /// The actions of the shards' foreign key. On SQLite triggers rename and delete the shards, whether foreign keys are enforced or not. A
-    /// trigger could not tell shards that the foreign key has renamed already from those of a row that was replaced, and `DROP TABLE` of the
-    /// parent would delete them all, as a migration does that rebuilds it.
+    /// The actions of the shards' foreign key. On SQLite triggers rename and delete the shards, whether foreign keys are enforced or not.
+    /// With actions, a trigger could not tell shards that the foreign key has already renamed from those of a replaced row. And a migration
+    /// that rebuilds the parent's table would delete all shards by its `DROP TABLE`.
     foreign_key_actions: &'static str = " ON UPDATE CASCADE ON DELETE CASCADE",
     /// The SQL behind `CREATE ` and behind the columns of a view that reads with the rights of its reader.
     security_invoker: [&'static str; 2] = ["", ""],
@@ -301,31 +301,31 @@ capabilities! {
     function_of_shards(tables: &Quoted<'_>): Vec<String> = |_| vec![],
     /// The triggers that keep shards with their parents.
     triggers_of_shards(tables: &Quoted<'_>): Vec<Trigger> = |_| vec![],
-    /// Asks whether there is a trigger, by the literals of its schema and its name. Only where a trigger that is not there cannot be dropped:
-    /// MySQL drops none without a privilege.
+    /// Asks whether there is a trigger, by the literals of its schema and its name. Only where even the drop of a missing trigger needs a
+    /// privilege, as on MySQL.
     asks_for_trigger(schema: &str, trigger: &str): Option<String> = |_, _| None,
     /// The statements before and behind those that create the triggers of this table, where readers would see one without the others.
     create_at_once(table: &str): Option<(String, String)> = |_| None,
     /// The name of a trigger in the catalog.
     name_of_trigger: &'static str = "name",
-    /// `FROM` the catalog the triggers that contain a text, a literal, and write to this shards table.
+    /// The `FROM` clause that finds, in the catalog, the triggers that contain a text, a literal, and write to this shards table.
     triggers_that_contain(text: &str, tables: &Quoted<'_>): String = |_, _| String::new(),
     /// Narrows them to those that fire once for a statement, and to those that are on, where there are others.
     is_statements_trigger: &'static str = "",
     is_trigger_on: &'static str = "",
     /// The SQL before and behind a text that may be NULL.
     text_or_none: [&'static str; 2] = ["", ""],
-    /// The SQL before a text, behind it and before what it is read from, and behind that, which reads one of these texts.
+    /// The SQL that reads one of several texts: what stands before the text, between the text and its source, and behind the source.
     any_text: [&'static str; 3] = ["SELECT ", " FROM ", " LIMIT 1"],
-    /// The SQL before several texts, between two of them and behind them, which makes them one.
+    /// The SQL that makes several texts one: what stands before them, between two of them, and behind them.
     concatenated: [&'static str; 3] = ["", " || ", ""],
-    /// Statements that fail where a query reads a text about a cache that there is already, by the names of the shards table and of a
+    /// Statements that fail if the query `cache` reads a text about an existing cache. They use the names of the shards table and of a
     /// constraint.
     refuse_second_cache(shards: &str, cache: &str, constraint: &str): String = |_, _, _| String::new(),
     /// Whether a statement may read a table that a trigger of its own writes, as a counter cache's does where a table counts its own
     /// rows. MySQL refuses that (1442).
     reads_what_triggers_write: bool = true,
-    /// Meets a row if the table of shard numbers is there. Only where the server logs each statement that fails: a fold reads the numbers,
+    /// Meets a row if the table of shard numbers exists. Only where the server logs each statement that fails: a fold reads the numbers,
     /// and the table may be missing.
     asks_for_shard_numbers: Option<&'static str> = None,
     /// The number of the session.
@@ -399,7 +399,7 @@ pub(crate) struct Guard {
     pub(crate) before: &'static str,
     pub(crate) at_begin: &'static str,
     pub(crate) before_commit: &'static str,
-    /// Is sent before Diesel's own: the first one may fail because nothing is left to roll back, and Diesel would give up the
+    /// Sent before Diesel's own `ROLLBACK`. The first one may fail because nothing is left to roll back, and Diesel would give up the
     /// connection for that.
     pub(crate) rollback: &'static str,
     pub(crate) after: &'static str,
@@ -413,16 +413,16 @@ pub(crate) struct BegunTransactions {
     pub(crate) reads: &'static str,
     /// Fails if one was open, and where that is not known.
     pub(crate) asks: &'static str,
-    /// While none is open: notes how many `COMMIT`s and `ROLLBACK`s have ended nothing, as after a `COMMIT` that failed. They would hide
-    /// as many that are begun later.
+    /// While none is open: notes how many `COMMIT`s and `ROLLBACK`s have ended nothing, as after a `COMMIT` that failed. They would hide as
+    /// many transactions that begin later.
     pub(crate) notes: &'static str,
 }
 
 /// See [`Dialect::asks_whether_open`].
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum OpenQuestion {
-    /// The first query meets a row if the transaction is older than the query. Where a query is prepared and executed in one go, that is
-    /// always so; the second one meets a row if the transaction is the one in which the first was asked.
+    /// The first query meets a row if the transaction is older than the query. That is always so if a query is prepared and executed in one
+    /// go. The second query meets a row if the transaction is the one in which the first was asked.
     Rows {
         is_older: &'static str,
         is_same: &'static str,
@@ -504,7 +504,7 @@ pub(crate) enum TotalForm {
     Checked(&'static str),
 }
 
-/// How many shards [`session_shard`](Dialect::session_shard) uses, unless it is told.
+/// How many shards [`session_shard`](Dialect::session_shard) uses by default.
 pub(crate) const SESSION_SHARDS: u16 = 16;
 
 impl Dialect {

@@ -4,7 +4,7 @@ use super::dialect::Dialect;
 use crate::model::{ColumnType, Merge, ShardsColumn};
 
 impl Dialect {
-    /// The type of a sharded field's column in a shards table, where one row of a sum alone may be negative.
+    /// The type of a sharded field's column in a shards table, where a single shard of a sum may be negative.
     pub(crate) fn field_type(self, column: ColumnType, merge: Merge) -> &'static str {
         use ColumnType::{UnsignedBigInt, UnsignedInteger, UnsignedSmallInt};
         if merge != Merge::Sum {
@@ -45,8 +45,8 @@ impl Dialect {
     /// gives it by itself.
     ///
     /// MySQL and MariaDB without their strict mode cut a value to the range of its column, and then check the value that is left.
-    /// The column of a small integer therefore is wider than its range. For the other types, and where `sql_type` is given, the
-    /// `CHECK` stays one inside the range: nothing else tells such a value from a full shard. It refuses the full shard too.
+    /// The column of a small integer therefore is wider than its range. For the other types, and where `sql_type` is given, the `CHECK`
+    /// stays one inside the range, because nothing else tells a cut value from a full shard. It refuses the full shard too.
     pub(crate) fn shard_check(
         self,
         merge: Merge,
@@ -54,7 +54,7 @@ impl Dialect {
         sql_type: Option<&str>,
     ) -> Option<String> {
         if merge != Merge::Sum {
-            // A value that is kept as it came leaves no range, but may be no number.
+            // A value that is kept unchanged stays in its range, but may be no number.
             let is_float = matches!(column, ColumnType::Float | ColumnType::Double);
             return is_float
                 .then(|| self.range_check(ColumnType::Double))
@@ -70,8 +70,8 @@ impl Dialect {
 
     /// The same for a column that cuts no value in this range.
     ///
-    /// MySQL and MariaDB take `0 - (-9223372036854775808)` for the smallest integer. The range of a `BIGINT` is one less than there
-    /// are: the float that overflows downwards equals SQLite's smallest integer.
+    /// For MySQL and MariaDB `0 - (-9223372036854775808)` is the smallest integer. The range of a `BIGINT` leaves that integer out: on
+    /// SQLite it equals the float that a downward overflow gives.
     fn range_check(self, column: ColumnType) -> Option<String> {
         use ColumnType::{BigInt, Double, Integer, Numeric, SmallInt};
         match column {

@@ -1,4 +1,4 @@
-//! Fragments without the lifetimes and types of those who wrote them.
+//! Fragments without the lifetimes and types of the code that wrote them.
 
 use diesel::query_builder::QueryFragment;
 

@@ -1,8 +1,8 @@
 //! The classes of the databases' errors.
 //!
-//! Diesel hands on a kind for some errors, and a text for the others. The texts stand in a file for each database (`postgres.txt`): below
-//! a heading, `= detail, detail`, the texts that have it. `%s` stands for any text. The first class that fits counts.
-//! `mysql_refusals.txt` has those of a setting, with the remedy.
+//! Diesel passes on a kind for some errors, and a text for the others. The texts are in a file for each database (`postgres.txt`): below a
+//! heading, `= detail, detail`, the texts that have it. `%s` stands for any text. The first class that fits counts. `mysql_refusals.txt`
+//! has those of a setting, with the remedy.
 
 use diesel::result::{
     DatabaseErrorInformation, DatabaseErrorKind, DeserializeFieldError, Error as DieselError,
@@ -28,8 +28,8 @@ pub(crate) enum ErrorDetail {
     ParentGone,
     /// Refused because a transaction is open: SQLite's `BEGIN`, and the questions that MySQL and MariaDB are asked.
     RefusedInside,
-    /// What a prepared statement gives has another type by now. An application's own query has to be forgotten by Diesel first, so that only
-    /// this crate's [may be retried](ErrorClass::Conflict).
+    /// The result of a prepared statement has another type by now. Diesel has to forget an application's own query first, so only this
+    /// crate's [may be retried](ErrorClass::Conflict).
     StalePlan,
     /// The server does not know the syntax.
     Syntax,
@@ -146,7 +146,7 @@ impl Dialect {
         class.unwrap_or(ErrorClass::Other)
     }
 
-    /// Why a base does not take a value that an overflow refused: its column's range, or a `CHECK`.
+    /// Why a base does not accept a value that an overflow refused: its column's range, or a `CHECK`.
     #[doc(hidden)]
     pub fn refused(self, overflow: &DieselError) -> Unfit {
         match overflow {
@@ -248,7 +248,7 @@ impl Dialect {
             && information.message() == format!("NOT NULL constraint failed: {table}.{column}")
     }
 
-    /// Whether a statement failed because one of its tables has no column of this name, whatever table that is.
+    /// Whether a statement failed because one of its tables has no column of this name, whichever table that is.
     pub(crate) fn is_missing_column(self, error: &DieselError, column: &str) -> bool {
         let Some(information) = of_unknown_kind(error) else {
             return false;
@@ -299,7 +299,7 @@ fn matches(pattern: &str, message: &str) -> bool {
     rest.ends_with(pattern)
 }
 
-/// Whether `name`, with or without its schema, is that of a table. Some servers keep all names in small letters.
+/// Whether `name`, with or without its schema, is that of a table. Some servers keep all names in lower case.
 fn is_table(name: &str, table: &str) -> bool {
     let (name, table) = (name.to_lowercase(), table.to_lowercase());
     let schema = name.strip_suffix(&table);

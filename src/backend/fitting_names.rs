@@ -1,4 +1,4 @@
-//! Names of what belongs to a table, such as its triggers, as far as the database takes names of their length.
+//! Names of what belongs to a table, such as its triggers, shortened where they are too long for the database.
 
 use std::hash::Hasher;
 
@@ -7,7 +7,7 @@ use fnv::FnvHasher;
 use super::dialect::Dialect;
 
 impl Dialect {
-    /// The name, or a shorter one where the database does not take it.
+    /// The name, or a shorter one where the database does not accept it.
     #[doc(hidden)]
     pub fn fitting_name(self, name: String) -> String {
         match self.takes_name(&name) {
@@ -17,7 +17,7 @@ impl Dialect {
     }
 }
 
-/// The begin of a name and a hash of the whole, in so many bytes: other names stay other ones.
+/// The beginning of a name and a hash of the whole, in this many bytes. Different names stay different.
 pub(crate) fn shortened(name: &str, bytes: usize) -> String {
     let mut hash = FnvHasher::default();
     hash.write(name.as_bytes());

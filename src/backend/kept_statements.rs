@@ -10,12 +10,12 @@ static HAS_NO_FAULTY_CLIENT: AtomicBool = AtomicBool::new(false);
 /// Keeps queries prepared on MySQL and MariaDB whatever client the program has, from now on: those of the crate, and all that contain a
 /// [`total`](crate::Total) or are a [`top`](crate::top()).
 ///
-/// Else each of them is prepared anew each time, which takes about as long as a total does: one total took 1.7 times as long as the plain column
-/// with this call and 3.1 times without, a page of 50 totals 2.5 and 3.4 times (`docs/decisions/0006` in the repository). The reason is a
-/// fault of MariaDB's C library. After the server has ended a query in the middle of its rows (`max_statement_time`, `KILL QUERY`, an overflow
-/// of doubles), it waits for ever when the same prepared statement is executed again. With Oracle's library, Diesel reports the error of a
-/// prepared statement that has failed once whenever that is executed again, so that the crate keeps no statement prepared there. Call this
-/// function at the start of the program
+/// Without this call each of them is prepared anew each time, which takes about as long as a total does: one total took 1.7 times as long
+/// as the plain column with this call and 3.1 times without, a page of 50 totals 2.5 and 3.4 times (`docs/decisions/0006` in the
+/// repository). The reason is a fault of MariaDB's C library. After the server has ended a query in the middle of its rows
+/// (`max_statement_time`, `KILL QUERY`, an overflow of doubles), it waits for ever when the same prepared statement is executed again. With
+/// Oracle's library, Diesel reports the error of a prepared statement that failed once at each later execution, so the crate keeps no
+/// statement prepared there. Call this function at the start of the program
 ///
 /// - if all of its connections to MySQL are `diesel_async`'s, which do not use a C library; or
 /// - if it links MariaDB's, and nothing interrupts its queries. Diesel keeps the application's other queries prepared in any case, and these
@@ -31,7 +31,7 @@ pub fn keep_queries_on_mysql() {
 }
 
 impl Dialect {
-    /// Whether a statement without rows may be kept prepared, whatever it is.
+    /// Whether any statement without rows may be kept prepared.
     pub(crate) fn keeps_statements(self) -> bool {
         let keeps_errors = self.has_faulty_client() && is_oracles();
         !self.mistakes_statements() && !keeps_errors
@@ -43,9 +43,9 @@ impl Dialect {
     }
 
     /// Whether the client may fail to execute a kept statement again. MariaDB's waits for ever where one has failed in the middle of its rows,
-    /// as after `max_statement_time` and `KILL QUERY`. They hit a total above all, since it takes long at a parent with many shards. Oracle's
-    /// keeps the error of one that has failed, and Diesel takes it for that of the next. [`keep_queries_on_mysql`] says that this process has
-    /// no such client.
+    /// as after `max_statement_time` and `KILL QUERY`. These hit totals above all, because a total takes long on a parent with many shards.
+    /// Oracle's client keeps the error of a failed statement, and Diesel takes it for an error of the next execution.
+    /// [`keep_queries_on_mysql`] says that this process has no such client.
     pub(crate) fn has_faulty_client(self) -> bool {
         self.clients_have_faults() && !HAS_NO_FAULTY_CLIENT.load(Ordering::Relaxed)
     }
@@ -65,8 +65,8 @@ fn is_oracles() -> bool {
     false
 }
 
-/// Whether this is a version of Oracle's client: 90704 is 9.7.4. Those of MariaDB's begin at 30000, and some report their server's, from 100000
-/// on.
+/// Whether this is a version of Oracle's client: 90704 is 9.7.4. MariaDB's versions begin at 30000, and some clients report their server's
+/// version, from 100000 on.
 #[cfg(feature = "mysql")]
 fn is_version_of_oracles(version: std::ffi::c_ulong) -> bool {
     (50_700..100_000).contains(&version)

@@ -38,8 +38,9 @@ pub(super) const CAPABILITIES: Capabilities = Capabilities {
         "/*M!100000 SET @@tx_isolation = @@session.tx_isolation */\
          /*!50720 SET @@transaction_isolation = @@session.transaction_isolation */",
     ),
-    // Not every driver tells how many rows a query gave. MySQL has no variable for an open transaction, but refuses inside of one to set
-    // the access mode of the next; outside it is set to the session's. A mode that the caller has set for its next one is lost.
+    // Not every driver tells how many rows a query gave. MySQL has no variable for an open transaction, but inside one it refuses to set
+    // the access mode of the next. Outside, the statement sets that mode to the session's, and a mode that the caller has set for the next
+    // transaction is lost.
     asks_whether_open: OpenQuestion::Statement(
         "/*M!100000 SET @diesel_sharded_open = (SELECT 0 UNION SELECT @@in_transaction) */\
          /*!50720 SET @@transaction_read_only = @@session.transaction_read_only */",
@@ -95,7 +96,7 @@ pub(super) const CAPABILITIES: Capabilities = Capabilities {
     unread_reply_breaks_connection: true,
     is_same: "<=>",
     as_text: AS_TEXT,
-    // As many digits of the fraction for each.
+    // The same number of fractional digits for each value.
     time_as_text: ("CAST(CAST(", " AS DATETIME(6)) AS CHAR)"),
     own_type: |column| match column {
         ColumnType::TinyInt => Some("TINYINT"),
@@ -140,7 +141,7 @@ pub(super) const CAPABILITIES: Capabilities = Capabilities {
     create_at_once: ddl::create_at_once,
     name_of_trigger: "CAST(TRIGGER_NAME AS CHAR)",
     triggers_that_contain: ddl::triggers_that_contain,
-    // NULL may come of an interruption.
+    // An interruption may give NULL.
     text_or_none: ["COALESCE(", ", '')"],
     any_text: ["SELECT COALESCE(MIN(", "), '') FROM ", ""],
     concatenated: ["CONCAT(", ", ", ")"],
@@ -188,7 +189,7 @@ fn inside_of(sql_type: &str) -> Option<String> {
     };
     let half = 1_i64 << (bits - 1);
     Some(match rest.contains("UNSIGNED") {
-        // Zero is what a shard begins at.
+        // A shard begins at zero.
         true => format!(" BETWEEN 0 AND {}", 2 * half - 2),
         false => format!(" BETWEEN {} AND {}", 1 - half, half - 2),
     })

@@ -1,7 +1,6 @@
 //! PostgreSQL.
 //!
-//! Diesel hands on the server's text and no SQLSTATE, and the text is in the language of `lc_messages`, which only a superuser may
-//! change.
+//! Diesel passes on the server's text and no SQLSTATE, and the text is in the language of `lc_messages`, which only a superuser may change.
 
 pub(super) mod ddl;
 
@@ -19,7 +18,7 @@ use crate::model::{ColumnType, Merge};
 pub(crate) const TAKEN_FOR_ANOTHER: &str =
     "diesel_sharded: this text was prepared for another statement";
 
-/// Stands in the error of a statement that found a shard at first, and not any more when it counted.
+/// Stands in the error of a statement that found a shard at first, but no longer when it counted.
 pub(crate) const SHARD_REMOVED: &str = "diesel_sharded: the shard was removed meanwhile";
 
 pub(super) const CAPABILITIES: Capabilities = Capabilities {
@@ -108,7 +107,7 @@ pub(super) const CAPABILITIES: Capabilities = Capabilities {
     triggers_of_shards: ddl::triggers_of_shards,
     name_of_trigger: "CAST(t.tgname AS TEXT)",
     triggers_that_contain: ddl::triggers_that_contain,
-    // Where a counted table was dropped, the trigger on the parent is left.
+    // After a counted table was dropped, the trigger on the parent remains.
     is_statements_trigger: " AND t.tgtype & 1 = 0",
     is_trigger_on: " AND t.tgenabled <> 'D'",
     refuse_second_cache: ddl::refuse_second_cache,
@@ -121,8 +120,8 @@ pub(super) const CAPABILITIES: Capabilities = Capabilities {
     class_of_kind: |kind| match kind {
         DatabaseErrorKind::SerializationFailure => ErrorClass::Conflict(Conflict::Serialization),
         DatabaseErrorKind::UnableToSendCommand => ErrorClass::ConnectionLost,
-        // A standby, or a session whose transactions are read-only. PostgreSQL's drivers look at both before they take a server for
-        // one that takes writes.
+        // A standby, or a session whose transactions are read-only. PostgreSQL's drivers check both before they regard a server as
+        // writable.
         DatabaseErrorKind::ReadOnlyTransaction => ErrorClass::NodeNotReady,
         _ => ErrorClass::Other,
     },

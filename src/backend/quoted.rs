@@ -119,7 +119,7 @@ impl<'a> Quoted<'a> {
         self.schema.clone() + &self.bare_beside(end)
     }
 
-    /// The tables as triggers name them. SQLite's end at their database.
+    /// The tables as triggers name them. SQLite's triggers reach no other database.
     pub(crate) fn in_triggers(&self) -> (&str, &str) {
         match self.dialect.names_bare_in_triggers() {
             true => (&self.bare_parent, &self.bare_shards),
@@ -257,7 +257,7 @@ pub fn quoted_on(dialect: Dialect, name: &str) -> String {
     format!("{quote}{}{quote}", name.replace(quote, &quote.repeat(2)))
 }
 
-/// The length of what of this SQL is copied whole: a text or name between quotes, or one character.
+/// The length of the piece that this SQL begins with and that is copied whole: a text or name between quotes, or one character.
 pub(crate) fn word(sql: &str, dialect: Dialect) -> usize {
     let mut chars = sql.chars().peekable();
     let quote = chars.next().unwrap_or_default();

@@ -143,7 +143,7 @@ impl<H: Hasher> fmt::Write for Hashed<H> {
     }
 }
 
-/// A backend that takes a `U` for a bind of the SQL type `ST`. As a supertrait it spares statements further bounds.
+/// A backend that accepts a `U` for a bind of the SQL type `ST`. As a supertrait it spares statements further bounds.
 pub trait Binds<ST, U: ?Sized>: Backend {
     /// Writes a bind.
     fn push<'b>(value: &'b U, out: AstPass<'_, 'b, Self>) -> QueryResult<()>;

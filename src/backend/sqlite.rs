@@ -54,7 +54,7 @@ pub(super) const CAPABILITIES: Capabilities = Capabilities {
     ..Capabilities::PLAIN
 };
 
-/// Whether this process' Diesel notices that SQLite has ended a transaction.
+/// Whether this process's Diesel notices that SQLite has ended a transaction.
 fn ends_are_noticed() -> bool {
     static ARE_NOTICED: PerProcess<OnceLock<bool>> = PerProcess::new(|_| OnceLock::new());
     *ARE_NOTICED.own().get_or_init(|| {

@@ -88,7 +88,7 @@ fn texts_of_mysql_and_of_its_clusters() {
             "can not retry select for update statement",
             "Information schema is changed during the execution of the statement(for example, table definition may be updated)",
             "Plugin instructed the server to rollback the current transaction.";
-        // Vitess hands on the text of its server behind the place of the failure.
+        // Vitess passes on the text of its server, after the place of the failure.
         ErrorClass::Conflict(Conflict::Deadlock) =>
             "Deadlock found when trying to get lock; try restarting transaction",
             "Got error 149 - 'Lock deadlock; Retry transaction' during COMMIT",

@@ -30,7 +30,7 @@ pub(super) fn triggers_of_shards(tables: &Quoted<'_>) -> Vec<Trigger> {
     }
 }
 
-/// The table's: by the trigger's schema, all databases are scanned, of which any may be busy with DDL (1684).
+/// Filters by the table's schema. A filter by the trigger's schema scans all databases, any of which may be busy with DDL (1684).
 pub(super) fn triggers_that_contain(text: &str, tables: &Quoted<'_>) -> String {
     let place = match tables.schema.is_empty() {
         true => " AND EVENT_OBJECT_SCHEMA = DATABASE()",
@@ -47,8 +47,9 @@ pub(super) fn create_at_once(table: &str) -> Option<(String, String)> {
     Some((lock, UNLOCK_CACHES.to_owned()))
 }
 
-/// Fails where `cache` reads a text that is not empty. Of two caches for one field, one looks when the other is there: the lock is held while
-/// a cache is created. The variable is set by itself: beside other tables' DDL the catalog warns, and what writes takes a warning for an error.
+/// Fails where `cache` reads a text that is not empty. The lock is held while a cache is created, so of two caches for one field the later
+/// one finds the other. The variable is set by a statement of its own: during DDL on other tables the catalog warns, and a statement that
+/// writes takes a warning for an error.
 pub(super) fn refuse_second_cache(_: &str, cache: &str, _: &str) -> String {
     format!(
         "SET @diesel_sharded_locked = GET_LOCK('diesel_sharded_caches', 60);

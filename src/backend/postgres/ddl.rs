@@ -43,7 +43,7 @@ pub(crate) fn trigger_function(create: &str, function: &str, body: &str) -> [Str
     ]
 }
 
-/// Lets a function of PostgreSQL find the tables that are found when it is created, inside a block.
+/// Makes a function of PostgreSQL find the same tables at any time as at its creation, inside a block.
 pub(crate) fn fix_search_path(function: &str) -> String {
     let alter = format!("ALTER FUNCTION {function} SET search_path = ");
     let alter = literal(Dialect::Postgres, &alter);
@@ -95,7 +95,7 @@ pub(super) fn triggers_that_contain(text: &str, tables: &Quoted<'_>) -> String {
     }
 }
 
-/// Whether the path of the function leads to this table: another schema may have one of its name.
+/// Whether the path of the function leads to this table: another schema may have a table of the same name.
 fn is_found_by_function(tables: &Quoted<'_>) -> String {
     let table = literal(Dialect::Postgres, tables.shards_table.name());
     let quoted = literal(Dialect::Postgres, &tables.shards);
