@@ -87,8 +87,8 @@ pub fn nothing_folded<Key>(fields: &[ShardsColumn], after: Option<Key>) -> Folde
     Folded::nothing(fields, after)
 }
 
-/// Goes on folding, as [`Fold::run_with`](crate::operation::Fold::run_with), after the last key that was `folded`. Empty shards numbered from
-/// `keep` on are removed, or none.
+/// Continues a fold, as [`Fold::run_with`](crate::operation::Fold::run_with) does, after the last key that was `folded`. Empty shards
+/// numbered from `keep` on are removed, or none.
 ///
 /// # Errors
 /// As there.
@@ -135,7 +135,8 @@ where
     now(shards_table::remove_orphans(of, &mut Link::blocking(conn)))
 }
 
-/// Locks rows for a repair in the transaction that is open. The keys of those that are locked, and of those that are visible but not locked.
+/// Locks rows for a repair in the open transaction. Returns the keys of the rows that are locked, and of those that are visible but not
+/// locked.
 ///
 /// # Errors
 /// [`HiddenShards`](crate::Unfit::HiddenShards), or the database's.

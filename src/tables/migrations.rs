@@ -1,4 +1,4 @@
-//! What this library creates, as Diesel migrations; the tables that it owns among it.
+//! What this library creates, as Diesel migrations. The tables that it owns are among it.
 
 use std::borrow::Cow;
 use std::fmt;

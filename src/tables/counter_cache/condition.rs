@@ -2,8 +2,8 @@
 
 use crate::backend::{Dialect, word};
 
-/// The condition with the rows' new name in the place of their table's, which is `child` or `quoted_child`. Texts and other names between quotes
-/// stay. What is missed, as a name in another case, the check at the cache's creation finds.
+/// The condition with the table's name, `child` or `quoted_child`, replaced by the rows' new name. Texts and other names between quotes
+/// stay. The check at the cache's creation finds what this misses, such as a name in another case.
 pub(super) fn on_row(
     condition: &str,
     [child, quoted_child]: [&str; 2],
@@ -32,7 +32,7 @@ pub(super) fn on_row(
     copied
 }
 
-/// Whether a query stands in the SQL.
+/// Whether the SQL contains a query.
 pub(super) fn has_query(sql: &str, dialect: Dialect) -> bool {
     let (mut words, mut rest) = (String::new(), sql);
     while !rest.is_empty() {
@@ -45,7 +45,7 @@ pub(super) fn has_query(sql: &str, dialect: Dialect) -> bool {
     words.any(|word| word.eq_ignore_ascii_case("SELECT"))
 }
 
-/// Whether a name goes on behind this.
+/// Whether this character may be a part of a name.
 fn in_name(c: char) -> bool {
     c.is_alphanumeric() || matches!(c, '_' | '$' | '@' | '.')
 }

@@ -22,9 +22,9 @@ pub struct DescribedCache {
     pub schema: Option<String>,
     /// The table whose rows are counted.
     pub child: String,
-    /// Those that hold the parent's key, in its order.
+    /// The columns that hold the parent's key, in the key's order.
     pub by: Vec<String>,
-    /// What is summed, as SQL on the child's columns; each stands behind the child's name. Else rows are counted.
+    /// What is summed, as SQL on the child's columns; each stands behind the child's name. `None` counts rows.
     pub amount: Option<String>,
     /// A condition on the child's columns, as SQL, in the same way.
     pub condition: Option<String>,
@@ -49,7 +49,7 @@ pub struct Declaration<'a> {
     pub(super) condition: Option<String>,
     /// The shard that a session adds to.
     pub(super) shard: String,
-    /// The names of the triggers and of their function begin so.
+    /// The names of the triggers and of their function begin with it.
     name: String,
     /// `"analytics".`, or nothing
     pub(super) schema: String,
@@ -90,19 +90,19 @@ impl DescribedCache {
         let schema = schema.unwrap_or_default();
         let child = quoted(&self.child);
         let child_table = format!("{schema}{child}");
-        // They were written for the table; its rows stand under the bare name.
+        // The SQL was written for the table with its schema; the rows have the bare name.
         let of_rows = |sql: &String| match self.schema {
             Some(_) => on_row(sql, [&child_table; 2], &child, dialect),
             None => sql.clone(),
         };
         let condition = self.condition.as_ref().map(of_rows);
         let amount = self.amount.as_ref().map(of_rows);
-        // Of two parents of one name each has its own triggers.
+        // Two parents of the same name each have triggers of their own.
         let parent = identifiers(&tables.parent).join("_");
         let column = amount
             .as_ref()
             .and_then(|sql| only_column(sql, &child, dialect));
-        // Where no column names a parent, the place of one is empty.
+        // If no column names a parent, its place in the name is empty.
         let nothing = String::new();
         let by = self.by.iter().chain(self.by.is_empty().then_some(&nothing));
         let read: Vec<_> = by.chain(&column).collect();
@@ -159,7 +159,7 @@ impl Declaration<'_> {
     }
 }
 
-/// The name of the column, if the SQL on rows of the `child` is one and no more.
+/// The name of the column, if the SQL on rows of the `child` is a single column.
 fn only_column(sql: &str, child: &str, dialect: Dialect) -> Option<String> {
     let column = sql.strip_prefix(child)?.strip_prefix('.')?;
     let mut names = identifiers(column);
@@ -167,7 +167,8 @@ fn only_column(sql: &str, child: &str, dialect: Dialect) -> Option<String> {
     (quoted_on(dialect, &name) == column).then_some(name)
 }
 
-/// The name that the same tables, columns, condition and summed expression always have, and no others: what drops it drops no other cache.
+/// The name of a cache. The same tables, columns, condition and summed expression always have it, and no others do, so that dropping a
+/// cache drops no other.
 fn name(
     child: &str,
     read: &[&String],

@@ -42,7 +42,7 @@ where
     }
 }
 
-/// A value that stands in the SQL itself; made by [`literal`]. It takes the type `ST` of what it is compared with.
+/// A value that stands in the SQL itself; made by [`literal`]. Its type `ST` is that of the expression that it is compared with.
 #[derive(Debug, Clone, Copy)]
 #[must_use = "an expression does nothing until it is part of a condition"]
 pub struct Literal<V, ST> {

@@ -81,9 +81,9 @@ pub use self::literal::{Literal, LiteralValue, literal};
 ///
 /// # Counted changes
 ///
-/// Inserted and deleted rows; updates that move a row to another parent, change the summed column or what the condition says; all
-/// of it whichever program writes, in the transaction that writes. A row whose key of the parent is NULL, or the key of no parent, counts
-/// nothing. A deleted parent takes its shards with it, and its children leave nothing.
+/// A cache counts inserted and deleted rows, and updates that move a row to another parent or change the summed column or what the
+/// condition says. It counts them for every program, in the transaction that writes. A row whose key of the parent is NULL, or the key of
+/// no parent, counts nothing. A deleted parent takes its shards with it, and its children leave nothing.
 ///
 /// | | PostgreSQL | MySQL, MariaDB | SQLite |
 /// |---|---|---|---|
@@ -101,16 +101,16 @@ pub use self::literal::{Literal, LiteralValue, literal};
 /// The [guide](crate::guide::counter_caches#what-does-not-count) has what to do about each, and rarer ones.
 ///
 /// MySQL and MariaDB fire no trigger for the action of a foreign key. If the rows go with their *parent*, nothing is lost, since its shards go
-/// too. If they go with another table's row (a user's comments), let a trigger of your own delete them, in the place of the cascade:
+/// too. If they go with another table's row (a user's comments), let a trigger of your own delete them, instead of the cascade:
 ///
 /// ```sql
 /// CREATE TRIGGER users_delete_comments BEFORE DELETE ON users FOR EACH ROW DELETE FROM comments WHERE user_id = OLD.id
 /// ```
 ///
-/// MariaDB (tried: 10.11.19) does not prepare a statement anew for triggers that came to a table which had some already. Connections
-/// that were open before fail to write that table then, by its error 1146 about the shards table, and nothing is lost. Create
-/// its caches one after the other before the application connects, let the application reconnect, or change the table's definition at
-/// the end (`ALTER TABLE comments COMMENT = '…'`).
+/// MariaDB (tried: 10.11.19) does not prepare a statement again for new triggers on a table that already had some. Connections that were
+/// open before then fail to write that table, with error 1146 about the shards table, and nothing is lost. Create its caches one after the
+/// other before the application connects, let the application reconnect, or change the table's definition at the end
+/// (`ALTER TABLE comments COMMENT = '…'`).
 ///
 /// A tool that rebuilds the rows' table may drop its triggers (SQLite's documented way to alter a table, online schema changes on
 /// MySQL): [`create`](Self::create) them again. [`verify`](Self::verify) tells whether anything is amiss, and repairs it.
@@ -185,12 +185,12 @@ impl<C: ShardedColumn, Run> CounterCache<C, NotCounting, EveryRow, EveryRow, Run
         }
     }
 
-    /// Counts all rows of a table, for each row of the field's table; as for the one row that a site's numbers stand in:
+    /// Counts all rows of a table, for each row of the field's table. An example is the single row that holds a site's numbers:
     /// `CounterCache::of(sites::users_count).counts_all(users::table)`. Each total is the number of all rows.
     ///
-    /// A row that is inserted into the field's table later begins at 0, until [`verify`](CounterCache::verify) repairs it. Repair it when the
-    /// transactions that were open at its commit have ended: they do not know it. On PostgreSQL the role that creates the triggers needs
-    /// `UPDATE` on the field's table too, since they share its rows' locks as a foreign key does.
+    /// A row that is inserted into the field's table later begins at 0, until [`verify`](CounterCache::verify) repairs it. Repair it when
+    /// the transactions that were open at its commit have ended, because those do not see the row. On PostgreSQL the role that creates the
+    /// triggers needs `UPDATE` on the field's table too, since they share its rows' locks as a foreign key does.
     pub fn counts_all<T: Table>(self, _rows: T) -> CounterCache<C, T, EveryRow, EveryRow, Run> {
         self.with_types(EveryRow, EveryRow)
     }
@@ -224,8 +224,8 @@ where
 {
     /// Adds up a column of the rows instead of counting them, or an expression on their own columns:
     /// `CounterCache::of(customers::spent).counts(orders::customer_id).sums(orders::amount)`, or votes,
-    /// `.sums(sql::<Integer>("CASE WHEN votes.is_up THEN 1 WHEN NOT votes.is_up THEN -1 END"))`. NULL adds nothing; `ELSE` would take
-    /// a NULL in.
+    /// `.sums(sql::<Integer>("CASE WHEN votes.is_up THEN 1 WHEN NOT votes.is_up THEN -1 END"))`. NULL adds nothing; an `ELSE` would apply
+    /// to NULL too.
     ///
     /// An expression is written as a [condition](Self::filter) is. It has to succeed on every row that is counted, or the row's writer fails; MariaDB
     /// 10.11 crashed after a cast that failed in a trigger. What is added up has to have the type that it says: a fraction would be
@@ -295,8 +295,8 @@ where
     ///
     /// The first statement writes no row; it fails where a table or a column is missing. The others form one step on PostgreSQL (a
     /// `DO` block) and SQLite (a `SAVEPOINT`), and stand under one lock on MySQL. They fail if the field has a cache already, so run them
-    /// by a program that stops at an error. Names begin with those of
-    /// table, columns, parent and field; longer ones, and those of a cache with a condition, end in a hash.
+    /// with a program that stops at an error. Names begin with those of table, columns, parent and field; longer ones, and those of a cache
+    /// with a condition, end in a hash.
     ///
     /// ```sql
     /// -- PostgreSQL
@@ -337,8 +337,8 @@ where
         self.declaration(backend)?.create_sql()
     }
 
-    /// The statements that drop the triggers of this cache, and none of one with another condition. Totals stay as they are, and nobody
-    /// counts any more.
+    /// The statements that drop the triggers of this cache, but none of a cache with another condition. Totals stay as they are, and rows
+    /// are no longer counted.
     ///
     /// ```sql
     /// -- PostgreSQL, in one block; the lock where the role may take it
@@ -385,7 +385,7 @@ paired! {
     {
         /// Creates the triggers; see [`create_sql`](Self::create_sql).
         ///
-        /// Rows that are there already are not counted by that. [`verify`](Self::verify)`().repair(conn)` adds them afterwards, while the
+        /// That does not count the rows that already exist. [`verify`](Self::verify)`().repair(conn)` adds them afterwards, while the
         /// application writes:
         ///
         /// 1. `create` waits for the transactions that are writing rows. From its commit on, every writer counts.

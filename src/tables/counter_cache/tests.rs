@@ -469,7 +469,7 @@ fn triggers_inside_a_schema() {
     ] {
         assert!(sql.contains(part), "{part} in {sql}");
     }
-    // SQLite's triggers end at their database.
+    // SQLite's triggers reach no other database.
     let across = CounterCache::of(sites::hits).counts(comments::id);
     let refused = Error::from(across.create_sql(&Sqlite).unwrap_err());
     assert!(matches!(refused, Error::OtherSchema { .. }), "{refused}");

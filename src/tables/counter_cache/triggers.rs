@@ -26,7 +26,7 @@ enum Rows {
     All,
     /// The rows that refer to the parent `OLD`.
     OfOldParent,
-    /// No row, of the columns that the triggers read: only the database looks at the statement.
+    /// No row, but all columns that the triggers read: the statement only lets the database check them.
     None,
 }
 
@@ -89,7 +89,8 @@ impl Declaration<'_> {
     /// The whole text that drops the triggers.
     pub fn drop_sql(&self) -> String {
         if self.dialect().triggers_call_functions() {
-            // Its triggers go with it, at once. The drop would lock child and parent in an order of its own, and writers the child first.
+            // The function's triggers are dropped with it, at once. The drop would lock child and parent in an order of its own, while
+            // writers lock the child first.
             let (child, function) = (&self.child_table, self.function());
             let found = literal(self.dialect(), child);
             let drop = format!(
@@ -108,7 +109,7 @@ DROP FUNCTION IF EXISTS {function}() CASCADE;
         drop.join(";\n")
     }
 
-    /// Each is one statement alone on MySQL: a client that splits the text at semicolons leaves it whole.
+    /// On MySQL each trigger is a single statement, so a client that splits the text at semicolons leaves it whole.
     fn create_row_triggers(&self) -> [String; 3] {
         let events = [
             ("INSERT", &[NEW][..]),
@@ -180,8 +181,8 @@ DROP FUNCTION IF EXISTS {function}() CASCADE;
         )
     }
 
-    /// Adds the numbers of all sides to a shard of each parent, in the order of their keys. A parent that is not there is left out:
-    /// it takes its shards with it.
+    /// Adds the numbers of all sides to a shard of each parent, in the order of their keys. A parent that does not exist is left out: a
+    /// deleted parent takes its shards with it.
     fn add(&self, sides: &[Side]) -> String {
         let tables = &self.tables;
         let parent = &tables.parent;
@@ -213,7 +214,7 @@ DROP FUNCTION IF EXISTS {function}() CASCADE;
         self.tables.upsert(shards, &fields, select, "    ")
     }
 
-    /// Adds the number of a statement's one row to a shard that is there, and is done. Else the statement for any rows follows.
+    /// Adds the number of a statement's single row to an existing shard, and is done. Otherwise the statement for any rows follows.
     fn add_one(&self, (sign, rows): Side) -> String {
         let shards = &self.tables.shards;
         let add = format!(
@@ -280,7 +281,7 @@ DROP FUNCTION IF EXISTS {function}() CASCADE;
         self.upsert(shards, n, &select)
     }
 
-    /// Leaves the parents alone where an update changes nothing that is read. Texts that are equal here may differ in the parent.
+    /// Leaves the parents alone if an update changes nothing that the triggers read. Texts that are equal here may differ in the parent.
     fn changes(&self) -> String {
         let mut key = self.tables.key.iter();
         if key.any(|c| c.column_type == ColumnType::Text) && !self.is_of_all_parents() {
@@ -367,7 +368,7 @@ DROP FUNCTION IF EXISTS {function}() CASCADE;
         self.by.is_empty()
     }
 
-    /// Rows of one parent each.
+    /// Groups rows by their parents.
     fn group_by(&self, keys: impl Iterator<Item = String>) -> String {
         match self.is_of_all_parents() {
             true => String::new(),
@@ -398,8 +399,9 @@ DROP FUNCTION IF EXISTS {function}() CASCADE;
         }
     }
 
-    /// No row, of those that fulfil the condition. Condition and amount stand as in the triggers, on rows of another name where they are
-    /// called so there, and beside the same rows again: a column without its table's name could be either's, and fails.
+    /// Selects none of the rows that fulfil the condition. Condition and amount stand as in the triggers, on rows of another name where the
+    /// triggers give them one. The same rows are read a second time beside them, so that a column without its table's name is ambiguous,
+    /// and fails.
     fn checked_rows(&self) -> String {
         let (child, table) = (&self.child, &self.child_table);
         if self.condition.is_none() && self.amount.is_none() {
@@ -428,8 +430,8 @@ DROP FUNCTION IF EXISTS {function}() CASCADE;
         )
     }
 
-    /// Locks the rows that refer to the parent `OLD`, and its shards: whoever is about to change one, or has written one that nobody
-    /// else sees, ends before they are counted.
+    /// Locks the rows that refer to the parent `OLD`, and its shards. A transaction that is about to change one, or has written one that
+    /// nobody else sees, then ends before they are counted.
     fn lock_rows_of_old_parent(&self) -> String {
         let (rows, is_parent) = (self.child_rows(), self.refers_to_old_parent());
         let shards = &self.tables.shards;
@@ -440,7 +442,7 @@ PERFORM 1 FROM {shards} WHERE {is_parents} FOR NO KEY UPDATE"
         )
     }
 
-    /// Rows that are every parent's stay so.
+    /// Rows that belong to every parent keep doing so.
     fn refers_to_old_parent(&self) -> String {
         if self.is_of_all_parents() {
             return "1 = 0".to_owned();

@@ -11,7 +11,7 @@ use crate::backend::{Dialect, Quoted, literal, quoted_on};
 use crate::connection::{Link, LoadIo};
 use crate::error::Error;
 
-/// A text about a cache begins so, and goes on with the shards table's name and that of a trigger.
+/// A text about a cache begins with this, followed by the names of the shards table and of a trigger.
 const KEPT: &str = "a counter cache adds to ";
 const DROP: &str = "; drop that cache first";
 
@@ -21,7 +21,7 @@ const ENDS: [&str; 5] = ["_insert", "_update", "_delete", "_truncate", "_rename"
 /// A counter cache by its triggers.
 #[derive(Debug, Clone)]
 pub struct FoundCache {
-    /// The name that those of its triggers begin with.
+    /// The name with which those of its triggers begin.
     pub name: String,
     /// The names of the triggers that are not there, or are off.
     pub missing: Vec<String>,
@@ -59,8 +59,8 @@ pub(super) fn told(text: &str, shards_table: &str) -> Option<DieselError> {
 }
 
 impl Quoted<'_> {
-    /// A trigger that counts into a field, quoted, or into any, as a text about it. NULL if there is none; on MySQL, where NULL may come of
-    /// an interruption, the empty text.
+    /// A trigger that counts into a field, quoted, or into any, as a text about it. NULL if there is none; on MySQL, where an interruption
+    /// may give NULL, the empty text.
     pub(super) fn cache(&self, shards: &str, field: Option<&str>) -> String {
         let text = self.concatenated(&[
             literal(self.dialect, &format!("{KEPT}{}: ", self.shards_table)),

@@ -211,7 +211,7 @@ fn key_mismatch(
     .into()
 }
 
-/// Names the type to declare, as it is in the database. To a view or a partitioned table no key of any type can refer.
+/// Names the type to declare, as it is in the database. No key of any type can refer to a view or a partitioned table.
 pub(super) async fn explain_key<M: LoadIo<Conn>, Conn>(
     quoted: &Quoted<'_>,
     link: &mut Link<'_, M, Conn>,

@@ -22,8 +22,8 @@ impl Quoted<'_> {
         }
     }
 
-    /// One block: `LOCK TABLE` wants a transaction, and `psql -f` has none around each of several statements. Above READ
-    /// COMMITTED the sums may be older than the lock.
+    /// One block, because `LOCK TABLE` needs a transaction, and `psql -f` opens none around several statements. Above READ COMMITTED the
+    /// sums may be older than the lock.
     fn on_postgres(&self) -> String {
         let drop = format!(
             include_str!("sql/drop_on_postgres.sql"),
@@ -49,8 +49,8 @@ impl Quoted<'_> {
 
     /// MySQL commits at `LOCK TABLES` and at `DROP TABLE`, so that no transaction encloses the two: the fold takes the counts
     /// out of the shards in a transaction of its own, and what is dropped is empty. The locked tables may stand only once in a
-    /// statement. `UPDATE IGNORE` leaves to the check what strict mode would end at, locks and all. The triggers are dropped behind all that
-    /// may fail: no statement drops one under a condition.
+    /// statement. `UPDATE IGNORE` leaves to the check what strict mode would end at, locks and all. The triggers are dropped after
+    /// everything that may fail, because no statement drops one under a condition.
     fn on_mysql(&self) -> String {
         let drop = format!(
             include_str!("sql/drop_on_mysql.sql"),
@@ -69,9 +69,9 @@ impl Quoted<'_> {
         drop.trim_end().to_owned() + &joined(drop_triggers, "")
     }
 
-    /// A program that continues after an error must not drop shards that it could not fold. So the table is renamed first: if
-    /// everything was rolled back there is no table of the other name. And the check that fails is made twice, since the first
-    /// time only its own statement is undone, so that a program that stops there finds its transaction open.
+    /// A program that continues after an error must not drop shards that it could not fold. So the table is renamed first: if everything
+    /// was rolled back, no table has the other name. And the check is made twice. Its first failure undoes only its own statement, so that
+    /// a program that stops there finds its transaction open.
     fn on_sqlite(&self) -> String {
         const RENAMED: &str = "`diesel_sharded_dropped`";
         let columns =
@@ -205,7 +205,7 @@ impl Quoted<'_> {
         )
     }
 
-    /// One of these texts. NULL if there is none; on MySQL, where NULL may come of an interruption, the empty text.
+    /// One of these texts. NULL if there is none; on MySQL, where an interruption may give NULL, the empty text.
     fn any(&self, text: &str, from: &str) -> String {
         let [before, between, behind] = self.dialect.any_text();
         format!("{before}{text}{between}{from}{behind}")

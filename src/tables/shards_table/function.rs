@@ -39,7 +39,7 @@ impl Quoted<'_> {
         Ok(format!("DROP {kind} IF EXISTS {}", self.beside("add")))
     }
 
-    /// A parameter of the key has a number: a name could be that of a column.
+    /// The parameters of the key have numbers, because a name could be that of a column.
     fn function(&self) -> String {
         let name = self.beside("add");
         let key = each(&self.key, "", |_, c| format!("{}, ", self.key_type(c)));

@@ -74,8 +74,8 @@ pub use self::view::{create_view_sql, drop_view_sql};
 /// A row that is replaced by `REPLACE INTO` starts without shards, except on MySQL from 9.6 on (tried: 9.7.4), which replaces it
 /// without the foreign key's actions: `DELETE` and `INSERT` there, or the new row inherits the old one's shards. On SQLite
 /// a row that has shards cannot be replaced through another unique column, nor its table be dropped, where foreign keys are enforced: use
-/// `ON CONFLICT DO UPDATE`, and rebuild the parent's table without them. Without, such a row leaves its shards behind. No other row
-/// inherits them, but the shards table cannot be dropped until they are deleted.
+/// `ON CONFLICT DO UPDATE`, and rebuild the parent's table without them. Without enforced foreign keys, such a row leaves its shards
+/// behind. No other row inherits them, but the shards table cannot be dropped until they are deleted.
 ///
 /// ```
 /// # mod schema { diesel::table! { videos (id) { id -> BigInt, views -> BigInt, } } }
@@ -115,8 +115,8 @@ impl<T: ShardedTable, Run> ShardsTable<T, Run> {
     /// nodes all take writes.
     ///
     /// The triggers do what the foreign key does, for the same price: they delete the shards of a row with the row, create none for a
-    /// row that is not there, and on PostgreSQL rename and truncate them with their rows. There a trigger sees no more than the snapshot of its
-    /// transaction: above `READ COMMITTED` it refuses to rename, and a row that is deleted may leave a shard behind that was created after the
+    /// row that is not there, and on PostgreSQL rename and truncate them with their rows. There a trigger sees only the snapshot of its
+    /// transaction: above `READ COMMITTED` it refuses to rename, and a deleted row may leave behind a shard that was created after the
     /// snapshot ([`remove_orphans`](Self::remove_orphans)). MySQL differs:
     ///
     /// - The key of a row that has shards cannot be changed: the update fails with 1242, `Subquery returns more than 1 row`.
@@ -139,8 +139,8 @@ impl<T: ShardedTable, Run> ShardsTable<T, Run> {
     ///     DELETE FROM `videos_shards` WHERE `videos_shards`.`id` = OLD.`id`;        -- and `…_insert`, `…_rename`
     /// ```
     ///
-    /// SQLite has its triggers in either case. A [`drop`](Self::drop) finds the triggers and drops them too, on MySQL last: for a moment the
-    /// parent's rows cannot be inserted or deleted. MySQL shows them only to a role with the privilege `TRIGGER`. On MySQL a
+    /// SQLite has its triggers in either case. A [`drop`](Self::drop) finds the triggers and drops them too, on MySQL last. There the
+    /// parent's rows cannot be inserted or deleted for a moment. MySQL shows them only to a role with the privilege `TRIGGER`. On MySQL a
     /// [`drop_sql`](Self::drop_sql) or [`migration`](Self::migration) has to be this value's.
     ///
     /// ```
@@ -233,8 +233,8 @@ impl<T: ShardedTable, Run> ShardsTable<T, Run> {
         Ok(self.quoted(backend)?.drop_sql())
     }
 
-    /// The statement that creates a function for triggers of the application's own: `videos_shards_add(id, views, likes)` adds to the fields of a
-    /// row, on one of 16 shards by the session's number.
+    /// The statement that creates a function for the application's own triggers: `videos_shards_add(id, views, likes)` adds to the fields
+    /// of a row, on one of 16 shards by the session's number.
     ///
     /// ```sql
     /// -- PostgreSQL: a function, true if there is such a row. In a trigger's function:
@@ -312,9 +312,9 @@ paired! {
         ///
         /// # Errors
         /// [`KeyTypeMismatch`](Error::KeyTypeMismatch) if MySQL does not let its key refer to the parent's, or could cut it; else the database's
-        /// error, also if the table already exists, or if the parent is a view, which takes neither foreign keys nor triggers. There is no
-        /// table then. [`AlreadyInTransaction`](DieselError::AlreadyInTransaction) inside a transaction
-        /// on MySQL, which would commit it.
+        /// error, also if the table already exists, or if the parent is a view, which takes neither foreign keys nor triggers. A failure
+        /// leaves no new table. [`AlreadyInTransaction`](DieselError::AlreadyInTransaction) inside a transaction on MySQL, which would
+        /// commit it.
         pub fn create(&self, link: Link) -> QueryResult<()> {
             let quoted = self.quoted(&link.backend())?;
             refuse_short_key(&quoted, link).await?;
@@ -431,7 +431,7 @@ impl<T: ShardedTable, Run> fmt::Debug for ShardsTable<T, Run> {
 }
 
 impl<'a> Quoted<'a> {
-    /// Those of a table in statements of a backend, which give the SQL that creates and drops the table and what belongs to it.
+    /// The names of a table in statements of a backend. They give the SQL that creates and drops the table and what belongs to it.
     ///
     /// # Errors
     /// If a name cannot be quoted.
@@ -452,7 +452,7 @@ impl<'a> Quoted<'a> {
     }
 }
 
-/// Executes statements that create or drop something, as one step: in a transaction, or on MySQL, which has none for them, outside any.
+/// Executes statements that create or drop something, as one step: in a transaction, or outside any on MySQL, which has none for them.
 /// `clean_up` undoes there what a failure leaves behind. `unfit` names the row that a failure is about, by the text that MySQL and SQLite
 /// keep for a question.
 pub(crate) async fn install<M: LoadIo<Conn>, Conn>(

@@ -435,7 +435,8 @@ fn sqlite_keeps_its_triggers() {
     }
 }
 
-/// MySQL and MariaDB name constraints after the table. Where that name would be too long, or MariaDB takes it for too long, it is given.
+/// MySQL and MariaDB name constraints after the table. If that name would be too long, or MariaDB regards it as too long, the statement
+/// gives one.
 #[test]
 fn constraints_on_mysql_have_names_that_fit() {
     use crate::model::{ColumnType, TableName};

@@ -83,7 +83,7 @@ impl<T: ShardedTable, Run> ShardsTable<T, Run> {
 }
 
 impl<T: ShardedTable, Run> TotalsView<T, Run> {
-    /// Lets the view read both tables with the rights of its reader, whom row security then applies to: PostgreSQL's
+    /// Lets the view read both tables with the rights of its reader, to whom row security then applies: PostgreSQL's
     /// `WITH (security_invoker)`, MySQL's `SQL SECURITY INVOKER`. A PostgreSQL before 15 refuses it ("unrecognized parameter"), and
     /// SQLite has no roles.
     ///
