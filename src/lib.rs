@@ -378,14 +378,3 @@ pub use diesel_sharded_derive::ShardedSelectable;
 
 #[doc(hidden)]
 pub use diesel as __diesel;
-
-/// The type states of statements and the parts of the operations' bounds, for tests that wrap operations.
-#[doc(hidden)]
-pub mod __bounds {
-    pub use crate::counting::count_many::CountableFields;
-    pub use crate::counting::counter::InsertCounter;
-    pub use crate::counting::update::returning::{AllWithTotals, NoReturning, ReturningTotals};
-    pub use crate::counting::update::{BoxedRows, SetNotCalled, Values};
-    pub use crate::engine::KeyedTable;
-    pub use crate::upkeep::set_total::{Assignment, ToValue, ToZero};
-}

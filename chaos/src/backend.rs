@@ -17,7 +17,7 @@ use diesel_sharded::coalescer::Coalescer;
 use diesel_sharded::prelude::*;
 use diesel_sharded::retry::Isolation;
 use diesel_sharded::{Error, MIGRATIONS};
-use diesel_sharded_tests::awaited::{self, Awaited};
+use diesel_sharded_tests::awaited::{self, Awaited, Done};
 use serde::{Deserialize, Serialize};
 
 use crate::operation::{Answer, Begin, By, Count, Counter, Folded, On, Operation, Totals};
@@ -253,8 +253,8 @@ macro_rules! chaos_connection {
                 macro_rules! send {
                     ($count:expr) => {
                         match request {
-                            None => $count.execute(conn)?,
-                            Some(key) => $count.idempotency_key(key).execute(conn)?,
+                            None => $count.execute(conn).done()?,
+                            Some(key) => $count.idempotency_key(key).execute(conn).done()?,
                         }
                     };
                 }
@@ -275,7 +275,7 @@ macro_rules! chaos_connection {
                         let bounded = RowCounter::of(views, *row)
                             .never_below(lowest)
                             .never_above(highest);
-                        match bounded.add(*n, conn) {
+                        match bounded.add(*n, conn).done() {
                             Ok(true) => 1,
                             Ok(false) => return Ok(Answer::Unchanged),
                             Err(DieselError::NotFound) => 0,
@@ -285,8 +285,8 @@ macro_rules! chaos_connection {
                     (On::Row(row), By::Counter) => {
                         let counter = RowCounter::of(views, *row);
                         match request {
-                            None => counter.add(*n, conn)?,
-                            Some(key) => counter.idempotency_key(key).add(*n, conn)?,
+                            None => counter.add(*n, conn).done()?,
+                            Some(key) => counter.idempotency_key(key).add(*n, conn).done()?,
                         }
                     }
                     (On::Team { team: of, .. }, _) => {
@@ -296,12 +296,14 @@ macro_rules! chaos_connection {
                     (On::Named(name), _) => {
                         let counter = NamedCounter::named(name);
                         match (request, n) {
-                            (Some(key), _) => {
-                                counter.idempotency_key(key).add(*n, conn).map(drop)?
-                            }
-                            (None, 1) => counter.increment(conn)?,
-                            (None, -1) => counter.decrement(conn)?,
-                            (None, _) => counter.add(*n, conn)?,
+                            (Some(key), _) => counter
+                                .idempotency_key(key)
+                                .add(*n, conn)
+                                .done()
+                                .map(drop)?,
+                            (None, 1) => counter.increment(conn).done()?,
+                            (None, -1) => counter.decrement(conn).done()?,
+                            (None, _) => counter.add(*n, conn).done()?,
                         }
                         1
                     }
@@ -347,15 +349,17 @@ macro_rules! chaos_connection {
                                 counted += match counter {
                                     Counter::Views(row) => update(chaos_rows.find(*row))
                                         .set(views.eq(views + n))
-                                        .execute(conn)?,
+                                        .execute(conn)
+                                        .done()?,
                                     Counter::Likes(row) => {
                                         let n = i32::try_from(*n).expect("a small amount");
                                         update(chaos_rows.find(*row))
                                             .set(likes.eq(likes + n))
-                                            .execute(conn)?
+                                            .execute(conn)
+                                            .done()?
                                     }
                                     Counter::Named(name) => {
-                                        NamedCounter::named(name).add(*n, conn)?;
+                                        NamedCounter::named(name).add(*n, conn).done()?;
                                         1
                                     }
                                 };
@@ -365,12 +369,14 @@ macro_rules! chaos_connection {
                         counted?
                     }
                     Operation::SetTotal { row, total } => {
-                        set_total(chaos_rows.find(*row), views, *total).execute(conn)?
+                        set_total(chaos_rows.find(*row), views, *total)
+                            .execute(conn)
+                            .done()?
                     }
                     Operation::Repair { row, total } => {
                         let row = chaos_rows.find(*row);
                         let recount = row.select((id, (*total).into_sql::<BigInt>()));
-                        match verify(row, views, recount).repair(conn)?.len() {
+                        match verify(row, views, recount).repair(conn).done()?.len() {
                             0 => return Ok(Answer::Unchanged),
                             rows => rows,
                         }
@@ -378,7 +384,7 @@ macro_rules! chaos_connection {
                     Operation::Fold { what, keep } => {
                         macro_rules! parents {
                             ($fold:expr) => {
-                                $fold.keep_shards(*keep).run(conn)?.parents
+                                $fold.keep_shards(*keep).run(conn).done()?.parents
                             };
                         }
                         let between = |first, last| chaos_rows.filter(id.between(first, last));
@@ -387,21 +393,23 @@ macro_rules! chaos_connection {
                             Folded::Rows(first, last) => parents!(fold(between(*first, *last))),
                             Folded::Team(of) => parents!(fold(chaos_rows.filter(team.eq(*of)))),
                             Folded::Table => parents!(fold(chaos_rows).batch(5)),
-                            Folded::Named(name) => NamedCounter::named(name).fold(conn)?.parents,
+                            Folded::Named(name) => {
+                                NamedCounter::named(name).fold(conn).done()?.parents
+                            }
                         };
                         parents as usize
                     }
                     Operation::Resize { shards } => {
-                        ShardCount::of(views).resize(*shards, conn)?;
+                        ShardCount::of(views).resize(*shards, conn).done()?;
                         1
                     }
                     Operation::Increase { shards } => {
-                        ShardCount::of(views).increase(*shards, conn)?;
+                        ShardCount::of(views).increase(*shards, conn).done()?;
                         1
                     }
                     Operation::DropShards => {
                         let shards = $library::ShardsTable::of(chaos_rows);
-                        patiently(|| shards.drop(conn));
+                        patiently(|| shards.drop(conn).done());
                         1
                     }
                     Operation::ReadRows { first, last } => {
@@ -413,7 +421,7 @@ macro_rules! chaos_connection {
                         return Ok(Answer::Totals(totals(read?)));
                     }
                     Operation::ReadNamed { name } => {
-                        let total = NamedCounter::named(name).get(conn)?;
+                        let total = NamedCounter::named(name).get(conn).done()?;
                         return Ok(Answer::Totals(vec![(Counter::Named(name.clone()), total)]));
                     }
                 };
@@ -439,7 +447,7 @@ macro_rules! chaos_connection {
                 patiently(|| {
                     let read = chaos_rows.select(views.total()).limit(1).load::<i64>(self);
                     let shards = $library::ShardsTable::of(chaos_rows);
-                    read.map(drop).or_else(|_| shards.create(self))
+                    read.map(drop).or_else(|_| shards.create(self).done())
                 });
             }
 

@@ -17,7 +17,7 @@ use diesel_sharded::prelude::*;
 use diesel_sharded::retry::{Isolation, Transaction};
 use diesel_sharded::shard_choice::ShardChoice;
 use diesel_sharded::{self as api, Counter, Error, MIGRATIONS, RowCounter, fold, update};
-use diesel_sharded_tests::awaited::{self, Awaited};
+use diesel_sharded_tests::awaited::{self, Awaited, Done};
 use diesel_sharded_tests::replication::{Pair, Replication};
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::{assert_matches, schema, until};
@@ -119,7 +119,7 @@ fn a_standby_refuses_every_count_and_shows_the_totals() {
     let awaiting = &mut Awaited::<AsyncPgConnection>::establish(&pair.standby_url(DATABASE));
     let awaiting = awaiting.as_mut().expect("the standby answers");
     let counted = awaited::update(videos.find(1)).set(views.eq(views + 1));
-    let told = counted.execute(awaiting).map_err(Error::from);
+    let told = counted.execute(awaiting).done().map_err(Error::from);
     assert_matches!(told, Err(Error::NodeNotReady { .. }));
     let serializable = Transaction::new().isolation(Isolation::Serializable);
     let told: QueryResult<usize> = serializable.run(&mut standby, |conn| Ok(count(conn)?));
@@ -309,7 +309,7 @@ fn the_address_of_both_finds_the_new_primary() {
     assert_eq!(count(&mut conn).unwrap(), 1);
     let mut conn = Awaited::<AsyncPgConnection>::establish(&url).unwrap();
     let counted = awaited::update(videos.find(1)).set(views.eq(views + 1));
-    assert_eq!(counted.execute(&mut conn), Ok(1));
+    assert_eq!(counted.execute(&mut conn).done(), Ok(1));
     pair.rejoin();
     pair.replicate(Replication::On);
     pair.wait_until_applied();

@@ -5,6 +5,7 @@ use std::thread;
 
 use diesel::prelude::*;
 use diesel_sharded::prelude::*;
+use diesel_sharded_tests::awaited::Done;
 use diesel_sharded_tests::fixture::Fixture;
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::schema::{Video, comments, measures, videos_shards};
@@ -20,7 +21,7 @@ mod operations;
 /// Adds to the views of video 1.
 fn count(n: i64, conn: &mut Conn) -> QueryResult<usize> {
     let count = update(videos.find(1)).set(views.eq(views + n));
-    count.execute(conn)
+    count.execute(conn).done()
 }
 
 #[test]
@@ -45,7 +46,10 @@ fn keeps_greatest_and_least_values() {
             best_score.raise_to(score),
             fastest.lower_to(seconds),
         );
-        assert_eq!(update(table.find(1)).set(played).execute(conn), Ok(1));
+        assert_eq!(
+            update(table.find(1)).set(played).execute(conn).done(),
+            Ok(1)
+        );
     }
     let of_all = table.select((games.total(), best_score.total(), fastest.total()));
     assert_eq!(of_all.first(conn), Ok((3_i64, Some(90), Some(7.25))));
@@ -55,16 +59,16 @@ fn keeps_greatest_and_least_values() {
 fn models_joins_and_lists_have_totals() {
     let [conn] = &mut *Fixture::<Conn, _>::with_counters();
     let count = update(videos.find(3)).set(views.eq(views + 5));
-    let video = count.returning(Video::as_select()).get_result(conn);
+    let video = count.returning(Video::as_select()).get_result(conn).done();
     assert_eq!(video.unwrap().views, 305);
     let joined = videos.inner_join(comments::table).select(views.total());
     assert_eq!(joined.load(conn), Ok(vec![305_i64; 2]));
     for name in ["page:a", "page:b", "other"] {
         Counter::named(name).increment(conn).unwrap();
     }
-    let listed = Counter::list("page:").after("page:a").load(conn);
+    let listed = Counter::list("page:").after("page:a").load(conn).done();
     assert_eq!(listed, Ok(vec![("page:b".to_owned(), 1)]));
-    let many = Counter::get_many(&["other", "none"], conn);
+    let many = Counter::get_many(&["other", "none"], conn).done();
     assert_eq!(many, Ok(vec![1, 0]));
 }
 
@@ -72,8 +76,10 @@ fn models_joins_and_lists_have_totals() {
 fn errors_are_told_apart() {
     let [conn] = &mut *Fixture::<Conn, _>::with_tables();
     let add = |n: i16| update(measures::table.find(1)).set(measures::small.eq(measures::small + n));
-    assert_eq!(add(i16::MAX).execute(conn), Ok(1));
-    let beyond = count_many(measures::small, [(1, i64::from(i16::MAX) + 1)]).run(conn);
+    assert_eq!(add(i16::MAX).execute(conn).done(), Ok(1));
+    let beyond = count_many(measures::small, [(1, i64::from(i16::MAX) + 1)])
+        .run(conn)
+        .done();
     let beyond = Error::from(beyond.unwrap_err());
     assert_matches!(beyond, Error::Overflow { .. });
     let shards = ShardsTable::of(videos);
@@ -101,7 +107,7 @@ fn eight_writers_beside_folds_lose_nothing() {
             scope.spawn(move || {
                 for _ in 0..20 {
                     let count = update(videos.find(1)).set(views.eq(views + 1));
-                    assert_eq!(count.retry(patient()).execute(conn), Ok(1));
+                    assert_eq!(count.retry(patient()).execute(conn).done(), Ok(1));
                     if writer == 0 {
                         let _ = fold(videos).retry(patient()).run(conn).unwrap();
                     }

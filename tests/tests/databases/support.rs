@@ -18,6 +18,7 @@ pub use diesel::prelude::*;
 pub use diesel::result::Error as DieselError;
 use diesel_sharded::backend::{BackendOf, Dialect, ShardedBackend};
 pub use diesel_sharded::prelude::*;
+pub use diesel_sharded_tests::awaited::Done;
 pub use diesel_sharded_tests::fixture::Connected;
 use diesel_sharded_tests::patient;
 use diesel_sharded_tests::schema::{self, videos};
@@ -33,7 +34,7 @@ use proptest::test_runner::{Config, TestCaseError, TestRunner};
 /// An operation is refused by an error of the library's.
 macro_rules! refused {
     ($result:expr, $pattern:pat $(if $guard:expr)?) => {
-        assert_matches!($result.map_err(Error::from), Err($pattern) $(if $guard)?)
+        assert_matches!($result.done().map_err(Error::from), Err($pattern) $(if $guard)?)
     };
 }
 pub(crate) use refused;
@@ -203,6 +204,7 @@ pub fn count(video: i64, n: i64, conn: &mut Conn) -> QueryResult<usize> {
     update(videos::table.find(video))
         .set(videos::views.eq(videos::views + n))
         .execute(conn)
+        .done()
 }
 
 /// The views of all videos.

@@ -11,6 +11,7 @@ use diesel::connection::{SimpleConnection, TransactionManager};
 use diesel::prelude::*;
 use diesel_migrations::MigrationHarness;
 use diesel_sharded::{Error, MIGRATIONS};
+use diesel_sharded_tests::awaited::Done;
 use diesel_sharded_tests::fixture::Run;
 use diesel_sharded_tests::interrupter::Interrupter;
 use diesel_sharded_tests::own_server::OwnServer;
@@ -111,7 +112,7 @@ impl Bench {
             let killer = scope.spawn(|| kill_what_sleeps(&mut self.killer.lock().unwrap(), victim, &done));
             let _stop = Stop(&done);
             let change = update(videos.find(own)).set(views.eq(views + 1));
-            let counted = change.idempotency_key(&key).execute(&mut conn);
+            let counted = change.idempotency_key(&key).execute(&mut conn).done();
             done.store(true, Ordering::Relaxed);
             (counted, killer.join().unwrap())
         });
@@ -174,7 +175,7 @@ impl Bench {
             }
             conn.run("ROLLBACK");
             let was = self.total();
-            match RowCounter::of(views, own).add(1, &mut conn) {
+            match RowCounter::of(views, own).add(1, &mut conn).done() {
                 Ok(_) if self.total() == was + 1 => {}
                 later => wrong.push(format!("a later count: {later:?}")),
             }
@@ -183,7 +184,7 @@ impl Bench {
         let repeat = update(videos.find(own)).set(views.eq(views + 1));
         drop(conn);
         let mut conn = Conn::establish(&self.url).unwrap();
-        let repeated = repeat.idempotency_key(key).execute(&mut conn);
+        let repeated = repeat.idempotency_key(key).execute(&mut conn).done();
         if repeated != Ok(1) || self.total() != before + 1 {
             wrong.push(format!("its repeat: {repeated:?}, {} there", self.total() - before));
         }

@@ -7,6 +7,7 @@ use diesel::mysql::Mysql;
 use diesel::prelude::*;
 use diesel_sharded::Error;
 use diesel_sharded::retry::RetryPolicy;
+use diesel_sharded_tests::awaited::Done;
 use diesel_sharded_tests::interrupter::{Fault, Interrupter, Plan};
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::{schema, until};
@@ -62,7 +63,7 @@ struct Bench {
 impl Bench {
     /// The total that later counts change.
     fn later(&mut self) -> i64 {
-        let total = RowCounter::of(views, 2).get(&mut self.side);
+        let total = RowCounter::of(views, 2).get(&mut self.side).done();
         total.unwrap().expect("the video is there")
     }
 
@@ -177,7 +178,7 @@ impl Bench {
             self.reads_a_snapshot(conn, wrong);
         }
         let was = self.later();
-        let counted = RowCounter::of(views, 2).add(1, conn);
+        let counted = RowCounter::of(views, 2).add(1, conn).done();
         let is = self.later();
         match &counted {
             Ok(_) if broken => wrong.push("a broken connection counts".into()),

@@ -8,6 +8,7 @@ use diesel::dsl::{count_star, sql};
 use diesel::prelude::*;
 use diesel::sql_types::{BigInt, Bool};
 use diesel_sharded::prelude::*;
+use diesel_sharded_tests::awaited::Done;
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::schema::{comments, measures};
 
@@ -207,25 +208,25 @@ macro_rules! slowly {
 pub const SLOW: &[Operation] = &[
     ("by slow filter", Shards, |conn, video| {
         let count = update(slowly!(video)).set(views.eq(views + 1));
-        rows(count.execute(conn))
+        rows(count.execute(conn).done())
     }),
     ("by slow filter, no shards", Parent, |conn, video| {
         let count = update(slowly!(video)).set(views.eq(views + 1));
-        rows(count.execute(conn))
+        rows(count.execute(conn).done())
     }),
     ("by slow filter in a transaction", Parent, |conn, video| {
         conn.transaction(|conn| {
             let count = update(slowly!(video)).set(views.eq(views + 1));
-            let counted = rows(count.execute(conn))?;
+            let counted = rows(count.execute(conn).done())?;
             Ok(callers(conn, video)? + counted)
         })
     }),
     ("by slow filter, rows back", Parent, |conn, video| {
         let count = update(slowly!(video)).set(views.eq(views + 1));
-        rows_back(count.returning(views).get_results(conn))
+        rows_back(count.returning(views).get_results(conn).done())
     }),
     ("fold by slow filter", Shards, |conn, video| {
-        let folded = fold(slowly!(video)).run(conn)?;
+        let folded = fold(slowly!(video)).run(conn).done()?;
         assert!(folded.unfit.is_empty(), "{folded:?}");
         Ok(0)
     }),
@@ -233,59 +234,82 @@ pub const SLOW: &[Operation] = &[
 
 pub const ALL: &[Operation] = &[
     ("by key", Shards, |conn, video| {
-        rows(count!(video).execute(conn))
+        rows(count!(video).execute(conn).done())
     }),
     ("by key, no shards", Parent, |conn, video| {
-        rows(count!(video).execute(conn))
+        rows(count!(video).execute(conn).done())
     }),
     ("by filter", Shards, |conn, video| {
-        rows(count!(by filter video).execute(conn))
+        rows(count!(by filter video).execute(conn).done())
     }),
     ("by filter, no shards", Parent, |conn, video| {
-        rows(count!(by filter video).execute(conn))
+        rows(count!(by filter video).execute(conn).done())
     }),
     ("by key, rows back", Shards, |conn, video| {
-        adds(1, count!(video).returning(views).get_result::<i64>(conn))
+        adds(
+            1,
+            count!(video)
+                .returning(views)
+                .get_result::<i64>(conn)
+                .done(),
+        )
     }),
     ("by filter, rows back", Parent, |conn, video| {
-        rows_back(count!(by filter video).returning(views).get_results(conn))
+        rows_back(
+            count!(by filter video)
+                .returning(views)
+                .get_results(conn)
+                .done(),
+        )
     }),
     ("or_insert", Nothing, |conn, video| {
         let row = (id.eq(video), slug.eq(slug_of(video)), title.eq("new"));
-        rows(count!(video).or_insert(row).execute(conn))
+        rows(count!(video).or_insert(row).execute(conn).done())
     }),
     ("or_insert by filter, rows back", Nothing, |conn, video| {
         let row = (id.eq(video), slug.eq(slug_of(video)), title.eq("new"));
         let count = count!(by filter video).or_insert(row);
-        rows_back(count.returning(views).get_results(conn))
+        rows_back(count.returning(views).get_results(conn).done())
     }),
     ("in a transaction", Shards, |conn, video| {
-        conn.transaction(|conn| Ok(callers(conn, video)? + rows(count!(video).execute(conn))?))
+        conn.transaction(|conn| {
+            Ok(callers(conn, video)? + rows(count!(video).execute(conn).done())?)
+        })
     }),
     ("in a transaction, no shards", Parent, |conn, video| {
-        conn.transaction(|conn| Ok(rows(count!(video).execute(conn))? + callers(conn, video)?))
+        conn.transaction(|conn| {
+            Ok(rows(count!(video).execute(conn).done())? + callers(conn, video)?)
+        })
     }),
     ("in a transaction, rows back", Parent, |conn, video| {
         conn.transaction(|conn| {
-            count!(video).returning(views).get_result::<i64>(conn)?;
+            count!(video)
+                .returning(views)
+                .get_result::<i64>(conn)
+                .done()?;
             Ok(callers(conn, video)? + 1)
         })
     }),
     ("in one that goes on", Shards, |conn, video| {
-        let count = |conn: &mut Conn| rows(count!(video).execute(conn));
+        let count = |conn: &mut Conn| rows(count!(video).execute(conn).done());
         conn.transaction(|conn| goes_on(conn, video, count))
     }),
     ("rows back in one that goes on", Parent, |conn, video| {
-        let count = |conn: &mut Conn| count!(video).returning(views).get_result::<i64>(conn);
+        let count = |conn: &mut Conn| {
+            count!(video)
+                .returning(views)
+                .get_result::<i64>(conn)
+                .done()
+        };
         conn.transaction(|conn| goes_on(conn, video, |conn| adds(1, count(conn))))
     }),
     ("named in one that goes on", Parent, |conn, video| {
-        let count = |conn: &mut Conn| adds(1, counter(video).add_and_get(1, conn));
+        let count = |conn: &mut Conn| adds(1, counter(video).add_and_get(1, conn).done());
         conn.transaction(|conn| goes_on(conn, video, count))
     }),
     ("in one by text", Parent, |conn, video| {
         by_text(conn, |conn| {
-            Ok(callers(conn, video)? + rows(count!(video).execute(conn))?)
+            Ok(callers(conn, video)? + rows(count!(video).execute(conn).done())?)
         })
     }),
     (
@@ -293,109 +317,140 @@ pub const ALL: &[Operation] = &[
         Parent,
         |conn, video| {
             let count = |conn: &mut Conn| {
-                rows_back(count!(by filter video).returning(views).get_results(conn))
+                rows_back(
+                    count!(by filter video)
+                        .returning(views)
+                        .get_results(conn)
+                        .done(),
+                )
             };
             by_text(conn, |conn| goes_on(conn, video, count))
         },
     ),
     ("retry::transaction", Shards, |conn, video| {
         retry::transaction(conn, RetryPolicy::global(), |conn| {
-            QueryResult::Ok(callers(conn, video)? + rows(count!(video).execute(conn))?)
+            QueryResult::Ok(callers(conn, video)? + rows(count!(video).execute(conn).done())?)
         })
     }),
     ("keyed", Shards, |conn, video| {
-        rows(count!(video).idempotency_key(key(video)).execute(conn))
+        rows(
+            count!(video)
+                .idempotency_key(key(video))
+                .execute(conn)
+                .done(),
+        )
     }),
     ("keyed, no shards", Parent, |conn, video| {
-        rows(count!(video).idempotency_key(key(video)).execute(conn))
+        rows(
+            count!(video)
+                .idempotency_key(key(video))
+                .execute(conn)
+                .done(),
+        )
     }),
     ("keyed, by filter", Parent, |conn, video| {
         let count = count!(by filter video).idempotency_key(key(video));
-        rows(count.execute(conn))
+        rows(count.execute(conn).done())
     }),
     ("keyed or_insert", Nothing, |conn, video| {
         let row = (id.eq(video), slug.eq(slug_of(video)), title.eq("new"));
         let count = count!(video).or_insert(row).idempotency_key(key(video));
-        rows(count.execute(conn))
+        rows(count.execute(conn).done())
     }),
     ("keyed named set", Parent, |conn, video| {
-        adds(7, counter(video).idempotency_key(key(video)).set(7, conn))
+        adds(
+            7,
+            counter(video)
+                .idempotency_key(key(video))
+                .set(7, conn)
+                .done(),
+        )
     }),
     ("keyed row counter", Shards, |conn, video| {
         let keyed = RowCounter::of(views, video).idempotency_key(key(video));
-        rows(keyed.add(1, conn))
+        rows(keyed.add(1, conn).done())
     }),
     ("keyed named counter", Parent, |conn, video| {
-        adds(1, counter(video).idempotency_key(key(video)).add(1, conn))
+        adds(
+            1,
+            counter(video)
+                .idempotency_key(key(video))
+                .add(1, conn)
+                .done(),
+        )
     }),
     ("keyed set", Shards, |conn, video| {
         let set = set_total(videos.find(video), views, 50).idempotency_key(key(video));
-        adds(50 - VIEWS, set.execute(conn))
+        adds(50 - VIEWS, set.execute(conn).done())
     }),
     ("row counter", Shards, |conn, video| {
-        rows(RowCounter::of(views, video).add(1, conn))
+        rows(RowCounter::of(views, video).add(1, conn).done())
     }),
     ("row counter, add and get", Parent, |conn, video| {
-        let total = RowCounter::of(views, video).add_and_get(1, conn)?;
+        let total = RowCounter::of(views, video).add_and_get(1, conn).done()?;
         Ok(i64::from(total.is_some()))
     }),
     ("named", Parent, |conn, video| {
-        adds(1, counter(video).add(1, conn))
+        adds(1, counter(video).add(1, conn).done())
     }),
     ("named, add and get", Parent, |conn, video| {
-        adds(1, counter(video).add_and_get(1, conn))
+        adds(1, counter(video).add_and_get(1, conn).done())
     }),
     ("named, set", Parent, |conn, video| {
-        adds(7, counter(video).set(7, conn))
+        adds(7, counter(video).set(7, conn).done())
     }),
     ("named, reset", Parent, |conn, video| {
-        adds(0, counter(video).reset(conn))
+        adds(0, counter(video).reset(conn).done())
     }),
     ("named, fold", Parent, |conn, video| {
-        adds(0, counter(video).fold(conn))
+        adds(0, counter(video).fold(conn).done())
     }),
     ("named, delete", Parent, |conn, video| {
-        adds(0, counter(video).delete(conn))
+        adds(0, counter(video).delete(conn).done())
     }),
     ("bounded", Parent, |conn, video| {
         let bounded = RowCounter::of(likes, video).never_above(1_000_000);
-        bounded.add(1, conn).map(i64::from)
+        bounded.add(1, conn).done().map(i64::from)
     }),
     ("bounded, named", Parent, |conn, video| {
         let bounded = counter(video).never_above(1_000_000);
-        bounded.add(1, conn).map(i64::from)
+        bounded.add(1, conn).done().map(i64::from)
     }),
     ("count_many", Parent, |conn, video| {
-        let counted = count_many(views, [(video, 1), (-1, 1)]).run(conn)?;
+        let counted = count_many(views, [(video, 1), (-1, 1)]).run(conn).done()?;
         Ok(counted.rows as i64)
     }),
     ("set_total", Shards, |conn, video| {
-        let set = set_total(videos.find(video), views, 50).execute(conn);
+        let set = set_total(videos.find(video), views, 50)
+            .execute(conn)
+            .done();
         set.map(|rows| rows as i64 * (50 - VIEWS))
     }),
     ("reset", Shards, |conn, video| {
-        let set = reset(videos.find(video)).execute(conn);
+        let set = reset(videos.find(video)).execute(conn).done();
         set.map(|rows| rows as i64 * -(VIEWS + LIKES))
     }),
     ("fold", Shards, |conn, video| {
-        adds(0, fold(videos.find(video)).keep_shards(1).run(conn))
+        adds(0, fold(videos.find(video)).keep_shards(1).run(conn).done())
     }),
     ("repair", Shards, |conn, video| {
         let recount = comments::table
             .group_by(comments::video_id)
             .select((comments::video_id, count_star()));
-        let drifts = verify(videos.find(video), likes, recount).repair(conn)?;
+        let drifts = verify(videos.find(video), likes, recount)
+            .repair(conn)
+            .done()?;
         Ok(-(drifts.len() as i64))
     }),
     ("resize", Parent, |conn, _| {
-        adds(0, ShardCount::of(views).resize(4, conn))
+        adds(0, ShardCount::of(views).resize(4, conn).done())
     }),
     ("refresh", Parent, |conn, _| {
-        adds(0, shard_counts::refresh(conn))
+        adds(0, shard_counts::refresh(conn).done())
     }),
     ("remove keys", Parent, |conn, _| {
         let hour = Duration::from_secs(3600);
-        adds(0, idempotency::remove_older_than(hour, conn))
+        adds(0, idempotency::remove_older_than(hour, conn).done())
     }),
     ("top", Parent, |conn, _| {
         let top = top(videos, views, 2).select(id);
@@ -408,17 +463,17 @@ pub const ALL: &[Operation] = &[
         Ok(0)
     }),
     ("drop the shards table", Parent, |conn, _| {
-        adds(0, ShardsTable::of(measures::table).drop(conn))
+        adds(0, ShardsTable::of(measures::table).drop(conn).done())
     }),
     ("create a shards table", Nothing, |conn, _| {
-        adds(0, ShardsTable::of(measures::table).create(conn))
+        adds(0, ShardsTable::of(measures::table).create(conn).done())
     }),
     ("create a counter cache", Parent, |conn, _| {
         let cache = CounterCache::of(likes).counts(comments::video_id);
-        adds(0, cache.create(conn))
+        adds(0, cache.create(conn).done())
     }),
     ("drop a counter cache", Shards, |conn, _| {
         let cache = CounterCache::of(likes).counts(comments::video_id);
-        adds(0, cache.drop(conn))
+        adds(0, cache.drop(conn).done())
     }),
 ];

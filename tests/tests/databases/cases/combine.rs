@@ -12,7 +12,7 @@ fn sixty_four_threads_combine_on_one_row() {
     on_threads(64, database, |_, conn| {
         for _ in 0..200 {
             let count = viewed!(videos.find(1)).combine(&combiner);
-            assert_eq!(count.execute(conn), Ok(1));
+            assert_eq!(count.execute(conn).done(), Ok(1));
         }
     });
     assert_eq!(totals(conn), [100 + 64 * 200, 200, 300]);
@@ -32,7 +32,11 @@ fn callers_are_counted_on_their_own_row_and_fields() {
     on_threads(16, database, |_, conn| {
         macro_rules! combined {
             ($rows:expr, $changes:expr) => {
-                update($rows).set($changes).combine(&combiner).execute(conn)
+                update($rows)
+                    .set($changes)
+                    .combine(&combiner)
+                    .execute(conn)
+                    .done()
             };
         }
         for round in 0..40 {
@@ -73,10 +77,14 @@ fn text_keys_and_an_applications_own_key_are_counted_apart() {
         for round in 0..40 {
             let list = lists[round % lists.len()];
             let count = update(watchlists::table.find(list)).set(entries.eq(entries + 1));
-            assert_eq!(count.combine(&combiner).execute(conn), Ok(1), "{list}");
+            assert_eq!(
+                count.combine(&combiner).execute(conn).done(),
+                Ok(1),
+                "{list}"
+            );
             let on = Day(1 + (thread as i32 + round as i32) % 2);
             let count = update(downloads::table.find((1, on))).set(number.eq(number + 1));
-            assert_eq!(count.combine(&combiner).execute(conn), Ok(1));
+            assert_eq!(count.combine(&combiner).execute(conn).done(), Ok(1));
         }
     });
     let lists = watchlists::table.select(entries.total());
@@ -93,14 +101,14 @@ fn counters_combine_and_are_created_once() {
         let (of_1, of_9) = (RowCounter::of(views, 1), RowCounter::of(views, 9));
         let visits = Counter::named("visits");
         for _ in 0..40 {
-            assert_eq!(of_1.combine(&combiner).add(3, conn), Ok(1));
-            assert_eq!(of_9.combine(&combiner).add(3, conn), Ok(0));
-            assert_eq!(visits.combine(&combiner).add(2, conn), Ok(()));
-            assert_eq!(visits.combine(&combiner).decrement(conn), Ok(()));
+            assert_eq!(of_1.combine(&combiner).add(3, conn).done(), Ok(1));
+            assert_eq!(of_9.combine(&combiner).add(3, conn).done(), Ok(0));
+            assert_eq!(visits.combine(&combiner).add(2, conn).done(), Ok(()));
+            assert_eq!(visits.combine(&combiner).decrement(conn).done(), Ok(()));
         }
     });
     assert_eq!(total_of(1, conn), 100 + 3 * 16 * 40);
-    assert_eq!(Counter::named("visits").get(conn), Ok(16 * 40));
+    assert_eq!(Counter::named("visits").get(conn).done(), Ok(16 * 40));
 }
 
 /// Callers by the same key, of whom some count on what is there alone.
@@ -114,11 +122,14 @@ fn who_creates_a_counter_is_counted_by_nobody_who_does_not() {
     on_threads(12, database, |thread, conn| {
         for name in names() {
             let (n, is_counted) = if thread == 0 {
-                let created = Counter::named(&*name).combine(&combiner).add(1_000, conn);
+                let created = Counter::named(&*name)
+                    .combine(&combiner)
+                    .add(1_000, conn)
+                    .done();
                 (1_000, created.map(|()| 1))
             } else {
                 let there = RowCounter::of(counters::value, name.into_bytes());
-                (1, there.combine(&combiner).add(1, conn))
+                (1, there.combine(&combiner).add(1, conn).done())
             };
             counted.fetch_add(n * is_counted.unwrap() as i64, Ordering::Relaxed);
         }
@@ -139,12 +150,12 @@ fn who_overflows_alone_gets_the_error() {
     on_threads(16, database, |_, conn| {
         for _ in 0..10 {
             let count = update(measures::table.find(1)).set(small.eq(small + 1_000));
-            match count.combine(&combiner).execute(conn) {
+            match count.combine(&combiner).execute(conn).done() {
                 Ok(rows) => drop(counted.fetch_add(rows as i64, Ordering::Relaxed)),
                 refused => refused!(refused, Error::Overflow { .. }),
             }
             let fits = viewed!(videos.find(1)).combine(&combiner);
-            assert_eq!(fits.execute(conn), Ok(1));
+            assert_eq!(fits.execute(conn).done(), Ok(1));
         }
     });
     let counted = counted.into_inner();
@@ -161,7 +172,7 @@ fn nobody_counts_for_others_inside_a_transaction() {
     let combiner = Combiner::new();
     let count = |conn: &mut Conn| {
         let count = viewed!(videos.find(1)).combine(&combiner);
-        assert_eq!(count.execute(conn), Ok(1));
+        assert_eq!(count.execute(conn).done(), Ok(1));
     };
     on_threads(8, database, |thread, conn| {
         for round in 0..60 {
@@ -173,7 +184,7 @@ fn nobody_counts_for_others_inside_a_transaction() {
                     alone.alone().execute(conn).unwrap();
                     let once = update(videos.find(1)).set(views.eq(views + 1_000));
                     let once = once.combine(&combiner).idempotency_key("taken back");
-                    assert_eq!(once.execute(conn), Ok(1));
+                    assert_eq!(once.execute(conn).done(), Ok(1));
                     conn.batch_execute("ROLLBACK").unwrap();
                 }
                 (1, 0) => rolled_back(conn, count),

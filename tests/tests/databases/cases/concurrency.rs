@@ -25,10 +25,12 @@ fn overlapping_filters_never_deadlock() {
     on_threads(16, database, |number, conn| {
         for round in 0..30 {
             let counted = match (number + round) % 4 {
-                0 => viewed!(videos).execute(conn),
-                1 => viewed!(videos.filter(id.le(2))).execute(conn),
-                2 => viewed!(videos.filter(id.ge(2))).execute(conn),
-                _ => viewed!(videos.filter(id.eq_any([3, 1]))).execute(conn),
+                0 => viewed!(videos).execute(conn).done(),
+                1 => viewed!(videos.filter(id.le(2))).execute(conn).done(),
+                2 => viewed!(videos.filter(id.ge(2))).execute(conn).done(),
+                _ => viewed!(videos.filter(id.eq_any([3, 1])))
+                    .execute(conn)
+                    .done(),
             };
             assert_matches!(counted, Ok(2 | 3));
         }
@@ -80,7 +82,10 @@ fn clocks_that_jump_lose_no_count_and_prolong_no_pause() {
     on_threads(4, database, |_, conn| {
         for _ in 0..20 {
             let begun = Instant::now();
-            let count_1 = viewed!(videos.find(1)).retry(policy.clone()).execute(conn);
+            let count_1 = viewed!(videos.find(1))
+                .retry(policy.clone())
+                .execute(conn)
+                .done();
             let mut attempts = 0;
             let both: QueryResult<usize> = retry::transaction(conn, policy.clone(), |conn| {
                 attempts += 1;

@@ -46,10 +46,10 @@ fn several_fields_at_once() {
     let new = |key: &i64| (id.eq(*key), slug.eq("new"), title.eq(""), likes.eq(7));
     let many = || count_many((likes, views), [(3, [1, 10]), (9, [2, 20])]);
     let once = || many().or_insert(new).idempotency_key("several");
-    assert_eq!(once().run(conn), Ok(2));
-    assert_eq!(once().run(conn), Ok(2));
+    assert_eq!(once().run(conn).done(), Ok(2));
+    assert_eq!(once().run(conn).done(), Ok(2));
     let others = count_many((views, likes), [(3, [1, 10]), (9, [2, 20])]);
-    let others = others.idempotency_key("several").run(conn);
+    let others = others.idempotency_key("several").run(conn).done();
     refused!(others, Error::IdempotencyKeyReused);
     let expected = vec![(109, 13), (260, 2), (310, 4), (20, 9)];
     assert_eq!(both(conn), Ok(expected.clone()));
@@ -125,7 +125,7 @@ fn hundreds_of_keys() {
 fn keys_without_a_row_take_no_statement_each() {
     let conn = &mut set_up().conn;
     let keys = (1..=1_000).map(|key| (key, 1));
-    let (counted, statements) = sent(conn, |conn| count_many(views, keys).run(conn));
+    let (counted, statements) = sent(conn, |conn| count_many(views, keys).run(conn).done());
     let counted = counted.unwrap();
     assert_eq!((counted.rows, counted.missing.len()), (3, 997));
     assert!(statements.len() < 200, "{}", statements.len());
@@ -185,7 +185,11 @@ fn a_row_that_cannot_take_its_amount_takes_all_back() {
         let totals = measures::table.select(measures::small.total());
         totals.order(measures::id).load::<i16>(conn).unwrap()
     };
-    let count = |n: i64, conn: &mut Conn| count_many(measures::small, [(1, 1), (2, n)]).run(conn);
+    let count = |n: i64, conn: &mut Conn| {
+        count_many(measures::small, [(1, 1), (2, n)])
+            .run(conn)
+            .done()
+    };
     assert_eq!(count(1, conn).unwrap().rows, 2);
     refused!(count(40_000, conn), Error::Overflow { .. });
     assert_eq!(small(conn), [1, 1]);

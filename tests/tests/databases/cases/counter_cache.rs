@@ -173,7 +173,7 @@ fn every_change_of_the_rows_counts() {
         "DELETE FROM replies WHERE id >= 4" => [0, 1, 0, 1],
         "DELETE FROM replies" => [0, 0, 0, 0],
     }
-    assert_eq!(replies_count!().verify().drifts(conn), Ok(vec![]));
+    assert_eq!(replies_count!().verify().drifts(conn).done(), Ok(vec![]));
 }
 
 #[test]
@@ -201,20 +201,20 @@ fn a_condition_decides_which_rows_count() {
         moves_unseen => [1, 0, 1, 0],
         "DELETE FROM replies WHERE id <= 2" => [0, 0, 1, 0],
     }
-    assert_eq!(cache.verify().drifts(conn), Ok(vec![]));
+    assert_eq!(cache.verify().drifts(conn).done(), Ok(vec![]));
 }
 
 #[test]
 fn binds_and_queries_are_refused() {
     let cache = replies_count!().filter(replies::shown.eq(true));
-    let created = cache.create(&mut set_up().conn);
+    let created = cache.create(&mut set_up().conn).done();
     refused!(created, Error::BindInTrigger { .. });
     let total = CounterCache::of(topics::replies_count)
         .counts(replies::topic_id)
         .sums(replies::answers_count.total());
     let conn = &mut set_up().conn;
     refused!(total.create(conn), Error::QueryInTrigger { .. });
-    assert_eq!(total.drop(conn), Ok(()));
+    assert_eq!(total.drop(conn).done(), Ok(()));
     let own = CounterCache::of(topics::replies_count).counts_all(topics::table);
     let refused = own.create(conn).unwrap_err().to_string();
     assert!(refused.contains("its own table"), "{refused}");
@@ -251,7 +251,7 @@ fn an_expression_is_summed() {
         run(sql, conn).unwrap();
         assert_eq!(sums(conn), expected, "{sql}");
     }
-    assert_eq!(cast.verify().drifts(conn), Ok(vec![]));
+    assert_eq!(cast.verify().drifts(conn).done(), Ok(vec![]));
     cast.drop(conn).unwrap();
     // By text, without a condition; a column has to stand behind its table's name.
     let cache = || CounterCache::of(topics::words).counts(replies::topic_id);
@@ -269,7 +269,7 @@ fn an_expression_is_summed() {
     assert_eq!(sums(conn), [12, 0, 14, 0]);
     run("UPDATE replies SET words = NULL WHERE id = 1", conn).unwrap();
     assert_eq!(sums(conn), [12, 0, 2, 0]);
-    assert_eq!(doubled.verify().drifts(conn), Ok(vec![]));
+    assert_eq!(doubled.verify().drifts(conn).done(), Ok(vec![]));
     doubled.drop(conn).unwrap();
     // It may fail on a row that is not counted.
     let shares = cache().sums(sql::<Integer>("100 / replies.words"));
@@ -301,7 +301,7 @@ fn several_caches_of_the_same_rows() {
         "DELETE FROM replies WHERE id = 1" => [1, 2, 0, 0],
     }
     assert_eq!(sums(conn), [0, -1, 0, 0]);
-    assert_eq!(words!().verify().drifts(conn), Ok(vec![]));
+    assert_eq!(words!().verify().drifts(conn).done(), Ok(vec![]));
     // One of them goes, and the other continues.
     replies_count!().drop(conn).unwrap();
     counts_after! { conn; "DELETE FROM replies" => [1, 2, 0, 0] }
@@ -414,7 +414,7 @@ fn rows_go_with_their_parent_and_leave_nothing() {
     assert_eq!((counts(conn), shards(conn)), (vec![2], 0));
     // A new row of an old key begins anew.
     counts_after! { conn; "INSERT INTO topics (id) VALUES (3)" => [0, 2] }
-    assert_eq!(replies_count!().verify().drifts(conn), Ok(vec![]));
+    assert_eq!(replies_count!().verify().drifts(conn).done(), Ok(vec![]));
 }
 
 /// The trigger that the documentation gives for MySQL, and the plain cascade elsewhere.
@@ -465,7 +465,7 @@ fn a_table_counts_its_own_rows() {
     run("UPDATE replies SET answer_to = 3 WHERE id = 4", conn).unwrap();
     run("DELETE FROM replies WHERE id IN (1, 2)", conn).unwrap();
     assert_eq!(totals(conn), [(3, 1), (4, 0)]);
-    assert_eq!(answers.verify().drifts(conn), Ok(vec![]));
+    assert_eq!(answers.verify().drifts(conn).done(), Ok(vec![]));
 }
 
 #[test]
@@ -507,7 +507,7 @@ fn composite_keys_and_odd_names() {
     let moved = books::table.filter(books::id.ge(3));
     edit!(moved, (books::row.eq(2), books::place.eq("b")), conn);
     assert_eq!(totals(conn), [1, 1, 4]);
-    assert_eq!(number_of_books.verify().drifts(conn), Ok(vec![]));
+    assert_eq!(number_of_books.verify().drifts(conn).done(), Ok(vec![]));
     delete!(books::table, conn);
     assert_eq!(totals(conn), [0, 0, 0]);
     number_of_books.drop(conn).unwrap();
@@ -537,7 +537,7 @@ fn a_migration_creates_and_drops_the_triggers() {
 fn a_missing_table_is_found_at_creation() {
     let conn = &mut set_up().conn;
     ShardsTable::of(topics::table).drop(conn).unwrap();
-    let created = replies_count!().create(conn);
+    let created = replies_count!().create(conn).done();
     refused!(created, Error::MissingShardsTable { table, .. } if table == "topics_shards");
     assert_eq!(insert("id, topic_id", "(1, 1)", conn), Ok(1));
 }
@@ -546,7 +546,7 @@ fn a_missing_table_is_found_at_creation() {
 fn inside_a_transaction() {
     let conn = &mut set_up().conn;
     let created: QueryResult<()> = conn.transaction(|conn| {
-        replies_count!().create(conn)?;
+        replies_count!().create(conn).done()?;
         insert("id, topic_id", "(1, 1)", conn).map(drop)
     });
     match dialect(conn) {
@@ -577,8 +577,8 @@ macro_rules! both_caches {
 
 macro_rules! the_caches_are_exact {
     ($shown:expr, $conn:expr) => {
-        assert_eq!($shown.verify().drifts($conn), Ok(vec![]));
-        assert_eq!(words!().verify().drifts($conn), Ok(vec![]));
+        assert_eq!($shown.verify().drifts($conn).done(), Ok(vec![]));
+        assert_eq!(words!().verify().drifts($conn).done(), Ok(vec![]));
         let of_shown = replies::table.filter(replies::shown);
         let of_shown = of_shown.count().get_result::<i64>($conn);
         assert_eq!(Ok(counts($conn).iter().sum()), of_shown);
@@ -694,7 +694,7 @@ fn a_column_that_is_not_read_may_be_dropped() {
         "UPDATE replies SET shown = FALSE WHERE id = 1" => [2, 0, 0, 0],
         "DELETE FROM replies WHERE id = 2" => [1, 0, 0, 0],
     }
-    assert_eq!(shown.verify().drifts(conn), Ok(vec![]));
+    assert_eq!(shown.verify().drifts(conn).done(), Ok(vec![]));
 }
 
 /// No trigger is left that would fail at the first row: the parent's columns are none of the row's.
@@ -736,7 +736,11 @@ fn backfill_while_eight_writers_write() {
         begun.wait();
         if number == 8 {
             replies_count!().create(conn).unwrap();
-            let repaired = replies_count!().verify().retry(patient()).repair(conn);
+            let repaired = replies_count!()
+                .verify()
+                .retry(patient())
+                .repair(conn)
+                .done();
             assert!(repaired.is_ok(), "{repaired:?}");
             return;
         }
@@ -750,7 +754,7 @@ fn backfill_while_eight_writers_write() {
             assert_eq!(written, Ok(1));
         }
     });
-    assert_eq!(replies_count!().verify().drifts(conn), Ok(vec![]));
+    assert_eq!(replies_count!().verify().drifts(conn).done(), Ok(vec![]));
     assert_eq!(counts(conn).iter().sum::<i64>(), number_of_replies(conn));
 }
 

@@ -70,10 +70,12 @@ fn a_model_and_composite_keys() {
     count!(downloads::table, changes, conn);
     let mut seen = vec![];
     let batches = fold(downloads::table).batch(2);
-    let folded = batches.run_with(conn, |so_far| {
-        seen.extend(so_far.last);
-        ControlFlow::Continue(())
-    });
+    let folded = batches
+        .run_with(conn, |so_far| {
+            seen.extend(so_far.last);
+            ControlFlow::Continue(())
+        })
+        .done();
     let last = [(1, 20), (2, 10), (2, 30), (3, 20), (3, 30)];
     assert_eq!(seen, last.map(|(version, day)| (version, Day(day))));
     let moved = folded.unwrap().moved(downloads::number);
@@ -133,7 +135,10 @@ fn shards_beyond_the_wished_number_are_removed() {
     let of_1 = of_1.select(videos_shards::shard);
     let shards = |conn: &mut Conn| of_1.order(videos_shards::shard).load::<i32>(conn);
     for (keep_shards, removed, left) in [(128, 0, 4), (1, 3, 1), (0, 1, 0)] {
-        let folded = fold(videos.find(1)).keep_shards(keep_shards).run(conn);
+        let folded = fold(videos.find(1))
+            .keep_shards(keep_shards)
+            .run(conn)
+            .done();
         assert_eq!(folded.unwrap().shards_removed, removed);
         assert_eq!(shards(conn), Ok((0..left).collect()));
     }
@@ -185,7 +190,7 @@ fn a_total_that_does_not_fit_stays_on_its_shards() {
     for _ in 0..2 {
         count!(videos, (views.eq(views + 1), likes.eq(likes + 1)), conn);
     }
-    let fold_all = |conn: &mut Conn| fold(videos).run(conn);
+    let fold_all = |conn: &mut Conn| fold(videos).run(conn).done();
     let folded = [fold_all(conn), conn.transaction(fold_all)];
     for folded in folded.map(Result::unwrap) {
         let unfit = [(2, Unfit::OutOfRange)];
@@ -201,7 +206,7 @@ fn inside_a_callers_transaction() {
     let conn = &mut counted().conn;
     let result: QueryResult<_> = conn.transaction(|conn| {
         count(1, 5, conn)?;
-        fold(videos).run(conn)
+        fold(videos).run(conn).done()
     });
     // MySQL's default isolation reads the rows as they were at the first read, but moves them as they are now.
     assert_eq!(result.unwrap().moved(views), Amount::Integer(35));

@@ -57,22 +57,22 @@ impl Row {
         };
         let counted = match operation {
             Get => return Ok(self.total(conn)),
-            Fold(keep) => return fold(row()).keep_shards(keep).run(conn).map(|_| 0),
-            UpTo(n) => return within.add_up_to(n, conn),
-            AddAndGet(n) => return Ok(counter().add_and_get(n, conn)?.unwrap()),
-            WithinAndGet(n) => return Ok(within.add_and_get(n, conn)?.unwrap_or(REFUSED)),
-            Within(n) => within.add(n, conn).map(usize::from),
+            Fold(keep) => return fold(row()).keep_shards(keep).run(conn).done().map(|_| 0),
+            UpTo(n) => return within.add_up_to(n, conn).done(),
+            AddAndGet(n) => return Ok(counter().add_and_get(n, conn).done()?.unwrap()),
+            WithinAndGet(n) => return Ok(within.add_and_get(n, conn).done()?.unwrap_or(REFUSED)),
+            Within(n) => within.add(n, conn).done().map(usize::from),
             ByKey(&Within(n)) => {
                 let once = within.idempotency_key(request);
-                once.add(n, conn).map(usize::from)
+                once.add(n, conn).done().map(usize::from)
             }
-            Add(n) => counter().add(n, conn),
-            ByKey(&Add(n)) => counter().idempotency_key(request).add(n, conn),
-            Combined(n) => counter().combine(&self.combiner).add(n, conn),
-            Set(total) => set(total).execute(conn),
-            ByKey(&Set(total)) => set(total).idempotency_key(request).execute(conn),
-            Reset => reset(row()).execute(conn),
-            ByKey(&Reset) => reset(row()).idempotency_key(request).execute(conn),
+            Add(n) => counter().add(n, conn).done(),
+            ByKey(&Add(n)) => counter().idempotency_key(request).add(n, conn).done(),
+            Combined(n) => counter().combine(&self.combiner).add(n, conn).done(),
+            Set(total) => set(total).execute(conn).done(),
+            ByKey(&Set(total)) => set(total).idempotency_key(request).execute(conn).done(),
+            Reset => reset(row()).execute(conn).done(),
+            ByKey(&Reset) => reset(row()).idempotency_key(request).execute(conn).done(),
             ByKey(_) => unreachable!("not drawn"),
         };
         counted.map(|rows| rows as i64)

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use super::api::idempotency;
 use super::support::*;
-use diesel_sharded::{Counter, Error, RowCounter, fold, idempotency};
 use diesel_sharded_tests::schema::measures;
 use diesel_sharded_tests::schema::videos::dsl::*;
 
@@ -11,6 +11,7 @@ fn count_video(video: i64, key: &str, conn: &mut Conn) -> QueryResult<usize> {
     viewed!(videos.find(video))
         .idempotency_key(key)
         .execute(conn)
+        .done()
 }
 
 /// A counter that cannot take 40,000.
@@ -34,7 +35,7 @@ fn a_repeat_counts_nothing_and_is_told_what_the_first_was() {
     // Several rows.
     for _ in 0..2 {
         let all = update(videos.filter(id.le(2))).set((views.eq(views + 5), likes.eq(likes - 1)));
-        assert_eq!(all.idempotency_key("c").execute(conn), Ok(2));
+        assert_eq!(all.idempotency_key("c").execute(conn).done(), Ok(2));
     }
     let both = videos.order(id).select((views.total(), likes.total()));
     let expected = vec![(107_i64, 0), (205, 1), (300, 3)];
@@ -47,7 +48,7 @@ fn rows_are_read_in_the_transaction_that_counts_or_repeats() {
     let count = |conn: &mut Conn| -> QueryResult<i64> {
         in_transaction(conn, |conn| {
             let of_a = videos.filter(slug.eq("a"));
-            let counted = viewed!(of_a).idempotency_key("a").execute(conn)?;
+            let counted = viewed!(of_a).idempotency_key("a").execute(conn).done()?;
             assert_eq!(counted, 1);
             of_a.select(views.total()).first(conn)
         })
@@ -77,28 +78,33 @@ fn a_key_belongs_to_one_update() {
     assert_eq!(count_video(1, "a", conn), Ok(1));
     assert!(is_reused(count_video(2, "a", conn)));
     let more = update(videos.find(1)).set(views.eq(views + 2));
-    assert!(is_reused(more.idempotency_key("a").execute(conn)));
+    assert!(is_reused(more.idempotency_key("a").execute(conn).done()));
     let other_field = update(videos.find(1)).set(likes.eq(likes + 1));
-    assert!(is_reused(other_field.idempotency_key("a").execute(conn)));
+    assert!(is_reused(
+        other_field.idempotency_key("a").execute(conn).done()
+    ));
     let named = Counter::named("a");
-    assert!(is_reused(named.idempotency_key("a").add(1, conn)));
+    assert!(is_reused(named.idempotency_key("a").add(1, conn).done()));
     let or_insert = |name: &'static str, conn: &mut Conn| {
         let row = (id.eq(9), slug.eq(name), title.eq("I"));
         let count = viewed!(videos.find(9)).or_insert(row);
-        count.idempotency_key("b").execute(conn)
+        count.idempotency_key("b").execute(conn).done()
     };
     assert_eq!([or_insert("i", conn), or_insert("i", conn)], [Ok(1), Ok(1)]);
     assert!(is_reused(or_insert("j", conn)));
     assert!(is_reused(count_video(9, "b", conn)));
     assert_eq!(totals(conn), [101, 200, 300, 1]);
-    assert_eq!(named.get(conn), Ok(0));
+    assert_eq!(named.get(conn).done(), Ok(0));
 }
 
 #[test]
 fn keys_are_bytes_of_a_certain_length() {
     let conn = &mut set_up_with_counters().conn;
     for key in [vec![], vec![b'k'; 256]] {
-        let counted = viewed!(videos.find(1)).idempotency_key(&key).execute(conn);
+        let counted = viewed!(videos.find(1))
+            .idempotency_key(&key)
+            .execute(conn)
+            .done();
         refused!(counted, Error::InvalidIdempotencyKey { bytes } if *bytes == key.len());
     }
     // Keys that some collation or some string type takes for the same.
@@ -109,7 +115,7 @@ fn keys_are_bytes_of_a_certain_length() {
     for key in different {
         for _ in 0..2 {
             let count = viewed!(videos.find(1)).idempotency_key(key);
-            assert_eq!(count.execute(conn), Ok(1), "{key:?}");
+            assert_eq!(count.execute(conn).done(), Ok(1), "{key:?}");
         }
     }
     assert_eq!(total_of(1, conn), 108);
@@ -138,11 +144,11 @@ fn racing_repeats_count_once() {
             let key = format!("request {key}");
             assert_eq!(count_video(1, &key, conn), Ok(1));
             let page = Counter::named("page").idempotency_key(format!("{key}/page"));
-            assert_eq!(page.add(3, conn), Ok(1));
+            assert_eq!(page.add(3, conn).done(), Ok(1));
         }
     });
     assert_eq!(total_of(1, conn), 100 + KEYS);
-    assert_eq!(Counter::named("page").get(conn), Ok(3 * KEYS));
+    assert_eq!(Counter::named("page").get(conn).done(), Ok(3 * KEYS));
     assert_eq!(number_of_keys(conn), 2 * KEYS);
 }
 
@@ -156,7 +162,7 @@ fn rows_that_are_inserted_count_once_too() {
             let count = update(downloads::table.find((1, Day(1)))).set(number.eq(number + 2));
             let count = count.or_insert((version.eq(1), day.eq(Day(1))));
             let count = count.idempotency_key(format!("{key}"));
-            assert_eq!(count.execute(conn), Ok(1));
+            assert_eq!(count.execute(conn).done(), Ok(1));
         }
     });
     let numbers = downloads::table.select(number.total());
@@ -188,7 +194,7 @@ fn what_fails_where_its_shard_is_leaves_no_key() {
     let conn = &mut set_up_with_counters().conn;
     let add = |n: i16, key: &str, conn: &mut Conn| {
         let count = update(measures.find(1_i16)).set(small.eq(small + n));
-        count.idempotency_key(key).execute(conn)
+        count.idempotency_key(key).execute(conn).done()
     };
     assert_eq!(add(30_000, "most", conn), Ok(1));
     for _ in 0..2 {
@@ -226,24 +232,27 @@ fn a_batch_counts_once() {
     let conn = &mut set_up_with_counters().conn;
     let batch = |n| count_many(views, [(2, 5), (9, 1), (1, n)]).idempotency_key("batch");
     for _ in 0..2 {
-        assert_eq!(batch(3).run(conn), Ok(2));
+        assert_eq!(batch(3).run(conn).done(), Ok(2));
     }
-    assert!(is_reused(batch(4).run(conn)));
+    assert!(is_reused(batch(4).run(conn).done()));
     assert_eq!(totals(conn), [103, 205, 300]);
     // What is not there is inserted, once; what met nothing leaves the key free.
     let new = |key: &i64| (id.eq(*key), slug.eq("i"), title.eq("I"));
     let missing = || count_many(views, [(9, 7)]).idempotency_key("missing");
-    assert_eq!(missing().run(conn), Ok(0));
+    assert_eq!(missing().run(conn).done(), Ok(0));
     for _ in 0..2 {
         let inserted = count_many(views, [(9, 7)]).or_insert(new);
-        assert_eq!(inserted.idempotency_key("new").run(conn), Ok(1));
-        assert_eq!(missing().run(conn), Ok(1));
+        assert_eq!(inserted.idempotency_key("new").run(conn).done(), Ok(1));
+        assert_eq!(missing().run(conn).done(), Ok(1));
     }
     assert_eq!(total_of(9, conn), 14);
     // All of it goes with the caller's transaction, and with an overflow.
     let undone = in_transaction(conn, |conn| -> QueryResult<()> {
         assert_eq!(
-            count_many(views, [(1, 1)]).idempotency_key("a").run(conn),
+            count_many(views, [(1, 1)])
+                .idempotency_key("a")
+                .run(conn)
+                .done(),
             Ok(1)
         );
         Err(diesel::result::Error::RollbackTransaction)
@@ -258,15 +267,29 @@ fn a_batch_counts_once() {
 fn a_total_is_read_with_the_count_or_its_repeat() {
     let conn = &mut set_up_with_counters().conn;
     let (row, named) = (RowCounter::of(views, 1_i64), Counter::named("total"));
-    assert_eq!(row.idempotency_key("a").add_and_get(5, conn), Ok(Some(105)));
-    assert_eq!(named.idempotency_key("b").add_and_get(5, conn), Ok(5));
+    assert_eq!(
+        row.idempotency_key("a").add_and_get(5, conn).done(),
+        Ok(Some(105))
+    );
+    assert_eq!(
+        named.idempotency_key("b").add_and_get(5, conn).done(),
+        Ok(5)
+    );
     row.add(1, conn).unwrap();
-    assert_eq!(row.idempotency_key("a").add_and_get(5, conn), Ok(Some(106)));
-    assert_eq!(named.idempotency_key("b").add_and_get(5, conn), Ok(5));
-    assert!(is_reused(row.idempotency_key("b").add_and_get(5, conn)));
+    assert_eq!(
+        row.idempotency_key("a").add_and_get(5, conn).done(),
+        Ok(Some(106))
+    );
+    assert_eq!(
+        named.idempotency_key("b").add_and_get(5, conn).done(),
+        Ok(5)
+    );
+    assert!(is_reused(
+        row.idempotency_key("b").add_and_get(5, conn).done()
+    ));
     let none = RowCounter::of(views, 9_i64).idempotency_key("c");
-    assert_eq!(none.add_and_get(5, conn), Ok(None));
-    assert_eq!(none.add_and_get(0, conn), Ok(None));
+    assert_eq!(none.add_and_get(5, conn).done(), Ok(None));
+    assert_eq!(none.add_and_get(0, conn).done(), Ok(None));
 }
 
 #[test]
@@ -282,9 +305,15 @@ fn old_keys_are_removed_by_the_databases_clock() {
     for (age, removed) in [(0, 0), (-1_000_000, 0), (1_003_500, 0), (200, 1)] {
         let old = keys::table.find(b"old".to_vec());
         edit!(old, keys::created.eq(keys::created - age), conn);
-        assert_eq!(idempotency::remove_older_than(HOUR, conn), Ok(removed));
+        assert_eq!(
+            idempotency::remove_older_than(HOUR, conn).done(),
+            Ok(removed)
+        );
     }
-    assert_eq!(idempotency::remove_older_than(Duration::MAX, conn), Ok(0));
+    assert_eq!(
+        idempotency::remove_older_than(Duration::MAX, conn).done(),
+        Ok(0)
+    );
     count_both(conn);
     assert_eq!(total_of(1, conn), 103); // the old one again
 }
@@ -307,7 +336,7 @@ fn many_old_keys_are_removed_in_steps() {
     });
     filled.unwrap();
     let day = Duration::from_secs(24 * 3600);
-    assert_eq!(idempotency::remove_older_than(day, conn), Ok(2_050));
+    assert_eq!(idempotency::remove_older_than(day, conn).done(), Ok(2_050));
     assert_eq!(number_of_keys(conn), 0);
 }
 
@@ -315,7 +344,7 @@ fn many_old_keys_are_removed_in_steps() {
 fn missing_tables_are_named() {
     let conn = &mut set_up().conn;
     let counted = count_video(1, "a", conn);
-    let removed = idempotency::remove_older_than(Duration::ZERO, conn);
+    let removed = idempotency::remove_older_than(Duration::ZERO, conn).done();
     for missing in [counted, removed] {
         refused!(missing, Error::MissingShardsTable { table, .. } if table.ends_with("_keys"));
     }

@@ -167,7 +167,7 @@ fn insert_comments(rows: &str, conn: &mut Conn) {
 fn read_page(conn: &mut Conn) {
     let day = update(reads::table.find(("x", 1))).set(reads::number.eq(reads::number + 1));
     let day = day.or_insert((reads::page.eq("x"), reads::day.eq(1)));
-    assert_eq!(day.execute(conn), Ok(1));
+    assert_eq!(day.execute(conn).done(), Ok(1));
 }
 
 /// The tables of the same names outside are as they were.
@@ -211,7 +211,7 @@ fn rows_are_returned_inserted_and_read() {
     let conn = &mut in_schema().conn;
     for n in 1..=3 {
         let count = update(videos.find(1)).set(views.eq(views + 1));
-        let counted = count.returning((id, views)).get_result(conn);
+        let counted = count.returning((id, views)).get_result(conn).done();
         assert_eq!(counted, Ok((1_i64, 10_i64 + n)));
     }
     for n in 1..=2 {
@@ -223,7 +223,7 @@ fn rows_are_returned_inserted_and_read() {
     for _ in 0..2 {
         let count = update(videos.find(4)).set(views.eq(views + 5));
         let counted = count.or_insert((id.eq(4), slug.eq("d"), views.eq(40)));
-        assert_eq!(counted.execute(conn), Ok(1));
+        assert_eq!(counted.execute(conn).done(), Ok(1));
     }
     read_page(conn);
     let day = reads::table.filter(reads::day.eq(1));
@@ -266,7 +266,7 @@ fn totals_are_folded_set_and_listed() {
         assert_eq!(count!(videos, changes, conn), 3);
     };
     count_all(conn);
-    let folded = fold(videos.filter(slug.ne("b"))).batch(1).run(conn);
+    let folded = fold(videos.filter(slug.ne("b"))).batch(1).run(conn).done();
     assert_eq!(folded.unwrap().parents, 2);
     assert_eq!(bases(conn), [13, 20, 33]);
     count_all(conn);
@@ -282,11 +282,14 @@ fn totals_are_folded_set_and_listed() {
     let first = top(videos.filter(slug.ne("c")), views, 1).select((id, views));
     assert_eq!(first.load(conn), Ok(vec![(2_i64, 29_i64)]));
 
-    assert_eq!(set_total(videos.find(1), views, 7).execute(conn), Ok(1));
+    assert_eq!(
+        set_total(videos.find(1), views, 7).execute(conn).done(),
+        Ok(1)
+    );
     let others = set_total(videos.filter(id.gt(1)), views, 8);
-    assert_eq!(others.execute(conn), Ok(2));
+    assert_eq!(others.execute(conn).done(), Ok(2));
     assert_eq!(totals(conn), [7, 8, 8]);
-    assert_eq!(reset(videos.find(3)).execute(conn), Ok(1));
+    assert_eq!(reset(videos.find(3)).execute(conn).done(), Ok(1));
     assert_eq!(totals(conn), [7, 8, 0]);
 
     insert_comments("(1, 2, TRUE)", conn);
@@ -314,9 +317,9 @@ fn rows_as_values() {
     assert_eq!(counted.run(conn).unwrap().rows, 2);
 
     let third = RowCounter::of(views, 3);
-    assert_eq!(third.add(2, conn), Ok(1));
-    assert_eq!(third.add_and_get(3, conn), Ok(Some(35)));
-    assert_eq!(third.get(conn), Ok(Some(35)));
+    assert_eq!(third.add(2, conn).done(), Ok(1));
+    assert_eq!(third.add_and_get(3, conn).done(), Ok(Some(35)));
+    assert_eq!(third.get(conn).done(), Ok(Some(35)));
     let stock = RowCounter::of(likes, 3).never_below(0).never_above(3);
     let added = [2, -1, 3, -2, -1].map(|n| stock.add(n, conn).unwrap());
     assert_eq!(added, [true, true, false, false, true]);
@@ -330,7 +333,7 @@ fn rows_as_values() {
 
     for _ in 0..2 {
         let count = update(videos.find(3)).set(views.eq(views + 1));
-        assert_eq!(count.idempotency_key("k").execute(conn), Ok(1));
+        assert_eq!(count.idempotency_key("k").execute(conn).done(), Ok(1));
     }
     assert_eq!(totals(conn)[2], 36);
     let reused = viewed!(outside::table.find(3)).idempotency_key("k");
@@ -369,7 +372,10 @@ fn rows_are_counted_by_triggers() {
     delete!(comments::table.find(3), conn);
     assert_eq!(likes_of_all(conn), [1, 0, 1]);
     assert!(cache.verify().drifts(conn).unwrap().is_empty());
-    assert_eq!(set_total(videos.find(1), likes, 50).execute(conn), Ok(1));
+    assert_eq!(
+        set_total(videos.find(1), likes, 50).execute(conn).done(),
+        Ok(1)
+    );
     assert_eq!(cache.verify().repair(conn).unwrap().len(), 1);
     cache.drop(conn).unwrap();
     delete!(comments::table, conn);
@@ -407,7 +413,8 @@ fn views_and_the_way_back() {
     assert_eq!(bases(conn), [first, 21, 31]);
     let missing = update(videos.find(1))
         .set(views.eq(views + 1))
-        .execute(conn);
+        .execute(conn)
+        .done();
     refused!(missing, Error::MissingShardsTable { table, .. } if table == "analytics.videos_shards");
     // The text of the migration, up and down.
     let create = shards_table.create_sql(&backend).unwrap();

@@ -14,7 +14,7 @@ fn a_text_key_and_names_that_need_quotes() {
             assert_eq!(count!(watchlists.find(list), changes, conn), 1);
         }
         let count = update(watchlists.filter(name.like(list))).set(changes);
-        let counted = count.returning((name, entries)).get_result(conn);
+        let counted = count.returning((name, entries)).get_result(conn).done();
         assert_eq!(counted, Ok((list.to_owned(), 11)));
         let total = |conn: &mut Conn| {
             let total = watchlists.find(list).select(entries.total());
@@ -22,24 +22,32 @@ fn a_text_key_and_names_that_need_quotes() {
         };
         assert_eq!(total(conn), Ok(11));
         let counter = RowCounter::of(entries, list);
-        assert_eq!(counter.add(2, conn), Ok(1));
-        assert_eq!(counter.clone().never_above(13).add(1, conn), Ok(false));
+        assert_eq!(counter.add(2, conn).done(), Ok(1));
+        assert_eq!(
+            counter.clone().never_above(13).add(1, conn).done(),
+            Ok(false)
+        );
         let folded = fold(watchlists).keep_shards(1).run(conn).unwrap();
         assert!(folded.unfit.is_empty(), "{folded:?}");
         let base = watchlists.find(list).select(entries);
         assert_eq!(base.first(conn), Ok(13));
         let set = set_total(watchlists.filter(name.like(list)), entries, 70);
-        assert_eq!(set.execute(conn), Ok(1));
+        assert_eq!(set.execute(conn).done(), Ok(1));
         let recount = watchlists.find(list).select((name, entries - entries));
-        let repaired = verify(watchlists.find(list), entries, recount).repair(conn);
+        let repaired = verify(watchlists.find(list), entries, recount)
+            .repair(conn)
+            .done();
         assert_eq!(repaired.unwrap().len(), 1);
         assert_eq!(total(conn), Ok(0));
         assert_eq!(count!(watchlists.find(list), changes, conn), 1);
-        assert_eq!(reset(watchlists.find(list)).execute(conn), Ok(1));
+        assert_eq!(reset(watchlists.find(list)).execute(conn).done(), Ok(1));
         assert_eq!(count!(watchlists.find(list), changes, conn), 1);
         let absent = format!("{list}!");
         let count = update(watchlists.find(&absent)).set(changes);
-        assert_eq!(count.or_insert(name.eq(&absent)).execute(conn), Ok(1));
+        assert_eq!(
+            count.or_insert(name.eq(&absent)).execute(conn).done(),
+            Ok(1)
+        );
     }
     ShardsTable::of(watchlists).drop(conn).unwrap();
     let bases = watchlists.select(entries).load(conn);
@@ -65,7 +73,7 @@ fn a_composite_key_with_a_type_of_the_applications_own() {
     count!(rows, number.eq(number + 10), conn);
     assert_eq!(totals(conn), [1, 20, 0]);
     let count = update(downloads.filter(day.eq(Day(1)))).set(number.eq(number + 100));
-    let counted = count.returning((version, number)).get_results(conn);
+    let counted = count.returning((version, number)).get_results(conn).done();
     let mut counted: Vec<(i32, i32)> = counted.unwrap();
     counted.sort_unstable();
     assert_eq!(counted, [(1, 101), (2, 100)]);
@@ -74,7 +82,7 @@ fn a_composite_key_with_a_type_of_the_applications_own() {
     let allowed = [1, 1, 1].map(|n| window.add(n, conn).unwrap());
     assert_eq!(allowed, [true, true, false]);
     let absent = RowCounter::of(number, (9, Day(2))).never_above(22);
-    assert_eq!(absent.add(1, conn), Err(DieselError::NotFound));
+    assert_eq!(absent.add(1, conn).done(), Err(DieselError::NotFound));
     assert_eq!(totals(conn), [101, 22, 100]);
     delete!(downloads.find((1, Day(2))), conn);
     insert!(downloads, (version.eq(1), day.eq(Day(2))), conn);

@@ -48,17 +48,22 @@ fn count(conn: &mut Conn, round: i64, n: i64) -> QueryResult<usize> {
         0 => update(videos.filter(slug.eq("a")))
             .set(changes)
             .shard_choice(ShardChoice::Random)
-            .execute(conn),
+            .execute(conn)
+            .done(),
         1 => update(videos.filter(id.eq(1).and(channel.is_null())))
             .set((changes, likes.eq(likes + 1)))
             .shard_choice(ShardChoice::Striped)
-            .execute(conn),
+            .execute(conn)
+            .done(),
         2 => {
-            let rows = by_key().returning(views).get_results::<i64>(conn);
+            let rows = by_key().returning(views).get_results::<i64>(conn).done();
             rows.map(|rows| rows.len())
         }
         3 => in_transaction(conn, |conn| super::count(1, n, conn)),
-        4 => by_key().shard_choice(ShardChoice::Random).execute(conn),
+        4 => by_key()
+            .shard_choice(ShardChoice::Random)
+            .execute(conn)
+            .done(),
         _ => super::count(1, n, conn),
     }
 }
@@ -74,7 +79,7 @@ fn total(conn: &mut Conn) -> i64 {
 fn every_read_is_within_bounds() {
     for subtracts in [true, false] {
         let Connected { conn, database } = &mut set_up();
-        let zero = set_total(videos.find(1), views, 0).execute(conn);
+        let zero = set_total(videos.find(1), views, 0).execute(conn).done();
         assert_eq!(zero, Ok(1));
         let log = Log::default();
         let counting = |number, conn: &mut Conn| {
@@ -147,7 +152,7 @@ fn sets_beside(
 fn sets_beside_all_the_rest() {
     let Connected { conn, database } = &mut set_up();
     let set = |n, conn: &mut Conn| {
-        let set = set_total(videos.find(1), views, n).execute(conn);
+        let set = set_total(videos.find(1), views, n).execute(conn).done();
         assert_eq!(set, Ok(1));
     };
     let count = |round, conn: &mut Conn| assert_eq!(count(conn, round, 1), Ok(1));
@@ -182,10 +187,10 @@ fn resizes_beside_all_the_rest() {
         }
     });
     let expected = log.sum();
-    assert_eq!(counter.get(conn), Ok(expected));
+    assert_eq!(counter.get(conn).done(), Ok(expected));
     counter.resize(2, conn).unwrap();
-    assert_eq!(counter.get(conn), Ok(expected));
-    assert_eq!(counter.estimate(conn), Ok(expected));
+    assert_eq!(counter.get(conn).done(), Ok(expected));
+    assert_eq!(counter.estimate(conn).done(), Ok(expected));
 }
 
 /// Counts, folds, sets, resizes and reads of one counter at once.
@@ -210,5 +215,5 @@ fn all_at_once() {
             }
         }
     });
-    assert_eq!(counter.get(conn), Ok(15 * STEP + since + 60));
+    assert_eq!(counter.get(conn).done(), Ok(15 * STEP + since + 60));
 }

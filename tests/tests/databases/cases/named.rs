@@ -12,28 +12,28 @@ use diesel_sharded_tests::until;
 fn counts_up_and_down_and_is_set() {
     let conn = &mut set_up_with_counters().conn;
     let signups = Counter::named("signups");
-    assert_eq!(signups.get(conn), Ok(0));
+    assert_eq!(signups.get(conn).done(), Ok(0));
     signups.increment(conn).unwrap();
     signups.add(-101, conn).unwrap();
     signups.decrement(conn).unwrap();
-    let both = |conn: &mut Conn| (signups.get(conn), signups.estimate(conn));
+    let both = |conn: &mut Conn| (signups.get(conn).done(), signups.estimate(conn).done());
     assert_eq!(both(conn), (Ok(-101), Ok(0)));
     assert_eq!(signups.fold(conn).unwrap().parents, 1);
     assert_eq!(both(conn), (Ok(-101), Ok(-101)));
     signups.set(7, conn).unwrap();
     signups.increment(conn).unwrap();
-    assert_eq!(signups.get(conn), Ok(8));
+    assert_eq!(signups.get(conn).done(), Ok(8));
     signups.reset(conn).unwrap();
-    assert_eq!(signups.get(conn), Ok(0));
+    assert_eq!(signups.get(conn).done(), Ok(0));
     let fresh = Counter::named("fresh");
     fresh.set(5, conn).unwrap();
     fresh.increment(conn).unwrap();
-    assert_eq!(fresh.get(conn), Ok(6));
-    assert_eq!(fresh.delete(conn), Ok(true));
-    assert_eq!(fresh.delete(conn), Ok(false));
-    assert_eq!(fresh.get(conn), Ok(0));
+    assert_eq!(fresh.get(conn).done(), Ok(6));
+    assert_eq!(fresh.delete(conn).done(), Ok(true));
+    assert_eq!(fresh.delete(conn).done(), Ok(false));
+    assert_eq!(fresh.get(conn).done(), Ok(0));
     fresh.increment(conn).unwrap();
-    assert_eq!(fresh.get(conn), Ok(1));
+    assert_eq!(fresh.get(conn).done(), Ok(1));
 }
 
 /// Names that some collation takes for the same, that end in a space, or that hold characters with a meaning in SQL.
@@ -50,23 +50,23 @@ fn names_are_told_apart_by_their_bytes() {
         Counter::named(name).add(n, conn).unwrap();
     }
     for (n, name) in (1..).zip(NAMES) {
-        assert_eq!(Counter::named(name).get(conn), Ok(n), "{name:?}");
+        assert_eq!(Counter::named(name).get(conn).done(), Ok(n), "{name:?}");
     }
     let totals = (1..=16).collect();
-    assert_eq!(Counter::get_many(&NAMES, conn), Ok(totals));
+    assert_eq!(Counter::get_many(&NAMES, conn).done(), Ok(totals));
     let longest = Counter::named("é".repeat(127) + "x");
     longest.increment(conn).unwrap();
-    assert_eq!(longest.increase_shards(129, conn), Ok(129));
-    assert_eq!(longest.get(conn), Ok(1));
+    assert_eq!(longest.increase_shards(129, conn).done(), Ok(129));
+    assert_eq!(longest.get(conn).done(), Ok(1));
     for (name, length) in [(String::new(), 0), ("é".repeat(128), 256)] {
         let counter = Counter::named(name);
         for refused in [
-            counter.increment(conn),
-            counter.get(conn).map(drop),
-            counter.set(1, conn),
-            counter.resize(2, conn),
-            counter.delete(conn).map(drop),
-            Counter::get_many(&[counter.name()], conn).map(drop),
+            counter.increment(conn).done(),
+            counter.get(conn).done().map(drop),
+            counter.set(1, conn).done(),
+            counter.resize(2, conn).done(),
+            counter.delete(conn).done().map(drop),
+            Counter::get_many(&[counter.name()], conn).done().map(drop),
         ] {
             refused!(refused, Error::InvalidCounterName { bytes } if *bytes == length);
         }
@@ -94,9 +94,9 @@ fn lists_by_prefix_in_pages() {
     let expected: Vec<_> = names.into_iter().map(|name| (name, 1)).collect();
     assert_eq!(pages.concat(), expected);
     assert_eq!(Counter::list("").load(conn).unwrap().len(), 29);
-    assert_eq!(Counter::list("x").load(conn), Ok(vec![]));
-    assert_eq!(Counter::get_many::<_, &str>(&[], conn), Ok(vec![]));
-    let some = Counter::get_many(&["page:07", "none", "page:07"], conn);
+    assert_eq!(Counter::list("x").load(conn).done(), Ok(vec![]));
+    assert_eq!(Counter::get_many::<_, &str>(&[], conn).done(), Ok(vec![]));
+    let some = Counter::get_many(&["page:07", "none", "page:07"], conn).done();
     assert_eq!(some, Ok(vec![1, 0, 1]));
 }
 
@@ -107,14 +107,14 @@ fn the_first_use_of_64_threads_creates_one_counter() {
         for round in 0..4 {
             let counter = Counter::named(format!("new:{round}"));
             let counted = match number % 4 {
-                0 => in_transaction(conn, |conn| counter.increment(conn)),
-                _ => counter.increment(conn),
+                0 => in_transaction(conn, |conn| counter.increment(conn).done()),
+                _ => counter.increment(conn).done(),
             };
             counted.unwrap();
         }
     });
     let expected = (0..4).map(|round| (format!("new:{round}"), 64));
-    let list = Counter::list("new:").load(conn);
+    let list = Counter::list("new:").load(conn).done();
     assert_eq!(list, Ok(expected.collect()));
 }
 
@@ -163,16 +163,16 @@ fn the_migrations_run_beside_an_applications_and_are_reverted() {
         conn.revert_last_migration(MIGRATIONS).unwrap();
     }
     conn.run_pending_migrations(MIGRATIONS).unwrap();
-    assert_eq!(Counter::named("x").get(conn), Ok(0));
+    assert_eq!(Counter::named("x").get(conn).done(), Ok(0));
 }
 
 #[test]
 fn numbers_of_shards_change_at_run_time() {
     let conn = &mut set_up_with_counters().conn;
     let counter = Counter::named("resized");
-    assert_eq!(counter.shards(conn), Ok(128));
+    assert_eq!(counter.shards(conn).done(), Ok(128));
     for (least, held) in [(4, 128), (200, 200), (150, 200)] {
-        assert_eq!(counter.increase_shards(least, conn), Ok(held)); // never down
+        assert_eq!(counter.increase_shards(least, conn).done(), Ok(held)); // never down
     }
     let shards = |conn: &mut Conn| number!("COUNT(*) FROM diesel_sharded_counter_shards", conn);
     let mut expected = 0;
@@ -183,28 +183,28 @@ fn numbers_of_shards_change_at_run_time() {
     // One writer visits all of them. The tests beside this one work with any choice.
     ShardChoice::Random.set_global();
     eventually(|| {
-        assert_eq!(counter.increase_shards(200, conn), Ok(200));
+        assert_eq!(counter.increase_shards(200, conn).done(), Ok(200));
         count(300, conn);
         shards(conn) > 128
     });
     ShardChoice::default().set_global();
     counter.resize(1, conn).unwrap();
-    assert_eq!(counter.shards(conn), Ok(1));
+    assert_eq!(counter.shards(conn).done(), Ok(1));
     assert!(shards(conn) <= 1); // the first one may have been drawn or not
     eventually(|| {
         counter.resize(1, conn).unwrap();
         count(20, conn);
         shards(conn) == 1
     });
-    assert_eq!(counter.get(conn), Ok(expected));
+    assert_eq!(counter.get(conn).done(), Ok(expected));
     let folded = counter.fold(conn).unwrap();
     assert_eq!((folded.parents, folded.shards_removed), (1, 0));
-    assert_eq!(counter.increase_shards(2, conn), Ok(2));
+    assert_eq!(counter.increase_shards(2, conn).done(), Ok(2));
     counter.delete(conn).unwrap();
-    assert_eq!(counter.shards(conn), Ok(128));
+    assert_eq!(counter.shards(conn).done(), Ok(128));
     for n in [0, 4097] {
-        let increased = counter.increase_shards(n, conn).map(drop);
-        for refused in [counter.resize(n, conn), increased] {
+        let increased = counter.increase_shards(n, conn).done().map(drop);
+        for refused in [counter.resize(n, conn).done(), increased] {
             refused!(refused, Error::InvalidShardCount { number } if *number == n);
         }
     }
@@ -218,7 +218,9 @@ fn are_verified_folded_and_read_by_their_table() {
         Counter::named(name).add(5, conn).unwrap();
     }
     let bases = counters::table.select((counters::name, counters::value));
-    let drifts = verify(counters::table, counters::value, bases).repair(conn);
+    let drifts = verify(counters::table, counters::value, bases)
+        .repair(conn)
+        .done();
     let drifts = drifts.unwrap().into_iter();
     let drifts: Vec<_> = drifts.map(|drift| (drift.total, drift.expected)).collect();
     assert_eq!(drifts, [(5, 0); 2]);
@@ -240,10 +242,10 @@ fn many_are_counted_at_once() {
     let names = vec![("a".to_owned(), 1), ("é".to_owned(), -1)];
     for rows in [Ok(2), Ok(2)] {
         let once = Counter::count_many(names.clone()).idempotency_key("a batch");
-        assert_eq!(once.run(conn), rows);
+        assert_eq!(once.run(conn).done(), rows);
     }
     assert_eq!(
-        Counter::get_many(&["a", "b", "é"], conn),
+        Counter::get_many(&["a", "b", "é"], conn).done(),
         Ok(vec![9, 4, -1])
     );
 }
@@ -257,13 +259,13 @@ fn many_with_an_invalid_name_are_refused() {
     for (name, length) in [("", 0), (&*long, 256)] {
         let count = |conn: &mut Conn| {
             let many = Counter::count_many([("a", 1), (name, 1)]);
-            refused!(many.run(conn).map(drop), Error::InvalidCounterName { bytes } if *bytes == length);
-            Counter::named("a").add(2, conn)
+            refused!(many.run(conn).done().map(drop), Error::InvalidCounterName { bytes } if *bytes == length);
+            Counter::named("a").add(2, conn).done()
         };
         count(conn).unwrap();
         conn.transaction(count).unwrap();
     }
-    let counters = Counter::list("").load(conn);
+    let counters = Counter::list("").load(conn).done();
     assert_eq!(counters, Ok(vec![("a".to_owned(), 9)]));
 }
 
@@ -275,7 +277,7 @@ fn racing_increases_leave_the_largest() {
         let held = Counter::named("racing").increase_shards(n, conn).unwrap();
         assert!((n..=215).contains(&held), "{held}");
     });
-    assert_eq!(Counter::named("racing").shards(conn), Ok(215));
+    assert_eq!(Counter::named("racing").shards(conn).done(), Ok(215));
 }
 
 /// Retries: a process remembers the shard counts of one database only, and another test's database may come in between.
@@ -288,14 +290,14 @@ fn a_field_follows_its_number() {
     let Connected { mut conn, database } = set_up_with_counters();
     let conn = &mut conn;
     let number = ShardCount::of(downloads::number);
-    assert_eq!(number.get(conn), Ok(128));
+    assert_eq!(number.get(conn).done(), Ok(128));
     let row = (downloads::version.eq(1), downloads::day.eq(1));
     insert!(downloads::table, row, conn);
     let shards = |conn: &mut Conn| {
         for _ in 0..30 {
             let count = update(downloads::table).set(downloads::number.eq(downloads::number + 1));
             let count = count.shard_choice(ShardChoice::Random);
-            assert_eq!(count.execute(conn), Ok(1));
+            assert_eq!(count.execute(conn).done(), Ok(1));
         }
         number!("COUNT(*) FROM downloads_shards WHERE number <> 0", conn)
     };

@@ -15,19 +15,21 @@ fn row(name: &str, total: i64) -> (String, i64) {
 fn adding_0_sends_nothing() {
     let conn = &mut set_up_with_counters().conn;
     let counter = Counter::named("x");
-    let (added, statements) = sent(conn, |conn| counter.add(0, conn));
+    let (added, statements) = sent(conn, |conn| counter.add(0, conn).done());
     assert_eq!((added, statements.len()), (Ok(()), 0));
-    let (added, statements) = sent(conn, |conn| Counter::named("x").never_below(0).add(0, conn));
+    let (added, statements) = sent(conn, |conn| {
+        Counter::named("x").never_below(0).add(0, conn).done()
+    });
     assert_eq!((added, statements.len()), (Ok(true), 0));
-    assert_eq!(counter.add_and_get(0, conn), Ok(0));
+    assert_eq!(counter.add_and_get(0, conn).done(), Ok(0));
     assert_eq!(names(conn), []);
     counter.add(5, conn).unwrap();
-    assert_eq!(counter.add_and_get(0, conn), Ok(5));
-    assert!(Counter::named("").add(0, conn).is_err());
+    assert_eq!(counter.add_and_get(0, conn).done(), Ok(5));
+    assert!(Counter::named("").add(0, conn).done().is_err());
     // A key is kept all the same: it stands for this request and no other.
     let keyed = Counter::named("y").idempotency_key("k");
-    assert_eq!(keyed.add(0, conn), Ok(1));
-    assert!(is_reused(keyed.add(1, conn)));
+    assert_eq!(keyed.add(0, conn).done(), Ok(1));
+    assert!(is_reused(keyed.add(1, conn).done()));
     assert_eq!(names(conn), [row("x", 5)]);
 }
 
@@ -35,14 +37,16 @@ fn adding_0_sends_nothing() {
 fn the_new_total_comes_back() {
     let conn = &mut set_up_with_counters().conn;
     let tickets = Counter::named("tickets");
-    assert_eq!(tickets.add_and_get(1, conn), Ok(1));
-    assert_eq!(tickets.add_and_get(41, conn), Ok(42));
+    assert_eq!(tickets.add_and_get(1, conn).done(), Ok(1));
+    assert_eq!(tickets.add_and_get(41, conn).done(), Ok(42));
     assert_eq!(tickets.fold(conn).unwrap().parents, 1);
-    assert_eq!(tickets.add_and_get(-100, conn), Ok(-58));
+    assert_eq!(tickets.add_and_get(-100, conn).done(), Ok(-58));
     tickets.set(7, conn).unwrap();
-    assert_eq!(tickets.add_and_get(1, conn), Ok(8));
+    assert_eq!(tickets.add_and_get(1, conn).done(), Ok(8));
     tickets.delete(conn).unwrap();
-    rolled_back(conn, |conn| assert_eq!(tickets.add_and_get(3, conn), Ok(3)));
+    rolled_back(conn, |conn| {
+        assert_eq!(tickets.add_and_get(3, conn).done(), Ok(3))
+    });
     assert_eq!(names(conn), []);
 }
 
@@ -58,15 +62,15 @@ fn stays_within_bounds_from_its_first_count_on() {
     assert_eq!([-1, 11].map(|n| add(n, conn)), [false, false]);
     assert_eq!(names(conn), []);
     assert_eq!([10, 1].map(|n| add(n, conn)), [true, false]);
-    assert_eq!(seats.get(conn), Ok(10));
+    assert_eq!(seats.get(conn).done(), Ok(10));
     seats.fold(conn).unwrap();
     assert_eq!([-10, -1].map(|n| add(n, conn)), [true, false]);
     seats.delete(conn).unwrap();
     assert!(add(4, conn));
     let debt = Counter::named("debt").never_above(0);
-    rolled_back(conn, |conn| assert_eq!(debt.add(-3, conn), Ok(true)));
+    rolled_back(conn, |conn| assert_eq!(debt.add(-3, conn).done(), Ok(true)));
     assert_eq!(names(conn), [row("seats", 4)]);
-    let unnamed = Counter::named("").never_above(1).add(1, conn);
+    let unnamed = Counter::named("").never_above(1).add(1, conn).done();
     refused!(unnamed, Error::InvalidCounterName { .. });
 }
 
@@ -86,7 +90,7 @@ fn eight_writers_take_what_is_there_and_no_more() {
         }
     });
     assert_eq!(allowed.into_inner(), 50);
-    assert_eq!(requests.get(conn), Ok(50));
+    assert_eq!(requests.get(conn).done(), Ok(50));
 }
 
 #[test]
@@ -101,13 +105,17 @@ fn the_greatest_by_prefix() {
     page("e").set(4, conn).unwrap();
     page("f").set(100, conn).unwrap();
     page("f").add(-100, conn).unwrap();
-    let top = |n, offset, conn: &mut Conn| Counter::top("page:", n).offset(offset).load(conn);
+    let top =
+        |n, offset, conn: &mut Conn| Counter::top("page:", n).offset(offset).load(conn).done();
     let sorted = [("b", 9), ("d", 5), ("c", 5), ("e", 4), ("a", 3), ("f", 0)];
     let expected = sorted.map(|(letter, n)| row(page(letter).as_ref(), n));
     assert_eq!(top(10, 0, conn), Ok(expected.to_vec()));
     assert_eq!(top(2, 0, conn), Ok(expected[..2].to_vec()));
     assert_eq!(top(2, 3, conn), Ok(expected[3..5].to_vec()));
     assert_eq!(top(0, 0, conn), Ok(vec![]));
-    assert_eq!(Counter::top("", 1).load(conn), Ok(vec![row("pagf", 70)]));
-    assert_eq!(Counter::top("x", 1).load(conn), Ok(vec![]));
+    assert_eq!(
+        Counter::top("", 1).load(conn).done(),
+        Ok(vec![row("pagf", 70)])
+    );
+    assert_eq!(Counter::top("x", 1).load(conn).done(), Ok(vec![]));
 }

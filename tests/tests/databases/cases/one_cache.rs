@@ -52,10 +52,10 @@ fn a_field_has_one_cache() {
     comments!().create(conn).unwrap();
     comments!().verify().repair(conn).unwrap();
     let some = || comments!().filter(comments::id.gt(literal(1_i64)));
-    refused_by_comments!(comments!().create(conn));
-    refused_by_comments!(comments!().shards(1).create(conn));
-    refused_by_comments!(some().create(conn));
-    refused_by_comments!(stars!().create(conn));
+    refused_by_comments!(comments!().create(conn).done());
+    refused_by_comments!(comments!().shards(1).create(conn).done());
+    refused_by_comments!(some().create(conn).done());
+    refused_by_comments!(stars!().create(conn).done());
     let migration = stars!().migration("20260101000000");
     let refused = conn.run_pending_migrations(migration).unwrap_err();
     assert!(refused.to_string().contains("counter cache"), "{refused}");
@@ -67,7 +67,7 @@ fn a_field_has_one_cache() {
     run("INSERT INTO comments VALUES (10, 1), (11, 3)", conn);
     run("INSERT INTO stars VALUES (10, 1)", conn);
     assert_eq!(likes(conn), [1, 0, 3]);
-    assert_eq!(comments!().verify().drifts(conn), Ok(vec![]));
+    assert_eq!(comments!().verify().drifts(conn).done(), Ok(vec![]));
     // Where the triggers went with a table that was built anew, they are created again, and another cache may take their place.
     run("DROP TABLE comments", conn);
     run(COMMENTS, conn);
@@ -78,7 +78,7 @@ fn a_field_has_one_cache() {
     comments!().drop(conn).unwrap();
     some().create(conn).unwrap();
     comments!().drop(conn).unwrap();
-    let created = stars!().create(conn);
+    let created = stars!().create(conn).done();
     refused!(created, Error::HasCounterCache { cache, .. } if cache.starts_with(NAME));
     some().drop(conn).unwrap();
     stars!().create(conn).unwrap();
@@ -92,8 +92,8 @@ fn of_racing_caches_one_is_created() {
     let created = AtomicI64::new(0);
     on_threads(4, database, |number, conn| {
         let outcome = match number % 2 {
-            0 => comments!().create(conn),
-            _ => stars!().create(conn),
+            0 => comments!().create(conn).done(),
+            _ => stars!().create(conn).done(),
         };
         match outcome {
             Ok(()) => drop(created.fetch_add(1, Ordering::SeqCst)),
@@ -109,7 +109,7 @@ fn the_shards_table_of_a_cache_is_not_dropped() {
     comments!().create(conn).unwrap();
     comments!().verify().repair(conn).unwrap();
     let table = ShardsTable::of(videos::table);
-    refused_by_comments!(table.drop(conn));
+    refused_by_comments!(table.drop(conn).done());
     let migration = table.migration("20260101000000");
     let refused = conn.revert_migration(&migration).unwrap_err();
     assert!(refused.to_string().contains("counter cache"), "{refused}");

@@ -257,7 +257,7 @@ fn a_value_is_corrected_in_one_transaction() {
     let counts = AtomicI64::new(0);
     let correct = |_, conn: &mut Conn| {
         let corrected = in_transaction(conn, |conn| {
-            fold(players.find(1)).run(conn)?;
+            fold(players.find(1)).run(conn).done()?;
             let correction = diesel::update(players.find(1)).set(best_score.eq(20));
             correction.execute(conn)
         });
@@ -283,7 +283,10 @@ fn a_value_is_corrected_in_one_transaction() {
 fn a_fold_that_removes_shards_keeps_the_value() {
     let conn = &mut set_up().conn;
     count!(players.find(1), best_score.raise_to(5), conn);
-    let folded = fold(players.filter(id.eq(1))).keep_shards(0).run(conn);
+    let folded = fold(players.filter(id.eq(1)))
+        .keep_shards(0)
+        .run(conn)
+        .done();
     let folded = folded.unwrap();
     assert_eq!((folded.parents, folded.shards_removed), (1, 1));
     assert_eq!(player(conn).best_score, Some(5));
@@ -327,7 +330,7 @@ fn no_field_keeps_a_nan() {
     let refused = |conn: &mut Conn| {
         for value in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
             let kept = update(players.find(1)).set(fastest.lower_to(value));
-            let kept = kept.execute(conn);
+            let kept = kept.execute(conn).done();
             // A value that is not less is not kept, and MySQL's driver sends none of these three.
             if value != f64::INFINITY || kept.is_err() {
                 refused!(kept, Error::Overflow { .. });

@@ -75,11 +75,11 @@ macro_rules! over {
 
 fn apply(conn: &mut Conn, Operation { change, rows, .. }: &Operation) -> QueryResult<usize> {
     over!(rows, |source| match *change {
-        Change::Views(n) => update(source).set(views.eq(views + n)).execute(conn),
-        Change::Likes(n) => update(source).set(likes.eq(likes - n)).execute(conn),
+        Change::Views(n) => update(source).set(views.eq(views + n)).execute(conn).done(),
+        Change::Likes(n) => update(source).set(likes.eq(likes - n)).execute(conn).done(),
         Change::Both(v, l) => {
             let changes = (views.eq(views - v), likes.eq(likes + l));
-            update(source).set(changes).execute(conn)
+            update(source).set(changes).execute(conn).done()
         }
         Change::Base(n) => {
             let base = diesel::update(source).set(views.eq(views - n));
@@ -153,29 +153,33 @@ fn live(conn: &mut Conn, event: &Event) -> QueryResult<usize> {
         Event::OrInsert(n) => {
             let count = update(videos.find(4)).set(views.eq(views + *n));
             let row = (id.eq(4), slug.eq("d"), title.eq("D"), views.eq(1000));
-            count.or_insert(row).execute(conn)
+            count.or_insert(row).execute(conn).done()
         }
         Event::Fold(rows, batch, keep_shards) => over!(rows, |source| {
             let fold = fold(source).batch(*batch).keep_shards(*keep_shards);
-            fold.run(conn).map(|folded| usize::from(!folded.finished))
+            fold.run(conn)
+                .done()
+                .map(|folded| usize::from(!folded.finished))
         }),
         Event::SetViews(rows, n) => {
-            over!(rows, |source| set_total(source, views, *n).execute(conn))
+            over!(rows, |source| set_total(source, views, *n)
+                .execute(conn)
+                .done())
         }
-        Event::Reset(rows) => over!(rows, |source| reset(source).execute(conn)),
+        Event::Reset(rows) => over!(rows, |source| reset(source).execute(conn).done()),
         Event::Bounded(below, room, amounts) => {
             // Other operations count on it too: this brings the shards to values that a bounded counter may find.
-            let _ = fold(videos.find(1)).run(conn)?;
+            let _ = fold(videos.find(1)).run(conn).done()?;
             let counter = RowCounter::of(views, 1);
-            let least = counter.get(conn)?.unwrap_or(0) - below;
+            let least = counter.get(conn).done()?.unwrap_or(0) - below;
             let counter = counter.never_below(least).never_above(least + room);
             let mut accepted = 0;
             for (n, folded_keeping) in amounts {
                 if let Some(shards) = folded_keeping {
-                    let _ = fold(videos.find(1)).keep_shards(*shards).run(conn)?;
+                    let _ = fold(videos.find(1)).keep_shards(*shards).run(conn).done()?;
                 }
                 accepted = 2 * accepted
-                    + match counter.add(*n, conn) {
+                    + match counter.add(*n, conn).done() {
                         Err(DieselError::NotFound) => return Ok(NO_ROW),
                         added => usize::from(added?),
                     };

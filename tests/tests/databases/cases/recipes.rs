@@ -85,7 +85,7 @@ fn one_like_of_each_user() {
                 inserted => inserted?,
             };
             let count = update(videos.find(video)).set(likes.eq(likes + 1));
-            count.execute(conn).map(|counted| counted == 1)
+            count.execute(conn).done().map(|counted| counted == 1)
         })
     });
     assert_eq!((likes_of(1, conn), likes_of(2, conn)), (11, 12));
@@ -117,7 +117,7 @@ fn one_view_of_each_visitor() {
         for video in [1, 2] {
             let visit = format!("visit:{video}:{}:2026-01-01", thread % 10);
             let view = viewed!(videos.find(video)).idempotency_key(visit);
-            assert_eq!(view.execute(conn), Ok(1));
+            assert_eq!(view.execute(conn).done(), Ok(1));
         }
     });
     assert_eq!(totals(conn), [110, 210, 300]);
@@ -138,7 +138,7 @@ fn rows_that_move_and_go() {
                 let moved = diesel::update(row(from)).set(comments::video_id.eq(to));
                 if from != to && moved.execute(conn)? == 1 {
                     let counts = [(from, -1), (to, 1)];
-                    count_many(views, counts).run(conn).map(drop)?;
+                    count_many(views, counts).run(conn).done().map(drop)?;
                 }
                 if round == 1 && diesel::delete(row(to)).execute(conn)? == 1 {
                     count(to, -1, conn)?;
@@ -200,7 +200,7 @@ fn a_reservation_of_several() {
             let both: QueryResult<()> = patiently().run(conn, |conn| {
                 for video in [1, 2] {
                     let left = RowCounter::of(likes, video).never_below(0);
-                    if !left.add(-1, conn)? {
+                    if !left.add(-1, conn).done()? {
                         return Err(DieselError::RollbackTransaction);
                     }
                 }
@@ -225,12 +225,12 @@ fn a_rate_limit_by_rows() {
         let window = (42, Day(1));
         let requests = RowCounter::of(number, window).never_above(LIMIT);
         for _ in 0..2 {
-            let mut added = requests.add(1, conn);
+            let mut added = requests.add(1, conn).done();
             if added == Err(DieselError::NotFound) {
                 let create = update(downloads.find(window)).set(number.eq(number + 0));
                 let create = create.or_insert((version.eq(window.0), day.eq(window.1)));
-                assert_eq!(create.execute(conn), Ok(1));
-                added = requests.add(1, conn);
+                assert_eq!(create.execute(conn).done(), Ok(1));
+                added = requests.add(1, conn).done();
             }
             allowed.fetch_add(i64::from(added.unwrap()), Ordering::SeqCst);
         }
@@ -249,7 +249,10 @@ fn an_upsert_of_plain_columns_too() {
             let new = format!("Title {}", (thread + round) % 3);
             let upserted = patiently().run(conn, |conn| {
                 let row = (id.eq(20), slug.eq("new"), title.eq(&new));
-                viewed!(videos.find(20)).or_insert(row).execute(conn)?;
+                viewed!(videos.find(20))
+                    .or_insert(row)
+                    .execute(conn)
+                    .done()?;
                 let edited = videos.find(20).filter(title.ne(&new));
                 diesel::update(edited).set(title.eq(&new)).execute(conn)
             });
@@ -270,8 +273,8 @@ fn batches_by_day_and_in_total() {
             let batch = [((7, today), 4), ((8, today), 2)];
             let counted = patiently().run(conn, |conn| {
                 let row = |key: &(i32, Day)| (version.eq(key.0), day.eq(key.1));
-                let by_day = count_many(number, batch).or_insert(row).run(conn)?;
-                let in_total = count_many(views, [(1, 4), (2, 2)]).run(conn)?;
+                let by_day = count_many(number, batch).or_insert(row).run(conn).done()?;
+                let in_total = count_many(views, [(1, 4), (2, 2)]).run(conn).done()?;
                 QueryResult::Ok((by_day.missing.len(), in_total.missing.len()))
             });
             assert_eq!(counted, Ok((0, 0)));
@@ -312,7 +315,7 @@ fn rows_that_are_merged() {
             let merge = patiently().isolation(Isolation::ReadCommitted);
             let merged: QueryResult<usize> = merge.run(conn, |conn| {
                 locked(&format!("SELECT id FROM videos WHERE id = {loser}"), conn)?;
-                let folded = fold(videos.find(loser)).keep_shards(0).run(conn)?;
+                let folded = fold(videos.find(loser)).keep_shards(0).run(conn).done()?;
                 assert!(
                     folded.busy.is_empty() && folded.unfit.is_empty(),
                     "{folded:?}"

@@ -9,7 +9,7 @@ fn without_a_selection_all_columns_come_back_with_totals() {
     let conn = &mut set_up().conn;
     for n in 1..=3 {
         let changes = (views.eq(views + 1), likes.eq(likes + 10));
-        let video = update(videos.find(2)).set(changes).get_result(conn);
+        let video = update(videos.find(2)).set(changes).get_result(conn).done();
         let expected = WholeVideo {
             id: 2,
             slug: "b".into(),
@@ -32,7 +32,7 @@ fn a_row_that_the_count_moves_out_of_its_filter_comes_back_too() {
     let conn = &mut set_up().conn;
     for expected in [vec![(1_i64, 101_i64)], vec![]] {
         let count = viewed!(videos.filter(views.total().le(100)));
-        let counted = count.returning((id, views)).get_results(conn);
+        let counted = count.returning((id, views)).get_results(conn).done();
         assert_eq!(counted, Ok(expected));
     }
 }
@@ -49,22 +49,31 @@ fn more_rows_than_one_statement_names() {
     });
     inserted.unwrap();
     let count = viewed!(videos.filter(title.eq("many"))).returning(views);
-    assert_eq!(count.get_results(conn), Ok(vec![1_i64; 347]));
+    assert_eq!(count.get_results(conn).done(), Ok(vec![1_i64; 347]));
 }
 
 #[test]
 fn returning_gives_totals_for_columns_and_models() {
     let conn = &mut set_up().conn;
     let count = || viewed!(videos.find(1));
-    let column = count().returning(views).get_result(conn);
+    let column = count().returning(views).get_result(conn).done();
     assert_eq!(column, Ok(101_i64));
-    let total = count().returning(views.total()).get_result(conn);
+    let total = count().returning(views.total()).get_result(conn).done();
     assert_eq!(total, Ok(102_i64));
-    let nested = count().returning((id, (views, title))).get_result(conn);
+    let nested = count()
+        .returning((id, (views, title)))
+        .get_result(conn)
+        .done();
     assert_eq!(nested, Ok((1_i64, (103_i64, "A".to_owned()))));
-    let video = count().returning(Video::as_returning()).get_result(conn);
+    let video = count()
+        .returning(Video::as_returning())
+        .get_result(conn)
+        .done();
     assert_eq!(video.unwrap().views, 104);
-    let plain = count().returning(PlainVideo::as_select()).get_result(conn);
+    let plain = count()
+        .returning(PlainVideo::as_select())
+        .get_result(conn)
+        .done();
     assert_eq!(plain, Ok(PlainVideo { id: 1, views: 105 }));
     let both = count().returning((PlainVideo::as_returning(), slug));
     let (plain, name): (PlainVideo, String) = both.get_result(conn).unwrap();
@@ -75,9 +84,12 @@ fn returning_gives_totals_for_columns_and_models() {
 fn no_row_is_not_found() {
     let conn = &mut set_up().conn;
     let count = || viewed!(videos.find(4)).returning(views);
-    assert_eq!(count().get_result::<i64>(conn), Err(diesel::NotFound));
-    assert_eq!(count().get_result::<i64>(conn).optional(), Ok(None));
-    assert_eq!(count().get_results::<i64>(conn), Ok(vec![]));
+    assert_eq!(
+        count().get_result::<i64>(conn).done(),
+        Err(diesel::NotFound)
+    );
+    assert_eq!(count().get_result::<i64>(conn).done().optional(), Ok(None));
+    assert_eq!(count().get_results::<i64>(conn).done(), Ok(vec![]));
     let orphans = videos_shards::table.filter(videos_shards::id.eq(4)).count();
     assert_eq!(orphans.get_result(conn), Ok(0_i64));
 }
@@ -88,7 +100,7 @@ fn inside_a_transaction_too() {
     let read = conn.transaction(|conn| {
         count(1, 1, conn)?;
         let count = viewed!(videos.filter(slug.eq("a"))).returning(views);
-        count.get_result::<i64>(conn)
+        count.get_result::<i64>(conn).done()
     });
     assert_eq!(read, Ok(102));
 }
@@ -115,9 +127,10 @@ fn rows_come_back_whatever_shards_are_missing() {
         let count = update(videos.find(2)).set((views.eq(views - 1), likes.eq(likes + 1)));
         let counted = count
             .returning((views, likes.total(), slug))
-            .get_result(conn);
+            .get_result(conn)
+            .done();
         assert_eq!(counted, Ok((b - 1, 3 + round, "b".to_owned())));
-        assert_eq!(viewed!(videos.filter(id.ne(2))).execute(conn), Ok(2));
+        assert_eq!(viewed!(videos.filter(id.ne(2))).execute(conn).done(), Ok(2));
         expected = [a + 1, b - 1, c + 1];
         assert_eq!(totals(conn), expected);
     }

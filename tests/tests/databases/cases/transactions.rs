@@ -148,11 +148,14 @@ fn a_connection_that_diesel_gave_up_is_a_lost_one() {
     let by_filter = viewed!(videos.filter(slug.eq("a")));
     for counted in [
         count(1, 1, conn).map(drop),
-        by_filter.execute(conn).map(drop),
-        Counter::named("a").increment(conn),
-        fold(videos).run(conn).map(drop),
-        set_total(videos.find(1), views, 7).execute(conn).map(drop),
-        ShardCount::of(views).resize(2, conn),
+        by_filter.execute(conn).done().map(drop),
+        Counter::named("a").increment(conn).done(),
+        fold(videos).run(conn).done().map(drop),
+        set_total(videos.find(1), views, 7)
+            .execute(conn)
+            .done()
+            .map(drop),
+        ShardCount::of(views).resize(2, conn).done(),
         in_transaction(conn, |_| Ok(())),
     ] {
         refused!(counted, Error::ConnectionLost { .. });

@@ -34,13 +34,13 @@ fn finds_and_repairs_what_has_drifted() {
     count!(videos.find(2), likes.eq(likes - 4), conn);
     let expected = [(1, 1, 0), (2, -2, 0), (3, 3, 2)];
     let all = || verify(videos, likes, recount!());
-    assert_eq!(sorted(all().drifts(conn)), expected);
+    assert_eq!(sorted(all().drifts(conn).done()), expected);
     assert_eq!(totals(conn), [1, -2, 3]); // looked only
     let some = verify(videos.filter(id.le(2)), likes, recount!());
-    assert_eq!(sorted(some.repair(conn)), expected[..2]);
+    assert_eq!(sorted(some.repair(conn).done()), expected[..2]);
     assert_eq!(totals(conn), [0, 0, 3]);
-    assert_eq!(sorted(all().repair(conn)), expected[2..]);
-    assert_eq!(all().repair(conn), Ok(vec![]));
+    assert_eq!(sorted(all().repair(conn).done()), expected[2..]);
+    assert_eq!(all().repair(conn).done(), Ok(vec![]));
     assert_eq!(totals(conn), [0, 0, 2]);
 }
 
@@ -53,7 +53,7 @@ fn a_key_that_is_null_is_no_row_s() {
         .group_by(comments::video_id)
         .select((comments::video_id.nullable(), count_star()));
     assert_eq!(recount.load::<(Option<i64>, i64)>(conn).unwrap().len(), 2);
-    let drifts = verify(videos, likes, recount).drifts(conn);
+    let drifts = verify(videos, likes, recount).drifts(conn).done();
     assert_eq!(sorted(drifts), [(1, 1, 0), (2, 2, 0), (3, 3, 2)]);
 }
 
@@ -62,7 +62,7 @@ fn two_numbers_for_one_key_are_refused() {
     let conn = &mut set_up().conn;
     let by_too_much = comments::table.group_by((comments::video_id, comments::id));
     let by_too_much = by_too_much.select((comments::video_id, count_star()));
-    let refused = verify(videos, likes, by_too_much).repair(conn);
+    let refused = verify(videos, likes, by_too_much).repair(conn).done();
     let refused = Error::from(refused.unwrap_err()).to_string();
     assert!(refused.contains("two"), "{refused}");
     assert_eq!(totals(conn), [1, 2, 3]);
@@ -77,17 +77,17 @@ fn sums_are_taken_as_diesel_gives_them() {
         joined.select((id, sum(comments::id.nullable())))
     };
     let expected = [(1, 100, 0), (2, 200, 0), (3, 300, 3)];
-    let found = verify(videos, views, sums()).drifts(conn);
+    let found = verify(videos, views, sums()).drifts(conn).done();
     assert_eq!(sorted(found), expected);
-    let repaired = verify(videos, views, sums()).repair(conn);
+    let repaired = verify(videos, views, sums()).repair(conn).done();
     assert_eq!(sorted(repaired), expected);
     assert_eq!(super::totals(conn), [0, 0, 3]);
     // Of an `Integer` it is a `BigInt`.
     let likes_of = videos.group_by(id).select((id, sum(likes)));
-    let found = verify(videos, views, likes_of).drifts(conn);
+    let found = verify(videos, views, likes_of).drifts(conn).done();
     assert_eq!(sorted(found), [(1, 0, 1), (2, 0, 2)]);
     let fractions = videos.select((id, 0.5.into_sql::<Double>()));
-    let refused = verify(videos, views, fractions).drifts(conn);
+    let refused = verify(videos, views, fractions).drifts(conn).done();
     let refused = refused.unwrap_err().to_string();
     assert!(refused.contains("`views` is never 0.5"), "{refused}");
 }
@@ -104,11 +104,11 @@ fn doubles_are_compared_within_a_tolerance_and_decimals_exactly() {
         let recount = measures.select((id, n.into_sql::<Double>()));
         verify(measures, real, recount)
     };
-    assert_eq!(of(0.3).drifts(conn), Ok(vec![]));
+    assert_eq!(of(0.3).drifts(conn).done(), Ok(vec![]));
     let repaired = of(0.300_000_001).repair(conn).unwrap();
     assert_eq!(repaired.len(), 1);
     assert_eq!(repaired[0].expected, 0.300_000_001);
-    assert_eq!(of(0.300_000_001).drifts(conn), Ok(vec![]));
+    assert_eq!(of(0.300_000_001).drifts(conn).done(), Ok(vec![]));
     let price: BigDecimal = "0.1".parse().unwrap();
     count!(measures, exact.eq(exact + price), conn);
     edit!(measures, large.eq(-12), conn);
@@ -120,15 +120,18 @@ fn doubles_are_compared_within_a_tolerance_and_decimals_exactly() {
     // SQLite keeps doubles.
     let is = |number: &BigDecimal, n: f64| (number.to_f64().unwrap() - n).abs() < 1e-9;
     assert!(is(&repaired[0].total, 0.1) && is(&repaired[0].expected, -12.0));
-    assert_eq!(sums().drifts(conn), Ok(vec![]));
+    assert_eq!(sums().drifts(conn).done(), Ok(vec![]));
     let itself = measures.select((id, real.total()));
-    assert_eq!(verify(measures, real, itself).drifts(conn), Ok(vec![]));
+    assert_eq!(
+        verify(measures, real, itself).drifts(conn).done(),
+        Ok(vec![])
+    );
 }
 
 #[test]
 fn needs_a_snapshot_of_its_own() {
     let conn = &mut set_up().conn;
-    let inside = conn.transaction(|conn| verify(videos, likes, recount!()).drifts(conn));
+    let inside = conn.transaction(|conn| verify(videos, likes, recount!()).drifts(conn).done());
     assert_eq!(inside, Err(DieselError::AlreadyInTransaction));
 }
 
@@ -141,7 +144,7 @@ fn backfill_while_the_application_runs() {
         insert!(comments::table, of_video(key), conn);
     }
     let repair = |conn: &mut Conn| {
-        let repaired = verify(videos, likes, recount!()).repair(conn);
+        let repaired = verify(videos, likes, recount!()).repair(conn).done();
         assert!(repaired.is_ok(), "{repaired:?}");
     };
     let write = |number, conn: &mut Conn| {
@@ -151,7 +154,7 @@ fn backfill_while_the_application_runs() {
                 let comment = diesel::insert_into(comments::table).values(of_video(key));
                 comment.execute(conn)?;
                 let count = update(videos.find(key % 3 + 1)).set(likes.eq(likes + 1));
-                count.execute(conn)
+                count.execute(conn).done()
             });
             assert_eq!(written, Ok(1));
         }
@@ -166,7 +169,10 @@ fn backfill_while_the_application_runs() {
         repair(conn);
     });
     // A whole repair has run since the old rows existed, so that a count that was lost or doubled beside it shows now.
-    assert_eq!(verify(videos, likes, recount!()).drifts(conn), Ok(vec![]));
+    assert_eq!(
+        verify(videos, likes, recount!()).drifts(conn).done(),
+        Ok(vec![])
+    );
     let counted = |video: i64| comments::table.filter(comments::video_id.eq(video)).count();
     let expected = [1, 2, 3].map(|video| counted(video).get_result::<i64>(conn).unwrap() as i32);
     assert_eq!(totals(conn), expected);

@@ -53,7 +53,7 @@ fn plain_sql_reads_totals() {
     assert_eq!(of_2, 1);
     view.drop(conn).unwrap();
     assert!(shown("SELECT * FROM videos_totals", conn).is_err());
-    assert!(view.drop(conn).is_err());
+    assert!(view.drop(conn).done().is_err());
 }
 
 /// A view of one table takes writes on PostgreSQL and MariaDB, with the rights of the role that created it.
@@ -98,7 +98,7 @@ fn a_migration_creates_and_drops_it() {
     let rows = format!("COUNT(*) FROM {quoted} WHERE number = 7 AND day = 2");
     assert_eq!(number!(&rows, conn), 1);
     conn.revert_last_migration(migration()).unwrap();
-    assert!(view.drop(conn).is_err());
+    assert!(view.drop(conn).done().is_err());
 }
 
 /// Quoted names, and a field whose column has another name than in Rust.

@@ -18,6 +18,7 @@ use diesel::result::{DatabaseErrorKind, Error as DieselError};
 use diesel::sql_types::BigInt;
 use diesel_migrations::MigrationHarness;
 use diesel_sharded::prelude::*;
+use diesel_sharded_tests::awaited::Done;
 use diesel_sharded_tests::fixture::{Fixture, Run};
 use diesel_sharded_tests::proxy::{Cut, Proxy};
 use diesel_sharded_tests::schema::videos::dsl::*;
@@ -73,14 +74,14 @@ pub fn total(conn: &mut Conn) -> i64 {
 /// Adds 1 to a video's views.
 fn count(video: i64, conn: &mut Conn) -> QueryResult<usize> {
     let count = update(videos.find(video)).set(views.eq(views + 1));
-    count.execute(conn)
+    count.execute(conn).done()
 }
 
 /// Adds to a video's views, on the shard that the policy draws.
 fn add(n: i64, video: i64, policy: RetryPolicy, conn: &mut Conn) -> QueryResult<usize> {
     let count = update(videos.find(video)).set(views.eq(views + n));
     let count = count.shard_choice(ShardChoice::Random);
-    count.retry(policy).execute(conn)
+    count.retry(policy).execute(conn).done()
 }
 
 /// Adds 1 to a video's views, on this shard.
@@ -96,7 +97,7 @@ fn count_video_1(conn: &mut Conn, by_key: bool, policy: RetryPolicy) -> QueryRes
     }
     let count = update(videos.filter(slug.eq("a"))).set(views.eq(views + 1));
     let count = count.shard_choice(ShardChoice::Random);
-    count.retry(policy).execute(conn)
+    count.retry(policy).execute(conn).done()
 }
 
 /// Counts on shard 0 and leaves the transaction open: the shard is locked until `conn` commits.
@@ -247,15 +248,15 @@ fn a_snapshot_that_is_too_old(isolation: Isolation, session: &str) {
     ] {
         let meanwhile = || {
             count_on(0, 1, other)?;
-            new.increment(other)
+            new.increment(other).done()
         };
         let (done, met) = after_a_snapshot(isolation, conn, meanwhile, |conn| match operation {
-            "fold" => fold(videos.find(1)).run(conn).map(drop),
+            "fold" => fold(videos.find(1)).run(conn).done().map(drop),
             "set in a savepoint" => in_savepoint(conn, |conn| {
-                set_total(videos.find(1), views, 7).execute(conn)
+                set_total(videos.find(1), views, 7).execute(conn).done()
             }),
-            "set by name" => new.set(7, conn),
-            "count by name" => new.increment(conn),
+            "set by name" => new.set(7, conn).done(),
+            "count by name" => new.increment(conn).done(),
             "count" => count_on(0, 1, conn).map(drop),
             _ => in_savepoint(conn, |conn| count_on(0, 1, conn)),
         });
@@ -267,7 +268,7 @@ fn a_snapshot_that_is_too_old(isolation: Isolation, session: &str) {
         );
     }
     assert_eq!(total(conn), 13); // set to 7, and counted six times since
-    assert_eq!(new.get(conn), Ok(11));
+    assert_eq!(new.get(conn).done(), Ok(11));
 }
 
 /// MySQL has no serialization failures: its repeatable reads update what others have committed meanwhile.
@@ -302,7 +303,7 @@ fn a_transaction_has_the_isolation_that_was_asked_for() {
         let more: QueryResult<i64> = transaction.run(conn, |conn| {
             let before = total(conn);
             count(1, other)?;
-            assert_eq!(fold(videos).run(other)?.parents, 1);
+            assert_eq!(fold(videos).run(other).done()?.parents, 1);
             if counts {
                 count(1, conn)?;
             }
@@ -342,7 +343,8 @@ fn a_parent_deleted_meanwhile() {
                 true => count(key, conn),
                 false => update(videos.filter(id.eq_any([1, key])))
                     .set(views.eq(views + 1))
-                    .execute(conn),
+                    .execute(conn)
+                    .done(),
             });
             thread::sleep(Duration::from_millis(300)); // it waits for the foreign key by now
             deleter.run("COMMIT");
@@ -362,14 +364,14 @@ fn a_locked_parent_stops_no_count() {
     conn.run(by_server("SET lock_timeout = '100ms'", waits));
     let never = RetryPolicy::never;
     let by_key = || update(videos.find(1)).set(views.eq(views + 1));
-    assert_eq!(by_key().retry(never()).execute(conn), Ok(1));
+    assert_eq!(by_key().retry(never()).execute(conn).done(), Ok(1));
     let read_back = by_key().retry(never()).returning(views);
-    assert_eq!(read_back.get_result(conn), Ok(102_i64));
+    assert_eq!(read_back.get_result(conn).done(), Ok(102_i64));
     let mut expected = 103;
     // On MySQL by key alone: a filter locks the parents for the foreign key.
     if *SERVER == Server::Postgres {
         let by_filter = update(videos.filter(slug.eq("a"))).set(views.eq(views + 1));
-        assert_eq!(by_filter.retry(never()).execute(conn), Ok(1));
+        assert_eq!(by_filter.retry(never()).execute(conn).done(), Ok(1));
         expected += 1;
     }
     let in_transaction = conn.transaction(|conn| count(1, conn));
@@ -414,7 +416,7 @@ fn an_idle_transaction_holds_up_no_other_count() {
     }
     lock_shard_0(idle);
     thread::scope(|scope| {
-        let folding = scope.spawn(|| fold(videos).run(folds));
+        let folding = scope.spawn(|| fold(videos).run(folds).done());
         thread::sleep(Duration::from_millis(300)); // it tries that shard again and again by now
         let begun = Instant::now();
         for key in [1, 2] {
@@ -448,7 +450,7 @@ fn set_total_looks_again_under_the_lock() {
     holder.run("BEGIN; UPDATE videos SET channel = 'sports' WHERE id = 2");
     thread::scope(|scope| {
         let news = set_total(videos.filter(channel.eq("news")), views, 0);
-        let setting = scope.spawn(|| news.execute(sets));
+        let setting = scope.spawn(|| news.execute(sets).done());
         thread::sleep(Duration::from_millis(300)); // it has picked 2 and 3, and waits for 2
         holder.run("COMMIT");
         assert_eq!(setting.join().unwrap(), Ok(1));
@@ -505,7 +507,7 @@ fn a_coalescer_that_loses_its_connections() {
 fn count_own_video(conn: &mut Conn, key: i64) -> QueryResult<usize> {
     let count = update(videos.find(key)).set(views.eq(views + 1));
     let count = count.shard_choice(ShardChoice::Adaptive);
-    count.retry(RetryPolicy::never()).execute(conn)
+    count.retry(RetryPolicy::never()).execute(conn).done()
 }
 
 /// The key is that of a video which no other test counts on.
@@ -642,7 +644,7 @@ fn a_fold_that_loses_its_connection_beside_a_lock() {
             let fold = fold(videos.find(1))
                 .keep_shards(1)
                 .retry(RetryPolicy::never());
-            let folded = fold.run(&mut folds);
+            let folded = fold.run(&mut folds).done();
             proxy.cut_no_more();
             let was_cut = proxy.cuts() > cuts;
             match folded.map_err(Error::from) {
@@ -667,7 +669,7 @@ fn a_repeat_in_an_older_snapshot() {
     conn.run_pending_migrations(MIGRATIONS).unwrap();
     let count = |conn: &mut Conn| {
         let count = update(videos.find(1)).set(views.eq(views + 1));
-        count.idempotency_key("a").execute(conn)
+        count.idempotency_key("a").execute(conn).done()
     };
     let meanwhile = || count(other).map(drop);
     let (counted, met) = after_a_snapshot(Isolation::RepeatableRead, conn, meanwhile, count);
@@ -681,7 +683,7 @@ fn a_set_that_waits_for_a_parent_holds_no_shard() {
     let [conn, sets] = &mut *database();
     conn.run("BEGIN; UPDATE videos SET title = 'held' WHERE id = 1");
     thread::scope(|scope| {
-        let setting = scope.spawn(|| set_total(videos.find(1), views, 7).execute(sets));
+        let setting = scope.spawn(|| set_total(videos.find(1), views, 7).execute(sets).done());
         thread::sleep(Duration::from_millis(300)); // it waits for the parent by now
         conn.run("SELECT 1 FROM videos_shards WHERE id = 1 FOR UPDATE NOWAIT");
         conn.run("COMMIT");
@@ -697,7 +699,7 @@ fn a_repair_waits_for_no_count() {
     assert_eq!(count_on(0, 1, conn), Ok(1));
     other.run("BEGIN; UPDATE videos_shards SET views = views + 1 WHERE id = 1 AND shard = 0");
     let recount = videos.find(1).select((id, 7_i64.into_sql::<BigInt>()));
-    let repaired = verify(videos.find(1), views, recount).repair(conn);
+    let repaired = verify(videos.find(1), views, recount).repair(conn).done();
     assert_eq!(repaired.unwrap().len(), 1);
     other.run("COMMIT");
     assert_eq!(total(conn), 8);
@@ -713,15 +715,18 @@ fn a_bounded_count_that_waits_for_a_parent_holds_no_shard() {
             continue;
         }
         let stock = || RowCounter::of(likes, 1).never_below(0);
-        assert_eq!(stock().add(9_999, conn), Ok(true)); // hands room out
+        assert_eq!(stock().add(9_999, conn).done(), Ok(true)); // hands room out
         other.run("UPDATE videos SET likes = 5 WHERE id = 1");
         other.run("BEGIN; UPDATE videos_shards SET likes = 0 WHERE id = 1");
         conn.run("BEGIN; SELECT title FROM videos WHERE id = 1 FOR UPDATE");
         thread::scope(|scope| {
             let counting = scope.spawn(|| match way {
-                "by its key" => stock().idempotency_key("order 7").add(-1, counts),
-                "with its total" => stock().add_and_get(-1, counts).map(|total| total.is_some()),
-                _ => counts.transaction(|conn| stock().add(-1, conn)),
+                "by its key" => stock().idempotency_key("order 7").add(-1, counts).done(),
+                "with its total" => stock()
+                    .add_and_get(-1, counts)
+                    .done()
+                    .map(|total| total.is_some()),
+                _ => counts.transaction(|conn| stock().add(-1, conn).done()),
             });
             thread::sleep(Duration::from_millis(300)); // it waits for a shard by now
             other.run("COMMIT");
@@ -738,11 +743,11 @@ fn a_bounded_count_that_waits_for_a_parent_holds_no_shard() {
 fn bounds_hold_beyond_the_callers_snapshot() {
     let [conn, other] = &mut *database();
     let stock = RowCounter::of(likes, 1).never_below(0); // of one
-    let meanwhile = || stock.add(-1, other).map(|sold| assert!(sold));
-    let work = |conn: &mut Conn| stock.add(-1, conn);
+    let meanwhile = || stock.add(-1, other).done().map(|sold| assert!(sold));
+    let work = |conn: &mut Conn| stock.add(-1, conn).done();
     let (sold, met) = after_a_snapshot(Isolation::RepeatableRead, conn, meanwhile, work);
     assert_eq!(
-        (sold, stock.get(other)),
+        (sold, stock.get(other).done()),
         (Ok(false), Ok(Some(0))),
         "{met:?}"
     );
@@ -797,12 +802,12 @@ fn a_foreign_key_of_an_inserted_row_is_no_conflict() {
             update(downloads::table.find(key)).set(downloads::number.eq(downloads::number + 1));
         count.or_insert(row(&key))
     };
-    refused(count().execute(conn));
-    refused(count().idempotency_key("a").execute(conn));
+    refused(count().execute(conn).done());
+    refused(count().idempotency_key("a").execute(conn).done());
     let many = || count_many(downloads::number, [(key, 1)]).or_insert(row);
-    refused(many().run(conn).map(|counted| counted.rows));
-    refused(many().idempotency_key("b").run(conn));
+    refused(many().run(conn).done().map(|counted| counted.rows));
+    refused(many().idempotency_key("b").run(conn).done());
     conn.run("INSERT INTO releases VALUES (1)");
-    assert_eq!(count().idempotency_key("a").execute(conn), Ok(1));
-    assert_eq!(many().idempotency_key("b").run(conn), Ok(1));
+    assert_eq!(count().idempotency_key("a").execute(conn).done(), Ok(1));
+    assert_eq!(many().idempotency_key("b").run(conn).done(), Ok(1));
 }

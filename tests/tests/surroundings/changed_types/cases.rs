@@ -4,6 +4,7 @@ use diesel::connection::CacheSize;
 use diesel::prelude::*;
 use diesel_sharded::Error;
 use diesel_sharded::prelude::*;
+use diesel_sharded_tests::awaited::Done;
 use diesel_sharded_tests::fixture::{Connected, Run};
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::schema::{self, watchlists};
@@ -31,13 +32,13 @@ type Counted = QueryResult<usize>;
 
 fn returning(conn: &mut Conn) -> Counted {
     let update = update(videos.find(1)).set(views.eq(views + 1));
-    let titles: Vec<String> = update.returning(title).get_results(conn)?;
+    let titles: Vec<String> = update.returning(title).get_results(conn).done()?;
     Ok(titles.len())
 }
 
 fn bounded(conn: &mut Conn) -> Counted {
     let counter = RowCounter::of(watchlists::entries, "a").never_below(0);
-    counter.add(1, conn).map(usize::from)
+    counter.add(1, conn).done().map(usize::from)
 }
 
 fn best(conn: &mut Conn) -> Counted {
@@ -107,7 +108,7 @@ fn inside_a_transaction_all_of_it_is_tried_again() {
             let conn = &mut connected.conn;
             let refused = conn.transaction(|conn| {
                 let count = update(videos.find(1)).set(views.eq(views + 1));
-                count.execute(conn)?;
+                count.execute(conn).done()?;
                 returning(conn)
             });
             let refused = Error::from(refused.unwrap_err());

@@ -8,6 +8,7 @@ use diesel::result::Error as DieselError;
 use diesel::sqlite::Sqlite;
 use diesel_sharded::prelude::*;
 use diesel_sharded::shard_choice::ShardChoice;
+use diesel_sharded_tests::awaited::Done;
 use diesel_sharded_tests::schema::videos as table;
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::{Database, TestConnection, count, rolled_back, schema};
@@ -215,8 +216,8 @@ fn a_failure_takes_back_the_operation_alone() {
     edit("kept", &mut conn);
     count!(videos.find(1), views.eq(views + 1), &mut conn);
     let failed: QueryResult<()> = retry::transaction(&mut conn, RetryPolicy::new(), |conn| {
-        update(videos.find(1)).set(views.eq(views + 10)).execute(conn)?;
-        update(videos.find(2)).set(views.eq(views + 10)).execute(conn)?;
+        update(videos.find(1)).set(views.eq(views + 10)).execute(conn).done()?;
+        update(videos.find(2)).set(views.eq(views + 10)).execute(conn).done()?;
         Err(DieselError::NotFound)
     });
     assert_eq!(failed, Err(DieselError::NotFound));
@@ -241,8 +242,8 @@ fn shards_tables_are_made_and_dropped_in_callers_transactions() {
         run("BEGIN", &mut conn);
         edit("rolled back", &mut conn);
         let done = match create {
-            true => shards.create(&mut conn),
-            false => shards.drop(&mut conn),
+            true => shards.create(&mut conn).done(),
+            false => shards.drop(&mut conn).done(),
         };
         match refuses {
             true => assert_eq!(done, Err(DieselError::AlreadyInTransaction)),
@@ -286,7 +287,7 @@ fn a_conflict_is_told_and_not_tried_again() {
                 .set(views.eq(views + 1))
                 .shard_choice(ShardChoice::Random)
                 .retry(RetryPolicy::new().with_random(|| 0))
-                .execute($conn)
+                .execute($conn).done()
         };
     }
     for of in [1, 2] {

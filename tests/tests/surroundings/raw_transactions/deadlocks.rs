@@ -9,7 +9,7 @@ use diesel::prelude::*;
 use diesel::result::Error as DieselError;
 use diesel_async::AsyncMysqlConnection;
 use diesel_sharded::retry::RetryPolicy;
-use diesel_sharded_tests::awaited::{self, Awaited};
+use diesel_sharded_tests::awaited::{self, Awaited, Done};
 use diesel_sharded_tests::fixture::Run;
 use diesel_sharded_tests::interrupter::{Fault, Interrupter, Plan};
 use diesel_sharded_tests::schema::videos::dsl::*;
@@ -84,7 +84,7 @@ macro_rules! cases {
             type Conn = $conn;
 
             fn count(conn: &mut Conn) -> QueryResult<usize> {
-                api::update(videos.find(1)).set(views.eq(views + 1)).execute(conn)
+                api::update(videos.find(1)).set(views.eq(views + 1)).execute(conn).done()
             }
 
             /// The role of an application has no privilege on the server's own tables.

@@ -6,6 +6,7 @@ use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel_migrations::MigrationHarness;
 use diesel_sharded::MIGRATIONS;
+use diesel_sharded_tests::awaited::Done;
 use diesel_sharded_tests::pgpool::Pgpool;
 use diesel_sharded_tests::replication::Pair;
 use diesel_sharded_tests::schema::measures::dsl::{id as measure, measures, real, small};
@@ -33,16 +34,19 @@ use Since::{Counted, Deleted, Inserted, Restocked};
 /// Operations whose answer depends on what there is, beside those that every connection runs.
 const FURTHER: &[Operation] = &[
     ("add 0", Parent, |conn, video| {
-        let counted = RowCounter::of(views, video).add(0, conn)?;
+        let counted = RowCounter::of(views, video).add(0, conn).done()?;
         Ok(counted as i64)
     }),
     ("add 0, bounded", Parent, |conn, video| {
         let bounded = RowCounter::of(likes, video).never_below(0);
-        bounded.add(0, conn).map(i64::from)
+        bounded.add(0, conn).done().map(i64::from)
     }),
     ("by filter, several", Shards, |conn, video| {
         let several = videos.filter(slug.like(format!("% {video}")));
-        let counted = update(several).set(views.eq(views + 1)).execute(conn)?;
+        let counted = update(several)
+            .set(views.eq(views + 1))
+            .execute(conn)
+            .done()?;
         Ok(counted as i64)
     }),
     // Sums of doubles are rounded, so that the rows are picked before they are counted.
@@ -51,11 +55,11 @@ const FURTHER: &[Operation] = &[
         conn.batch_execute(&format!("INSERT INTO measures (id) VALUES ({number})"))?;
         let picked = measures.filter(measure.eq(number).and(small.ge(0)));
         let count = update(picked).set(real.eq(real + 1.0)).returning(real);
-        let rows: Vec<f64> = count.get_results(conn)?;
+        let rows: Vec<f64> = count.get_results(conn).done()?;
         Ok(rows.len() as i64)
     }),
     ("fold of all rows", Shards, |conn, _| {
-        let folded = fold(videos).keep_shards(0).run(conn)?;
+        let folded = fold(videos).keep_shards(0).run(conn).done()?;
         Ok((folded.finished && folded.unfit.is_empty()).into())
     }),
 ];
@@ -64,34 +68,34 @@ const FURTHER: &[Operation] = &[
 const BOUNDED: &[Operation] = &[
     ("bounded", Parent, |conn, video| {
         let stock = RowCounter::of(views, video).never_below(0);
-        stock.add(-1, conn).map(i64::from)
+        stock.add(-1, conn).done().map(i64::from)
     }),
     ("bounded, up to", Parent, |conn, video| {
         let stock = RowCounter::of(views, video).never_below(0);
-        stock.add_up_to(-3, conn)
+        stock.add_up_to(-3, conn).done()
     }),
     ("bounded, add and get", Parent, |conn, video| {
         let stock = RowCounter::of(views, video).never_below(0);
-        Ok(stock.add_and_get(-1, conn)?.unwrap_or(-1))
+        Ok(stock.add_and_get(-1, conn).done()?.unwrap_or(-1))
     }),
     ("bounded, keyed", Parent, |conn, video| {
         let stock = RowCounter::of(views, video).never_below(0);
         let keyed = stock.idempotency_key(format!("stock {video}"));
-        keyed.add(-1, conn).map(i64::from)
+        keyed.add(-1, conn).done().map(i64::from)
     }),
     ("bounded, in a transaction", Parent, |conn, video| {
         let stock = RowCounter::of(views, video).never_below(0);
-        conn.transaction(|conn| stock.add(-1, conn).map(i64::from))
+        conn.transaction(|conn| stock.add(-1, conn).done().map(i64::from))
     }),
     ("bounded, named", Parent, |conn, video| {
         let stock = counter(video).never_below(0);
-        stock.add(-1, conn).map(i64::from)
+        stock.add(-1, conn).done().map(i64::from)
     }),
     ("bounded, named, up to", Parent, |conn, video| {
-        counter(video).never_below(0).add_up_to(-3, conn)
+        counter(video).never_below(0).add_up_to(-3, conn).done()
     }),
     ("bounded, named, add and get", Parent, |conn, video| {
-        let total = counter(video).never_below(0).add_and_get(-1, conn)?;
+        let total = counter(video).never_below(0).add_and_get(-1, conn).done()?;
         Ok(total.unwrap_or(-1))
     }),
 ];
@@ -226,7 +230,7 @@ fn orphans_are_removed(primary: &mut Conn, split: &mut Conn) {
                   INSERT INTO videos_shards (id, shard) VALUES (-8, 0);
                   SET session_replication_role = origin";
     primary.batch_execute(orphan).unwrap();
-    assert_eq!(ShardsTable::of(videos).remove_orphans(split), Ok(1));
+    assert_eq!(ShardsTable::of(videos).remove_orphans(split).done(), Ok(1));
 }
 
 /// The primary alone has the shards, one of which is locked: a fold finds out which others there are.
@@ -235,7 +239,10 @@ fn a_busy_row_is_folded(url: &str, primary: &mut Conn, split: &mut Conn) {
     let mut holder = Conn::establish(url).unwrap();
     let hold = "BEGIN; SELECT 1 FROM videos_shards WHERE id = -9 AND shard = 0 FOR UPDATE";
     holder.batch_execute(hold).unwrap();
-    let folded = fold(videos.find(-9)).retry(RetryPolicy::never()).run(split);
+    let folded = fold(videos.find(-9))
+        .retry(RetryPolicy::never())
+        .run(split)
+        .done();
     assert_eq!(folded.unwrap().busy, [-9]);
     let base = "SELECT views FROM videos WHERE id = -9";
     assert_eq!(ask(base, primary), Ok(13));
@@ -254,7 +261,7 @@ fn a_repeat_reads_the_primarys_total(split_url: &str, primary: &mut Conn) {
     let named = || counter(-10).idempotency_key("order 11");
     let totals = [(); 2].map(|()| {
         let split = &mut Conn::establish(split_url).unwrap();
-        named().add_and_get(5, split)
+        named().add_and_get(5, split).done()
     });
     assert_eq!(totals, [Ok(5), Ok(5)]);
 }
