@@ -56,7 +56,9 @@ mod postgres {
     type Backend = diesel::pg::Pg;
 
     const SETUP: &str = "SET deadlock_timeout = '50ms'";
-    const LOCK: &str = "BEGIN; SELECT 1 FROM videos_shards WHERE id = 1 FOR UPDATE";
+    // The parent too, without which no other shard is created.
+    const LOCK: &str = "BEGIN; SELECT 1 FROM videos WHERE id = 1 FOR UPDATE; \
+                        SELECT 1 FROM videos_shards WHERE id = 1 FOR UPDATE";
 
     /// How many connections to the database there are beside this one.
     fn others(_: &Database, conn: &mut Blocking) -> i64 {

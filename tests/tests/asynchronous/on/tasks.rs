@@ -381,7 +381,7 @@ async fn a_dropped_caller_counts_for_others_to_the_end() {
     let add = |n: i64| {
         let (pool, combiner) = (pool.clone(), combiner.clone());
         let count = update(videos.find(1)).set(views.eq(views + n));
-        let count = count.shard_choice(ShardChoice::Striped); // all on the one shard that is locked
+        let count = count.shard_choice(ShardChoice::Striped); // on a shard that is locked or cannot be created
         let count = count.retry(patient()).combine(&combiner);
         count.execute_with(async move || pool.get().await.map_err(|_| NotFound))
     };
