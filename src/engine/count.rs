@@ -127,10 +127,8 @@ where
         } else if self.facts.returning {
             self.count_and_load().await?
         } else if self.facts.by_key {
-            match self.count_by_key().await? {
-                0 if self.facts.inserts => self.insert_and_count().await?,
-                counted => counted,
-            }
+            let counted = self.count_by_key().await?;
+            self.or_insert(counted).await?
         } else {
             self.count_by_filter().await?
         };

@@ -59,15 +59,10 @@ impl Reservations {
         let is_own = |shard: &&Used| matches!(shard.keeper, Some((id, _)) if thread == Some(id));
         let mut kept = used.iter().filter(is_own).map(|shard| shard.index);
         let own = kept.find(|own| order.clone().any(|index| index == *own));
-        let beyond = used.iter().map(|shard| usize::from(shard.index) + 1).max();
-        let mut users = vec![0; beyond.unwrap_or(0)];
-        for shard in &*used {
-            let kept = u32::from(shard.keeper.is_some());
-            users[usize::from(shard.index)] = shard.counts + kept;
-        }
-        let users = |index: &u16| users.get(usize::from(*index)).copied().unwrap_or(0);
-        let free = own.or_else(|| order.clone().find(|index| users(index) == 0));
-        let index = free.or_else(|| order.min_by_key(users)).unwrap_or(0);
+        let (index, none_was_free) = match own {
+            Some(own) => (own, false),
+            None => least_used(used, order),
+        };
         match used.iter_mut().find(|shard| shard.index == index) {
             Some(shard) => shard.counts += 1,
             None => used.push(Used {
@@ -76,7 +71,7 @@ impl Reservations {
                 keeper: None,
             }),
         }
-        (index, free.is_none())
+        (index, none_was_free)
     }
 
     /// Ends a count's reservation. `keeps` names a thread that keeps the shard for a while from a given time on.
@@ -108,6 +103,21 @@ impl Reservations {
         if used.is_empty() {
             keys.used.remove(&key);
         }
+    }
+}
+
+/// The first free shard in this order of indexes, or else the one that is used the least. Returns its index, and whether none was free.
+fn least_used(used: &[Used], order: impl Iterator<Item = u16> + Clone) -> (u16, bool) {
+    let beyond = used.iter().map(|shard| usize::from(shard.index) + 1).max();
+    let mut users = vec![0; beyond.unwrap_or(0)];
+    for shard in used {
+        let kept = u32::from(shard.keeper.is_some());
+        users[usize::from(shard.index)] = shard.counts + kept;
+    }
+    let users = |index: &u16| users.get(usize::from(*index)).copied().unwrap_or(0);
+    match order.clone().find(|index| users(index) == 0) {
+        Some(free) => (free, false),
+        None => (order.min_by_key(users).unwrap_or(0), true),
     }
 }
 
