@@ -38,8 +38,8 @@ use crate::top::TopLists;
 use crate::write_behind::Redis;
 
 /// The sections of a run, in order.
-const SECTIONS: [&str; 11] = [
-    HOT, DISKS, LEAD, NETWORK, OPEN, TASKS, SHAPES, KEYS, READS, TOP, LONG,
+const SECTIONS: [&str; 12] = [
+    HOT, DISKS, COMMITS, LEAD, NETWORK, OPEN, TASKS, SHAPES, KEYS, READS, TOP, LONG,
 ];
 
 /// The contenders of the long run, and wherever not all are measured: one row, what a team would write by hand, and this crate.
@@ -175,6 +175,7 @@ impl Run {
         // One writer at a time is all there is on SQLite, however long it lasts.
         if Conn::NAME != SQLITE {
             hot(NETWORK, Disk::Remote, THREADS, pace);
+            self.section::<Conn>(COMMITS, pace, Run::commits::<Conn>);
             self.section::<Conn>(OPEN, pace, Run::open::<Conn>);
             self.section::<Conn>(SHAPES, pace, Run::shapes::<Conn>);
             self.section::<Conn>(LONG, self.options.long_pace(), Run::long::<Conn>);
@@ -212,6 +213,21 @@ impl Run {
         for &disk in Conn::DISKS {
             let scenes = threads.iter().map(|&threads| Scene::hot(threads));
             self.alone(&Stage::<Conn>::new(disk), scenes, part);
+        }
+    }
+
+    /// Measures few and many callers by how long a commit takes.
+    fn commits<Conn: Contenders>(&self, part: &mut Part) {
+        let ways = [ONE_ROW, SLOTTED_PREPARED, DEFAULT, COMBINED];
+        for disk in [Disk::Local, Disk::Slow, Disk::Remote] {
+            let stage = Stage::<Conn>::new(disk);
+            let all = Conn::alone(&stage, &self.redis);
+            let chosen: Vec<_> = all.iter().filter(|one| ways.contains(&one.name)).collect();
+            for threads in [2, 4, 8, 16, 32, THREADS] {
+                let (scene, pace) = (Scene::hot(threads), self.options.pace());
+                let cells = load::measure(&stage, scene, pace, &chosen, &self.bar);
+                part.cells.extend(cells);
+            }
         }
     }
 

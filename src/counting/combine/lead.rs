@@ -139,13 +139,21 @@ impl Role {
                 let left = retry.deadline().saturating_sub(waited.time);
                 match turn {
                     Some(turn) => break Some(turn),
-                    None if left.is_zero() && member.leave() => break None,
-                    None if left.is_zero() => patience = Duration::MAX, // it waits for the outcome
-                    None => {
+                    None if !left.is_zero() => {
                         if let Some(lead) = member.take_over(A_MOMENT) {
                             break Some(Turn::Leads(lead));
                         }
                         patience = A_MOMENT.min(left);
+                    }
+                    None if member.leave() => break None,
+                    // The batch was sent. Its leader has at most the same deadline, and then a moment to tell the outcome.
+                    None if waited.time < retry.deadline().saturating_add(A_MOMENT) => {
+                        patience = A_MOMENT;
+                    }
+                    None => {
+                        observe::combined_wait(*began);
+                        let reason = "the caller who counts for this one does not return";
+                        return ControlFlow::Break(Err(Error::outcome_unknown(reason).into()));
                     }
                 }
             };
@@ -233,8 +241,10 @@ where
         };
         self.waited = waited.time;
         let (facts, retry) = (self.count.facts, self.retry());
+        let began = lead.is_some().then(Instant::now);
         let counted = engine::count(self.link, facts, retry, self.count).await;
-        if let (Some(lead), Ok(_)) = (lead, &counted) {
+        if let (Some(lead), Some(began), Ok(_)) = (lead, began, &counted) {
+            lead.took(began.elapsed());
             self.count_for_others(lead).await;
         }
         counted
@@ -266,8 +276,9 @@ where
                 observe::combined(self.count.facts.dialect, batch.key.table, batch.members);
             }
             // The batch has the earliest deadline of the callers who wait. The others combine again.
+            let began = Instant::now();
             let since = batches.iter().filter_map(|batch| batch.since).min();
-            self.waited = since.map_or(Duration::ZERO, |since| since.elapsed());
+            self.waited = since.map_or(Duration::ZERO, |since| began.duration_since(since));
             let outcomes = match batches.as_slice() {
                 [batch] if self.count.facts.dialect.has_row_locks() => {
                     vec![self.count_batch(batch).await]
@@ -277,6 +288,7 @@ where
             first = first.or_else(|| outcomes.first().cloned());
             let has_failed = outcomes.iter().any(|outcome| !outcome.is_counted());
             lead.end(outcomes);
+            lead.took(began.elapsed());
             // The next batch does not run on a connection on which one failed: somebody else leads.
             if has_failed {
                 break;

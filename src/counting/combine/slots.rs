@@ -2,8 +2,8 @@
 //!
 //! Callers of one counter meet in a slot, and so do callers of all counters where a database has one writer at a time. A slot exists while it has
 //! a leader. A caller who finds none leads: it counts its own amount, and then, round by round, the amounts that others queue meanwhile. A
-//! caller who finds a leader becomes a member of its counter's batch, and waits. (Until somebody has waited, a second caller may lead too:
-//! two callers are faster side by side.)
+//! caller who finds as many leaders as [may lead](super::leaders), or too few members for a batch, becomes a member of its counter's batch, and
+//! waits. Otherwise it leads too, and counts those members together with its own amount.
 //!
 //! | a batch is | its members |
 //! |---|---|
@@ -11,7 +11,8 @@
 //! | running | wait for the outcome |
 //! | done | read the outcome |
 //!
-//! After a few rounds, or if it cannot count on any of the counters that are left, the last leader hands its lead over to the oldest batch.
+//! A leader goes as soon as there is no full batch for it, if others lead. After a few rounds, or if it cannot count on any of the counters
+//! that are left, the last leader hands its lead over to the oldest batch.
 //! The first member of that batch to wake up leads next. It leaves the batch, and its own amount joins the first batch that it runs: until
 //! then it may still fail to get a connection.
 //!
@@ -28,14 +29,15 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use super::SharedError;
+use super::leaders::{BatchTime, Peak};
 use super::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use super::wait::Waiting;
 
 /// The number of maps over which slots are spread, so that callers of different counters seldom meet.
 const MAPS: usize = 16;
 
-/// How many rounds a leader counts before it hands over.
-const ROUNDS: u8 = 4;
+/// How many rounds a leader counts before it hands over: so its own caller waits for at most twice as long as a member.
+const ROUNDS: u8 = 2;
 
 /// The greatest number of batches in a round.
 const BATCHES: usize = 100;
@@ -43,6 +45,7 @@ const BATCHES: usize = 100;
 /// The slots of one process.
 pub(crate) struct Slots<K> {
     maps: [Mutex<Map<K>>; MAPS],
+    time: BatchTime,
 }
 
 type Map<K> = HashMap<K, Slot<K>, Hasher>;
@@ -55,24 +58,43 @@ struct Slot<K> {
     queued: Vec<(K, SharedBatch)>,
     /// The leaders, except those presumed asleep.
     leaders: Vec<CallerId>,
-    /// Somebody has waited.
-    is_crowded: bool,
+    /// The greatest number of leaders.
+    most: usize,
+    /// How many members wait for a batch that runs.
+    running: usize,
+    callers: Peak,
     /// When a member last took over.
     taken_over: Option<Instant>,
 }
 
-impl<K> Default for Slot<K> {
-    fn default() -> Self {
+impl<K: Key> Slot<K> {
+    fn new(most: usize) -> Self {
         Slot {
             queued: vec![],
             leaders: vec![],
-            is_crowded: false,
+            most,
+            running: 0,
+            callers: Peak::default(),
             taken_over: None,
         }
     }
-}
 
-impl<K: Key> Slot<K> {
+    /// How many members wait in the queued batch of the counter.
+    fn queued(&self, key: &K) -> usize {
+        let batch = self.queued.iter().find(|(of, _)| of == key);
+        batch.map_or(0, |(_, batch)| lock(&batch.0).members)
+    }
+
+    /// How many callers may lead.
+    fn most_leaders(&self, time: &BatchTime) -> usize {
+        time.leaders(self.callers.callers(), self.most)
+    }
+
+    /// Whether so many callers are a leader's share of all callers.
+    fn is_share(&self, callers: usize, time: &BatchTime) -> bool {
+        callers * self.most_leaders(time) >= self.callers.callers()
+    }
+
     /// The queued batch of the counter.
     fn batch(&mut self, key: &K) -> SharedBatch {
         if let Some((_, batch)) = self.queued.iter().find(|(of, _)| of == key) {
@@ -123,11 +145,11 @@ impl<K: Key> Slots<K> {
     pub(crate) fn new() -> Self {
         Slots {
             maps: std::array::from_fn(|_| Mutex::new(HashMap::default())),
+            time: BatchTime::default(),
         }
     }
 
-    /// Enters the slot with an amount for each field of the counter `key`. The caller began at `since`. Until somebody has waited, the slot
-    /// has up to `most` leaders.
+    /// Enters the slot, of at most `most` leaders, with an amount for each field of the counter `key`. The caller began at `since`.
     pub(crate) fn enter(
         slots: &Arc<Self>,
         (slot, most): (K, usize),
@@ -143,18 +165,22 @@ impl<K: Key> Slots<K> {
             key,
         };
         let mut map = address.map();
-        let slot = map.entry(address.slot.clone()).or_default();
-        if slot.leaders.is_empty() || (slot.leaders.len() < most && !slot.is_crowded) {
-            slot.leaders.push(id);
-            drop(map);
-            return Entered::Leads(Lead::new(address, id, None));
-        }
-        slot.is_crowded = true;
-        let batch = slot.batch(&address.key);
+        let slot = map.entry(address.slot.clone());
+        let slot = slot.or_insert_with(|| Slot::new(most));
         let own = Own {
             amounts: amounts.into(),
             since,
         };
+        let (leaders, queued) = (slot.leaders.len(), slot.queued(&address.key));
+        slot.callers.see(leaders + slot.running + queued + 1);
+        let may_lead = leaders < slot.most_leaders(&slots.time);
+        if leaders == 0 || (may_lead && slot.is_share(queued + 1, &slots.time)) {
+            slot.leaders.push(id);
+            drop(map);
+            let own = (queued > 0).then_some(own);
+            return Entered::Leads(Lead::new(address, id, own));
+        }
+        let batch = slot.batch(&address.key);
         lock(&batch.0).join(&own);
         drop(map);
         Entered::Waits(Member {
@@ -381,6 +407,8 @@ pub(crate) struct Lead<K: Key> {
     own: Option<Own>,
     rounds: u8,
     running: Vec<SharedBatch>,
+    /// How many members those batches have, without the leader.
+    members: usize,
 }
 
 /// A batch that the leader has to count.
@@ -403,12 +431,18 @@ impl<K: Key> Lead<K> {
             own,
             rounds: 0,
             running: vec![],
+            members: 0,
         }
     }
 
     /// Whether the leader was a member: then the first batch that it runs contains its own amount.
     pub(crate) fn was_member(&self) -> bool {
         self.own.is_some()
+    }
+
+    /// Notes how long the leader's count or its last round took.
+    pub(crate) fn took(&self, time: Duration) {
+        self.address.slots.time.took(time);
     }
 
     /// Whether there may be something to [run](Self::run): on the leader's own counter, or on another one that it `counts` too.
@@ -418,8 +452,12 @@ impl<K: Key> Lead<K> {
         }
         let is_counted = |(key, _): &(K, _)| *key == self.address.key || counts(key);
         let map = self.address.map();
-        let slot = map.get(&self.address.slot);
-        self.rounds < ROUNDS && slot.is_some_and(|slot| slot.queued.iter().any(is_counted))
+        let Some(slot) = map.get(&self.address.slot) else {
+            return false;
+        };
+        let others_lead = slot.leaders.len() > 1;
+        let has_share = || slot.is_share(slot.queued(&self.address.key), &self.address.slots.time);
+        self.rounds < ROUNDS && slot.queued.iter().any(is_counted) && (!others_lead || has_share())
     }
 
     /// Takes the queued batches. Their members can no longer leave: the outcome is unknown until the round [ends](Self::end). The batch of
@@ -440,7 +478,9 @@ impl<K: Key> Lead<K> {
                 !takes
             });
         }
-        if let Some(own) = self.own.take() {
+        let own = self.own.take();
+        let leaders = usize::from(own.is_some());
+        if let Some(own) = own {
             let queued = batches.iter().position(|(key, _)| key == own_key);
             let batch = match queued {
                 Some(at) => batches.remove(at).1,
@@ -451,7 +491,7 @@ impl<K: Key> Lead<K> {
         } else {
             self.rounds += 1;
         }
-        let mut running = vec![];
+        let mut running: Vec<Running<K>> = vec![];
         let mut leads = vec![];
         for (key, taken) in batches {
             let mut batch = lock(&taken.0);
@@ -474,6 +514,9 @@ impl<K: Key> Lead<K> {
             leads.push(self.id);
             slot.leaders.retain(|leader| !leads.contains(leader));
             slot.leaders.push(self.id);
+            let members: usize = running.iter().map(|batch| batch.members).sum();
+            self.members = members.saturating_sub(leaders);
+            slot.running += self.members;
         }
         running
     }
@@ -482,6 +525,14 @@ impl<K: Key> Lead<K> {
     pub(crate) fn end(&mut self, outcomes: impl IntoIterator<Item = Outcome>) {
         let mut outcomes = outcomes.into_iter();
         let mut wakers = vec![];
+        let mut map = self.address.map();
+        if let Some(slot) = map.get_mut(&self.address.slot) {
+            // It may be another one, if this leader was presumed asleep.
+            slot.running = slot.running.saturating_sub(self.members);
+            slot.callers.fall();
+        }
+        drop(map);
+        self.members = 0;
         for ran in self.running.drain(..) {
             let unknown = || Outcome::Unknown("who counted for others was cancelled".into());
             let mut batch = lock(&ran.0);
@@ -676,35 +727,45 @@ mod tests {
         assert!(matches!(other, Entered::Leads(_)));
     }
 
+    /// Commits are slow, and few callers meet.
     #[test]
-    fn a_slot_may_have_two_leaders() {
+    fn few_callers_all_lead() {
         let slots = slots();
-        let enter = |n| Slots::enter(&slots, (7, 2), 7, &[n], Instant::now());
-        let (Entered::Leads(mut one), Entered::Leads(mut other)) = (enter(1), enter(1)) else {
+        slots.time.took(Duration::from_millis(2));
+        let enter = || Slots::enter(&slots, (7, 16), 7, &[1], Instant::now());
+        let leads: Vec<_> = (0..16).map(|_| enter()).collect();
+        assert!(leads.iter().all(|one| matches!(one, Entered::Leads(_))));
+        assert!(matches!(enter(), Entered::Waits(_)));
+    }
+
+    /// Each leader takes its share of all callers, and goes if it finds less while another one stays.
+    #[test]
+    fn several_lead_with_a_share_of_the_callers() {
+        let slots = slots();
+        let enter = |n| Slots::enter(&slots, (7, 16), 7, &[n], Instant::now());
+        let Entered::Leads(one) = enter(1) else {
             panic!("nobody leads")
         };
-        let Entered::Waits(early) = enter(2) else {
-            panic!("three lead")
+        let members: Vec<_> = (0..19).map(|_| enter(2)).collect();
+        slots.time.took(Duration::from_micros(900)); // two leaders
+        let Entered::Leads(mut other) = enter(5) else {
+            panic!("a full batch waits")
         };
-        assert_eq!(ran(&mut one), Some((vec![2], 1)));
-        let Entered::Waits(late) = enter(3) else {
-            panic!("three lead")
-        };
+        assert!(other.was_member());
+        assert_eq!(ran(&mut other), Some((vec![43], 20)));
+        let late = wait(&slots, 3);
+        assert!(!one.has_work(|_| false)); // one caller is no share
+        other.end([Outcome::Counted(1)]);
+        for member in members {
+            let Entered::Waits(member) = member else {
+                panic!("more than one led")
+            };
+            assert_eq!(outcome(member), Outcome::Counted(1));
+        }
+        drop(one);
         counts(&mut other, 3, 1);
-        one.end([Outcome::Counted(1)]);
-        assert_eq!(
-            [early, late].map(outcome),
-            [Outcome::Counted(1), Outcome::Counted(1)]
-        );
-        // A leader who goes needs no heir while the other one stays.
-        let Entered::Waits(mut last) = enter(5) else {
-            panic!("three lead")
-        };
-        drop(other);
-        assert!(look(&mut last).is_pending());
-        counts(&mut one, 5, 1);
-        outcome(last);
-        ends(one, &slots);
+        outcome(late);
+        ends(other, &slots);
     }
 
     /// Where a database has one writer at a time, callers of other counters wait for their turn, in the order in which they came.

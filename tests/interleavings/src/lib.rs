@@ -4,6 +4,7 @@
 #[allow(dead_code, reason = "the library remembers more than reservations")]
 #[path = "../../../src/placement/keys.rs"]
 mod keys;
+mod leaders;
 #[path = "../../../src/placement/reservations.rs"]
 mod reservations;
 #[path = "../../../src/counting/combine/slots.rs"]
