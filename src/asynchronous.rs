@@ -119,6 +119,11 @@ pub mod idempotency {
     pub use crate::counting::idempotency::asynchronous::remove_older_than;
 }
 
+/// Unique counts; see [`unique`](crate::unique).
+pub mod unique {
+    pub use crate::counting::unique::asynchronous::remove_expired;
+}
+
 /// How many shards writers choose from; see [`shard_counts`](crate::shard_counts).
 pub mod shard_counts {
     pub use crate::upkeep::shard_counts::asynchronous::refresh;

@@ -10,4 +10,5 @@ pub mod idempotency;
 pub mod retry;
 pub(crate) mod row_counter;
 pub mod shard_choice;
+pub mod unique;
 pub(crate) mod update;

@@ -270,6 +270,12 @@ pub enum Error {
          the request's id and the counter's name"
     )]
     IdempotencyKeyReused,
+    /// A window of a [unique count](crate::unique) is too short, too long, or has a fraction of a second. Nothing was changed.
+    #[error("a window has 1 second to 100 years, in whole seconds; this one is {window:?}")]
+    InvalidWindow {
+        /// The requested length.
+        window: Duration,
+    },
     /// A number of shards out of range.
     #[error("a counter cannot have {number} shards: choose from 1 to 4096")]
     InvalidShardCount {

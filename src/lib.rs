@@ -97,6 +97,7 @@
 //! - [`retry`]: the policy, and [`retry::transaction`] for whole transactions.
 //! - [`Error`]: what can go wrong, and what to do.
 //! - [`idempotency`]: a request that may arrive several times counts once.
+//! - [`unique`]: a visitor counts once in each window, such as a day.
 //! - [`multi_connection!`]: one enum of connections to several databases.
 //! - [`observability`]: tracing spans and metrics.
 //!
@@ -184,7 +185,7 @@ pub use self::counting::count_many::count_many;
 pub use self::counting::counter::counters;
 pub use self::counting::update::update;
 #[doc(inline)]
-pub use self::counting::{bounded, combine, idempotency, retry, shard_choice};
+pub use self::counting::{bounded, combine, idempotency, retry, shard_choice, unique};
 pub use self::error::Error;
 #[doc(hidden)] // for the derive
 pub use self::query_builder::TotalInRow as __TotalInRow;

@@ -1,7 +1,7 @@
 //! The retry policy: the number of attempts, the delays between them, and the deadline.
 
 use std::sync::{Arc, RwLock};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use diesel::result::Error as DieselError;
 
@@ -188,6 +188,16 @@ impl RetryPolicy {
         })
     }
 
+    /// The time of day, in seconds since 1970. It differs from the system's as much as the policy's clock does.
+    pub(crate) fn seconds_since_1970(&self) -> i64 {
+        let (real, clock) = (Instant::now(), (self.clock)());
+        let system = SystemTime::now().duration_since(UNIX_EPOCH);
+        let now = (system.unwrap_or_default())
+            .saturating_add(clock.saturating_duration_since(real))
+            .saturating_sub(real.saturating_duration_since(clock));
+        i64::try_from(now.as_secs()).unwrap_or(i64::MAX)
+    }
+
     /// Sleeps by [`with_sleep`](Self::with_sleep)'s function.
     pub(crate) fn sleep(&self, delay: Duration) {
         match &self.sleep {
@@ -365,6 +375,17 @@ mod tests {
     fn one_attempt_or_none_is_never_followed_by_another() {
         assert_eq!(delays(RetryPolicy::never()), [0; 0]);
         assert_eq!(delays(attempts(0)), [0; 0]);
+    }
+
+    #[test]
+    fn the_time_of_day_moves_with_the_clock() {
+        const HOUR: Duration = Duration::from_secs(3_600);
+        let at = |clock| RetryPolicy::new().with_clock(clock).seconds_since_1970();
+        let now = at(Instant::now);
+        assert!(now > 1_700_000_000, "{now}");
+        let (later, earlier) = (at(|| Instant::now() + HOUR), at(|| Instant::now() - HOUR));
+        assert!((3_600..4_000).contains(&(later - now)), "{later} {now}");
+        assert!((3_000..3_601).contains(&(now - earlier)), "{earlier} {now}");
     }
 
     #[test]

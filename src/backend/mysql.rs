@@ -78,6 +78,7 @@ pub(super) const CAPABILITIES: Capabilities = Capabilities {
     shares_lock: " LOCK IN SHARE MODE",
     missing_row_locks_gap: true,
     finds_without_a_look: "/*M!110600 TRUE OR */ ",
+    reads_bind_writes: true,
     waits_unseen_for_tables: true,
     joins_before_set: true,
     joins_end_early: true,

@@ -24,8 +24,9 @@ use crate::model::shows;
 ///
 /// The connection may pipeline the statements of all these tasks, so a transaction or savepoint would contain other tasks' statements.
 /// `Shared` begins none. An operation that needs one fails with [`SharedConnection`](crate::Error::SharedConnection) and changes nothing;
-/// call it with `&mut AsyncPgConnection`. Such operations are `count_many`, sets, folds, bounds and idempotency keys. Where a shard is new,
-/// named counters, `or_insert` and counts that return rows need one too. Reading totals needs no `Shared`: it is an ordinary Diesel query.
+/// call it with `&mut AsyncPgConnection`. Such operations are `count_many`, sets, folds, bounds, idempotency keys and unique counts. Where a
+/// shard is new, named counters, `or_insert` and counts that return rows need one too. Reading totals needs no `Shared`: it is an ordinary
+/// Diesel query.
 ///
 /// Inside the caller's own transaction a count is part of that transaction, so it is never [combined](crate::combine). A conflict that the
 /// database reports is not retried: another task may send a `ROLLBACK` before this one can ask whether a transaction has ended. If the

@@ -43,8 +43,8 @@
 //!
 //! ```sql
 //! BEGIN;                                                                    -- MySQL: READ COMMITTED; SQLite: IMMEDIATE
-//! INSERT INTO "diesel_sharded_idempotency_keys" ("key", "fingerprint", "claim", "counted", "created")
-//! VALUES ($1, $2, $3, 1, now) ON CONFLICT ("key") DO NOTHING;               -- MySQL: ON DUPLICATE KEY UPDATE, which changes nothing
+//! INSERT INTO "diesel_sharded_idempotency_keys" ("key", "fingerprint", "claim", "counted", "created", "expires")
+//! VALUES ($1, $2, $3, 1, now, never) ON CONFLICT ("key") DO NOTHING;        -- MySQL: ON DUPLICATE KEY UPDATE, which changes nothing
 //! SELECT "key", "fingerprint", "claim", "counted" FROM … WHERE "key" IN ($1)   -- only if it was there; on MySQL always
 //!     FOR KEY SHARE;                                                        -- MySQL: FOR UPDATE; SQLite: none
 //! UPDATE "videos_shards" AS "videos" SET …;                                 -- only if it was not
@@ -90,7 +90,7 @@
 //!
 //! # When keys go
 //!
-//! Keys never expire by themselves, because the library cannot know for how long a request may come again. [`remove_older_than`]
+//! These keys never expire by themselves, because the library cannot know for how long a request may come again. [`remove_older_than`]
 //! removes them, for instance from a daily job. A safe age is longer than the sum of all times for which a request may be
 //! repeated: the queue's retention, the client's retries, the time for which a job waits while the service is down. Only the database's
 //! clock measures ages, so the clocks of processes do not matter. Leave a margin in case that clock is set, or another server takes over. A
@@ -118,10 +118,12 @@ use crate::engine::{RetryLoop, retry_loop};
 use crate::error::Error;
 use crate::per_process::random;
 use crate::policy::RetryPolicy;
+use crate::query_builder::PreparedQuery;
 use crate::reading::cached::CachedCounter;
 
-use self::keys::{DeleteKeys, FindKey, FindOld, InsertKey, NoteCounted, explained};
+use self::keys::{DeleteKeys, FindKey, FindRemovable, InsertKey, NoteCounted, SeeKey, explained};
 
+pub(crate) use self::keys::Removable;
 pub(crate) use self::update::UpdateOnce;
 
 /// A counting update, or a counter, with an idempotency key; see the [module](self).
@@ -175,7 +177,12 @@ where
 pub struct Request {
     pub(crate) key: Vec<u8>,
     pub(crate) fingerprint: i64,
+    /// The second since 1970 after which the key may be removed, or [`NEVER`].
+    pub(crate) expires: i64,
 }
+
+/// The expiry of a key that has none.
+pub(crate) const NEVER: i64 = i64::MAX;
 
 /// The longest key, in bytes.
 const LONGEST: usize = 255;
@@ -202,6 +209,7 @@ impl Request {
         Ok(Request {
             key: key.to_vec(),
             fingerprint: i64::from_ne_bytes(fingerprint.0.finish().to_ne_bytes()),
+            expires: NEVER,
         })
     }
 }
@@ -278,8 +286,7 @@ pub(crate) async fn claim<M: LoadIo<Conn>, Conn>(
     request: &Request,
 ) -> QueryResult<Option<usize>> {
     let insert = InsertKey {
-        key: &request.key,
-        fingerprint: request.fingerprint,
+        request,
         claim: i64::from_ne_bytes(random()?),
     };
     let (dialect, mut inserted) = (link.dialect(), false);
@@ -305,6 +312,30 @@ pub(crate) async fn claim<M: LoadIo<Conn>, Conn>(
     Err(DieselError::NotFound)
 }
 
+/// Whether the request is known to have been carried out: by a plain read, which locks nothing. `false` says nothing, because a proxy may
+/// send the read to a replica, which lags. So [`once`] follows, on the primary.
+pub(crate) async fn is_known<M: LoadIo<Conn>, Conn>(
+    link: &mut Link<'_, M, Conn>,
+    request: &Request,
+    retry: RetryPolicy,
+) -> QueryResult<bool> {
+    if in_transaction(link)? && link.dialect().reads_bind_writes() {
+        return Ok(false);
+    }
+    let reading = RetryLoop::read(link, retry)?;
+    let rows = retry_loop!(link, reading, {
+        let see = PreparedQuery::new(SeeKey(request.key.clone()), &link.backend());
+        M::load(link.conn, see).await
+    });
+    let rows: Vec<(Vec<u8>, i64, i64, i64)> = rows.map_err(|error| explained(link, error))?;
+    match rows.first() {
+        Some((_, fingerprint, ..)) if *fingerprint != request.fingerprint => {
+            Err(Error::IdempotencyKeyReused.into())
+        }
+        row => Ok(row.is_some()),
+    }
+}
+
 /// Releases a key, for a request that counted nothing or is not repeated.
 pub(crate) async fn release<M: LoadIo<Conn>, Conn>(
     link: &mut Link<'_, M, Conn>,
@@ -312,7 +343,7 @@ pub(crate) async fn release<M: LoadIo<Conn>, Conn>(
 ) -> QueryResult<()> {
     let delete = DeleteKeys {
         keys: vec![key],
-        older_than: None,
+        only: None,
     };
     let released = link.execute(delete).await;
     released.map(drop).map_err(|error| explained(link, error))
@@ -325,11 +356,12 @@ paired! {
     /// requests come again, they count again: see [when keys go](crate::idempotency#when-keys-go).
     ///
     /// Each 1,000 keys are removed in a separate transaction, so counts do not wait. Several processes may remove keys at once. Inside a
-    /// transaction the removal is part of the caller's.
+    /// transaction the removal is part of the caller's. Rows of [unique counts](crate::unique), which have an expiry of their own, stay.
     ///
     /// ```sql
-    /// SELECT … FROM "diesel_sharded_idempotency_keys" WHERE "created" < now - $1 ORDER BY "created" LIMIT 1000;
-    /// DELETE FROM "diesel_sharded_idempotency_keys" WHERE "key" IN ($1, …) AND "created" < now - $1001
+    /// SELECT … FROM "diesel_sharded_idempotency_keys" WHERE "expires" = never AND "created" < now - $1
+    ///     ORDER BY "expires", "created" LIMIT 1000;
+    /// DELETE FROM "diesel_sharded_idempotency_keys" WHERE "key" IN ($1, …) AND "expires" = never AND "created" < now - $1001
     /// ```
     ///
     /// ```
@@ -353,29 +385,30 @@ paired! {
     where
         DB: BackendOf<Conn>,
     {
-        remove(age, link).await
+        // Beyond that the difference from now would leave the range of an `i64`.
+        let seconds = i64::try_from(age.as_secs())
+            .unwrap_or(i64::MAX)
+            .min(i64::MAX / 2);
+        remove(Removable::OlderThan(seconds), usize::MAX, link).await
     }
 }
 
-async fn remove<M: LoadIo<Conn>, Conn>(
-    age: Duration,
+/// Removes keys, 1,000 in a transaction, in at most so many transactions.
+pub(crate) async fn remove<M: LoadIo<Conn>, Conn>(
+    which: Removable,
+    transactions: usize,
     link: &mut Link<'_, M, Conn>,
 ) -> QueryResult<usize> {
-    const STEP: i64 = 1_000;
-    // Beyond that the difference from now would leave the range of an `i64`.
-    let seconds = i64::try_from(age.as_secs())
-        .unwrap_or(i64::MAX)
-        .min(i64::MAX / 2);
     let mut removed = 0;
-    loop {
-        let old = FindOld {
-            seconds,
-            limit: STEP,
+    for _ in 0..transactions {
+        let old = FindRemovable {
+            which,
+            limit: 1_000,
         };
         let old = read!(link, link.load(old));
         let old = old.map_err(|error| explained(link, error))?;
         if old.is_empty() {
-            return Ok(removed);
+            break;
         }
         // The statement deletes several rows, so a deadlock may end it, or with it a transaction that Diesel does not know of.
         let options = TransactionOptions::of_a_count(link.dialect());
@@ -383,13 +416,14 @@ async fn remove<M: LoadIo<Conn>, Conn>(
         let step = retry_loop!(link, deleting, {
             let delete = DeleteKeys {
                 keys: old.iter().map(|(key, ..)| key.as_slice()).collect(),
-                older_than: Some(seconds),
+                only: Some(which),
             };
             link.execute(delete).await
         })?;
         if step == 0 {
-            return Ok(removed); // or others are removing them
+            break; // others are removing them
         }
         removed += step;
     }
+    Ok(removed)
 }

@@ -103,6 +103,12 @@ impl<T, E> Done<T, E> for BoxFuture<'_, Result<T, E>> {
     }
 }
 
+/// Unique counts.
+pub mod unique {
+    pub use diesel_sharded::asynchronous::unique::*;
+    pub use diesel_sharded::unique::Unique;
+}
+
 /// Numbers of shards.
 pub mod shard_counts {
     pub use diesel_sharded::asynchronous::shard_counts::*;

@@ -20,6 +20,7 @@ use diesel::prelude::*;
 use diesel_sharded::backend::keep_queries_on_mysql;
 use diesel_sharded::prelude::*;
 use diesel_sharded::retry::RetryPolicy;
+use diesel_sharded::unique::Unique;
 use diesel_sharded::{Counter, CounterCache, RowCounter, fold, set_total, update};
 use diesel_sharded_tests::fixture::{Fixture, Run};
 use diesel_sharded_tests::schema;
@@ -73,6 +74,9 @@ compounds! {
     mysql_compound: diesel::MysqlConnection, diesel_sharded;
     async_mysql_compound: api::Awaited<diesel_async::AsyncMysqlConnection>, diesel_sharded_tests::awaited;
 }
+
+/// The longest window of a unique count.
+const HUNDRED_YEARS: Duration = Duration::from_secs(3_155_760_000);
 
 const THREADS: i64 = 12;
 const SHARDS: i64 = 4000;
@@ -144,8 +148,15 @@ fn interrupted(url: &str, set: &str, kind: &str) {
                                 .map(|n| n as i64),
                             3 => {
                                 let key = format!("{thread} {round}");
-                                let counted = count().idempotency_key(key).execute(conn);
-                                counted.map(|n| n as i64)
+                                match round % 2 {
+                                    0 => {
+                                        count().idempotency_key(key).execute(conn).map(|n| n as i64)
+                                    }
+                                    _ => count()
+                                        .once_per(key, HUNDRED_YEARS)
+                                        .count(conn)
+                                        .map(|answer| (answer == Unique::Counted).into()),
+                                }
                             }
                             4 => {
                                 let by_title = update(videos.filter(title.eq("A")));

@@ -183,11 +183,11 @@ fn a_setup_that_fails_changes_nothing() {
         return;
     }
     conn.script(
-        "CREATE TABLE t (id INTEGER); CREATE INDEX diesel_sharded_idempotency_keys_created ON t (id)",
+        "CREATE TABLE t (id INTEGER); CREATE INDEX diesel_sharded_idempotency_keys_expires ON t (id)",
     );
     let (ran, says) = run_noting(&database, "setup", 1);
     assert_eq!(ran, "");
-    assert_says(&says, "idempotency_keys_created");
+    assert_says(&says, "idempotency_keys_expires");
     assert_nothing_ran(&mut conn);
     conn.script("DROP TABLE t");
     run(&database, "setup", 0);

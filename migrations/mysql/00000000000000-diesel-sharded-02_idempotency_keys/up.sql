@@ -5,5 +5,6 @@ CREATE TABLE `diesel_sharded_idempotency_keys` (
     `claim` BIGINT NOT NULL, -- drawn by the transaction that made the row
     `counted` BIGINT NOT NULL, -- rows
     `created` BIGINT NOT NULL, -- seconds since 1970, by the database's clock
-    KEY `diesel_sharded_idempotency_keys_created` (`created`)
+    `expires` BIGINT NOT NULL DEFAULT 9223372036854775807, -- in the same seconds; the greatest number: never
+    KEY `diesel_sharded_idempotency_keys_expires` (`expires`, `created`)
 ) ENGINE = InnoDB;

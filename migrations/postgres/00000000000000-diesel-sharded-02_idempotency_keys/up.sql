@@ -7,9 +7,10 @@ CREATE TABLE "diesel_sharded_idempotency_keys" (
     "fingerprint" BIGINT NOT NULL, -- of the update that the key came with
     "claim" BIGINT NOT NULL, -- drawn by the transaction that made the row
     "counted" BIGINT NOT NULL, -- rows
-    "created" BIGINT NOT NULL -- seconds since 1970, by the database's clock
+    "created" BIGINT NOT NULL, -- seconds since 1970, by the database's clock
+    "expires" BIGINT NOT NULL DEFAULT 9223372036854775807 -- in the same seconds; the greatest number: never
 );
-CREATE INDEX "diesel_sharded_idempotency_keys_created" ON "diesel_sharded_idempotency_keys" ("created");
+CREATE INDEX "diesel_sharded_idempotency_keys_expires" ON "diesel_sharded_idempotency_keys" ("expires", "created");
 
 END
 $diesel_sharded$;

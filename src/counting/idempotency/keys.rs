@@ -1,10 +1,11 @@
 //! The table of idempotency keys, and the statements about it.
 
 use diesel::prelude::*;
-use diesel::query_builder::AstPass;
+use diesel::query_builder::{AstPass, QueryId};
 use diesel::result::Error as DieselError;
 use diesel::sql_types::{BigInt, Binary};
 
+use super::{NEVER, Request};
 use crate::backend::{Dialect, KeepsAndLocks, ShardedBackend};
 use crate::connection::{Io, Link};
 use crate::engine::explain_missing;
@@ -15,13 +16,12 @@ const TABLE: &str = "diesel_sharded_idempotency_keys";
 /// Inserts a row for a key that has none, with a count of one row.
 ///
 /// ```sql
-/// INSERT INTO "diesel_sharded_idempotency_keys" ("key", "fingerprint", "claim", "counted", "created")
-/// VALUES ($1, $2, $3, 1, now)
+/// INSERT INTO "diesel_sharded_idempotency_keys" ("key", "fingerprint", "claim", "counted", "created", "expires")
+/// VALUES ($1, $2, $3, 1, now, $4)
 /// ON CONFLICT ("key") DO NOTHING                                              -- MySQL: ON DUPLICATE KEY UPDATE `key` = `…`.`key`
 /// ```
 pub(super) struct InsertKey<'a> {
-    pub(super) key: &'a [u8],
-    pub(super) fingerprint: i64,
+    pub(super) request: &'a Request,
     pub(super) claim: i64,
 }
 
@@ -32,8 +32,7 @@ impl<DB: ShardedBackend> Prepare<DB> for InsertKey<'_> {
         checksum: Option<&'b TextChecksum>,
         mut out: AstPass<'_, 'b, DB>,
     ) -> QueryResult<()> {
-        let row = (self.key, &self.fingerprint, &self.claim);
-        sql!(out.reborrow(); insert_into(), " VALUES (", values(row, checksum))?;
+        sql!(out.reborrow(); insert_into(), " VALUES (", values(self.request, &self.claim, checksum))?;
         match out.backend().dialect().keeps_and_locks() {
             KeepsAndLocks::ConflictLocks | KeepsAndLocks::ConflictIgnored => {
                 sql!(out; ") ON CONFLICT (", id("key"), ") DO NOTHING")
@@ -54,6 +53,14 @@ impl<DB: ShardedBackend> Prepare<DB> for InsertKey<'_> {
 /// ```
 pub(super) struct FindKey<'a>(pub(super) [&'a [u8]; 1]);
 
+/// Reads the row of this key, if this connection sees it, and locks nothing.
+///
+/// ```sql
+/// SELECT "key", "fingerprint", "claim", "counted" FROM "diesel_sharded_idempotency_keys" WHERE "key" = $1
+/// ```
+#[derive(QueryId)]
+pub(super) struct SeeKey(pub(super) Vec<u8>);
+
 /// Notes how many rows were counted.
 ///
 /// ```sql
@@ -64,25 +71,34 @@ pub(super) struct NoteCounted<'a> {
     pub(super) counted: i64,
 }
 
-/// Removes keys; with an age, only those that are older by the database's clock.
+/// Removes keys, or only those of them that are removable.
 ///
 /// ```sql
-/// DELETE FROM "diesel_sharded_idempotency_keys" WHERE "key" IN ($1, …) AND "created" < now - $2
+/// DELETE FROM "diesel_sharded_idempotency_keys" WHERE "key" IN ($1, …) AND "expires" < now
 /// ```
 pub(super) struct DeleteKeys<'a> {
     pub(super) keys: Vec<&'a [u8]>,
-    pub(super) older_than: Option<i64>,
+    pub(super) only: Option<Removable>,
 }
 
-/// Reads keys that are older, by the database's clock, oldest first.
+/// Reads keys that are removable, oldest first.
 ///
 /// ```sql
 /// SELECT "key", "fingerprint", "claim", "counted" FROM "diesel_sharded_idempotency_keys"
-/// WHERE "created" < now - $1 ORDER BY "created" LIMIT $2
+/// WHERE "expires" < now ORDER BY "expires", "created" LIMIT $1
 /// ```
-pub(super) struct FindOld {
-    pub(super) seconds: i64,
+pub(super) struct FindRemovable {
+    pub(super) which: Removable,
     pub(super) limit: i64,
+}
+
+/// Which keys may be removed, by the database's clock.
+#[derive(Clone, Copy)]
+pub(crate) enum Removable {
+    /// Those without an expiry that were created more than so many seconds ago.
+    OlderThan(i64),
+    /// Those whose expiry has passed.
+    Expired,
 }
 
 fragments! {
@@ -91,6 +107,9 @@ fragments! {
 
     [] FindKey<'_>: Query<(Binary, BigInt, BigInt, BigInt)>, no query id [];
     |self, out| sql!(out; select(), is_one_of(&self.0), on(Dialect::all_rows), on(Dialect::reads_what_is_safe));
+
+    [] SeeKey: Query<(Binary, BigInt, BigInt, BigInt)>;
+    |self, out| sql!(out; select(), " WHERE ", id("key"), " = ", bind(Binary, &self.0[..]));
 
     [] NoteCounted<'_>, no query id [];
     |self, out| sql!(out; "UPDATE ", id(TABLE), " SET ", id("counted"), " = ", bind(BigInt, &self.counted), is_one_of(&self.key));
@@ -101,31 +120,39 @@ fragments! {
             out.unsafe_to_cache_prepared(); // one text for each number of keys
         }
         sql!(out;
-            "DELETE FROM ", id(TABLE), is_one_of(&self.keys), if let Some(seconds) = &self.older_than { " AND ", is_older(seconds) })
+            "DELETE FROM ", id(TABLE), is_one_of(&self.keys), if let Some(only) = &self.only { " AND ", is_removable(only) })
     };
 
-    [] FindOld: Query<(Binary, BigInt, BigInt, BigInt)>, no query id [];
+    [] FindRemovable: Query<(Binary, BigInt, BigInt, BigInt)>, no query id [];
     |self, out| sql!(out;
-        select(), " WHERE ", is_older(&self.seconds), " ORDER BY ", id("created"), " LIMIT ", bind(BigInt, &self.limit));
+        select(), " WHERE ", is_removable(&self.which), " ORDER BY ", id("expires"), ", ", id("created"), " LIMIT ", bind(BigInt, &self.limit));
 }
 
-/// `INSERT INTO keys (key, fingerprint, claim, counted, created)`
+/// `INSERT INTO keys (key, fingerprint, claim, counted, created, expires)`
 pub(super) fn insert_into<'b, DB: ShardedBackend>() -> impl Sql<'b, DB> {
-    let columns = ["key", "fingerprint", "claim", "counted", "created"];
+    let columns = [
+        "key",
+        "fingerprint",
+        "claim",
+        "counted",
+        "created",
+        "expires",
+    ];
     sql! { "INSERT INTO ", id(TABLE), " (", for column in (columns, ", ") { id(column) }, ")" }
 }
 
-/// `$1, $2, $3, 1, now`, with a checksum around the claim: `CASE WHEN … THEN $3 END`
+/// `$1, $2, $3, 1, now, $4`, with a checksum around the claim: `CASE WHEN … THEN $3 END`
 pub(super) fn values<'b, DB: ShardedBackend>(
-    (key, fingerprint, claim): (&'b [u8], &'b i64, &'b i64),
+    request: &'b Request,
+    claim: &'b i64,
     checksum: Option<&'b TextChecksum>,
 ) -> impl Sql<'b, DB> {
     sql! {
-        bind(Binary, key), ", ", bind(BigInt, fingerprint), ", ",
+        bind(Binary, &request.key[..]), ", ", bind(BigInt, &request.fingerprint), ", ",
         if let Some(checksum) = checksum {
             "CASE WHEN ", checksum.condition(), " THEN ", bind(BigInt, claim), " END"
         } else { bind(BigInt, claim) },
-        ", 1, ", on(Dialect::seconds_since_1970)
+        ", 1, ", on(Dialect::seconds_since_1970), ", ", bind(BigInt, &request.expires)
     }
 }
 
@@ -140,9 +167,18 @@ fn is_one_of<'b, DB: ShardedBackend>(keys: &'b [&[u8]]) -> impl Sql<'b, DB> {
     sql! { " WHERE ", id("key"), " IN (", for key in (keys, ", ") { bind(Binary, *key) }, ")" }
 }
 
-/// `created < now - $1`
-fn is_older<'b, DB: ShardedBackend>(seconds: &'b i64) -> impl Sql<'b, DB> {
-    sql! { id("created"), " < ", on(Dialect::seconds_since_1970), " - ", bind(BigInt, seconds) }
+/// `expires < now`, or `expires = $1 AND created < now - $2`
+fn is_removable<'b, DB: ShardedBackend>(which: &'b Removable) -> impl Sql<'b, DB> {
+    let age = match which {
+        Removable::OlderThan(seconds) => Some(seconds),
+        Removable::Expired => None,
+    };
+    sql! {
+        id("expires"),
+        if let Some(seconds) = age {
+            " = ", bind(BigInt, &NEVER), " AND ", id("created"), " < ", on(Dialect::seconds_since_1970), " - ", bind(BigInt, seconds)
+        } else { " < ", on(Dialect::seconds_since_1970) }
+    }
 }
 
 /// The error, or one that says that the library's migrations have not run.
@@ -168,15 +204,19 @@ mod tests {
 
     #[test]
     fn insert_key() {
-        let insert = InsertKey {
-            key: b"a",
+        let request = Request {
+            key: b"a".to_vec(),
             fingerprint: 1,
+            expires: NEVER,
+        };
+        let insert = InsertKey {
+            request: &request,
             claim: 2,
         };
         assert_sql!(insert;
-            Pg => r#"INSERT INTO "diesel_sharded_idempotency_keys" ("key", "fingerprint", "claim", "counted", "created") VALUES ($1, $2, $3, 1, EXTRACT(EPOCH FROM statement_timestamp())::BIGINT) ON CONFLICT ("key") DO NOTHING"#,
-            Mysql => "INSERT INTO `diesel_sharded_idempotency_keys` (`key`, `fingerprint`, `claim`, `counted`, `created`) VALUES (?, ?, ?, 1, CAST(UNIX_TIMESTAMP() AS SIGNED)) ON DUPLICATE KEY UPDATE `key` = `diesel_sharded_idempotency_keys`.`key`",
-            Sqlite => "INSERT INTO `diesel_sharded_idempotency_keys` (`key`, `fingerprint`, `claim`, `counted`, `created`) VALUES (?, ?, ?, 1, CAST(strftime('%s', 'now') AS INTEGER)) ON CONFLICT (`key`) DO NOTHING",
+            Pg => r#"INSERT INTO "diesel_sharded_idempotency_keys" ("key", "fingerprint", "claim", "counted", "created", "expires") VALUES ($1, $2, $3, 1, EXTRACT(EPOCH FROM statement_timestamp())::BIGINT, $4) ON CONFLICT ("key") DO NOTHING"#,
+            Mysql => "INSERT INTO `diesel_sharded_idempotency_keys` (`key`, `fingerprint`, `claim`, `counted`, `created`, `expires`) VALUES (?, ?, ?, 1, CAST(UNIX_TIMESTAMP() AS SIGNED), ?) ON DUPLICATE KEY UPDATE `key` = `diesel_sharded_idempotency_keys`.`key`",
+            Sqlite => "INSERT INTO `diesel_sharded_idempotency_keys` (`key`, `fingerprint`, `claim`, `counted`, `created`, `expires`) VALUES (?, ?, ?, 1, CAST(strftime('%s', 'now') AS INTEGER), ?) ON CONFLICT (`key`) DO NOTHING",
         );
     }
 
@@ -193,16 +233,31 @@ mod tests {
     }
 
     #[test]
+    fn see_key() {
+        let see = SeeKey(b"a".to_vec());
+        assert_sql!(see;
+            Pg => r#"SELECT "key", "fingerprint", "claim", "counted" FROM "diesel_sharded_idempotency_keys" WHERE "key" = $1"#,
+            Mysql => "SELECT `key`, `fingerprint`, `claim`, `counted` FROM `diesel_sharded_idempotency_keys` WHERE `key` = ?",
+            Sqlite => "SELECT `key`, `fingerprint`, `claim`, `counted` FROM `diesel_sharded_idempotency_keys` WHERE `key` = ?",
+        );
+    }
+
+    #[test]
     fn delete_keys() {
-        let delete = |older_than| DeleteKeys {
+        let delete = |only| DeleteKeys {
             keys: vec![b"a"],
-            older_than,
+            only,
         };
         assert_sql!(delete(None);
             Mysql => "DELETE FROM `diesel_sharded_idempotency_keys` WHERE `key` IN (?)",
         );
-        assert_sql!(delete(Some(60));
-            Mysql => "DELETE FROM `diesel_sharded_idempotency_keys` WHERE `key` IN (?) AND `created` < CAST(UNIX_TIMESTAMP() AS SIGNED) - ?",
+        assert_sql!(delete(Some(Removable::OlderThan(60)));
+            Mysql => "DELETE FROM `diesel_sharded_idempotency_keys` WHERE `key` IN (?) AND `expires` = ? AND `created` < CAST(UNIX_TIMESTAMP() AS SIGNED) - ?",
+        );
+        assert_sql!(delete(Some(Removable::Expired));
+            Pg => r#"DELETE FROM "diesel_sharded_idempotency_keys" WHERE "key" IN ($1) AND "expires" < EXTRACT(EPOCH FROM statement_timestamp())::BIGINT"#,
+            Mysql => "DELETE FROM `diesel_sharded_idempotency_keys` WHERE `key` IN (?) AND `expires` < CAST(UNIX_TIMESTAMP() AS SIGNED)",
+            Sqlite => "DELETE FROM `diesel_sharded_idempotency_keys` WHERE `key` IN (?) AND `expires` < CAST(strftime('%s', 'now') AS INTEGER)",
         );
     }
 
@@ -215,12 +270,12 @@ mod tests {
         assert_sql!(note;
             Mysql => "UPDATE `diesel_sharded_idempotency_keys` SET `counted` = ? WHERE `key` IN (?)",
         );
-        let old = FindOld {
-            seconds: 60,
-            limit: 9,
-        };
-        assert_sql!(old;
-            Mysql => "SELECT `key`, `fingerprint`, `claim`, `counted` FROM `diesel_sharded_idempotency_keys` WHERE `created` < CAST(UNIX_TIMESTAMP() AS SIGNED) - ? ORDER BY `created` LIMIT ?",
+        let old = |which| FindRemovable { which, limit: 9 };
+        assert_sql!(old(Removable::OlderThan(60));
+            Mysql => "SELECT `key`, `fingerprint`, `claim`, `counted` FROM `diesel_sharded_idempotency_keys` WHERE `expires` = ? AND `created` < CAST(UNIX_TIMESTAMP() AS SIGNED) - ? ORDER BY `expires`, `created` LIMIT ?",
+        );
+        assert_sql!(old(Removable::Expired);
+            Mysql => "SELECT `key`, `fingerprint`, `claim`, `counted` FROM `diesel_sharded_idempotency_keys` WHERE `expires` < CAST(UNIX_TIMESTAMP() AS SIGNED) ORDER BY `expires`, `created` LIMIT ?",
         );
     }
 }

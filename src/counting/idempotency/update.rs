@@ -165,8 +165,7 @@ where
             return self.count.send(link, step).await;
         }
         let count = CountOnce {
-            key: &self.request.key,
-            fingerprint: self.request.fingerprint,
+            request: self.request,
             claim: self.claim,
             count: CountByKey(self.count.update.clauses(step.shard)),
         };
@@ -248,13 +247,13 @@ statements! {
     /// ```sql
     /// -- PostgreSQL; if the shard was removed since the statement began, it fails
     /// WITH "sharded_claimed" AS (
-    ///     INSERT INTO "diesel_sharded_idempotency_keys" ("key", "fingerprint", "claim", "counted", "created")
-    ///     SELECT $1, $2, $3, 1, now
-    ///     WHERE EXISTS (SELECT 1 FROM "videos_shards" AS "videos" WHERE ("videos"."id" = $4) AND "videos"."shard" = $5)
+    ///     INSERT INTO "diesel_sharded_idempotency_keys" ("key", "fingerprint", "claim", "counted", "created", "expires")
+    ///     SELECT $1, $2, $3, 1, now, $4
+    ///     WHERE EXISTS (SELECT 1 FROM "videos_shards" AS "videos" WHERE ("videos"."id" = $5) AND "videos"."shard" = $6)
     ///     ON CONFLICT ("key") DO NOTHING RETURNING 1),
     /// "sharded_counted" AS (
-    ///     UPDATE "videos_shards" AS "videos" SET "views" = ("videos"."views" + $6)
-    ///     WHERE ("videos"."id" = $7) AND "videos"."shard" = $8 AND EXISTS (SELECT 1 FROM "sharded_claimed") RETURNING 1)
+    ///     UPDATE "videos_shards" AS "videos" SET "views" = ("videos"."views" + $7)
+    ///     WHERE ("videos"."id" = $8) AND "videos"."shard" = $9 AND EXISTS (SELECT 1 FROM "sharded_claimed") RETURNING 1)
     /// SELECT 1 FROM "sharded_claimed"
     /// WHERE CAST(CASE WHEN (SELECT COUNT(*) FROM "sharded_claimed") = (SELECT COUNT(*) FROM "sharded_counted")
     ///     THEN '1' ELSE 'diesel_sharded: …' END AS BOOLEAN)
@@ -265,7 +264,7 @@ statements! {
     ///     BEGIN
     ///         DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
     ///         START TRANSACTION;
-    ///         INSERT INTO `diesel_sharded_idempotency_keys` (…) VALUES (?, ?, ?, 1, now);
+    ///         INSERT INTO `diesel_sharded_idempotency_keys` (…) VALUES (?, ?, ?, 1, now, ?);
     ///         UPDATE `videos_shards` AS `videos` SET …;
     ///         IF ROW_COUNT() <> 1 THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'diesel_sharded: …'; END IF;
     ///         COMMIT;
@@ -273,8 +272,7 @@ statements! {
     /// END
     /// ```
     struct CountOnce<'a> {
-        key: &'a [u8],
-        fingerprint: i64,
+        request: &'a Request,
         claim: i64,
         count: CountByKey<'a, DB>,
     }: Prepare;
@@ -287,7 +285,7 @@ statements! {
         // The `EXISTS` comes first, so that a missing shard is no error: that would abort a transaction that Diesel does not know of.
         sql!(out;
             "WITH ", id(CLAIMED), " AS (", insert_into(),
-            " SELECT ", values(self.row(), None),
+            " SELECT ", values(self.request, &self.claim, None),
             " WHERE EXISTS (SELECT 1 FROM ", table.shards_as_parent(), table.aliased(clauses.filter),
             " AND ", table.shard_is(&clauses.shard), ") ON CONFLICT (", id("key"), ") DO NOTHING RETURNING 1), ",
             id(COUNTED), " AS (", walk(&self.count), " AND ", has_rows(CLAIMED), " RETURNING 1) SELECT 1 FROM ", id(CLAIMED),
@@ -309,14 +307,9 @@ impl<DB: ShardedBackend> CountOnce<'_, DB> {
             "BEGIN NOT ATOMIC SET TRANSACTION ISOLATION LEVEL READ COMMITTED; ",
             "SET @diesel_sharded_once = ", bind(BigInt, &self.claim), "; ",
             "BEGIN DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END; START TRANSACTION; ",
-            insert_into(), " VALUES (", values(self.row(), None), "); ",
+            insert_into(), " VALUES (", values(self.request, &self.claim, None), "); ",
             walk(&self.count), "; IF ROW_COUNT() <> 1 THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = '", SHARD_MISSING,
             "'; END IF; COMMIT; END; END")
-    }
-
-    /// The values of the key's row.
-    fn row(&self) -> (&[u8], &i64, &i64) {
-        (self.key, &self.fingerprint, &self.claim)
     }
 }
 
@@ -426,9 +419,9 @@ mod tests {
         (|$count:ident| $used:expr) => {{
             let changes = views.eq(views + 1).as_changeset();
             let filter = videos.find(7).into_update_target().where_clause;
+            let request = Request::new(b"a", |_| Ok(())).unwrap();
             let $count = CountOnce {
-                key: b"a",
-                fingerprint: 11,
+                request: &request,
                 claim: 12,
                 count: CountByKey(Clauses {
                     names: Names::of::<table::table>(),
@@ -444,8 +437,8 @@ mod tests {
 
     #[test]
     fn with_clauses_claim_and_count_or_do_neither() {
-        let claimed = r#"INSERT INTO "diesel_sharded_idempotency_keys" ("key", "fingerprint", "claim", "counted", "created") SELECT $1, $2, $3, 1, EXTRACT(EPOCH FROM statement_timestamp())::BIGINT WHERE EXISTS (SELECT 1 FROM "videos_shards" AS "videos" WHERE ("videos"."id" = $4) AND "videos"."shard" = $5) ON CONFLICT ("key") DO NOTHING RETURNING 1"#;
-        let counted = r#"UPDATE "videos_shards" AS "videos" SET "views" = ("videos"."views" + $6) WHERE ("videos"."id" = $7) AND "videos"."shard" = $8 AND EXISTS (SELECT 1 FROM "sharded_claimed") RETURNING 1"#;
+        let claimed = r#"INSERT INTO "diesel_sharded_idempotency_keys" ("key", "fingerprint", "claim", "counted", "created", "expires") SELECT $1, $2, $3, 1, EXTRACT(EPOCH FROM statement_timestamp())::BIGINT, $4 WHERE EXISTS (SELECT 1 FROM "videos_shards" AS "videos" WHERE ("videos"."id" = $5) AND "videos"."shard" = $6) ON CONFLICT ("key") DO NOTHING RETURNING 1"#;
+        let counted = r#"UPDATE "videos_shards" AS "videos" SET "views" = ("videos"."views" + $7) WHERE ("videos"."id" = $8) AND "videos"."shard" = $9 AND EXISTS (SELECT 1 FROM "sharded_claimed") RETURNING 1"#;
         let together = r#"SELECT 1 FROM "sharded_claimed" WHERE CAST(CASE WHEN (SELECT COUNT(*) FROM "sharded_claimed") = (SELECT COUNT(*) FROM "sharded_counted") THEN '1' ELSE 'diesel_sharded: the shard was removed meanwhile' END AS BOOLEAN)"#;
         assert_eq!(
             count_once!(|count| sql!(Pg, count)),
@@ -457,12 +450,12 @@ mod tests {
             Pg,
             Prepared::new(Identified::<CountOnceId<()>, _>::new(count), &Pg)
         ));
-        assert!(kept.contains(r#"END AS BOOLEAN) AND CAST(CASE WHEN $9 = decode("#));
+        assert!(kept.contains(r#"END AS BOOLEAN) AND CAST(CASE WHEN $10 = decode("#));
     }
 
     #[test]
     fn a_compound_statement_is_a_transaction_of_its_own() {
-        let insert = "INSERT INTO `diesel_sharded_idempotency_keys` (`key`, `fingerprint`, `claim`, `counted`, `created`) VALUES (?, ?, ?, 1, CAST(UNIX_TIMESTAMP() AS SIGNED))";
+        let insert = "INSERT INTO `diesel_sharded_idempotency_keys` (`key`, `fingerprint`, `claim`, `counted`, `created`, `expires`) VALUES (?, ?, ?, 1, CAST(UNIX_TIMESTAMP() AS SIGNED), ?)";
         let update = "UPDATE `videos_shards` AS `videos` SET `views` = (`videos`.`views` + ?) WHERE (`videos`.`id` = ?) AND `videos`.`shard` = ?";
         let begin = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; SET @diesel_sharded_once = ?; BEGIN DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END; START TRANSACTION";
         let check = "IF ROW_COUNT() <> 1 THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'diesel_sharded: the shard is missing'; END IF";

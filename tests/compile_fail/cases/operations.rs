@@ -65,6 +65,13 @@ fn updates_of_other_sources_and_results(conn: &mut SqliteConnection) {
     let _ = update(videos.find(7)).set(views.eq(views + 1)).returning(views + 1).get_result::<i64>(conn);
 }
 
+fn visits_with_a_key() {
+    use self::videos::dsl::*;
+    let day = std::time::Duration::from_secs(86_400);
+    let _ = RowCounter::of(views, 7).once_per("ann", day).idempotency_key("request 7");
+    let _ = RowCounter::of(views, 7).idempotency_key("request 7").once_per("ann", day);
+}
+
 fn totals(conn: &mut SqliteConnection) {
     use self::videos::dsl::*;
     let _ = videos.group_by(views).select((views, views.total())).first::<(i64, i64)>(conn);

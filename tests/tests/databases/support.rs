@@ -56,6 +56,7 @@ diesel::table! {
         claim -> BigInt,
         counted -> BigInt,
         created -> BigInt,
+        expires -> BigInt,
     }
 }
 

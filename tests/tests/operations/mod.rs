@@ -17,7 +17,7 @@ use super::api::retry::{self, RetryPolicy};
 use super::api::shard_counts::{self, ShardCount};
 use super::api::{
     Counter, CounterCache, RowCounter, ShardsTable, count_many, fold, idempotency, reset,
-    set_total, top, update, verify,
+    set_total, top, unique::Unique, unique::remove_expired, update, verify,
 };
 
 /// What there is of the video before the operation.
@@ -42,6 +42,9 @@ pub const CALLERS: i64 = 1000;
 /// Views and likes of a video with shards.
 pub const VIEWS: i64 = 14;
 pub const LIKES: i64 = 1;
+
+/// A window that no test leaves.
+const EVER: Duration = Duration::from_secs(3_155_760_000);
 
 type Manager = <Conn as Connection>::TransactionManager;
 
@@ -138,7 +141,14 @@ pub fn is_of_schema(name: &str) -> bool {
 
 /// Those that many may do at once on one video. What all of them add is the sum of what they acknowledge, or what one of them does.
 pub fn together() -> impl Iterator<Item = Operation> {
-    let others = ["repair", "total", "top", "refresh", "remove keys"];
+    let others = [
+        "repair",
+        "total",
+        "top",
+        "refresh",
+        "remove keys",
+        "remove visitors",
+    ];
     let is_other = move |name: &str| is_of_schema(name) || others.contains(&name);
     let may_be = move |name: &str| !is_callers(name) && !is_other(name);
     ALL.iter().copied().filter(move |(name, ..)| may_be(name))
@@ -160,6 +170,11 @@ macro_rules! count {
 
 fn rows(counted: QueryResult<usize>) -> QueryResult<i64> {
     counted.map(|rows| rows as i64)
+}
+
+/// A visit that is counted, now or before, as one row.
+fn visit(answer: QueryResult<Unique>) -> QueryResult<i64> {
+    answer.map(|answer| i64::from(answer != Unique::NoSuchRow))
 }
 
 fn rows_back(counted: QueryResult<Vec<i64>>) -> QueryResult<i64> {
@@ -383,6 +398,25 @@ pub const ALL: &[Operation] = &[
         let set = set_total(videos.find(video), views, 50).idempotency_key(key(video));
         adds(50 - VIEWS, set.execute(conn).done())
     }),
+    ("keyed visitor", Shards, |conn, video| {
+        visit(count!(video).once_per("ann", EVER).count(conn).done())
+    }),
+    (
+        "keyed visitor, by filter, no shards",
+        Parent,
+        |conn, video| {
+            let count = count!(by filter video).once_per("ann", EVER);
+            visit(count.count(conn).done())
+        },
+    ),
+    ("keyed visitor, or_insert", Nothing, |conn, video| {
+        let row = (id.eq(video), slug.eq(slug_of(video)), title.eq("new"));
+        let count = count!(video).or_insert(row).once_per("ann", EVER);
+        visit(count.count(conn).done())
+    }),
+    ("keyed visitor, named", Parent, |conn, video| {
+        visit(counter(video).once_per("ann", EVER).add(1, conn).done())
+    }),
     ("row counter", Shards, |conn, video| {
         rows(RowCounter::of(views, video).add(1, conn).done())
     }),
@@ -451,6 +485,9 @@ pub const ALL: &[Operation] = &[
     ("remove keys", Parent, |conn, _| {
         let hour = Duration::from_secs(3600);
         adds(0, idempotency::remove_older_than(hour, conn).done())
+    }),
+    ("remove visitors", Parent, |conn, _| {
+        adds(0, remove_expired(conn).done())
     }),
     ("top", Parent, |conn, _| {
         let top = top(videos, views, 2).select(id);

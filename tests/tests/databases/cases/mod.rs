@@ -34,6 +34,7 @@ mod support;
 mod top;
 mod totals;
 mod transactions;
+mod unique;
 mod verify;
 mod view;
 mod without_foreign_key;

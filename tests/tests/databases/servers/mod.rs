@@ -9,7 +9,8 @@ use super::api::coalescer::Coalescer;
 use super::api::retry::{self, Isolation, RetryPolicy, Transaction};
 use super::api::shard_choice::ShardChoice;
 use super::api::{
-    Conflict, Counter, Error, MIGRATIONS, RowCounter, count_many, fold, set_total, update, verify,
+    Conflict, Counter, Error, MIGRATIONS, RowCounter, count_many, fold, set_total, unique::Unique,
+    update, verify,
 };
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
@@ -51,6 +52,9 @@ fn by_server<T>(postgres: T, mysql: T) -> T {
         Server::Mysql | Server::Mariadb => mysql,
     }
 }
+
+/// The longest window of a unique count.
+const HUNDRED_YEARS: Duration = Duration::from_secs(3_155_760_000);
 
 const GERMAN: &str = "SET lc_messages = 'de_DE.UTF-8'";
 
@@ -674,6 +678,58 @@ fn a_repeat_in_an_older_snapshot() {
     let meanwhile = || count(other).map(drop);
     let (counted, met) = after_a_snapshot(Isolation::RepeatableRead, conn, meanwhile, count);
     assert_eq!(counted, Ok(1), "{met:?}");
+    assert_eq!(total(conn), 101);
+}
+
+/// Neither a repeat nor a first visit, in a transaction that is still open, makes another visitor wait.
+#[test]
+fn a_visitor_waits_for_no_other() {
+    let [conn, other] = &mut *Fixture::<Conn, 2>::with_counters();
+    let visit = |video: i64, visitor: &str, conn: &mut Conn| {
+        let count = update(videos.find(video)).set(views.eq(views + 1));
+        let visit = count
+            .retry(RetryPolicy::never())
+            .once_per(visitor, HUNDRED_YEARS);
+        visit.count(conn).done()
+    };
+    other.run(by_server(
+        "SET lock_timeout = '2s'",
+        "SET innodb_lock_wait_timeout = 2",
+    ));
+    assert_eq!(visit(1, "ann", conn), Ok(Unique::Counted));
+    for (video, visitor, answer) in [(1, "ann", Unique::Repeat), (2, "bob", Unique::Counted)] {
+        let open: QueryResult<()> = conn.transaction(|conn| {
+            assert_eq!(visit(video, visitor, conn), Ok(answer));
+            for number in 0..100 {
+                let next = format!("{visitor} {number}");
+                assert_eq!(visit(1, &next, other), Ok(Unique::Counted));
+                assert_eq!(visit(1, &next, other), Ok(Unique::Repeat));
+            }
+            Ok(())
+        });
+        open.unwrap();
+    }
+    assert_eq!(total(conn), 301);
+}
+
+/// Not even for a lock on the row of the visitor itself.
+#[test]
+fn a_repeat_waits_for_no_lock() {
+    let [conn, other] = &mut *Fixture::<Conn, 2>::with_counters();
+    let visit = || {
+        update(videos.find(1))
+            .set(views.eq(views + 1))
+            .once_per("ann", HUNDRED_YEARS)
+    };
+    assert_eq!(visit().count(conn).done(), Ok(Unique::Counted));
+    other.run("BEGIN; UPDATE diesel_sharded_idempotency_keys SET counted = 2");
+    other.run("UPDATE videos_shards SET views = views + 1; UPDATE videos SET views = views + 1");
+    conn.run(by_server(
+        "SET lock_timeout = '1s'",
+        "SET innodb_lock_wait_timeout = 1",
+    ));
+    assert_eq!(visit().count(conn).done(), Ok(Unique::Repeat));
+    other.run("ROLLBACK");
     assert_eq!(total(conn), 101);
 }
 

@@ -11,9 +11,10 @@ use diesel_migrations::MigrationHarness;
 use diesel_sharded::coalescer::Coalescer;
 use diesel_sharded::prelude::*;
 use diesel_sharded::shard_counts::{self, ShardCount};
+use diesel_sharded::unique::Unique;
 use diesel_sharded::{
     Counter, CounterCache, MIGRATIONS, RowCounter, ShardsTable, count_many, fold, idempotency,
-    reset, set_total, update, verify,
+    reset, set_total, unique, update, verify,
 };
 use diesel_sharded_tests::role::{self, Role};
 use diesel_sharded_tests::schema::videos::dsl::*;
@@ -228,6 +229,9 @@ fn idempotency_keys() {
             assert_eq!(all.idempotency_key("all").execute(conn)?, 3);
             let none = update(videos.find(99)).set(likes.eq(likes + 1));
             assert_eq!(none.idempotency_key("none").execute(conn)?, 0);
+            let visit = update(videos.find(2)).set(views.eq(views + 1));
+            let visit = visit.once_per("ann", Duration::from_secs(86_400));
+            assert_ne!(visit.count(conn)?, Unique::NoSuchRow);
         }
         assert_eq!(total_of(1, conn)?, 101);
         Ok(())
@@ -248,6 +252,7 @@ fn removing_idempotency_keys() {
         |conn, _| {
             let day = Duration::from_secs(24 * 3600);
             assert_eq!(idempotency::remove_older_than(day, conn)?, 1);
+            assert_eq!(unique::remove_expired(conn)?, 0);
             Ok(())
         },
     );

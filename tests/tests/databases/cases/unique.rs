@@ -1,0 +1,330 @@
+//! Counts of visitors, each once in a window.
+
+use std::sync::atomic::AtomicU64;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use super::api::idempotency;
+use super::api::unique::Unique::{self, Counted, NoSuchRow, Repeat};
+use super::api::unique::remove_expired;
+use super::support::*;
+use diesel_sharded::backend::Dialect;
+use diesel_sharded_tests::schema::videos::dsl::*;
+
+/// The longest window: no test meets its end.
+const WINDOW: Duration = Duration::from_secs(3_155_760_000);
+
+const DAY: Duration = Duration::from_secs(86_400);
+
+fn view(video: i64, visitor: &str, conn: &mut Conn) -> QueryResult<Unique> {
+    let view = viewed!(videos.find(video)).once_per(visitor, WINDOW);
+    view.count(conn).done()
+}
+
+#[test]
+fn a_visitor_counts_once() {
+    let Connected { conn, database } = &mut set_up_with_counters();
+    assert_eq!(view(1, "ann", conn), Ok(Counted));
+    assert_eq!(view(1, "ann", conn), Ok(Repeat));
+    assert_eq!(view(1, "bob", conn), Ok(Counted));
+    assert_eq!(view(2, "ann", conn), Ok(Counted));
+    // A restart, or another process: only the database remembers.
+    *conn = Conn::connect(database);
+    assert_eq!(view(1, "ann", conn), Ok(Repeat));
+    // By any filter, and several fields.
+    for answer in [Counted, Repeat] {
+        let both = (views.eq(views + 5), likes.eq(likes - 1));
+        let all = update(videos.filter(id.le(2))).set(both);
+        assert_eq!(all.once_per("ann", WINDOW).count(conn).done(), Ok(answer));
+    }
+    assert_eq!(totals(conn), [107, 206, 300]);
+    assert_eq!(number_of_keys(conn), 4);
+}
+
+#[test]
+fn a_missing_row_is_no_visit() {
+    let conn = &mut set_up_with_counters().conn;
+    assert_eq!(view(9, "ann", conn), Ok(NoSuchRow));
+    let row = RowCounter::of(views, 9).once_per("ann", WINDOW);
+    assert_eq!(row.add(1, conn).done(), Ok(NoSuchRow));
+    assert_eq!(number_of_keys(conn), 0);
+    insert!(videos, (id.eq(9), slug.eq("i"), title.eq("I")), conn);
+    assert_eq!(view(9, "ann", conn), Ok(Counted));
+    assert_eq!(view(9, "ann", conn), Ok(Repeat));
+}
+
+/// The amount does not distinguish visits, the field does.
+#[test]
+fn counters_and_updates_of_a_row_count_a_visitor_together() {
+    let conn = &mut set_up_with_counters().conn;
+    let of = |column| RowCounter::of(column, 1).once_per("ann", WINDOW);
+    assert_eq!(of(views).add(3, conn).done(), Ok(Counted));
+    assert_eq!(view(1, "ann", conn), Ok(Repeat));
+    let named = |name: &str| Counter::named(name).once_per("ann", WINDOW);
+    assert_eq!(named("a").add(2, conn).done(), Ok(Counted));
+    assert_eq!(named("a").add(2, conn).done(), Ok(Repeat));
+    assert_eq!(named("b").add(-1, conn).done(), Ok(Counted));
+    let other_field = RowCounter::of(likes, 1).once_per("ann", WINDOW);
+    assert_eq!(other_field.add(1, conn).done(), Ok(Counted));
+    assert_eq!(total_of(1, conn), 103);
+    assert_eq!(Counter::named("a").get(conn).done(), Ok(2));
+    assert_eq!(Counter::named("b").get(conn).done(), Ok(-1));
+}
+
+#[test]
+fn visitors_are_any_bytes_and_are_not_stored() {
+    let conn = &mut set_up_with_counters().conn;
+    let long = [b'v'; 10_000];
+    let visitors: [&[u8]; 7] = [b"", b"\0", b"a", b"A", b"a ", b"\xFF", &long];
+    for visitor in visitors {
+        for answer in [Counted, Repeat] {
+            let visit = viewed!(videos.find(1)).once_per(visitor, WINDOW);
+            assert!(!format!("{visit:?}").contains("118, 118"), "{visit:?}");
+            assert_eq!(visit.count(conn).done(), Ok(answer), "{visitor:?}");
+        }
+    }
+    let stored = keys::table.select(keys::key).load::<Vec<u8>>(conn).unwrap();
+    assert!(stored.iter().all(|key| key.len() == 17), "{stored:?}");
+    assert_eq!(total_of(1, conn), 107);
+}
+
+#[test]
+fn a_visitor_who_races_counts_once() {
+    let Connected { conn, database } = &mut set_up_with_counters();
+    let counted = AtomicI64::new(0);
+    on_threads(32, database, |_, conn| {
+        let named = Counter::named("page").once_per("ann", WINDOW);
+        for answer in [view(1, "ann", conn), named.add(1, conn).done()] {
+            match answer {
+                Ok(Counted) => _ = counted.fetch_add(1, Ordering::Relaxed),
+                answer => assert_eq!(answer, Ok(Repeat)),
+            }
+        }
+    });
+    assert_eq!(counted.into_inner(), 2);
+    assert_eq!(total_of(1, conn), 101);
+    assert_eq!(Counter::named("page").get(conn).done(), Ok(1));
+}
+
+#[test]
+fn a_thousand_visitors_who_race_count_a_thousand_times() {
+    const VISITORS: i64 = 1_000;
+    let Connected { conn, database } = &mut set_up_with_counters();
+    let counted = AtomicI64::new(0);
+    on_threads(4, database, |thread, conn| {
+        for visitor in 0..VISITORS {
+            // Two begin where the other two end.
+            let visitor = (visitor + thread % 2 * VISITORS / 2) % VISITORS;
+            match view(1, &format!("visitor {visitor}"), conn) {
+                Ok(Counted) => _ = counted.fetch_add(1, Ordering::Relaxed),
+                answer => assert_eq!(answer, Ok(Repeat)),
+            }
+        }
+    });
+    assert_eq!(counted.into_inner(), VISITORS);
+    assert_eq!(total_of(1, conn), 100 + VISITORS);
+    assert_eq!(number_of_keys(conn), VISITORS);
+}
+
+#[test]
+fn a_repeat_writes_nothing() {
+    let conn = &mut set_up_with_counters().conn;
+    let named = Counter::named("page").once_per("ann", WINDOW);
+    assert_eq!(view(1, "ann", conn), Ok(Counted));
+    assert_eq!(named.add(1, conn).done(), Ok(Counted));
+    let read_only = match dialect(conn) {
+        Dialect::Postgres => "SET default_transaction_read_only = on",
+        Dialect::Mysql => "SET SESSION TRANSACTION READ ONLY",
+        _ => "PRAGMA query_only = ON",
+    };
+    conn.batch_execute(read_only).unwrap();
+    assert_eq!(view(1, "ann", conn), Ok(Repeat));
+    assert_eq!(named.add(1, conn).done(), Ok(Repeat));
+    assert!(view(1, "bob", conn).is_err());
+}
+
+/// A clock that a test moves forward.
+fn clock() -> Instant {
+    Instant::now() + Duration::from_secs(AHEAD.load(Ordering::SeqCst))
+}
+
+static AHEAD: AtomicU64 = AtomicU64::new(0);
+
+/// A minute before and after the beginning of a window.
+#[test]
+fn windows_begin_at_fixed_times() {
+    const MINUTE: i64 = 60;
+    const HOUR: i64 = 3_600;
+    let conn = &mut set_up_with_counters().conn;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    let tomorrow = DAY.as_secs() - now.as_secs() % DAY.as_secs();
+    let day = DAY.as_secs() as i64;
+    let mut at = |after_midnight: i64, visitor: &str, offset: i64| {
+        let ahead = tomorrow as i64 + day + after_midnight;
+        AHEAD.store(ahead as u64, Ordering::SeqCst);
+        let policy = RetryPolicy::new().with_clock(clock);
+        let visit = viewed!(videos.find(1)).retry(policy);
+        let visit = visit.once_per(visitor, DAY).utc_offset(offset as i32);
+        visit.count(conn).done()
+    };
+    assert_eq!(at(-MINUTE, "ann", 0), Ok(Counted));
+    assert_eq!(at(MINUTE, "ann", 0), Ok(Counted));
+    assert_eq!(at(day - MINUTE, "ann", 0), Ok(Repeat));
+    assert_eq!(at(day + MINUTE, "ann", 0), Ok(Counted));
+    // Midnight in Berlin comes an hour earlier, in New York five hours later.
+    for (visitor, offset) in [("bob", HOUR), ("eve", -5 * HOUR)] {
+        assert_eq!(at(-offset - MINUTE, visitor, offset), Ok(Counted));
+        assert_eq!(at(-offset + MINUTE, visitor, offset), Ok(Counted));
+        assert_eq!(at(-offset + day - MINUTE, visitor, offset), Ok(Repeat));
+    }
+    // These windows are the same ones.
+    assert_eq!(at(day + MINUTE, "ann", day), Ok(Repeat));
+    assert_eq!(total_of(1, conn), 107);
+    // Each row expires five minutes after its window.
+    let expires = keys::table.select(keys::expires).order(keys::expires);
+    let expires = expires.load::<i64>(conn).unwrap();
+    let after_midnight = expires.iter().map(|second| second % day - 300);
+    let after_midnight: Vec<_> = after_midnight.collect();
+    let berlin = day - HOUR;
+    assert_eq!(
+        after_midnight,
+        [berlin, 0, 5 * HOUR, berlin, 0, 5 * HOUR, 0]
+    );
+}
+
+#[test]
+fn windows_have_whole_seconds() {
+    let conn = &mut set_up_with_counters().conn;
+    let second = Duration::from_secs(1);
+    let refused = [
+        Duration::ZERO,
+        second / 2,
+        second * 3 / 2,
+        WINDOW + second,
+        Duration::MAX,
+    ];
+    for window in refused {
+        let visit = viewed!(videos.find(1)).once_per("ann", window);
+        refused!(visit.count(conn), Error::InvalidWindow { window: told } if *told == window);
+        let named = Counter::named("page").once_per("ann", window);
+        refused!(named.add(1, conn), Error::InvalidWindow { .. });
+    }
+    for window in [second, WINDOW] {
+        for offset in [i32::MIN, 0, i32::MAX] {
+            let visit = viewed!(videos.find(1)).once_per("ann", window);
+            assert!(visit.utc_offset(offset).count(conn).done().is_ok());
+        }
+    }
+}
+
+/// The first visitor's count inserts the row in a transaction, the others count by one statement where there is one.
+#[test]
+fn a_row_is_inserted_for_a_visitor() {
+    use downloads::dsl::{day, number, version};
+    let Connected { conn, database } = &mut set_up_with_counters();
+    on_threads(4, database, |_, conn| {
+        for visitor in 0..20 {
+            let count = update(downloads::table.find((1, Day(1)))).set(number.eq(number + 2));
+            let count = count.or_insert((version.eq(1), day.eq(Day(1))));
+            let visit = count.once_per(format!("{visitor}"), WINDOW);
+            assert_matches!(visit.count(conn).done(), Ok(Counted | Repeat));
+        }
+    });
+    let numbers = downloads::table.select(number.total());
+    assert_eq!(numbers.load::<i32>(conn), Ok(vec![40]));
+}
+
+#[test]
+fn inside_a_transaction_the_visit_goes_with_it() {
+    let conn = &mut set_up_with_counters().conn;
+    let named = Counter::named("page").once_per("ann", WINDOW);
+    rolled_back(conn, |conn| {
+        for answer in [Counted, Repeat] {
+            assert_eq!(view(1, "ann", conn), Ok(answer));
+            assert_eq!(named.add(1, conn).done(), Ok(answer));
+        }
+        assert_eq!(view(9, "ann", conn), Ok(NoSuchRow));
+        assert_eq!(total_of(1, conn), 101);
+    });
+    assert_eq!((total_of(1, conn), number_of_keys(conn)), (100, 0));
+    for answer in [Counted, Repeat] {
+        let answers = in_transaction(conn, |conn| {
+            Ok([view(1, "ann", conn)?, named.add(1, conn).done()?])
+        });
+        assert_eq!(answers, Ok([answer; 2]));
+    }
+    assert_eq!(total_of(1, conn), 101);
+}
+
+#[test]
+fn what_fails_leaves_the_visitor_uncounted() {
+    use diesel_sharded_tests::schema::measures::dsl::{measures, small};
+    let conn = &mut set_up_with_counters().conn;
+    let add = |n: i16, visitor: &str, conn: &mut Conn| {
+        let count = update(measures.find(1_i16)).set(small.eq(small + n));
+        count.once_per(visitor, WINDOW).count(conn).done()
+    };
+    assert_eq!(add(30_000, "ann", conn), Ok(Counted));
+    for _ in 0..2 {
+        refused!(add(30_000, "bob", conn), Error::Overflow { .. });
+    }
+    assert_eq!(add(-30_000, "bob", conn), Ok(Counted));
+    assert_eq!(number_of_keys(conn), 2);
+}
+
+#[test]
+fn expired_rows_go_and_others_stay() {
+    let conn = &mut set_up_with_counters().conn;
+    for visitor in ["ann", "bob"] {
+        assert_eq!(view(1, visitor, conn), Ok(Counted));
+    }
+    let request = viewed!(videos.find(1)).idempotency_key("a");
+    assert_eq!(request.execute(conn).done(), Ok(1));
+    assert_eq!(remove_expired(conn).done(), Ok(0));
+    // An age does not apply to what has an expiry, nor an expiry to what has none.
+    edit!(keys::table, keys::created.eq(0), conn);
+    let hour = Duration::from_secs(3_600);
+    assert_eq!(idempotency::remove_older_than(hour, conn).done(), Ok(1));
+    assert_eq!(number_of_keys(conn), 2);
+    let visits = keys::table.select(keys::key).load::<Vec<u8>>(conn).unwrap();
+    edit!(keys::table.find(&visits[0]), keys::expires.eq(1), conn);
+    assert_eq!(remove_expired(conn).done(), Ok(1));
+    assert_eq!(remove_expired(conn).done(), Ok(0));
+    let again = ["ann", "bob"].map(|visitor| view(1, visitor, conn).unwrap());
+    assert!(
+        again.contains(&Counted) && again.contains(&Repeat),
+        "{again:?}"
+    );
+    assert_eq!(total_of(1, conn), 104);
+}
+
+#[test]
+fn many_expired_rows_are_removed_in_steps() {
+    let conn = &mut set_up_with_counters().conn;
+    let filled: QueryResult<()> = conn.transaction(|conn| {
+        for visitor in 0..2_050 {
+            let row = (
+                keys::key.eq(format!("{visitor}").into_bytes()),
+                keys::fingerprint.eq(0),
+                keys::claim.eq(0),
+                keys::counted.eq(1),
+                keys::created.eq(0),
+                keys::expires.eq(1),
+            );
+            insert!(keys::table, row, conn);
+        }
+        Ok(())
+    });
+    filled.unwrap();
+    assert_eq!(remove_expired(conn).done(), Ok(2_050));
+    assert_eq!(number_of_keys(conn), 0);
+}
+
+#[test]
+fn missing_tables_of_visits_are_named() {
+    let conn = &mut set_up().conn;
+    let counted = view(1, "ann", conn).map(drop);
+    let removed = remove_expired(conn).done().map(drop);
+    for missing in [counted, removed] {
+        refused!(missing, Error::MissingShardsTable { table, .. } if table.ends_with("_keys"));
+    }
+}
