@@ -45,6 +45,8 @@ pub enum Command {
         /// The tables [default: all, and the named counters].
         tables: Vec<String>,
     },
+    /// Removes the rows of visitors who were counted in windows that are over.
+    RemoveExpired,
     /// Prints a script that completes this tool's command line in a shell.
     Completions {
         /// The shell.

@@ -49,6 +49,7 @@ mod output;
 mod privilege;
 mod readers;
 mod recount;
+mod remove_expired;
 mod remove_orphans;
 mod resize;
 mod setup;
@@ -114,6 +115,7 @@ fn run() -> Result<Ended, Error> {
         Command::Verify(args) => recount::run(args, false, conn),
         Command::Backfill(args) => recount::run(&args.recount, !args.dry_run, conn),
         Command::RemoveOrphans { tables } => remove_orphans::run(tables, conn),
+        Command::RemoveExpired => remove_expired::run(conn),
         Command::Completions { .. } => Ok(Ended::Done), // done above, without a database
     }
 }

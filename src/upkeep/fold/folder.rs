@@ -18,6 +18,7 @@ use super::{Fold, Folded};
 use crate::backend::{BackendOf, ShardedBackend};
 use crate::background::Background;
 use crate::connection::{Blocking, Link, now};
+use crate::counting::idempotency::{Removable, remove};
 use crate::engine::{KeyedTable, Parents};
 use crate::error::Error;
 use crate::model::{ShardedTable, shows};
@@ -36,6 +37,7 @@ pub struct FolderBuilder<Q: IntoUpdateTarget<Table: ShardedTable>, Run = Blockin
     fold: Fold<Q, Run>,
     interval: Duration,
     on_error: Option<OnError>,
+    removes_expired: bool,
 }
 
 impl<Q: IntoUpdateTarget<Table: ShardedTable>, Run> Fold<Q, Run> {
@@ -91,6 +93,7 @@ impl<Q: IntoUpdateTarget<Table: ShardedTable>, Run> Fold<Q, Run> {
             fold: self,
             interval: interval.clamp(SHORTEST, LONGEST),
             on_error: None,
+            removes_expired: false,
         }
     }
 }
@@ -105,6 +108,40 @@ impl<Q: IntoUpdateTarget<Table: ShardedTable>, Run> FolderBuilder<Q, Run> {
     ) -> Self {
         self.on_error = Some(Box::new(on_error));
         self
+    }
+
+    /// Also removes the rows of [unique counts](crate::unique) whose window is over, of all tables: after each fold at most 10,000, 1,000 in a
+    /// transaction. One folder of a database is enough. If the removal fails, the pass has failed, but what was folded stays.
+    ///
+    /// ```no_run
+    /// # mod schema { diesel::table! { videos (id) { id -> BigInt, views -> BigInt, } } }
+    /// # use schema::videos::{self, dsl::videos as all};
+    /// # use diesel::prelude::*;
+    /// # use std::time::Duration;
+    /// # #[derive(diesel_sharded::ShardedField)]
+    /// # #[diesel(table_name = videos)]
+    /// # struct Video { id: i64, #[sharded] views: i64 }
+    /// # fn main() -> std::io::Result<()> {
+    /// # let url = "videos.db";
+    /// let folder = diesel_sharded::fold(all)
+    ///     .every(Duration::from_secs(1))
+    ///     .remove_expired()
+    ///     .start(move || SqliteConnection::establish(url))?;
+    /// # drop(folder);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn remove_expired(mut self) -> Self {
+        self.removes_expired = true;
+        self
+    }
+
+    /// How many transactions of a pass remove expired rows.
+    fn removals(&self) -> usize {
+        match self.removes_expired {
+            true => REMOVALS,
+            false => 0,
+        }
     }
 
     /// The fold of each pass, and the series.
@@ -127,6 +164,9 @@ impl<Q: IntoUpdateTarget<Table: ShardedTable>, Run> FolderBuilder<Q, Run> {
     }
 }
 
+/// How many transactions of a pass remove rows of unique counts.
+const REMOVALS: usize = 10;
+
 /// See [`Fold::cold_below`].
 const COLD_BELOW: u16 = 2;
 
@@ -148,6 +188,7 @@ impl<Q: IntoUpdateTarget<Table: ShardedTable>> FolderBuilder<Q> {
         DB: BackendOf<Conn>,
         E: Into<Box<dyn StdError + Send + Sync>>,
     {
+        let removals = self.removals();
         let (fold, mut passes) = self.passes();
         let state = Arc::clone(&passes.state);
         let shared = Arc::clone(&state);
@@ -158,7 +199,9 @@ impl<Q: IntoUpdateTarget<Table: ShardedTable>> FolderBuilder<Q> {
                 false => ControlFlow::Continue(()),
             };
             let link = &mut Link::blocking(&mut conn);
-            Ok(now(fold.again().folded(link, &mut progress)).map_err(Error::from)?)
+            let folded = now(fold.again().folded(link, &mut progress)).map_err(Error::from)?;
+            now(remove(Removable::Expired, removals, link)).map_err(Error::from)?;
+            Ok(folded)
         };
         let thread = Background::spawn("diesel_sharded folder", move |stopped| {
             let mut pause = passes.first();
@@ -211,6 +254,7 @@ mod asynchronous {
             F: Future<Output = Result<Conn, E>> + Send + 'static,
         {
             let runtime = Handle::try_current().map_err(io::Error::other)?;
+            let removals = self.removals();
             let (fold, mut passes) = self.passes();
             let state = Arc::clone(&passes.state);
             let task = runtime.spawn(async move {
@@ -225,7 +269,11 @@ mod asynchronous {
                                 let mut conn = connecting.await.map_err(Into::into)?;
                                 let to_the_end = |_: &Folded<T>| ControlFlow::Continue(());
                                 let folding = fold.run_with(&mut conn, to_the_end);
-                                Ok::<_, PassError>(folding.await.map_err(Error::from)?)
+                                let folded = folding.await.map_err(Error::from)?;
+                                let link = &mut Link::awaited(&mut conn);
+                                let removing = remove(Removable::Expired, removals, link);
+                                removing.await.map_err(Error::from)?;
+                                Ok::<_, PassError>(folded)
                             };
                             AssertUnwindSafe(pass).catch_unwind().await
                         }

@@ -6,13 +6,15 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel_sharded::operation::Folder;
+use diesel_sharded::unique::Unique;
 use diesel_sharded::{Error, Unfit, fold, update};
 use diesel_sharded_tests::fixture::Fixture;
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::schema::videos_shards;
-use diesel_sharded_tests::{Database, TestConnection, edit, until};
+use diesel_sharded_tests::{Database, TestConnection, edit, number, until};
 
 use super::{Conn, count, count_on_any_shard, on_threads, totals};
 
@@ -56,6 +58,36 @@ fn counts_are_folded_until_it_is_dropped() {
     count_on_three(conn);
     thread::sleep(OFTEN * 5);
     assert_eq!(bases(conn), [105, 205, 305]);
+}
+
+/// Rows of one statement and more, and none of those that have not expired.
+#[test]
+fn it_removes_expired_rows_where_it_is_told_to() {
+    let own = &mut Fixture::<Conn, 1>::with_counters();
+    let (database, [conn]) = own.parts();
+    let visit = |visitor: i64, conn: &mut Conn| {
+        let count = update(videos.find(1)).set(views.eq(views + 1));
+        let day = Duration::from_secs(86_400);
+        count.once_per(visitor.to_be_bytes(), day).count(conn)
+    };
+    let filled: QueryResult<()> = conn.transaction(|conn| {
+        (0..1_100).try_for_each(|visitor| visit(visitor, conn).map(drop))?;
+        conn.batch_execute("UPDATE diesel_sharded_idempotency_keys SET expires = 1")
+    });
+    filled.unwrap();
+    assert_eq!(visit(-1, conn), Ok(Unique::Counted));
+    let rows = |conn: &mut Conn| number!("COUNT(*) FROM diesel_sharded_idempotency_keys", conn);
+    let folder = folder_of(database, OFTEN);
+    until("two passes are over", || folder.stats().passes > 1);
+    drop(folder);
+    assert_eq!(rows(conn), 1_101);
+    let connects_to = Arc::clone(database);
+    let folder = fold(videos).every(OFTEN).remove_expired();
+    let connect = move || Ok::<_, Error>(Conn::connect(&connects_to));
+    let folder = folder.start(connect).unwrap();
+    until("the rows are gone", || rows(conn) == 1);
+    assert_eq!(folder.stats().last_error, None);
+    assert_eq!(totals(conn)[0], 1_201);
 }
 
 /// A folder that sleeps ends at once.
