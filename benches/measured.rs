@@ -2,7 +2,8 @@
 
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
-use diesel_sharded_tests::{Database, Server, TestConnection};
+use diesel_sharded_tests::fixture::Run;
+use diesel_sharded_tests::{Database, Server, TestConnection, number};
 
 use crate::names::{MARIADB, POSTGRESQL, SQLITE};
 
@@ -12,6 +13,9 @@ pub trait Measured: TestConnection {
 
     /// A query for the numbers from 1 to `n`, in a column `n`, to fill tables by.
     fn numbers(n: i64) -> String;
+
+    /// The size of a table in bytes, its indexes included. Its statistics are brought up to date before.
+    fn size_of(&mut self, table: &str) -> i64;
 
     /// An empty database whose commits wait for the disk, if each connection to it says so.
     fn synced_database() -> Database {
@@ -24,6 +28,11 @@ impl Measured for PgConnection {
 
     fn numbers(n: i64) -> String {
         format!("SELECT n FROM generate_series(1, {n}) AS n")
+    }
+
+    fn size_of(&mut self, table: &str) -> i64 {
+        self.run(&format!("VACUUM ANALYZE {table}"));
+        number!(&format!("pg_total_relation_size('{table}')"), self)
     }
 
     fn synced_database() -> Database {
@@ -42,6 +51,15 @@ impl Measured for MysqlConnection {
         )
     }
 
+    fn size_of(&mut self, table: &str) -> i64 {
+        self.run(&format!("ANALYZE TABLE {table}"));
+        let size = format!(
+            "CAST((SELECT data_length + index_length FROM information_schema.tables \
+             WHERE table_schema = DATABASE() AND table_name = '{table}') AS SIGNED)"
+        );
+        number!(&size, self)
+    }
+
     fn synced_database() -> Database {
         let database = Self::database();
         let synced = "SET GLOBAL innodb_flush_log_at_trx_commit = 1, GLOBAL sync_binlog = 1";
@@ -57,6 +75,15 @@ impl Measured for SqliteConnection {
     fn numbers(n: i64) -> String {
         format!(
             "WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c WHERE n < {n}) SELECT n FROM c"
+        )
+    }
+
+    fn size_of(&mut self, table: &str) -> i64 {
+        self.run("ANALYZE");
+        let of_table = format!("SELECT name FROM sqlite_schema WHERE tbl_name = '{table}'");
+        number!(
+            &format!("(SELECT SUM(pgsize) FROM dbstat WHERE name IN ({of_table}))"),
+            self
         )
     }
 }
