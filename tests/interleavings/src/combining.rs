@@ -103,6 +103,7 @@ impl Counter {
                 self.counted.fetch_add(sum as i64, Ordering::SeqCst);
             }
             lead.end(running.iter().map(|_| outcome.clone()));
+            lead.took(Duration::ZERO);
         }
         outcome
     }
