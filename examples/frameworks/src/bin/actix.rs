@@ -4,7 +4,8 @@
 //! cargo run -p diesel_sharded_frameworks --bin actix    # and then: curl -X POST localhost:3000/videos/7
 //! ```
 
-use actix_web::error::{ErrorInternalServerError, ErrorNotFound};
+use actix_web::error::InternalError;
+use actix_web::http::StatusCode;
 use actix_web::web::{Data, Path, block};
 use actix_web::{App, HttpServer, post};
 use diesel::connection::SimpleConnection;
@@ -12,6 +13,7 @@ use diesel::prelude::*;
 use diesel::r2d2::{ConnectionManager, Pool};
 use diesel_sharded::prelude::*;
 use diesel_sharded::{ShardsTable, update};
+use diesel_sharded_frameworks::status;
 
 diesel::table! { videos (id) { id -> BigInt, views -> BigInt, } }
 
@@ -34,18 +36,25 @@ async fn watch(
     pool: Data<Pool<ConnectionManager<Conn>>>,
 ) -> actix_web::Result<String> {
     let watched = block(move || {
-        let conn = &mut pool.get()?;
+        let conn = &mut pool.get().map_err(|_| 503_u16)?;
         let video = videos::table.find(*id);
-        update(video)
-            .set(videos::views.eq(videos::views + 1))
-            .execute(conn)?;
-        Ok::<i64, Error>(video.select(videos::views.total()).first(conn)?)
+        let count = update(video).set(videos::views.eq(videos::views + 1));
+        count.execute(conn).map_err(failed)?;
+        let total = video.select(videos::views.total()).first::<i64>(conn);
+        total.map_err(failed)
     });
-    let views = watched
-        .await
-        .map_err(ErrorInternalServerError)?
-        .map_err(ErrorNotFound)?;
+    let views = watched.await?.map_err(answer)?;
     Ok(format!("{views} views\n"))
+}
+
+fn failed(error: diesel::result::Error) -> u16 {
+    eprintln!("{error}");
+    status(error)
+}
+
+fn answer(status: u16) -> InternalError<&'static str> {
+    let status = StatusCode::from_u16(status);
+    InternalError::new("", status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR))
 }
 
 #[actix_web::main]

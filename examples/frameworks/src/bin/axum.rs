@@ -13,6 +13,7 @@ use diesel_async::sync_connection_wrapper::SyncConnectionWrapper;
 use diesel_async::{RunQueryDsl, SimpleAsyncConnection};
 use diesel_sharded::asynchronous::{ShardsTable, update};
 use diesel_sharded::prelude::*;
+use diesel_sharded_frameworks::status;
 
 diesel::table! { videos (id) { id -> BigInt, views -> BigInt, } }
 
@@ -29,18 +30,20 @@ type Error = Box<dyn std::error::Error + Send + Sync>;
 type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Counts a view, and shows how many there are.
-async fn watch(Path(id): Path<i64>, State(pool): State<Pool<Conn>>) -> Result<String, StatusCode> {
-    let watched = async {
-        let conn = &mut pool.get().await?;
-        let video = videos::table.find(id);
-        update(video)
-            .set(videos::views.eq(videos::views + 1))
-            .execute(conn)
-            .await?;
-        Ok::<i64, Error>(video.select(videos::views.total()).first(conn).await?)
-    };
-    let views = watched.await.map_err(|_| StatusCode::NOT_FOUND)?;
+async fn watch(State(pool): State<Pool<Conn>>, Path(id): Path<i64>) -> Result<String, StatusCode> {
+    let unavailable = |_| StatusCode::SERVICE_UNAVAILABLE;
+    let conn = &mut pool.get().await.map_err(unavailable)?;
+    let video = videos::table.find(id);
+    let count = update(video).set(videos::views.eq(videos::views + 1));
+    count.execute(conn).await.map_err(answer)?;
+    let total = video.select(videos::views.total()).first::<i64>(conn);
+    let views = total.await.map_err(answer)?;
     Ok(format!("{views} views\n"))
+}
+
+fn answer(error: diesel::result::Error) -> StatusCode {
+    eprintln!("{error}");
+    StatusCode::from_u16(status(error)).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
 }
 
 #[tokio::main]
