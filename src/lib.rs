@@ -1,8 +1,8 @@
 //! Sharded counters for [Diesel]: `views = views + 1` without the queue on one row lock.
 //!
-//! When every request adds to the same row, every request waits for that row's lock. This crate splits the count over
-//! shard rows, as many as there are concurrent writers. Each update adds to a shard that no other writer is using, and a reader adds
-//! up the shards. An application changes an import:
+//! When every request adds to the same row, every request waits for that row's lock. This crate spreads the column over shard
+//! rows, as many as there are concurrent writers. Each update adds to a shard that no other writer is using, and a reader adds up
+//! the shards. An application changes an import:
 //!
 //! ```diff
 //! - use diesel::update;
@@ -11,11 +11,10 @@
 //!   update(videos.find(7)).set(views.eq(views + 1)).execute(conn)?;
 //! ```
 //!
-//! The same code counts on PostgreSQL, MySQL, MariaDB and SQLite. No count is lost or doubled. The column stays
-//! as the *base*, so code that you have not changed yet stays correct.
-//!
-//! The [guide] explains [why](guide::why), shows in a [diagram](guide) how it works, and leads a running
-//! application [to shards and back](guide::adopting), in three deploys each way. This page is its summary.
+//! The same code counts on PostgreSQL, MySQL, MariaDB and SQLite. The column stays as the *base*, so code that still adds to it
+//! stays correct. Code that *reads* it sees too little from the first shard on, and code that *saves* it writes a wrong number:
+//! the [guide] leads a running application [to shards and back](guide::adopting), in three deploys each way. It begins with
+//! [why](guide::why) and a [diagram](guide), and [every error](guide::errors) has its answer. This page is its summary.
 //!
 //! # First use
 //!
@@ -52,7 +51,7 @@
 //! # let conn = &mut SqliteConnection::establish(":memory:").unwrap();
 //! # diesel::sql_query("CREATE TABLE videos (id INTEGER PRIMARY KEY, title TEXT NOT NULL, views BIGINT NOT NULL, likes INTEGER NOT NULL)").execute(conn)?;
 //! # diesel::insert_into(videos::table).values((id.eq(7), title.eq("zoo"), views.eq(100), likes.eq(0))).execute(conn)?;
-//! // Once, or as a migration: see `ShardsTable`.
+//! // In tests; an application runs a migration: see `ShardsTable`.
 //! ShardsTable::of(videos::table).create(conn)?;
 //!
 //! update(videos.find(7)).set(views.eq(views + 1)).execute(conn)?;
@@ -66,13 +65,14 @@
 //!
 //! # Where to go next
 //!
-//! The [guide] explains the crate, with [questions and answers](guide::faq) and a [comparison](crate::reference::comparison) with other
-//! cures for hot rows. By item:
+//! The [guide] has seven chapters to read in order, and the [reference](mod@reference) has pages to look something up in, such as a
+//! [comparison](reference::comparison) with other cures for hot rows. By item:
 //!
 //! Counting and reading:
 //!
 //! - [`update`]: the updates that it counts, the rows that it returns and the SQL that it sends.
 //!   [`or_insert`](operation::UpdateStatement::or_insert) counts on rows that may not exist yet.
+//! - [`count_many`](count_many()): many rows, each with its own amount.
 //! - [`ShardedField`](derive@ShardedField): the attributes of the derive. [`ShardedSelectable`](derive@ShardedSelectable): models that
 //!   read totals.
 //! - [`Total`]: reading, and what it costs; [`estimate`](ShardedExpressionMethods::estimate), which costs nothing.
@@ -80,13 +80,13 @@
 //! - [`Counter`]: counters that need no table of the application.
 //! - [`RowCounter`]: one field of one row as a value. [`bounded`]: seats and stock, which never fall below zero.
 //! - [`cached`]: totals from a cache, in the process or on a server.
-//! - [`coalescer`] (feature `r2d2`): counts that are gathered in memory and committed later; a crash loses them.
+//! - [`coalescer`] (feature `r2d2`): increments that are gathered in memory and committed later; a crash loses them.
 //!
 //! Operating counters, all while the application counts:
 //!
-//! - [`ShardsTable`]: creates the table, as SQL text or as a migration; removes it again without losing a count.
+//! - [`ShardsTable`]: creates the table, as SQL text or as a migration; removes it without losing increments.
 //! - [`fold`](fold()): moves shards into the base. [`set_total`](set_total()), [`reset`]: set totals.
-//! - [`combine`]: callers in one process that count on the same row share a statement and its commit.
+//! - [`combine`]: threads of one process that count on the same row share a statement and its commit.
 //! - [`shard_choice`]: which shard an update adds to, and when more shards would help.
 //! - [`shard_counts`]: more shards, or fewer, at run time.
 //! - [`CounterCache`]: fields that hold the number of rows in another table, kept by triggers.
@@ -112,12 +112,14 @@
 //! | base | the value that the column itself holds |
 //! | shard | a row of the shards table: the parent's key, a shard number, a column for each sharded field |
 //! | shards table | one for each parent table; [`ShardsTable`] creates it |
-//! | total | base + sum of shards, or the greatest or least of them, read in one statement; exact except for sums of doubles; [`total`](ShardedExpressionMethods::total) |
+//! | total | base + sum of shards, or the greatest or least of them, read in one statement; exact except for sums of doubles and [older snapshots](reference::transactions#isolation); [`total`](ShardedExpressionMethods::total) |
 //! | counting update | `column.eq(column ± n)`, `column.raise_to(value)` or `column.lower_to(value)`, by [`update`]; nothing else reaches the shards |
 //! | conflict | a transient failure that a new attempt can cure; [`Conflict`], [`retry`] |
 //! | fold | move shard values into the base without changing any total; [`fold`](fold()) |
 //! | named counter | a counter that is identified only by its name; [`Counter`] |
-//! | coalesce | gather many counts of one process in memory, and write them later in batches; [`coalescer`] |
+//! | increment | one counting update, and what it adds |
+//! | combine | threads of one process share one statement and its commit; [`combine`] |
+//! | coalesce | gather many increments of one process in memory, and write them later in batches; [`coalescer`] |
 //!
 //! # Features
 //!
@@ -132,6 +134,7 @@
 //! | `uuid` | `Uuid` keys on PostgreSQL |
 //! | `async` | [`asynchronous`]: the same operations on `diesel_async`'s connections |
 //! | `cache` | [`cached`] totals that are kept in the process, by moka |
+//! | `64-column-tables` | tables and models of up to 64 columns instead of 32, like Diesel's feature of this name |
 //! | `tracing` | spans and events: [`observability`] |
 //! | `metrics` | counters and histograms: [`observability`] |
 //!
@@ -244,7 +247,7 @@ pub type CounterCache<
 ///
 /// | attribute | meaning |
 /// |---|---|
-/// | `#[sharded]` | counted on shards: a `NOT NULL` column of type `SmallInt`, `Integer`, `BigInt`, `Double` (whose sums [round](crate::guide::folding#doubles)), `Numeric` (feature `numeric`; SQLite keeps it as a float, as Diesel does) or MySQL's `Unsigned<..>` of these integers |
+/// | `#[sharded]` | counted on shards: a `NOT NULL` column of type `SmallInt`, `Integer`, `BigInt`, `Double` (whose sums [round](crate::reference::folding#doubles)), `Numeric` (feature `numeric`; SQLite keeps it as a float, as Diesel does) or MySQL's `Unsigned<..>` of these integers |
 /// | `#[sharded(max)]`, `#[sharded(min)]` | not counted: the greatest or the least value is kept on shards ([`raise_to`](PeakExpressionMethods::raise_to), [`lower_to`](PeakExpressionMethods::lower_to)). A column, possibly nullable, of any of these integers, `TinyInt`, `Float`, `Double`, `Numeric`, `Date`, `Timestamp`, `Timestamptz` (PostgreSQL), `TimestamptzSqlite` or `Datetime` (MySQL) |
 /// | `#[sharded(sql_type = "VARCHAR(64)")]` | the type of this column in the shards table, if [`create_sql`](ShardsTable::create_sql) should not choose it: the precision and scale of a `Numeric`, the particular length or collation of a text key, MySQL's `TIMESTAMP(6)` instead of `DATETIME(6)`. Outside the key it also makes the field sharded. (On PostgreSQL a key of type `CHAR(n)` does not equal its own padded text: make it `VARCHAR`.) |
 /// | `#[diesel(column_name = ..)]` | the column's name, if it differs from the field's |

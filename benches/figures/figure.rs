@@ -19,15 +19,9 @@ const PLACES: [(&str, &str); 5] = [
 const THREADS: usize = 64;
 
 const FIGURES: [(&str, Figure); 21] = [
-    // Of a part: its section and its database.
+    // Of a part: its section and its database; for `measured` one database or more.
     ("fact", fact),
-    ("measured", |report, of| {
-        let [section, database] = exactly(of)?;
-        let part = report.part(section, database)?;
-        let rough = ", by a quick run, so the figures are rough";
-        let rough = if part.pace.quick { rough } else { "" };
-        Ok(format!("Measured on {}{rough}.", part.date))
-    }),
+    ("measured", measured),
     ("rough", |report, of| {
         let [section, database] = exactly(of)?;
         let rough = " **A quick run made them, so they are rough.**";
@@ -36,6 +30,7 @@ const FIGURES: [(&str, Figure); 21] = [
     }),
     // Of a cell: its section, database, disk, threads and entrant; for `times` also another entrant there.
     ("rate", |report, of| Ok(rate(cell(report, of)?.per_second))),
+    ("range", |report, of| Ok(range(cell(report, of)?))),
     ("times", |report, of| {
         let [section, database, disk, threads, entrant, other] = exactly(of)?;
         let rate = |entrant| cell(report, &[section, database, disk, threads, entrant]);
@@ -99,13 +94,7 @@ const FIGURES: [(&str, Figure); 21] = [
             let cell = report
                 .part(LONG, database)?
                 .cell(LOCAL_DISK, THREADS, entrant)?;
-            let (slowest, fastest) = cell.slowest_and_fastest();
-            Ok(format!(
-                "{} | {}, {}",
-                rate_and_latencies(cell),
-                rate(slowest),
-                rate(fastest)
-            ))
+            Ok(format!("{} | {}", rate_and_latencies(cell), range(cell)))
         })
     }),
     // Of a read: its section, its database, its name, its form, and another form of it.
@@ -180,11 +169,6 @@ const FIGURES: [(&str, Figure); 21] = [
         let is_quick = report.part(TOP, POSTGRESQL)?.pace.quick;
         Ok(grouped(ranked_rows(is_quick) as u64))
     }),
-    ("slice", |report, of| {
-        let [section] = exactly(of)?;
-        let slice = report.part(section, POSTGRESQL)?.pace.slice_ms;
-        Ok(format!("{:.0}", slice as f64 / 1000.0))
-    }),
 ];
 
 /// The figure that a brace holds.
@@ -221,6 +205,43 @@ fn fact(report: &Report, of: &[&str]) -> Result<String, Missing> {
         None => Some(format!("{:.0}", value.as_f64()?)),
     });
     text.ok_or_else(|| Missing(format!("{path} in section {section} on {database}")))
+}
+
+/// Where and when a section was measured, for each of these databases.
+fn measured(report: &Report, of: &[&str]) -> Result<String, Missing> {
+    let (section, databases) = of
+        .split_first()
+        .ok_or_else(|| Missing("a section".into()))?;
+    let on = databases.iter().map(|database| {
+        let Part {
+            date,
+            machine,
+            pace,
+            ..
+        } = report.part(section, database)?;
+        let (server, log) = match machine.server.split_once(", binary log") {
+            Some((server, _)) => (server, " with its binary log"),
+            None if *database == MARIADB => (machine.server.as_str(), " without its binary log"),
+            None => (machine.server.as_str(), ""),
+        };
+        let quick = if pace.quick {
+            ", quick, so the figures are rough"
+        } else {
+            ""
+        };
+        let (rounds, slice) = (pace.rounds, time(pace.slice_ms as f64 * 1e3));
+        Ok(format!(
+            "{server}{log} ({date}, {rounds} rounds of {slice}{quick})"
+        ))
+    });
+    let on: Result<Vec<_>, _> = on.collect();
+    Ok(format!("Measured on {}.", on?.join(", ")))
+}
+
+/// The rates of a cell's slowest and fastest round.
+fn range(cell: &Cell) -> String {
+    let (slowest, fastest) = cell.slowest_and_fastest();
+    format!("{} to {}", rate(slowest), rate(fastest))
 }
 
 fn cell<'r>(report: &'r Report, of: &[&str]) -> Result<&'r Cell, Missing> {

@@ -251,7 +251,7 @@ impl Beside {
         let (triggers, checks) = (self.update_triggers.join(", "), self.checks.join(", "));
         let mut findings = vec![];
         if !triggers.is_empty() {
-            let remedy = "A fold updates the base, so that they see it as an edit. One that copies the column follows folds. To leave them out of the others, let these act only where another column has changed: the guide's chapter on folding shows how.";
+            let remedy = "A fold updates the base, so that they see it as an edit. One that copies the column follows folds. To leave them out of the others, let these act only where another column has changed: the reference page on folding shows how.";
             let says = format!("An UPDATE of {name} fires: {triggers}.");
             findings.push(Finding::warning(check, says, remedy));
         }

@@ -118,7 +118,7 @@ use crate::query_builder::{After, NoColumn, SelectTop, SortedBy};
 ///
 /// The cost grows with the shards of rows that are not folded. If every row has shards, this query costs about as much as a sort of all
 /// totals, so [`fold`](crate::fold()) quiet rows. With a filter, PostgreSQL and SQLite read only the shards of the rows that match.
-/// [Top lists](crate::guide::reading#top-lists) has numbers.
+/// [Top lists](crate::reference::lists#top-lists) has numbers.
 ///
 /// A total of doubles depends on the order of addition. Two rows whose totals differ in the last digit may swap places.
 ///

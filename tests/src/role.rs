@@ -1,4 +1,4 @@
-//! Roles that have only the privileges that the guide's chapter on operations gives them.
+//! Roles that have only the privileges that the reference page on grants gives them.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use crate::fixture::Run;
 use crate::{Database, On, Server, TestConnection, connected};
 
-const CHAPTER: &str = include_str!("../../src/guide/operations.md");
+const PAGE: &str = include_str!("../../src/reference/grants.md");
 /// The role and the database of the chapter's statements.
 const ROLE: &str = " TO app";
 const DATABASE: &str = "shop.*";
@@ -21,14 +21,14 @@ pub struct Privilege {
 }
 
 impl Privilege {
-    /// Those of a section of the chapter's lists, on a server of this version. A section begins with a comment: its name, perhaps
+    /// Those of a section of the page's lists, on a server of this version. A section begins with a comment: its name, perhaps
     /// the servers in parentheses, perhaps a remark behind a semicolon.
     pub fn of_section(section: &str, version: &str) -> Vec<Self> {
         let server = ["PostgreSQL", "MariaDB"]
             .into_iter()
             .find(|server| version.contains(server))
             .unwrap_or("MySQL");
-        let blocks = CHAPTER.split("```sql\n").skip(1);
+        let blocks = PAGE.split("```sql\n").skip(1);
         let lists = blocks.filter_map(|block| Some(block.split_once("```")?.0));
         let sections = lists.flat_map(|list| list.split("-- ").skip(1));
         let privileges: Vec<_> = sections

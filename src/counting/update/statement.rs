@@ -171,7 +171,7 @@ use crate::policy::RetryPolicy;
 ///   struct with Diesel's `Queryable`. A model with
 ///   [`ShardedSelectable`](derive@crate::ShardedSelectable) needs `.returning(Model::as_returning())`.
 /// - A filter on a sharded field itself sees the base; filter on `field.total()`.
-/// - A `table!` inside a schema (`analytics.videos`) is [named in the derive](crate::guide::faq#tables-in-a-schema) too; an update of it that
+/// - A `table!` inside a schema (`analytics.videos`) is [named in the derive](crate::reference::shards_table#tables-in-a-schema) too; an update of it that
 ///   returns rows takes one statement more.
 /// - Diesel does not know a transaction that was begun by hand (`BEGIN` in SQL). This crate notices it where it would begin one of its
 ///   own, and joins it. `.execute` never ends it.

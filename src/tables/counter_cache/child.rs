@@ -80,7 +80,7 @@ tuples! {
     message = "a trigger on `{Child}` does not know `{Self}`",
     note = "it knows the columns of its row, and no total: of a sharded field it sums the base, which follows each fold",
     note = "to be exact at once, let the rows of the lower level name this parent too, and count them: see \
-            `diesel_sharded::guide::counter_caches`, \"Several levels\""
+            `diesel_sharded::reference::counter_caches`, \"Several levels\""
 )]
 pub trait ReadFrom<Child>: Expression {}
 

@@ -98,7 +98,7 @@ pub use self::literal::{Literal, LiteralValue, literal};
 /// | rows of a partition are written under its own name | do **not** count | count | there is none |
 /// | a partition is dropped, detached or truncated | does **not** count | does **not** count | there is none |
 ///
-/// The [guide](crate::guide::counter_caches#what-does-not-count) has what to do about each, and rarer ones.
+/// The [reference](crate::reference::counter_caches#what-does-not-count) has what to do about each, and rarer ones.
 ///
 /// MySQL and MariaDB fire no trigger for the action of a foreign key. If the rows go with their *parent*, nothing is lost, since its shards go
 /// too. If they go with another table's row (a user's comments), let a trigger of your own delete them, instead of the cascade:

@@ -1,4 +1,4 @@
-//! Folds beside triggers that keep `updated_at`: with the conditions that the guide's chapter on folding gives, an edit changes
+//! Folds beside triggers that keep `updated_at`: with the conditions that the reference page on folding gives, an edit changes
 //! it and a fold does not.
 
 #[path = "fold_and_triggers"]

@@ -1,4 +1,4 @@
-//! The privileges that the guide's chapter on operations gives are enough for each operation, and each of them is needed.
+//! The privileges that the reference page on grants gives are enough for each operation, and each of them is needed.
 
 #[path = "grants"]
 mod postgres {

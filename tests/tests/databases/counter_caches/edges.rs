@@ -13,7 +13,7 @@ use diesel_sharded_tests::{TestConnection, number, until};
 
 use super::{WAITS_ON_POSTGRES, cache};
 
-const GUIDE: &str = include_str!("../../../../src/guide/counter_caches.md");
+const PAGE: &str = include_str!("../../../../src/reference/counter_caches.md");
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Word {
@@ -147,7 +147,7 @@ fn check(database: &str, come_to: impl Fn(&Edge) -> (Option<Word>, String)) {
         checked += 1;
         let (is, seen) = come_to(&edge);
         let as_said = match word {
-            Documented(row) => is == Some(Documented("")) && GUIDE.contains(&format!("\n| {row}")),
+            Documented(row) => is == Some(Documented("")) && PAGE.contains(&format!("\n| {row}")),
             word => is == Some(word),
         };
         if !as_said {

@@ -11,12 +11,12 @@ use diesel_sharded_tests::{Database, count, schema};
 
 use super::{AGAIN, CONDITIONS, Conn, UNCONDITIONAL};
 
-const CHAPTER: &str = include_str!("../../../../src/guide/folding.md");
+const PAGE: &str = include_str!("../../../../src/reference/folding.md");
 
-/// The statements that the chapter gives under this comment.
-fn of_the_chapter(comment: &str) -> &'static str {
+/// The statements that the page gives under this comment.
+fn of_the_page(comment: &str) -> &'static str {
     let begin = format!("```sql\n-- {comment}\n");
-    let (_, statements) = CHAPTER.split_once(&begin).expect(comment);
+    let (_, statements) = PAGE.split_once(&begin).expect(comment);
     statements.split_once("```").expect("an end").0
 }
 
@@ -26,7 +26,7 @@ fn database(conditions: Option<&str>) -> (Database, Conn) {
     conn.batch_execute(UNCONDITIONAL).unwrap();
     if let Some(conditions) = conditions {
         conn.batch_execute(AGAIN).unwrap();
-        conn.batch_execute(of_the_chapter(conditions)).unwrap();
+        conn.batch_execute(of_the_page(conditions)).unwrap();
     }
     let edited = "UPDATE videos SET updated_at = '2000-01-01 00:00:00'";
     conn.batch_execute(edited).unwrap();
