@@ -36,16 +36,38 @@ fn address() -> Option<String> {
     Some(address.to_owned())
 }
 
-/// The file that a link of a page leads to: one of this repository, perhaps by its address.
-fn target(page: &Path, link: &str) -> Option<PathBuf> {
-    let address = address().unwrap_or("none".to_owned());
-    let here = ["blob", "raw"].map(|kind| format!("{address}/{kind}/HEAD/"));
-    match here.iter().find_map(|here| link.strip_prefix(here)) {
+/// Where docs.rs shows the crate's own documentation, and the files of its package.
+const DOCUMENTATION: &str = "https://docs.rs/diesel_sharded/latest/diesel_sharded/";
+const PACKAGE: &str = "https://docs.rs/crate/diesel_sharded/latest/source/";
+
+/// The file that a link of a page leads to: one of this repository, perhaps by its address or by that of its documentation.
+fn target(page: &Path, link: &str, address: Option<&str>) -> Option<PathBuf> {
+    let here = ["blob", "raw"].map(|kind| format!("{}/{kind}/HEAD/", address.unwrap_or("none")));
+    if let Some(chapter) = link.strip_prefix(DOCUMENTATION) {
+        let of_book = ["guide/", "reference/"]
+            .iter()
+            .any(|book| chapter.starts_with(book));
+        let chapter = chapter.trim_end_matches('/');
+        let end = if chapter.contains('/') { "md" } else { "rs" };
+        return of_book.then(|| file(format!("src/{chapter}.{end}")));
+    }
+    let mut here = here.iter().map(String::as_str).chain([PACKAGE]);
+    match here.find_map(|here| link.strip_prefix(here)) {
         Some(path) => Some(file(path)),
         None if link.contains(':') => None,
         None if link.is_empty() => Some(page.to_owned()),
         None => Some(page.with_file_name("").join(link)),
     }
+}
+
+/// Whether a link of a page leads nowhere: its file, or the heading there, is missing.
+fn is_broken(page: &Path, link: &str, address: Option<&str>) -> bool {
+    let (file, anchor) = link.split_once('#').unwrap_or((link, ""));
+    let Some(target) = target(page, file, address) else {
+        return false;
+    };
+    let leads = target.exists() && (anchor.is_empty() || anchors(&read(target)).contains(anchor));
+    !leads
 }
 
 /// All Markdown files but the guide's chapters and the reference pages: these link to items of the documentation.
@@ -55,21 +77,29 @@ fn links_lead_to_files_and_headings() {
     let mut pages = below(&file(""), &[".md"]);
     pages.retain(|page| !page.starts_with(&of_books));
     assert!(pages.contains(&file("README.md")));
+    let address = address();
     let mut wrong = vec![];
     for page in &pages {
-        for link in links(&read(page)) {
-            let (file, anchor) = link.split_once('#').unwrap_or((link, ""));
-            let Some(target) = target(page, file) else {
-                continue;
-            };
-            let leads = match anchor {
-                "" => target.exists(),
-                anchor => target.exists() && anchors(&read(target)).contains(anchor),
-            };
-            wrong.extend((!leads).then(|| format!("{}: {link}", page.display())));
-        }
+        let text = read(page);
+        let broken = links(&text).filter(|link| is_broken(page, link, address.as_deref()));
+        wrong.extend(broken.map(|link| format!("{}: {link}", page.display())));
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// The README and the guide show the handler of an example, which has tests.
+#[test]
+fn the_handler_in_documents_is_the_example_s() {
+    let example = read("examples/frameworks/src/bin/axum.rs");
+    for document in ["README.md", "src/guide/start.md"] {
+        let text = read(document);
+        let (_, handler) = text.split_once("\nasync fn watch(").expect(document);
+        let (handler, _) = handler.split_once("\n}\n").expect(document);
+        assert!(
+            example.contains(&format!("\nasync fn watch({handler}\n}}\n")),
+            "{document}"
+        );
+    }
 }
 
 /// The chapters of a book (the guide, or the reference pages) as its first page lists them: title and module.
@@ -238,7 +268,25 @@ fn the_repositorys_address_is_set_in_one_place() {
         assert!(readme.contains(&picture), "{readme}");
         let page = format!("]({address}/blob/HEAD/cli/README.md)");
         assert!(readme.contains(&page), "{readme}");
-        assert!(links(&readme).all(|link| link.starts_with("https://")));
+        // A registry's page has no files beside it, and shows a picture only from its raw address.
+        for path in ["README.md", "cli/README.md"] {
+            let text = read(path);
+            for link in links(&text) {
+                let stays = link.starts_with('#');
+                assert!(stays || link.starts_with("https://"), "{path}: {link}");
+                assert!(
+                    !is_broken(&file(path), link, Some(address)),
+                    "{path}: {link}"
+                );
+            }
+            let pictures = text.split("![").skip(1);
+            let mut pictures = pictures.filter_map(|picture| picture.split_once("]("));
+            let raw = format!("{address}/raw/HEAD/");
+            assert!(
+                pictures.all(|(_, target)| target.starts_with(&raw)),
+                "{path}"
+            );
+        }
     }
     assert!(!read("README.md").contains("OWNER"));
 
