@@ -10,5 +10,6 @@ pub mod idempotency;
 pub mod retry;
 pub(crate) mod row_counter;
 pub mod shard_choice;
+pub mod trending;
 pub mod unique;
 pub(crate) mod update;

@@ -276,6 +276,16 @@ pub enum Error {
         /// The requested length.
         window: Duration,
     },
+    /// An event is too far from the landmark of its [`Decay`](crate::trending::Decay) for its weight to be a `Double`: 900 half-lives or
+    /// more after it, or more than 100 before it. Nothing was counted.
+    #[error(
+        "an event cannot be weighed {half_lives} half-lives after its landmark, only from 100 before it to 900 after it: give the scores \
+         a new landmark (see `trending`)"
+    )]
+    LandmarkTooFar {
+        /// The time since the landmark in half-lives, rounded down.
+        half_lives: i128,
+    },
     /// A number of shards out of range.
     #[error("a counter cannot have {number} shards: choose from 1 to 4096")]
     InvalidShardCount {

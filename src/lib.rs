@@ -79,6 +79,7 @@
 //! - [`top`]: the rows with the greatest totals, exactly, without sorting the whole table.
 //! - [`Counter`]: counters that need no table of the application.
 //! - [`RowCounter`]: one field of one row as a value. [`bounded`]: seats and stock, which never fall below zero.
+//! - [`trending`]: scores that fade, in the order of an index.
 //! - [`cached`]: totals from a cache, in the process or on a server.
 //! - [`coalescer`] (feature `r2d2`): increments that are gathered in memory and committed later; a crash loses them.
 //!
@@ -188,7 +189,7 @@ pub use self::counting::count_many::count_many;
 pub use self::counting::counter::counters;
 pub use self::counting::update::update;
 #[doc(inline)]
-pub use self::counting::{bounded, combine, idempotency, retry, shard_choice, unique};
+pub use self::counting::{bounded, combine, idempotency, retry, shard_choice, trending, unique};
 pub use self::error::Error;
 #[doc(hidden)] // for the derive
 pub use self::query_builder::TotalInRow as __TotalInRow;

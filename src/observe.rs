@@ -546,6 +546,19 @@ pub(crate) fn more_shards_would_help(table: &'static str, shards: u16) {
     log::warn!(target: TARGET, "{MORE_SHARDS} (`{table}`, {shards} shards)");
 }
 
+/// Warns an operator, once a process, that the landmark of a decay is so many half-lives old.
+pub(crate) fn landmark_is_old(half_lives: i128, most: u16) {
+    let warning = format!(
+        "a landmark is {half_lives} half-lives old: give the scores a new one before it is {most} (see `trending`)"
+    );
+    #[cfg(feature = "tracing")]
+    if tracing::event_enabled!(target: TARGET, Level::WARN) {
+        tracing::warn!(target: TARGET, "{warning}");
+        return;
+    }
+    log::warn!(target: TARGET, "{warning}");
+}
+
 const fn conflict_of(conflict: Conflict) -> &'static str {
     match conflict {
         Conflict::Serialization => "serialization",

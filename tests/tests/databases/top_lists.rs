@@ -7,14 +7,24 @@ use diesel_sharded::prelude::*;
 use diesel_sharded::{top, verify};
 use diesel_sharded_tests::fixture::{Fixture, Run};
 use diesel_sharded_tests::schema::videos::dsl::*;
-use diesel_sharded_tests::{TestConnection, sent};
+use diesel_sharded_tests::{TestConnection, counted_table, sent};
 
 /// 100,000 videos, of which one in ten has a shard and one in a hundred more of them, with an index on the base.
 const FILL: &str = "DELETE FROM videos; \
     INSERT INTO videos (id, slug, title, views) SELECT n, n, 'x', (n * 7919) % 1000003 FROM (NUMBERS) AS numbers; \
     INSERT INTO videos_shards (id, shard, views) SELECT v.id, s.n, (v.id * s.n) % 9973 \
         FROM videos v, (SELECT id AS n FROM videos WHERE id <= 20) AS s WHERE v.id % 10 = 3 AND (s.n = 1 OR v.id % 100 = 13); \
-    CREATE INDEX videos_views ON videos (views)";
+    CREATE INDEX videos_views ON videos (views); \
+    CREATE TABLE posts (id BIGINT PRIMARY KEY, hot DOUBLE PRECISION NOT NULL); \
+    INSERT INTO posts SELECT n, (n * 7919) % 1000003 FROM (NUMBERS) AS numbers; \
+    CREATE INDEX posts_hot ON posts (hot)";
+
+counted_table! {
+    pub Post of posts (id) {
+        id -> BigInt = i64,
+        #[sharded] hot -> Double = f64,
+    }
+}
 
 /// The text of a query whose binds are numbers, with these in their places.
 fn with_values(query: impl ToString) -> String {
@@ -39,7 +49,7 @@ fn explained_by_mysql(conn: &mut impl SimpleConnection, query: &str) -> String {
 }
 
 /// The first ten rows are those of a sort of all totals, the next ten begin after them, and the plans say how they are found. Totals of a row and of a
-/// page, by themselves and as `verify` reads them, scan no table.
+/// page, by themselves and as `verify` reads them, scan no table. The order of scores that fade is that of an index.
 macro_rules! rows_are_found_by_indexes {
     ($($name:ident: $conn:ty {
         numbers: $numbers:literal,
@@ -48,6 +58,7 @@ macro_rules! rows_are_found_by_indexes {
         plan: [$($part:literal),+],
         after: $after:literal,
         scans: [$($scan:literal),+],
+        hot: $hot:literal,
     })+) => {$(
         #[test]
         fn $name() {
@@ -69,9 +80,10 @@ macro_rules! rows_are_found_by_indexes {
             let next = top(videos, views, 10).after((total, key)).select((id, views));
             assert_eq!(next.clone().load::<(i64, i64)>(conn), sorted.limit(10).offset(10).load(conn));
             macro_rules! plan_of {
-                (|$with:ident| $query:expr) => {{
+                (|$with:ident| $query:expr) => { plan_of!("videos_shards", |$with| $query) };
+                ($table:literal, |$with:ident| $query:expr) => {{
                     let (_, sent) = sent(conn, |$with| $query.unwrap());
-                    let totals: Vec<_> = sent.iter().filter(|text| text.contains("videos_shards")).collect();
+                    let totals: Vec<_> = sent.iter().filter(|text| text.contains($table)).collect();
                     assert_eq!(totals.len(), 1, "{sent:?}");
                     let query = with_values(totals[0]);
                     let explain = match conn.version().contains("MariaDB") || !$explain.ends_with("JSON") {
@@ -96,6 +108,9 @@ macro_rules! rows_are_found_by_indexes {
             ] {
                 $(assert!(!plan.contains($scan), "{plan}");)+
             }
+            let hottest = posts::table.select(posts::id).order(posts::hot.estimate().desc()).limit(10);
+            let plan = plan_of!("posts", |conn| hottest.load::<i64>(conn));
+            assert!(plan.contains($hot), "{plan}");
         }
     )+};
 }
@@ -108,6 +123,7 @@ rows_are_found_by_indexes! {
         plan: ["Backward using videos_views on videos", "Anti Join"],
         after: "Index Cond: ((views <= ",
         scans: ["Seq Scan"],
+        hot: "Backward using posts_hot on posts",
     }
     on_mysql: MysqlConnection {
         numbers: "WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < 1000) \
@@ -117,6 +133,7 @@ rows_are_found_by_indexes! {
         plan: [r#""key": "videos_views""#],
         after: r#""access_type": "range""#,
         scans: [r#""access_type": "ALL""#, r#""access_type": "index""#],
+        hot: r#""key": "posts_hot""#,
     }
     on_sqlite: SqliteConnection {
         numbers: "WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < 100000) SELECT n FROM numbers",
@@ -125,6 +142,7 @@ rows_are_found_by_indexes! {
         plan: ["videos USING INDEX videos_views"],
         after: "SEARCH videos USING INDEX videos_views (views<?)",
         scans: ["SCAN videos"],
+        hot: "INDEX posts_hot",
     }
 }
 

@@ -34,6 +34,7 @@ mod support;
 mod top;
 mod totals;
 mod transactions;
+mod trending;
 mod unique;
 mod verify;
 mod view;
