@@ -67,6 +67,8 @@ pub(crate) struct Moved {
     pub(crate) shards: usize,
     /// How much of each field.
     pub(crate) sums: Vec<Amount>,
+    /// The new states of all parents that are held, in key order.
+    pub(crate) states: States,
 }
 
 /// A transaction that may hold parents: one of its own, which is retried after a conflict, or a savepoint in the caller's.
@@ -236,6 +238,11 @@ impl<P: Parents<DB>, DB: ShardedBackend> LockedRows<P, DB> {
     /// The keys of the parents that are held, in their order.
     pub(crate) fn parents(&self) -> &[P::Key] {
         &self.locked
+    }
+
+    /// The same, when the parents are not needed any more.
+    pub(crate) fn into_parents(self) -> Vec<P::Key> {
+        self.locked
     }
 
     /// A `WHERE` clause that names the parents that are held.
@@ -468,6 +475,7 @@ impl<P: Parents<DB>, DB: ShardedBackend> LockedRows<P, DB> {
                 parents: 0,
                 shards: 0,
                 sums: zeros(self.of.names().fields),
+                states: vec![],
             });
         }
         let before = self.states(link, &all, Sums::Read).await?;
@@ -491,6 +499,7 @@ impl<P: Parents<DB>, DB: ShardedBackend> LockedRows<P, DB> {
             parents,
             shards,
             sums: moves.sums,
+            states: moves.emptied,
         })
     }
 

@@ -307,6 +307,9 @@ pub struct Whole;
 /// The Rust type of the values of column `C`: `i64` for a `BigInt`.
 pub type Value<C> = <<C as Expression>::SqlType as FieldType>::Value;
 
+/// A total of the field: `i64` (`i128` of an `Unsigned<BigInt>`), `f64` or `BigDecimal`.
+pub(crate) type TotalValue<C> = <<C as Expression>::SqlType as FieldType>::Total;
+
 /// The SQL types that a key column of a sharded table may have. An application cannot add types: a [`Dialect`](crate::backend::Dialect)
 /// has to know each. With any of them, a key may have a Rust type of your own.
 #[diagnostic::on_unimplemented(

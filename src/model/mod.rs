@@ -24,7 +24,7 @@ pub use self::field::{
     FieldType, IntegerFields, KeyType, MaxColumn, MinColumn, PeakType, PeakValue, ShardedColumn,
     ShardedTable, ShardsColumn, TotalColumn,
 };
-pub(crate) use self::field::{Value, has_sums};
+pub(crate) use self::field::{TotalValue, Value, has_sums};
 #[doc(hidden)]
 pub use self::field::{ValueOf, Whole, assert_value};
 pub(crate) use self::field_value::{DOUBLE, FieldValue, FieldValues};

@@ -8,8 +8,10 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::mem;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::time::Instant;
 
+use diesel::associations::HasTable;
 use diesel::connection::LoadConnection;
 use diesel::expression::Expression;
 use diesel::prelude::*;
@@ -32,11 +34,13 @@ use crate::engine::{
     TRIES_TO_LOCK, explain_keys, explain_of, keys_are, locking, retry_loop, zeros,
 };
 use crate::error::Error;
-use crate::model::{Amount, SHARD, ShardedColumn, ShardedTable, ShardsColumn, shows};
+use crate::model::{
+    Amount, FieldType, SHARD, ShardedColumn, ShardedTable, ShardsColumn, TotalValue, shows,
+};
 use crate::policy::RetryPolicy;
 use crate::query_builder::{KeysAre, Names, Sql, bind, sql, statements};
 use crate::tables::shards_table::check_triggers;
-use crate::unfit::Unfit;
+use crate::unfit::{FieldState, Unfit};
 use crate::{observe, shard_counts};
 
 pub use self::blocking::fold;
@@ -185,10 +189,14 @@ pub struct Fold<Q: IntoUpdateTarget<Table: ShardedTable>, Run = Blocking> {
     cold_below: Option<u16>,
     after: Option<Key<Q>>,
     retry: Option<RetryPolicy>,
+    reports: Vec<Report<Key<Q>>>,
     run: PhantomData<fn() -> Run>,
 }
 
-type Key<Q> = <<Q as diesel::associations::HasTable>::Table as ShardedTable>::Key;
+type Key<Q> = <<Q as HasTable>::Table as ShardedTable>::Key;
+
+/// Receives the rows of each batch, with the states of their fields.
+type Report<K> = Arc<dyn Fn(&[(K, Vec<FieldState>)]) + Send + Sync>;
 
 impl<Q: IntoUpdateTarget<Table: ShardedTable>, Run> Fold<Q, Run> {
     /// A fold of the rows that `source` names.
@@ -204,6 +212,7 @@ impl<Q: IntoUpdateTarget<Table: ShardedTable>, Run> Fold<Q, Run> {
             cold_below: None,
             after: None,
             retry: None,
+            reports: vec![],
             run: PhantomData,
         }
     }
@@ -217,6 +226,7 @@ impl<Q: IntoUpdateTarget<Table: ShardedTable>, Run> Fold<Q, Run> {
             query: self.query.clone(),
             after: self.after.clone(),
             retry: self.retry.clone(),
+            reports: self.reports.clone(),
             ..*self
         }
     }
@@ -263,6 +273,70 @@ impl<Q: IntoUpdateTarget<Table: ShardedTable>, Run> Fold<Q, Run> {
     /// Retries each batch by `policy` instead of the [process-wide](RetryPolicy::global) one.
     pub fn retry(mut self, policy: RetryPolicy) -> Self {
         self.retry = Some(policy);
+        self
+    }
+
+    /// Calls `report` after each commit, with the keys of the rows in that batch and their bases of this field: for a cache, a search index
+    /// or a live page. The rows are those that were folded, in key order, 100 at most. A second call reports another field too.
+    ///
+    /// ```
+    /// # mod schema { diesel::table! { videos (id) { id -> BigInt, views -> BigInt, } } }
+    /// # use schema::videos::{self, dsl::{id, videos as all, views}};
+    /// # use diesel::prelude::*;
+    /// # #[derive(diesel_sharded::ShardedField)]
+    /// # #[diesel(table_name = videos)]
+    /// # struct Video { id: i64, #[sharded] views: i64 }
+    /// # fn main() -> QueryResult<()> {
+    /// # let conn = &mut SqliteConnection::establish(":memory:").unwrap();
+    /// # diesel::sql_query("CREATE TABLE videos (id INTEGER PRIMARY KEY, views BIGINT NOT NULL)").execute(conn)?;
+    /// # diesel::insert_into(all).values((id.eq(7), views.eq(100))).execute(conn)?;
+    /// # diesel_sharded::ShardsTable::of(videos::table).create(conn)?;
+    /// use std::collections::BTreeMap;
+    /// use std::sync::{Arc, Mutex};
+    /// use diesel_sharded::{fold, update};
+    ///
+    /// let cache = Arc::new(Mutex::new(BTreeMap::new()));
+    /// let cached = Arc::clone(&cache);
+    /// update(all.find(7)).set(views.eq(views + 5)).execute(conn)?;
+    /// fold(all)
+    ///     .on_folded(views, move |rows: &[(i64, i64)]| cached.lock().unwrap().extend(rows.iter().copied()))
+    ///     .run(conn)?; // or `.every(Duration::from_secs(1)).start(connect)`
+    /// assert_eq!(cache.lock().unwrap()[&7], 105);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// A base is what the column held when the batch committed; counts since then are on shards. Two folders may report one row in either
+    /// order. Inside a caller's transaction nothing is reported, because nothing is committed yet.
+    ///
+    /// A [`Folder`] reports each row at least once. It keeps the shards of a row until a pass finds nothing to move, and reports the row
+    /// again in that pass. So a row whose report was lost when the process ended, the connection broke or `report` panicked is reported by
+    /// the next pass, of any process that reports. [`cold_below`](Self::cold_below) and [`keep_shards`](Self::keep_shards) with 0 end this,
+    /// and so does a shard that keeps what a `Double` [rounds](crate::guide::folding#doubles).
+    ///
+    /// The fold waits for `report`, without a lock; in a task it must not block. A panic in it ends the fold: of a single one it reaches the
+    /// caller, with all batches so far complete; of a folder it ends the pass, as an error.
+    pub fn on_folded<C>(
+        mut self,
+        _field: C,
+        report: impl Fn(&[(Key<Q>, TotalValue<C>)]) + Send + Sync + 'static,
+    ) -> Self
+    where
+        C: ShardedColumn<Table = Q::Table>,
+    {
+        let base = |states: &[FieldState]| {
+            let mut fields = Q::Table::FIELDS.iter().zip(states);
+            let (_, state) = fields.find(|(field, _)| field.name == C::NAME)?;
+            match state {
+                FieldState::Sum { base, .. } => C::SqlType::of_amount(base), // always, since its column holds it
+                FieldState::Peak { .. } => None,
+            }
+        };
+        self.reports.push(Arc::new(move |rows| {
+            let rows = rows.iter();
+            let bases = rows.filter_map(|(key, states)| Some((key.clone(), base(states)?)));
+            report(&bases.collect::<Vec<_>>());
+        }));
         self
     }
 }
@@ -333,6 +407,8 @@ pub struct Folded<T, K = <T as ShardedTable>::Key> {
     /// For each of the fields.
     #[doc(hidden)]
     pub amounts: Vec<Amount>,
+    /// The rows of the last batch that were folded.
+    rows: Vec<(K, Vec<FieldState>)>,
     table: PhantomData<fn() -> T>,
 }
 
@@ -347,6 +423,7 @@ impl<T, K> Folded<T, K> {
             busy: vec![],
             looked_at: 0,
             amounts: zeros(fields),
+            rows: vec![],
             table: PhantomData,
         }
     }
@@ -357,12 +434,13 @@ impl<T, K> Folded<T, K> {
         self.unfit.extend(unfit);
     }
 
-    fn add(&mut self, moved: &Moved, removed: usize) {
+    fn add(&mut self, keys: Vec<K>, moved: Moved, removed: usize) {
         self.parents += moved.parents as u64;
         self.shards_removed += removed as u64;
         for (sum, moved) in self.amounts.iter_mut().zip(&moved.sums) {
             *sum += moved;
         }
+        self.rows.extend(keys.into_iter().zip(moved.states));
     }
 }
 
@@ -415,6 +493,13 @@ impl<Q: IntoUpdateTarget<Table: ShardedTable>, Run> Fold<Q, Run> {
             per_second: self.per_second,
         };
         let mut folded = Folded::nothing(Q::Table::FIELDS, self.after);
+        let reports = self.reports;
+        let progress = &mut |folded: &Folded<_>| {
+            if !inside && !folded.rows.is_empty() {
+                reports.iter().for_each(|report| report(&folded.rows));
+            }
+            progress(folded)
+        };
         let folding = folding.fold_all(&batches, &mut folded, link, progress);
         folding.await.map(|()| folded)
     }
@@ -485,6 +570,7 @@ impl<P> Folding<P> {
                 let parents = keys.len();
                 let table = self.of.names().shards_table.as_str();
                 let told = observe::fold(self.dialect, table, parents);
+                folded.rows.clear();
                 let moving = self.fold(keys, folded, link);
                 told.within(moving).await?;
                 folded.last = Some(last);
@@ -567,6 +653,8 @@ pub(crate) struct Folding<P> {
 /// The result of a try to fold several parents, or one parent, or one of its shards.
 enum Tried<Key> {
     Folded {
+        /// Of the parents that were locked.
+        keys: Vec<Key>,
         moved: Moved,
         /// The number of shards that were removed.
         removed: usize,
@@ -601,11 +689,12 @@ impl<P> Folding<P> {
             let (strength, retry) = self.together(keys.len());
             match self.try_fold(&named, None, strength, retry, link).await? {
                 Tried::Folded {
+                    keys,
                     moved,
                     removed,
                     not_locked,
                 } => {
-                    folded.add(&moved, removed);
+                    folded.add(keys, moved, removed);
                     for key in not_locked {
                         match tries + 1 {
                             TRIES_TO_LOCK => folded.unfit.push((key, Unfit::NotLocked)),
@@ -669,6 +758,7 @@ impl<P> Folding<P> {
             shards.map_err(|error| explain_of(self.of.names(), &link.backend(), error))?;
         let (mut busy, mut tried, mut parents) = (false, usize::MAX, 0);
         let mut reason = None;
+        let others = folded.rows.len();
         while left.len() < tried {
             tried = left.len();
             let mut unfit = vec![];
@@ -682,13 +772,19 @@ impl<P> Folding<P> {
                 let at_once = Strength::ExclusiveAtOnce;
                 let tried = self.try_fold(&named, Some(shard), at_once, retry, link);
                 match tried.await? {
-                    Tried::Folded { moved, removed, .. } => {
+                    Tried::Folded {
+                        keys,
+                        moved,
+                        removed,
+                        ..
+                    } => {
                         parents = moved.parents.max(parents);
                         let moved = Moved {
                             parents: 0,
                             ..moved
                         };
-                        folded.add(&moved, removed);
+                        folded.rows.truncate(others); // the row as it was after the last shard
+                        folded.add(keys, moved, removed);
                     }
                     Tried::Unfit(unfits) => {
                         unfit.push(shard);
@@ -742,14 +838,16 @@ impl<P> Folding<P> {
             if let Some([_, cold]) = &by_contention {
                 removed += cold.remove_shards(link, 0).await?;
             }
-            Ok((moved, removed, mem::take(&mut locked.not_locked)))
+            let not_locked = mem::take(&mut locked.not_locked);
+            Ok((locked.into_parents(), moved, removed, not_locked))
         });
         let names = self.of.names();
         match folded.map_err(|error| explain_of(names, &link.backend(), error)) {
-            Ok((moved, removed, not_locked)) => {
+            Ok((keys, moved, removed, not_locked)) => {
                 let table = names.shards_table.as_str();
                 observe::folded(self.dialect, table, moved.parents, moved.shards, removed);
                 Ok(Tried::Folded {
+                    keys,
                     moved,
                     removed,
                     not_locked,

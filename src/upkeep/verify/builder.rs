@@ -19,7 +19,7 @@ use crate::connection::{
 use crate::counting::update::UpdateSource;
 use crate::engine::{KeyedTable, LockedRows, RetryLoop, explain, field, in_chunks, retry_loop};
 use crate::error::Error;
-use crate::model::{Amount, FieldType, ShardedColumn, ShardedTable};
+use crate::model::{Amount, FieldType, ShardedColumn, ShardedTable, TotalValue};
 use crate::policy::RetryPolicy;
 
 use super::number::RecountQuery;
@@ -290,9 +290,6 @@ where
         })
     }
 }
-
-/// A total of the field: `i64` (`i128` of an `Unsigned<BigInt>`), `f64` or `BigDecimal`.
-type TotalValue<C> = <<C as Expression>::SqlType as FieldType>::Total;
 
 /// The rows of a sharded table, by which its key can be compared with that of a recount.
 pub trait VerifiedRows<DB: ShardedBackend>:

@@ -1,8 +1,9 @@
 //! Folders: folds at an interval, by themselves.
 
 use std::error::Error as StdError;
+use std::panic::{self, AssertUnwindSafe};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -171,4 +172,55 @@ fn errors_are_reported_and_it_goes_on() {
     let unfit = Some(("2".to_owned(), Unfit::OutOfRange));
     assert!(reported[2..].iter().all(|(_, found)| *found == unfit));
     assert_eq!(bases(conn), [105, 200, 305]);
+}
+
+/// The process that moved them ended before its report, and the first report panics.
+#[test]
+fn rows_are_reported_until_a_report_has_returned() {
+    let own = &mut Fixture::with_tables();
+    let (database, [conn]) = own.parts();
+    count_on_three(conn);
+    assert_eq!(fold(videos).cold_below(1).run(conn).unwrap().parents, 3);
+    edit!(videos.find(2), views.eq(0), conn); // by others
+    count(3, 1, conn).unwrap();
+    let reported = Arc::new(Mutex::new(vec![]));
+    let reports = Arc::clone(&reported);
+    let connects_to = Arc::clone(database);
+    let folder = fold(videos)
+        .on_folded(views, move |rows: &[(i64, i64)]| {
+            let mut reports = reports.lock().unwrap_or_else(PoisonError::into_inner);
+            reports.push(rows.to_vec());
+            assert_ne!(reports.len(), 1, "on purpose");
+        })
+        .every(OFTEN)
+        .start(move || Ok::<_, Error>(Conn::connect(&connects_to)))
+        .unwrap();
+    until("cold rows have no shards", || {
+        folder.stats().shards_removed == 1
+    });
+    let stats = folder.stats();
+    drop(folder);
+    let last_error = stats.last_error.as_deref();
+    assert_eq!(
+        (stats.failed_passes, last_error),
+        (1, Some("the pass panicked"))
+    );
+    let reported = reported.lock().unwrap_or_else(PoisonError::into_inner);
+    assert_eq!(
+        *reported,
+        [vec![(1, 105), (2, 0), (3, 306)], vec![(3, 306)]]
+    );
+    assert_eq!(shards(conn), 0);
+}
+
+#[test]
+fn a_report_that_panics_ends_a_single_fold() {
+    let [conn] = &mut *Fixture::<Conn, _>::with_tables();
+    count_on_three(conn);
+    let folding = fold(videos).batch(1);
+    let folding = folding.on_folded(views, |_| panic!("on purpose"));
+    let panicked = panic::catch_unwind(AssertUnwindSafe(|| folding.run(conn)));
+    assert!(panicked.is_err());
+    assert_eq!(bases(conn), [105, 200, 300]);
+    assert_eq!(fold(videos).run(conn).unwrap().parents, 2);
 }

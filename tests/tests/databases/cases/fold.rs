@@ -1,6 +1,7 @@
 //! Folding: by one row, by a filter, the whole table in batches; beside counts, from several processes at once.
 
 use std::ops::ControlFlow;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use super::api::Unfit;
@@ -211,4 +212,43 @@ fn inside_a_callers_transaction() {
     // MySQL's default isolation reads the rows as they were at the first read, but moves them as they are now.
     assert_eq!(result.unwrap().moved(views), Amount::Integer(35));
     assert_eq!(bases(conn)[0], (1, 115, -9));
+}
+
+/// Another connection reads the base as soon as it is reported, while the batches that follow are not folded yet.
+#[test]
+fn bases_are_reported_after_their_commit() {
+    let Connected { conn, database } = &mut counted();
+    let url = database.url().to_owned();
+    let reported = Arc::new(Mutex::new(vec![]));
+    let (of_views, of_likes) = (Arc::clone(&reported), Arc::clone(&reported));
+    let folding = fold(videos)
+        .batch(1)
+        .on_folded(views, move |rows: &[(i64, i64)]| {
+            let other = &mut Conn::establish(&url).unwrap();
+            let bases = bases(other);
+            for (video, base) in rows {
+                assert!(bases.iter().any(|row| (row.0, row.1) == (*video, *base)));
+                assert!(
+                    bases
+                        .iter()
+                        .all(|row| row.0 <= *video || row.1 == 100 * row.0)
+                );
+                of_views.lock().unwrap().push((*video, *base));
+            }
+        })
+        .on_folded(likes, move |rows| of_likes.lock().unwrap().extend(rows));
+    folding.run(conn).unwrap();
+    let expected = [(1, 110), (1, -9), (2, 210), (2, -8), (3, 310), (3, -7)];
+    assert_eq!(*reported.lock().unwrap(), expected);
+    assert_eq!(bases(conn), [(1, 110, -9), (2, 210, -8), (3, 310, -7)]);
+}
+
+#[test]
+fn nothing_is_reported_inside_a_transaction() {
+    let conn = &mut counted().conn;
+    let folded: QueryResult<_> = conn.transaction(|conn| {
+        let folding = fold(videos).on_folded(views, |_| panic!("it is not committed"));
+        folding.run(conn).done()
+    });
+    assert_eq!(folded.unwrap().parents, 3);
 }

@@ -440,8 +440,16 @@ fn an_idle_transaction_holds_up_no_other_count() {
     }
     count(2, conn).unwrap();
     let impatient = RetryPolicy::new().with_attempts(2);
-    let folded = fold(videos).retry(impatient).run(conn).unwrap();
+    let reported = Arc::new(Mutex::new(vec![]));
+    let reports = Arc::clone(&reported);
+    let folding = fold(videos)
+        .retry(impatient)
+        .on_folded(views, move |rows: &[(i64, i64)]| {
+            reports.lock().unwrap().push(rows.to_vec());
+        });
+    let folded = folding.run(conn).unwrap();
     assert_eq!((folded.finished, folded.busy), (true, vec![1]));
+    assert_eq!(*reported.lock().unwrap(), [[(1, 104), (2, 205)]]);
     let bases = videos.select(views).order(id);
     assert_eq!(bases.load(conn), Ok(vec![104_i64, 205, 300]));
     idle.run("ROLLBACK");
