@@ -126,7 +126,7 @@ fi
 
 # Without arguments, what the build has made is run too: `cargo run` would make it anew with other features of what it depends on.
 if [ $# = 0 ]; then
-    for example in video_views named_counters counter_cache; do
+    for example in video_views named_counters counter_cache holds; do
         run "$CARGO_TARGET_DIR/debug/examples/$example"
     done
 fi
