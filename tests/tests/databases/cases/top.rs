@@ -241,3 +241,39 @@ fn pages_are_the_list() {
         Ok(())
     });
 }
+
+/// The number of rows with a greater total, by the index on the base and corrected by the rows that have shards.
+const RANK: &str = "SELECT (SELECT COUNT(*) FROM videos WHERE views > {n}) \
+        + COUNT(CASE WHEN total > {n} THEN 1 END) - COUNT(CASE WHEN base > {n} THEN 1 END) \
+    FROM (SELECT v.views AS base, v.views + SUM(s.views) AS total \
+        FROM videos_shards s JOIN videos v ON v.id = s.id WHERE s.views <> 0 GROUP BY v.id, v.views) AS counted";
+
+#[test]
+fn a_row_has_a_rank_and_rows_around_it() {
+    let fixture = std::cell::RefCell::new(set_up());
+    for_all(40, cases(), |case| {
+        let conn = &mut fixture.borrow_mut().conn;
+        fill(conn, &case);
+        let sorted = videos.select((id, views.total()));
+        let sorted = sorted.order((views.total().desc(), id.desc()));
+        let sorted: Vec<(i64, i64)> = sorted.load(conn).unwrap();
+        for (place, (video, total)) in sorted.iter().enumerate() {
+            let greater = sorted.iter().filter(|row| row.1 > *total).count() as i64;
+            let by_total = videos.filter(views.total().gt(total)).count();
+            prop_assert_eq!(by_total.get_result(conn), Ok(greater));
+            let by_index = number!(
+                &format!("({})", RANK.replace("{n}", &total.to_string())),
+                conn
+            );
+            prop_assert_eq!(by_index, greater);
+            let around = |number| top(videos, views, number).after((*total, *video));
+            let above = around(2).ascending().select((id, views)).load(conn);
+            let above_it = sorted[..place].iter().rev().take(2).copied();
+            prop_assert_eq!(above, Ok(above_it.collect::<Vec<_>>()));
+            let below = around(3).select((id, views)).load(conn);
+            let below_it = sorted[place + 1..].iter().take(3).copied();
+            prop_assert_eq!(below, Ok(below_it.collect::<Vec<_>>()));
+        }
+        Ok(())
+    });
+}
