@@ -1,6 +1,8 @@
 //! Videos, and all that is counted on them. Nothing here names a database.
 
-use chrono::NaiveDateTime;
+use std::collections::BTreeMap;
+
+use chrono::{Days, NaiveDate, NaiveDateTime, Utc};
 use diesel::dsl::now;
 use diesel::prelude::*;
 use diesel::result::{DatabaseErrorKind, Error as DieselError};
@@ -10,7 +12,7 @@ use diesel_sharded::{Counter, counters, fold, top, update};
 
 use crate::connection::AnyConnection;
 use crate::schema::videos::dsl::{last_watched_at, likes, videos as all, views};
-use crate::schema::{video_likes, videos, videos_shards};
+use crate::schema::{video_days, video_likes, videos, videos_shards};
 use crate::visitor::Visitor;
 
 #[derive(Debug, Clone, ShardedSelectable, Identifiable, ShardedField)]
@@ -68,15 +70,53 @@ pub fn last_watched(video: i64, conn: &mut AnyConnection) -> QueryResult<Option<
     all.find(video).select(last_watched_at.total()).first(conn)
 }
 
-/// Adds a view, now.
+/// Adds a view, now, to the video and to its day.
 pub fn count_view(video: i64, conn: &mut AnyConnection) -> QueryResult<()> {
-    let counted = update(all.find(video))
-        .set((views.eq(views + 1), last_watched_at.raise_to(now)))
-        .execute(conn)?;
-    match counted {
-        0 => Err(diesel::NotFound),
-        _ => Ok(()),
-    }
+    let today = Utc::now().date_naive();
+    let new_day = (video_days::video_id.eq(video), video_days::day.eq(today));
+    retry::transaction(conn, RetryPolicy::default(), |conn| {
+        let counted = update(all.find(video))
+            .set((views.eq(views + 1), last_watched_at.raise_to(now)))
+            .execute(conn)?;
+        if counted == 0 {
+            return Err(diesel::NotFound);
+        }
+        update(video_days::table.find((video, today)))
+            .set(video_days::views.eq(video_days::views + 1))
+            .or_insert(new_day)
+            .execute(conn)?;
+        Ok(())
+    })
+}
+
+#[derive(ShardedField)]
+#[diesel(table_name = video_days, primary_key(video_id, day))]
+#[expect(dead_code, reason = "the derive reads the fields' types")]
+struct VideoDay {
+    video_id: i64,
+    /// UTC.
+    day: NaiveDate,
+    #[sharded]
+    views: i64,
+}
+
+/// How many days [`views_by_day`] shows.
+pub const DAYS: u64 = 30;
+
+/// The views of a video on each of the last days. The last one is today.
+pub fn views_by_day(video: i64, conn: &mut AnyConnection) -> QueryResult<Vec<(NaiveDate, i64)>> {
+    let today = Utc::now().date_naive();
+    let days = (0..DAYS)
+        .rev()
+        .filter_map(|ago| today.checked_sub_days(Days::new(ago)));
+    let days: Vec<_> = days.collect();
+    let counted = video_days::table
+        .filter(video_days::video_id.eq(video))
+        .filter(video_days::day.ge(days.first().copied().unwrap_or(today)))
+        .select((video_days::day, video_days::views.total()));
+    let counted: BTreeMap<NaiveDate, i64> = counted.load(conn)?.into_iter().collect();
+    let of = |day| (day, counted.get(&day).copied().unwrap_or(0));
+    Ok(days.into_iter().map(of).collect())
 }
 
 /// Stores a like, which a trigger counts in the same transaction: however often it is requested, a visitor's like is stored once and

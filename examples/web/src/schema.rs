@@ -34,18 +34,28 @@ diesel::table! {
     }
 }
 
+diesel::table! {
+    video_days (video_id, day) {
+        video_id -> BigInt,
+        day -> Date,
+        views -> BigInt,
+    }
+}
+
 diesel::allow_tables_to_appear_in_same_query!(videos, videos_shards);
 
 const MIGRATIONS: EmbeddedMigrations = embed_migrations!();
 
-/// Runs the migrations that are pending: the site's tables with its videos, the library's own, the shards of these, and the triggers
+/// Runs the migrations that are pending: the site's tables with its videos, the library's own, the shards of the former, and the triggers
 /// that count likes.
 pub fn migrate(conn: &mut AnyConnection) -> Result<()> {
     let shards = ShardsTable::of(videos::table).migration("20260101000001");
+    let days = ShardsTable::of(video_days::table).migration("20260102000001");
     let likes = CounterCache::of(videos::likes).counts(video_likes::video_id);
     conn.run_pending_migrations(MIGRATIONS)?; // first, since they fail where another application has such tables
     conn.run_pending_migrations(diesel_sharded::MIGRATIONS)?;
     conn.run_pending_migrations(shards)?;
+    conn.run_pending_migrations(days)?;
     conn.run_pending_migrations(likes.migration("20260101000002"))?;
     Ok(())
 }

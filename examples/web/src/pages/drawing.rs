@@ -1,6 +1,9 @@
 //! Drawings, as SVG, since the policy of [`layout`](super::layout) allows no `style` attribute.
 
+use chrono::NaiveDate;
 use maud::{Markup, html};
+
+use super::number::{grouped, noun};
 
 /// A picture for a video that nobody has filmed: a sun in a sky, always the same for one video.
 pub fn still(video: i64) -> Markup {
@@ -45,6 +48,23 @@ pub fn column(value: i64, greatest: i64) -> Markup {
             rect width="100%" height="100%" rx="3" class="track" {}
             g transform="scale(1 -1)" {
                 rect width="100%" height=(height) y="-100%" rx="3" {}
+            }
+        }
+    }
+}
+
+/// A bar for each day.
+pub fn days(views: &[(NaiveDate, i64)]) -> Markup {
+    let greatest = views.iter().map(|(_, n)| *n).max().unwrap_or(0).max(1);
+    let sum: i64 = views.iter().map(|(_, n)| n).sum();
+    let counted = |n: i64| format!("{} {}", grouped(n), noun(n, "view"));
+    html! {
+        svg.days viewBox={ "0 0 " (10 * views.len()) " 80" } preserveAspectRatio="none" role="img" aria-label={ (counted(sum)) " in " (views.len()) " days" } {
+            @for (i, (day, n)) in views.iter().enumerate() {
+                @let height = (*n as f64 / greatest as f64 * 76.0).clamp(1.0, 76.0);
+                rect x=(10 * i + 1) y=(format!("{:.1}", 80.0 - height)) width="8" height=(format!("{height:.1}")) rx="1" {
+                    title { (day) ": " (counted(*n)) }
+                }
             }
         }
     }

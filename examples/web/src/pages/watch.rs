@@ -3,11 +3,11 @@
 use axum::extract::{Form, Path, Query, State};
 use axum::http::{HeaderMap, Method};
 use axum::response::{IntoResponse, Json, Redirect, Response};
-use chrono::{NaiveDateTime, Utc};
+use chrono::{NaiveDate, NaiveDateTime, Utc};
 use maud::{Markup, html};
 use serde::{Deserialize, Serialize};
 
-use super::drawing::{still, thumb};
+use super::drawing::{days, still, thumb};
 use super::number::{ago, duration, grouped};
 use super::{Page, Site, looks};
 use crate::error::PageError;
@@ -39,17 +39,23 @@ pub async fn page(
             Some(visitor) => models::is_liked(video, visitor, conn)?,
             None => false,
         };
-        Ok((Video::find(video, conn)?, last_watched, liked))
+        let by_day = models::views_by_day(video, conn)?;
+        Ok((Video::find(video, conn)?, last_watched, liked, by_day))
     };
-    let show = |(video, last_watched, liked): (Video, _, _)| {
-        let main = main(&video, last_watched, liked);
+    let show = |(video, last_watched, liked, by_day): (Video, _, _, Vec<_>)| {
+        let main = main(&video, last_watched, liked, &by_day);
         Page::new(video.title, main).script(include_str!("watch.js"))
     };
     let page = shared.page(read, show).await?;
     Ok((cookie, page).into_response())
 }
 
-fn main(video: &Video, last_watched: Option<NaiveDateTime>, liked: bool) -> Markup {
+fn main(
+    video: &Video,
+    last_watched: Option<NaiveDateTime>,
+    liked: bool,
+    by_day: &[(NaiveDate, i64)],
+) -> Markup {
     let since = last_watched.map(|at| (Utc::now().naive_utc() - at).num_seconds());
     html! {
         article.watch {
@@ -77,6 +83,10 @@ fn main(video: &Video, last_watched: Option<NaiveDateTime>, liked: bool) -> Mark
             p.lead {
                 "Opening this page counted a view, on a shard of this video’s row. A like is a row, which a trigger counts on a shard. The \
                  numbers change as others watch: open it in another tab."
+            }
+            section {
+                h2 { "Views of the last " (by_day.len()) " days" }
+                (days(by_day))
             }
         }
     }

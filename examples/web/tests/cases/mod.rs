@@ -96,10 +96,13 @@ pub async fn looking_counts_a_view_and_nothing_else_does(site: &mut Started) {
     site.page("/watch/7?from=like").await;
     site.page("/").await;
     assert_eq!(site.total(7).await, before + 3);
+    let chart = site.page("/watch/7?from=like").await;
+    assert_eq!(chart.matches("<rect x=").count(), 30);
+    assert!(chart.contains("aria-label=\"3 views in 30 days\""));
     site.restart(0).await;
 
-    // 3 views, once after a like, the grid, and twice `/admin`; a request for headers alone and a prefetch do not count.
-    assert_eq!(site.number("/", "served").await, 7);
+    // 3 views, twice after a like, the grid, and twice `/admin`; a request for headers alone and a prefetch do not count.
+    assert_eq!(site.number("/", "served").await, 8);
 }
 
 pub async fn a_like_is_there_once(site: &mut Started) {

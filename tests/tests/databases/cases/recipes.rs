@@ -422,3 +422,48 @@ fn bounds_that_a_filter_keeps() {
     assert_eq!(sold.into_inner(), i64::from(SEATS));
     assert_eq!(videos.find(1).select(likes).first(conn), Ok(0));
 }
+
+/// Views of a video and of its day are counted together, and days that are over become a month.
+#[test]
+fn views_by_day_become_months() {
+    use diesel_sharded_tests::schema::downloads::{day, number, version};
+    const DAYS: i64 = 3;
+    let table = "CREATE TABLE months (version INTEGER PRIMARY KEY, number BIGINT NOT NULL)";
+    let Connected { conn, database } = &mut with(table);
+    on_threads(8, database, |thread, conn| {
+        for round in 0..2 * DAYS {
+            let today = Day((round % DAYS) as i32);
+            patiently()
+                .run(conn, |conn| {
+                    count(1 + thread % 2, 1, conn)?;
+                    let of_day = downloads::table.find((1 + (thread % 2) as i32, today));
+                    update(of_day)
+                        .set(number.eq(number + 1))
+                        .or_insert((version.eq(1 + (thread % 2) as i32), day.eq(today)))
+                        .execute(conn)
+                        .done()
+                })
+                .unwrap();
+        }
+    });
+    let of_video = 4 * 2 * DAYS;
+    assert_eq!(totals(conn), [100 + of_video, 200 + of_video, 300]);
+    let by_day = downloads::table.select(number.total());
+    assert_eq!(by_day.load(conn), Ok(vec![8; 2 * DAYS as usize]));
+
+    let over = downloads::table.filter(day.lt(Day(2)));
+    let folded = fold(over).run(conn).unwrap();
+    assert!(folded.busy.is_empty() && folded.unfit.is_empty());
+    let rolled_up: QueryResult<_> = conn.transaction(|conn| {
+        conn.batch_execute("INSERT INTO months SELECT version, SUM(number) FROM downloads WHERE day < 2 GROUP BY version")?;
+        conn.batch_execute("DELETE FROM downloads WHERE day < 2")
+    });
+    rolled_up.unwrap();
+    assert_eq!(
+        number!("(SELECT COUNT(*) FROM months WHERE number = 16)", conn),
+        2
+    );
+    assert_eq!(by_day.load(conn), Ok(vec![8; 2]));
+    let of_deleted = "(SELECT COUNT(*) FROM downloads_shards WHERE day < 2)";
+    assert_eq!(number!(of_deleted, conn), 0);
+}
