@@ -72,7 +72,8 @@
 //! 2. When no process counts on the old column alone, and every [coalescer](crate::coalescer) of such a process is flushed: fold the table,
 //!    until no row is [`busy`](crate::operation::Folded::busy) or [`unfit`](crate::operation::Folded::unfit). Then set the new column from
 //!    the old one, by the statement below. Large tables are set by ranges of keys.
-//! 3. Read and count on the new column alone. The old one may be dropped, or kept for the next time and reset.
+//! 3. Read and count on the new column alone. Processes that still read the old one miss these events until they end. The old column may then
+//!    be dropped, or kept for the next time and reset.
 //!
 //! ```
 //! # mod schema { diesel::table! { videos (id) { id -> BigInt, hot -> Double, hot_2 -> Double, } } }
