@@ -284,7 +284,7 @@ pub enum Error {
     )]
     LandmarkTooFar {
         /// The time since the landmark in half-lives, rounded down.
-        half_lives: i128,
+        half_lives: i64,
     },
     /// A number of shards out of range.
     #[error("a counter cannot have {number} shards: choose from 1 to 4096")]

@@ -172,6 +172,7 @@ impl Decay {
     pub fn weight(&self, now: SystemTime) -> Result<f64, Error> {
         let (half_lives, rest) = self.age(now);
         if !(-MOST_BEFORE..i128::from(Self::MOST_HALF_LIVES)).contains(&half_lives) {
+            let half_lives = half_lives.clamp(i64::MIN.into(), i64::MAX.into()) as i64;
             return Err(Error::LandmarkTooFar { half_lives });
         }
         if half_lives >= OLD && !HAS_WARNED.swap(true, Ordering::Relaxed) {

@@ -56,6 +56,13 @@ impl Counter {
         let key = key_of(caller);
         let slot = (7, if caller == Caller::Beside { 2 } else { 1 });
         match Slots::enter(&self.slots, slot, key, &[n], Instant::now()) {
+            // Its first batch contains its own amount.
+            Entered::Leads(lead) if lead.was_member() => {
+                let outcome = self.count_for_others(caller, lead);
+                if matches!(outcome, Outcome::Nothing | Outcome::Failed(_)) {
+                    self.counted.fetch_add(n, Ordering::SeqCst);
+                }
+            }
             Entered::Leads(lead) => {
                 self.counted.fetch_add(n, Ordering::SeqCst);
                 self.count_for_others(caller, lead);

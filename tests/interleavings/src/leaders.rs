@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 #[derive(Default)]
-pub struct BatchTime;
+pub struct BatchTime(());
 
 impl BatchTime {
     pub fn took(&self, _: Duration) {}
