@@ -312,7 +312,7 @@ impl<Q: IntoUpdateTarget<Table: ShardedTable>, Run> Fold<Q, Run> {
     /// A [`Folder`] reports each row at least once. It keeps the shards of a row until a pass finds nothing to move, and reports the row
     /// again in that pass. So a row whose report was lost when the process ended, the connection broke or `report` panicked is reported by
     /// the next pass, of any process that reports. [`cold_below`](Self::cold_below) and [`keep_shards`](Self::keep_shards) with 0 end this,
-    /// and so does a shard that keeps what a `Double` [rounds](crate::guide::folding#doubles).
+    /// and so does a shard that keeps what a `Double` [rounds](crate::reference::folding#doubles).
     ///
     /// The fold waits for `report`, without a lock; in a task it must not block. A panic in it ends the fold: of a single one it reaches the
     /// caller, with all batches so far complete; of a folder it ends the pass, as an error.
