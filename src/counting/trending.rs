@@ -132,7 +132,7 @@ use crate::observe;
 /// let day = Duration::from_secs(86_400);
 /// let decay = Decay::half_life(day, UNIX_EPOCH);
 /// assert_eq!(decay.weight(UNIX_EPOCH + 3 * day)?, 8.0);
-/// assert_eq!(decay.value(8.0, UNIX_EPOCH + 5 * day), 2.0);
+/// assert_eq!(decay.value(8.0, UNIX_EPOCH + 5 * day), 0.25); // two days later
 /// # Ok::<_, diesel_sharded::Error>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
