@@ -450,7 +450,6 @@ impl Error {
     }
 
     /// The error of a caller whose amount another caller was counting when this happened.
-    #[cfg(any(feature = "r2d2", feature = "async"))]
     pub(crate) fn outcome_unknown(why: &str) -> Self {
         let source = database_error(DatabaseErrorKind::Unknown, why);
         Error::OutcomeUnknown { source }
