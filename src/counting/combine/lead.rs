@@ -287,8 +287,8 @@ where
             };
             first = first.or_else(|| outcomes.first().cloned());
             let has_failed = outcomes.iter().any(|outcome| !outcome.is_counted());
-            lead.end(outcomes);
             lead.took(began.elapsed());
+            lead.end(outcomes);
             // The next batch does not run on a connection on which one failed: somebody else leads.
             if has_failed {
                 break;

@@ -10,10 +10,10 @@ use std::time::Duration;
 /// The greatest number of leaders of a slot. Callers who are no more than this may each count alone.
 pub(super) const MOST: usize = 16;
 
-/// The time of a commit for which it is worth to send another statement, where callers share batches.
+/// The time of a commit, in microseconds, for which another leader is worth its statement, where callers share batches.
 const FOR_A_LEADER: u64 = 400;
 
-/// The time of a commit for which one more caller may count alone, without the processor being the limit.
+/// The time of a commit, in microseconds, for which one more caller may count alone before the processor is the limit.
 const FOR_A_CALLER: u64 = 60;
 
 /// How long a batch takes, from its statement to its commit, in microseconds. All slots of a combiner share it: they commit to one disk.

@@ -90,9 +90,9 @@ impl<K: Key> Slot<K> {
         time.leaders(self.callers.callers(), self.most)
     }
 
-    /// Whether so many callers are a leader's share of all callers.
-    fn is_share(&self, callers: usize, time: &BatchTime) -> bool {
-        callers * self.most_leaders(time) >= self.callers.callers()
+    /// Whether so many callers are the share of one of these leaders.
+    fn is_share(&self, callers: usize, leaders: usize) -> bool {
+        callers * leaders >= self.callers.callers()
     }
 
     /// The queued batch of the counter.
@@ -167,20 +167,20 @@ impl<K: Key> Slots<K> {
         let mut map = address.map();
         let slot = map.entry(address.slot.clone());
         let slot = slot.or_insert_with(|| Slot::new(most));
-        let own = Own {
+        let own = || Own {
             amounts: amounts.into(),
             since,
         };
         let (leaders, queued) = (slot.leaders.len(), slot.queued(&address.key));
         slot.callers.see(leaders + slot.running + queued + 1);
-        let may_lead = leaders < slot.most_leaders(&slots.time);
-        if leaders == 0 || (may_lead && slot.is_share(queued + 1, &slots.time)) {
+        let most = slot.most_leaders(&slots.time);
+        if leaders == 0 || (leaders < most && slot.is_share(queued + 1, most)) {
             slot.leaders.push(id);
             drop(map);
-            let own = (queued > 0).then_some(own);
+            let own = (queued > 0).then(own);
             return Entered::Leads(Lead::new(address, id, own));
         }
-        let batch = slot.batch(&address.key);
+        let (batch, own) = (slot.batch(&address.key), own());
         lock(&batch.0).join(&own);
         drop(map);
         Entered::Waits(Member {
@@ -456,7 +456,10 @@ impl<K: Key> Lead<K> {
             return false;
         };
         let others_lead = slot.leaders.len() > 1;
-        let has_share = || slot.is_share(slot.queued(&self.address.key), &self.address.slots.time);
+        let has_share = || {
+            let most = slot.most_leaders(&self.address.slots.time);
+            slot.is_share(slot.queued(&self.address.key), most)
+        };
         self.rounds < ROUNDS && slot.queued.iter().any(is_counted) && (!others_lead || has_share())
     }
 
@@ -523,6 +526,9 @@ impl<K: Key> Lead<K> {
 
     /// Tells the members of each batch of the round its outcome. A batch without one ends as [`Unknown`](Outcome::Unknown).
     pub(crate) fn end(&mut self, outcomes: impl IntoIterator<Item = Outcome>) {
+        if self.running.is_empty() {
+            return;
+        }
         let mut outcomes = outcomes.into_iter();
         let mut wakers = vec![];
         let mut map = self.address.map();
@@ -550,6 +556,7 @@ impl<K: Key> Lead<K> {
         let Some(slot) = map.get_mut(&self.address.slot) else {
             return;
         };
+        slot.callers.fall();
         slot.leaders.retain(|leader| *leader != self.id);
         if !slot.leaders.is_empty() {
             return;
