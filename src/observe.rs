@@ -536,14 +536,22 @@ pub(crate) fn crowded(table: &'static str) {
 /// A warning that goes to `log` where no subscriber listens.
 const MORE_SHARDS: &str = "more shards would help: all of one key were being counted on at once";
 
-/// Warns an operator, but not often. Without a subscriber the warning goes to `log`.
+/// Warns an operator by these fields and this message. Without a subscriber this text goes to `log`.
+macro_rules! warn_operator {
+    ([$($field:ident),*] $message:expr, $text:literal) => {
+        match () {
+            #[cfg(feature = "tracing")]
+            () if tracing::event_enabled!(target: TARGET, Level::WARN) => {
+                tracing::warn!(target: TARGET, $($field,)* "{}", $message);
+            }
+            () => log::warn!(target: TARGET, $text),
+        }
+    };
+}
+
+/// Warns an operator, but not often.
 pub(crate) fn more_shards_would_help(table: &'static str, shards: u16) {
-    #[cfg(feature = "tracing")]
-    if tracing::event_enabled!(target: TARGET, Level::WARN) {
-        tracing::warn!(target: TARGET, table, shards, "{MORE_SHARDS}");
-        return;
-    }
-    log::warn!(target: TARGET, "{MORE_SHARDS} (`{table}`, {shards} shards)");
+    warn_operator!([table, shards] MORE_SHARDS, "{MORE_SHARDS} (`{table}`, {shards} shards)");
 }
 
 /// Warns an operator, once a process, that the landmark of a decay is so many half-lives old.
@@ -551,12 +559,7 @@ pub(crate) fn landmark_is_old(half_lives: i128, most: u16) {
     let warning = format!(
         "a landmark is {half_lives} half-lives old: give the scores a new one before it is {most} (see `trending`)"
     );
-    #[cfg(feature = "tracing")]
-    if tracing::event_enabled!(target: TARGET, Level::WARN) {
-        tracing::warn!(target: TARGET, "{warning}");
-        return;
-    }
-    log::warn!(target: TARGET, "{warning}");
+    warn_operator!([] warning, "{warning}");
 }
 
 const fn conflict_of(conflict: Conflict) -> &'static str {

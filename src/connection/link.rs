@@ -21,7 +21,7 @@ use crate::backend::{BackendOf, Dialect, ErrorDetail, Reads, ShardedBackend};
 use crate::conflict::{Conflict, ErrorClass};
 use crate::error::Error;
 use crate::policy::RetryPolicy;
-use crate::query_builder::{Prepare, Prepared, Unchecked, statement_was_lost};
+use crate::query_builder::{Prepare, Prepared, PreparedQuery, Unchecked, statement_was_lost};
 
 /// How statements reach a `Conn`.
 pub trait Io<Conn> {
@@ -221,6 +221,21 @@ where
         M::Backend: Reads<Q::SqlType, U>,
     {
         M::load(self.conn, Unchecked::query(query))
+    }
+
+    /// The same for a query that the client keeps prepared.
+    pub(crate) fn load_prepared<'s, U, Q>(
+        &'s mut self,
+        query: Q,
+    ) -> M::Future<'s, QueryResult<Vec<U>>>
+    where
+        M: LoadIo<Conn>,
+        Q: Query + QueryFragment<M::Backend> + QueryId + 's,
+        U: Send + 'static,
+        M::Backend: Reads<Q::SqlType, U>,
+    {
+        let query = PreparedQuery::new(query, &self.backend());
+        M::load(self.conn, query)
     }
 }
 

@@ -118,7 +118,6 @@ use crate::engine::{RetryLoop, retry_loop};
 use crate::error::Error;
 use crate::per_process::random;
 use crate::policy::RetryPolicy;
-use crate::query_builder::PreparedQuery;
 use crate::reading::cached::CachedCounter;
 
 use self::keys::{DeleteKeys, FindKey, FindRemovable, InsertKey, NoteCounted, SeeKey, explained};
@@ -212,6 +211,14 @@ impl Request {
             expires: NEVER,
         })
     }
+
+    /// The number of rows that the row of its key holds. Fails if the row is another request's.
+    fn counted(&self, fingerprint: i64, counted: i64) -> QueryResult<usize> {
+        match fingerprint == self.fingerprint {
+            true => Ok(usize::try_from(counted).unwrap_or(usize::MAX)),
+            false => Err(Error::IdempotencyKeyReused.into()),
+        }
+    }
 }
 
 /// Carries out a request that was not carried out before under the same key: by one statement where that is possible, else in one
@@ -302,10 +309,7 @@ pub(crate) async fn claim<M: LoadIo<Conn>, Conn>(
             return match () {
                 // The claim tells whether this insert wrote the row. If the database says that it did not, that is enough.
                 () if inserted && *claim == insert.claim => Ok(None),
-                () if *fingerprint == request.fingerprint => {
-                    Ok(Some(usize::try_from(*counted).unwrap_or(usize::MAX)))
-                }
-                () => Err(Error::IdempotencyKeyReused.into()),
+                () => request.counted(*fingerprint, *counted).map(Some),
             };
         }
     }
@@ -324,16 +328,13 @@ pub(crate) async fn is_known<M: LoadIo<Conn>, Conn>(
     }
     let reading = RetryLoop::read(link, retry)?;
     let rows = retry_loop!(link, reading, {
-        let see = PreparedQuery::new(SeeKey(request.key.clone()), &link.backend());
-        M::load(link.conn, see).await
+        link.load_prepared(SeeKey(request.key.clone())).await
     });
     let rows: Vec<(Vec<u8>, i64, i64, i64)> = rows.map_err(|error| explained(link, error))?;
-    match rows.first() {
-        Some((_, fingerprint, ..)) if *fingerprint != request.fingerprint => {
-            Err(Error::IdempotencyKeyReused.into())
-        }
-        row => Ok(row.is_some()),
-    }
+    let counted = rows
+        .first()
+        .map(|(_, fingerprint, _, counted)| request.counted(*fingerprint, *counted));
+    Ok(counted.transpose()?.is_some())
 }
 
 /// Releases a key, for a request that counted nothing or is not repeated.

@@ -23,8 +23,7 @@ use crate::model::{IntegerFields, ShardedColumn, ShardedTable, Term, Value};
 use crate::policy::RetryPolicy;
 use crate::query_builder::{
     CountAllAndLoad, CountAllAndLoadId, FindParent, Identified, KeyIs, Names, OnPrimary,
-    PreparedQuery, SelectParents, ShardedExpressionMethods, Total, UpdateId, bind, fragments, id,
-    sql,
+    SelectParents, ShardedExpressionMethods, Total, UpdateId, bind, fragments, id, sql,
 };
 use crate::upkeep::shard_counts;
 
@@ -559,8 +558,7 @@ where
         M: LoadIo<Conn, Backend = DB>,
         Q: Query<SqlType = SqlTypeOf<Self::Selection>> + QueryFragment<DB> + QueryId + 'c,
     {
-        let query = PreparedQuery::new(query, &link.backend());
-        M::load(link.conn, query)
+        link.load_prepared(query)
     }
 }
 
