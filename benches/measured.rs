@@ -14,7 +14,10 @@ pub trait Measured: TestConnection {
     /// A query for the numbers from 1 to `n`, in a column `n`, to fill tables by.
     fn numbers(n: i64) -> String;
 
-    /// The size of a table in bytes, its indexes included. Its statistics are brought up to date before.
+    /// Brings the statistics of a table up to date.
+    fn analyze_table(&mut self, table: &str);
+
+    /// The size of a table in bytes, its indexes included, once it is [analyzed](Self::analyze_table).
     fn size_of(&mut self, table: &str) -> i64;
 
     /// An empty database whose commits wait for the disk, if each connection to it says so.
@@ -30,8 +33,11 @@ impl Measured for PgConnection {
         format!("SELECT n FROM generate_series(1, {n}) AS n")
     }
 
-    fn size_of(&mut self, table: &str) -> i64 {
+    fn analyze_table(&mut self, table: &str) {
         self.run(&format!("VACUUM ANALYZE {table}"));
+    }
+
+    fn size_of(&mut self, table: &str) -> i64 {
         number!(&format!("pg_total_relation_size('{table}')"), self)
     }
 
@@ -51,8 +57,11 @@ impl Measured for MysqlConnection {
         )
     }
 
-    fn size_of(&mut self, table: &str) -> i64 {
+    fn analyze_table(&mut self, table: &str) {
         self.run(&format!("ANALYZE TABLE {table}"));
+    }
+
+    fn size_of(&mut self, table: &str) -> i64 {
         let size = format!(
             "CAST((SELECT data_length + index_length FROM information_schema.tables \
              WHERE table_schema = DATABASE() AND table_name = '{table}') AS SIGNED)"
@@ -78,8 +87,11 @@ impl Measured for SqliteConnection {
         )
     }
 
+    fn analyze_table(&mut self, table: &str) {
+        self.run(&format!("ANALYZE {table}"));
+    }
+
     fn size_of(&mut self, table: &str) -> i64 {
-        self.run("ANALYZE");
         let of_table = format!("SELECT name FROM sqlite_schema WHERE tbl_name = '{table}'");
         number!(
             &format!("(SELECT SUM(pgsize) FROM dbstat WHERE name IN ({of_table}))"),

@@ -60,6 +60,7 @@ macro_rules! measure {
                 (u128::from(visitor) * u128::from(STRIDE) % u128::from(visitors)) as u64;
             assert_eq!(visit(scattered, conn), Unique::Repeat);
         });
+        conn.analyze_table("diesel_sharded_idempotency_keys");
         let bytes = conn.size_of("diesel_sharded_idempotency_keys") as f64;
         let (of_all, of_each) = (bytes / 1e6, bytes / visitors as f64);
         println!(

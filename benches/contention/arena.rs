@@ -246,13 +246,12 @@ arena!(MysqlConnection {
 
     fn wait_for(&mut self, disk: Disk) {
         let (flush, log) = (u8::from(disk != Disk::Free), u8::from(disk != Disk::Unlogged));
+        // The first commit of a group waits so many microseconds for so many others.
+        let wait = if disk == Disk::Slow { 1_000 } else { 0 };
         self.run(&format!(
-            "SET GLOBAL innodb_flush_log_at_trx_commit = {flush}, GLOBAL sync_binlog = {flush}, SESSION sql_log_bin = {log}"
+            "SET GLOBAL innodb_flush_log_at_trx_commit = {flush}, GLOBAL sync_binlog = {flush}, SESSION sql_log_bin = {log}, \
+             GLOBAL binlog_commit_wait_usec = {wait}, GLOBAL binlog_commit_wait_count = {wait}"
         ));
-        if disk == Disk::Slow {
-            // The first commit of a group waits so long for so many others.
-            self.run("SET GLOBAL binlog_commit_wait_usec = 1000, GLOBAL binlog_commit_wait_count = 1000");
-        }
     }
 });
 

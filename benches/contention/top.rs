@@ -10,7 +10,6 @@ use diesel_sharded_benches::names::{
 };
 use diesel_sharded_benches::report::Reading;
 use diesel_sharded_benches::side_by_side;
-use diesel_sharded_tests::fixture::Run;
 use indicatif::ProgressBar;
 
 use crate::arena::{Arena, Disk, Stage};
@@ -31,20 +30,13 @@ type Form<'a> = (&'static str, Box<dyn FnMut() -> Vec<Row> + 'a>);
 
 /// A connection type with its top lists.
 pub trait TopLists: Arena {
-    /// Updates the planner's statistics of the two tables.
-    fn analyze_ranked(&mut self);
-
     /// The first ten rows in each form.
     fn lists(conn: &RefCell<Self>) -> [Form<'_>; 3];
 }
 
 macro_rules! top_lists {
-    ($connection:ty, analyze: $($analyze:literal),+) => {
+    ($connection:ty) => {
         impl TopLists for $connection {
-            fn analyze_ranked(&mut self) {
-                $(self.run($analyze);)+
-            }
-
             fn lists(conn: &RefCell<Self>) -> [Form<'_>; 3] {
                 macro_rules! form {
                     ($query:expr) => {
@@ -54,9 +46,19 @@ macro_rules! top_lists {
                 let order = ranked::id.desc();
                 let (total, views) = (ranked::views.total(), ranked::views);
                 let [sort, list, plain]: [Box<dyn FnMut() -> Vec<Row>>; 3] = [
-                    form!(ranked::table.select((ranked::id, total)).order((total.desc(), order)).limit(10)),
+                    form!(
+                        ranked::table
+                            .select((ranked::id, total))
+                            .order((total.desc(), order))
+                            .limit(10)
+                    ),
                     form!(top(ranked::table, views, 10).select((ranked::id, views))),
-                    form!(ranked::table.select((ranked::id, views)).order((views.desc(), order)).limit(10)),
+                    form!(
+                        ranked::table
+                            .select((ranked::id, views))
+                            .order((views.desc(), order))
+                            .limit(10)
+                    ),
                 ];
                 [(SORT, sort), (TOP_LIST, list), (INDEXED, plain)]
             }
@@ -64,9 +66,9 @@ macro_rules! top_lists {
     };
 }
 
-top_lists!(PgConnection, analyze: "VACUUM ANALYZE random_128", "VACUUM ANALYZE random_128_shards");
-top_lists!(MysqlConnection, analyze: "ANALYZE TABLE random_128, random_128_shards");
-top_lists!(SqliteConnection, analyze: "ANALYZE");
+top_lists!(PgConnection);
+top_lists!(MysqlConnection);
+top_lists!(SqliteConnection);
 
 /// Measures each form over each mix.
 ///
@@ -105,5 +107,7 @@ fn fill<Conn: TopLists>(conn: &mut Conn, holds: &str, value: &str) {
         "INSERT INTO random_128_shards (id, shard, views) SELECT v.id, s.n, {value} FROM random_128 AS v, ({}) AS s WHERE {holds}",
         Conn::numbers(128)
     ));
-    conn.analyze_ranked();
+    for table in ["random_128", "random_128_shards"] {
+        conn.analyze_table(table);
+    }
 }
