@@ -8,7 +8,7 @@ use crate::fixture::Run;
 use crate::{Database, On, Server, TestConnection, connected};
 
 const PAGE: &str = include_str!("../../src/reference/grants.md");
-/// The role and the database of the chapter's statements.
+/// The role and the database of the page's statements.
 const ROLE: &str = " TO app";
 const DATABASE: &str = "shop.*";
 
