@@ -81,6 +81,7 @@ fn is_refused(primary: &mut PgConnection, pair: &Pair, conn: &mut PgConnection, 
         "top",
         "refresh",
         "remove keys",
+        "remove visitors",
         "retry::transaction",
     ];
     for (name, before, work) in ALL.iter().copied() {

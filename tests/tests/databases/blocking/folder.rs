@@ -195,8 +195,9 @@ fn rows_are_reported_until_a_report_has_returned() {
         .every(OFTEN)
         .start(move || Ok::<_, Error>(Conn::connect(&connects_to)))
         .unwrap();
+    // The row has two shards if others in this process count on such a row meanwhile.
     until("cold rows have no shards", || {
-        folder.stats().shards_removed == 1
+        folder.stats().shards_removed > 0
     });
     let stats = folder.stats();
     drop(folder);
