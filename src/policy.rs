@@ -17,7 +17,7 @@ use crate::per_process::{PerProcess, inherited, random_bits};
 /// |---|---|---|
 /// | [`with_attempts`](Self::with_attempts) | 32; for a [busy](Conflict::Busy) SQLite, as many as the deadline allows | attempts in all, including the first; 1 means no retry |
 /// | [`with_min_delay`](Self::with_min_delay) | 1 ms | the longest sleep before the second attempt; it doubles with each further attempt |
-/// | [`with_max_delay`](Self::with_max_delay) | 100 ms | the longest sleep before any attempt |
+/// | [`with_max_delay`](Self::with_max_delay) | 100 ms | the longest sleep after any of the first 16 attempts; after the 17th twice that, after the 18th three times, and so on (not for a busy SQLite) |
 /// | [`with_deadline`](Self::with_deadline) | 10 s | no attempt starts later than this after the first one; in a fold and a repair it applies to each transaction |
 /// | [`with_jitter`](Self::with_jitter) | on | sleep a random time between zero and that longest sleep |
 ///
@@ -104,7 +104,8 @@ impl RetryPolicy {
         self
     }
 
-    /// Sets the longest sleep before any attempt.
+    /// Sets the longest sleep after any of the first 16 attempts. Callers who still meet conflicts then keep each other from an end, and their
+    /// sleeps grow.
     pub const fn with_max_delay(mut self, cap: Duration) -> Self {
         self.cap = cap;
         self
@@ -225,6 +226,9 @@ shows!([] RetryPolicy: |self| RetryPolicy {
     attempts: self.attempts, base: self.base, cap: self.cap, deadline: self.deadline, jitter: self.jitter
 } finish_non_exhaustive);
 
+/// After so many attempts the cap grows by itself with each further attempt.
+const COLLISIONS: u32 = 16;
+
 /// The attempts of one operation under a policy. It only decides; it neither sleeps nor runs anything.
 #[derive(Debug)]
 pub(crate) struct Attempts {
@@ -248,7 +252,7 @@ impl Attempts {
         if self.attempt >= self.retry.most_attempts(conflict) || left.is_zero() {
             return None;
         }
-        let longest = self.longest_delay();
+        let longest = self.longest_delay(conflict);
         let delay = if self.retry.jitter {
             let part = self.retry.random() as f64 / u64::MAX as f64;
             Duration::try_from_secs_f64(longest.as_secs_f64() * part).unwrap_or(longest)
@@ -267,10 +271,16 @@ impl Attempts {
         Some(delay)
     }
 
-    fn longest_delay(&self) -> Duration {
+    /// Many callers whose transactions take longer than the usual delays deadlock again and again, and each keeps the others from an end. So
+    /// the delays of a caller whose [`COLLISIONS`] attempts have failed go on to grow. A busy database is free for whoever asks next.
+    fn longest_delay(&self, conflict: Conflict) -> Duration {
         let RetryPolicy { base, cap, .. } = self.retry;
         let doubled = 2_u32.saturating_pow(self.attempt - 1);
-        base.saturating_mul(doubled).min(cap)
+        let longest = base.saturating_mul(doubled).min(cap);
+        match conflict {
+            Conflict::Busy => longest,
+            _ => longest.saturating_mul(self.attempt.saturating_sub(COLLISIONS - 1).max(1)),
+        }
     }
 
     /// The operation's error after the last attempt ended in the conflict `source`.
@@ -333,6 +343,9 @@ mod tests {
         const CAP: Duration = Duration::from_millis(10);
         let retry = attempts(7).with_max_delay(CAP).with_jitter(false);
         assert_eq!(delays(retry), [1, 2, 4, 8, 10, 10]);
+        // Who meets a conflict again and again comes less often.
+        let retry = attempts(20).with_max_delay(CAP).with_jitter(false);
+        assert_eq!(delays(retry)[14..], [10, 10, 20, 30, 40]);
         // The cap also limits the first delay.
         let retry = attempts(3).with_max_delay(CAP).with_jitter(false);
         assert_eq!(delays(retry.with_min_delay(5 * CAP)), [10, 10]);

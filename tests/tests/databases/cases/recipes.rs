@@ -266,10 +266,8 @@ fn an_upsert_of_plain_columns_too() {
 #[test]
 fn batches_by_day_and_in_total() {
     use diesel_sharded_tests::schema::downloads::dsl::*;
-    // A transaction that is rolled back takes the shards back that it created, so more threads on MariaDB may meet deadlocks for minutes.
-    const FEW: i64 = 12;
     let Connected { conn, database } = &mut set_up();
-    on_threads(FEW, database, |thread, conn| {
+    on_threads(THREADS, database, |thread, conn| {
         for round in 0..4 {
             let today = Day((thread as i32 + round) % 3);
             let batch = [((7, today), 4), ((8, today), 2)];
@@ -282,7 +280,7 @@ fn batches_by_day_and_in_total() {
             assert_eq!(counted, Ok((0, 0)));
         }
     });
-    let rounds = 4 * FEW;
+    let rounds = 4 * THREADS;
     assert_eq!(totals(conn), [100 + 4 * rounds, 200 + 2 * rounds, 300]);
     let by_day = downloads.select(sum(number.total()));
     assert_eq!(by_day.first(conn), Ok(Some(6 * rounds)));
