@@ -9,7 +9,6 @@ pub mod program;
 pub mod report;
 pub mod videos;
 
-use std::cmp::Ordering;
 use std::time::{Duration, Instant};
 
 /// Runs `works` in turn for `rounds` rounds and returns the median time of each. A disturbance of the machine hits all of them.
@@ -17,10 +16,10 @@ pub fn side_by_side(rounds: usize, works: &mut [impl FnMut()]) -> Vec<Duration> 
     let times = in_turns(rounds, works.len(), |_, work| {
         let start = Instant::now();
         works[work]();
-        start.elapsed()
+        start.elapsed().as_secs_f64()
     });
-    let medians = times.into_iter().map(median);
-    medians.map(|time| time.expect("a round")).collect()
+    let medians = times.into_iter().filter_map(median);
+    medians.map(Duration::from_secs_f64).collect()
 }
 
 /// Runs so many works in turn for `rounds` rounds, in an order that rotates. Returns the results of each work.
@@ -48,8 +47,10 @@ pub fn percentiles(mut latencies: Vec<Duration>) -> [Option<Duration>; 2] {
     })
 }
 
-/// Returns the median of comparable values, of an even number the greater one in the middle; `None` if there is no value.
-pub fn median<T: Copy + PartialOrd>(mut values: Vec<T>) -> Option<T> {
-    values.sort_by(|a, b| a.partial_cmp(b).unwrap_or(Ordering::Equal));
-    values.get(values.len() / 2).copied()
+/// Returns the median: of an even number of values the mean of the two in the middle; `None` if there is no value.
+pub fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    let upper = *values.get(values.len() / 2)?;
+    let lower = values[(values.len() - 1) / 2];
+    Some((lower + upper) / 2.0)
 }
