@@ -140,7 +140,7 @@ fn running(conn: &mut AnyConnection) -> Result<Vec<Row>, Error> {
 
 fn advice(table: String, columns: &[String], seen: Seen, looks: u32, all: &[Sharded]) -> Advice {
     let sharded = all.iter().any(|sharded| {
-        let fields = names(sharded.fields());
+        let fields = names(&sharded.fields);
         let mut columns = columns.iter();
         sharded.table().as_str() == table && columns.all(|name| fields.contains(&name.as_str()))
     });

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Parser, Subcommand};
 use clap_complete::Shell;
+use diesel_sharded::described::Integrity;
 
 /// Sharded counters of diesel_sharded: migrations, folds, recounts and checks.
 #[derive(Debug, Parser)]
@@ -75,20 +76,12 @@ pub struct GenerateArgs {
     /// The name of the shards table [default: the table's name with `_shards`].
     #[arg(long, value_name = "NAME", conflicts_with = "counts")]
     pub shards_table: Option<String>,
-    /// Writes triggers instead of a foreign key, for servers that refuse one, such as MySQL Group Replication with several writable
-    /// nodes. This tool finds such a shards table by its name: the table's name with `_shards`.
-    #[arg(long, conflicts_with_all = ["counts", "function"])]
-    pub no_foreign_key: bool,
-    /// Writes neither a foreign key nor triggers, for servers that refuse both, such as PlanetScale. The application deletes the
-    /// shards of a row together with the row; `remove-orphans` finds shards that were left. SQLite keeps its triggers.
-    #[arg(long, conflicts_with_all = ["counts", "function"])]
-    pub no_triggers: bool,
     /// Writes a function instead, which adds to a shard: for the application's own triggers. The table is already sharded.
-    #[arg(long, conflicts_with_all = ["columns", "counts", "shards_table"])]
+    #[arg(long, conflicts_with_all = ["columns", "counts", "shards_table", "no_foreign_key", "no_triggers"])]
     pub function: bool,
     /// Writes triggers instead, which count the rows that refer to a row of the table by this column. For a composite key, give it
     /// once for each column, in the key's order.
-    #[arg(long, value_name = "TABLE.COLUMN")]
+    #[arg(long, value_name = "TABLE.COLUMN", conflicts_with_all = ["no_foreign_key", "no_triggers"])]
     pub counts: Vec<String>,
     /// Adds up this column of the counted rows instead, or an expression, with columns as in --where:
     /// `CASE WHEN votes.is_up THEN 1 WHEN NOT votes.is_up THEN -1 END`.
@@ -101,9 +94,34 @@ pub struct GenerateArgs {
     /// How many shards of a row the triggers use, 1 to 4096 [default: 16; always one on SQLite].
     #[arg(long, value_name = "N", requires = "counts", value_parser = clap::value_parser!(u16).range(1..=4096))]
     pub shards: Option<u16>,
+    #[command(flatten)]
+    pub migration: MigrationArgs,
+}
+
+/// The arguments of commands that write migrations.
+#[derive(Debug, ClapArgs)]
+pub struct MigrationArgs {
     /// The folder of migrations [default: the one in `diesel.toml`, or the nearest `migrations`, here or above].
     #[arg(long, value_name = "FOLDER", env = "MIGRATION_DIRECTORY")]
     pub migration_dir: Option<PathBuf>,
+    /// Creates triggers instead of a foreign key, for servers that refuse one, such as MySQL Group Replication with several writable
+    /// nodes. This tool finds such a shards table by its name: the table's name with `_shards`.
+    #[arg(long)]
+    pub no_foreign_key: bool,
+    /// Creates neither a foreign key nor triggers, for servers that refuse both, such as PlanetScale. The application deletes the
+    /// shards of a row together with the row; `remove-orphans` finds shards that were left. SQLite keeps its triggers.
+    #[arg(long)]
+    pub no_triggers: bool,
+}
+
+impl MigrationArgs {
+    pub fn integrity(&self) -> Integrity {
+        match (self.no_triggers, self.no_foreign_key) {
+            (true, _) => Integrity::Application,
+            (false, true) => Integrity::Triggers,
+            (false, false) => Integrity::ForeignKey,
+        }
+    }
 }
 
 #[derive(Debug, ClapArgs)]
@@ -126,15 +144,8 @@ pub struct SetupArgs {
     /// Writes the migrations for the `diesel` CLI instead of running them.
     #[arg(long)]
     pub write: bool,
-    /// The folder of migrations [default: the one in `diesel.toml`, or the nearest `migrations`, here or above].
-    #[arg(long, value_name = "FOLDER", env = "MIGRATION_DIRECTORY")]
-    pub migration_dir: Option<PathBuf>,
-    /// Creates triggers instead of the foreign key of the named counters' shards.
-    #[arg(long)]
-    pub no_foreign_key: bool,
-    /// Creates neither that foreign key nor triggers. SQLite keeps its triggers.
-    #[arg(long)]
-    pub no_triggers: bool,
+    #[command(flatten)]
+    pub migration: MigrationArgs,
 }
 
 #[derive(Debug, ClapArgs)]

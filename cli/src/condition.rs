@@ -44,7 +44,7 @@ impl Condition {
         findings.extend(counter_caches.iter().map(Cache::finding));
         findings.extend(of_beside);
         if sharded.table().as_str() != COUNTERS {
-            let fields = names(sharded.fields()).into_iter();
+            let fields = names(&sharded.fields).into_iter();
             findings.extend(fields.map(|field| index(sharded, field, &indexed)));
         }
         Ok(Condition {
@@ -223,7 +223,7 @@ impl Beside {
         let Some(table) = sharded.live.tables.get(sharded.table().name()) else {
             return Ok((Beside::default(), vec![]));
         };
-        let fields = names(sharded.fields());
+        let fields = names(&sharded.fields);
         let shards_table = sharded.shards_table().name();
         let beside = sharded.within(conn, |conn| {
             Beside::read(conn, table, &fields, shards_table)

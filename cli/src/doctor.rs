@@ -128,12 +128,11 @@ impl Doctor<'_> {
                 }
                 (_, None) => format!("DROP INDEX {name};"),
             };
-            find!(self.all;
-                warning "index" =>
-                    format!("{shards} has another index, {name}: each count writes it too, on PostgreSQL none is updated in place (HOT) if it \
-                        has a count, and a unique one brings deadlocks on MySQL"),
-                    drop;
+            let says = format!(
+                "{shards} has another index, {name}: each count writes it too, on PostgreSQL none is updated in place (HOT) if it \
+                 has a count, and a unique one brings deadlocks on MySQL"
             );
+            self.all.push(Finding::warning("index", says, drop));
         }
         Ok(())
     }
@@ -141,7 +140,7 @@ impl Doctor<'_> {
     /// Looks for columns that the library would now create differently, perhaps since the parent's columns have changed.
     fn columns(&mut self, sharded: &Sharded, parent: &LiveTable, shards: &LiveTable) {
         let (dialect, name) = (sharded.dialect, sharded.shards_table());
-        let key = sharded.key().iter().filter_map(|column| {
+        let key = sharded.key.iter().filter_map(|column| {
             let wanted = parent.column(column.name())?.full_type();
             Some((
                 column,
@@ -150,7 +149,7 @@ impl Doctor<'_> {
                 "a row whose key does not fit is not counted on, and on PostgreSQL a fold fails",
             ))
         });
-        let fields = sharded.fields().iter().map(|field| {
+        let fields = sharded.fields.iter().map(|field| {
             let wanted = declared_type(dialect, field).to_owned();
             let lost = "a count may overflow early, or a fold not fit";
             (field, wanted, " DEFAULT 0", lost)
@@ -168,11 +167,10 @@ impl Doctor<'_> {
                 _ => format!("ALTER COLUMN {column} TYPE {wanted}"),
             };
             let (column, is, wanted) = (&there.name, there.full_type(), wanted.to_lowercase());
-            find!(self.all;
-                warning "columns" =>
-                    format!("{name}.{column} is {is}, and would be created as {wanted} now: {lost}"),
-                    alter(sharded, &how);
-            );
+            let says =
+                format!("{name}.{column} is {is}, and would be created as {wanted} now: {lost}");
+            let remedy = alter(sharded, &how);
+            self.all.push(Finding::warning("columns", says, remedy));
         }
         let well = format!("those of {name} have the types that they would be created with");
         self.or_ok(before, "columns", well);
@@ -206,7 +204,7 @@ impl Doctor<'_> {
     fn checks(&mut self, sharded: &Sharded, shards: &LiveTable) -> QueryResult<()> {
         let expected = sharded.quoted(&self.conn.backend())?.checks_sql();
         let name = sharded.shards_table();
-        for (field, expected) in names(sharded.fields()).into_iter().zip(expected) {
+        for (field, expected) in names(&sharded.fields).into_iter().zip(expected) {
             let Some(expected) = expected else {
                 continue;
             };
@@ -223,7 +221,7 @@ impl Doctor<'_> {
 
     /// Checks that fields default to zero: an insert of a shard names only its key and number.
     fn defaults(&mut self, sharded: &Sharded, shards: &LiveTable) {
-        let columns = sharded.fields().iter();
+        let columns = sharded.fields.iter();
         let columns = columns.filter_map(|field| shards.column(field.name()));
         for column in columns.filter(|column| !column.default.as_deref().is_some_and(is_zero)) {
             let name = format!("{}.{}", sharded.shards_table(), column.name);
@@ -235,7 +233,7 @@ impl Doctor<'_> {
             };
             let column = quoted(sharded.dialect, &column.name);
             let remedy = alter(sharded, &format!("ALTER COLUMN {column} SET DEFAULT 0"));
-            find!(self.all; problem "rules" => says, remedy;);
+            self.all.push(Finding::problem("rules", says, remedy));
         }
     }
 
@@ -265,9 +263,8 @@ impl Doctor<'_> {
                 remedy = format!("{remedy}\n{add}");
             }
             let (key, shards) = (&key.name, sharded.shards_table());
-            find!(self.all;
-                problem "rules" => format!("the foreign key {key} of {shards} has no CASCADE {lost}"), remedy;
-            );
+            let says = format!("the foreign key {key} of {shards} has no CASCADE {lost}");
+            self.all.push(Finding::problem("rules", says, remedy));
         }
         Ok(())
     }
@@ -466,11 +463,12 @@ impl Doctor<'_> {
             let is_shards = parent.is_some_and(|parent| live.tables.contains_key(parent));
             let is_parent = tables.iter().any(|sharded| sharded.table().name() == name);
             if let (Kind::Engine(engine), true) = (&table.kind, is_shards || is_parent) {
-                find!(self.all;
-                    problem "engine" =>
-                        format!("{name} uses {engine}, which takes no change back: a fold that fails would lose counts"),
-                        format!("ALTER TABLE {} ENGINE = InnoDB;", quoted(Dialect::Mysql, name));
+                let says = format!(
+                    "{name} uses {engine}, which takes no change back: a fold that fails would lose counts"
                 );
+                let name = quoted(Dialect::Mysql, name);
+                let remedy = format!("ALTER TABLE {name} ENGINE = InnoDB;");
+                self.all.push(Finding::problem("engine", says, remedy));
             }
         }
         self.or_ok(before, "engine", "all shards tables use InnoDB");

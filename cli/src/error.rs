@@ -1,6 +1,6 @@
 //! How a command ended, as an exit code; and errors with their remedies.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 
 use diesel::result::Error as DieselError;
@@ -46,23 +46,12 @@ impl From<Ended> for ExitCode {
 /// The reason why a command failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("no database: set DATABASE_URL, write it to a file `.env`, or give --database-url")]
-    NoDatabaseUrl,
-    /// Any other error, known only by its text.
+    /// Most errors are known only by their texts.
     #[error("{0}")]
     Refused(String),
     /// By its source, a transaction recognizes a conflict and is retried.
     #[error("{0}")]
     Database(#[source] diesel_sharded::Error),
-    #[error("{}: {source}", path.display())]
-    File {
-        path: PathBuf,
-        source: std::io::Error,
-    },
-    #[error("{}", output::joined("\nerror: ", .0))]
-    Several(Vec<Error>),
-    #[error("{table}: {source}")]
-    OfTable { table: String, source: Box<Error> },
     #[error(
         "the recount cannot be run: {0}\nIt has to select the {1} column(s) of the key and then one number, as in \
          `SELECT video_id, COUNT(*) FROM likes GROUP BY video_id`"
@@ -74,16 +63,6 @@ pub enum Error {
         grant: String,
         says: String,
     },
-    #[error("{source}\n{rest}")]
-    Unfinished { source: Box<Error>, rest: String },
-    #[error("a migration of the library failed: {0}")]
-    Migration(String),
-    #[error("nothing was run. {}", .0.join("\n"))]
-    LibraryTables(Vec<String>),
-    #[error("signals cannot be handled: {0}")]
-    Signals(ctrlc::Error),
-    #[error("the output cannot be written: {0}")]
-    Output(std::io::Error),
 }
 
 impl Error {
@@ -91,21 +70,15 @@ impl Error {
         Error::Refused(text.into())
     }
 
-    pub fn file(path: &Path, source: std::io::Error) -> Self {
-        Error::File {
-            path: path.to_owned(),
-            source,
-        }
+    pub fn file(path: &Path, error: std::io::Error) -> Self {
+        Error::Refused(format!("{}: {error}", path.display()))
     }
 
     /// The error with its table's name, to be listed among errors of other tables. An error about a privilege already names its table.
     pub fn of_table(self, table: TableName<'_>) -> Self {
         match self {
             error @ Error::Privilege { .. } => error,
-            error => Error::OfTable {
-                table: table.to_string(),
-                source: Box::new(error),
-            },
+            error => Error::Refused(format!("{table}: {error}")),
         }
     }
 }

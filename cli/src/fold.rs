@@ -71,10 +71,9 @@ pub fn run(args: &FoldArgs, conn: &mut AnyConnection) -> Result<Ended, Error> {
     if args.rows.json {
         output::json(&reports)?;
     }
-    match failed.len() {
-        0 => Ok(ended),
-        1 => Err(failed.remove(0)),
-        _ => Err(Error::Several(failed)),
+    match failed.is_empty() {
+        true => Ok(ended),
+        false => Err(Error::Refused(joined("\nerror: ", failed))),
     }
 }
 
@@ -112,7 +111,7 @@ impl Folding<'_> {
         }
         let mut progress = Progress::of(sharded.table());
         let (mut last, mut stuck) = (after.clone(), None);
-        let (mut folded, mut rows) = (nothing_folded(sharded.fields(), after), 0);
+        let (mut folded, mut rows) = (nothing_folded(&sharded.fields, after), 0);
         let mut began = Instant::now();
         let (batch, keep) = (pace.batch(), self.keep_shards);
         let result = fold(sharded, batch, keep, &mut folded, conn, |folded| {
@@ -180,7 +179,7 @@ impl Folding<'_> {
         conn: &mut AnyConnection,
     ) -> QueryResult<(u64, Vec<BigDecimal>)> {
         let (sharded, shards) = (self.sharded, self.sharded.shards());
-        let fields = sharded.fields();
+        let fields = &sharded.fields;
         let column = |name: &str| sharded.column(&shards, name);
         let names = fields.iter().map(ShardsColumn::name);
         let work = names.map(|name| format!("{} <> 0", column(name)));
@@ -238,7 +237,7 @@ struct UnfitReport {
 
 impl FoldReport {
     fn of(sharded: &Sharded, rows: u64, moved: Vec<BigDecimal>) -> Self {
-        let fields = sharded.fields().iter().zip(moved);
+        let fields = sharded.fields.iter().zip(moved);
         let fields = fields.map(|(field, moved)| FieldReport {
             field: field.name().to_owned(),
             moved: Number(moved),

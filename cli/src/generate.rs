@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use diesel::prelude::*;
 use diesel_sharded::backend::Dialect;
-use diesel_sharded::described::{DescribedCache, Integrity, create_view_sql, drop_view_sql};
+use diesel_sharded::described::{DescribedCache, create_view_sql, drop_view_sql};
 use diesel_sharded::model::{ColumnType, ShardsColumn};
 
 use crate::args::GenerateArgs;
@@ -54,7 +54,7 @@ fn shards(args: &GenerateArgs, conn: &mut AnyConnection) -> Result<Ended, Error>
 
 /// A note that tells how to find every place in Rust that names a column.
 fn other_names(sharded: &Sharded) -> String {
-    let columns = sharded.fields().iter().map(|field| {
+    let columns = sharded.fields.iter().map(|field| {
         let (name, column_type) = (field.name(), field.column_type());
         format!("    #[sql_name = {name:?}]\n    {name}_base -> {column_type:?},")
     });
@@ -106,7 +106,7 @@ fn describe(
     let there = sharded.find(|other| other.table().name() == table.name);
     // `--locked` compares a migration with the one that would be written now, even after it has run.
     let is_same = |there: &Sharded| {
-        let fields = sharded::names(there.fields());
+        let fields = sharded::names(&there.fields);
         args.locked && there.shards_table().name() == shards_table && fields == args.columns
     };
     match there {
@@ -116,7 +116,7 @@ fn describe(
                  the guide's chapter on counting says",
                 table.name,
                 there.shards_table(),
-                sharded::names(there.fields()).join(", ")
+                sharded::names(&there.fields).join(", ")
             )));
         }
         None if live.has_name(&shards_table, dialect) => {
@@ -128,11 +128,7 @@ fn describe(
     let fields = fields(dialect, table, &args.columns)?;
     let names = [&*table.name, &shards_table];
     let mut sharded = Sharded::new((dialect, live), names, key, fields);
-    sharded.integrity = match (args.no_triggers, args.no_foreign_key) {
-        (true, _) => Integrity::Application,
-        (false, true) => Integrity::Triggers,
-        (false, false) => Integrity::ForeignKey,
-    };
+    sharded.integrity = args.migration.integrity();
     Ok(sharded)
 }
 

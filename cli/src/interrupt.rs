@@ -19,7 +19,7 @@ pub fn handle(answer: &'static str) -> Result<(), Error> {
         output::note(&format!("{answer}; Ctrl-C again stops now"));
         CAME.store(true, Ordering::SeqCst); // after the answer: the process may end right after this
     })
-    .map_err(Error::Signals)
+    .map_err(|error| Error::Refused(format!("signals cannot be handled: {error}")))
 }
 
 pub fn came() -> bool {

@@ -32,13 +32,13 @@ impl Key {
 
     /// Parses a key in the form of [`shown`](Self::shown), one argument for each column.
     pub fn parse(sharded: &Sharded, arguments: &[String]) -> Result<Self, Error> {
-        if arguments.len() != sharded.key().len() {
-            let (table, columns) = (sharded.table(), sharded.key().len());
+        if arguments.len() != sharded.key.len() {
+            let (table, columns) = (sharded.table(), sharded.key.len());
             return Err(Error::Refused(format!(
                 "the key of `{table}` has {columns} columns: give --after {columns} times, in their order"
             )));
         }
-        let columns = sharded.key().iter().zip(arguments);
+        let columns = sharded.key.iter().zip(arguments);
         let texts = columns.map(|(column, argument)| {
             let is_value = match column.column_type() {
                 ColumnType::Binary if is_utf8(sharded) => return Ok(hex(argument.as_bytes())),
@@ -59,7 +59,7 @@ impl Key {
 
     /// Each column's value as text.
     pub fn shown(&self, sharded: &Sharded) -> Vec<String> {
-        let columns = sharded.key().iter().zip(&self.0);
+        let columns = sharded.key.iter().zip(&self.0);
         columns
             .map(|(column, text)| match column.column_type() {
                 ColumnType::Binary if is_utf8(sharded) => {
@@ -73,7 +73,7 @@ impl Key {
 
     /// Each column's value for reports, integers as numbers.
     pub fn values(&self, sharded: &Sharded) -> KeyValues {
-        let columns = sharded.key().iter().zip(self.shown(sharded));
+        let columns = sharded.key.iter().zip(self.shown(sharded));
         let values = columns.map(|(column, text)| {
             let is_number = is_integer(column.column_type());
             match (is_number, text.parse::<i64>(), text.parse::<u64>()) {
@@ -170,7 +170,7 @@ impl Sharded {
     }
 
     fn each_key(&self, separator: &str, push: impl Fn(&ShardsColumn) -> String) -> String {
-        joined(separator, self.key().iter().map(push))
+        joined(separator, self.key.iter().map(push))
     }
 
     /// `"videos"."id"`, or all columns of a composite key
@@ -199,7 +199,7 @@ impl Sharded {
     /// For two columns `"a" >= $1 AND (("a" > $2) OR ("a" = $3 AND "b" > $4))`. PostgreSQL and SQLite use the index for the first
     /// condition, and not for the second.
     fn is_beyond(&self, table: &str, order: &str, or_equal: bool, key: &Key) -> Statement {
-        let columns: Vec<_> = self.key().iter().zip(&key.0).collect();
+        let columns: Vec<_> = self.key.iter().zip(&key.0).collect();
         let compared = |at: usize, order: &str| {
             let (column, value) = columns[at];
             let name = self.column(table, column.name());
@@ -238,7 +238,7 @@ impl Sharded {
     /// Binds the value of the key's first column, if it is an integer: SQLite's columns accept other values too. A cast tells SQLite that
     /// it is an integer, so that it is compared with text in the same way as the key's column.
     pub fn first_integer(&self, key: &Key) -> Option<Statement> {
-        let (column, value) = self.key().first().zip(key.0.first())?;
+        let (column, value) = self.key.first().zip(key.0.first())?;
         value.parse::<i128>().ok()?;
         let value = self.bind(column, value);
         Some(match self.dialect {
@@ -288,7 +288,7 @@ impl Parents<Backend> for &Sharded {
     }
 
     fn is(&self, key: &Key) -> Statement {
-        let columns = self.key().iter().zip(&key.0);
+        let columns = self.key.iter().zip(&key.0);
         let same = columns.map(|(column, text)| {
             let name = self.column(&self.parent(), column.name());
             sql!(name, " = ", self.bind(column, text))

@@ -99,10 +99,13 @@ fn run() -> Result<Ended, Error> {
     guard_transactions(); // the database may be a cluster
     let file = dot_env.map(|(file, _)| file).filter(|_| !had_address);
     let origin = connection::origin(&matches, file);
-    let conn = &mut AnyConnection::establish_at(Address {
-        text: args.database_url.as_deref().ok_or(Error::NoDatabaseUrl)?,
-        origin: &origin,
-    })?;
+    let Some(text) = args.database_url.as_deref() else {
+        let text =
+            "no database: set DATABASE_URL, write it to a file `.env`, or give --database-url";
+        return Err(Error::refused(text));
+    };
+    let origin = &origin;
+    let conn = &mut AnyConnection::establish_at(Address { text, origin })?;
     match &args.command {
         Command::Generate(args) => generate::run(args, conn),
         Command::Readers(args) => readers::run(args, conn),

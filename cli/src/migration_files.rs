@@ -61,7 +61,7 @@ pub fn deliver(files: &Files, name: &str, args: &GenerateArgs) -> Result<Ended, 
         output::line(&format!("-- {name}/down.sql\n{}", files.down.trim_end()))?;
         return Ok(Ended::Done);
     }
-    let folder = find_folder(args.migration_dir.as_deref())?;
+    let folder = find_folder(args.migration.migration_dir.as_deref())?;
     match args.locked {
         true => compare(files, &folder, name),
         false => write(files, &folder, name),

@@ -11,8 +11,12 @@ pub fn line(line: &str) -> Result<(), Error> {
     match writeln!(io::stdout(), "{line}") {
         // A reader such as `head` has seen enough; the work continues.
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
-        written => written.map_err(Error::Output),
+        written => written.map_err(unwritten),
     }
+}
+
+fn unwritten(error: io::Error) -> Error {
+    Error::Refused(format!("the output cannot be written: {error}"))
 }
 
 /// Prints a note beside the results.
@@ -24,7 +28,7 @@ pub fn note(note: &str) {
 /// Prints a value for other programs.
 pub fn json(value: &impl Serialize) -> Result<(), Error> {
     let text = serde_json::to_string_pretty(value);
-    line(&text.map_err(|error| Error::Output(error.into()))?)
+    line(&text.map_err(|error| unwritten(error.into()))?)
 }
 
 /// A row of a table: the cells with the names of their columns.

@@ -39,7 +39,7 @@ impl<'t> Need<'t> {
 
     /// The privileges for reading totals.
     pub fn to_read(sharded: &'t Sharded) -> [Self; 2] {
-        let columns = [names(sharded.key()), names(sharded.fields())].concat();
+        let columns = [names(&sharded.key), names(&sharded.fields)].concat();
         [
             Need::of_columns("SELECT", columns, sharded.table()),
             Need::of("SELECT", sharded.shards_table()),
@@ -51,7 +51,7 @@ impl<'t> Need<'t> {
         let shards = sharded.shards_table();
         let of_shards = ["UPDATE"].into_iter().chain(removes.then_some("DELETE"));
         let of_shards = of_shards.map(move |privilege| Need::of(privilege, shards));
-        Need::to_update(sharded.fields(), sharded.table()).chain(of_shards)
+        Need::to_update(&sharded.fields, sharded.table()).chain(of_shards)
     }
 
     /// The privileges for updating each of these columns.

@@ -117,7 +117,7 @@ fn instead_of(kind: &str, updates: bool) -> &'static str {
 pub fn finding(sharded: &Sharded, conn: &mut AnyConnection) -> QueryResult<Option<Finding>> {
     let (table, shards_table) = (sharded.table(), sharded.shards_table());
     let (mut found, mut commands) = (vec![], vec![]);
-    for field in names(sharded.fields()) {
+    for field in names(&sharded.fields) {
         let names = [table.name(), field, shards_table.name()];
         let mut readers = sharded.within(conn, |conn| Reader::all(names, conn))?;
         readers.retain(|reader| reader.kind != "index");

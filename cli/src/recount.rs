@@ -99,10 +99,10 @@ impl Recounting<'_> {
         let rest = report.go_on.as_ref();
         let rest = rest.map(|after| format!("continue with {after}"));
         match (error, rest) {
-            (Some(error), rest) => Err(Error::Unfinished {
-                source: Box::new(error),
-                rest: rest.unwrap_or_default(),
-            }),
+            (Some(error), rest) => {
+                let rest = rest.unwrap_or_default();
+                Err(Error::Refused(format!("{error}\n{rest}")))
+            }
             (None, Some(rest)) => Ok(Ended::interrupted(&rest)),
             (None, None) => Ok(Ended::left_over_if(report.is_left_over())),
         }
@@ -130,7 +130,7 @@ impl Recounting<'_> {
             sharded.where_behind(&parent, after),
             format!(" ORDER BY {} LIMIT {size}", sharded.key_of(&parent))
         );
-        let columns = sharded.key().len();
+        let columns = sharded.key.len();
         let rows = pick.rows(conn)?;
         let keys = rows.iter().map(|row| Key::read(columns, row));
         let keys: Vec<_> = keys.collect::<QueryResult<_>>()?;
@@ -157,7 +157,7 @@ impl Recounting<'_> {
                 kind,
                 information,
             ))) if !matches!(kind, DatabaseErrorKind::ClosedConnection) => {
-                let columns = self.sharded.key().len();
+                let columns = self.sharded.key.len();
                 Error::Recount(information.message().to_owned(), columns)
             }
             error => error,
@@ -184,18 +184,13 @@ struct Drift {
 
 impl Drift {
     fn text(&self) -> String {
-        let Drift {
-            shown,
-            total,
-            recounted,
-            lacks,
-            not_repaired,
-            ..
-        } = self;
-        let outcome = not_repaired.as_ref();
-        let outcome = outcome.map(|reason| format!(", not repaired: {reason}"));
-        let outcome = outcome.unwrap_or_default();
-        format!("{shown}: total {total}, recounted {recounted} ({lacks:+}{outcome})")
+        let (key, total, recounted) = (&self.shown, &self.total, &self.recounted);
+        let outcome = match &self.not_repaired {
+            Some(reason) => format!(", not repaired: {reason}"),
+            None => String::new(),
+        };
+        let lacks = &self.lacks;
+        format!("{key}: total {total}, recounted {recounted} ({lacks:+}{outcome})")
     }
 }
 
@@ -221,7 +216,7 @@ impl Recounting<'_> {
         let (sharded, field) = (self.sharded, self.field);
         let parent = sharded.parent();
         let (mut names, mut recounted, mut same) = (String::new(), String::new(), vec![]);
-        for (column, i) in sharded.key().iter().zip(1..) {
+        for (column, i) in sharded.key.iter().zip(1..) {
             let own = sharded.column(&parent, column.name());
             let (before, behind) = sharded.dialect.key_as_text(column.column_type());
             names += &format!("key_{i}, ");
@@ -243,7 +238,7 @@ impl Recounting<'_> {
         );
         let mut compared: Vec<Drift> = vec![];
         let mut recounted_keys = vec![]; // of one row: its collation may consider several keys equal
-        let columns = sharded.key().len();
+        let columns = sharded.key.len();
         for row in compare.rows(conn)? {
             let key = Key::read(columns, &row)?;
             let shown = || key.values(sharded);
@@ -312,7 +307,7 @@ impl Recounting<'_> {
     /// A condition by which the planner recounts only this range, if the keys are integers. For any type that the recount gives them, they
     /// compare here as they do with the parent's keys, and in one order. Text and dates might not.
     fn narrowed(&self, after: Option<&Key>, last: &Key) -> Statement {
-        let first = self.sharded.key().first();
+        let first = self.sharded.key.first();
         if !first.is_some_and(|column| is_integer(column.column_type())) {
             return Statement::default();
         }

@@ -13,7 +13,7 @@ pub fn run(tables: &[String], conn: &mut AnyConnection) -> Result<Ended, Error> 
         let (table, shards_table) = (sharded.table(), sharded.shards_table());
         let removed = described::remove_orphans(sharded, conn).map_err(|error| {
             let needs = [
-                Need::of_columns("SELECT", names(sharded.key()), table),
+                Need::of_columns("SELECT", names(&sharded.key), table),
                 Need::of("SELECT", shards_table),
                 Need::of("DELETE", shards_table),
             ];

@@ -6,7 +6,7 @@ use diesel::prelude::*;
 use diesel::result::Error as DieselError;
 use diesel_migrations::MigrationHarness;
 use diesel_sharded::backend::Dialect;
-use diesel_sharded::described::{MigrationText, migration_texts};
+use diesel_sharded::described::{Integrity, MigrationText, migration_texts};
 use diesel_sharded::model::TableName;
 use diesel_sharded::operation::Migrations;
 use diesel_sharded::retry::{Isolation, Transaction};
@@ -23,10 +23,10 @@ use crate::privilege::{Need, explained};
 use crate::shell;
 
 pub fn run(args: &SetupArgs, conn: &mut AnyConnection) -> Result<Ended, Error> {
-    let migrations = match (args.no_triggers, args.no_foreign_key) {
-        (true, _) => MIGRATIONS.without_triggers(),
-        (false, true) => MIGRATIONS.without_foreign_key(),
-        (false, false) => MIGRATIONS,
+    let migrations = match args.migration.integrity() {
+        Integrity::Application => MIGRATIONS.without_triggers(),
+        Integrity::Triggers => MIGRATIONS.without_foreign_key(),
+        Integrity::ForeignKey => MIGRATIONS,
     };
     let texts = migration_texts(migrations, &conn.backend())?;
     if args.write {
@@ -52,7 +52,7 @@ pub fn run(args: &SetupArgs, conn: &mut AnyConnection) -> Result<Ended, Error> {
 fn reason(error: Error, conn: &mut AnyConnection) -> Error {
     let needs = ["SELECT", "INSERT"].map(|need| Need::of(need, TableName::new(RECORDS)));
     match explained(error, &needs, conn) {
-        Error::Database(error) => Error::Migration(error.to_string()),
+        Error::Database(error) => of_migration(&error),
         error => error,
     }
 }
@@ -72,7 +72,8 @@ fn run_pending(
     let found: Vec<_> = found.collect();
     let wrong: Vec<_> = found.iter().filter_map(refused).collect();
     if !wrong.is_empty() {
-        return Err(Error::LibraryTables(wrong));
+        let wrong = wrong.join("\n");
+        return Err(Error::Refused(format!("nothing was run. {wrong}")));
     }
     let pending = found.iter().filter(|found| found.state == State::Pending);
     let pending: Vec<_> = pending.map(|found| found.text.folder).collect();
@@ -115,12 +116,17 @@ fn refused(migration: &LibraryMigration<'_>) -> Option<String> {
 fn failed(error: Box<dyn std::error::Error + Send + Sync>) -> Error {
     match error.downcast::<DieselError>() {
         Ok(error) => Error::Database(ShardedError::from(*error)),
-        Err(error) => Error::Migration(error.to_string()),
+        Err(error) => of_migration(&error),
     }
 }
 
+fn of_migration(error: &impl ToString) -> Error {
+    let error = error.to_string();
+    Error::Refused(format!("a migration of the library failed: {error}"))
+}
+
 fn write(texts: Vec<MigrationText>, args: &SetupArgs) -> Result<Ended, Error> {
-    let folder = find_folder(args.migration_dir.as_deref())?;
+    let folder = find_folder(args.migration.migration_dir.as_deref())?;
     let (mut all_there, mut differ) = (true, false);
     for MigrationText {
         folder: name,

@@ -30,8 +30,8 @@ const COUNTERS_SHARDS: &str = "diesel_sharded_counter_shards";
 pub struct Sharded {
     parent: String,
     shards_table: String,
-    key: Vec<ShardsColumn>,
-    fields: Vec<ShardsColumn>,
+    pub key: Vec<ShardsColumn>,
+    pub fields: Vec<ShardsColumn>,
     pub integrity: Integrity,
     pub live: Arc<LiveTables>,
     pub dialect: Dialect,
@@ -71,14 +71,6 @@ impl Sharded {
         }
     }
 
-    pub fn key(&self) -> &[ShardsColumn] {
-        &self.key
-    }
-
-    pub fn fields(&self) -> &[ShardsColumn] {
-        &self.fields
-    }
-
     pub fn has_foreign_key(&self) -> bool {
         self.integrity == Integrity::ForeignKey
     }
@@ -111,12 +103,12 @@ impl QueryFragment<Backend> for Sharded {
 impl Sharded {
     /// The field of this name, or an error for the user who gave it.
     pub fn field(&self, name: &str) -> Result<&ShardsColumn, Error> {
-        let field = self.fields().iter().find(|field| field.name() == name);
+        let field = self.fields.iter().find(|field| field.name() == name);
         field.ok_or_else(|| {
             Error::Refused(format!(
                 "`{name}` is no sharded field of `{}`; these are: {}",
                 self.table(),
-                names(self.fields()).join(", ")
+                names(&self.fields).join(", ")
             ))
         })
     }

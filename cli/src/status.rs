@@ -99,7 +99,7 @@ fn status(
     let numbers_set = shard_counts(sharded, conn)?;
     let sizes = Sizes::read(sharded, args.exact, conn)?;
     let condition = Condition::read(sharded, conn)?;
-    let fields = sharded.fields().iter().zip(sizes.sums);
+    let fields = sharded.fields.iter().zip(sizes.sums);
     let fields = fields.map(|(field, sums)| FieldStatus {
         field: field.name().to_owned(),
         unfolded_share: sums.share(),
@@ -139,7 +139,7 @@ fn hottest(
     all_shards: bool,
     conn: &mut AnyConnection,
 ) -> QueryResult<Vec<Hot>> {
-    let (fields, columns) = (sharded.fields(), sharded.key().len());
+    let (fields, columns) = (&sharded.fields, sharded.key.len());
     let (parent, shards) = (sharded.parent(), sharded.shards());
     let among = match all_shards {
         true => shards,
@@ -178,7 +178,7 @@ fn hottest(
 fn last_shards(sharded: &Sharded) -> String {
     let shards = sharded.shards();
     let key = sharded.key_of(&shards);
-    let columns = sharded.key().iter();
+    let columns = sharded.key.iter();
     let last = columns.map(|column| sharded.column(&shards, column.name()) + " DESC");
     let last = joined(", ", last);
     format!("SELECT {key} FROM {shards} ORDER BY {last} LIMIT {MOST}")

@@ -250,11 +250,11 @@ impl Sizes {
                 rows,
                 shards,
                 rows_with_shards: Count::AtLeast(sql!(select_some(sharded)).number(conn)?),
-                sums: sharded.fields().iter().map(|_| Total::default()).collect(),
+                sums: sharded.fields.iter().map(|_| Total::default()).collect(),
             });
         }
         let row = sql!(select(sharded, rows.is_exact())).row(conn)?;
-        let sums = (0..sharded.fields().len()).map(|i| Total::read(&row, 3 + 2 * i));
+        let sums = (0..sharded.fields.len()).map(|i| Total::read(&row, 3 + 2 * i));
         Ok(Sizes {
             rows: match rows.is_exact() {
                 true => Count::Exact(row.parse(2)?),
@@ -281,7 +281,7 @@ fn select(sharded: &Sharded, bases: bool) -> String {
     let key = sharded.key_of(&shards);
     let keys = format!("(SELECT 1 AS one FROM {shards} GROUP BY {key}) AS keyed");
     let mut columns = vec![number(&keys), number(&shards), of_bases(number(&parent))];
-    for field in sharded.fields() {
+    for field in &sharded.fields {
         columns.extend([of_bases(sum(&parent, field)), sum(&shards, field)]);
     }
     format!("SELECT {}", columns.join(", "))
