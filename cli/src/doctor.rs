@@ -57,7 +57,7 @@ pub fn run(args: &DoctorArgs, conn: &mut AnyConnection) -> Result<Ended, Error> 
         output::json(&all)?;
     } else {
         let sums = format!("\n{ok} ok, {warnings} to be looked at, {problems} wrong");
-        let mut lines = all.iter().map(Finding::to_string).chain([sums]);
+        let mut lines = all.iter().map(Finding::painted).chain([sums]);
         lines.try_for_each(|line| output::line(&line))?;
     }
     Ok(Ended::left_over_if(problems > 0))
@@ -82,11 +82,11 @@ impl Doctor<'_> {
         let live = LiveTables::read(self.conn)?;
         let recorded = match recorded(&live, self.conn) {
             Err(DieselError::DatabaseError(_, refused)) => {
-                let says = refused.message();
+                let (says, role) = (refused.message(), current_role(self.conn)?);
                 find!(self.all;
                     warning "library tables" =>
                         format!("the record of migrations cannot be read: {says}"),
-                        format!("Run this as the role that migrates, or GRANT SELECT ON {RECORDS}");
+                        format!("Run this as the role that migrates, or GRANT SELECT ON {RECORDS} TO {role};");
                 );
                 None
             }

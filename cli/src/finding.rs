@@ -2,7 +2,10 @@
 
 use std::fmt;
 
+use clap::builder::styling::AnsiColor;
 use serde::Serialize;
+
+use crate::output;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -67,6 +70,18 @@ impl Finding {
         match &self.remedy {
             Some(remedy) => format!("{}\n{remedy}", self.says),
             None => self.says.clone(),
+        }
+    }
+}
+
+impl Finding {
+    /// The text for a list, coloured where people read it.
+    pub fn painted(&self) -> String {
+        let text = self.to_string();
+        match self.level {
+            Level::Ok => text,
+            Level::Warning => output::coloured(text, AnsiColor::Yellow),
+            Level::Problem => output::coloured(text, AnsiColor::Red),
         }
     }
 }

@@ -44,10 +44,12 @@ fn shards(args: &GenerateArgs, conn: &mut AnyConnection) -> Result<Ended, Error>
         let drop = drop_view_sql(sharded.shards_table(), &view, conn.dialect());
         files.down = format!("{drop};\n{}", files.down);
     }
-    for finding in Beside::of(&sharded, conn)?.1 {
-        output::note(&finding.note());
+    if !args.locked {
+        for finding in Beside::of(&sharded, conn)?.1 {
+            output::note(&finding.note());
+        }
+        output::note(&other_names(&sharded));
     }
-    output::note(&other_names(&sharded));
     let name = format!("shard_{}", file_name(&args.table));
     deliver(&files, &name, args)
 }

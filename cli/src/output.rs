@@ -1,8 +1,10 @@
 //! Results on standard output, notes on standard error, and on a terminal the progress of a command.
 
+use std::env;
 use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
+use clap::builder::styling::AnsiColor;
 use serde::Serialize;
 
 use crate::error::Error;
@@ -17,6 +19,18 @@ pub fn line(line: &str) -> Result<(), Error> {
 
 fn unwritten(error: io::Error) -> Error {
     Error::Refused(format!("the output cannot be written: {error}"))
+}
+
+/// The line with its first word in a colour, if standard output is a terminal and [NO_COLOR](https://no-color.org) is not set.
+pub fn coloured(line: String, colour: AnsiColor) -> String {
+    let style = colour.on_default();
+    let refused = env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    match line.split_once(' ') {
+        Some((word, rest)) if io::stdout().is_terminal() && !refused => {
+            format!("{style}{word}{style:#} {rest}")
+        }
+        _ => line,
+    }
 }
 
 /// Prints a note beside the results.
@@ -90,7 +104,7 @@ pub fn plural(n: u64, what: &str) -> String {
     }
 }
 
-/// The progress of a command. If standard error is a terminal, it is noted at first, and then at most every ten seconds.
+/// The progress of a command. If standard error is a terminal, it is noted at first, and then at most every second.
 #[derive(Debug)]
 pub struct Progress {
     what: String,
@@ -106,7 +120,7 @@ impl Progress {
     }
 
     pub fn at(&mut self, rows: u64) {
-        let is_due = |noted: Instant| noted.elapsed() >= Duration::from_secs(10);
+        let is_due = |noted: Instant| noted.elapsed() >= Duration::from_secs(1);
         if self.noted.is_none_or(is_due) && io::stderr().is_terminal() {
             note(&format!("{}: {} so far", self.what, plural(rows, "row")));
             self.noted = Some(Instant::now());

@@ -6,6 +6,7 @@ use diesel_sharded::backend::Dialect;
 use serde::Serialize;
 
 use crate::args::ReadersArgs;
+use crate::condition::Beside;
 use crate::connection::{AnyConnection, within};
 use crate::definition::Definition;
 use crate::error::{Ended, Error};
@@ -21,7 +22,10 @@ pub fn run(args: &ReadersArgs, conn: &mut AnyConnection) -> Result<Ended, Error>
     let shards_table = format!("{table}_shards");
     let shards_table = args.shards_table.as_deref().unwrap_or(&shards_table);
     let readers = within(live.schema(), conn, |conn| {
-        Reader::all([&table, column, shards_table], conn)
+        let mut readers = Reader::all([&table, column, shards_table], conn)?;
+        let beside = Beside::read(conn, &live.tables[&table], &[column], shards_table)?;
+        readers.extend(beside.checks.into_iter().map(Reader::check));
+        Ok(readers)
     })?;
     if args.json {
         output::json(&readers)?;
@@ -84,6 +88,15 @@ impl Reader {
         }
         readers.sort_by(|a, b| (&a.kind, &a.name).cmp(&(&b.kind, &b.name)));
         Ok(readers)
+    }
+
+    fn check(name: String) -> Self {
+        Reader {
+            kind: "check".to_owned(),
+            name,
+            found_in: "catalog",
+            instead: "it compares the base alone: keep the total within its bounds by `never_below` and `never_above`",
+        }
     }
 
     fn cells(&self) -> output::Cells<'_> {

@@ -144,6 +144,7 @@ fn a_migration_is_written_run_and_reverted_without_losing_a_count() {
     assert_says(&says, "sharded already");
     let says = generate(&database, project.path(), "--locked", 0);
     assert_says(&says, "is up to date");
+    assert!(!says.contains("In Rust"), "{says}");
     let folder = migrations.display();
     let other = format!("generate videos views --locked --migration-dir '{folder}'");
     let (_, says) = run_noting(&database, &other, 1);

@@ -122,6 +122,17 @@ fn progress_is_told() {
     assert_eq!(piped, "");
 }
 
+#[test]
+fn a_warning_is_coloured() {
+    let (database, mut conn) = super::videos(1, 1);
+    conn.script("CREATE INDEX by_views ON videos_shards (views)");
+    let (code, painted) = Terminal::start(&database, 120, "doctor").end();
+    assert_eq!(code, Some(0), "{painted}");
+    assert!(painted.contains("\u{1b}[33mwarning\u{1b}[0m "), "{painted}");
+    let (_, piped) = run_noting(&database, "doctor", 0);
+    assert!(!piped.contains('\u{1b}'), "{piped}");
+}
+
 /// A look ends where no batch is open.
 #[test]
 fn ctrl_c_ends_a_look() {
