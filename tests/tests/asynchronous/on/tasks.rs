@@ -45,7 +45,7 @@ fn config() -> ManagerConfig<Conn> {
     config
 }
 
-fn manager(database: &Database) -> AsyncDieselConnectionManager<Conn> {
+pub fn manager(database: &Database) -> AsyncDieselConnectionManager<Conn> {
     AsyncDieselConnectionManager::new_with_config(database.url(), config())
 }
 
