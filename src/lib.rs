@@ -146,6 +146,12 @@
 
 extern crate self as diesel_sharded; // the derive, used here for named counters, writes paths with this name
 
+// Only documentation, which docs.rs lists first.
+#[cfg(doc)]
+pub mod guide;
+#[cfg(doc)]
+pub mod reference;
+
 #[cfg(feature = "async")]
 pub mod asynchronous;
 pub mod backend;
@@ -156,8 +162,6 @@ mod counting;
 pub mod dsl;
 mod engine;
 mod error;
-#[cfg(doc)] // only documentation
-pub mod guide;
 pub mod model;
 pub mod observability;
 mod observe;
@@ -168,8 +172,6 @@ mod policy;
 pub mod prelude;
 mod query_builder;
 mod reading;
-#[cfg(doc)] // only documentation
-pub mod reference;
 mod tables;
 #[cfg(test)]
 mod test_schema;
