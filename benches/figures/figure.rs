@@ -18,7 +18,7 @@ const PLACES: [(&str, &str); 5] = [
 ];
 const THREADS: usize = 64;
 
-const FIGURES: [(&str, Figure); 21] = [
+const FIGURES: [(&str, Figure); 20] = [
     // Of a part: its section and its database; for `measured` one database or more.
     ("fact", fact),
     ("measured", measured),
@@ -88,15 +88,6 @@ const FIGURES: [(&str, Figure); 21] = [
             Ok(format!("{}<br>{times} times", rate_and_latencies(of_way)))
         })
     }),
-    ("long", |report, of| {
-        let [entrant] = exactly(of)?;
-        in_cells(SERVERS, |database| {
-            let cell = report
-                .part(LONG, database)?
-                .cell(LOCAL_DISK, THREADS, entrant)?;
-            Ok(format!("{} | {}", rate_and_latencies(cell), range(cell)))
-        })
-    }),
     // Of a read: its section, its database, its name, its form, and another form of it.
     ("time", |report, of| {
         let [section, database, read, form] = exactly(of)?;
@@ -127,9 +118,8 @@ const FIGURES: [(&str, Figure); 21] = [
         let part = report.part(TOP, database)?;
         let of = |form| part.reading(&format!("{mix}, {ALL_ROWS}"), form);
         let (sort, top, plain) = (of(SORT)?, of(TOP_LIST)?, of(INDEXED)?);
-        let [to_sort, to_top, to_plain] = [sort, top, plain].map(time);
-        let ratios = format!("{} | {}", ratio(sort / top), ratio(top / plain));
-        Ok(format!("{to_sort} | {to_top} | {to_plain} | {ratios}"))
+        let [sort, top, plain] = [sort, top, plain].map(time);
+        Ok(format!("{sort} | {top} | {plain}"))
     }),
     // Of a shape of the update.
     ("shape", |report, of| {

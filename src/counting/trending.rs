@@ -45,7 +45,7 @@
 //!     view(8, now, conn)?;
 //! }
 //!
-//! // A folder keeps the column fresh; `top(all, hot, 10)` is exact without one.
+//! // A background fold keeps the column fresh; `top(all, hot, 10)` is exact without one.
 //! fold(all).run(conn)?;
 //! let page = all.select((id, hot.total())).order(hot.estimate().desc()).limit(10);
 //! let page = page.load::<(i64, f64)>(conn)?;

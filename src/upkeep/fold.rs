@@ -306,8 +306,8 @@ impl<Q: IntoUpdateTarget<Table: ShardedTable>, Run> Fold<Q, Run> {
     /// # }
     /// ```
     ///
-    /// A base is what the column held when the batch committed; counts since then are on shards. Two folders may report one row in either
-    /// order. Inside a caller's transaction nothing is reported, because nothing is committed yet.
+    /// A base is what the column held when the batch committed; increments since then are on shards. Two processes may report one row in
+    /// either order. Inside a caller's transaction nothing is reported, because nothing is committed yet.
     ///
     /// A [`Folder`] reports each row at least once. It keeps the shards of a row until a pass finds nothing to move, and reports the row
     /// again in that pass. So a row whose report was lost when the process ended, the connection broke or `report` panicked is reported by
@@ -315,7 +315,7 @@ impl<Q: IntoUpdateTarget<Table: ShardedTable>, Run> Fold<Q, Run> {
     /// and so does a shard that keeps what a `Double` [rounds](crate::reference::folding#doubles).
     ///
     /// The fold waits for `report`, without a lock; in a task it must not block. A panic in it ends the fold: of a single one it reaches the
-    /// caller, with all batches so far complete; of a folder it ends the pass, as an error.
+    /// caller, with all batches so far complete; of a background fold it ends the pass, as an error.
     pub fn on_folded<C>(
         mut self,
         _field: C,

@@ -80,14 +80,14 @@ impl<Q: IntoUpdateTarget<Table: ShardedTable>, Run> Fold<Q, Run> {
     ///
     /// A pass folds the rows that were counted on since the last one. For a whole table it reads only the shards table, so its
     /// cost depends on the rows that were counted on, not on those that exist. This requires that cold rows lose their shards: by
-    /// default, a folder removes all shards of a row of which [fewer than 2](Self::cold_below) had something to move. A folder that
+    /// default, it removes all shards of a row of which [fewer than 2](Self::cold_below) had something to move. One that
     /// [reports](Self::on_folded) removes them a pass later.
     ///
     /// The pause between two passes is the interval, up to 10 % shorter or longer so that processes do not fold in step. The
-    /// first pass begins at a random moment of the interval. Any number of processes may have a folder of the same table. The
-    /// lock on a row admits one folder at a time, and the next one finds nothing left to fold.
+    /// first pass begins at a random moment of the interval. Any number of processes may fold the same table in the
+    /// background. The lock on a row admits one of them at a time, and the next one finds nothing left to fold.
     ///
-    /// No error stops a folder. Each is reported to [`on_error`](FolderBuilder::on_error), and the pauses double while passes
+    /// No error stops a background fold. Each is reported to [`on_error`](FolderBuilder::on_error), and the pauses double while passes
     /// fail, up to a minute.
     pub fn every(self, interval: Duration) -> FolderBuilder<Q, Run> {
         FolderBuilder {
@@ -102,7 +102,7 @@ impl<Q: IntoUpdateTarget<Table: ShardedTable>, Run> Fold<Q, Run> {
 impl<Q: IntoUpdateTarget<Table: ShardedTable>, Run> FolderBuilder<Q, Run> {
     /// Calls `on_error` with each error: of the connection, of the database, and [`Unfit`](crate::Error::Unfit) once a pass for
     /// each row whose base does not accept the values of its shards. Downcast the error to [`Error`](crate::Error) to tell these
-    /// apart. The folder continues.
+    /// apart. The background fold continues.
     pub fn on_error(
         mut self,
         on_error: impl Fn(&(dyn StdError + Send + Sync + 'static)) + Send + Sync + 'static,
@@ -112,7 +112,7 @@ impl<Q: IntoUpdateTarget<Table: ShardedTable>, Run> FolderBuilder<Q, Run> {
     }
 
     /// Also removes the rows of [unique counts](crate::unique) whose window is over, of all tables: after each fold at most 10,000, 1,000 in a
-    /// transaction. One folder of a database is enough. If the removal fails, the pass has failed, but what was folded stays.
+    /// transaction. One background fold of a database is enough. If the removal fails, the pass has failed, but what was folded stays.
     ///
     /// ```no_run
     /// # mod schema { diesel::table! { videos (id) { id -> BigInt, views -> BigInt, } } }
