@@ -40,8 +40,8 @@ use crate::error::Error;
 use crate::model::{Amount, ColumnType, SHARD, ShardedColumn, ShardedTable};
 use crate::policy::RetryPolicy;
 use crate::query_builder::{
-    Clauses, CountByKey, CreateShards, KeyIs, KeysAre, LockShard, Names, OnPrimary, SelectKeys,
-    Sql, bind, fragments, id, on, sql, statements,
+    Clauses, CountByKey, CreateShards, KeyIs, KeysAre, LockShard, Names, OnPrimary, RowKind,
+    SelectKeys, Sql, bind, fragments, id, on, sql, statements,
 };
 use crate::unfit::FieldState;
 
@@ -691,7 +691,7 @@ where
         for (shard, amount) in free.iter().filter(of_direction) {
             let room = narrow(-**amount)?; // has the sign of what is taken, if there is some
             let taken = room.clamp(left.min(0), left.max(0));
-            if taken != 0 && self.add_to_shard(taken, Some(**shard), row.keys()).await? {
+            if taken != 0 && self.add_to_shard(taken, Some(**shard), &row.keys).await? {
                 left -= taken;
             }
         }
@@ -712,7 +712,7 @@ where
                 let give = CountByKey(Clauses {
                     names: Names::of::<TableOf<K::Field>>(),
                     changes: &AddTo::<K::Field>::new(vec![narrow(-share)?]),
-                    filter: row.keys(),
+                    filter: &row.keys,
                     insert: None,
                     shard: **shard,
                 });
@@ -724,7 +724,7 @@ where
         if base != old_base {
             let (before, expected) = (only_state(old_base, 0), only_state(base, 0));
             let base = Base(K::Field::NAME, narrow(base)?);
-            row.write_bases(self.link, &base).await?;
+            row.write(self.link, RowKind::Parents, &base).await?;
             // Checks the base alone: others may change their shards meanwhile.
             row.check(self.link, &[field], Sums::Replaced, &before, &expected)
                 .await?;
@@ -765,7 +765,7 @@ where
         for shard in missing {
             let create = CreateShards {
                 names: Names::of::<TableOf<K::Field>>(),
-                filter: row.keys(),
+                filter: &row.keys,
                 shard,
                 locks: true,
             };
@@ -798,13 +798,13 @@ where
             down,
             up,
         };
-        row.write_shards(self.link, &to_shares).await?;
+        row.write(self.link, RowKind::Shards, &to_shares).await?;
         // Whatever the shards hold now, the base holds the rest of the total.
         let (_, shards) = self.read(row, Sums::Read).await?;
         let before = only_state(old_base, old_shards);
         let expected = only_state(total - shards, shards);
         let base = Base(K::Field::NAME, narrow(total - shards)?);
-        row.write_bases(self.link, &base).await?;
+        row.write(self.link, RowKind::Parents, &base).await?;
         row.check(self.link, &[field], Sums::Read, &before, &expected)
             .await?;
         row.refuse_others(self.link).await?; // their amounts are in no share, and were taken for the base's

@@ -37,8 +37,9 @@ use crate::unfit::{FieldState, Unfit};
 pub(crate) struct LockedRows<P: Parents<DB>, DB: ShardedBackend> {
     of: P,
     /// In key order.
-    locked: Vec<P::Key>,
-    keys: KeysAre<P::KeyIs>,
+    pub(crate) locked: Vec<P::Key>,
+    /// A `WHERE` clause that names them.
+    pub(crate) keys: KeysAre<P::KeyIs>,
     /// Parents that are visible but were not locked, where row security may hide rows from locks. A parent that has come back since may be
     /// among them.
     pub(crate) not_locked: Vec<P::Key>,
@@ -69,6 +70,8 @@ pub(crate) struct Moved {
     pub(crate) sums: Vec<Amount>,
     /// The new states of all parents that are held, in key order.
     pub(crate) states: States,
+    /// The number of empty shards that were removed afterwards.
+    pub(crate) removed: usize,
 }
 
 /// A transaction that may hold parents: one of its own, which is retried after a conflict, or a savepoint in the caller's.
@@ -233,21 +236,6 @@ impl<P: Parents<DB>, DB: ShardedBackend> LockedRows<P, DB> {
     /// Whether no parent is held.
     pub(crate) fn is_empty(&self) -> bool {
         self.locked.is_empty()
-    }
-
-    /// The keys of the parents that are held, in their order.
-    pub(crate) fn parents(&self) -> &[P::Key] {
-        &self.locked
-    }
-
-    /// The same, when the parents are not needed any more.
-    pub(crate) fn into_parents(self) -> Vec<P::Key> {
-        self.locked
-    }
-
-    /// A `WHERE` clause that names the parents that are held.
-    pub(crate) fn keys(&self) -> &KeysAre<P::KeyIs> {
-        &self.keys
     }
 
     /// The numbers of all existing shards, held or not.
@@ -476,6 +464,7 @@ impl<P: Parents<DB>, DB: ShardedBackend> LockedRows<P, DB> {
                 shards: 0,
                 sums: zeros(self.of.names().fields),
                 states: vec![],
+                removed: 0,
             });
         }
         let before = self.states(link, &all, Sums::Read).await?;
@@ -500,6 +489,7 @@ impl<P: Parents<DB>, DB: ShardedBackend> LockedRows<P, DB> {
             shards,
             sums: moves.sums,
             states: moves.emptied,
+            removed: 0,
         })
     }
 
@@ -580,23 +570,14 @@ impl<P: Parents<DB>, DB: ShardedBackend> LockedRows<P, DB> {
         Ok(written.len())
     }
 
-    /// Writes columns of the bases. The caller then [checks](Self::check) what the parents hold.
-    pub(crate) async fn write_bases<M: LoadIo<Conn, Backend = DB>, Conn>(
+    /// Writes columns of the bases, or of the shards before them. The caller then [checks](Self::check) what the parents hold.
+    pub(crate) async fn write<M: LoadIo<Conn, Backend = DB>, Conn>(
         &self,
         link: &mut Link<'_, M, Conn>,
+        rows: RowKind,
         assignments: &impl QueryFragment<DB>,
     ) -> QueryResult<usize> {
-        let of = self.rows(RowKind::Parents);
-        link.execute(Write { of, assignments }).await
-    }
-
-    /// Writes columns of the shards, whatever that does to the totals. The caller [writes the bases](Self::write_bases) next.
-    pub(crate) async fn write_shards<M: LoadIo<Conn, Backend = DB>, Conn>(
-        &self,
-        link: &mut Link<'_, M, Conn>,
-        assignments: &impl QueryFragment<DB>,
-    ) -> QueryResult<usize> {
-        let of = self.rows(RowKind::Shards);
+        let of = self.rows(rows);
         link.execute(Write { of, assignments }).await
     }
 

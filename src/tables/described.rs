@@ -153,7 +153,7 @@ where
             let keys = keys_are(&of, rows);
             let rows = LockedRows::lock(of, link, &keys, Strength::Exclusive).await?;
             rows.refuse_hidden_shards(link).await?;
-            locked.extend_from_slice(rows.parents());
+            locked.extend_from_slice(&rows.locked);
             not_locked.extend(rows.not_locked);
         }
         Ok([locked, not_locked])

@@ -434,9 +434,9 @@ impl<T, K> Folded<T, K> {
         self.unfit.extend(unfit);
     }
 
-    fn add(&mut self, keys: Vec<K>, moved: Moved, removed: usize) {
+    fn add(&mut self, keys: Vec<K>, moved: Moved) {
         self.parents += moved.parents as u64;
-        self.shards_removed += removed as u64;
+        self.shards_removed += moved.removed as u64;
         for (sum, moved) in self.amounts.iter_mut().zip(&moved.sums) {
             *sum += moved;
         }
@@ -652,15 +652,8 @@ pub(crate) struct Folding<P> {
 
 /// The result of a try to fold several parents, or one parent, or one of its shards.
 enum Tried<Key> {
-    Folded {
-        /// Of the parents that were locked.
-        keys: Vec<Key>,
-        moved: Moved,
-        /// The number of shards that were removed.
-        removed: usize,
-        /// Parents that are visible and were not locked.
-        not_locked: Vec<Key>,
-    },
+    /// The parents that were locked, those that are visible and were not locked, and what was moved.
+    Folded(Vec<Key>, Vec<Key>, Moved),
     /// Another transaction holds a lock, or there was a conflict: the database's error.
     Blocked(DieselError),
     /// A base does not accept the values of its shards.
@@ -688,13 +681,8 @@ impl<P> Folding<P> {
             let named = keys_are(&self.of, &keys);
             let (strength, retry) = self.together(keys.len());
             match self.try_fold(&named, None, strength, retry, link).await? {
-                Tried::Folded {
-                    keys,
-                    moved,
-                    removed,
-                    not_locked,
-                } => {
-                    folded.add(keys, moved, removed);
+                Tried::Folded(keys, not_locked, moved) => {
+                    folded.add(keys, moved);
                     for key in not_locked {
                         match tries + 1 {
                             TRIES_TO_LOCK => folded.unfit.push((key, Unfit::NotLocked)),
@@ -772,19 +760,10 @@ impl<P> Folding<P> {
                 let at_once = Strength::ExclusiveAtOnce;
                 let tried = self.try_fold(&named, Some(shard), at_once, retry, link);
                 match tried.await? {
-                    Tried::Folded {
-                        keys,
-                        moved,
-                        removed,
-                        ..
-                    } => {
-                        parents = moved.parents.max(parents);
-                        let moved = Moved {
-                            parents: 0,
-                            ..moved
-                        };
+                    Tried::Folded(keys, _, mut moved) => {
+                        parents = mem::take(&mut moved.parents).max(parents);
                         folded.rows.truncate(others); // the row as it was after the last shard
-                        folded.add(keys, moved, removed);
+                        folded.add(keys, moved);
                     }
                     Tried::Unfit(unfits) => {
                         unfit.push(shard);
@@ -823,35 +802,34 @@ impl<P> Folding<P> {
                 link.batch_execute(bound).await?;
             }
             let locked = LockedRows::lock(self.of, link, keys, strength).await?;
-            let mut locked = locked.with_shards(link, only, strength).await?;
+            let locked = locked.with_shards(link, only, strength).await?;
             // One shard cannot show contention; a row folded this way is busy anyway.
             let by_contention = match self.cold_below.filter(|_| only.is_none()) {
                 Some(shards) => Some(locked.hot_and_cold(link, shards).await?),
                 None => None,
             };
-            let moved = locked.fold(link, self.keeps_rests()).await?;
-            let mut removed = 0;
+            let mut moved = locked.fold(link, self.keeps_rests()).await?;
             let kept = by_contention.as_ref().map_or(&locked, |[hot, _]| hot);
             if let Some(first) = self.keep {
-                removed += kept.remove_shards(link, first).await?;
+                moved.removed += kept.remove_shards(link, first).await?;
             }
             if let Some([_, cold]) = &by_contention {
-                removed += cold.remove_shards(link, 0).await?;
+                moved.removed += cold.remove_shards(link, 0).await?;
             }
-            let not_locked = mem::take(&mut locked.not_locked);
-            Ok((locked.into_parents(), moved, removed, not_locked))
+            Ok((locked, moved))
         });
         let names = self.of.names();
         match folded.map_err(|error| explain_of(names, &link.backend(), error)) {
-            Ok((keys, moved, removed, not_locked)) => {
+            Ok((rows, moved)) => {
                 let table = names.shards_table.as_str();
-                observe::folded(self.dialect, table, moved.parents, moved.shards, removed);
-                Ok(Tried::Folded {
-                    keys,
-                    moved,
+                let Moved {
+                    parents,
+                    shards,
                     removed,
-                    not_locked,
-                })
+                    ..
+                } = moved;
+                observe::folded(self.dialect, table, parents, shards, removed);
+                Ok(Tried::Folded(rows.locked, rows.not_locked, moved))
             }
             Err(error) => self.failed(error),
         }

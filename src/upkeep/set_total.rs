@@ -17,7 +17,7 @@ use crate::engine::{
 use crate::error::Error;
 use crate::model::{Amount, FieldType, ShardedColumn, ShardedTable, ShardsColumn, Value, has_sums};
 use crate::policy::RetryPolicy;
-use crate::query_builder::{KeysAre, Names, SelectKeys, Sql, fragments, id, sql, zeros};
+use crate::query_builder::{KeysAre, Names, RowKind, SelectKeys, Sql, fragments, id, sql, zeros};
 use crate::unfit::FieldState;
 
 pub use self::blocking::{reset, set_total};
@@ -339,7 +339,7 @@ where
             shards: Amount::zero(field.column_type),
         });
     let expected = vec![parent.collect(); before.len()];
-    locked.write_bases(link, assignment).await?;
+    locked.write(link, RowKind::Parents, assignment).await?;
     locked.empty(link, &fields).await?;
     locked
         .check(link, &fields, Sums::Read, &before, &expected)

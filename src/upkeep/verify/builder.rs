@@ -371,7 +371,7 @@ impl<R, C, Q, Run> Verify<R, C, Q, Run> {
                 if still.is_empty() {
                     continue;
                 }
-                let keys = still.keys();
+                let keys = &still.keys;
                 let differ = compare::<R::Table, _, _, _>(link, field, keys, &expected).await?;
                 let lacking = differ.iter().map(|drift| drift.key.clone()).collect();
                 let lacking = LockedRows::<R::Table, M::Backend>::locked(table, lacking);
