@@ -378,16 +378,11 @@ pub(crate) fn fold(dialect: Dialect, table: &str, parents: usize) -> Scope {
 }
 
 /// A fold has moved something to this many parents from this many shards, and removed this many shards.
-pub(crate) fn folded(dialect: Dialect, table: &str, parents: usize, shards: usize, removed: usize) {
-    #[cfg(feature = "metrics")]
-    for (name, number) in [
-        ("diesel_sharded_folded_parents_total", parents),
-        ("diesel_sharded_folded_shards_total", shards),
-        ("diesel_sharded_shards_removed_total", removed),
-    ] {
-        metrics::counter!(name, "backend" => dialect.name(), "table" => table.to_owned())
-            .increment(number as u64);
-    }
+pub(crate) fn folded(dialect: Dialect, table: &str, [parents, shards, removed]: [usize; 3]) {
+    let (backend, of) = (dialect.name(), || table.to_owned());
+    measure!("diesel_sharded_folded_parents_total" { "backend" => backend, "table" => of() } += parents);
+    measure!("diesel_sharded_folded_shards_total" { "backend" => backend, "table" => of() } += shards);
+    measure!("diesel_sharded_shards_removed_total" { "backend" => backend, "table" => of() } += removed);
     event!(info, parents, shards, removed, "folded");
 }
 

@@ -748,11 +748,8 @@ where
         }
         let (base, shards) = self.read(row, Sums::Read).await?;
         let n = self.bounds.part(base + shards, self.n, self.partly);
-        let (total, column_type) = (
-            base + shards + i128::from(n),
-            field::<K::Field>()?.column_type,
-        );
-        let (down, up) = self.bounds.shares(total, self.shards, column_type);
+        let (total, field) = (base + shards + i128::from(n), field::<K::Field>()?);
+        let (down, up) = self.bounds.shares(total, self.shards, field.column_type);
         missing.retain(|shard| if shard % 2 == 0 { down } else { up } != 0);
         if n == 0 || missing.is_empty() {
             return Ok(());

@@ -680,11 +680,9 @@ impl<'f> Moves<'f> {
             let (mut added, mut emptied) = (vec![], vec![]);
             for (i, (state, field)) in states.iter().zip(fields).enumerate() {
                 let moved = Move::of(dialect, field, state, keeps_rests).ok_or(parent)?;
-                let value = moved.value.map(|value| (parent, value));
-                moves.values[i].of.extend(value);
-                moves.rests[i]
-                    .of
-                    .extend(moved.rest.map(|rest| (parent, rest)));
+                let of_parent = |value| (parent, value);
+                moves.values[i].of.extend(moved.value.map(of_parent));
+                moves.rests[i].of.extend(moved.rest.map(of_parent));
                 moves.sums[i] += &moved.amount;
                 added.push(moved.added);
                 emptied.push(moved.emptied);

@@ -447,12 +447,9 @@ impl<T, K> Folded<T, K> {
 impl<T: ShardedTable> Folded<T> {
     /// How much was moved from the shards of a field to its base, over all parents.
     pub fn moved<C: ShardedColumn<Table = T>>(&self, _field: C) -> Amount {
-        let fields = T::FIELDS.iter().zip(&self.amounts);
-        fields
-            .filter(|(field, _)| field.name == C::NAME)
-            .map(|(_, amount)| amount.clone())
-            .next()
-            .unwrap_or(Amount::Integer(0)) // every sharded column is a field
+        let mut fields = T::FIELDS.iter().zip(&self.amounts);
+        let moved = fields.find(|(field, _)| field.name == C::NAME);
+        moved.map_or(Amount::Integer(0), |(_, amount)| amount.clone()) // every sharded column is a field
     }
 }
 
@@ -822,13 +819,8 @@ impl<P> Folding<P> {
         match folded.map_err(|error| explain_of(names, &link.backend(), error)) {
             Ok((rows, moved)) => {
                 let table = names.shards_table.as_str();
-                let Moved {
-                    parents,
-                    shards,
-                    removed,
-                    ..
-                } = moved;
-                observe::folded(self.dialect, table, parents, shards, removed);
+                let numbers = [moved.parents, moved.shards, moved.removed];
+                observe::folded(self.dialect, table, numbers);
                 Ok(Tried::Folded(rows.locked, rows.not_locked, moved))
             }
             Err(error) => self.failed(error),

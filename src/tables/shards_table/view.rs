@@ -112,10 +112,8 @@ impl<T: ShardedTable, Run> TotalsView<T, Run> {
         DB: ShardedBackend,
         T: Table<AllColumns: AllWithTotals> + QueryFragment<DB>,
     {
-        let (columns, view) = (
-            <T::AllColumns as AllWithTotals>::names(),
-            (&*self.name, self.security_invoker),
-        );
+        let columns = <T::AllColumns as AllWithTotals>::names();
+        let view = (&*self.name, self.security_invoker);
         create_view_sql(Names::of::<T>(), view, &columns, backend)
     }
 
