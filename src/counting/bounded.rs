@@ -571,7 +571,11 @@ where
         let key = vec![self.counter.key()?];
         let row = LockedRows::<_, M::Backend>::locked(*TableOf::<K::Field>::TABLE, key);
         let asking = RetryLoop::read(self.link, self.retry.clone())?;
-        retry_loop!(self.link, asking, row.refuse_hidden_shards(self.link).await)
+        retry_loop!(
+            self.link,
+            asking,
+            row.on(self.link).refuse_hidden_shards().await
+        )
     }
 
     /// The parent's key as it is stored: the shards may compare keys in another way than the parent does.
@@ -623,11 +627,11 @@ where
             return Ok(Tried::NoRow);
         }
         let free = match beside {
-            true => row.lock_free_shards(self.link).await?,
+            true => row.on(self.link).lock_free_shards().await?,
             false => None,
         };
         let mut shards = BTreeMap::new();
-        for (shard, amount) in row.amounts(self.link, field::<K::Field>()?).await? {
+        for (shard, amount) in row.on(self.link).amounts(field::<K::Field>()?).await? {
             shards.insert(shard, integer(&amount)?);
         }
         if let Some(free) = free {
@@ -651,7 +655,7 @@ where
         sums: Sums,
     ) -> QueryResult<(i128, i128)> {
         let field = field::<K::Field>()?;
-        let states = row.states(self.link, &[field], sums).await?;
+        let states = row.on(self.link).states(&[field], sums).await?;
         match states.iter().flatten().next() {
             Some(FieldState::Sum { base, shards }) => Ok((integer(base)?, integer(shards)?)),
             _ => Err(DieselError::NotFound), // the row is locked, and its fields are sums
@@ -724,9 +728,10 @@ where
         if base != old_base {
             let (before, expected) = (only_state(old_base, 0), only_state(base, 0));
             let base = Base(K::Field::NAME, narrow(base)?);
-            row.write(self.link, RowKind::Parents, &base).await?;
+            row.on(self.link).write(RowKind::Parents, &base).await?;
             // Checks the base alone: others may change their shards meanwhile.
-            row.check(self.link, &[field], Sums::Replaced, &before, &expected)
+            row.on(self.link)
+                .check(&[field], Sums::Replaced, &before, &expected)
                 .await?;
         }
         Ok(Tried::Added(n))
@@ -795,16 +800,17 @@ where
             down,
             up,
         };
-        row.write(self.link, RowKind::Shards, &to_shares).await?;
+        row.on(self.link).write(RowKind::Shards, &to_shares).await?;
         // Whatever the shards hold now, the base holds the rest of the total.
         let (_, shards) = self.read(row, Sums::Read).await?;
         let before = only_state(old_base, old_shards);
         let expected = only_state(total - shards, shards);
         let base = Base(K::Field::NAME, narrow(total - shards)?);
-        row.write(self.link, RowKind::Parents, &base).await?;
-        row.check(self.link, &[field], Sums::Read, &before, &expected)
+        row.on(self.link).write(RowKind::Parents, &base).await?;
+        row.on(self.link)
+            .check(&[field], Sums::Read, &before, &expected)
             .await?;
-        row.refuse_others(self.link).await?; // their amounts are in no share, and were taken for the base's
+        row.on(self.link).refuse_others().await?; // their amounts are in no share, and were taken for the base's
         Ok(Tried::Added(n))
     }
 }

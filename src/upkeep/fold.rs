@@ -738,7 +738,7 @@ impl<P> Folding<P> {
         let named = keys_are(&self.of, &keys);
         let reading = RetryLoop::decision(link, self.retry.clone())?;
         let unlocked = LockedRows::locked(self.of, keys.clone()); // only their shards are looked for
-        let shards = retry_loop!(link, reading, unlocked.shards(link).await);
+        let shards = retry_loop!(link, reading, unlocked.on(link).shards().await);
         let mut left =
             shards.map_err(|error| explain_of(self.of.names(), &link.backend(), error))?;
         let (mut busy, mut tried, mut parents) = (false, usize::MAX, 0);
@@ -802,16 +802,16 @@ impl<P> Folding<P> {
             let locked = locked.with_shards(link, only, strength).await?;
             // One shard cannot show contention; a row folded this way is busy anyway.
             let by_contention = match self.cold_below.filter(|_| only.is_none()) {
-                Some(shards) => Some(locked.hot_and_cold(link, shards).await?),
+                Some(shards) => Some(locked.on(link).hot_and_cold(shards).await?),
                 None => None,
             };
-            let mut moved = locked.fold(link, self.keeps_rests()).await?;
+            let mut moved = locked.on(link).fold(self.keeps_rests()).await?;
             let kept = by_contention.as_ref().map_or(&locked, |[hot, _]| hot);
             if let Some(first) = self.keep {
-                moved.removed += kept.remove_shards(link, first).await?;
+                moved.removed += kept.on(link).remove_shards(first).await?;
             }
             if let Some([_, cold]) = &by_contention {
-                moved.removed += cold.remove_shards(link, 0).await?;
+                moved.removed += cold.on(link).remove_shards(0).await?;
             }
             Ok((locked, moved))
         });

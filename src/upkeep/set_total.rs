@@ -286,7 +286,7 @@ where
                 let locked =
                     LockedRows::<T, DB>::lock_all(*T::TABLE, link, &keys, Strength::Full).await?;
                 let locked = locked.with_shards(link, None, Strength::Full).await?;
-                let still = locked.matching(link, filter).await?;
+                let still = locked.on(link).matching(filter).await?;
                 set += assign(link, &still, assignment).await?;
             }
             Ok(set)
@@ -313,7 +313,7 @@ where
     let set = T::FIELDS.iter();
     let set = set.filter_map(|field| Some((field, assignment.sets(field)?)));
     let (fields, totals): (Vec<_>, Vec<_>) = set.unzip();
-    let before = locked.states(link, &fields, Sums::Replaced).await?;
+    let before = locked.on(link).states(&fields, Sums::Replaced).await?;
     let parent = fields
         .iter()
         .zip(totals)
@@ -322,10 +322,11 @@ where
             shards: Amount::zero(field.column_type),
         });
     let expected = vec![parent.collect(); before.len()];
-    locked.write(link, RowKind::Parents, assignment).await?;
-    locked.empty(link, &fields).await?;
+    locked.on(link).write(RowKind::Parents, assignment).await?;
+    locked.on(link).empty(&fields).await?;
     locked
-        .check(link, &fields, Sums::Read, &before, &expected)
+        .on(link)
+        .check(&fields, Sums::Read, &before, &expected)
         .await?;
     Ok(before.len())
 }

@@ -320,7 +320,7 @@ impl<R, C, Q, Run> Verify<R, C, Q, Run> {
             let expected = by_parent::<R::Table, _, _, _>(link, &filter, expected).await?;
             let mut repaired = vec![];
             for locked in all_locked {
-                let still = locked.matching(link, &filter).await?;
+                let still = locked.on(link).matching(&filter).await?;
                 if still.is_empty() {
                     continue;
                 }
@@ -331,7 +331,7 @@ impl<R, C, Q, Run> Verify<R, C, Q, Run> {
                 let lacks = differ.iter().map(|drift| lacks(drift, field.column_type));
                 let lacks = lacks.collect::<QueryResult<Vec<_>>>()?;
                 if !lacks.is_empty() {
-                    lacking.add_to_bases(link, field, &lacks).await?;
+                    lacking.on(link).add_to_bases(field, &lacks).await?;
                 }
                 repaired.extend(differ);
             }
