@@ -152,55 +152,7 @@ pub struct Drift<K, N = i64> {
 /// The result of a comparison.
 type Drifts<Key, Total> = QueryResult<Vec<Drift<Key, Total>>>;
 
-/// Methods that compare, each by an inner one. `LoadQuery` is another trait for asynchronous connections, so `paired!` does not write them.
-macro_rules! verified {
-    ($($(#[$doc:meta])* $name:ident by $find:ident $(on rows that are $again:ident)?;)+) => {
-        impl<R, C, Q> Verify<R, C, Q> {$(
-            $(#[$doc])*
-            pub fn $name<'q, Conn, DB, T, W>(self, conn: &mut Conn) -> Drifts<T::Key, TotalValue<C>>
-            where
-                R: IntoUpdateTarget<Table = T, WhereClause = W> $(+ $again)?,
-                C: ShardedColumn<Table = T>,
-                Q: RecountQuery<T::Key> + LoadQuery<'q, Conn, <Q as RecountQuery<T::Key>>::Row> + Clone,
-                T: KeyedTable<DB, Key: Eq + Hash>,
-                W: QueryFragment<DB> + QueryId,
-                Conn: LoadConnection<Backend = DB>,
-                DB: BackendOf<Conn>,
-            {
-                let compared = now(self.$find(&mut Link::blocking(conn)));
-                drifts::<C, _>(compared?)
-            }
-        )+}
-
-        #[cfg(feature = "async")]
-        impl<R, C, Q, T, W> Verify<R, C, Q, Async>
-        where
-            R: IntoUpdateTarget<Table = T, WhereClause = W>,
-        {$(
-            #[doc = concat!("The asynchronous form of [`", stringify!($name), "`](crate::operation::Verify::", stringify!($name), ").")]
-            pub fn $name<'c, Conn, DB>(self, conn: &'c mut Conn) -> BoxFuture<'c, Drifts<T::Key, TotalValue<C>>>
-            where
-                R: $($again +)? Send + 'c,
-                C: ShardedColumn<Table = T> + 'c,
-                TotalValue<C>: Send,
-                Q: RecountQuery<T::Key, Row: Send>
-                    + diesel_async::methods::LoadQuery<'static, Conn, <Q as RecountQuery<T::Key>>::Row>
-                    + Clone
-                    + Send
-                    + Sync
-                    + 'static,
-                T: KeyedTable<DB, Key: Eq + Hash>,
-                W: QueryFragment<DB> + QueryId + Send + Sync + 'c,
-                Conn: diesel_async::AsyncConnection<Backend = DB>,
-                DB: BackendOf<Conn>,
-            {
-                Box::pin(async move { drifts::<C, _>(self.$find(&mut Link::awaited(conn)).await?) })
-            }
-        )+}
-    };
-}
-
-verified! {
+impl<R, C, Q> Verify<R, C, Q> {
     /// The totals that are not as expected, in no order. Changes nothing, and locks nothing.
     ///
     /// ```sql
@@ -214,7 +166,19 @@ verified! {
     /// As [`update`](crate::update())'s; [`AlreadyInTransaction`](diesel::result::Error::AlreadyInTransaction) inside a
     /// transaction, which might not read from one snapshot. A total that does not fit its column's type causes the database's own
     /// error.
-    drifts by find;
+    pub fn drifts<'q, Conn, DB, T, W>(self, conn: &mut Conn) -> Drifts<T::Key, TotalValue<C>>
+    where
+        R: IntoUpdateTarget<Table = T, WhereClause = W>,
+        C: ShardedColumn<Table = T>,
+        Q: RecountQuery<T::Key> + LoadQuery<'q, Conn, <Q as RecountQuery<T::Key>>::Row> + Clone,
+        T: KeyedTable<DB, Key: Eq + Hash>,
+        W: QueryFragment<DB> + QueryId,
+        Conn: LoadConnection<Backend = DB>,
+        DB: BackendOf<Conn>,
+    {
+        let compared = now(self.find(&mut Link::blocking(conn)));
+        drifts::<C, _>(compared?)
+    }
 
     /// Adds the difference to every total that is not as expected, and returns the drifts that it repaired. Counts that arrive
     /// meanwhile are kept.
@@ -241,7 +205,76 @@ verified! {
     /// # Errors
     /// As [`drifts`](Self::drifts). [`Overflow`](crate::Error::Overflow) if a base cannot take the difference. That happens to an
     /// unsigned base if most of the total is on shards: fold first.
-    repair by find_and_repair on rows that are Clone;
+    pub fn repair<'q, Conn, DB, T, W>(self, conn: &mut Conn) -> Drifts<T::Key, TotalValue<C>>
+    where
+        R: IntoUpdateTarget<Table = T, WhereClause = W> + Clone,
+        C: ShardedColumn<Table = T>,
+        Q: RecountQuery<T::Key> + LoadQuery<'q, Conn, <Q as RecountQuery<T::Key>>::Row> + Clone,
+        T: KeyedTable<DB, Key: Eq + Hash>,
+        W: QueryFragment<DB> + QueryId,
+        Conn: LoadConnection<Backend = DB>,
+        DB: BackendOf<Conn>,
+    {
+        let compared = now(self.find_and_repair(&mut Link::blocking(conn)));
+        drifts::<C, _>(compared?)
+    }
+}
+
+// Apart from the blocking methods, because `LoadQuery` is another trait here.
+#[cfg(feature = "async")]
+impl<R, C, Q, T, W> Verify<R, C, Q, Async>
+where
+    R: IntoUpdateTarget<Table = T, WhereClause = W> + Send,
+    C: ShardedColumn<Table = T>,
+    TotalValue<C>: Send,
+    Q: RecountQuery<T::Key, Row: Send> + Clone + Send + Sync + 'static,
+    T: ShardedTable<Key: Eq + Hash>,
+    W: QueryId + Send + Sync,
+{
+    /// The totals that are not as expected; see [`Verify::drifts`](crate::operation::Verify::drifts).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn drifts<'c, Conn, DB>(
+        self,
+        conn: &'c mut Conn,
+    ) -> BoxFuture<'c, Drifts<T::Key, TotalValue<C>>>
+    where
+        Self: 'c,
+        Q: diesel_async::methods::LoadQuery<'static, Conn, <Q as RecountQuery<T::Key>>::Row>,
+        T: KeyedTable<DB>,
+        W: QueryFragment<DB> + 'c,
+        Conn: diesel_async::AsyncConnection<Backend = DB>,
+        DB: BackendOf<Conn>,
+    {
+        Box::pin(async move {
+            let link = &mut Link::awaited(conn);
+            drifts::<C, _>(self.find(link).await?)
+        })
+    }
+
+    /// Repairs the totals that are not as expected; see [`Verify::repair`](crate::operation::Verify::repair).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn repair<'c, Conn, DB>(
+        self,
+        conn: &'c mut Conn,
+    ) -> BoxFuture<'c, Drifts<T::Key, TotalValue<C>>>
+    where
+        Self: 'c,
+        R: Clone,
+        Q: diesel_async::methods::LoadQuery<'static, Conn, <Q as RecountQuery<T::Key>>::Row>,
+        T: KeyedTable<DB>,
+        W: QueryFragment<DB> + 'c,
+        Conn: diesel_async::AsyncConnection<Backend = DB>,
+        DB: BackendOf<Conn>,
+    {
+        Box::pin(async move {
+            let link = &mut Link::awaited(conn);
+            drifts::<C, _>(self.find_and_repair(link).await?)
+        })
+    }
 }
 
 /// The rows of a sharded table, by which its key can be compared with that of a recount.
