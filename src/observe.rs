@@ -45,6 +45,26 @@ macro_rules! span {
     };
 }
 
+/// Adds to a counter, or records a value in a histogram.
+macro_rules! measure {
+    ($counter:literal $({$($labels:tt)+})? += $by:expr) => {{
+        #[cfg(feature = "metrics")]
+        metrics::counter!($counter $(, $($labels)+)?).increment($by as u64);
+    }};
+    ($histogram:literal $({$($labels:tt)+})? = $value:expr) => {{
+        #[cfg(feature = "metrics")]
+        metrics::histogram!($histogram $(, $($labels)+)?).record($value);
+    }};
+}
+
+/// An event at this level, with its fields and its text.
+macro_rules! event {
+    ($level:ident, $($event:tt)+) => {{
+        #[cfg(feature = "tracing")]
+        tracing::$level!(target: TARGET, $($event)+);
+    }};
+}
+
 impl Scope {
     fn none() -> Self {
         Scope {
@@ -133,14 +153,11 @@ impl Spans {
     fn failed(&mut self, attempt: u32, conflict: Option<Conflict>, delay: Option<Duration>) {
         let Some(conflict) = conflict else { return };
         self.conflict = Some(conflict);
+        let conflict = conflict_of(conflict);
+        let delay_ms = delay.map(|delay| delay.as_secs_f64() * 1e3);
         #[cfg(feature = "tracing")]
-        {
-            let conflict = conflict_of(conflict);
-            let delay_ms = delay.map(|delay| delay.as_secs_f64() * 1e3);
-            self.attempt.span.record("conflict", conflict);
-            let operation = &self.operation.span;
-            tracing::debug!(target: TARGET, parent: operation, attempt, conflict, delay_ms, "conflict");
-        }
+        self.attempt.span.record("conflict", conflict);
+        event!(debug, parent: &self.operation.span, attempt, conflict, delay_ms, "conflict");
     }
 
     #[inline]
@@ -213,10 +230,9 @@ impl Observer for Update {
 
     #[inline]
     fn stepped(&mut self, error: Option<&DieselError>) {
-        #[cfg(feature = "tracing")]
         if let Some(error) = error {
             // The database's text may quote a key.
-            tracing::debug!(target: TARGET, parent: &self.statement.span, %error, "failed");
+            event!(debug, parent: &self.statement.span, %error, "failed");
         }
         self.statement = Scope::none();
     }
@@ -226,15 +242,9 @@ impl Observer for Update {
         self.spans.failed(attempt, conflict, delay);
         self.spans.attempt = Scope::none();
         self.created = 0;
-        #[cfg(feature = "metrics")]
         if let Some(conflict) = conflict {
-            metrics::counter!(
-                "diesel_sharded_conflicts_total",
-                "backend" => self.dialect.name(),
-                "table" => self.table,
-                "conflict" => conflict_of(conflict),
-            )
-            .increment(1);
+            let (backend, conflict) = (self.dialect.name(), conflict_of(conflict));
+            measure!("diesel_sharded_conflicts_total" { "backend" => backend, "table" => self.table, "conflict" => conflict } += 1);
         }
     }
 
@@ -246,16 +256,10 @@ impl Observer for Update {
             self.spans.operation.span.record("rows", self.rows);
         }
         #[cfg(feature = "metrics")]
-        {
-            self.keys.made.ended(attempts, succeeded);
-            if self.created > 0 {
-                metrics::counter!(
-                    "diesel_sharded_shards_created_total",
-                    "backend" => self.dialect.name(),
-                    "table" => self.table,
-                )
-                .increment(self.created as u64);
-            }
+        self.keys.made.ended(attempts, succeeded);
+        if self.created > 0 {
+            let backend = self.dialect.name();
+            measure!("diesel_sharded_shards_created_total" { "backend" => backend, "table" => self.table } += self.created);
         }
     }
 
@@ -348,34 +352,17 @@ impl Observer for Transaction {
 
     fn failed(&mut self, attempt: u32, conflict: Option<Conflict>, delay: Option<Duration>) {
         self.spans.failed(attempt, conflict, delay);
-        #[cfg(feature = "metrics")]
         if let Some(conflict) = conflict {
-            metrics::counter!(
-                "diesel_sharded_transaction_conflicts_total",
-                "backend" => self.dialect.name(),
-                "kind" => self.kind,
-                "conflict" => conflict_of(conflict),
-            )
-            .increment(1);
+            let (backend, conflict) = (self.dialect.name(), conflict_of(conflict));
+            measure!("diesel_sharded_transaction_conflicts_total" { "backend" => backend, "kind" => self.kind, "conflict" => conflict } += 1);
         }
     }
 
     fn ended(&mut self, attempts: u32, succeeded: bool) {
         self.spans.ended(attempts, succeeded);
-        #[cfg(feature = "metrics")]
-        {
-            let (backend, kind, outcome) = (self.dialect.name(), self.kind, outcome_of(succeeded));
-            metrics::counter!(
-                "diesel_sharded_transactions_total",
-                "backend" => backend, "kind" => kind, "outcome" => outcome,
-            )
-            .increment(1);
-            metrics::counter!(
-                "diesel_sharded_transaction_attempts_total",
-                "backend" => backend, "kind" => kind,
-            )
-            .increment(attempts.into());
-        }
+        let (backend, kind, outcome) = (self.dialect.name(), self.kind, outcome_of(succeeded));
+        measure!("diesel_sharded_transactions_total" { "backend" => backend, "kind" => kind, "outcome" => outcome } += 1);
+        measure!("diesel_sharded_transaction_attempts_total" { "backend" => backend, "kind" => kind } += attempts);
     }
 }
 
@@ -391,58 +378,43 @@ pub(crate) fn fold(dialect: Dialect, table: &str, parents: usize) -> Scope {
 }
 
 /// A fold has moved something to this many parents from this many shards, and removed this many shards.
-pub(crate) fn folded(dialect: Dialect, table: &str, parents: usize, shards: usize, removed: usize) {
-    #[cfg(feature = "metrics")]
-    for (name, number) in [
-        ("diesel_sharded_folded_parents_total", parents),
-        ("diesel_sharded_folded_shards_total", shards),
-        ("diesel_sharded_shards_removed_total", removed),
-    ] {
-        metrics::counter!(name, "backend" => dialect.name(), "table" => table.to_owned())
-            .increment(number as u64);
-    }
-    #[cfg(feature = "tracing")]
-    tracing::info!(target: TARGET, parents, shards, removed, "folded");
+pub(crate) fn folded(dialect: Dialect, table: &str, [parents, shards, removed]: [usize; 3]) {
+    let (backend, of) = (dialect.name(), || table.to_owned());
+    measure!("diesel_sharded_folded_parents_total" { "backend" => backend, "table" => of() } += parents);
+    measure!("diesel_sharded_folded_shards_total" { "backend" => backend, "table" => of() } += shards);
+    measure!("diesel_sharded_shards_removed_total" { "backend" => backend, "table" => of() } += removed);
+    event!(info, parents, shards, removed, "folded");
 }
 
 /// A pass of a folder took this long, and succeeded or failed.
 pub(crate) fn folder_passed(table: &'static str, time: Duration, succeeded: bool) {
-    #[cfg(feature = "metrics")]
-    {
-        let outcome = outcome_of(succeeded);
-        metrics::counter!("diesel_sharded_folder_passes_total", "table" => table, "outcome" => outcome)
-            .increment(1);
-        metrics::histogram!("diesel_sharded_folder_pass_seconds", "table" => table).record(time);
-    }
-    #[cfg(feature = "tracing")]
+    let outcome = outcome_of(succeeded);
+    measure!("diesel_sharded_folder_passes_total" { "table" => table, "outcome" => outcome } += 1);
+    measure!("diesel_sharded_folder_pass_seconds" { "table" => table } = time);
     if !succeeded {
-        tracing::warn!(target: TARGET, table, "a pass of a folder failed: see 'on_error'");
+        event!(warn, table, "a pass of a folder failed: see 'on_error'");
     }
 }
 
 /// A flush of a coalescer: this many counters.
 #[cfg(feature = "r2d2")]
 pub(crate) fn flush(counters: usize) -> Scope {
-    #[cfg(feature = "metrics")]
-    metrics::histogram!("diesel_sharded_coalescer_flush_counters").record(counters as f64);
+    measure!("diesel_sharded_coalescer_flush_counters" = counters as f64);
     span!(Level::INFO, "flush", counters)
 }
 
 /// The flush took this long.
 #[cfg(feature = "r2d2")]
 pub(crate) fn flushed(time: Duration) {
-    #[cfg(feature = "metrics")]
-    metrics::histogram!("diesel_sharded_coalescer_flush_seconds").record(time);
+    measure!("diesel_sharded_coalescer_flush_seconds" = time);
 }
 
 /// A coalescer lost what was added to a counter.
 #[cfg(feature = "r2d2")]
 pub(crate) fn lost() {
-    #[cfg(feature = "metrics")]
-    metrics::counter!("diesel_sharded_coalescer_losses_total").increment(1);
-    #[cfg(feature = "tracing")]
-    tracing::error!(
-        target: TARGET,
+    measure!("diesel_sharded_coalescer_losses_total" += 1);
+    event!(
+        error,
         "what was added to a coalescer could not be counted: see 'on_loss'"
     );
 }
@@ -450,31 +422,22 @@ pub(crate) fn lost() {
 /// A batch of this many callers is sent by one of them.
 #[inline]
 pub(crate) fn combined(dialect: Dialect, table: &'static str, callers: usize) {
-    #[cfg(feature = "metrics")]
-    {
-        let backend = dialect.name();
-        metrics::counter!("diesel_sharded_combined_total", "backend" => backend, "table" => table)
-            .increment(callers as u64);
-        metrics::histogram!("diesel_sharded_combined_callers").record(callers as f64);
-    }
+    let backend = dialect.name();
+    measure!("diesel_sharded_combined_total" { "backend" => backend, "table" => table } += callers);
+    measure!("diesel_sharded_combined_callers" = callers as f64);
 }
 
 /// A caller has waited for another since it `began`.
 #[inline]
 pub(crate) fn combined_wait(began: Instant) {
-    #[cfg(feature = "metrics")]
-    metrics::histogram!("diesel_sharded_combined_wait_seconds").record(began.elapsed());
+    measure!("diesel_sharded_combined_wait_seconds" = began.elapsed());
 }
 
 /// A count was not combined, though there is a combiner.
 #[inline]
 pub(crate) fn not_combined(dialect: Dialect, table: &'static str) {
-    #[cfg(feature = "metrics")]
-    {
-        let backend = dialect.name();
-        metrics::counter!("diesel_sharded_not_combined_total", "backend" => backend, "table" => table)
-            .increment(1);
-    }
+    let backend = dialect.name();
+    measure!("diesel_sharded_not_combined_total" { "backend" => backend, "table" => table } += 1);
 }
 
 /// The source of a total that was read through a cache.
@@ -491,26 +454,21 @@ pub(crate) enum CacheRead {
 /// A total was asked for. Where all labels are literals, the key is made when the crate is compiled.
 #[inline]
 pub(crate) fn cache_read(read: CacheRead) {
-    #[cfg(feature = "metrics")]
-    let reads = match read {
-        CacheRead::Hit => metrics::counter!("diesel_sharded_cache_reads_total", "result" => "hit"),
-        CacheRead::Miss => {
-            metrics::counter!("diesel_sharded_cache_reads_total", "result" => "miss")
-        }
+    // Literal labels, which `metrics` keeps.
+    match read {
+        CacheRead::Hit => measure!("diesel_sharded_cache_reads_total" { "result" => "hit" } += 1),
+        CacheRead::Miss => measure!("diesel_sharded_cache_reads_total" { "result" => "miss" } += 1),
         CacheRead::Bypassed => {
-            metrics::counter!("diesel_sharded_cache_reads_total", "result" => "bypassed")
+            measure!("diesel_sharded_cache_reads_total" { "result" => "bypassed" } += 1);
         }
-    };
-    #[cfg(feature = "metrics")]
-    reads.increment(1);
+    }
 }
 
 /// A cache could not be used.
 pub(crate) fn cache_unavailable(error: &dyn Display) {
     cache_failed(error, "unavailable");
-    #[cfg(feature = "tracing")]
-    tracing::warn!(
-        target: TARGET,
+    event!(
+        warn,
         "the cache could not be used and is left out for a while"
     );
 }
@@ -521,16 +479,13 @@ pub(crate) fn not_a_total(error: &dyn Display) {
 }
 
 fn cache_failed(error: &dyn Display, failure: &'static str) {
-    #[cfg(feature = "metrics")]
-    metrics::counter!("diesel_sharded_cache_failures_total", "failure" => failure).increment(1);
-    #[cfg(feature = "tracing")]
-    tracing::debug!(target: TARGET, %error, "the cache failed");
+    measure!("diesel_sharded_cache_failures_total" { "failure" => failure } += 1);
+    event!(debug, %error, "the cache failed");
 }
 
 /// All shards of a key were being counted on at once.
 pub(crate) fn crowded(table: &'static str) {
-    #[cfg(feature = "metrics")]
-    metrics::counter!("diesel_sharded_crowded_total", "table" => table).increment(1);
+    measure!("diesel_sharded_crowded_total" { "table" => table } += 1);
 }
 
 /// A warning that goes to `log` where no subscriber listens.

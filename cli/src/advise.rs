@@ -1,6 +1,6 @@
 //! `diesel-sharded advise`: columns that are counted on one row, before they are sharded.
 
-use std::cmp::Ordering;
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
@@ -99,19 +99,14 @@ fn look(args: &AdviseArgs, conn: &mut AnyConnection) -> Result<Report, Error> {
         ));
     }
     let sharded = sharded::named(&[], conn)?.tables;
-    let columns = columns
-        .into_iter()
-        .map(|((table, columns), seen)| advice(table, &columns, seen, looks, &sharded));
-    let mut columns: Vec<_> = columns.collect();
-    let sessions = |advice: &Advice| (advice.waiting_sessions, advice.running_sessions);
-    columns.sort_by(|a, b| {
-        sessions(b)
-            .partial_cmp(&sessions(a))
-            .unwrap_or(Ordering::Equal)
-    });
+    let mut columns: Vec<_> = columns.into_iter().collect();
+    columns.sort_by_key(|(_, seen)| Reverse((seen.waiting, seen.running)));
+    let columns = columns.into_iter();
+    let columns =
+        columns.map(|((table, columns), seen)| advice(table, &columns, seen, looks, &sharded));
     Ok(Report {
         seconds: start.elapsed().as_secs_f64(),
-        columns,
+        columns: columns.collect(),
         note: None,
     })
 }
@@ -190,12 +185,7 @@ fn show(report: &Report) -> Result<(), Error> {
             true => "sessions wait for its rows, and shards would let them go on",
             false => "few wait for its rows: shards would give little now",
         };
-        let Advice {
-            table,
-            column,
-            next,
-            ..
-        } = advice;
+        let (table, column, next) = (&advice.table, &advice.column, &advice.next);
         output::line(&format!("\n{table}.{column}: {verdict}.\n  {next}"))?;
     }
     output::line(ASSUMPTION)

@@ -125,11 +125,7 @@ impl<'t> Code<'t> {
 
     /// Whether the name at this position is a whole row as a value, and not a table, a column's qualifier or a trigger's result.
     fn is_row(&self, at: usize) -> bool {
-        let (before, name, behind) = (
-            self.word(at.wrapping_sub(1)),
-            self.word(at),
-            self.word(at + 1),
-        );
+        let [before, name, behind] = [at.wrapping_sub(1), at, at + 1].map(|at| self.word(at));
         let has_field = behind == ")" && self.word(at + 2) == "." && self.word(at + 3) != "*";
         let is_result = before == "return" && one_of("new old", name);
         one_of(BEFORE_ROWS, before)

@@ -384,10 +384,8 @@ impl Doctor<'_> {
         };
         let isolation = settings.get("default_transaction_isolation");
         self.transactions(isolation, read_only.map(str::to_owned));
-        let (lock, statement) = (
-            settings.get("lock_timeout"),
-            settings.get("statement_timeout"),
-        );
+        let [lock, statement] =
+            ["lock_timeout", "statement_timeout"].map(|name| settings.get(name));
         find!(self.all;
             problem "foreign keys" if settings.get("session_replication_role") != "origin" =>
                 "session_replication_role switches foreign keys and triggers off: deleted rows leave their shards, and a shard may appear in the middle of a fold",
@@ -475,10 +473,8 @@ impl Doctor<'_> {
     }
 
     fn sqlite(&mut self) -> QueryResult<()> {
-        let mode = self
-            .conn
-            .text("SELECT journal_mode FROM pragma_journal_mode", &[])?;
-        let mode = mode.unwrap_or_default();
+        let mode = "SELECT journal_mode FROM pragma_journal_mode";
+        let mode = self.conn.text(mode, &[])?.unwrap_or_default();
         find!(self.all;
             ok "journal" if mode == "wal" => "WAL: readers and the writer do not wait for each other";
             warning "journal" if mode != "wal" =>

@@ -39,7 +39,7 @@ fn shards(args: &GenerateArgs, conn: &mut AnyConnection) -> Result<Ended, Error>
     };
     if let Some(view) = view_name(args, conn.dialect(), &live, table)? {
         let columns: Vec<_> = table.columns.iter().map(|c| c.name.as_str()).collect();
-        let create = create_view_sql(sharded.names(), &view, &columns, &backend)?;
+        let create = create_view_sql(sharded.names(), (&view, false), &columns, &backend)?;
         files.up += &format!("{create};\n");
         let drop = drop_view_sql(sharded.shards_table(), &view, conn.dialect());
         files.down = format!("{drop};\n{}", files.down);

@@ -177,10 +177,8 @@ pub fn lacked(dialect: Dialect, needs: &[Need<'_>], role: &str) -> Lack {
         };
         let table = of_table[0].table;
         what.push(format!("{} ON {table}", list(&str::to_owned)));
-        let (list, on) = (
-            list(&|name| quoted(dialect, name)),
-            quoted_table(dialect, table),
-        );
+        let list = list(&|name| quoted(dialect, name));
+        let on = quoted_table(dialect, table);
         grants.push(format!("GRANT {list} ON {on} TO {role}"));
     }
     let what = what.join(" and ");

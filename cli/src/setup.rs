@@ -128,14 +128,9 @@ fn of_migration(error: &impl ToString) -> Error {
 fn write(texts: Vec<MigrationText>, args: &SetupArgs) -> Result<Ended, Error> {
     let folder = find_folder(args.migration.migration_dir.as_deref())?;
     let (mut all_there, mut differ) = (true, false);
-    for MigrationText {
-        folder: name,
-        up,
-        down,
-        ..
-    } in texts
-    {
-        let (files, own) = (Files { up, down }, folder.join(name));
+    for text in texts {
+        let (up, down, own) = (text.up, text.down, folder.join(text.folder));
+        let files = Files { up, down };
         if own.is_dir() {
             differ |= files.differ_from(&own)?;
         } else {

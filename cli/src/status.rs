@@ -141,14 +141,19 @@ fn hottest(
 ) -> QueryResult<Vec<Hot>> {
     let (fields, columns) = (&sharded.fields, sharded.key.len());
     let (parent, shards) = (sharded.parent(), sharded.shards());
+    let last = sharded.key.iter();
+    let last = last.map(|column| sharded.column(&shards, column.name()) + " DESC");
     let among = match all_shards {
-        true => shards,
-        false => format!("({})", last_shards(sharded)),
+        true => shards.clone(),
+        // From the end of their index.
+        false => format!(
+            "(SELECT {} FROM {shards} ORDER BY {} LIMIT {MOST})",
+            sharded.key_of(&shards),
+            joined(", ", last)
+        ),
     };
-    let (key, count) = (
-        sharded.key_of("some_shards"),
-        as_text(sharded.dialect, "COUNT(*)"),
-    );
+    let key = sharded.key_of("some_shards");
+    let count = as_text(sharded.dialect, "COUNT(*)");
     let texts = sharded.key_as_texts("some_shards");
     let hot = sql!(format!(
         "SELECT {texts}, {count} FROM {among} AS some_shards GROUP BY {key} ORDER BY COUNT(*) DESC, {key} LIMIT {number}"
@@ -172,16 +177,6 @@ fn hottest(
         });
     }
     Ok(hottest)
-}
-
-/// A query for the keys of the last shards, from the end of their index.
-fn last_shards(sharded: &Sharded) -> String {
-    let shards = sharded.shards();
-    let key = sharded.key_of(&shards);
-    let columns = sharded.key.iter();
-    let last = columns.map(|column| sharded.column(&shards, column.name()) + " DESC");
-    let last = joined(", ", last);
-    format!("SELECT {key} FROM {shards} ORDER BY {last} LIMIT {MOST}")
 }
 
 fn show(tables: &[TableStatus]) -> Result<(), Error> {

@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use bigdecimal::{BigDecimal, ToPrimitive, Zero};
+use bigdecimal::{BigDecimal, Signed, ToPrimitive, Zero};
 use diesel::prelude::*;
 use diesel_sharded::backend::Dialect;
 use diesel_sharded::described::declared_type;
@@ -94,11 +94,8 @@ pub struct Number(pub BigDecimal);
 
 impl fmt::Display for Number {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let text = self.0.normalized().to_plain_string();
-        match f.sign_plus() && !text.starts_with('-') {
-            true => write!(f, "+{text}"),
-            false => f.write_str(&text),
-        }
+        let digits = self.0.abs().normalized().to_plain_string();
+        f.pad_integral(!self.0.is_negative(), "", &digits)
     }
 }
 
@@ -289,12 +286,9 @@ fn select(sharded: &Sharded, bases: bool) -> String {
 
 /// A query for the number of rows with shards among some shards.
 fn select_some(sharded: &Sharded) -> String {
-    let count = as_text(sharded.dialect, "COUNT(*)");
-    let (shards, key) = (sharded.shards(), sharded.key_of("some_shards"));
-    let some = format!(
-        "SELECT {} FROM {shards} LIMIT {MOST}",
-        sharded.key_of(&shards)
-    );
+    let (count, shards) = (as_text(sharded.dialect, "COUNT(*)"), sharded.shards());
+    let [of_shards, key] = [&*shards, "some_shards"].map(|table| sharded.key_of(table));
+    let some = format!("SELECT {of_shards} FROM {shards} LIMIT {MOST}");
     format!(
         "SELECT {count} FROM (SELECT 1 AS one FROM ({some}) AS some_shards GROUP BY {key}) AS keyed"
     )

@@ -40,8 +40,8 @@ use crate::error::Error;
 use crate::model::{Amount, ColumnType, SHARD, ShardedColumn, ShardedTable};
 use crate::policy::RetryPolicy;
 use crate::query_builder::{
-    Clauses, CountByKey, CreateShards, KeyIs, KeysAre, LockShard, Names, OnPrimary, SelectKeys,
-    Sql, bind, fragments, id, on, sql, statements,
+    Clauses, CountByKey, CreateShards, KeyIs, KeysAre, LockShard, Names, OnPrimary, RowKind,
+    SelectKeys, Sql, bind, fragments, id, on, sql, statements,
 };
 use crate::unfit::FieldState;
 
@@ -571,7 +571,11 @@ where
         let key = vec![self.counter.key()?];
         let row = LockedRows::<_, M::Backend>::locked(*TableOf::<K::Field>::TABLE, key);
         let asking = RetryLoop::read(self.link, self.retry.clone())?;
-        retry_loop!(self.link, asking, row.refuse_hidden_shards(self.link).await)
+        retry_loop!(
+            self.link,
+            asking,
+            row.on(self.link).refuse_hidden_shards().await
+        )
     }
 
     /// The parent's key as it is stored: the shards may compare keys in another way than the parent does.
@@ -623,11 +627,11 @@ where
             return Ok(Tried::NoRow);
         }
         let free = match beside {
-            true => row.lock_free_shards(self.link).await?,
+            true => row.on(self.link).lock_free_shards().await?,
             false => None,
         };
         let mut shards = BTreeMap::new();
-        for (shard, amount) in row.amounts(self.link, field::<K::Field>()?).await? {
+        for (shard, amount) in row.on(self.link).amounts(field::<K::Field>()?).await? {
             shards.insert(shard, integer(&amount)?);
         }
         if let Some(free) = free {
@@ -651,7 +655,7 @@ where
         sums: Sums,
     ) -> QueryResult<(i128, i128)> {
         let field = field::<K::Field>()?;
-        let states = row.states(self.link, &[field], sums).await?;
+        let states = row.on(self.link).states(&[field], sums).await?;
         match states.iter().flatten().next() {
             Some(FieldState::Sum { base, shards }) => Ok((integer(base)?, integer(shards)?)),
             _ => Err(DieselError::NotFound), // the row is locked, and its fields are sums
@@ -691,7 +695,7 @@ where
         for (shard, amount) in free.iter().filter(of_direction) {
             let room = narrow(-**amount)?; // has the sign of what is taken, if there is some
             let taken = room.clamp(left.min(0), left.max(0));
-            if taken != 0 && self.add_to_shard(taken, Some(**shard), row.keys()).await? {
+            if taken != 0 && self.add_to_shard(taken, Some(**shard), &row.keys).await? {
                 left -= taken;
             }
         }
@@ -712,7 +716,7 @@ where
                 let give = CountByKey(Clauses {
                     names: Names::of::<TableOf<K::Field>>(),
                     changes: &AddTo::<K::Field>::new(vec![narrow(-share)?]),
-                    filter: row.keys(),
+                    filter: &row.keys,
                     insert: None,
                     shard: **shard,
                 });
@@ -724,9 +728,10 @@ where
         if base != old_base {
             let (before, expected) = (only_state(old_base, 0), only_state(base, 0));
             let base = Base(K::Field::NAME, narrow(base)?);
-            row.write_bases(self.link, &base).await?;
+            row.on(self.link).write(RowKind::Parents, &base).await?;
             // Checks the base alone: others may change their shards meanwhile.
-            row.check(self.link, &[field], Sums::Replaced, &before, &expected)
+            row.on(self.link)
+                .check(&[field], Sums::Replaced, &before, &expected)
                 .await?;
         }
         Ok(Tried::Added(n))
@@ -748,11 +753,8 @@ where
         }
         let (base, shards) = self.read(row, Sums::Read).await?;
         let n = self.bounds.part(base + shards, self.n, self.partly);
-        let (total, column_type) = (
-            base + shards + i128::from(n),
-            field::<K::Field>()?.column_type,
-        );
-        let (down, up) = self.bounds.shares(total, self.shards, column_type);
+        let (total, field) = (base + shards + i128::from(n), field::<K::Field>()?);
+        let (down, up) = self.bounds.shares(total, self.shards, field.column_type);
         missing.retain(|shard| if shard % 2 == 0 { down } else { up } != 0);
         if n == 0 || missing.is_empty() {
             return Ok(());
@@ -765,7 +767,7 @@ where
         for shard in missing {
             let create = CreateShards {
                 names: Names::of::<TableOf<K::Field>>(),
-                filter: row.keys(),
+                filter: &row.keys,
                 shard,
                 locks: true,
             };
@@ -798,16 +800,17 @@ where
             down,
             up,
         };
-        row.write_shards(self.link, &to_shares).await?;
+        row.on(self.link).write(RowKind::Shards, &to_shares).await?;
         // Whatever the shards hold now, the base holds the rest of the total.
         let (_, shards) = self.read(row, Sums::Read).await?;
         let before = only_state(old_base, old_shards);
         let expected = only_state(total - shards, shards);
         let base = Base(K::Field::NAME, narrow(total - shards)?);
-        row.write_bases(self.link, &base).await?;
-        row.check(self.link, &[field], Sums::Read, &before, &expected)
+        row.on(self.link).write(RowKind::Parents, &base).await?;
+        row.on(self.link)
+            .check(&[field], Sums::Read, &before, &expected)
             .await?;
-        row.refuse_others(self.link).await?; // their amounts are in no share, and were taken for the base's
+        row.on(self.link).refuse_others().await?; // their amounts are in no share, and were taken for the base's
         Ok(Tried::Added(n))
     }
 }

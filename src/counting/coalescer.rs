@@ -120,19 +120,12 @@ impl<Conn: LoadConnection + 'static> Owner<Conn> {
         if !self.writer.ends_within(patience + LONGEST_LEAVE) {
             return Err(buffer.flush_pending(patience + LONGEST_LEAVE));
         }
-        let Stats {
-            losses: all,
-            queued_counters,
-            last_error,
-            ..
-        } = buffer.stats();
+        let stats = buffer.stats();
+        let reason = stats.last_error.unwrap_or_default();
         // A writer that has ended leaves nothing, unless it panicked.
-        match all - losses + queued_counters as u64 {
+        match stats.losses - losses + stats.queued_counters as u64 {
             0 => Ok(()),
-            lost => Err(Error::NotFlushed {
-                lost,
-                reason: last_error.unwrap_or_default(),
-            }),
+            lost => Err(Error::NotFlushed { lost, reason }),
         }
     }
 }

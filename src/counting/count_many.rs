@@ -590,7 +590,7 @@ where
         let orphans =
             LockedRows::<F::ParentTable, DB>::locked(*F::ParentTable::TABLE, keys.collect());
         let is_exact = met + missing.len() == additions.len()
-            && (met == 0 || orphans.is_empty() || orphans.shards(link).await?.is_empty());
+            && (met == 0 || orphans.is_empty() || orphans.on(link).shards().await?.is_empty());
         Ok(is_exact.then_some(missing))
     }
 

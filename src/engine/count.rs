@@ -94,12 +94,7 @@ where
         };
         loop {
             let outcome = counting.attempt().await;
-            let Counting {
-                link,
-                retry,
-                choice,
-                ..
-            } = &mut counting;
+            let (retry, choice) = (&mut counting.retry, &mut counting.choice);
             match &outcome {
                 Ok(rows) => retry.observer.counted(*rows),
                 // The next attempt takes a shard other than the one that met the conflict.
@@ -108,7 +103,7 @@ where
                     Some(_) => choice.met_conflict(&retry.attempts),
                 },
             }
-            if let Some(counted) = retry.end(link, outcome).await {
+            if let Some(counted) = retry.end(counting.link, outcome).await {
                 return counted;
             }
             choice.again(&retry.attempts);
@@ -419,12 +414,8 @@ where
                 AttemptError::ParentGone(error)
             }
             Statement::Create if self.facts.dialect.classify(&error) == ErrorClass::Overflow => {
-                let narrow = narrow_key(
-                    self.facts.shards_table.as_str(),
-                    self.facts.key_columns,
-                    error,
-                );
-                AttemptError::Application(narrow)
+                let (table, key) = (self.facts.shards_table.as_str(), self.facts.key_columns);
+                AttemptError::Application(narrow_key(table, key, error))
             }
             // Not for ever: a unique key that is violated each time is not the parent's key.
             Statement::Insert

@@ -37,8 +37,9 @@ use crate::unfit::{FieldState, Unfit};
 pub(crate) struct LockedRows<P: Parents<DB>, DB: ShardedBackend> {
     of: P,
     /// In key order.
-    locked: Vec<P::Key>,
-    keys: KeysAre<P::KeyIs>,
+    pub(crate) locked: Vec<P::Key>,
+    /// A `WHERE` clause that names them.
+    pub(crate) keys: KeysAre<P::KeyIs>,
     /// Parents that are visible but were not locked, where row security may hide rows from locks. A parent that has come back since may be
     /// among them.
     pub(crate) not_locked: Vec<P::Key>,
@@ -59,7 +60,7 @@ struct LockedShards {
 pub(crate) type States = Vec<Vec<FieldState>>;
 
 /// The amounts that moved from shards to bases.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Moved {
     /// The number of parents that had something to move.
     pub(crate) parents: usize,
@@ -69,6 +70,8 @@ pub(crate) struct Moved {
     pub(crate) sums: Vec<Amount>,
     /// The new states of all parents that are held, in key order.
     pub(crate) states: States,
+    /// The number of empty shards that were removed afterwards.
+    pub(crate) removed: usize,
 }
 
 /// A transaction that may hold parents: one of its own, which is retried after a conflict, or a savepoint in the caller's.
@@ -124,7 +127,7 @@ impl<P: Parents<DB>, DB: ShardedBackend> LockedRows<P, DB> {
         let mut tries = 0;
         loop {
             let rows = Self::lock(of, link, keys, strength).await?;
-            rows.refuse_hidden_shards(link).await?;
+            rows.on(link).refuse_hidden_shards().await?;
             let Some(key) = rows.not_locked.last() else {
                 return Ok(rows);
             };
@@ -155,138 +158,13 @@ impl<P: Parents<DB>, DB: ShardedBackend> LockedRows<P, DB> {
         strength: Strength,
     ) -> QueryResult<Self> {
         self.only = only;
-        self.shards = self.lock_shards(link, strength).await?;
+        self.shards = self.on(link).lock_shards(strength).await?;
         Ok(self)
-    }
-
-    /// Locks the shards, where rows can be locked.
-    async fn lock_shards<M: LoadIo<Conn, Backend = DB>, Conn>(
-        &self,
-        link: &mut Link<'_, M, Conn>,
-        strength: Strength,
-    ) -> QueryResult<Option<LockedShards>> {
-        let clause = link.dialect().locks_rows(strength);
-        let (Some(clause), 1..) = (clause, self.locked.len()) else {
-            return Ok(None);
-        };
-        let of = self.rows(RowKind::Shards);
-        let locked = link.load::<i32, _>(LockShards { of, clause }).await?;
-        Ok(Some(LockedShards {
-            number: locked.len(),
-            filled: locked.iter().filter(|filled| **filled != 0).count(),
-        }))
-    }
-
-    /// The held parents that `filter` still matches, as the transaction sees them. A parent may have stopped matching before it was locked.
-    pub(crate) async fn matching<M: LoadIo<Conn, Backend = DB>, Conn>(
-        &self,
-        link: &mut Link<'_, M, Conn>,
-        filter: &impl QueryFragment<DB>,
-    ) -> QueryResult<Self> {
-        let again = PickAgain {
-            names: self.of.names(),
-            filter,
-            keys: &self.keys,
-            key_sql: PhantomData,
-        };
-        let still = match self.is_empty() {
-            true => vec![],
-            false => P::KeySql::rows(link, again).await?,
-        };
-        Ok(LockedRows {
-            shards: self.shards,
-            ..Self::locked(self.of, still)
-        })
-    }
-
-    /// Refuses parents whose totals may differ from those that this role sees.
-    ///
-    /// # Errors
-    /// [`Unfit::HiddenShards`].
-    pub(crate) async fn refuse_hidden_shards<M: LoadIo<Conn, Backend = DB>, Conn>(
-        &self,
-        link: &mut Link<'_, M, Conn>,
-    ) -> QueryResult<()> {
-        let shards_table = self.of.names().shards_table;
-        self.refuse_policy(&shards_table, Unfit::HiddenShards, link)
-            .await
-    }
-
-    /// Refuses parents for this reason if row security may hide rows of `table` from this role.
-    async fn refuse_policy<M: LoadIo<Conn, Backend = DB>, Conn>(
-        &self,
-        table: &(dyn QueryFragment<DB> + Sync),
-        reason: Unfit,
-        link: &mut Link<'_, M, Conn>,
-    ) -> QueryResult<()> {
-        let hides_rows = link.dialect().hides_rows_from_locks();
-        let (true, Some(key)) = (hides_rows, self.locked.first()) else {
-            return Ok(());
-        };
-        let active = link.load::<i32, _>(FindPolicy(table)).await?;
-        match active.is_empty() {
-            true => Ok(()),
-            false => Err(self.unfit(key, reason)),
-        }
     }
 
     /// Whether no parent is held.
     pub(crate) fn is_empty(&self) -> bool {
         self.locked.is_empty()
-    }
-
-    /// The keys of the parents that are held, in their order.
-    pub(crate) fn parents(&self) -> &[P::Key] {
-        &self.locked
-    }
-
-    /// The same, when the parents are not needed any more.
-    pub(crate) fn into_parents(self) -> Vec<P::Key> {
-        self.locked
-    }
-
-    /// A `WHERE` clause that names the parents that are held.
-    pub(crate) fn keys(&self) -> &KeysAre<P::KeyIs> {
-        &self.keys
-    }
-
-    /// The numbers of all existing shards, held or not.
-    pub(crate) async fn shards<M: LoadIo<Conn, Backend = DB>, Conn>(
-        &self,
-        link: &mut Link<'_, M, Conn>,
-    ) -> QueryResult<Vec<i32>> {
-        let (of, clause) = (self.rows(RowKind::Shards), "");
-        link.load::<i32, _>(SelectShards { of, clause }).await
-    }
-
-    /// Locks the shards that nobody else holds, and returns their numbers; `None` where a statement cannot leave out locked rows.
-    pub(crate) async fn lock_free_shards<M: LoadIo<Conn, Backend = DB>, Conn>(
-        &self,
-        link: &mut Link<'_, M, Conn>,
-    ) -> QueryResult<Option<Vec<i32>>> {
-        let dialect = link.dialect();
-        let clause = dialect.locks_rows(Strength::ExclusiveIfFree);
-        let Some(clause) = clause.filter(|_| dialect.supports_skip_locked()) else {
-            return Ok(None);
-        };
-        let of = self.rows(RowKind::Shards);
-        let free = link.load::<i32, _>(SelectShards { of, clause });
-        free.await.map(Some)
-    }
-
-    /// The amount of a field of integers on each shard, by the shard's number. It includes what is committed and what this transaction
-    /// wrote.
-    pub(crate) async fn amounts<M: LoadIo<Conn, Backend = DB>, Conn>(
-        &self,
-        link: &mut Link<'_, M, Conn>,
-        field: &ShardsColumn,
-    ) -> QueryResult<Vec<(i32, Amount)>> {
-        let of = self.rows(RowKind::Shards);
-        let shards = link.load::<(i32, String), _>(ReadShards { of, field });
-        let amounts = shards.await?.into_iter();
-        let amounts =
-            amounts.map(|(shard, digits)| Ok((shard, Amount::parse(&digits, field.column_type)?)));
-        amounts.collect()
     }
 
     /// The error of a parent that is unfit.
@@ -317,18 +195,131 @@ impl<P: Parents<DB>, DB: ShardedBackend> LockedRows<P, DB> {
         KeysAre(keys.collect())
     }
 
+    /// The statements on these rows.
+    pub(crate) fn on<'a, 'l, M: LoadIo<Conn, Backend = DB>, Conn>(
+        &'a self,
+        link: &'a mut Link<'l, M, Conn>,
+    ) -> OnLink<'a, 'l, P, M, Conn> {
+        OnLink { rows: self, link }
+    }
+}
+
+/// Locked rows, and the link of the transaction that holds them.
+pub(crate) struct OnLink<'a, 'l, P: Parents<M::Backend>, M: LoadIo<Conn>, Conn> {
+    rows: &'a LockedRows<P, M::Backend>,
+    link: &'a mut Link<'l, M, Conn>,
+}
+
+impl<P, DB, M, Conn> OnLink<'_, '_, P, M, Conn>
+where
+    P: Parents<DB>,
+    DB: ShardedBackend,
+    M: LoadIo<Conn, Backend = DB>,
+{
+    /// Locks the shards, where rows can be locked.
+    async fn lock_shards(&mut self, strength: Strength) -> QueryResult<Option<LockedShards>> {
+        let clause = self.link.dialect().locks_rows(strength);
+        let (Some(clause), 1..) = (clause, self.rows.locked.len()) else {
+            return Ok(None);
+        };
+        let of = self.rows.rows(RowKind::Shards);
+        let locked = self.link.load::<i32, _>(LockShards { of, clause }).await?;
+        Ok(Some(LockedShards {
+            number: locked.len(),
+            filled: locked.iter().filter(|filled| **filled != 0).count(),
+        }))
+    }
+
+    /// The held parents that `filter` still matches, as the transaction sees them. A parent may have stopped matching before it was locked.
+    pub(crate) async fn matching(
+        &mut self,
+        filter: &impl QueryFragment<DB>,
+    ) -> QueryResult<LockedRows<P, DB>> {
+        let again = PickAgain {
+            names: self.rows.of.names(),
+            filter,
+            keys: &self.rows.keys,
+            key_sql: PhantomData,
+        };
+        let still = match self.rows.is_empty() {
+            true => vec![],
+            false => P::KeySql::rows(self.link, again).await?,
+        };
+        Ok(LockedRows {
+            shards: self.rows.shards,
+            ..LockedRows::locked(self.rows.of, still)
+        })
+    }
+
+    /// Refuses parents whose totals may differ from those that this role sees.
+    ///
+    /// # Errors
+    /// [`Unfit::HiddenShards`].
+    pub(crate) async fn refuse_hidden_shards(&mut self) -> QueryResult<()> {
+        let shards_table = self.rows.of.names().shards_table;
+        self.refuse_policy(&shards_table, Unfit::HiddenShards).await
+    }
+
+    /// Refuses parents for this reason if row security may hide rows of `table` from this role.
+    async fn refuse_policy(
+        &mut self,
+        table: &(dyn QueryFragment<DB> + Sync),
+        reason: Unfit,
+    ) -> QueryResult<()> {
+        let hides_rows = self.link.dialect().hides_rows_from_locks();
+        let (true, Some(key)) = (hides_rows, self.rows.locked.first()) else {
+            return Ok(());
+        };
+        let active = self.link.load::<i32, _>(FindPolicy(table)).await?;
+        match active.is_empty() {
+            true => Ok(()),
+            false => Err(self.rows.unfit(key, reason)),
+        }
+    }
+
+    /// The numbers of all existing shards, held or not.
+    pub(crate) async fn shards(&mut self) -> QueryResult<Vec<i32>> {
+        let (of, clause) = (self.rows.rows(RowKind::Shards), "");
+        self.link.load::<i32, _>(SelectShards { of, clause }).await
+    }
+
+    /// Locks the shards that nobody else holds, and returns their numbers; `None` where a statement cannot leave out locked rows.
+    pub(crate) async fn lock_free_shards(&mut self) -> QueryResult<Option<Vec<i32>>> {
+        let dialect = self.link.dialect();
+        let clause = dialect.locks_rows(Strength::ExclusiveIfFree);
+        let Some(clause) = clause.filter(|_| dialect.supports_skip_locked()) else {
+            return Ok(None);
+        };
+        let of = self.rows.rows(RowKind::Shards);
+        let free = self.link.load::<i32, _>(SelectShards { of, clause });
+        free.await.map(Some)
+    }
+
+    /// The amount of a field of integers on each shard, by the shard's number. It includes what is committed and what this transaction
+    /// wrote.
+    pub(crate) async fn amounts(
+        &mut self,
+        field: &ShardsColumn,
+    ) -> QueryResult<Vec<(i32, Amount)>> {
+        let of = self.rows.rows(RowKind::Shards);
+        let shards = self.link.load::<(i32, String), _>(ReadShards { of, field });
+        let amounts = shards.await?.into_iter();
+        let amounts =
+            amounts.map(|(shard, digits)| Ok((shard, Amount::parse(&digits, field.column_type)?)));
+        amounts.collect()
+    }
+
     /// Adds these amounts to the bases of a field, one for each parent, in key order. The transaction's snapshot has to be as young as the
     /// parents' locks.
     ///
     /// # Errors
     /// [`Error::Unfit`](crate::Error::Unfit).
-    pub(crate) async fn add_to_bases<M: LoadIo<Conn, Backend = DB>, Conn>(
-        &self,
-        link: &mut Link<'_, M, Conn>,
+    pub(crate) async fn add_to_bases(
+        &mut self,
         field: &ShardsColumn,
         amounts: &[Amount],
     ) -> QueryResult<()> {
-        let before = self.states(link, &[field], Sums::Seen).await?;
+        let before = self.states(&[field], Sums::Seen).await?;
         let mut expected = before.clone();
         for (state, amount) in expected.iter_mut().flatten().zip(amounts) {
             if let FieldState::Sum { base, .. } = state {
@@ -338,32 +329,29 @@ impl<P: Parents<DB>, DB: ShardedBackend> LockedRows<P, DB> {
         let literals = amounts.iter().enumerate();
         let literals = literals.filter_map(|(parent, amount)| Some((parent, amount.literal()?)));
         let of = literals.collect();
-        self.write_values(link, vec![BaseValues { field, of }])
-            .await?;
-        self.check(link, &[field], Sums::Seen, &before, &expected)
-            .await
+        self.write_values(vec![BaseValues { field, of }]).await?;
+        self.check(&[field], Sums::Seen, &before, &expected).await
     }
 
     /// The held parents with at least `shards` filled shards, and the others.
-    pub(crate) async fn hot_and_cold<M: LoadIo<Conn, Backend = DB>, Conn>(
-        &self,
-        link: &mut Link<'_, M, Conn>,
+    pub(crate) async fn hot_and_cold(
+        &mut self,
         shards: u16,
-    ) -> QueryResult<[Self; 2]> {
+    ) -> QueryResult<[LockedRows<P, DB>; 2]> {
         let find = FindHot {
-            of: self.rows(RowKind::Parents),
+            of: self.rows.rows(RowKind::Parents),
             shards: shards.into(),
         };
-        let are_hot = match self.is_empty() {
+        let are_hot = match self.rows.is_empty() {
             true => vec![],
-            false => link.load::<i32, _>(find).await?,
+            false => self.link.load::<i32, _>(find).await?,
         };
         let (mut hot, mut cold) = (vec![], vec![]);
-        for (key, is_hot) in self.locked.iter().zip(are_hot) {
+        for (key, is_hot) in self.rows.locked.iter().zip(are_hot) {
             let parents = if is_hot != 0 { &mut hot } else { &mut cold };
             parents.push(key.clone());
         }
-        Ok([hot, cold].map(|parents| Self::locked(self.of, parents)))
+        Ok([hot, cold].map(|parents| LockedRows::locked(self.rows.of, parents)))
     }
 
     /// Reads the bases of `fields` and the sums of their shards, or their totals. Shards that are to be `Replaced` are not read: their
@@ -371,20 +359,15 @@ impl<P: Parents<DB>, DB: ShardedBackend> LockedRows<P, DB> {
     ///
     /// # Errors
     /// [`Unfit::Removed`] if not all of them are there; as [`FieldState::of`].
-    pub(crate) async fn states<M: LoadIo<Conn, Backend = DB>, Conn>(
-        &self,
-        link: &mut Link<'_, M, Conn>,
-        fields: &Fields<'_>,
-        sums: Sums,
-    ) -> QueryResult<States> {
+    pub(crate) async fn states(&mut self, fields: &Fields<'_>, sums: Sums) -> QueryResult<States> {
         if fields.is_empty() {
-            return Ok(vec![vec![]; self.locked.len()]);
+            return Ok(vec![vec![]; self.rows.locked.len()]);
         }
-        let of = self.rows(RowKind::Parents);
+        let of = self.rows.rows(RowKind::Parents);
         let read = ReadStates { of, fields, sums };
-        let rows = link.load::<FieldValues, _>(read).await?;
-        if rows.len() != self.locked.len() {
-            return Err(self.unfit_at(0, Unfit::Removed));
+        let rows = self.link.load::<FieldValues, _>(read).await?;
+        if rows.len() != self.rows.locked.len() {
+            return Err(self.rows.unfit_at(0, Unfit::Removed));
         }
         let rows = rows.into_iter().enumerate();
         let states = rows.map(|(parent, FieldValues(values))| {
@@ -394,7 +377,7 @@ impl<P: Parents<DB>, DB: ShardedBackend> LockedRows<P, DB> {
                 FieldState::of(field, base, merged)
             });
             let states: Result<_, _> = states.collect();
-            states.map_err(|reason| self.unfit_at(parent, reason))
+            states.map_err(|reason| self.rows.unfit_at(parent, reason))
         });
         states.collect()
     }
@@ -403,25 +386,24 @@ impl<P: Parents<DB>, DB: ShardedBackend> LockedRows<P, DB> {
     ///
     /// # Errors
     /// [`Error::Unfit`](crate::Error::Unfit) if anything differs, whatever the reason.
-    pub(crate) async fn check<M: LoadIo<Conn, Backend = DB>, Conn>(
-        &self,
-        link: &mut Link<'_, M, Conn>,
+    pub(crate) async fn check(
+        &mut self,
         fields: &Fields<'_>,
         sums: Sums,
         before: &States,
         expected: &States,
     ) -> QueryResult<()> {
-        let dialect = link.dialect();
-        let found = self.states(link, fields, sums).await?;
+        let dialect = self.link.dialect();
+        let found = self.states(fields, sums).await?;
         let parents = before.iter().zip(expected).zip(&found);
         for (parent, ((before, expected), found)) in parents.enumerate() {
             let fields = before.iter().zip(expected).zip(found).zip(fields);
             for (((before, expected), found), field) in fields {
                 let rounds = dialect.rounds_sums(field.column_type);
                 if let Some(unfit) = Unfit::between(field, before, expected, found, rounds) {
-                    return Err(match self.others_appeared(link).await? {
+                    return Err(match self.others_appeared().await? {
                         true => appeared(),
-                        false => self.unfit_at(parent, unfit),
+                        false => self.rows.unfit_at(parent, unfit),
                     });
                 }
             }
@@ -430,14 +412,11 @@ impl<P: Parents<DB>, DB: ShardedBackend> LockedRows<P, DB> {
     }
 
     /// Whether more shards can be locked now than were locked, where that matters.
-    async fn others_appeared<M: LoadIo<Conn, Backend = DB>, Conn>(
-        &self,
-        link: &mut Link<'_, M, Conn>,
-    ) -> QueryResult<bool> {
-        let Some(locked) = self.shards else {
+    async fn others_appeared(&mut self) -> QueryResult<bool> {
+        let Some(locked) = self.rows.shards else {
             return Ok(false);
         };
-        let now = self.lock_shards(link, Strength::ExclusiveAtOnce).await?;
+        let now = self.lock_shards(Strength::ExclusiveAtOnce).await?;
         Ok(now.is_some_and(|now| now.number > locked.number))
     }
 
@@ -445,14 +424,11 @@ impl<P: Parents<DB>, DB: ShardedBackend> LockedRows<P, DB> {
     ///
     /// # Errors
     /// A conflict.
-    pub(crate) async fn refuse_others<M: LoadIo<Conn, Backend = DB>, Conn>(
-        &self,
-        link: &mut Link<'_, M, Conn>,
-    ) -> QueryResult<()> {
-        let dialect = link.dialect();
+    pub(crate) async fn refuse_others(&mut self) -> QueryResult<()> {
+        let dialect = self.link.dialect();
         let may_appear =
             dialect.locks_rows(Strength::Exclusive) != dialect.locks_rows(Strength::Full);
-        match may_appear && self.others_appeared(link).await? {
+        match may_appear && self.others_appeared().await? {
             true => Err(appeared()),
             false => Ok(()),
         }
@@ -463,102 +439,87 @@ impl<P: Parents<DB>, DB: ShardedBackend> LockedRows<P, DB> {
     ///
     /// # Errors
     /// [`Error::Unfit`](crate::Error::Unfit) if a base or a shard came to hold anything else.
-    pub(crate) async fn fold<M: LoadIo<Conn, Backend = DB>, Conn>(
-        &self,
-        link: &mut Link<'_, M, Conn>,
-        keeps_rests: bool,
-    ) -> QueryResult<Moved> {
-        let dialect = link.dialect();
-        let all: Vec<_> = self.of.names().fields.iter().collect();
-        if self.is_empty() {
+    pub(crate) async fn fold(&mut self, keeps_rests: bool) -> QueryResult<Moved> {
+        let (rows, dialect) = (self.rows, self.link.dialect());
+        let all: Vec<_> = rows.of.names().fields.iter().collect();
+        if rows.is_empty() {
+            let sums = zeros(rows.of.names().fields);
             return Ok(Moved {
-                parents: 0,
-                shards: 0,
-                sums: zeros(self.of.names().fields),
-                states: vec![],
+                sums,
+                ..Moved::default()
             });
         }
-        let before = self.states(link, &all, Sums::Read).await?;
+        let before = self.states(&all, Sums::Read).await?;
         let moves = Moves::of(dialect, &all, &before, keeps_rests)
-            .map_err(|parent| self.unfit_at(parent, Unfit::OutOfRange))?;
+            .map_err(|parent| rows.unfit_at(parent, Unfit::OutOfRange))?;
         let parents = match dialect.reads_what_triggers_write() {
-            true => self.add_shards(link, &moves.values).await?,
-            false => self.write_values(link, moves.values).await?,
+            true => self.add_shards(&moves.values).await?,
+            false => self.write_values(moves.values).await?,
         };
         // A trigger on the parent may have added to shards. Such additions must not be emptied with the rest.
-        self.check(link, &all, Sums::Read, &before, &moves.added)
-            .await?;
-        let shards = self.empty(link, &all).await?;
-        if self.shards.is_some_and(|locked| shards > locked.filled) {
+        self.check(&all, Sums::Read, &before, &moves.added).await?;
+        let shards = self.empty(&all).await?;
+        if rows.shards.is_some_and(|locked| shards > locked.filled) {
             return Err(appeared());
         }
-        self.write_rests(link, moves.rests).await?;
-        self.check(link, &all, Sums::Read, &moves.added, &moves.emptied)
+        self.write_rests(moves.rests).await?;
+        self.check(&all, Sums::Read, &moves.added, &moves.emptied)
             .await?;
         Ok(Moved {
             parents,
             shards,
             sums: moves.sums,
             states: moves.emptied,
+            removed: 0,
         })
     }
 
     /// Adds shards to their bases where one of them is not empty, and returns the number of parents. Bases that round get the sums that
     /// were read, so that the rests belong to these sums.
-    async fn add_shards<M: LoadIo<Conn, Backend = DB>, Conn>(
-        &self,
-        link: &mut Link<'_, M, Conn>,
-        values: &[BaseValues<'_>],
-    ) -> QueryResult<usize> {
-        let names = self.of.names();
+    async fn add_shards(&mut self, values: &[BaseValues<'_>]) -> QueryResult<usize> {
+        let rows = self.rows;
         let changes: BTreeSet<_> = values.iter().flat_map(BaseValues::parents).collect();
-        let changed = self.keys_of(&changes);
-        let leave_rests = names.fields.iter().any(ShardsColumn::leaves_rests);
+        let changed = rows.keys_of(&changes);
+        let mut fields = rows.of.names().fields.iter();
+        let leave_rests = fields.any(ShardsColumn::leaves_rests);
         if leave_rests && changes.is_empty() {
             return Ok(0);
         }
         let of = StatementRows {
-            keys: if leave_rests { &changed } else { &self.keys },
-            ..self.rows(RowKind::Parents)
+            keys: if leave_rests { &changed } else { &rows.keys },
+            ..rows.rows(RowKind::Parents)
         };
-        let keys = &self.keys.0;
-        link.execute(AddShardsToBases { of, keys, values }).await
+        let keys = &rows.keys.0;
+        let add = AddShardsToBases { of, keys, values };
+        self.link.execute(add).await
     }
 
     /// Writes rests to the first shard of each parent that has some; these shards are empty.
-    async fn write_rests<M: LoadIo<Conn, Backend = DB>, Conn>(
-        &self,
-        link: &mut Link<'_, M, Conn>,
-        rests: Vec<BaseValues<'_>>,
-    ) -> QueryResult<()> {
+    async fn write_rests(&mut self, rests: Vec<BaseValues<'_>>) -> QueryResult<()> {
         let parents: BTreeSet<_> = rests.iter().flat_map(BaseValues::parents).collect();
         if parents.is_empty() {
             return Ok(());
         }
-        let of = self.rows(RowKind::Parents);
-        let first = link.load::<i32, _>(SelectFirstShards { of }).await?;
+        let of = self.rows.rows(RowKind::Parents);
+        let first = self.link.load::<i32, _>(SelectFirstShards { of }).await?;
         let shards = parents
             .iter()
             .filter_map(|parent| Some((*parent, first.get(*parent)?.to_string())));
         let write = WriteRests {
             of: StatementRows {
-                keys: &self.keys_of(&parents),
-                ..self.rows(RowKind::Shards)
+                keys: &self.rows.keys_of(&parents),
+                ..self.rows.rows(RowKind::Shards)
             },
-            keys: &self.keys.0,
+            keys: &self.rows.keys.0,
             shards: &shards.collect::<Vec<_>>(),
             values: &rests,
         };
-        link.execute(write).await.map(drop)
+        self.link.execute(write).await.map(drop)
     }
 
     /// Adds values to the bases of sums by one statement, and writes the bases of each other field by one more. Returns the number of
     /// parents.
-    async fn write_values<M: LoadIo<Conn, Backend = DB>, Conn>(
-        &self,
-        link: &mut Link<'_, M, Conn>,
-        values: Vec<BaseValues<'_>>,
-    ) -> QueryResult<usize> {
+    async fn write_values(&mut self, values: Vec<BaseValues<'_>>) -> QueryResult<usize> {
         let (added, new): (Vec<_>, Vec<_>) =
             values.into_iter().partition(|values| values.field.is_sum());
         let mut written = BTreeSet::new();
@@ -569,59 +530,41 @@ impl<P: Parents<DB>, DB: ShardedBackend> LockedRows<P, DB> {
                 continue;
             }
             let write = WriteValues {
-                names: self.of.names(),
-                keys: &self.keys.0,
+                names: self.rows.of.names(),
+                keys: &self.rows.keys.0,
                 values,
-                written: self.keys_of(&parents),
+                written: self.rows.keys_of(&parents),
             };
-            link.execute(write).await?;
+            self.link.execute(write).await?;
             written.extend(parents);
         }
         Ok(written.len())
     }
 
-    /// Writes columns of the bases. The caller then [checks](Self::check) what the parents hold.
-    pub(crate) async fn write_bases<M: LoadIo<Conn, Backend = DB>, Conn>(
-        &self,
-        link: &mut Link<'_, M, Conn>,
+    /// Writes columns of the bases, or of the shards before them. The caller then [checks](Self::check) what the parents hold.
+    pub(crate) async fn write(
+        &mut self,
+        rows: RowKind,
         assignments: &impl QueryFragment<DB>,
     ) -> QueryResult<usize> {
-        let of = self.rows(RowKind::Parents);
-        link.execute(Write { of, assignments }).await
-    }
-
-    /// Writes columns of the shards, whatever that does to the totals. The caller [writes the bases](Self::write_bases) next.
-    pub(crate) async fn write_shards<M: LoadIo<Conn, Backend = DB>, Conn>(
-        &self,
-        link: &mut Link<'_, M, Conn>,
-        assignments: &impl QueryFragment<DB>,
-    ) -> QueryResult<usize> {
-        let of = self.rows(RowKind::Shards);
-        link.execute(Write { of, assignments }).await
+        let of = self.rows.rows(rows);
+        self.link.execute(Write { of, assignments }).await
     }
 
     /// Sets fields of the shards to zero, and returns the number of shards that were not zero.
-    pub(crate) async fn empty<M: LoadIo<Conn, Backend = DB>, Conn>(
-        &self,
-        link: &mut Link<'_, M, Conn>,
-        fields: &Fields<'_>,
-    ) -> QueryResult<usize> {
-        let of = self.rows(RowKind::Shards);
-        link.execute(EmptyShards { of, fields }).await
+    pub(crate) async fn empty(&mut self, fields: &Fields<'_>) -> QueryResult<usize> {
+        let of = self.rows.rows(RowKind::Shards);
+        self.link.execute(EmptyShards { of, fields }).await
     }
 
     /// Removes the empty shards numbered `first` and above, and returns their number.
-    pub(crate) async fn remove_shards<M: LoadIo<Conn, Backend = DB>, Conn>(
-        &self,
-        link: &mut Link<'_, M, Conn>,
-        first: u16,
-    ) -> QueryResult<usize> {
-        if self.is_empty() {
+    pub(crate) async fn remove_shards(&mut self, first: u16) -> QueryResult<usize> {
+        if self.rows.is_empty() {
             return Ok(0);
         }
-        let of = self.rows(RowKind::Shards);
+        let of = self.rows.rows(RowKind::Shards);
         let first = i32::from(first);
-        link.execute(RemoveShards { of, first }).await
+        self.link.execute(RemoveShards { of, first }).await
     }
 
     /// Removes the shards under keys that no parent has, in the open transaction, and returns their number. There is no parent to lock.
@@ -631,18 +574,15 @@ impl<P: Parents<DB>, DB: ShardedBackend> LockedRows<P, DB> {
     ///
     /// # Errors
     /// [`Unfit::NoRow`] where row security may hide parents from this role.
-    pub(crate) async fn remove_orphans<M: LoadIo<Conn, Backend = DB>, Conn>(
-        &self,
-        link: &mut Link<'_, M, Conn>,
-    ) -> QueryResult<usize> {
-        if self.is_empty() {
+    pub(crate) async fn remove_orphans(&mut self) -> QueryResult<usize> {
+        if self.rows.is_empty() {
             return Ok(0);
         }
-        self.refuse_policy(self.of.names().parent, Unfit::NoRow, link)
+        self.refuse_policy(self.rows.of.names().parent, Unfit::NoRow)
             .await?;
-        self.lock_shards(link, Strength::Exclusive).await?;
-        let of = self.rows(RowKind::Shards);
-        link.execute(RemoveOrphans { of }).await
+        self.lock_shards(Strength::Exclusive).await?;
+        let of = self.rows.rows(RowKind::Shards);
+        self.link.execute(RemoveOrphans { of }).await
     }
 }
 
@@ -699,11 +639,9 @@ impl<'f> Moves<'f> {
             let (mut added, mut emptied) = (vec![], vec![]);
             for (i, (state, field)) in states.iter().zip(fields).enumerate() {
                 let moved = Move::of(dialect, field, state, keeps_rests).ok_or(parent)?;
-                let value = moved.value.map(|value| (parent, value));
-                moves.values[i].of.extend(value);
-                moves.rests[i]
-                    .of
-                    .extend(moved.rest.map(|rest| (parent, rest)));
+                let of_parent = |value| (parent, value);
+                moves.values[i].of.extend(moved.value.map(of_parent));
+                moves.rests[i].of.extend(moved.rest.map(of_parent));
                 moves.sums[i] += &moved.amount;
                 added.push(moved.added);
                 emptied.push(moved.emptied);

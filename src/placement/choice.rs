@@ -104,38 +104,31 @@ impl Choice {
     }
 
     fn reserve(&mut self, now: Instant) -> u16 {
-        let Subject {
-            table,
-            key,
-            shards,
-            in_transaction,
-            in_batch,
-            ..
-        } = self.subject;
-        let process = self.process;
-        let contention = process.contentions.get(key, now);
+        let (subject, process) = (self.subject, self.process);
+        let contention = process.contentions.get(subject.key, now);
         // Most keys of a batch are counted on seldom. They keep to the first shards in every process, where the next batch finds them. A
         // batch in a caller's transaction does not, because nobody knows how long the transaction holds its locks.
-        let is_batch = in_batch && !in_transaction;
+        let is_batch = subject.in_batch && !subject.in_transaction;
         let is_contended = contention == Contention::Contended
-            || (is_batch && process.batches.counts_often(key, now));
+            || (is_batch && process.batches.counts_often(subject.key, now));
         let order = Order {
-            shards,
+            shards: subject.shards,
             offset: match is_batch && !is_contended {
                 true => 0,
                 false => process.offset,
             },
             // Transactions hold several rows at once: processes that all began at the same shards would deadlock.
-            first_comes_last: is_contended || in_transaction,
+            first_comes_last: is_contended || subject.in_transaction,
             avoided: self.avoided,
         };
-        self.thread = in_transaction.then(process::id_of_this_thread);
+        self.thread = subject.in_transaction.then(process::id_of_this_thread);
         let reservations = &process.reservations;
-        let (index, none_was_free) = reservations.reserve(key, order.indexes(), self.thread, now);
+        let (index, none_was_free) =
+            reservations.reserve(subject.key, order.indexes(), self.thread, now);
         self.reserved = Some(index);
         if none_was_free {
             process.stats.crowded.fetch_add(1, Ordering::Relaxed);
-            process.warnings.crowded(table, shards, now);
+            process.warnings.crowded(subject.table, subject.shards, now);
         }
         self.probes = contention == Contention::Slow
             && self.may_probe()

@@ -344,17 +344,16 @@ impl<C: TotalCache> Cached<C> {
             Question::Remove => cache.remove(key).map(|()| None),
         };
         match &result {
-            Err(CacheError::Unavailable { .. }) => breaker.trip(Instant::now(), self.pause),
-            // The cache has answered, even if the value is not a total.
-            Ok(_) | Err(CacheError::NotATotal { .. }) if state == State::HalfOpen => {
-                breaker.reset()
+            Err(error @ CacheError::Unavailable { .. }) => {
+                breaker.trip(Instant::now(), self.pause);
+                observe::cache_unavailable(error);
             }
+            // The cache has answered, even if the value is not a total.
+            _ if state == State::HalfOpen => breaker.reset(),
             _ => {}
         }
-        match &result {
-            Err(error @ CacheError::Unavailable { .. }) => observe::cache_unavailable(error),
-            Err(error @ CacheError::NotATotal { .. }) => observe::not_a_total(error),
-            Ok(_) => {}
+        if let Err(error @ CacheError::NotATotal { .. }) = &result {
+            observe::not_a_total(error);
         }
         result.ok()
     }
@@ -521,11 +520,11 @@ fn is_inside<Conn: Connection>(conn: &mut Conn) -> QueryResult<bool> {
 #[cfg(feature = "async")]
 #[doc(hidden)]
 pub mod asynchronous {
-    use diesel_async::AsyncConnection;
+    use diesel_async::{AsyncConnection, TransactionManager};
     use tokio::runtime::Handle;
 
     use super::*;
-    use crate::connection::{Async, BoxFuture, Io};
+    use crate::connection::{Async, BoxFuture};
 
     /// A counter whose total can be cached; see [`CachedCounter`](crate::cached::CachedCounter).
     #[diagnostic::on_unimplemented(
@@ -562,7 +561,6 @@ pub mod asynchronous {
         ) -> BoxFuture<'c, QueryResult<i64>>
         where
             Conn: AsyncConnection,
-            Conn::Backend: BackendOf<Conn>,
             K: CachedCounter<Conn> + Sync + ?Sized,
         {
             Box::pin(async move {
@@ -585,7 +583,6 @@ pub mod asynchronous {
         ) -> BoxFuture<'c, QueryResult<usize>>
         where
             Conn: AsyncConnection,
-            Conn::Backend: BackendOf<Conn>,
             K: CachedCounter<Conn> + Sync + ?Sized,
         {
             Box::pin(async move {
@@ -599,9 +596,7 @@ pub mod asynchronous {
         /// change that bypassed the cache.
         pub fn forget_async<'c, Conn, K>(&'c self, counter: &K, _conn: &Conn) -> BoxFuture<'c, ()>
         where
-            Conn: AsyncConnection,
-            Conn::Backend: BackendOf<Conn>,
-            K: CachedCounter<Conn> + Sync + ?Sized,
+            K: CachedCounter<Conn> + ?Sized,
         {
             let key = in_cache(&counter.cache_key());
             Box::pin(async move {
@@ -611,12 +606,9 @@ pub mod asynchronous {
     }
 
     /// Whether a transaction is open, as far as Diesel knows.
-    fn is_inside<Conn>(conn: &mut Conn) -> QueryResult<bool>
-    where
-        Conn: AsyncConnection,
-        Conn::Backend: BackendOf<Conn>,
-    {
-        Ok(depth_of(<Async as Io<Conn>>::transaction_status(conn))? > 0)
+    fn is_inside<Conn: AsyncConnection>(conn: &mut Conn) -> QueryResult<bool> {
+        let status = Conn::TransactionManager::transaction_manager_status_mut(conn);
+        Ok(depth_of(status)? > 0)
     }
 
     impl<C: TotalCache + 'static> Asks<C> for Async {

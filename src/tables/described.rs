@@ -152,8 +152,8 @@ where
         for rows in rows.chunks(ROWS_AT_ONCE) {
             let keys = keys_are(&of, rows);
             let rows = LockedRows::lock(of, link, &keys, Strength::Exclusive).await?;
-            rows.refuse_hidden_shards(link).await?;
-            locked.extend_from_slice(rows.parents());
+            rows.on(link).refuse_hidden_shards().await?;
+            locked.extend_from_slice(&rows.locked);
             not_locked.extend(rows.not_locked);
         }
         Ok([locked, not_locked])
@@ -179,7 +179,7 @@ where
     let locked = LockedRows::locked(of, keys);
     let link = &mut Link::blocking(conn);
     let dialect = link.dialect();
-    let added = now(locked.add_to_bases(link, field, &amounts));
+    let added = now(locked.on(link).add_to_bases(field, &amounts));
     added.map_err(|source| match dialect.classify(&source) {
         ErrorClass::Overflow => Error::Overflow { source }.into(),
         _ => source,

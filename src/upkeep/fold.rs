@@ -434,9 +434,9 @@ impl<T, K> Folded<T, K> {
         self.unfit.extend(unfit);
     }
 
-    fn add(&mut self, keys: Vec<K>, moved: Moved, removed: usize) {
+    fn add(&mut self, keys: Vec<K>, moved: Moved) {
         self.parents += moved.parents as u64;
-        self.shards_removed += removed as u64;
+        self.shards_removed += moved.removed as u64;
         for (sum, moved) in self.amounts.iter_mut().zip(&moved.sums) {
             *sum += moved;
         }
@@ -447,12 +447,9 @@ impl<T, K> Folded<T, K> {
 impl<T: ShardedTable> Folded<T> {
     /// How much was moved from the shards of a field to its base, over all parents.
     pub fn moved<C: ShardedColumn<Table = T>>(&self, _field: C) -> Amount {
-        let fields = T::FIELDS.iter().zip(&self.amounts);
-        fields
-            .filter(|(field, _)| field.name == C::NAME)
-            .map(|(_, amount)| amount.clone())
-            .next()
-            .unwrap_or(Amount::Integer(0)) // every sharded column is a field
+        let mut fields = T::FIELDS.iter().zip(&self.amounts);
+        let moved = fields.find(|(field, _)| field.name == C::NAME);
+        moved.map_or(Amount::Integer(0), |(_, amount)| amount.clone()) // every sharded column is a field
     }
 }
 
@@ -652,15 +649,8 @@ pub(crate) struct Folding<P> {
 
 /// The result of a try to fold several parents, or one parent, or one of its shards.
 enum Tried<Key> {
-    Folded {
-        /// Of the parents that were locked.
-        keys: Vec<Key>,
-        moved: Moved,
-        /// The number of shards that were removed.
-        removed: usize,
-        /// Parents that are visible and were not locked.
-        not_locked: Vec<Key>,
-    },
+    /// The parents that were locked, those that are visible and were not locked, and what was moved.
+    Folded(Vec<Key>, Vec<Key>, Moved),
     /// Another transaction holds a lock, or there was a conflict: the database's error.
     Blocked(DieselError),
     /// A base does not accept the values of its shards.
@@ -688,13 +678,8 @@ impl<P> Folding<P> {
             let named = keys_are(&self.of, &keys);
             let (strength, retry) = self.together(keys.len());
             match self.try_fold(&named, None, strength, retry, link).await? {
-                Tried::Folded {
-                    keys,
-                    moved,
-                    removed,
-                    not_locked,
-                } => {
-                    folded.add(keys, moved, removed);
+                Tried::Folded(keys, not_locked, moved) => {
+                    folded.add(keys, moved);
                     for key in not_locked {
                         match tries + 1 {
                             TRIES_TO_LOCK => folded.unfit.push((key, Unfit::NotLocked)),
@@ -753,7 +738,7 @@ impl<P> Folding<P> {
         let named = keys_are(&self.of, &keys);
         let reading = RetryLoop::decision(link, self.retry.clone())?;
         let unlocked = LockedRows::locked(self.of, keys.clone()); // only their shards are looked for
-        let shards = retry_loop!(link, reading, unlocked.shards(link).await);
+        let shards = retry_loop!(link, reading, unlocked.on(link).shards().await);
         let mut left =
             shards.map_err(|error| explain_of(self.of.names(), &link.backend(), error))?;
         let (mut busy, mut tried, mut parents) = (false, usize::MAX, 0);
@@ -772,19 +757,10 @@ impl<P> Folding<P> {
                 let at_once = Strength::ExclusiveAtOnce;
                 let tried = self.try_fold(&named, Some(shard), at_once, retry, link);
                 match tried.await? {
-                    Tried::Folded {
-                        keys,
-                        moved,
-                        removed,
-                        ..
-                    } => {
-                        parents = moved.parents.max(parents);
-                        let moved = Moved {
-                            parents: 0,
-                            ..moved
-                        };
+                    Tried::Folded(keys, _, mut moved) => {
+                        parents = mem::take(&mut moved.parents).max(parents);
                         folded.rows.truncate(others); // the row as it was after the last shard
-                        folded.add(keys, moved, removed);
+                        folded.add(keys, moved);
                     }
                     Tried::Unfit(unfits) => {
                         unfit.push(shard);
@@ -823,35 +799,29 @@ impl<P> Folding<P> {
                 link.batch_execute(bound).await?;
             }
             let locked = LockedRows::lock(self.of, link, keys, strength).await?;
-            let mut locked = locked.with_shards(link, only, strength).await?;
+            let locked = locked.with_shards(link, only, strength).await?;
             // One shard cannot show contention; a row folded this way is busy anyway.
             let by_contention = match self.cold_below.filter(|_| only.is_none()) {
-                Some(shards) => Some(locked.hot_and_cold(link, shards).await?),
+                Some(shards) => Some(locked.on(link).hot_and_cold(shards).await?),
                 None => None,
             };
-            let moved = locked.fold(link, self.keeps_rests()).await?;
-            let mut removed = 0;
+            let mut moved = locked.on(link).fold(self.keeps_rests()).await?;
             let kept = by_contention.as_ref().map_or(&locked, |[hot, _]| hot);
             if let Some(first) = self.keep {
-                removed += kept.remove_shards(link, first).await?;
+                moved.removed += kept.on(link).remove_shards(first).await?;
             }
             if let Some([_, cold]) = &by_contention {
-                removed += cold.remove_shards(link, 0).await?;
+                moved.removed += cold.on(link).remove_shards(0).await?;
             }
-            let not_locked = mem::take(&mut locked.not_locked);
-            Ok((locked.into_parents(), moved, removed, not_locked))
+            Ok((locked, moved))
         });
         let names = self.of.names();
         match folded.map_err(|error| explain_of(names, &link.backend(), error)) {
-            Ok((keys, moved, removed, not_locked)) => {
+            Ok((rows, moved)) => {
                 let table = names.shards_table.as_str();
-                observe::folded(self.dialect, table, moved.parents, moved.shards, removed);
-                Ok(Tried::Folded {
-                    keys,
-                    moved,
-                    removed,
-                    not_locked,
-                })
+                let numbers = [moved.parents, moved.shards, moved.removed];
+                observe::folded(self.dialect, table, numbers);
+                Ok(Tried::Folded(rows.locked, rows.not_locked, moved))
             }
             Err(error) => self.failed(error),
         }

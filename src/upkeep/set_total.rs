@@ -17,7 +17,7 @@ use crate::engine::{
 use crate::error::Error;
 use crate::model::{Amount, FieldType, ShardedColumn, ShardedTable, ShardsColumn, Value, has_sums};
 use crate::policy::RetryPolicy;
-use crate::query_builder::{KeysAre, Names, SelectKeys, Sql, fragments, id, sql, zeros};
+use crate::query_builder::{KeysAre, Names, RowKind, SelectKeys, Sql, fragments, id, sql, zeros};
 use crate::unfit::FieldState;
 
 pub use self::blocking::{reset, set_total};
@@ -153,7 +153,8 @@ paired! {
         /// # Errors
         /// Those of [`set_total`]. No total was set then.
         pub fn execute(self, link: Link) -> QueryResult<usize> {
-            self.ready().carry_out(link).await
+            let mut set = self;
+            set.carry_out(link).await
         }
     }
 
@@ -175,8 +176,9 @@ paired! {
         /// [`InvalidIdempotencyKey`](Error::InvalidIdempotencyKey) for a key that is empty or too long, and
         /// [`IdempotencyKeyReused`](Error::IdempotencyKeyReused) for a key that came with another request before.
         pub fn execute(self, link: Link) -> QueryResult<usize> {
-            let mut set = self.of.ready();
-            let (request, retry) = (set.request::<DB>(&self.key)?, set.retry.clone());
+            let mut set = self.of;
+            let request = set.request::<DB>(&self.key)?;
+            let retry = set.retry.clone().unwrap_or_default();
             Ok(once(link, &request, retry, &mut set).await?.0)
         }
     }
@@ -185,20 +187,20 @@ paired! {
 /// Totals to be set; made by [`set_total`] and [`reset`].
 #[derive(Debug)]
 #[must_use = "no total is set until it is `.execute(conn)`-d"]
-pub struct SetTotal<Q, A, Run = Blocking> {
-    query: Q,
+pub struct SetTotal<Q: IntoUpdateTarget, A, Run = Blocking> {
+    filter: Q::WhereClause,
     assignment: A,
     retry: Option<RetryPolicy>,
     run: PhantomData<fn() -> Run>,
 }
 
-impl<Q, A, Run> SetTotal<Q, A, Run> {
+impl<Q: IntoUpdateTarget, A, Run> SetTotal<Q, A, Run> {
     fn of<Source, Kind>(source: Source, assignment: A) -> Self
     where
         Source: UpdateSource<Kind, Query = Q>,
     {
         SetTotal {
-            query: source.into_query(),
+            filter: source.into_query().into_update_target().where_clause,
             assignment,
             retry: None,
             run: PhantomData,
@@ -244,46 +246,27 @@ impl<Q, A, Run> SetTotal<Q, A, Run> {
     }
 }
 
-/// Totals to be set, which a retry can set again.
-struct ReadyToSet<T, A, W> {
-    assignment: A,
-    filter: W,
-    retry: RetryPolicy,
-    table: PhantomData<fn() -> T>,
-}
-
-impl<Q: IntoUpdateTarget, A, Run> SetTotal<Q, A, Run> {
-    fn ready(self) -> ReadyToSet<Q::Table, A, Q::WhereClause> {
-        ReadyToSet {
-            assignment: self.assignment,
-            filter: self.query.into_update_target().where_clause,
-            retry: self.retry.unwrap_or_default(),
-            table: PhantomData,
-        }
-    }
-}
-
-impl<T: ShardedTable, A, W> ReadyToSet<T, A, W> {
+impl<Q: IntoUpdateTarget<Table: ShardedTable>, A, Run> SetTotal<Q, A, Run> {
     /// The request that the key identifies.
     fn request<DB>(&self, key: &[u8]) -> QueryResult<Request>
     where
         A: QueryFragment<DB>,
-        W: QueryFragment<DB>,
+        Q::WhereClause: QueryFragment<DB>,
         DB: ShardedBackend,
     {
         Ok(Request::new(key, |text| {
-            write!(text, "set {} ", T::SHARDS_TABLE)?;
+            write!(text, "set {} ", Q::Table::SHARDS_TABLE)?;
             DB::show(&self.assignment, text)?;
             DB::show(&self.filter, text)
         })?)
     }
 }
 
-impl<M, Conn, DB, T, A, W> Requested<M, Conn> for ReadyToSet<T, A, W>
+impl<M, Conn, DB, Q, A, T, Run> Requested<M, Conn> for SetTotal<Q, A, Run>
 where
-    T: KeyedTable<DB>,
+    Q: IntoUpdateTarget<Table = T, WhereClause: QueryFragment<DB> + QueryId>,
     A: Assignment + QueryFragment<DB>,
-    W: QueryFragment<DB> + QueryId,
+    T: KeyedTable<DB>,
     M: LoadIo<Conn, Backend = DB>,
     DB: ShardedBackend,
 {
@@ -295,7 +278,7 @@ where
     async fn carry_out(&mut self, link: &mut Link<'_, M, Conn>) -> QueryResult<usize> {
         self.assignment.check()?;
         let (filter, assignment) = (&self.filter, &self.assignment);
-        let locking = locking(link, self.retry.clone())?;
+        let locking = locking(link, self.retry.clone().unwrap_or_default())?;
         let set = retry_loop!(link, locking, {
             let pick = SelectKeys::new(Names::of::<T>(), filter);
             let mut set = 0;
@@ -303,7 +286,7 @@ where
                 let locked =
                     LockedRows::<T, DB>::lock_all(*T::TABLE, link, &keys, Strength::Full).await?;
                 let locked = locked.with_shards(link, None, Strength::Full).await?;
-                let still = locked.matching(link, filter).await?;
+                let still = locked.on(link).matching(filter).await?;
                 set += assign(link, &still, assignment).await?;
             }
             Ok(set)
@@ -330,7 +313,7 @@ where
     let set = T::FIELDS.iter();
     let set = set.filter_map(|field| Some((field, assignment.sets(field)?)));
     let (fields, totals): (Vec<_>, Vec<_>) = set.unzip();
-    let before = locked.states(link, &fields, Sums::Replaced).await?;
+    let before = locked.on(link).states(&fields, Sums::Replaced).await?;
     let parent = fields
         .iter()
         .zip(totals)
@@ -339,10 +322,11 @@ where
             shards: Amount::zero(field.column_type),
         });
     let expected = vec![parent.collect(); before.len()];
-    locked.write_bases(link, assignment).await?;
-    locked.empty(link, &fields).await?;
+    locked.on(link).write(RowKind::Parents, assignment).await?;
+    locked.on(link).empty(&fields).await?;
     locked
-        .check(link, &fields, Sums::Read, &before, &expected)
+        .on(link)
+        .check(&fields, Sums::Read, &before, &expected)
         .await?;
     Ok(before.len())
 }
@@ -455,8 +439,8 @@ mod tests {
     fn fingerprints_stay_what_they_are() {
         macro_rules! fingerprint {
             ($backend:ty, $set:expr) => {{
-                let ready = $set.ready();
-                ready.request::<$backend>(b"key").unwrap().fingerprint
+                let request = $set.request::<$backend>(b"key");
+                request.unwrap().fingerprint
             }};
         }
         let set = || set_total(videos.find(7), views, 1);

@@ -309,12 +309,10 @@ where
             counts: false,
         };
         let retry = self.buffer.settings.retry.clone();
-        let written = now(once(
-            &mut Link::blocking(&mut **conn),
-            request,
-            retry,
-            &mut batch,
-        ));
+        let written = {
+            let link = &mut Link::blocking(&mut **conn);
+            now(once(link, request, retry, &mut batch))
+        };
         let Err(error) = written.map_err(Error::from) else {
             return Ok(());
         };

@@ -553,7 +553,8 @@ where
         let removing = locking(link, RetryPolicy::default())?;
         let batch = retry_loop!(link, removing, {
             LockedRows::locked(of, keys.clone())
-                .remove_orphans(link)
+                .on(link)
+                .remove_orphans()
                 .await
         });
         removed += batch.map_err(|error| explained(error, link.backend()))?;

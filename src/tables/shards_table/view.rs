@@ -113,13 +113,8 @@ impl<T: ShardedTable, Run> TotalsView<T, Run> {
         T: Table<AllColumns: AllWithTotals> + QueryFragment<DB>,
     {
         let columns = <T::AllColumns as AllWithTotals>::names();
-        let create = CreateView {
-            names: Names::of::<T>(),
-            view: &self.name,
-            security_invoker: self.security_invoker,
-            columns: &columns,
-        };
-        text_of(&create, backend)
+        let view = (&*self.name, self.security_invoker);
+        create_view_sql(Names::of::<T>(), view, &columns, backend)
     }
 
     /// The statement that removes it.
@@ -211,14 +206,14 @@ pub fn drop_view_sql(shards_table: TableName<'_>, view: &str, dialect: Dialect) 
 /// See [`TotalsView::create_sql`]; of these columns.
 pub fn create_view_sql<DB: ShardedBackend>(
     names: Names<'_, DB>,
-    view: &str,
+    (view, security_invoker): (&str, bool),
     columns: &[&str],
     backend: &DB,
 ) -> QueryResult<String> {
     let create = CreateView {
         names,
         view,
-        security_invoker: false,
+        security_invoker,
         columns,
     };
     text_of(&create, backend)

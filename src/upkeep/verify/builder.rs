@@ -149,6 +149,9 @@ pub struct Drift<K, N = i64> {
     pub expected: N,
 }
 
+/// The result of a comparison.
+type Drifts<Key, Total> = QueryResult<Vec<Drift<Key, Total>>>;
+
 impl<R, C, Q> Verify<R, C, Q> {
     /// The totals that are not as expected, in no order. Changes nothing, and locks nothing.
     ///
@@ -163,10 +166,7 @@ impl<R, C, Q> Verify<R, C, Q> {
     /// As [`update`](crate::update())'s; [`AlreadyInTransaction`](diesel::result::Error::AlreadyInTransaction) inside a
     /// transaction, which might not read from one snapshot. A total that does not fit its column's type causes the database's own
     /// error.
-    pub fn drifts<'q, Conn, DB, T, W>(
-        self,
-        conn: &mut Conn,
-    ) -> QueryResult<Vec<Drift<T::Key, TotalValue<C>>>>
+    pub fn drifts<'q, Conn, DB, T, W>(self, conn: &mut Conn) -> Drifts<T::Key, TotalValue<C>>
     where
         R: IntoUpdateTarget<Table = T, WhereClause = W>,
         C: ShardedColumn<Table = T>,
@@ -205,10 +205,7 @@ impl<R, C, Q> Verify<R, C, Q> {
     /// # Errors
     /// As [`drifts`](Self::drifts). [`Overflow`](crate::Error::Overflow) if a base cannot take the difference. That happens to an
     /// unsigned base if most of the total is on shards: fold first.
-    pub fn repair<'q, Conn, DB, T, W>(
-        self,
-        conn: &mut Conn,
-    ) -> QueryResult<Vec<Drift<T::Key, TotalValue<C>>>>
+    pub fn repair<'q, Conn, DB, T, W>(self, conn: &mut Conn) -> Drifts<T::Key, TotalValue<C>>
     where
         R: IntoUpdateTarget<Table = T, WhereClause = W> + Clone,
         C: ShardedColumn<Table = T>,
@@ -223,14 +220,16 @@ impl<R, C, Q> Verify<R, C, Q> {
     }
 }
 
-#[cfg(feature = "async")]
-type Drifts<Key, Total> = QueryResult<Vec<Drift<Key, Total>>>;
-
 // Apart from the blocking methods, because `LoadQuery` is another trait here.
 #[cfg(feature = "async")]
 impl<R, C, Q, T, W> Verify<R, C, Q, Async>
 where
-    R: IntoUpdateTarget<Table = T, WhereClause = W>,
+    R: IntoUpdateTarget<Table = T, WhereClause = W> + Send,
+    C: ShardedColumn<Table = T>,
+    TotalValue<C>: Send,
+    Q: RecountQuery<T::Key, Row: Send> + Clone + Send + Sync + 'static,
+    T: ShardedTable<Key: Eq + Hash>,
+    W: QueryId + Send + Sync,
 {
     /// The totals that are not as expected; see [`Verify::drifts`](crate::operation::Verify::drifts).
     ///
@@ -241,17 +240,10 @@ where
         conn: &'c mut Conn,
     ) -> BoxFuture<'c, Drifts<T::Key, TotalValue<C>>>
     where
-        R: Send + 'c,
-        C: ShardedColumn<Table = T> + 'c,
-        TotalValue<C>: Send,
-        Q: RecountQuery<T::Key, Row: Send>
-            + diesel_async::methods::LoadQuery<'static, Conn, <Q as RecountQuery<T::Key>>::Row>
-            + Clone
-            + Send
-            + Sync
-            + 'static,
-        T: KeyedTable<DB, Key: Eq + Hash>,
-        W: QueryFragment<DB> + QueryId + Send + Sync + 'c,
+        Self: 'c,
+        Q: diesel_async::methods::LoadQuery<'static, Conn, <Q as RecountQuery<T::Key>>::Row>,
+        T: KeyedTable<DB>,
+        W: QueryFragment<DB> + 'c,
         Conn: diesel_async::AsyncConnection<Backend = DB>,
         DB: BackendOf<Conn>,
     {
@@ -270,17 +262,11 @@ where
         conn: &'c mut Conn,
     ) -> BoxFuture<'c, Drifts<T::Key, TotalValue<C>>>
     where
-        R: Clone + Send + 'c,
-        C: ShardedColumn<Table = T> + 'c,
-        TotalValue<C>: Send,
-        Q: RecountQuery<T::Key, Row: Send>
-            + diesel_async::methods::LoadQuery<'static, Conn, <Q as RecountQuery<T::Key>>::Row>
-            + Clone
-            + Send
-            + Sync
-            + 'static,
-        T: KeyedTable<DB, Key: Eq + Hash>,
-        W: QueryFragment<DB> + QueryId + Send + Sync + 'c,
+        Self: 'c,
+        R: Clone,
+        Q: diesel_async::methods::LoadQuery<'static, Conn, <Q as RecountQuery<T::Key>>::Row>,
+        T: KeyedTable<DB>,
+        W: QueryFragment<DB> + 'c,
         Conn: diesel_async::AsyncConnection<Backend = DB>,
         DB: BackendOf<Conn>,
     {
@@ -367,18 +353,18 @@ impl<R, C, Q, Run> Verify<R, C, Q, Run> {
             let expected = by_parent::<R::Table, _, _, _>(link, &filter, expected).await?;
             let mut repaired = vec![];
             for locked in all_locked {
-                let still = locked.matching(link, &filter).await?;
+                let still = locked.on(link).matching(&filter).await?;
                 if still.is_empty() {
                     continue;
                 }
-                let keys = still.keys();
+                let keys = &still.keys;
                 let differ = compare::<R::Table, _, _, _>(link, field, keys, &expected).await?;
                 let lacking = differ.iter().map(|drift| drift.key.clone()).collect();
                 let lacking = LockedRows::<R::Table, M::Backend>::locked(table, lacking);
                 let lacks = differ.iter().map(|drift| lacks(drift, field.column_type));
                 let lacks = lacks.collect::<QueryResult<Vec<_>>>()?;
                 if !lacks.is_empty() {
-                    lacking.add_to_bases(link, field, &lacks).await?;
+                    lacking.on(link).add_to_bases(field, &lacks).await?;
                 }
                 repaired.extend(differ);
             }
