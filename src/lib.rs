@@ -235,6 +235,7 @@ pub type CounterCache<
 /// | `#[sharded(table_name = videos_shards)]` | the shards table's name; a string if it is not an identifier | the table's name in SQL, even if it is imported under another, with `_shards` after it; no default inside a schema |
 /// | `#[sharded(schema = analytics)]` | the schema (on MySQL, the database) of the `table!` and the shards table; required if the `table!` names a schema | none |
 /// | `#[sharded(shards = 128)]` | the number of shards that a writer chooses from: 1 to 4096 | 128 |
+/// | `#[sharded(crate = path::to::it)]` | this crate's path, if it is renamed or re-exported; for [`ShardedSelectable`](derive@ShardedSelectable) too | `::diesel_sharded` |
 /// | `#[sharded(no_totals)]` | this model reads bases on purpose | a model that can be read (`Queryable`) has to read totals, by [`ShardedSelectable`](derive@ShardedSelectable) or Diesel's `select_expression` |
 /// | `#[sharded(saves_totals)]` | this model writes its sharded fields into their columns on purpose, by `diesel::update(..).set(&model)` | an `AsChangeset` does not compile unless its sharded fields have `#[diesel(skip_update)]` |
 /// | `#[diesel(table_name = videos)]` | the parent's `table!` | Diesel's default: the struct's name in snake case with an `s` |
