@@ -251,11 +251,12 @@ pub type CounterCache<
 /// |---|---|
 /// | `#[sharded]` | counted on shards: a `NOT NULL` column of type `SmallInt`, `Integer`, `BigInt`, `Double` (whose sums [round](crate::reference::folding#doubles)), `Numeric` (feature `numeric`; SQLite keeps it as a float, as Diesel does) or MySQL's `Unsigned<..>` of these integers |
 /// | `#[sharded(max)]`, `#[sharded(min)]` | not counted: the greatest or the least value is kept on shards ([`raise_to`](PeakExpressionMethods::raise_to), [`lower_to`](PeakExpressionMethods::lower_to)). A column, possibly nullable, of any of these integers, `TinyInt`, `Float`, `Double`, `Numeric`, `Date`, `Timestamp`, `Timestamptz` (PostgreSQL), `TimestamptzSqlite` or `Datetime` (MySQL) |
-/// | `#[sharded(sql_type = "VARCHAR(64)")]` | the type of this column in the shards table, if [`create_sql`](ShardsTable::create_sql) should not choose it: the precision and scale of a `Numeric`, the particular length or collation of a text key, MySQL's `TIMESTAMP(6)` instead of `DATETIME(6)`. Outside the key it also makes the field sharded. (On PostgreSQL a key of type `CHAR(n)` does not equal its own padded text: make it `VARCHAR`.) |
+/// | `#[sharded(sql_type = "VARCHAR(64)")]` | the type of this column in the shards table, if [`create_sql`](ShardsTable::create_sql) should not choose it: the precision and scale of a `Numeric`, the particular length or collation of a text key, MySQL's `TIMESTAMP(6)` instead of `DATETIME(6)`, a key column's own type such as an enum of PostgreSQL's. Outside the key it also makes the field sharded. (On PostgreSQL a key of type `CHAR(n)` does not equal its own padded text: make it `VARCHAR`.) |
 /// | `#[diesel(column_name = ..)]` | the column's name, if it differs from the field's |
 ///
-/// The struct has a field for each column of the key. A key column may be `SmallInt`, `Integer`, `BigInt`, `Text`, `Binary`,
-/// `Date`, `Uuid` (PostgreSQL, feature `uuid`) or MySQL's `Unsigned<..>`, with any Rust type.
+/// The struct has a field for each column of the key. A key column may be `SmallInt`, `Integer`, `BigInt`, `Text`, `Binary`, `Bool`,
+/// `Date`, `Timestamp`, `Timestamptz` (PostgreSQL), `TimestamptzSqlite`, `Uuid` (PostgreSQL, feature `uuid`), MySQL's `Datetime` or
+/// `Unsigned<..>`, with any Rust type; and of any other type that is named by `sql_type`, except for MySQL's `ENUM`.
 ///
 /// ```
 /// mod schema {

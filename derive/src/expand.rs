@@ -355,7 +355,18 @@ fn key_after(module: &Path, key: &[(Ident, &Field)]) -> (TokenStream, TokenStrea
     }
 }
 
+/// The description of a column. A key column whose SQL type is declared may have a type that the library does not know.
 fn description(module: &Path, (column, field): &(Ident, &Field), kind: &str) -> TokenStream {
+    if let ("key", Some(sql_type)) = (kind, &field.attrs.sql_type) {
+        return quote_spanned! {field.type_span()=> {
+            #[allow(unused_imports)]
+            use __diesel_sharded::model::AnyKey as _;
+            __diesel_sharded::model::ShardsColumn::declared_key::<#module::#column>(
+                __diesel_sharded::model::DeclaredKey::<#module::#column>::COLUMN,
+                #sql_type,
+            )
+        }};
+    }
     let kind = Ident::new(kind, field.span);
     let sql_type = field
         .attrs

@@ -38,8 +38,14 @@ mod tests {
     #[test]
     fn all_code_uses_the_library_under_its_own_path() {
         for (written, imported) in [
-            ("#[sharded(crate = own::counters)]", "use own :: counters as"),
-            ("#[sharded(crate = \"self::counters\")]", "use self :: counters as"),
+            (
+                "#[sharded(crate = own::counters)]",
+                "use own :: counters as",
+            ),
+            (
+                "#[sharded(crate = \"self::counters\")]",
+                "use self :: counters as",
+            ),
             ("", "use :: diesel_sharded as"),
         ] {
             let model = format!(
