@@ -237,6 +237,7 @@ pub type CounterCache<
 /// | `#[sharded(table_name = videos_shards)]` | the shards table's name; a string if it is not an identifier | the table's name in SQL, even if it is imported under another, with `_shards` after it; no default inside a schema |
 /// | `#[sharded(schema = analytics)]` | the schema (on MySQL, the database) of the `table!` and the shards table; required if the `table!` names a schema | none |
 /// | `#[sharded(shards = 128)]` | the number of shards that a writer chooses from: 1 to 4096 | 128 |
+/// | `#[sharded(crate = path::to::it)]` | this crate's path, if it is renamed or re-exported; for [`ShardedSelectable`](derive@ShardedSelectable) too | `::diesel_sharded` |
 /// | `#[sharded(no_totals)]` | this model reads bases on purpose | a model that can be read (`Queryable`) has to read totals, by [`ShardedSelectable`](derive@ShardedSelectable) or Diesel's `select_expression` |
 /// | `#[sharded(saves_totals)]` | this model writes its sharded fields into their columns on purpose, by `diesel::update(..).set(&model)` | an `AsChangeset` does not compile unless its sharded fields have `#[diesel(skip_update)]` |
 /// | `#[diesel(table_name = videos)]` | the parent's `table!` | Diesel's default: the struct's name in snake case with an `s` |
@@ -252,11 +253,12 @@ pub type CounterCache<
 /// |---|---|
 /// | `#[sharded]` | counted on shards: a `NOT NULL` column of type `SmallInt`, `Integer`, `BigInt`, `Double` (whose sums [round](crate::reference::folding#doubles)), `Numeric` (feature `numeric`; SQLite keeps it as a float, as Diesel does) or MySQL's `Unsigned<..>` of these integers |
 /// | `#[sharded(max)]`, `#[sharded(min)]` | not counted: the greatest or the least value is kept on shards ([`raise_to`](PeakExpressionMethods::raise_to), [`lower_to`](PeakExpressionMethods::lower_to)). A column, possibly nullable, of any of these integers, `TinyInt`, `Float`, `Double`, `Numeric`, `Date`, `Timestamp`, `Timestamptz` (PostgreSQL), `TimestamptzSqlite` or `Datetime` (MySQL) |
-/// | `#[sharded(sql_type = "VARCHAR(64)")]` | the type of this column in the shards table, if [`create_sql`](ShardsTable::create_sql) should not choose it: the precision and scale of a `Numeric`, the particular length or collation of a text key, MySQL's `TIMESTAMP(6)` instead of `DATETIME(6)`. Outside the key it also makes the field sharded. (On PostgreSQL a key of type `CHAR(n)` does not equal its own padded text: make it `VARCHAR`.) |
+/// | `#[sharded(sql_type = "VARCHAR(64)")]` | the type of this column in the shards table, if [`create_sql`](ShardsTable::create_sql) should not choose it: the precision and scale of a `Numeric`, the particular length or collation of a text key, MySQL's `TIMESTAMP(6)` instead of `DATETIME(6)`, a key column's own type such as an enum of PostgreSQL's. Outside the key it also makes the field sharded. (On PostgreSQL a key of type `CHAR(n)` does not equal its own padded text: make it `VARCHAR`.) |
 /// | `#[diesel(column_name = ..)]` | the column's name, if it differs from the field's |
 ///
-/// The struct has a field for each column of the key. A key column may be `SmallInt`, `Integer`, `BigInt`, `Text`, `Binary`,
-/// `Date`, `Uuid` (PostgreSQL, feature `uuid`) or MySQL's `Unsigned<..>`, with any Rust type.
+/// The struct has a field for each column of the key. A key column may be `SmallInt`, `Integer`, `BigInt`, `Text`, `Binary`, `Bool`,
+/// `Date`, `Timestamp`, `Timestamptz` (PostgreSQL), `TimestamptzSqlite`, `Uuid` (PostgreSQL, feature `uuid`), MySQL's `Datetime` or
+/// `Unsigned<..>`, with any Rust type; and of any other type that is named by `sql_type`, except for MySQL's `ENUM`.
 ///
 /// ```
 /// mod schema {

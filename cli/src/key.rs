@@ -6,7 +6,7 @@ use diesel::deserialize::{self, FromSqlRow};
 use diesel::prelude::*;
 use diesel::sql_types::Untyped;
 use diesel_sharded::backend::Dialect;
-use diesel_sharded::described::{Names, Parents};
+use diesel_sharded::described::{Names, Parents, declared_type};
 use diesel_sharded::model::{ColumnType, ShardsColumn};
 use serde::Serialize;
 use serde_json::Value as JsonValue;
@@ -43,9 +43,8 @@ impl Key {
             let is_value = match column.column_type() {
                 ColumnType::Binary if is_utf8(sharded) => return Ok(hex(argument.as_bytes())),
                 ColumnType::Binary => bytes_of_hex(argument).is_some(),
-                ColumnType::Text | ColumnType::Date | ColumnType::Uuid => true,
                 ColumnType::UnsignedBigInt => argument.parse::<u64>().is_ok(),
-                _ => argument.parse::<i64>().is_ok(),
+                of => !is_integer(of) || argument.parse::<i64>().is_ok(),
             };
             is_value.then(|| argument.clone()).ok_or_else(|| {
                 Error::Refused(format!(
@@ -251,11 +250,19 @@ impl Sharded {
         let as_text = Part::text(text);
         match (column.column_type(), self.dialect) {
             (ColumnType::Binary, _) => Part::Bytes(bytes_of_hex(text).unwrap_or_default()).into(),
-            (ColumnType::Uuid, Dialect::Postgres) => sql!("CAST(", as_text, " AS UUID)"),
-            (ColumnType::Date, Dialect::Postgres | Dialect::Mysql) => {
-                sql!("CAST(", as_text, " AS DATE)")
+            (ColumnType::Text, _) => as_text.into(),
+            (of, Dialect::Postgres) if !is_integer(of) => {
+                sql!(
+                    "CAST(",
+                    as_text,
+                    format!(" AS {})", declared_type(self.dialect, column))
+                )
             }
-            (ColumnType::Text | ColumnType::Date | ColumnType::Uuid, _) => as_text.into(),
+            (ColumnType::Date, Dialect::Mysql) => sql!("CAST(", as_text, " AS DATE)"),
+            (ColumnType::Timestamp, Dialect::Mysql) => sql!("CAST(", as_text, " AS DATETIME(6))"),
+            (ColumnType::Date | ColumnType::Timestamp | ColumnType::Timestamptz, _) => {
+                as_text.into()
+            }
             (_, dialect) => match text.parse() {
                 Ok(n) => Part::Integer(n).into(),
                 // MySQL 9 treats the parameter of a cast to an integer as signed, and cuts it off.

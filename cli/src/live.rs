@@ -82,7 +82,10 @@ impl LiveTables {
             };
             table.columns.push(LiveColumn {
                 name: column.to_owned(),
-                sql_type: row.get(3).unwrap_or_default().to_lowercase(),
+                sql_type: match (dialect, row.get(3).unwrap_or_default()) {
+                    (Dialect::Postgres, formatted) => formatted.to_owned(),
+                    (_, declared) => declared.to_lowercase(),
+                },
                 nullable: row.text(4)? == "0",
                 generated: row.text(5)? == "1",
                 key: row.get(6).map(|_| row.parse(6)).transpose()?,
@@ -249,6 +252,10 @@ impl LiveColumn {
         let found = column_type(dialect, &self.sql_type)?;
         let declared = match found {
             ColumnType::Double | ColumnType::Numeric => return None,
+            ColumnType::Other => Some(self.full_type()),
+            ColumnType::Timestamp if dialect == Dialect::Mysql => {
+                Some(self.sql_type.to_uppercase())
+            }
             // With length and collation, because a foreign key requires the same ones.
             ColumnType::Text | ColumnType::Binary => {
                 let sql_type = self.sql_type.to_uppercase();
@@ -286,12 +293,18 @@ fn column_type(dialect: Dialect, sql_type: &str) -> Option<ColumnType> {
             "bigint" => Some(ColumnType::BigInt),
             "double precision" => Some(ColumnType::Double),
             "numeric" => Some(ColumnType::Numeric),
-            // Not `character(n)`, which does not equal its own padded text.
             "text" | "character varying" => Some(ColumnType::Text),
             "bytea" => Some(ColumnType::Binary),
             "uuid" => Some(ColumnType::Uuid),
             "date" => Some(ColumnType::Date),
-            _ => None,
+            "boolean" => Some(ColumnType::Bool),
+            _ if name.starts_with("timestamp") => match sql_type.ends_with("with time zone") {
+                true => Some(ColumnType::Timestamptz),
+                false => Some(ColumnType::Timestamp),
+            },
+            // `character(n)` does not equal its own padded text.
+            "real" | "character" | "bpchar" => None,
+            _ => Some(ColumnType::Other),
         },
         Dialect::Mysql => {
             let unsigned = sql_type.ends_with(" unsigned") || sql_type.contains(" unsigned ");
@@ -308,6 +321,8 @@ fn column_type(dialect: Dialect, sql_type: &str) -> Option<ColumnType> {
                 ("varchar" | "char", false) => Some(ColumnType::Text),
                 ("varbinary" | "binary", false) => Some(ColumnType::Binary),
                 ("date", false) => Some(ColumnType::Date),
+                ("datetime" | "timestamp", false) => Some(ColumnType::Timestamp),
+                ("tinyint", false) if sql_type == "tinyint(1)" => Some(ColumnType::Bool),
                 _ => None,
             }
         }
@@ -315,8 +330,10 @@ fn column_type(dialect: Dialect, sql_type: &str) -> Option<ColumnType> {
         _ => {
             let has = |parts: &[&str]| parts.iter().any(|part| sql_type.contains(part));
             match sql_type {
-                "" | "bool" | "boolean" | "tinyint" => None,
-                "datetime" | "timestamp" | "time" | "timestamptz" => None,
+                "" | "tinyint" | "time" => None,
+                "bool" | "boolean" => Some(ColumnType::Bool),
+                "datetime" | "timestamp" => Some(ColumnType::Timestamp),
+                "timestamptz" => Some(ColumnType::Timestamptz),
                 "date" => Some(ColumnType::Date),
                 _ if has(&["smallint", "int2"]) => Some(ColumnType::SmallInt),
                 _ if has(&["bigint", "int8"]) => Some(ColumnType::BigInt),
@@ -405,6 +422,24 @@ mod tests {
         let with_length = declared(Dialect::Mysql, "varchar(36)", None);
         assert_eq!(with_length, "VARCHAR(36)");
         assert!(column("longtext", None).as_key(Dialect::Mysql).is_none());
+        for (dialect, sql_type, expected) in [
+            (
+                Dialect::Postgres,
+                "timestamp(3) without time zone",
+                "TIMESTAMP",
+            ),
+            (Dialect::Postgres, "timestamp with time zone", "TIMESTAMPTZ"),
+            (Dialect::Postgres, "boolean", "BOOLEAN"),
+            (Dialect::Postgres, "\"Mood\"", "\"Mood\""),
+            (Dialect::Mysql, "timestamp(6)", "TIMESTAMP(6)"),
+            (Dialect::Mysql, "tinyint(1)", "BOOLEAN"),
+            (Dialect::Sqlite, "datetime", "TIMESTAMP"),
+        ] {
+            assert_eq!(declared(dialect, sql_type, None), expected);
+        }
+        for sql_type in ["enum('a','b')", "tinyint(4)"] {
+            assert!(column(sql_type, None).as_key(Dialect::Mysql).is_none());
+        }
         let padded = column("character(3)", None);
         assert!(padded.as_key(Dialect::Postgres).is_none());
     }

@@ -1,9 +1,9 @@
 //! The struct as the application wrote it, with its attributes read.
 
-use proc_macro2::Span;
-use quote::ToTokens;
+use proc_macro2::{Span, TokenStream};
+use quote::{ToTokens, quote};
 use syn::spanned::Spanned;
-use syn::{Data, DeriveInput, Error, Fields, Ident, Path, Result, Type};
+use syn::{Data, DeriveInput, Error, Fields, Ident, Path, Result, Type, parse_quote};
 
 use crate::attr::{FieldAttrs, TableAttrs, unraw};
 
@@ -62,6 +62,13 @@ impl<'a> Struct<'a> {
                 Err(Error::new_spanned(self.ident, message))
             }
         }
+    }
+
+    /// Imports the library under the name by which the generated code knows it: `#[sharded(crate = ..)]`, or its own.
+    pub fn import(&self) -> TokenStream {
+        let own_name = || parse_quote!(::diesel_sharded);
+        let library = self.attrs.library.clone().unwrap_or_else(own_name);
+        quote!(use #library as __diesel_sharded;)
     }
 
     /// The columns of the primary key: `#[diesel(primary_key(..))]`, or `id`.

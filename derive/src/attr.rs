@@ -7,13 +7,15 @@ use syn::{
     Attribute, Error, Ident, LitInt, LitStr, Meta, Path, Result, Token, Type, parenthesized,
 };
 
-/// `#[sharded(schema = .., table_name = .., shards = .., no_totals, saves_totals)]` on the struct.
+/// `#[sharded(schema = .., table_name = .., shards = .., crate = .., no_totals, saves_totals)]` on the struct.
 #[derive(Default)]
 pub struct TableAttrs {
     /// The schema of the `table!` and of the shards table.
     pub schema: Option<LitStr>,
     pub shards_table: Option<LitStr>,
     pub shards: Option<LitInt>,
+    /// The path of `diesel_sharded`, if it has another than its name.
+    pub library: Option<Path>,
     /// The span of `no_totals`, if it is there.
     pub no_totals: Option<Span>,
     /// The span of `saves_totals`, if it is there.
@@ -60,13 +62,19 @@ impl TableAttrs {
                     } else if meta.path.is_ident("shards") {
                         let shards: LitInt = meta.value()?.parse()?;
                         set(&mut read.shards, shards, &meta.path)
+                    } else if meta.path.is_ident("crate") {
+                        let library = match meta.value()? {
+                            value if value.peek(LitStr) => value.parse::<LitStr>()?.parse_with(Path::parse_mod_style)?,
+                            value => value.call(Path::parse_mod_style)?,
+                        };
+                        set(&mut read.library, library, &meta.path)
                     } else if let Some(no_totals) = meta.path.get_ident().filter(|name| *name == "no_totals") {
                         set(&mut read.no_totals, no_totals.span(), &meta.path)
                     } else if let Some(saves_totals) = meta.path.get_ident().filter(|name| *name == "saves_totals") {
                         set(&mut read.saves_totals, saves_totals.span(), &meta.path)
                     } else {
                         let message = "unknown attribute: `#[sharded(..)]` on a struct takes `schema`, `table_name`, `shards`, \
-                                       `no_totals` and `saves_totals`";
+                                       `crate`, `no_totals` and `saves_totals`";
                         Err(Error::new_spanned(&meta.path, message))
                     }
                 })?;

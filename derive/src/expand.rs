@@ -37,7 +37,7 @@ fn reads_totals(input: &DeriveInput, model: &Struct, valid: &Valid) -> Option<To
         return None;
     }
     let ident = model.ident;
-    let diesel = quote!(::diesel_sharded::__diesel);
+    let diesel = quote!(__diesel_sharded::__diesel);
     let read_as = model
         .fields
         .iter()
@@ -61,13 +61,16 @@ fn reads_totals(input: &DeriveInput, model: &Struct, valid: &Valid) -> Option<To
         parse_quote!((#(#read_as,)*): #diesel::deserialize::FromStaticSqlRow<#row, __DB>);
     generics.make_where_clause().predicates.push(can_be_read);
     let (impl_generics, _, where_clause) = generics.split_for_impl();
-    let model = quote!(::diesel_sharded::model::reads_totals::Model::<#ident #ty_generics, #row, __DB>::NEW);
+    let import = model.import();
+    let model = quote!(__diesel_sharded::model::reads_totals::Model::<#ident #ty_generics, #row, __DB>::NEW);
     let reads_totals = quote_spanned!(ident.span()=> (&#model).reads_totals());
     Some(quote! {
         const _: () = {
+            #import
+
             #[allow(dead_code)]
             fn model #impl_generics () #where_clause {
-                use ::diesel_sharded::model::reads_totals::{IfNotRead as _, IfRead as _};
+                use __diesel_sharded::model::reads_totals::{IfNotRead as _, IfRead as _};
                 #reads_totals
             }
         };
@@ -112,7 +115,7 @@ fn expand(
 
     let key_descriptions = key.iter().map(|item| description(module, item, "key"));
     let field_descriptions = fields.iter().map(
-        |(column, _)| quote!(<#module::#column as ::diesel_sharded::model::TotalColumn>::FIELD),
+        |(column, _)| quote!(<#module::#column as __diesel_sharded::model::TotalColumn>::FIELD),
     );
     let columns = fields.iter().map(|item| {
         let (column, field) = item;
@@ -124,38 +127,40 @@ fn expand(
         let description = description(module, item, kind);
         let span = field.type_span();
         let value = field.number().map(|number| {
-            quote_spanned!(span=> const _: () = ::diesel_sharded::model::assert_value::<#module::#column, #number>();)
+            quote_spanned!(span=> const _: () = __diesel_sharded::model::assert_value::<#module::#column, #number>();)
         });
         let changes = match marker {
             Some(marker) => {
-                quote_spanned!(span=> impl ::diesel_sharded::model::#marker for #module::#column {})
+                quote_spanned!(span=> impl __diesel_sharded::model::#marker for #module::#column {})
             }
             None => quote_spanned! {span=>
-                impl ::diesel_sharded::model::ShardedColumn for #module::#column {}
+                impl __diesel_sharded::model::ShardedColumn for #module::#column {}
                 #value
             },
         };
         quote_spanned! {span=>
-            impl ::diesel_sharded::model::TotalColumn for #module::#column {
-                const FIELD: ::diesel_sharded::model::ShardsColumn = #description;
+            impl __diesel_sharded::model::TotalColumn for #module::#column {
+                const FIELD: __diesel_sharded::model::ShardsColumn = #description;
             }
             #changes
         }
     });
 
+    let import = model.import();
     quote! {
         const _: () = {
-            use ::diesel_sharded::__diesel as diesel;
+            #import
+            use __diesel_sharded::__diesel as diesel;
 
-            impl ::diesel_sharded::model::ShardedTable for #table {
+            impl __diesel_sharded::model::ShardedTable for #table {
                 type Key = #key_type;
                 type KeyAfter = #key_after_type;
                 type KeyValues = #key_values_type;
                 const TABLE: &'static Self = &#table;
-                const SHARDS_TABLE: ::diesel_sharded::model::TableName<'static> = #shards_table;
+                const SHARDS_TABLE: __diesel_sharded::model::TableName<'static> = #shards_table;
                 const SHARDS: u16 = #shards;
-                const KEY: &'static [::diesel_sharded::model::ShardsColumn] = &[#(#key_descriptions),*];
-                const FIELDS: &'static [::diesel_sharded::model::ShardsColumn] = &[#(#field_descriptions),*];
+                const KEY: &'static [__diesel_sharded::model::ShardsColumn] = &[#(#key_descriptions),*];
+                const FIELDS: &'static [__diesel_sharded::model::ShardsColumn] = &[#(#field_descriptions),*];
 
                 fn key_after(key: &Self::Key) -> Self::KeyAfter {
                     use diesel::{BoolExpressionMethods, ExpressionMethods};
@@ -177,7 +182,7 @@ fn expand(
                 fn shows_key_filter(where_clause: ::std::any::TypeId) -> bool {
                     Self::shows_keys()
                         && [#(
-                            ::diesel_sharded::model::type_id::<
+                            __diesel_sharded::model::type_id::<
                                 <#shown_filters as diesel::query_builder::IntoUpdateTarget>::WhereClause,
                             >()
                         ),*]
@@ -185,12 +190,12 @@ fn expand(
                 }
 
                 fn shows_keys() -> bool {
-                    #(::diesel_sharded::model::shows_key::<#key_parts>())&&*
+                    #(__diesel_sharded::model::shows_key::<#key_parts>())&&*
                 }
             }
 
-            const _: () = ::diesel_sharded::model::assert_schema::<#table>(
-                <#table as ::diesel_sharded::model::ShardedTable>::SHARDS_TABLE,
+            const _: () = __diesel_sharded::model::assert_schema::<#table>(
+                <#table as __diesel_sharded::model::ShardedTable>::SHARDS_TABLE,
             );
 
             // Fails to compile if the struct's key is not the table's.
@@ -204,7 +209,7 @@ fn expand(
 /// The name of the shards table: the one in the attribute, or the table's own name with `_shards`. The name of a table inside a schema is
 /// not a constant, so there the attribute has to name the shards table.
 fn shards_table(model: &Struct, module: &Path) -> TokenStream {
-    let path = quote!(::diesel_sharded::model);
+    let path = quote!(__diesel_sharded::model);
     match (&model.attrs.shards_table, &model.attrs.schema) {
         (Some(name), Some(schema)) => {
             let (schema, name) = (schema.value(), name.value());
@@ -350,7 +355,18 @@ fn key_after(module: &Path, key: &[(Ident, &Field)]) -> (TokenStream, TokenStrea
     }
 }
 
+/// The description of a column. A key column whose SQL type is declared may have a type that the library does not know.
 fn description(module: &Path, (column, field): &(Ident, &Field), kind: &str) -> TokenStream {
+    if let ("key", Some(sql_type)) = (kind, &field.attrs.sql_type) {
+        return quote_spanned! {field.type_span()=> {
+            #[allow(unused_imports)]
+            use __diesel_sharded::model::AnyKey as _;
+            __diesel_sharded::model::ShardsColumn::declared_key::<#module::#column>(
+                __diesel_sharded::model::DeclaredKey::<#module::#column>::COLUMN,
+                #sql_type,
+            )
+        }};
+    }
     let kind = Ident::new(kind, field.span);
     let sql_type = field
         .attrs
@@ -358,5 +374,5 @@ fn description(module: &Path, (column, field): &(Ident, &Field), kind: &str) -> 
         .as_ref()
         .map(|sql_type| quote!(.sql_type(#sql_type)));
     let span = field.type_span();
-    quote_spanned!(span=> ::diesel_sharded::model::ShardsColumn::#kind::<#module::#column>() #sql_type)
+    quote_spanned!(span=> __diesel_sharded::model::ShardsColumn::#kind::<#module::#column>() #sql_type)
 }

@@ -34,6 +34,36 @@ mod tests {
 
     use crate::{expand, selectable};
 
+    /// The library is known by one import, under any name.
+    #[test]
+    fn all_code_uses_the_library_under_its_own_path() {
+        for (written, imported) in [
+            (
+                "#[sharded(crate = own::counters)]",
+                "use own :: counters as",
+            ),
+            (
+                "#[sharded(crate = \"self::counters\")]",
+                "use self :: counters as",
+            ),
+            ("", "use :: diesel_sharded as"),
+        ] {
+            let model = format!(
+                "#[diesel(primary_key(a, b))] {written} struct Video {{
+                    a: i64, b: String, #[sharded] views: i64, #[sharded(max)] best: i64
+                }}"
+            );
+            let model: DeriveInput = syn::parse_str(&model).unwrap();
+            for derive in [expand::derive, selectable::derive] {
+                let code = derive(&model).to_string();
+                let import = format!("{imported} __diesel_sharded ;");
+                assert!(code.contains(&import), "{code}");
+                let rest = code.replace(&import, "").replace("__diesel_sharded", "");
+                assert!(!rest.contains("diesel_sharded"), "{rest}");
+            }
+        }
+    }
+
     /// Pieces of `#[sharded(..)]` and `#[diesel(..)]`, and many that belong in neither.
     const PIECES: &[&str] = &[
         "table_name",
@@ -49,6 +79,8 @@ mod tests {
         "max",
         "min",
         "shards",
+        "crate",
+        "crate = own::counters",
         "sharded",
         "=",
         "= =",

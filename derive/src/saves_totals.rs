@@ -27,13 +27,16 @@ pub fn refuse_to_save(
     }
     let ident = model.ident;
     let (impl_generics, ty_generics, where_clause) = input.generics.split_for_impl();
-    let module = quote!(::diesel_sharded::model::saves_totals);
+    let module = quote!(__diesel_sharded::model::saves_totals);
     let first = (reported == Reported::UnlessItReadsTotals)
         .then(|| quote!(use #module::IfReadsTotals as _;));
+    let import = model.import();
     let model = quote!(#module::Model::<#ident #ty_generics>::NEW);
     let saves_totals = quote_spanned!(ident.span()=> (&&#model).saves_totals());
     Some(quote! {
         const _: () = {
+            #import
+
             #[allow(dead_code)]
             fn model #impl_generics () #where_clause {
                 use #module::{IfNotSaved as _, IfSaved as _};

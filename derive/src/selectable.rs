@@ -56,9 +56,9 @@ fn twin_field(table: &Path, field: &Field, sharded: Option<&Ident>) -> TokenStre
         };
         quote_spanned! {span=>
             #[diesel(
-                select_expression = ::diesel_sharded::__TotalInRow::of(#column),
-                select_expression_type = ::diesel_sharded::__TotalInRow<#column>,
-                deserialize_as = ::diesel_sharded::model::FromTotal<#read_as>,
+                select_expression = __diesel_sharded::__TotalInRow::of(#column),
+                select_expression_type = __diesel_sharded::__TotalInRow<#column>,
+                deserialize_as = __diesel_sharded::model::FromTotal<#read_as>,
             )]
         }
     });
@@ -76,7 +76,7 @@ fn expand(
     let (impl_generics, ty_generics, where_clause) = input.generics.split_for_impl();
     let twin_struct = twin_struct(input, model, table, &twin, fields);
 
-    let diesel = quote!(::diesel_sharded::__diesel);
+    let diesel = quote!(__diesel_sharded::__diesel);
     let selectable = quote!(#diesel::expression::Selectable<__DB>);
     let queryable = quote!(#diesel::deserialize::Queryable<__ST, __DB>);
     let (selectable_generics, queryable_generics) = (
@@ -85,6 +85,7 @@ fn expand(
     );
     let (selectable_impl, _, selectable_where) = selectable_generics.split_for_impl();
     let (queryable_impl, _, queryable_where) = queryable_generics.split_for_impl();
+    let import = model.import();
     let members = members(model);
     let values: Vec<Ident> = (0..members.len())
         .map(|i| format_ident!("field_{i}"))
@@ -92,6 +93,8 @@ fn expand(
 
     quote! {
         const _: () = {
+            #import
+
             #twin_struct
 
             impl #selectable_impl #selectable for #ident #ty_generics #selectable_where {
@@ -111,7 +114,7 @@ fn expand(
                 }
             }
 
-            impl #impl_generics ::diesel_sharded::model::ReadsTotals for #ident #ty_generics #where_clause {}
+            impl #impl_generics __diesel_sharded::model::ReadsTotals for #ident #ty_generics #where_clause {}
         };
     }
 }
@@ -140,7 +143,7 @@ fn twin_struct(
         _ => quote!(#where_clause { #(#fields),* }),
     };
     quote! {
-        #[derive(::diesel_sharded::__diesel::Queryable, ::diesel_sharded::__diesel::Selectable)]
+        #[derive(__diesel_sharded::__diesel::Queryable, __diesel_sharded::__diesel::Selectable)]
         #(#attrs)*
         #table_name
         #[allow(dead_code, non_camel_case_types, unreachable_pub)]
@@ -169,7 +172,7 @@ fn with_backend(generics: &Generics, twin: &Ident, bound: &TokenStream) -> Gener
     let (_, ty_generics, _) = generics.split_for_impl();
     let mut with = generics.clone();
     with.params
-        .push(parse_quote!(__DB: ::diesel_sharded::__diesel::backend::Backend));
+        .push(parse_quote!(__DB: __diesel_sharded::__diesel::backend::Backend));
     let bound = parse_quote!(#twin #ty_generics: #bound);
     with.make_where_clause().predicates.push(bound);
     with

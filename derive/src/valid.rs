@@ -8,6 +8,12 @@ use crate::attr::unraw;
 /// The column of a shards table with the shard's number.
 const SHARD: &str = "shard";
 
+/// `ENUM('a', 'b')`
+fn is_mysqls_enum(sql_type: &str) -> bool {
+    let name = sql_type.split('(').next().unwrap_or_default();
+    sql_type.contains('(') && name.trim().eq_ignore_ascii_case("enum")
+}
+
 /// A struct that has everything that the impls need.
 pub struct Valid<'a> {
     pub shards: u16,
@@ -119,6 +125,12 @@ impl Struct<'_> {
                     );
                     return Err(Error::new_spanned(&column, message));
                 };
+                let declared = field.attrs.sql_type.as_ref();
+                if let Some(sql_type) = declared.filter(|declared| is_mysqls_enum(&declared.value())) {
+                    let message = "MySQL sorts an ENUM by its position, but compares it by its text, so a fold would leave rows out: make \
+                                   this key column a VARCHAR or a SMALLINT";
+                    return Err(Error::new_spanned(sql_type, message));
+                }
                 if let Type::Reference(_) = field.ty {
                     let message = "a key field of a sharded model owns its value: `String` instead of `&str`";
                     return Err(Error::new_spanned(field.ty, message));

@@ -32,12 +32,13 @@ impl Dialect {
             ColumnType::Float => "REAL",
             ColumnType::Double => "DOUBLE",
             ColumnType::Numeric => "NUMERIC",
-            ColumnType::Text => "TEXT",
+            ColumnType::Text | ColumnType::Other => "TEXT",
             ColumnType::Binary => "BLOB",
             ColumnType::Uuid => "BINARY(16)",
             ColumnType::Date => "DATE",
             ColumnType::Timestamp => "TIMESTAMP",
             ColumnType::Timestamptz => "TIMESTAMPTZ",
+            ColumnType::Bool => "BOOLEAN",
         })
     }
 

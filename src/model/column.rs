@@ -28,6 +28,9 @@ pub enum ColumnType {
     Date,
     Timestamp,
     Timestamptz,
+    Bool,
+    /// A key column's own type, such as a database's enum.
+    Other,
 }
 
 impl ColumnType {

@@ -2,6 +2,7 @@
 
 use std::any::TypeId;
 use std::borrow::Cow;
+use std::marker::PhantomData;
 use std::mem;
 
 #[cfg(feature = "numeric")]
@@ -179,6 +180,12 @@ impl ShardsColumn {
         Self::new(C::NAME, <C::SqlType as KeyType>::COLUMN, Merge::Sum)
     }
 
+    /// A column of the primary key with a type of the application's choice in `CREATE TABLE`; `column_type` is that of [`DeclaredKey`].
+    #[doc(hidden)]
+    pub const fn declared_key<C: Column>(column_type: ColumnType, sql_type: &'static str) -> Self {
+        Self::new(C::NAME, column_type, Merge::Sum).sql_type(sql_type)
+    }
+
     /// A sharded field.
     pub const fn field<C: ShardedColumn>() -> Self {
         Self::new(C::NAME, <C::SqlType as FieldType>::COLUMN, Merge::Sum)
@@ -314,13 +321,34 @@ pub(crate) type TotalValue<C> = <<C as Expression>::SqlType as FieldType>::Total
 /// has to know each. With any of them, a key may have a Rust type of your own.
 #[diagnostic::on_unimplemented(
     message = "a column of type `{Self}` cannot be a key column of a sharded table",
-    note = "key columns are `SmallInt`, `Integer`, `BigInt`, `Text`, `Binary`, `Date`, `Uuid` (PostgreSQL) or MySQL's \
-            `Unsigned<..>`"
+    note = "key columns are `SmallInt`, `Integer`, `BigInt`, `Text`, `Binary`, `Bool`, `Date`, `Timestamp`, `Timestamptz` (PostgreSQL), \
+            `TimestamptzSqlite`, `Uuid` (PostgreSQL), MySQL's `Datetime` or `Unsigned<..>`",
+    note = "for another type, such as a database's enum, name it in SQL: `#[sharded(sql_type = \"mood\")]` on the key's field"
 )]
 pub trait KeyType: SqlType + Sealed {
     /// The type in a shards table.
     const COLUMN: ColumnType;
 }
+
+/// A key column with a declared SQL type. The compiler takes [`COLUMN`](Self::COLUMN) from here if a [`KeyType`] is behind it, and from
+/// [`AnyKey`] otherwise.
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct DeclaredKey<C>(PhantomData<C>);
+
+impl<C: Column<SqlType: KeyType>> DeclaredKey<C> {
+    /// The type in a shards table.
+    pub const COLUMN: ColumnType = <C::SqlType as KeyType>::COLUMN;
+}
+
+/// See [`DeclaredKey`].
+#[doc(hidden)]
+pub trait AnyKey {
+    /// The type in a shards table.
+    const COLUMN: ColumnType = ColumnType::Other;
+}
+
+impl<C: Column<SqlType: SqlType<IsNull = is_nullable::NotNull>>> AnyKey for DeclaredKey<C> {}
 
 /// A column whose greatest value is kept on shards. Implemented by [`#[derive(ShardedField)]`](derive@crate::ShardedField).
 #[diagnostic::on_unimplemented(
@@ -431,14 +459,15 @@ column_types! {
     sql_types::Binary => Binary, key;
     #[cfg(all(feature = "uuid", feature = "postgres_backend"))]
     sql_types::Uuid => Uuid, key;
+    sql_types::Bool => Bool, key;
     sql_types::Date => Date, key, peak;
-    sql_types::Timestamp => Timestamp, peak;
+    sql_types::Timestamp => Timestamp, key, peak;
     #[cfg(feature = "postgres_backend")]
-    sql_types::Timestamptz => Timestamptz, peak;
+    sql_types::Timestamptz => Timestamptz, key, peak;
     #[cfg(feature = "sqlite")]
-    sql_types::TimestamptzSqlite => Timestamptz, peak;
+    sql_types::TimestamptzSqlite => Timestamptz, key, peak;
     #[cfg(feature = "mysql_backend")]
-    sql_types::Datetime => Timestamp, peak;
+    sql_types::Datetime => Timestamp, key, peak;
     #[cfg(feature = "mysql_backend")]
     Unsigned<sql_types::TinyInt> => UnsignedTinyInt, peak;
     #[cfg(feature = "mysql_backend")]

@@ -20,13 +20,13 @@ pub(crate) use self::column::{MAX_SHARDS, Merge, SHARD};
 #[doc(inline)]
 pub use self::counting_update::CountingUpdate;
 pub(crate) use self::counting_update::{Term, Terms, are_distinct};
+#[doc(hidden)]
+pub use self::field::{AnyKey, DeclaredKey, ValueOf, Whole, assert_value};
 pub use self::field::{
     FieldType, IntegerFields, KeyType, MaxColumn, MinColumn, PeakType, PeakValue, ShardedColumn,
     ShardedTable, ShardsColumn, TotalColumn,
 };
 pub(crate) use self::field::{TotalValue, Value, has_sums};
-#[doc(hidden)]
-pub use self::field::{ValueOf, Whole, assert_value};
 pub(crate) use self::field_value::{DOUBLE, FieldValue, FieldValues};
 #[doc(inline)]
 pub use self::reads_totals::{FromTotal, ReadsTotals, TotalOf};

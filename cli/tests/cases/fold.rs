@@ -246,3 +246,28 @@ fn one_tables_failure_keeps_no_other_from_being_folded() {
     }
     assert_eq!(sum(&mut conn), (3, 3));
 }
+
+/// The tool reads keys of these types as texts and binds them again. The values are those of the last column.
+pub fn keys_come_back(before: &str, [time, kind]: [&str; 2], values: [&str; 2]) {
+    let (database, mut conn) = super::empty_database();
+    let [first, second] = values;
+    conn.script(before);
+    conn.script(&format!(
+        "CREATE TABLE slots (begin {time} NOT NULL, kind {kind} NOT NULL, seats BIGINT NOT NULL DEFAULT 0, PRIMARY KEY (begin, kind));
+         INSERT INTO slots VALUES ('2026-10-25 02:30:00', {first}, 0), ('2026-10-25 02:30:00', {second}, 0), ('2026-10-26 00:00:01', {first}, 0)",
+    ));
+    super::shard(&database, &mut conn, "slots", &["seats"]);
+    conn.script("INSERT INTO slots_shards SELECT begin, kind, 0, 5 FROM slots");
+    let told = run(&database, "fold slots --batch 1", 0);
+    let folded = "(SELECT COUNT(*) FROM slots WHERE seats = 5)";
+    assert_eq!(super::number(&mut conn, folded), 3, "{told}");
+}
+
+#[test]
+fn keys_of_a_time_and_a_flag() {
+    let time = match super::dialect() {
+        Dialect::Mysql => "DATETIME",
+        _ => "TIMESTAMP",
+    };
+    keys_come_back("SELECT 1", [time, "BOOLEAN"], ["FALSE", "TRUE"]);
+}

@@ -20,6 +20,16 @@ fn a_suppressed_update_is_told() {
     ]);
 }
 
+#[test]
+fn keys_of_an_enum() {
+    let created = "CREATE TYPE \"Mood\" AS ENUM ('sad', 'happy')";
+    cases::fold::keys_come_back(
+        created,
+        ["TIMESTAMPTZ(3)", "\"Mood\""],
+        ["'sad'", "'happy'"],
+    );
+}
+
 /// A table that others may not write meanwhile, as `CREATE INDEX` has it: a fold that is in the middle of a batch gives way, so that counts go on.
 #[test]
 fn counts_go_on_while_a_fold_waits_for_its_table() {

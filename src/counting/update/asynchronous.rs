@@ -3,11 +3,12 @@
 use std::ops::{ControlFlow, DerefMut};
 use std::time::Instant;
 
+use diesel::backend::Backend;
 use diesel::deserialize::FromSqlRow;
 use diesel::dsl::SqlTypeOf;
 use diesel::expression::QueryMetadata;
 use diesel::prelude::*;
-use diesel::query_builder::{QueryFragment, QueryId};
+use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 use diesel::result::Error as DieselError;
 use diesel_async::AsyncConnection;
 use tokio::runtime::{Handle, RuntimeFlavor};
@@ -198,5 +199,35 @@ where
             update.count(&mut link).await?;
             Ok(update.rows)
         })
+    }
+}
+
+/// The mode of an update that is a query of its own, which none is: `diesel_async` tries to send a blocking update as one. So the message of
+/// this trait appears where `diesel_sharded::update` meets a connection of `diesel_async`.
+#[diagnostic::on_unimplemented(
+    message = "an update of `diesel_sharded::update` cannot be awaited, and it is not a single query",
+    label = "begin this update by `diesel_sharded::asynchronous::update`",
+    note = "on a connection of `diesel_async`, import `diesel_sharded::asynchronous::update` instead of `diesel_sharded::update`"
+)]
+pub trait IsQuery {
+    /// Of its rows.
+    type SqlType;
+}
+
+impl<Q, V, Ret, Ins, Run: IsQuery> Query for UpdateStatement<Q, V, Ret, Ins, Run> {
+    type SqlType = Run::SqlType;
+}
+
+impl<Q, V, Ret, Ins, Run: IsQuery> QueryId for UpdateStatement<Q, V, Ret, Ins, Run> {
+    type QueryId = ();
+}
+
+impl<Q, V, Ret, Ins, Run, DB> QueryFragment<DB> for UpdateStatement<Q, V, Ret, Ins, Run>
+where
+    Run: IsQuery,
+    DB: Backend,
+{
+    fn walk_ast<'b>(&'b self, _: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        Ok(())
     }
 }

@@ -284,7 +284,9 @@ DROP FUNCTION IF EXISTS {function}() CASCADE;
     /// Leaves the parents alone if an update changes nothing that the triggers read. Texts that are equal here may differ in the parent.
     fn changes(&self) -> String {
         let mut key = self.tables.key.iter();
-        if key.any(|c| c.column_type == ColumnType::Text) && !self.is_of_all_parents() {
+        if key.any(|c| matches!(c.column_type, ColumnType::Text | ColumnType::Other))
+            && !self.is_of_all_parents()
+        {
             return String::new();
         }
         let is = self.dialect().is_same();

@@ -220,8 +220,10 @@ pub(super) async fn explain_key<M: LoadIo<Conn>, Conn>(
     if !quoted.dialect.has_detail(&error, ErrorDetail::UnlikeParent) {
         return error;
     }
-    let is_chosen =
-        |column: &&Column| matches!(column.column_type, ColumnType::Text | ColumnType::Binary);
+    let is_chosen = |column: &&Column| {
+        use ColumnType::{Binary, Text, Timestamp};
+        matches!(column.column_type, Text | Binary | Timestamp)
+    };
     let Some(column) = quoted.key.iter().find(is_chosen).or(quoted.key.first()) else {
         return error;
     };

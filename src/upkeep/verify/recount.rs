@@ -100,7 +100,8 @@ where
     M: LoadIo<Conn>,
 {
     let mut types = T::KEY.iter().map(|column| column.column_type);
-    if !types.any(|column| column == ColumnType::Text) {
+    // Equal values of an application's own type may differ as well.
+    if !types.any(|column| matches!(column, ColumnType::Text | ColumnType::Other)) {
         return Ok(recounted);
     }
     let pick = SelectKeys::new(Names::of::<T>(), filter);

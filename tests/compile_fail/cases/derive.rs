@@ -46,6 +46,16 @@ struct BorrowedKey<'a> {
 
 #[derive(diesel_sharded::ShardedField)]
 #[diesel(table_name = videos)]
+#[diesel(primary_key(title))]
+struct EnumOfMysql {
+    #[sharded(sql_type = "ENUM('a', 'b')")]
+    title: String,
+    #[sharded]
+    views: i64,
+}
+
+#[derive(diesel_sharded::ShardedField)]
+#[diesel(table_name = videos)]
 #[sharded(schema = analytics)]
 struct InSchemaWithoutShardsTable {
     id: i64,

@@ -45,6 +45,16 @@ struct SchemaOfAPlainTable {
     views: i64,
 }
 
+diesel::table! { spans (length) { length -> Double, views -> BigInt, } }
+
+#[derive(ShardedField)]
+#[diesel(primary_key(length))]
+struct Span {
+    length: f64,
+    #[sharded]
+    views: i64,
+}
+
 diesel::table! { bases (id) { id -> BigInt, views -> BigInt, } }
 
 #[derive(Queryable, Selectable, Identifiable, ShardedField)]

@@ -71,6 +71,122 @@ fn a_key_that_is_narrower_than_its_parents_is_named() {
     assert_eq!(fold(videos).run(fresh).unwrap().parents, 2);
 }
 
+mod reactions {
+    /// An enum of the database.
+    #[derive(diesel::sql_types::SqlType, diesel::query_builder::QueryId)]
+    #[diesel(postgres_type(name = "mood"))]
+    pub struct MoodType;
+
+    #[derive(
+        Debug,
+        Clone,
+        Copy,
+        PartialEq,
+        Eq,
+        PartialOrd,
+        Ord,
+        Hash,
+        diesel::expression::AsExpression,
+        diesel::deserialize::FromSqlRow,
+    )]
+    #[diesel(sql_type = MoodType)]
+    pub enum Mood {
+        Sad,
+        Happy,
+    }
+
+    impl diesel::serialize::ToSql<MoodType, diesel::pg::Pg> for Mood {
+        fn to_sql<'b>(
+            &'b self,
+            out: &mut diesel::serialize::Output<'b, '_, diesel::pg::Pg>,
+        ) -> diesel::serialize::Result {
+            let text = match self {
+                Mood::Sad => "sad",
+                Mood::Happy => "happy",
+            };
+            std::io::Write::write_all(out, text.as_bytes())?;
+            Ok(diesel::serialize::IsNull::No)
+        }
+    }
+
+    impl diesel::deserialize::FromSql<MoodType, diesel::pg::Pg> for Mood {
+        fn from_sql(bytes: diesel::pg::PgValue<'_>) -> diesel::deserialize::Result<Self> {
+            Ok(match bytes.as_bytes() {
+                b"sad" => Mood::Sad,
+                _ => Mood::Happy,
+            })
+        }
+    }
+
+    diesel::table! {
+        use diesel::sql_types::*;
+        use super::MoodType;
+
+        reactions (day, mood) {
+            day -> Timestamptz,
+            mood -> MoodType,
+            number -> BigInt,
+        }
+    }
+
+    #[derive(diesel_sharded::ShardedField)]
+    #[diesel(primary_key(day, mood))]
+    #[expect(dead_code, reason = "the derive reads the fields' types")]
+    struct Reaction {
+        day: chrono::DateTime<chrono::Utc>,
+        #[sharded(sql_type = "mood")]
+        mood: Mood,
+        #[sharded]
+        number: i64,
+    }
+}
+
+/// The key has the partitions' time, and an enum of the database, which sorts otherwise than its texts do.
+#[test]
+fn a_parent_with_partitions_by_time_and_an_enum() {
+    use self::reactions::{Mood, reactions::dsl::*};
+    let [conn] = &mut *Fixture::<Conn, _>::empty();
+    conn.run(
+        "CREATE TYPE mood AS ENUM ('sad', 'happy');
+         CREATE TABLE reactions (day TIMESTAMPTZ, mood mood, number BIGINT NOT NULL DEFAULT 0, PRIMARY KEY (day, mood)) PARTITION BY RANGE (day);
+         CREATE TABLE reactions_1 PARTITION OF reactions FOR VALUES FROM ('2026-01-01Z') TO ('2026-02-01Z');
+         CREATE TABLE reactions_2 PARTITION OF reactions FOR VALUES FROM ('2026-02-01Z') TO ('2026-03-01Z')",
+    );
+    ShardsTable::of(reactions).create(conn).unwrap();
+    let days = ["2026-01-31T23:59:59.999999Z", "2026-02-01T00:00:00Z"];
+    for at in days.map(|text| text.parse::<chrono::DateTime<chrono::Utc>>().unwrap()) {
+        for (of, n) in [(Mood::Happy, 1), (Mood::Sad, 2)] {
+            insert!(reactions, (day.eq(at), mood.eq(of)), conn);
+            let count = update(reactions.find((at, of))).set(number.eq(number + n));
+            assert_eq!(count.execute(conn), Ok(1));
+            let many = diesel_sharded::count_many(number, [((at, of), 10)]);
+            assert_eq!(many.run(conn).unwrap().rows, 1);
+        }
+    }
+    let happy = update(reactions.filter(mood.eq(Mood::Happy))).set(number.eq(number + 100));
+    let counted = happy.returning(number).get_results::<i64>(conn).unwrap();
+    assert_eq!(counted, [111, 111]);
+    let folded = fold(reactions).batch(1).keep_shards(0).run(conn).unwrap();
+    assert_eq!((folded.parents, folded.unfit.len()), (4, 0));
+    let recount = reactions.select(((day, mood), number + 1));
+    let drifts = diesel_sharded::verify(reactions, number, recount)
+        .drifts(conn)
+        .unwrap();
+    assert_eq!(drifts.len(), 4);
+    let bases = reactions
+        .select(number)
+        .order((day, mood))
+        .load::<i64>(conn);
+    assert_eq!(bases, Ok(vec![12, 111, 12, 111]));
+    // A partition that goes takes its rows' shards along.
+    let count = update(reactions).set(number.eq(number + 1));
+    assert_eq!(count.execute(conn), Ok(4));
+    conn.run("DELETE FROM reactions_1; ALTER TABLE reactions DETACH PARTITION reactions_1");
+    assert_eq!(number!("COUNT(*) FROM reactions_shards", conn), 2);
+    ShardsTable::of(reactions).drop(conn).unwrap();
+    assert_eq!(number!("SUM(number)::bigint FROM reactions", conn), 125);
+}
+
 /// The part of a view that keeps writes away costs its readers nothing: the plans are those of a plain view.
 #[test]
 fn a_view_of_totals_is_planned_as_a_plain_one() {

@@ -1,6 +1,8 @@
 //! Keys of every type, under every name.
 
 use super::support::*;
+use chrono::NaiveDateTime;
+use diesel_sharded::backend::Dialect;
 use diesel_sharded_tests::schema;
 
 #[test]
@@ -87,4 +89,59 @@ fn a_composite_key_with_a_type_of_the_applications_own() {
     delete!(downloads.find((1, Day(2))), conn);
     insert!(downloads, (version.eq(1), day.eq(Day(2))), conn);
     assert_eq!(totals(conn), [101, 0, 100]);
+}
+
+diesel_sharded_tests::counted_table! {
+    Slot of slots (begin, open) {
+        begin -> Timestamp = NaiveDateTime,
+        open -> Bool = bool,
+        #[sharded] seats -> BigInt = i64,
+    }
+}
+
+#[test]
+fn a_key_of_a_time_and_a_flag() {
+    use self::slots::dsl::*;
+    let conn = &mut set_up_with_counters().conn;
+    let time = match dialect(conn) {
+        Dialect::Mysql => "DATETIME(6)",
+        _ => "TIMESTAMP",
+    };
+    let sql = format!(
+        "CREATE TABLE slots (begin {time} NOT NULL, open BOOLEAN NOT NULL, seats BIGINT NOT NULL DEFAULT 0, PRIMARY KEY (begin, open))"
+    );
+    conn.batch_execute(&sql).unwrap();
+    ShardsTable::of(slots).create(conn).unwrap();
+    let day = chrono::NaiveDate::from_ymd_opt(2026, 10, 25).unwrap();
+    let mut keys: Vec<(NaiveDateTime, bool)> = vec![];
+    for micro in [0, 1, 500_000] {
+        let at = day.and_hms_micro_opt(2, 30, 0, micro).unwrap();
+        keys.extend([(at, false), (at, true)]);
+    }
+    for key in &keys {
+        insert!(slots, (begin.eq(key.0), open.eq(key.1)), conn);
+    }
+    for (key, n) in keys.iter().zip(1..) {
+        assert_eq!(count!(slots.find(*key), seats.eq(seats + n), conn), 1);
+        assert_eq!(RowCounter::of(seats, *key).add(10, conn).done(), Ok(1));
+    }
+    let first = RowCounter::of(seats, keys[0]);
+    let once = first.clone().idempotency_key("request 7");
+    assert_eq!([(); 2].map(|()| once.add(100, conn).unwrap()), [1, 1]);
+    assert_eq!(first.never_above(111).add(1, conn).done(), Ok(false));
+    let counted = count_many(seats, [(keys[4], 1000), (keys[5], 1000)]);
+    assert_eq!(counted.run(conn).done().unwrap().rows, 2);
+    let rows = update(slots.filter(open.eq(true))).set(seats.eq(seats + 5));
+    let counted = rows.returning((begin, seats)).get_results(conn).done();
+    let mut counted: Vec<(NaiveDateTime, i64)> = counted.unwrap();
+    counted.sort_unstable();
+    let totals = counted.iter().map(|(_, total)| *total).collect::<Vec<_>>();
+    assert_eq!(totals, [17, 19, 1021]);
+    let folded = fold(slots).batch(1).keep_shards(0).run(conn).unwrap();
+    assert_eq!((folded.parents, folded.unfit.len()), (6, 0));
+    let bases = slots.select(seats).order((begin, open)).load::<i64>(conn);
+    assert_eq!(bases, Ok(vec![111, 17, 13, 19, 1015, 1021]));
+    let recount = slots.select(((begin, open), seats - 1));
+    let repaired = verify(slots, seats, recount).repair(conn).done();
+    assert_eq!(repaired.map(|drifts| drifts.len()), Ok(6));
 }

@@ -42,9 +42,15 @@ fn the_short_form_and_the_long_one() {
     assert_eq!(long, Ok(Long { id: 3, views: 301 }));
 }
 
+/// The library under another path.
+mod facade {
+    pub use diesel_sharded as counters;
+}
+
 /// A generic tuple struct with names that differ, a type of the application's own, and a selection by hand.
 #[derive(Debug, PartialEq, ShardedSelectable)]
 #[diesel(table_name = table, check_for_backend(Sqlite))]
+#[sharded(crate = facade::counters)]
 struct Card<'a, T>(
     #[diesel(column_name = slug)] Cow<'a, str>,
     #[sharded(sql_type = "BIGINT")]
