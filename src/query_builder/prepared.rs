@@ -394,7 +394,7 @@ mod tests {
     #[test]
     fn only_others_statements_are_written() {
         let text = |statement: &dyn QueryFragment<Sqlite>| {
-            text_of_others(&diesel::debug_query::<Sqlite, _>(statement))
+            text_of_others(&diesel::debug_query::<Sqlite, _>(&statement))
         };
         let filter = KeyIs(videos::id.eq(7));
         for own in [

@@ -85,8 +85,5 @@ fn coalesce(url: &str) {
         coalescer.close().expect("a last flush");
     });
     let due = KEYS * CHILDREN;
-    println!(
-        "coalescer\t{well}, {}\t{CHILDREN}, {due}",
-        total(url) - before
-    );
+    println!("coalescer\t{well}, {}\t{CHILDREN}, {due}", total(url) - before);
 }
