@@ -125,10 +125,14 @@ fn count<Conn: Counts>(url: &str, number: &str) {
         .with_attempts(u32::MAX)
         .with_deadline(Duration::from_secs(600))
         .set_global();
-    if CONTENDERS[number].0 == COMBINED {
-        Combiner::new().set_global();
-    }
-    let connect = |_| Conn::establish(url).expect("a connection");
+    let combiner = (CONTENDERS[number].0 == COMBINED).then(Combiner::new);
+    let connect = |_| {
+        let mut conn = Conn::establish(url).expect("a connection");
+        if let Some(combiner) = &combiner {
+            combiner.admit(&mut conn).expect("an admission");
+        }
+        conn
+    };
     let mut conns: Vec<Conn> = (0..THREADS).map(connect).collect();
     println!("{READY}");
     let mut signal = String::new();

@@ -59,10 +59,6 @@ pub fn run(orders: &str) -> io::Result<()> {
         met.fetch_add(1, Ordering::SeqCst);
     });
     policy.set_global();
-    // In every other process the threads combine: all of them have the same database and role.
-    if orders.seed.wrapping_add(orders.process as u64) % 2 == 1 {
-        Combiner::new().set_global();
-    }
     thread::scope(|scope| {
         scope.spawn(|| {
             // An error means the same as the end: the parent process has closed the pipe.
@@ -109,17 +105,21 @@ fn work<Conn: ChaosConnection>(orders: &Orders, stop: &AtomicBool) -> io::Result
             Ok(conn.run(&Operation::Resize { shards })?)
         })?;
     }
+    // In every other process the threads combine.
+    let combines = orders.seed.wrapping_add(orders.process as u64) % 2 == 1;
+    let combiner = combines.then(Combiner::new);
     thread::scope(|scope| {
         let clients: Vec<_> = crew
             .clients_of(orders.process)
             .map(|client| {
-                let coalescer = coalescer.clone();
+                let (coalescer, combiner) = (coalescer.clone(), combiner.clone());
                 scope.spawn(move || {
                     let log = orders.logs.join(log_of(client));
                     let mut log = Log::create(&log)?;
                     let seed = orders.seed.wrapping_add(u64::from(client));
                     let mut workload = Workload::new(orders.round, client, mix.clone(), seed);
-                    let mut store = SqlStore::<Conn>::new(&orders.url, crew.settings, coalescer);
+                    let store = SqlStore::<Conn>::new(&orders.url, crew.settings, coalescer);
+                    let mut store = store.combining(combiner);
                     workload.run(&mut store, &mut log, stop)
                 })
             })

@@ -4,6 +4,7 @@ use diesel::connection::TransactionManager;
 use diesel::r2d2::{ConnectionManager, CustomizeConnection, Pool};
 use diesel_sharded::Error;
 use diesel_sharded::coalescer::Coalescer;
+use diesel_sharded::combine::Combiner;
 
 use crate::backend::{ChaosConnection, Settings};
 use crate::operation::{Answer, By, NO_CONNECTION, Operation, Refused, Store, kind};
@@ -16,6 +17,7 @@ pub struct SqlStore<Conn: ChaosConnection> {
     /// Whether the last operation failed, so that the connection may be lost.
     failed: bool,
     coalescer: Option<Coalescer<Conn>>,
+    combiner: Option<Combiner>,
 }
 
 impl<Conn: ChaosConnection> SqlStore<Conn> {
@@ -30,7 +32,14 @@ impl<Conn: ChaosConnection> SqlStore<Conn> {
             conn: Err("there was none yet".into()),
             failed: false,
             coalescer,
+            combiner: None,
         }
+    }
+
+    /// The same, whose connections are admitted to a combiner.
+    pub fn combining(mut self, combiner: Option<Combiner>) -> Self {
+        self.combiner = combiner;
+        self
     }
 
     /// The connection, if there is one.
@@ -42,6 +51,11 @@ impl<Conn: ChaosConnection> SqlStore<Conn> {
         let mut conn = Conn::establish(&self.url).map_err(|error| error.to_string())?;
         conn.set_up(self.settings)
             .map_err(|error| error.to_string())?;
+        if let Some(combiner) = &self.combiner {
+            combiner
+                .admit(&mut conn)
+                .map_err(|error| error.to_string())?;
+        }
         Ok(conn)
     }
 

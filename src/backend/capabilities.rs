@@ -87,6 +87,9 @@ capabilities! {
 
     /// How to ask whether a transaction is open that Diesel does not know.
     asks_whether_open: OpenQuestion = OpenQuestion::Batch("BEGIN; ROLLBACK"),
+    /// A query for what a session is: its server, its database, its role, and the settings on which the effect of a count depends. `NULL`
+    /// if no other session can be the same.
+    asks_identity: &'static str = "",
     /// A statement that fails inside a transaction, and on a session whose statements do not commit by themselves. Only where
     /// [`asks_whether_open`](Self::asks_whether_open) does not detect such a session.
     asks_whether_commits: Option<&'static str> = None,

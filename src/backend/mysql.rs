@@ -45,6 +45,12 @@ pub(super) const CAPABILITIES: Capabilities = Capabilities {
         "/*M!100000 SET @diesel_sharded_open = (SELECT 0 UNION SELECT @@in_transaction) */\
          /*!50720 SET @@transaction_read_only = @@session.transaction_read_only */",
     ),
+    asks_identity: "SELECT CAST(CONCAT_WS(' ', QUOTE(@@hostname), @@port, @@server_id, /*!50720 @@server_uuid, */ QUOTE(DATABASE()), \
+                    QUOTE(CURRENT_USER()), /*!80000 QUOTE(CURRENT_ROLE()), */ QUOTE(@@sql_mode), @@autocommit, @@completion_type, \
+                    @@foreign_key_checks, @@unique_checks, @@sql_safe_updates, @@sql_log_bin, @@time_zone, @@character_set_client, \
+                    @@collation_connection, @@innodb_lock_wait_timeout, @@lock_wait_timeout, \
+                    /*M!100000 @@tx_isolation, @@tx_read_only, @@max_statement_time, @@check_constraint_checks */\
+                    /*!50720 @@transaction_isolation, @@transaction_read_only */) AS CHAR)",
     asks_whether_commits: Some(
         "/*M!100000 SET @diesel_sharded_open = (SELECT 0 UNION SELECT @@in_transaction OR @@autocommit = 0) */\
          /*!50720 SET @diesel_sharded_open = (SELECT 0 UNION SELECT @@autocommit = 0), \

@@ -35,6 +35,12 @@ pub(super) const CAPABILITIES: Capabilities = Capabilities {
                    AND set_config('diesel_sharded.began', transaction_timestamp()::text, true) IS NOT NULL",
         is_same: "SELECT 1 WHERE current_setting('diesel_sharded.began', true) = transaction_timestamp()::text",
     },
+    // PostgreSQL lists no variable of an application's own.
+    asks_identity: "SELECT CAST(ROW(pg_postmaster_start_time(), inet_server_addr(), inet_server_port(), current_database(), session_user, \
+                    current_user, current_schemas(true), pg_my_temp_schema(), \
+                    (SELECT string_agg(name || '=' || quote_literal(setting), ' ' ORDER BY name) FROM pg_catalog.pg_settings \
+                    WHERE source IN ('client', 'session', 'user', 'database', 'database user') \
+                    AND name <> 'application_name' AND name NOT LIKE 'transaction%')) AS TEXT)",
     refuses_after_errors: true,
     proves_refusal: |_| Some("SELECT 1"),
     keeps_and_locks: KeepsAndLocks::ConflictLocks,

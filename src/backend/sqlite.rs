@@ -18,6 +18,11 @@ pub(super) const CAPABILITIES: Capabilities = Capabilities {
         (!is_commit)
             .then_some("SELECT CASE WHEN changes() > 0 THEN abs(-9223372036854775807 - 1) END")
     },
+    // A database without a file is its connection's own, and so are temporary tables.
+    asks_identity: "SELECT CASE WHEN MIN(COALESCE(file, '')) <> '' THEN group_concat(quote(name) || quote(file)) || (SELECT ' ' || foreign_keys FROM pragma_foreign_keys) \
+                    || (SELECT ' ' || recursive_triggers FROM pragma_recursive_triggers) || (SELECT ' ' || synchronous FROM pragma_synchronous) \
+                    || (SELECT ' ' || ignore_check_constraints FROM pragma_ignore_check_constraints) END \
+                    FROM (SELECT name, file FROM pragma_database_list ORDER BY seq)",
     keeps_after_errors: true,
     locking_isolation: None,
     isolation_precedes_begin: None, // always serializable

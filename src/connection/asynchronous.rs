@@ -4,7 +4,7 @@ use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::time::Duration;
 
-use diesel::connection::TransactionManagerStatus;
+use diesel::connection::{Instrumentation, TransactionManagerStatus};
 use diesel::deserialize::FromSqlRow;
 use diesel::expression::QueryMetadata;
 use diesel::query_builder::{Query, QueryFragment, QueryId};
@@ -80,6 +80,14 @@ where
 
     fn may_be_in_transaction(conn: &mut Conn) -> bool {
         Conn::TransactionManager::is_broken_transaction_manager(conn)
+    }
+
+    fn instrumentation(conn: &mut Conn) -> &mut dyn Instrumentation {
+        conn.instrumentation()
+    }
+
+    fn set_instrumentation(conn: &mut Conn, instrumentation: impl Instrumentation) {
+        conn.set_instrumentation(instrumentation);
     }
 
     fn is_shared() -> bool {

@@ -6,7 +6,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use diesel::connection::{
-    Connection, LoadConnection, TransactionManager, TransactionManagerStatus,
+    Connection, Instrumentation, LoadConnection, TransactionManager, TransactionManagerStatus,
 };
 use diesel::deserialize::FromSqlRow;
 use diesel::expression::QueryMetadata;
@@ -73,6 +73,14 @@ where
 
     fn may_be_in_transaction(conn: &mut Conn) -> bool {
         Conn::TransactionManager::is_broken_transaction_manager(conn)
+    }
+
+    fn instrumentation(conn: &mut Conn) -> &mut dyn Instrumentation {
+        conn.instrumentation()
+    }
+
+    fn set_instrumentation(conn: &mut Conn, instrumentation: impl Instrumentation) {
+        conn.set_instrumentation(instrumentation);
     }
 
     fn wait<W>(wait: &mut W, patience: Duration) -> Ready<Option<W::Turn>>

@@ -11,7 +11,7 @@ use std::future::Future;
 use std::marker::PhantomData;
 use std::time::Duration;
 
-use diesel::connection::TransactionManagerStatus;
+use diesel::connection::{Instrumentation, TransactionManagerStatus};
 use diesel::expression::QueryMetadata;
 use diesel::query_builder::{Query, QueryFragment, QueryId};
 use diesel::result::{Error as DieselError, QueryResult};
@@ -61,6 +61,12 @@ pub trait Io<Conn> {
 
     /// Whether a transaction is open, or may be because its `BEGIN` or `COMMIT` was sent and not answered.
     fn may_be_in_transaction(conn: &mut Conn) -> bool;
+
+    /// Whom Diesel tells the connection's events.
+    fn instrumentation(conn: &mut Conn) -> &mut dyn Instrumentation;
+
+    /// Replaces the connection's instrumentation.
+    fn set_instrumentation(conn: &mut Conn, instrumentation: impl Instrumentation);
 
     /// Whether other tasks also send statements on the connection. A transaction or savepoint on it would not be this caller's alone.
     fn is_shared() -> bool {

@@ -397,7 +397,7 @@ impl<Run> Counter<Run> {
     pub fn named(name: impl Into<String>) -> Self {
         Counter {
             name: name.into(),
-            combine: Combine::Global,
+            combine: Combine::default(),
             run: PhantomData,
         }
     }
@@ -455,7 +455,7 @@ impl<Run> Counter<Run> {
         self.combined(Combine::With(combiner.clone()))
     }
 
-    /// The same counter, which counts by itself, even if there is a [global combiner](Combiner::set_global).
+    /// The same counter, which counts by itself, even if the connection is [admitted](Combiner::admit) to a combiner.
     pub fn alone(&self) -> Self {
         self.combined(Combine::Alone)
     }

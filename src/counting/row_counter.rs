@@ -176,7 +176,7 @@ impl<C: ShardedColumn, Run> RowCounter<C, Run> {
         RowCounter {
             column,
             key: key.into_key(),
-            combine: Combine::Global,
+            combine: Combine::default(),
             run: PhantomData,
         }
     }
@@ -186,7 +186,7 @@ impl<C: ShardedColumn, Run> RowCounter<C, Run> {
         self.combined(Combine::With(combiner.clone()))
     }
 
-    /// The same counter, which counts by itself, even if there is a [global combiner](Combiner::set_global).
+    /// The same counter, which counts by itself, even if the connection is [admitted](Combiner::admit) to a combiner.
     pub fn alone(&self) -> Self {
         self.combined(Combine::Alone)
     }

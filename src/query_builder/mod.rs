@@ -36,7 +36,9 @@ pub(crate) use self::names::{has_rows, number_of_rows, zeros};
 pub(crate) use self::peak::PlainValue;
 pub use self::peak::{NewPeak, PeakExpressionMethods};
 pub use self::prepared::{Prepare, TextChecksum};
-pub(crate) use self::prepared::{Prepared, PreparedQuery, Unchecked, statement_was_lost};
+pub(crate) use self::prepared::{
+    Prepared, PreparedQuery, Unchecked, statement_was_lost, text_of_others,
+};
 pub(crate) use self::sql::{
     Sql, bind, copies, fragments, id, on, part, sql, statements, text_of, walk,
 };

@@ -16,13 +16,14 @@
 //! process [says](crate::backend::keep_queries_on_mysql) that it has no such client.
 
 use std::any::TypeId;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
+use std::fmt::{self, Write};
 use std::hash::Hasher;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
-use diesel::result::QueryResult;
+use diesel::result::{Error as DieselError, QueryResult};
 use diesel::sql_types::Binary;
 use fnv::{FnvBuildHasher, FnvHasher};
 
@@ -69,6 +70,7 @@ fn walk_prepared<'b, DB: ShardedBackend>(
     checksum: Option<&'b TextChecksum>,
     mut out: AstPass<'_, 'b, DB>,
 ) -> QueryResult<()> {
+    tell_whose()?;
     let is_kept = match checksum {
         Some(_) => !WAS_LOST.load(Ordering::Relaxed),
         None => out.backend().dialect().keeps_statements(),
@@ -101,6 +103,7 @@ impl<Q> PreparedQuery<Q> {
 fragments! {
     [Q: QueryFragment<DB>,] PreparedQuery<Q>;
     |self, mut out| {
+        tell_whose()?;
         let is_prepared = match self.checksum {
             Some(_) => !WAS_LOST.load(Ordering::Relaxed),
             None => out.backend().dialect().keeps_queries(),
@@ -140,6 +143,7 @@ impl<Q> Unchecked<Q> {
 fragments! {
     [Q: QueryFragment<DB>,] Unchecked<Q>;
     |self, mut out| {
+        tell_whose()?;
         if !(self.keeps)(out.backend().dialect()) {
             out.unsafe_to_cache_prepared();
         }
@@ -155,6 +159,56 @@ macro_rules! query_like_its_content {
     )+};
 }
 query_like_its_content!(Prepared PreparedQuery Unchecked);
+
+thread_local! {
+    /// Whether a statement is written only to learn whose it is.
+    static ASKS_WHOSE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Ends the writing of a statement of this crate's if that is only to learn whose it is.
+fn tell_whose() -> QueryResult<()> {
+    match ASKS_WHOSE.replace(false) {
+        true => Err(DieselError::RollbackTransaction),
+        false => Ok(()),
+    }
+}
+
+/// The text of a statement that Diesel shows, without its binds; empty if Diesel cannot write it. `None` if it is one of the statements of
+/// this file: then nothing of it was written.
+pub(crate) fn text_of_others(shown: &dyn fmt::Display) -> Option<String> {
+    struct Text {
+        text: String,
+        is_whole: bool,
+    }
+    impl Write for Text {
+        fn write_str(&mut self, part: &str) -> fmt::Result {
+            self.is_whole = part == " -- binds: ";
+            match self.is_whole {
+                true => Err(fmt::Error), // the rest is not needed
+                false => self.text.write_str(part),
+            }
+        }
+    }
+    struct Asks;
+    impl Drop for Asks {
+        fn drop(&mut self) {
+            ASKS_WHOSE.set(false);
+        }
+    }
+    let asks = Asks;
+    ASKS_WHOSE.set(true);
+    let mut text = Text {
+        text: String::new(),
+        is_whole: false,
+    };
+    let shown = write!(text, "{shown}");
+    let is_others = ASKS_WHOSE.get();
+    drop(asks);
+    is_others.then(|| match shown.is_ok() || text.is_whole {
+        true => text.text,
+        false => String::new(),
+    })
+}
 
 /// A value that only a statement with the right text accepts. No column accepts it: its first bytes are not UTF-8, and no number, date or
 /// UUID has its length.
@@ -334,6 +388,26 @@ mod tests {
         assert!(limited.ends_with("(`videos`.`id` = ?) LIMIT 18446744073709551615"));
         let plain = sql!(Sqlite, Prepared::new(create::<Sqlite>(&filter), &Sqlite));
         assert_eq!(plain, sql!(Sqlite, create(&filter)));
+    }
+
+    /// Nobody pays for the text of this crate's statements, and others are told apart by theirs.
+    #[test]
+    fn only_others_statements_are_written() {
+        let text = |statement: &dyn QueryFragment<Sqlite>| {
+            text_of_others(&diesel::debug_query::<Sqlite, _>(&statement))
+        };
+        let filter = KeyIs(videos::id.eq(7));
+        for own in [
+            &Prepared::new(create::<Sqlite>(&filter), &Sqlite) as &dyn QueryFragment<Sqlite>,
+            &PreparedQuery::new(create::<Sqlite>(&filter), &Sqlite),
+            &Unchecked::statement(create::<Sqlite>(&filter)),
+        ] {
+            assert_eq!(text(own), None);
+            assert!(text_of(own, &Sqlite).is_ok());
+        }
+        let named = diesel::sql_query("SELECT ?").bind::<diesel::sql_types::Text, _>("-- binds: ;");
+        assert_eq!(text(&named).as_deref(), Some("SELECT ?"));
+        assert_eq!(text_of_others(&"BEGIN").as_deref(), Some("BEGIN"));
     }
 
     #[test]

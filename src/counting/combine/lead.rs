@@ -5,9 +5,10 @@ use std::time::{Duration, Instant};
 
 use diesel::result::{Error as DieselError, QueryResult};
 
-use super::CounterKey;
+use super::admission::is_barred;
 use super::shared_error::SharedError;
 use super::slots::{Entered, Lead, Outcome, Running, Slots, Turn};
+use super::{CounterKey, Meeting};
 use crate::connection::{Io, Link, TransactionOptions, commits_by_itself};
 use crate::counting::update::{Count, Update};
 use crate::engine::{self, PartOf, RetryLoop, retry_loop};
@@ -32,13 +33,17 @@ where
         return engine::count(link, count.facts, count.retry.clone(), count).await;
     }
     count.facts.part_of = PartOf::of(link)?;
-    match Role::of(count, &link.backend()).await {
+    let Some(meeting) = count.combine.on(link) else {
+        return engine::count(link, count.facts, count.retry.clone(), count).await;
+    };
+    match Role::of(count, &meeting, &link.backend()).await {
         ControlFlow::Break(counted) => counted,
         ControlFlow::Continue(role) => role.carry_out(link, count).await,
     }
 }
 
 /// What is left to do for a caller if nobody has counted for it: it counts its own amount, and with a lead those of others too.
+#[derive(Default)]
 pub(crate) struct Role {
     lead: Option<Lead<CounterKey>>,
     pub(crate) waited: Waited,
@@ -104,6 +109,7 @@ impl Role {
     /// connection.
     pub(crate) async fn of<M, Conn, U>(
         count: &mut Count<U>,
+        meeting: &Meeting,
         backend: &M::Backend,
     ) -> ControlFlow<QueryResult<usize>, Self>
     where
@@ -115,14 +121,14 @@ impl Role {
         let lead = loop {
             let combinable = match M::is_shared() {
                 true => None, // it may be inside a transaction
-                false => count.combinable(count.update.clauses(0), backend),
+                false => count.combinable(meeting, count.update.clauses(0), backend),
             };
             let Some(own) = combinable else {
                 break ControlFlow::Continue(None);
             };
             let now = Instant::now();
             let since = now.checked_sub(waited.time).unwrap_or(now);
-            let slots = own.combiner.slots.own();
+            let slots = meeting.combiner.slots.own();
             let mut member = match Slots::enter(slots, own.slot, own.key, &own.amounts, since) {
                 Entered::Leads(lead) => break ControlFlow::Continue(Some(lead)),
                 Entered::Waits(member) => member,
@@ -265,7 +271,9 @@ where
         let counts = |key: &CounterKey| key.handed::<M::Backend>().is_some();
         while lead.has_work(counts) {
             // The connection belongs to this caller alone until it returns: one answer holds for all rounds.
-            if first.is_none() && !matches!(commits_by_itself(self.link).await, Ok(true)) {
+            if first.is_none()
+                && (is_barred(self.link) || !matches!(commits_by_itself(self.link).await, Ok(true)))
+            {
                 break;
             }
             let batches = lead.run(counts);

@@ -5,7 +5,7 @@
 //! that waits for that connection. No thread and no connection stand by. A row that is not hot is counted as before: no caller waits for
 //! company. On SQLite, which has one writer at a time, callers of all counters share a transaction.
 //!
-//! An application opts in with a [`Combiner`], for one update:
+//! An application opts in with a [`Combiner`], for one update,
 //!
 //! ```
 //! # mod schema { diesel::table! { videos (id) { id -> BigInt, views -> BigInt, } } }
@@ -32,11 +32,22 @@
 //! # }
 //! ```
 //!
-//! A line in `main` does so for all counts of an application that has one pool: `Combiner::new().set_global()`.
+//! or for every count on the connections that it [admits](Combiner::admit), for example those of a pool:
+//!
+//! ```
+//! # use diesel::prelude::*;
+//! # use diesel::r2d2::{ConnectionManager, Pool};
+//! # use diesel_sharded::combine::Combiner;
+//! # fn pool(url: &str) -> Result<Pool<ConnectionManager<SqliteConnection>>, diesel::r2d2::PoolError> {
+//! let pool = Pool::builder().connection_customizer(Box::new(Combiner::new()));
+//! pool.build(ConnectionManager::new(url))
+//! # }
+//! ```
 //!
 //! Instead of `execute(conn)`, `execute_with(|| Ok::<_, Error>(pool.get()?))` acquires a connection only for a caller who has to count. Its
 //! error type is one that Diesel's and the pool's errors convert into. Use only one of the two with a pool: a caller who waits in `execute`
-//! holds a connection, and a caller in `execute_with` may wait for that connection, up to their deadlines.
+//! holds a connection, and a caller in `execute_with` may wait for that connection, up to their deadlines. It combines only by
+//! `.combine(&combiner)`.
 //!
 //! # What is combined
 //! Counts by key, of integers, outside a transaction, on [`update`](crate::update()), [`RowCounter`](crate::RowCounter) and
@@ -71,19 +82,41 @@
 //! A caller who counts for others counts at most two batches more than its own, so its own call takes up to three times as long as a
 //! commit. It stops earlier if others lead and no full batch waits.
 //!
-//! # One database, one role, one session
-//! A caller's amount is counted on another caller's connection. **All callers who share a combiner must mean the same rows**: the same database
-//! and schema (`search_path`), a role with the same rights and row security, and the same settings (`synchronous_commit`, timeouts, `sql_mode`,
-//! the retry policy). The library cannot check that. An application with several databases or tenants needs a combiner for each.
+//! # Admission
+//! A caller's amount is counted on another caller's connection, so both connections must mean the same. [`admit`](Combiner::admit) asks a
+//! connection once what it is: the server, the database, the schemas (`search_path`), the role, and the settings that decide what a count
+//! does, such as `synchronous_commit`, timeouts and `sql_mode`. Only connections that are the same meet, even in one combiner. So an
+//! application with several databases, tenants or roles needs no more than one.
 //!
-//! A count inside one of Diesel's transactions is never combined. Diesel does not know of a transaction that was begun by SQL text, or of a
-//! MySQL session without autocommit. Nobody counts for others inside one, but another caller may count what is counted inside it. That
-//! count is committed whatever becomes of the transaction, or waits for a lock that the transaction holds: write
-//! [`.alone()`](crate::operation::UpdateStatement::alone) there. Neither a callback of the retry policy nor the closure that acquires a
+//! From then on Diesel tells the combiner the SQL that you send:
+//!
+//! | text | counts on the connection |
+//! |---|---|
+//! | `BEGIN`, `START TRANSACTION`; `SAVEPOINT` on SQLite | count alone until `COMMIT` or `ROLLBACK` has succeeded |
+//! | one `SELECT`, `INSERT`, `UPDATE`, `DELETE` or the like; on PostgreSQL also `SET LOCAL` and `SET TRANSACTION` | combine as before |
+//! | all else: `SET`, `set_config`, `USE`, `ATTACH`, `PRAGMA`, `CREATE`, `CALL`, `@variables`, several statements | count alone from now on |
+//!
+//! A connection whose admission has ended counts alone until it is admitted anew. So does one with another instrumentation. Neither is an
+//! error; [`diesel_sharded_not_combined_total`](crate::observability#metrics) counts the former. Create tables on other connections.
+//!
+//! **What no client is told is not seen**: a function or a trigger of yours that changes a setting, a variable that was set before the
+//! admission and that row security or a trigger reads (PostgreSQL's `app.tenant`, MySQL's `@tenant`), MySQL's temporary tables from before
+//! it. Use a combiner for each value there, or [`.alone()`](crate::operation::UpdateStatement::alone).
+//!
+//! # Without admission
+//! `.combine(&combiner)` on a connection that is not admitted, or in `execute_with`, is your word that **all connections of these callers
+//! mean the same rows**: the library does not check it. Connections that are admitted and those that are not do not meet.
+//!
+//! Without admission the library does not know of a transaction that was begun by SQL text. Nobody counts for others inside one, but another
+//! caller may count what is counted inside it. That count is committed whatever becomes of the transaction, or waits for a lock that the
+//! transaction holds: admit the connection, or write [`.alone()`](crate::operation::UpdateStatement::alone) there.
+//!
+//! A count inside one of Diesel's transactions is never combined. Neither a callback of the retry policy nor the closure that acquires a
 //! connection may count through the same combiner: it would wait for itself.
 //!
 //! A forked process begins with no waiting callers, and never waits for its parent's.
 
+mod admission;
 mod handed;
 mod lead;
 mod leaders;
@@ -98,51 +131,42 @@ use crate::connection::wait;
 use std::any::Any;
 use std::fmt::Write;
 use std::hash::{Hash, Hasher};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, RwLock};
+use std::sync::Arc;
+
+use diesel::connection::{Instrumentation, get_default_instrumentation};
 
 use self::handed::Handed;
 use self::shared_error::SharedError;
 use self::slots::Slots;
 use crate::backend::{Dialect, ShardedBackend};
+use crate::connection::{Io, Link};
 use crate::counting::update::Count;
 use crate::engine::PartOf;
 use crate::model::shows;
 use crate::observe;
-use crate::per_process::{PerProcess, inherited};
+use crate::per_process::PerProcess;
 use crate::query_builder::{Clauses, shown_binds};
 
 pub(crate) use self::lead::{Role, count};
 
-/// Stands for connections of one database, one role and one session, whose callers count for each other; see [`combine`](crate::combine).
+/// Where callers meet who count for each other; see [`combine`](crate::combine).
 ///
 /// Clones are the same combiner.
 #[derive(Clone)]
-#[must_use = "a combiner does nothing until it is given to `.combine(..)` or `set_global`"]
+#[must_use = "a combiner does nothing until it admits a connection or is given to `.combine(..)`"]
 pub struct Combiner {
     slots: Arc<PerProcess<Arc<Slots<CounterKey>>>>,
+    /// Whom Diesel tells the events of an admitted connection.
+    instrumentation: fn() -> Option<Box<dyn Instrumentation>>,
 }
-
-static GLOBAL: PerProcess<RwLock<Option<Combiner>>> =
-    PerProcess::new(|parents| RwLock::new(inherited(parents).flatten()));
-
-/// Whether a global combiner was ever set: without one, counts need not look for it.
-static HAS_GLOBAL: AtomicBool = AtomicBool::new(false);
 
 impl Combiner {
     /// A new combiner, through which nobody counts yet.
     pub fn new() -> Self {
         Combiner {
             slots: Arc::new(PerProcess::new(|_| Arc::new(Slots::new()))),
+            instrumentation: get_default_instrumentation,
         }
-    }
-
-    /// Makes this the combiner of every count in this process that does not choose one itself: for an application with one pool of
-    /// connections. The last call wins.
-    pub fn set_global(self) {
-        HAS_GLOBAL.store(true, Ordering::Relaxed);
-        let before = GLOBAL.write().replace(self);
-        drop(before);
     }
 }
 
@@ -157,28 +181,51 @@ shows!([] Combiner: |self| Combiner {} finish_non_exhaustive);
 /// With whom a count is combined.
 #[derive(Debug, Clone, Default)]
 pub(crate) enum Combine {
-    /// With the counts of the global combiner, if there is one.
+    /// With those whose connections are admitted to the same combiner.
     #[default]
-    Global,
+    Admitted,
     Alone,
     With(Combiner),
 }
 
+/// Where a count meets others.
+pub(crate) struct Meeting {
+    combiner: Combiner,
+    /// What its connection is; 0 if nobody asked. `None` if the connection may not combine at the moment.
+    identity: Option<u128>,
+}
+
 impl Combine {
-    /// Whether it has no combiner.
+    /// Whether it meets nobody, on whatever connection.
     fn is_with_nobody(&self) -> bool {
         match self {
-            Combine::Global => !HAS_GLOBAL.load(Ordering::Relaxed),
+            Combine::Admitted => !admission::is_any(),
             Combine::Alone => true,
             Combine::With(_) => false,
         }
     }
 
-    fn combiner(&self) -> Option<Combiner> {
+    /// Where it meets others, whatever its connection is.
+    pub(crate) fn anywhere(&self) -> Option<Meeting> {
         match self {
-            _ if self.is_with_nobody() => None,
-            Combine::With(combiner) => Some(combiner.clone()),
-            _ => GLOBAL.read().clone(),
+            Combine::Admitted | Combine::Alone => None,
+            Combine::With(combiner) => Some(Meeting {
+                combiner: combiner.clone(),
+                identity: Some(0),
+            }),
+        }
+    }
+
+    /// Where it meets others on this connection.
+    fn on<M: Io<Conn>, Conn>(&self, link: &mut Link<'_, M, Conn>) -> Option<Meeting> {
+        match (self, admission::meeting(link)) {
+            (Combine::Alone, _) => None,
+            (Combine::Admitted, meeting) => meeting,
+            (Combine::With(combiner), Some(Meeting { identity, .. })) => Some(Meeting {
+                combiner: combiner.clone(),
+                identity,
+            }),
+            (Combine::With(_), None) => self.anywhere(),
         }
     }
 }
@@ -187,6 +234,8 @@ impl Combine {
 #[derive(Clone)]
 pub(crate) struct CounterKey {
     backend: &'static str,
+    /// What the connection is, if it is admitted.
+    identity: u128,
     table: &'static str,
     fields: &'static [&'static str],
     /// Whether the count inserts a missing row.
@@ -206,6 +255,7 @@ impl CounterKey {
             false => {
                 let all = CounterKey {
                     backend: self.backend,
+                    identity: self.identity,
                     table: "",
                     fields: &[],
                     inserts: false,
@@ -225,6 +275,7 @@ impl CounterKey {
     fn name(&self) -> impl Hash + Eq + '_ {
         (
             self.backend,
+            self.identity,
             self.table,
             self.fields,
             self.inserts,
@@ -249,7 +300,6 @@ impl Hash for CounterKey {
 
 /// A count that may be combined with others.
 pub(crate) struct Combinable {
-    combiner: Combiner,
     slot: (CounterKey, usize),
     key: CounterKey,
     amounts: Box<[i64]>,
@@ -267,14 +317,15 @@ impl<U: ?Sized> Count<U> {
     /// The count in a form that can be combined; `None` if it counts alone.
     pub(crate) fn combinable<DB: ShardedBackend>(
         &self,
+        meeting: &Meeting,
         clauses: Clauses<'_, DB>,
         backend: &DB,
     ) -> Option<Combinable> {
-        let combiner = self.combine.combiner()?;
         let facts = &self.facts;
         let may_be = facts.part_of == PartOf::Nothing && facts.by_key && (self.shows_key)();
-        let combinable = may_be.then(|| self.through(combiner, clauses, backend));
-        let combinable = combinable.flatten();
+        let identity = meeting.identity.filter(|_| may_be);
+        let combinable = identity
+            .and_then(|identity| self.through(&meeting.combiner, identity, clauses, backend));
         if combinable.is_none() {
             observe::not_combined(facts.dialect, facts.shards_table.as_str());
         }
@@ -284,7 +335,8 @@ impl<U: ?Sized> Count<U> {
     /// `None` if the key or an amount is not known for certain.
     fn through<DB: ShardedBackend>(
         &self,
-        combiner: Combiner,
+        combiner: &Combiner,
+        identity: u128,
         clauses: Clauses<'_, DB>,
         backend: &DB,
     ) -> Option<Combinable> {
@@ -312,6 +364,7 @@ impl<U: ?Sized> Count<U> {
         let key = format!("{:?}", shown_binds(clauses.filter, backend)?);
         let mut key = CounterKey {
             backend: facts.dialect.name(),
+            identity,
             table: facts.shards_table.as_str(),
             fields: facts.fields,
             inserts: facts.inserts,
@@ -323,11 +376,6 @@ impl<U: ?Sized> Count<U> {
         if !facts.dialect.has_row_locks() && combiner.slots.own().has(&slot.0) {
             key.handed = Handed::of(self, clauses).map(|counter| Arc::new(counter) as _);
         }
-        Some(Combinable {
-            combiner,
-            slot,
-            key,
-            amounts,
-        })
+        Some(Combinable { slot, key, amounts })
     }
 }

@@ -83,13 +83,17 @@ impl<Q, V, Ret, Ins> UpdateStatement<Q, Values<V>, Ret, Ins, Async> {
         F: Future<Output = Result<C, E>> + Send + 'static,
     {
         let backend = DB::default();
+        let meeting = self.settings.combine.anywhere();
         let update = self.into_count(backend.dialect());
         Box::pin(async move {
             let mut update = update?;
             let hidden: &mut Count<dyn Update<Async, Conn> + Send> = &mut update;
-            let mut role = match Role::of(hidden, &backend).await {
-                ControlFlow::Break(counted) => return Ok(counted?),
-                ControlFlow::Continue(role) => role,
+            let mut role = match &meeting {
+                Some(meeting) => match Role::of(hidden, meeting, &backend).await {
+                    ControlFlow::Break(counted) => return Ok(counted?),
+                    ControlFlow::Continue(role) => role,
+                },
+                None => Role::default(),
             };
             let counts = async move {
                 let update: &mut Count<dyn Update<Async, Conn> + Send> = &mut update;
@@ -106,7 +110,10 @@ impl<Q, V, Ret, Ins> UpdateStatement<Q, Values<V>, Ret, Ins, Async> {
                 let mut conn = acquired?;
                 let link = &mut Link::awaited(&mut *conn);
                 update.facts.dialect = link.dialect(); // a backend of several databases does not know it
-                Ok(role.carry_out(link, update).await?)
+                Ok(match meeting {
+                    Some(_) => role.carry_out(link, update).await?,
+                    None => count(link, update).await?,
+                })
             };
             // Only a runtime with its own threads polls a task after its caller has gone.
             let runtime = match Handle::try_current() {

@@ -37,8 +37,10 @@ where
 
 impl<Q, V, Ret, Ins> UpdateStatement<Q, Values<V>, Ret, Ins> {
     /// Counts like `execute`, but acquires a connection only if it needs one: a caller whose amount another one counts does not. So threads
-    /// that outnumber a pool's connections [combine](crate::combine) too. Returns the number of rows counted. (Every caller acquires a
-    /// `MultiConnection`, since only the connection knows its database.)
+    /// that outnumber a pool's connections [combine](crate::combine) too. Returns the number of rows counted.
+    ///
+    /// Without [`combine`](Self::combine) every caller acquires a connection, since only that knows where it is admitted. So does every
+    /// caller with a `MultiConnection`, which alone knows its database.
     ///
     /// ```no_run
     /// # mod schema { diesel::table! { videos (id) { id -> BigInt, views -> BigInt, } } }
@@ -72,13 +74,18 @@ impl<Q, V, Ret, Ins> UpdateStatement<Q, Values<V>, Ret, Ins> {
         E: From<DieselError>,
         C: DerefMut<Target = Conn>,
     {
-        if !DB::HAS_ONE_DIALECT {
+        let Some(meeting) = self
+            .settings
+            .combine
+            .anywhere()
+            .filter(|_| DB::HAS_ONE_DIALECT)
+        else {
             return Ok(self.execute(&mut *acquire()?)?);
-        }
+        };
         let backend = DB::default();
         let update: &mut Count<dyn Update<Blocking, Conn>> =
             &mut self.into_count(backend.dialect())?;
-        let mut role = match now(Role::of(update, &backend)) {
+        let mut role = match now(Role::of(update, &meeting, &backend)) {
             ControlFlow::Break(counted) => return Ok(counted?),
             ControlFlow::Continue(role) => role,
         };

@@ -182,9 +182,14 @@ mod tests {
         ($update:expr) => {{
             let update = $update.combine(&Combiner::new());
             let mut count = IntoCount::<Pg>::into_count(update, Dialect::Postgres).unwrap();
-            let combinable = count.combinable(count.update.clauses(0), &Pg);
+            let meeting = count.combine.anywhere().unwrap();
+            let combinable = count.combinable(&meeting, count.update.clauses(0), &Pg);
             count.facts.part_of = PartOf::CallersTransaction;
-            assert!(count.combinable(count.update.clauses(0), &Pg).is_none());
+            assert!(
+                count
+                    .combinable(&meeting, count.update.clauses(0), &Pg)
+                    .is_none()
+            );
             combinable.map(|count| count.shown())
         }};
     }

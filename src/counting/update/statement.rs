@@ -396,8 +396,8 @@ impl<Query, Values, Ret, Ins, Run> UpdateStatement<Query, Values, Ret, Ins, Run>
         self
     }
 
-    /// Counts by itself, even if there is a [global combiner](Combiner::set_global). Use it inside a transaction that was begun by SQL
-    /// text, which the library does not see.
+    /// Counts by itself, even if its connection is [admitted](Combiner::admit) to a combiner. Without an admission, use it inside a transaction
+    /// that was begun by SQL text, which the library does not see.
     pub fn alone(mut self) -> Self {
         self.settings.combine = Combine::Alone;
         self

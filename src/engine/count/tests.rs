@@ -7,7 +7,7 @@ use crate::backend::{BackendOf, Dialect, ShardedBackend};
 use crate::model::ShardedTable;
 use crate::observe::{Observer, Scope};
 use crate::placement::ShardChoice;
-use diesel::connection::TransactionManagerStatus;
+use diesel::connection::{Instrumentation, TransactionManagerStatus};
 use diesel::pg::Pg;
 use diesel::query_builder::{Query, QueryBuilder, QueryFragment, QueryId};
 use std::cell::{RefCell, RefMut};
@@ -197,6 +197,14 @@ impl<DB: ShardedBackend + BackendOf<Connection>> Io<Connection> for Scripted<DB>
 
     fn may_be_in_transaction(_: &mut Connection) -> bool {
         false
+    }
+
+    fn instrumentation(_: &mut Connection) -> &mut dyn Instrumentation {
+        unreachable!("nobody is admitted here")
+    }
+
+    fn set_instrumentation(_: &mut Connection, _: impl Instrumentation) {
+        unreachable!("nobody is admitted here")
     }
 
     fn wait<'c, W>(wait: &'c mut W, patience: Duration) -> Local<'c, Option<W::Turn>>

@@ -7,6 +7,7 @@
 )]
 
 mod cached;
+mod combiners;
 mod counter_caches;
 mod cut_values;
 mod mysql;

@@ -52,9 +52,9 @@ macro_rules! on {
                 inherited::inherit(url);
                 combined::combine(url);
                 if stringify!($name) != "sqlite" {
-                    storm::storm(url, "forked beside threads that count");
-                    api::combine::Combiner::new().set_global();
-                    storm::storm(url, "forked beside threads that combine");
+                    storm::storm(url, "forked beside threads that count", None);
+                    let combiner = Some(api::combine::Combiner::new());
+                    storm::storm(url, "forked beside threads that combine", combiner);
                 }
             }
         }

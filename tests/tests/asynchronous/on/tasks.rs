@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use diesel::connection::SimpleConnection;
+use diesel::connection::{InstrumentationEvent, SimpleConnection};
 use diesel::result::Error::NotFound;
 use diesel::{ConnectionResult, ExpressionMethods, QueryDsl, QueryResult};
 use diesel_async::pooled_connection::{
@@ -310,6 +310,61 @@ async fn a_dropped_future_with_a_key_is_asked_again() {
 /// Retries for as long as a test may hold a lock.
 fn patient() -> RetryPolicy {
     diesel_sharded_tests::patient().with_attempts(u32::MAX)
+}
+
+/// The connections of a pool, which admits each of them when it makes it. What is rolled back takes nobody's count with it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn admitted_connections_of_a_pool_combine() {
+    const TASKS: i64 = 24;
+    static UPDATES: AtomicU32 = AtomicU32::new(0);
+    let (database, mut conn) = database();
+    let combiner = Combiner::new().instrumented_by(|| {
+        Some(Box::new(|event: InstrumentationEvent<'_>| match event {
+            InstrumentationEvent::StartQuery { query, .. }
+                if query.to_string().starts_with("UPDATE") =>
+            {
+                UPDATES.fetch_add(1, Ordering::Relaxed);
+            }
+            _ => {}
+        }))
+    });
+    let mut config = config();
+    config.recycling_method = RecyclingMethod::Fast;
+    config.custom_setup = Box::new(move |url| {
+        let (url, combiner) = (url.to_owned(), combiner.clone());
+        Box::pin(async move {
+            let mut conn = connect(&url).await?;
+            assert_eq!(combiner.admit_async(&mut conn).await, Ok(true));
+            Ok(conn)
+        })
+    });
+    let manager = AsyncDieselConnectionManager::new_with_config(database.url(), config);
+    let pool = deadpool::Pool::builder(manager).max_size(TASKS as usize);
+    let pool = pool.build().unwrap();
+    let tasks = (0..TASKS).map(|task| {
+        let pool = pool.clone();
+        tokio::spawn(async move {
+            for round in 0..20 {
+                let mut conn = pool.get().await.unwrap();
+                let rolls_back = task == 0 && round % 2 == 0;
+                if rolls_back {
+                    conn.batch_execute("BEGIN").await.unwrap();
+                }
+                let count = update(videos.find(1)).set(views.eq(views + 1));
+                assert_eq!(count.retry(patient()).execute(&mut conn).await, Ok(1));
+                if rolls_back {
+                    conn.batch_execute("ROLLBACK").await.unwrap();
+                }
+            }
+        })
+    });
+    for task in tasks.collect::<Vec<_>>() {
+        task.await.unwrap();
+    }
+    let counts = TASKS * 20 - 10;
+    assert_eq!(total(&mut conn), 100 + counts);
+    let updates = i64::from(UPDATES.load(Ordering::Relaxed));
+    assert!(updates < counts, "{updates} statements for {counts} counts");
 }
 
 /// Those who wait for a task that is dropped are counted all the same, and whoever is dropped while it waits is not.
