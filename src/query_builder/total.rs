@@ -52,7 +52,7 @@ use crate::query_builder::{Names, Sql, fragments, sql};
 /// #[diesel::dsl::auto_type]
 /// fn popular() -> _ {
 ///     let total: Total<posts::ups> = ups.total();
-///     all.filter(total.gt(8)).select(total)
+///     all.filter(total.gt(8_i64)).select(total)
 /// }
 /// assert_eq!(popular().load(conn), Ok(vec![9_i64, 10]));
 ///
