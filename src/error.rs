@@ -386,7 +386,8 @@ pub enum Error {
     /// Nothing was changed.
     #[error(
         "nothing was changed: the counter cache `{cache}` adds to `{table}`: drop it first; each field has one cache, so count \
-         the rows of another table, or others of the same, into another field"
+         the rows of another table, others of the same, or those of another foreign key into another field, and read the sum of \
+         both totals"
     )]
     HasCounterCache {
         /// The shards table.

@@ -258,7 +258,8 @@ pub type CounterCache<
 ///
 /// The struct has a field for each column of the key. A key column may be `SmallInt`, `Integer`, `BigInt`, `Text`, `Binary`, `Bool`,
 /// `Date`, `Timestamp`, `Timestamptz` (PostgreSQL), `TimestamptzSqlite`, `Uuid` (PostgreSQL, feature `uuid`), MySQL's `Datetime` or
-/// `Unsigned<..>`, with any Rust type; and of any other type that is named by `sql_type`, except for MySQL's `ENUM`.
+/// `Unsigned<..>`, and of any other type that is named by `sql_type`, except for MySQL's `ENUM`. Its Rust type may be any that is `pub` (in
+/// a module that need not be).
 ///
 /// ```
 /// mod schema {
@@ -338,7 +339,8 @@ pub use diesel_sharded_derive::ShardedField;
 /// A field with `#[sharded]`, `#[sharded(max)]` or `#[sharded(min)]` is read as its [`Total`], and so is a field outside the key with
 /// `#[sharded(sql_type = "..")]`. Diesel's attributes have the same meaning as for `Queryable` and `Selectable`: `table_name`,
 /// `check_for_backend`, `column_name`, `embed`, `deserialize_as`, and `select_expression`, which also replaces the total.
-/// `Option::<Video>::as_select()` reads a left join, and another model embeds this one by `#[diesel(embed)]`.
+/// `Option::<Video>::as_select()` reads a left join, and another model embeds this one by `#[diesel(embed)]`. (A model whose totals are all
+/// in embedded ones derives Diesel's `Queryable` and `Selectable`.)
 ///
 /// # Bases are refused
 ///
@@ -357,7 +359,7 @@ pub use diesel_sharded_derive::ShardedField;
 /// ```
 ///
 /// The same holds for `Video::belonging_to(&channel).load(conn)`, for `.returning(..)` and `.get_result(conn)` of Diesel's own statements,
-/// and for [`update`] and [`top`], which then need `.returning(Video::as_returning())` and `.select(Video::as_select())`. Tuples and
+/// for `save_changes`, and for [`update`] and [`top`], which then need `.returning(Video::as_returning())` and `.select(Video::as_select())`. Tuples and
 /// structs with Diesel's own `Queryable` can be read from any selection.
 ///
 /// # By hand

@@ -101,7 +101,17 @@ impl Struct<'_> {
             fields.push((column.clone(), field));
         }
         if fields.is_empty() {
-            let message = "no field is sharded: put `#[sharded]` on the fields to count";
+            let embeds = self
+                .fields
+                .iter()
+                .any(|field| field.attrs.says_what_is_read);
+            let message = match embeds {
+                true => {
+                    "no field of this model is sharded: an embedded model reads its totals by itself, so derive Diesel's `Queryable` and \
+                     `Selectable` here"
+                }
+                false => "no field is sharded: put `#[sharded]` on the fields to count",
+            };
             return Err(Error::new_spanned(self.ident, message));
         }
         Ok(fields)

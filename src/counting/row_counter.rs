@@ -503,7 +503,8 @@ where
 /// implements the trait, which collects the necessary bounds.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a sharded field of integers that fit into an `i64`",
-    note = "fields of type `SmallInt`, `Integer`, `BigInt` and MySQL's `Unsigned<SmallInt>` and `Unsigned<Integer>` are"
+    note = "fields of type `SmallInt`, `Integer`, `BigInt` and MySQL's `Unsigned<SmallInt>` and `Unsigned<Integer>` are",
+    note = "count what has fractions in its smallest unit, in a `BigInt`: money in cents"
 )]
 pub trait IntegerField<DB: ShardedBackend>:
     ShardedColumn<Table: KeyedTable<DB>>

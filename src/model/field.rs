@@ -97,7 +97,8 @@ pub trait ShardedColumn: TotalColumn<SqlType: FieldType> {}
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a sharded field of integers that fit into an `i64`, nor a tuple of such fields of one table",
     note = "fields of type `SmallInt`, `Integer`, `BigInt` and MySQL's `Unsigned<SmallInt>` and `Unsigned<Integer>` are; a tuple has \
-            2 to 8 of them"
+            2 to 8 of them",
+    note = "count what has fractions in its smallest unit, in a `BigInt`: money in cents"
 )]
 pub trait IntegerFields {
     /// Their table.

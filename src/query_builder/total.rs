@@ -36,6 +36,7 @@ use crate::query_builder::{Names, Sql, fragments, sql};
 /// # diesel_sharded::update(all.find(2)).set(ups.eq(ups + 3)).execute(conn)?;
 /// use diesel::dsl::max;
 /// use diesel::prelude::*;
+/// use diesel_sharded::Total;
 /// use diesel_sharded::prelude::*;
 ///
 /// let score = || ups.total() - downs.total();
@@ -46,6 +47,14 @@ use crate::query_builder::{Names, Sql, fragments, sql};
 /// assert_eq!(best.load(conn), Ok(vec![(2_i64, 18_i64), (1, 10)]));
 /// let by_author = all.group_by(author).select((author, max(ups.total())));
 /// assert_eq!(by_author.load(conn), Ok(vec![("ann".to_owned(), Some(10_i64))]));
+///
+/// // Where Diesel infers a type, as in `#[auto_type]`, the total has to be named: it knows no `diesel::dsl::Total`.
+/// #[diesel::dsl::auto_type]
+/// fn popular() -> _ {
+///     let total: Total<posts::ups> = ups.total();
+///     all.filter(total.gt(8_i64)).select(total)
+/// }
+/// assert_eq!(popular().load(conn), Ok(vec![9_i64, 10]));
 ///
 /// // Of an aliased table.
 /// let other = diesel::alias!(posts as other);
@@ -132,6 +141,17 @@ where
     C: TotalColumn,
 {
     type IsAggregate = is_aggregate::No;
+}
+
+/// Diesel knows no groups by several columns of an alias, so this is a key of one column.
+impl<S, C, K> ValidGrouping<AliasedField<S, K>> for Total<AliasedField<S, C>>
+where
+    S: AliasSource<Target = C::Table>,
+    C: TotalColumn + ValidGrouping<K, IsAggregate = is_aggregate::Yes>,
+    C::Table: Table<PrimaryKey = K>,
+    K: Column<Table = C::Table>,
+{
+    type IsAggregate = is_aggregate::Yes;
 }
 
 impl<C: SelectableExpression<QS>, QS> SelectableExpression<QS> for Total<C> where

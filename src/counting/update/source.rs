@@ -15,12 +15,14 @@ use crate::query_builder::fragments;
 
 /// The argument of [`update`](crate::update()): a table, a query with only filters, or a model that is `Identifiable`.
 ///
-/// `Kind` keeps the two impls apart and is inferred.
+/// `Kind` keeps the two impls apart and is inferred. `Of` is the type itself. Thanks to it the compiler does not advise to leave out a filter
+/// that does not compile, which would count on every row.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be updated",
-    note = "only tables, queries with nothing but filters, and references to `Identifiable` models can be"
+    note = "only tables, queries with nothing but filters, and references to `Identifiable` models can be",
+    note = "a filter compares a column with a value of the column's own type: `BigInt` with an `i64`, `Integer` with an `i32`"
 )]
-pub trait UpdateSource<Kind> {
+pub trait UpdateSource<Kind, Of = Self> {
     /// A query for the rows to count.
     type Query: IntoUpdateTarget;
 

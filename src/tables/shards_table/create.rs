@@ -34,7 +34,7 @@ impl Quoted<'_> {
 
     fn create_table(&self) -> String {
         let key = self.key.iter();
-        let key = key.map(|c| format!("{c} {} NOT NULL", self.key_type(c)));
+        let key = key.map(|c| format!("{c} {} NOT NULL{}", self.key_type(c), own_default(c)));
         let constraints = self.named_checks().chain(self.foreign_key_sql());
         let lines = key.chain(self.own_columns()).chain([self.primary_key()]);
         let lines: Vec<_> = lines.chain(constraints).collect();
@@ -144,6 +144,19 @@ pub fn declared_type(dialect: Dialect, field: &ShardsColumn) -> &str {
     field.sql_type.as_deref().unwrap_or_else(own)
 }
 
+/// A default of a key column, which every row has: without one some servers would set a `TIMESTAMP` to the time of each count.
+fn own_default(key: &Column) -> &'static str {
+    let sql_type = key.sql_type.as_deref().unwrap_or_default();
+    let is_timestamp = sql_type
+        .get(..9)
+        .is_some_and(|name| name.eq_ignore_ascii_case("TIMESTAMP"));
+    if is_timestamp {
+        " DEFAULT '2000-01-01'"
+    } else {
+        ""
+    }
+}
+
 /// Whether only the parent has the column's full type.
 fn is_collated(column: &Column) -> bool {
     column.column_type == ColumnType::Text && column.sql_type.is_none()
@@ -169,7 +182,8 @@ fn length(sql_type: &str) -> Option<u32> {
     behind.split_once(')')?.0.trim().parse().ok()
 }
 
-/// Refuses a key column that is shorter than the parent's: without its strict mode MySQL would cut a key, perhaps to another row's.
+/// Refuses a key column that is shorter than the parent's: without its strict mode MySQL would cut a key, perhaps to another row's. And times
+/// of another type: MySQL accepts such a foreign key, and then no shard.
 ///
 /// # Errors
 /// [`KeyTypeMismatch`](Error::KeyTypeMismatch).
@@ -181,14 +195,24 @@ pub(super) async fn refuse_short_key<M: LoadIo<Conn>, Conn>(
         return Ok(());
     }
     for column in &quoted.key {
-        let is_cut = matches!(column.column_type, ColumnType::Text | ColumnType::Binary);
-        let Some(length) = length(quoted.key_type(column)).filter(|_| is_cut) else {
-            continue;
+        let declared = quoted.key_type(column);
+        let (is_unlike, message) = match (column.column_type, length(declared)) {
+            (ColumnType::Text | ColumnType::Binary, Some(length)) => (
+                format!(" AND CHARACTER_MAXIMUM_LENGTH > {length}"),
+                format!("it would cut keys to a length of {length}"),
+            ),
+            (ColumnType::Timestamp, _) => (
+                format!(
+                    " AND COLUMN_TYPE <> {}",
+                    literal(quoted.dialect, &declared.to_lowercase())
+                ),
+                "a foreign key compares the bytes of times, and those of two types differ"
+                    .to_owned(),
+            ),
+            _ => continue,
         };
-        let is_longer = format!(" AND CHARACTER_MAXIMUM_LENGTH > {length}");
-        let longer = texts(link, select_type(quoted, column, &is_longer)).await?;
-        if let Some(sql_type) = longer.into_iter().next() {
-            let message = format!("it would cut keys to a length of {length}");
+        let unlike = texts(link, select_type(quoted, column, &is_unlike)).await?;
+        if let Some(sql_type) = unlike.into_iter().next() {
             let source = database_error(DatabaseErrorKind::Unknown, message);
             return Err(key_mismatch(quoted, column, sql_type, source));
         }
@@ -220,10 +244,8 @@ pub(super) async fn explain_key<M: LoadIo<Conn>, Conn>(
     if !quoted.dialect.has_detail(&error, ErrorDetail::UnlikeParent) {
         return error;
     }
-    let is_chosen = |column: &&Column| {
-        use ColumnType::{Binary, Text, Timestamp};
-        matches!(column.column_type, Text | Binary | Timestamp)
-    };
+    let is_chosen =
+        |column: &&Column| matches!(column.column_type, ColumnType::Text | ColumnType::Binary);
     let Some(column) = quoted.key.iter().find(is_chosen).or(quoted.key.first()) else {
         return error;
     };

@@ -54,6 +54,14 @@ struct EnumOfMysql {
     views: i64,
 }
 
+#[derive(diesel_sharded::ShardedSelectable)]
+#[diesel(table_name = videos)]
+struct EmbedsTotals {
+    title: String,
+    #[diesel(embed)]
+    page: Page,
+}
+
 #[derive(diesel_sharded::ShardedField)]
 #[diesel(table_name = videos)]
 #[sharded(schema = analytics)]

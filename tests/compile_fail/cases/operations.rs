@@ -59,6 +59,8 @@ fn changes_that_are_no_counts(conn: &mut SqliteConnection) {
 
 fn updates_of_other_sources_and_results(conn: &mut SqliteConnection) {
     use self::videos::dsl::*;
+    let narrow = 7_i32;
+    let _ = update(videos.find(narrow)).set(views.eq(views + 1)).execute(conn);
     let _ = update(videos.select(id)).set(views.eq(views + 1)).execute(conn);
     let _ = update(pages::table.find(7)).set(pages::hits.eq(pages::hits + 1)).execute(conn);
     let _ = update(videos.find(7)).set(views.eq(views + 1)).or_insert(pages::id.eq(7));

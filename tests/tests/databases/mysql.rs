@@ -350,6 +350,50 @@ fn an_alter_of_the_parent_waits_for_counts_that_read_it_later() {
     }
 }
 
+mod slots {
+    diesel_sharded_tests::counted_table! {
+        Slot of slots (begin) {
+            begin -> Timestamp = chrono::NaiveDateTime,
+            #[sharded] seats -> BigInt = i64,
+        }
+    }
+
+    pub mod declared {
+        diesel_sharded_tests::counted_table! {
+            Slot of slots (begin) {
+                #[sharded(sql_type = "TIMESTAMP")] begin -> Timestamp = chrono::NaiveDateTime,
+                #[sharded] seats -> BigInt = i64,
+            }
+        }
+    }
+}
+
+/// In this session the server would set a `TIMESTAMP` without a default to the time of each update.
+#[test]
+fn a_key_that_the_server_would_change_stays() {
+    use self::slots::declared::slots::dsl::*;
+    let [conn] = &mut *Fixture::<Conn, _>::empty();
+    conn.run("SET SESSION explicit_defaults_for_timestamp = OFF");
+    conn.run("CREATE TABLE slots (begin TIMESTAMP NOT NULL DEFAULT '2000-01-01' PRIMARY KEY, seats BIGINT NOT NULL DEFAULT 0)");
+    let told = ShardsTable::of(self::slots::slots::table).create(conn);
+    let told = told.unwrap_err().to_string();
+    assert!(
+        told.contains("`#[sharded(sql_type = \"timestamp\")]` on the field `begin`"),
+        "{told}"
+    );
+    ShardsTable::of(slots).create(conn).unwrap();
+    let day = chrono::NaiveDate::from_ymd_opt(2026, 10, 25).unwrap();
+    let at = day.and_hms_opt(12, 0, 0).unwrap();
+    insert!(slots, begin.eq(at), conn);
+    for _ in 0..2 {
+        assert_eq!(count!(slots.find(at), seats.eq(seats + 1), conn), 1);
+    }
+    assert_eq!(
+        slots.select((begin, seats.total())).first(conn),
+        Ok((at, 2_i64))
+    );
+}
+
 /// InnoDB takes no foreign key to a partitioned table.
 #[test]
 fn a_partitioned_parent() {

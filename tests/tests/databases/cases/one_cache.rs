@@ -12,6 +12,14 @@ diesel::table! {
     }
 }
 
+diesel::table! {
+    duels (id) {
+        id -> BigInt,
+        challenger -> BigInt,
+        opponent -> BigInt,
+    }
+}
+
 const COMMENTS: &str = "CREATE TABLE comments (id BIGINT PRIMARY KEY, video_id BIGINT NOT NULL)";
 const STARS: &str = "CREATE TABLE stars (id BIGINT PRIMARY KEY, video_id BIGINT NOT NULL)";
 
@@ -120,4 +128,44 @@ fn the_shards_table_of_a_cache_is_not_dropped() {
     run("INSERT INTO comments VALUES (11, 1)", conn);
     let bases = videos::table.select(videos::likes).order(videos::id);
     assert_eq!(bases.load::<i32>(conn), Ok(vec![1, 0, 2]));
+}
+
+/// Two foreign keys of one table are two fields, whose totals are added.
+#[test]
+fn two_foreign_keys_count_into_two_fields() {
+    let conn = &mut set_up().conn;
+    run(
+        "CREATE TABLE duels (id BIGINT PRIMARY KEY, challenger BIGINT NOT NULL, opponent BIGINT NOT NULL)",
+        conn,
+    );
+    let challenged = CounterCache::of(videos::likes).counts(duels::challenger);
+    challenged.create(conn).unwrap();
+    let same = CounterCache::of(videos::likes).counts(duels::opponent);
+    let refused = same.create(conn).unwrap_err().to_string();
+    assert!(
+        refused.contains("another foreign key into another field"),
+        "{refused}"
+    );
+    let opposed = CounterCache::of(videos::views).counts(duels::opponent);
+    opposed.create(conn).unwrap();
+    edit!(
+        videos::table,
+        (videos::views.eq(0), videos::likes.eq(0)),
+        conn
+    );
+    for (id, challenger, opponent) in [(1, 1, 2), (2, 1, 3), (3, 2, 1)] {
+        let ids = (
+            duels::id.eq(id),
+            duels::challenger.eq(challenger),
+            duels::opponent.eq(opponent),
+        );
+        insert!(duels::table, ids, conn);
+    }
+    let both = videos::table.select((videos::likes.total(), videos::views.total()));
+    let both = both.order(videos::id).load::<(i32, i64)>(conn).unwrap();
+    let duels: Vec<_> = both
+        .iter()
+        .map(|(one, other)| i64::from(*one) + other)
+        .collect();
+    assert_eq!(duels, [3, 2, 1]);
 }

@@ -137,4 +137,9 @@ fn totals_of_aliased_tables() {
     let left = left.select((id, other_views.total().nullable()));
     let expected = vec![(1_i64, Some(301_i64)), (2, None), (3, None)];
     assert_eq!(left.load(conn), Ok(expected));
+    let by_key = other
+        .group_by(other_id)
+        .select((other_id, other_views.total()));
+    let by_key = by_key.filter(other_views.total().gt(180)).order(other_id);
+    assert_eq!(by_key.load(conn), Ok(vec![(2_i64, 200_i64), (3, 301)]));
 }
