@@ -5,7 +5,6 @@ pub mod machine;
 pub mod measured;
 pub mod names;
 pub mod pictures;
-pub mod program;
 pub mod report;
 pub mod videos;
 

@@ -34,7 +34,6 @@ pub const SHAPES: &str = "shapes";
 pub const READS: &str = "reads";
 pub const TOP: &str = "top";
 pub const COMMITS: &str = "commits";
-pub const LEAD: &str = "lead";
 pub const NETWORK: &str = "network";
 pub const OPEN: &str = "open";
 pub const LONG: &str = "long";

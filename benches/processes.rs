@@ -5,7 +5,8 @@
 //! 8 processes of 8 threads each begin at the same time, and commits wait for the disk. New processes make each slice, so none knows
 //! anything of others. `--publish` replaces this section in `docs/benchmarks/report.json`. The run fails if a count is lost or doubled.
 
-use std::process::ExitCode;
+use std::io::Read;
+use std::process::{Child, Command, ExitCode, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -22,7 +23,6 @@ use diesel_sharded_benches::measured::Measured;
 use diesel_sharded_benches::names::{
     COMBINED, DEFAULT, LOCAL_DISK, MARIADB, ONE_ROW, PROCESSES, RANDOM, STRIPED,
 };
-use diesel_sharded_benches::program::{Process, READY};
 use diesel_sharded_benches::report::{Cell, Pace, Part, Report};
 use diesel_sharded_benches::videos::dsl::*;
 use diesel_sharded_benches::{in_turns, machine};
@@ -88,25 +88,31 @@ const SLICE: Duration = Duration::from_millis(2000);
 /// The counts a second in one slice of one contender.
 fn slice_of<Conn: Counts>(server: &Database, number: usize) -> f64 {
     let before = Conn::connect(server).total();
-    let arguments = (0..PROCESSES_OF_A_RUN).map(|_| {
-        let database = Conn::NAME.to_owned();
-        vec![
-            COUNT.into(),
-            database,
-            server.url().to_owned(),
-            number.to_string(),
-        ]
-    });
-    let mut processes = Process::start(arguments);
-    processes
-        .iter_mut()
-        .for_each(|process| process.tell("begin"));
+    let program = std::env::current_exe().expect("this program");
+    let start = |_| {
+        let mut command = Command::new(&program);
+        command.args([COUNT, Conn::NAME, server.url(), &number.to_string()]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        command.spawn().expect("this program again")
+    };
+    let mut processes: Vec<Child> = (0..PROCESSES_OF_A_RUN).map(start).collect();
+    for process in &mut processes {
+        let output = process.stdout.as_mut().expect("a piped output");
+        let is_ready = output.read_exact(&mut [0; READY.len()]);
+        is_ready.expect("a process that has connected");
+    }
+    for process in &mut processes {
+        drop(process.stdin.take()); // the signal to begin
+    }
     let (mut in_slice, mut all) = (0, 0);
-    for mut process in processes {
-        let numbers = process.numbers();
-        in_slice += numbers[0];
-        all += numbers[1];
-        process.end();
+    for process in processes {
+        let ended = process.wait_with_output().expect("its end");
+        assert!(ended.status.success());
+        let said = String::from_utf8_lossy(&ended.stdout);
+        let mut numbers = said.split_whitespace().map(|number| number.parse::<u64>());
+        let mut number = || numbers.next().expect("two numbers").expect("a number");
+        in_slice += number();
+        all += number();
     }
     let rose_by = Conn::connect(server).total() - before;
     let name = CONTENDERS[number].0;
@@ -117,7 +123,10 @@ fn slice_of<Conn: Counts>(server: &Database, number: usize) -> f64 {
 /// The first argument of a process that counts.
 const COUNT: &str = "count";
 
-/// Counts in this process, once the parent says so, until the time is over. Prints how often: in the slice, and in all.
+/// With this line such a process says that it has connected.
+const READY: &str = "ready\n";
+
+/// Counts in this process, once its input ends, until the time is over. Prints how often: in the slice, and in all.
 fn count<Conn: Counts>(url: &str, number: &str) {
     let number: usize = number.parse().expect("a number");
     // One row may need more than the defaults allow.
@@ -134,11 +143,8 @@ fn count<Conn: Counts>(url: &str, number: &str) {
         conn
     };
     let mut conns: Vec<Conn> = (0..THREADS).map(connect).collect();
-    println!("{READY}");
-    let mut signal = String::new();
-    std::io::stdin()
-        .read_line(&mut signal)
-        .expect("the signal to begin");
+    print!("{READY}");
+    std::io::copy(&mut std::io::stdin(), &mut std::io::sink()).expect("the signal to begin");
     let begin = Instant::now() + WARM_UP;
     let counts: Vec<(u64, u64)> = thread::scope(|scope| {
         let threads = conns.iter_mut().map(|conn| {

@@ -38,8 +38,8 @@ use crate::top::TopLists;
 use crate::write_behind::Redis;
 
 /// The sections of a run, in order.
-const SECTIONS: [&str; 12] = [
-    HOT, DISKS, COMMITS, LEAD, NETWORK, OPEN, TASKS, SHAPES, KEYS, READS, TOP, LONG,
+const SECTIONS: [&str; 11] = [
+    HOT, DISKS, COMMITS, NETWORK, OPEN, TASKS, SHAPES, KEYS, READS, TOP, LONG,
 ];
 
 /// The contenders of the long run, and wherever not all are measured: one row, what a team would write by hand, and this crate.
@@ -67,7 +67,7 @@ struct Options {
     /// One round of short slices
     #[arg(long)]
     quick: bool,
-    /// One section; without it all but `lead` and `long`
+    /// One section; without it all but `long`
     #[arg(long, value_name = "SECTION", value_parser = SECTIONS)]
     only: Option<String>,
     /// One database
@@ -76,7 +76,7 @@ struct Options {
     /// So many rounds instead of 3
     #[arg(long)]
     rounds: Option<usize>,
-    /// Slices of so many milliseconds instead of 150, or of 10 s in `lead`; `tasks` keeps its own
+    /// Slices of so many milliseconds instead of 150; `tasks` keeps its own
     #[arg(long, value_name = "MS")]
     slice: Option<u64>,
     /// The time of the section `long` on all its databases
@@ -94,7 +94,7 @@ impl Options {
     fn has(&self, section: &str) -> bool {
         match &self.only {
             Some(only) => only == section,
-            None => ![LEAD, LONG].contains(&section),
+            None => section != LONG,
         }
     }
 
@@ -107,15 +107,6 @@ impl Options {
             rounds: self.rounds.unwrap_or(rounds),
             slice: Duration::from_millis(self.slice.unwrap_or(slice)),
             warm_up: Duration::from_millis(warm_up),
-        }
-    }
-
-    /// The pace of the figures that come first.
-    fn lead_pace(&self) -> Pace {
-        let slice = self.slice.unwrap_or(if self.quick { 40 } else { 10_000 });
-        Pace {
-            slice: Duration::from_millis(slice),
-            ..self.pace()
         }
     }
 
@@ -150,15 +141,14 @@ impl Run {
             return;
         }
         let pace = self.options.pace();
-        let hot = |name, disk, threads, pace| {
+        let hot = |name, disk, threads| {
             self.section::<Conn>(name, pace, |run, part| {
                 run.leading(&Stage::<Conn>::new(disk), Scene::hot(threads), pace, part);
             });
         };
         // Where a difference shows the most.
-        hot(HOT, Disk::Free, 1, pace);
+        hot(HOT, Disk::Free, 1);
         self.section::<Conn>(DISKS, pace, Run::disks::<Conn>);
-        hot(LEAD, Disk::Local, THREADS, self.options.lead_pace());
         self.section::<Conn>(TASKS, pace, |run, part| {
             part.cells = tasks::measure::<Conn>(run.options.quick, pace.rounds, &run.bar);
         });
@@ -174,7 +164,7 @@ impl Run {
         });
         // One writer at a time is all there is on SQLite, however long it lasts.
         if Conn::NAME != SQLITE {
-            hot(NETWORK, Disk::Remote, THREADS, pace);
+            hot(NETWORK, Disk::Remote, THREADS);
             self.section::<Conn>(COMMITS, pace, Run::commits::<Conn>);
             self.section::<Conn>(OPEN, pace, Run::open::<Conn>);
             self.section::<Conn>(SHAPES, pace, Run::shapes::<Conn>);

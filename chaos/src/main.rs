@@ -3,7 +3,6 @@
 use std::io;
 use std::panic::{self, AssertUnwindSafe};
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
 
 use clap::Parser;
 use diesel_sharded_chaos::backend::Backend;
@@ -22,11 +21,8 @@ struct Arguments {
     #[arg(long, value_delimiter = ',')]
     database: Vec<Backend>,
     /// The number of rounds of each fault on each database, instead of the fault's own number
-    #[arg(long, conflicts_with = "minutes")]
-    rounds: Option<u32>,
-    /// The minutes that each fault goes on, on each database
     #[arg(long)]
-    minutes: Option<f64>,
+    rounds: Option<u32>,
     /// A few rounds of each, for CI
     #[arg(long)]
     short: bool,
@@ -78,13 +74,9 @@ fn main() -> ExitCode {
             }
             let (full, short) = fault.rounds;
             let own = if arguments.short { short } else { full };
-            let minutes = arguments
-                .minutes
-                .map(|minutes| Duration::from_secs_f64(60.0 * minutes));
             let extent = Extent {
                 short: arguments.short,
                 rounds: arguments.rounds.unwrap_or(own),
-                until: minutes.map(|minutes| Instant::now() + minutes),
                 seed,
             };
             // A panic in one fault must not lose the results of the others.

@@ -13,10 +13,7 @@ use crate::history::{History, Outcome};
 #[derive(Debug, Clone)]
 pub struct Extent {
     pub short: bool,
-    /// The number of rounds, unless `until` is set.
     pub rounds: u32,
-    /// The moment after which no further round begins.
-    pub until: Option<Instant>,
     pub seed: u64,
 }
 
@@ -68,10 +65,7 @@ impl Line {
         if self.rounds > 0 {
             self.progress();
         }
-        match self.extent.until {
-            Some(until) => Instant::now() < until,
-            None => self.rounds < self.extent.rounds,
-        }
+        self.rounds < self.extent.rounds
     }
 
     /// Returns `full` or `short`, as the run is.
@@ -113,15 +107,12 @@ impl Line {
 
     /// Prints the progress.
     fn progress(&self) {
-        let of = match self.extent.until {
-            Some(_) => String::new(),
-            None => format!(" of {}", self.extent.rounds),
-        };
         eprintln!(
-            "{} on {}: round {}{of}, {} ok, {} failed, {} unknown, {} findings, {:.0} s",
+            "{} on {}: round {} of {}, {} ok, {} failed, {} unknown, {} findings, {:.0} s",
             self.fault,
             self.backend,
             self.rounds,
+            self.extent.rounds,
             self.ok,
             self.failed,
             self.unknown,

@@ -376,6 +376,9 @@ pub fn rolled_back<Conn: Connection>(conn: &mut Conn, work: impl FnOnce(&mut Con
     assert_eq!(undone, Err(DieselError::RollbackTransaction));
 }
 
+/// The longest window of a unique count: no test meets its end.
+pub const HUNDRED_YEARS: Duration = Duration::from_secs(3_155_760_000);
+
 /// Tells threads to stop when it is dropped, also where the test fails.
 #[derive(Debug)]
 pub struct Stop<'a>(pub &'a AtomicBool);
@@ -450,6 +453,14 @@ macro_rules! number {
             $conn,
         )
         .unwrap()
+    };
+}
+
+/// An operation succeeds, and gives this value.
+#[macro_export]
+macro_rules! gives {
+    ($operation:expr, $value:expr $(, $($context:tt)+)?) => {
+        assert_eq!($crate::awaited::Done::done($operation), Ok($value) $(, $($context)+)?)
     };
 }
 

@@ -251,12 +251,6 @@ impl Pair {
         });
     }
 
-    /// Lets the standby apply the log again, and waits until it has applied everything.
-    pub fn resume_replay(&self) {
-        self.standby().execute("SELECT pg_wal_replay_resume()");
-        self.wait_until_applied();
-    }
-
     /// Stops the standby where it is (SIGSTOP).
     pub fn pause_the_standby(&self) {
         self.standby().server.pause();

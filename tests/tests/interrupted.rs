@@ -25,7 +25,7 @@ use diesel_sharded::{Counter, CounterCache, RowCounter, fold, set_total, update}
 use diesel_sharded_tests::fixture::{Fixture, Run};
 use diesel_sharded_tests::schema;
 use diesel_sharded_tests::schema::videos::dsl::*;
-use diesel_sharded_tests::{Database, TestConnection, number, until};
+use diesel_sharded_tests::{Database, HUNDRED_YEARS, TestConnection, count, number, until};
 
 macro_rules! tables {
     ($($name:ident: $conn:ty, $api:path, $is_async:literal, $only:literal;)+) => {$(
@@ -75,9 +75,6 @@ compounds! {
     async_mysql_compound: api::Awaited<diesel_async::AsyncMysqlConnection>, diesel_sharded_tests::awaited;
 }
 
-/// The longest window of a unique count.
-const HUNDRED_YEARS: Duration = Duration::from_secs(3_155_760_000);
-
 const THREADS: i64 = 12;
 const SHARDS: i64 = 4000;
 const PLAN: &str = "INTERRUPTED";
@@ -93,12 +90,60 @@ fn database() -> Option<Database> {
     if !conn.version().contains("MariaDB") {
         return None; // MySQL interrupts no update, and its SELECTs by another setting
     }
-    conn.batch_execute(&format!(
-        "INSERT INTO videos_shards (id, shard) SELECT 1, seq FROM seq_0_to_{}",
-        SHARDS - 1
-    ))
-    .unwrap();
+    let shards = format!("SELECT 1, seq FROM seq_0_to_{}", SHARDS - 1);
+    conn.run(&format!("INSERT INTO videos_shards (id, shard) {shards}"));
     Some(database)
+}
+
+/// How often an operation counts.
+fn operate(
+    operation: i64,
+    [thread, round]: [i64; 2],
+    reads: &AtomicI64,
+    conn: &mut MysqlConnection,
+) -> QueryResult<i64> {
+    let count = || {
+        let count = update(videos.find(1)).set(views.eq(views + 1));
+        count.retry(RetryPolicy::new())
+    };
+    let key = format!("{thread} {round}");
+    let rows = match operation {
+        0 => count().returning(views).get_result::<i64>(conn).map(|_| 1),
+        1 => {
+            let by_slug = update(videos.filter(slug.eq("a"))).set(views.eq(views + 1));
+            let rows = by_slug.returning((id, views)).get_results(conn);
+            rows.map(|rows: Vec<(i64, i64)>| rows.len())
+        }
+        2 => conn.transaction(|conn| count().execute(conn)),
+        3 if round % 2 == 0 => count().idempotency_key(key).execute(conn),
+        3 => {
+            let answer = count().once_per(key, HUNDRED_YEARS).count(conn);
+            answer.map(|answer| (answer == Unique::Counted).into())
+        }
+        4 => {
+            let by_title = update(videos.filter(title.eq("A")));
+            let counted = by_title.set(views.eq(views + 1)).execute(conn);
+            assert_ne!(counted, Ok(0), "the video is there");
+            counted
+        }
+        5 => {
+            let total = videos.find(1).select(views.total());
+            let total = total.first::<i64>(conn);
+            reads.fetch_add(total.is_ok().into(), Ordering::Relaxed);
+            total.map(|_| 0)
+        }
+        6 => {
+            let total = RowCounter::of(views, 1).get(conn);
+            total.and_then(|_| Counter::named("a").get(conn).map(|_| 0))
+        }
+        7 => {
+            let stock = RowCounter::of(likes, 2).never_below(0);
+            stock.add(1, conn).map(|_| 0)
+        }
+        8 => set_total(videos.find(2), likes, 5).execute(conn).map(|_| 0),
+        _ => fold(videos.find(2)).run(conn).map(|_| 0),
+    };
+    rows.map(|rows| rows as i64)
 }
 
 /// The work of the threads of one process, for some seconds.
@@ -124,65 +169,11 @@ fn interrupted(url: &str, set: &str, kind: &str) {
                     while Instant::now() < end {
                         round += 1;
                         let conn = &mut conn;
-                        let count = || {
-                            update(videos.find(1))
-                                .set(views.eq(views + 1))
-                                .retry(RetryPolicy::new())
-                        };
                         let operation = match kind {
                             "kills in guarded ones" => 7 + round % 3,
                             _ => round % 7,
                         };
-                        let counted = match operation {
-                            0 => count().returning(views).get_result::<i64>(conn).map(|_| 1),
-                            1 => {
-                                let by_slug =
-                                    update(videos.filter(slug.eq("a"))).set(views.eq(views + 1));
-                                let rows = by_slug
-                                    .returning((id, views))
-                                    .get_results::<(i64, i64)>(conn);
-                                rows.map(|rows| rows.len() as i64)
-                            }
-                            2 => conn
-                                .transaction(|conn| count().execute(conn))
-                                .map(|n| n as i64),
-                            3 => {
-                                let key = format!("{thread} {round}");
-                                match round % 2 {
-                                    0 => {
-                                        count().idempotency_key(key).execute(conn).map(|n| n as i64)
-                                    }
-                                    _ => count()
-                                        .once_per(key, HUNDRED_YEARS)
-                                        .count(conn)
-                                        .map(|answer| (answer == Unique::Counted).into()),
-                                }
-                            }
-                            4 => {
-                                let by_title = update(videos.filter(title.eq("A")));
-                                let counted = by_title.set(views.eq(views + 1)).execute(conn);
-                                assert_ne!(counted, Ok(0), "the video is there");
-                                counted.map(|n| n as i64)
-                            }
-                            5 => {
-                                let total: QueryResult<i64> =
-                                    videos.find(1).select(views.total()).first(conn);
-                                total.map(|_| {
-                                    reads.fetch_add(1, Ordering::Relaxed);
-                                    0
-                                })
-                            }
-                            6 => match RowCounter::of(views, 1).get(conn) {
-                                Ok(_) => Counter::named("a").get(conn).map(|_| 0),
-                                Err(error) => Err(error),
-                            },
-                            7 => RowCounter::of(likes, 2)
-                                .never_below(0)
-                                .add(1, conn)
-                                .map(|_| 0),
-                            8 => set_total(videos.find(2), likes, 5).execute(conn).map(|_| 0),
-                            _ => fold(videos.find(2)).run(conn).map(|_| 0),
-                        };
+                        let counted = operate(operation, [thread, round], reads, conn);
                         match counted {
                             Ok(n) => acknowledged.fetch_add(n, Ordering::Relaxed),
                             Err(_) => failed.fetch_add(1, Ordering::Relaxed),
@@ -213,12 +204,8 @@ fn interrupted(url: &str, set: &str, kind: &str) {
         }
         over.store(true, Ordering::Relaxed);
     });
-    println!(
-        "done: {} {} {}",
-        acknowledged.into_inner(),
-        failed.into_inner(),
-        reads.into_inner()
-    );
+    let [acknowledged, failed, reads] = [acknowledged, failed, reads].map(AtomicI64::into_inner);
+    println!("done: {acknowledged} {failed} {reads}");
 }
 
 /// Kept totals on a connection of `diesel_async`'s, of which that of the first video takes longer than the server allows. In the
@@ -260,9 +247,8 @@ async fn kept_and_interrupted(url: &str, set: &str) {
         "(SELECT CAST(variable_value AS SIGNED) FROM information_schema.session_status \
          WHERE variable_name = 'COM_STMT_PREPARE')",
     );
-    let prepared: i64 = Awaited::get_result(diesel::select(prepared), &mut conn)
-        .await
-        .unwrap();
+    let prepared = Awaited::get_result::<i64>(diesel::select(prepared), &mut conn).await;
+    let prepared = prepared.unwrap();
     assert!(prepared < 10, "{prepared} statements were prepared");
     assert!(failed > 0, "no total was interrupted");
     println!("done: 0 {failed} {reads}");
@@ -311,21 +297,13 @@ fn nobody_waits_for_ever(set: &str, kills: &str) {
         .unwrap();
     let text = ends_in_time(client).unwrap_or_else(|error| panic!("{set} {kills}: {error}"));
     let numbers = text.split_once("done: ").unwrap().1.lines().next().unwrap();
-    let [acknowledged, failed, reads] = numbers
-        .split(' ')
-        .map(|number| number.parse::<i64>().unwrap())
-        .collect::<Vec<_>>()
-        .try_into()
-        .unwrap();
+    let mut each = numbers.split(' ').map(|number| number.parse().unwrap());
+    let [acknowledged, failed, reads]: [i64; 3] = [(); 3].map(|()| each.next().unwrap());
     println!("{set} {kills}: {acknowledged} counted, {reads} totals read, {failed} failed");
     assert!(acknowledged + failed > 0);
     let mut conn = MysqlConnection::connect(&database);
-    let total: i64 = videos
-        .find(1)
-        .select(views.total())
-        .first(&mut conn)
-        .unwrap();
-    let counted = total - 100;
+    let total = videos.find(1).select(views.total());
+    let counted = total.first::<i64>(&mut conn).unwrap() - 100;
     if kills.is_empty() {
         assert_eq!(counted, acknowledged, "{failed} failed");
     } else {
@@ -336,12 +314,9 @@ fn nobody_waits_for_ever(set: &str, kills: &str) {
         );
     }
     // No lock is left behind.
-    conn.batch_execute("SET lock_wait_timeout = 5, innodb_lock_wait_timeout = 5")
-        .unwrap();
-    conn.batch_execute(
-        "UPDATE videos_shards SET likes = likes + 1; ALTER TABLE videos_shards COMMENT = 'free'",
-    )
-    .unwrap();
+    conn.run("SET lock_wait_timeout = 5, innodb_lock_wait_timeout = 5");
+    conn.run("UPDATE videos_shards SET likes = likes + 1");
+    conn.run("ALTER TABLE videos_shards COMMENT = 'free'");
 }
 
 macro_rules! nobody_waits_for_ever {
@@ -366,14 +341,9 @@ nobody_waits_for_ever! {
 /// MariaDB gives NULL for a subquery that it interrupts as it begins, and no error. The total is not the base then.
 #[test]
 fn an_interrupted_total_is_an_error() {
-    let Some(database) = database() else {
-        return;
-    };
+    let Some(database) = database() else { return };
     let conn = &mut MysqlConnection::connect(&database);
-    update(videos.find(2))
-        .set(views.eq(views + 5))
-        .execute(conn)
-        .unwrap();
+    count!(videos.find(2), views.eq(views + 5), conn);
     let total: i64 = videos.find(2).select(views.total()).first(conn).unwrap();
     conn.batch_execute("SET max_statement_time = 1").unwrap();
     let slow = diesel::dsl::sql::<diesel::sql_types::BigInt>("BENCHMARK(10000000000, 1 + 1)");

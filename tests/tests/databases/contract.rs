@@ -9,7 +9,7 @@ use diesel_sharded_tests::awaited::Done;
 use diesel_sharded_tests::fixture::Fixture;
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::schema::{Video, comments, measures, videos_shards};
-use diesel_sharded_tests::{assert_matches, patient, players};
+use diesel_sharded_tests::{assert_matches, gives, patient, players};
 
 use super::Conn;
 use super::api::{self, Counter, Error, ShardsTable, count_many, fold, update};
@@ -41,15 +41,9 @@ fn keeps_greatest_and_least_values() {
     let [conn] = &mut *Fixture::<Conn, _>::empty();
     players::create(conn);
     for (score, seconds) in [(40, 9.5), (90, 7.25), (70, 8.0)] {
-        let played = (
-            games.eq(games + 1),
-            best_score.raise_to(score),
-            fastest.lower_to(seconds),
-        );
-        assert_eq!(
-            update(table.find(1)).set(played).execute(conn).done(),
-            Ok(1)
-        );
+        let best = (best_score.raise_to(score), fastest.lower_to(seconds));
+        let played = (games.eq(games + 1), best);
+        gives!(update(table.find(1)).set(played).execute(conn), 1);
     }
     let of_all = table.select((games.total(), best_score.total(), fastest.total()));
     assert_eq!(of_all.first(conn), Ok((3_i64, Some(90), Some(7.25))));
@@ -76,11 +70,9 @@ fn models_joins_and_lists_have_totals() {
 fn errors_are_told_apart() {
     let [conn] = &mut *Fixture::<Conn, _>::with_tables();
     let add = |n: i16| update(measures::table.find(1)).set(measures::small.eq(measures::small + n));
-    assert_eq!(add(i16::MAX).execute(conn).done(), Ok(1));
-    let beyond = count_many(measures::small, [(1, i64::from(i16::MAX) + 1)])
-        .run(conn)
-        .done();
-    let beyond = Error::from(beyond.unwrap_err());
+    gives!(add(i16::MAX).execute(conn), 1);
+    let beyond = count_many(measures::small, [(1, i64::from(i16::MAX) + 1)]);
+    let beyond = Error::from(beyond.run(conn).unwrap_err());
     assert_matches!(beyond, Error::Overflow { .. });
     let shards = ShardsTable::of(videos);
     assert_eq!(count(5, conn), Ok(1));
@@ -107,7 +99,7 @@ fn eight_writers_beside_folds_lose_nothing() {
             scope.spawn(move || {
                 for _ in 0..20 {
                     let count = update(videos.find(1)).set(views.eq(views + 1));
-                    assert_eq!(count.retry(patient()).execute(conn).done(), Ok(1));
+                    gives!(count.retry(patient()).execute(conn), 1);
                     if writer == 0 {
                         let _ = fold(videos).retry(patient()).run(conn).unwrap();
                     }

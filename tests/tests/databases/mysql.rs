@@ -135,10 +135,7 @@ fn a_key_that_is_longer_than_that_of_its_shards_is_refused() {
     ShardsTable::of(declared::table).create(conn).unwrap();
     let long = "a".repeat(700);
     for key in [&long[..255], &long] {
-        diesel::insert_into(declared::table)
-            .values(declared::path.eq(key))
-            .execute(conn)
-            .unwrap();
+        insert!(declared::table, declared::path.eq(key), conn);
     }
     let count = update(declared::table.find(&long)).set(declared::views.eq(declared::views + 1));
     assert_eq!(count.execute(conn), Ok(1));

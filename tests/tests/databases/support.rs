@@ -26,7 +26,8 @@ pub use diesel_sharded_tests::schema::{
     Day, Video, WholeVideo, comments, downloads, videos_shards,
 };
 pub use diesel_sharded_tests::{
-    Database, TestConnection, assert_matches, count, delete, edit, insert, number, rolled_back,
+    Database, TestConnection, assert_matches, count, delete, edit, gives, insert, number,
+    rolled_back,
 };
 use proptest::prelude::Strategy;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
@@ -62,6 +63,24 @@ diesel::table! {
 
 pub fn number_of_keys(conn: &mut Conn) -> i64 {
     keys::table.count().get_result(conn).unwrap()
+}
+
+/// Rows of so many keys, made long ago.
+pub fn old_keys(number: i64, expires: i64, conn: &mut Conn) {
+    let filled: QueryResult<()> = conn.transaction(|conn| {
+        for key in 0..number {
+            let key = keys::key.eq(key.to_string().into_bytes());
+            let request = (keys::fingerprint.eq(0), keys::claim.eq(0));
+            let times = (keys::created.eq(0), keys::expires.eq(expires));
+            insert!(
+                keys::table,
+                (key, request, keys::counted.eq(1), times),
+                conn
+            );
+        }
+        Ok(())
+    });
+    filled.unwrap();
 }
 
 /// Whether a request was refused since its key stands for another one.

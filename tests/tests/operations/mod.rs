@@ -6,8 +6,10 @@ use std::time::Duration;
 use diesel::connection::{SimpleConnection, TransactionManager};
 use diesel::dsl::{count_star, sql};
 use diesel::prelude::*;
+use diesel::result::Error;
 use diesel::sql_types::{BigInt, Bool};
 use diesel_sharded::prelude::*;
+use diesel_sharded_tests::HUNDRED_YEARS as EVER;
 use diesel_sharded_tests::awaited::Done;
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::schema::{comments, measures};
@@ -42,9 +44,6 @@ pub const CALLERS: i64 = 1000;
 /// Views and likes of a video with shards.
 pub const VIEWS: i64 = 14;
 pub const LIKES: i64 = 1;
-
-/// A window that no test leaves.
-const EVER: Duration = Duration::from_secs(3_155_760_000);
 
 type Manager = <Conn as Connection>::TransactionManager;
 
@@ -168,22 +167,30 @@ macro_rules! count {
     };
 }
 
-fn rows(counted: QueryResult<usize>) -> QueryResult<i64> {
-    counted.map(|rows| rows as i64)
+/// The row of a video that is not there.
+macro_rules! new {
+    ($video:expr) => {
+        (id.eq($video), slug.eq(slug_of($video)), title.eq("new"))
+    };
+}
+
+fn rows(counted: impl Done<usize, Error>) -> QueryResult<i64> {
+    counted.done().map(|rows| rows as i64)
 }
 
 /// A visit that is counted, now or before, as one row.
-fn visit(answer: QueryResult<Unique>) -> QueryResult<i64> {
-    answer.map(|answer| i64::from(answer != Unique::NoSuchRow))
+fn visit(answer: impl Done<Unique, Error>) -> QueryResult<i64> {
+    let counted = |answer| i64::from(answer != Unique::NoSuchRow);
+    answer.done().map(counted)
 }
 
-fn rows_back(counted: QueryResult<Vec<i64>>) -> QueryResult<i64> {
-    counted.map(|rows| rows.len() as i64)
+fn rows_back(counted: impl Done<Vec<i64>, Error>) -> QueryResult<i64> {
+    counted.done().map(|rows| rows.len() as i64)
 }
 
 /// An operation that adds so much, if it is done.
-fn adds<T>(n: i64, done: QueryResult<T>) -> QueryResult<i64> {
-    done.map(|_| n)
+fn adds<T>(n: i64, operation: impl Done<T, Error>) -> QueryResult<i64> {
+    operation.done().map(|_| n)
 }
 
 fn callers(conn: &mut Conn, video: i64) -> QueryResult<i64> {
@@ -223,22 +230,22 @@ macro_rules! slowly {
 pub const SLOW: &[Operation] = &[
     ("by slow filter", Shards, |conn, video| {
         let count = update(slowly!(video)).set(views.eq(views + 1));
-        rows(count.execute(conn).done())
+        rows(count.execute(conn))
     }),
     ("by slow filter, no shards", Parent, |conn, video| {
         let count = update(slowly!(video)).set(views.eq(views + 1));
-        rows(count.execute(conn).done())
+        rows(count.execute(conn))
     }),
     ("by slow filter in a transaction", Parent, |conn, video| {
         conn.transaction(|conn| {
             let count = update(slowly!(video)).set(views.eq(views + 1));
-            let counted = rows(count.execute(conn).done())?;
+            let counted = rows(count.execute(conn))?;
             Ok(callers(conn, video)? + counted)
         })
     }),
     ("by slow filter, rows back", Parent, |conn, video| {
         let count = update(slowly!(video)).set(views.eq(views + 1));
-        rows_back(count.returning(views).get_results(conn).done())
+        rows_back(count.returning(views).get_results(conn))
     }),
     ("fold by slow filter", Shards, |conn, video| {
         let folded = fold(slowly!(video)).run(conn).done()?;
@@ -249,198 +256,147 @@ pub const SLOW: &[Operation] = &[
 
 pub const ALL: &[Operation] = &[
     ("by key", Shards, |conn, video| {
-        rows(count!(video).execute(conn).done())
+        rows(count!(video).execute(conn))
     }),
     ("by key, no shards", Parent, |conn, video| {
-        rows(count!(video).execute(conn).done())
+        rows(count!(video).execute(conn))
     }),
     ("by filter", Shards, |conn, video| {
-        rows(count!(by filter video).execute(conn).done())
+        rows(count!(by filter video).execute(conn))
     }),
     ("by filter, no shards", Parent, |conn, video| {
-        rows(count!(by filter video).execute(conn).done())
+        rows(count!(by filter video).execute(conn))
     }),
     ("by key, rows back", Shards, |conn, video| {
-        adds(
-            1,
-            count!(video)
-                .returning(views)
-                .get_result::<i64>(conn)
-                .done(),
-        )
+        adds(1, count!(video).returning(views).get_result::<i64>(conn))
     }),
     ("by filter, rows back", Parent, |conn, video| {
-        rows_back(
-            count!(by filter video)
-                .returning(views)
-                .get_results(conn)
-                .done(),
-        )
+        rows_back(count!(by filter video).returning(views).get_results(conn))
     }),
     ("or_insert", Nothing, |conn, video| {
-        let row = (id.eq(video), slug.eq(slug_of(video)), title.eq("new"));
-        rows(count!(video).or_insert(row).execute(conn).done())
+        rows(count!(video).or_insert(new!(video)).execute(conn))
     }),
     ("or_insert by filter, rows back", Nothing, |conn, video| {
-        let row = (id.eq(video), slug.eq(slug_of(video)), title.eq("new"));
-        let count = count!(by filter video).or_insert(row);
-        rows_back(count.returning(views).get_results(conn).done())
+        let count = count!(by filter video).or_insert(new!(video));
+        rows_back(count.returning(views).get_results(conn))
     }),
     ("in a transaction", Shards, |conn, video| {
-        conn.transaction(|conn| {
-            Ok(callers(conn, video)? + rows(count!(video).execute(conn).done())?)
-        })
+        conn.transaction(|conn| Ok(callers(conn, video)? + rows(count!(video).execute(conn))?))
     }),
     ("in a transaction, no shards", Parent, |conn, video| {
-        conn.transaction(|conn| {
-            Ok(rows(count!(video).execute(conn).done())? + callers(conn, video)?)
-        })
+        conn.transaction(|conn| Ok(rows(count!(video).execute(conn))? + callers(conn, video)?))
     }),
     ("in a transaction, rows back", Parent, |conn, video| {
         conn.transaction(|conn| {
-            count!(video)
-                .returning(views)
-                .get_result::<i64>(conn)
-                .done()?;
-            Ok(callers(conn, video)? + 1)
+            let counted = adds(1, count!(video).returning(views).get_result::<i64>(conn))?;
+            Ok(callers(conn, video)? + counted)
         })
     }),
     ("in one that goes on", Shards, |conn, video| {
-        let count = |conn: &mut Conn| rows(count!(video).execute(conn).done());
+        let count = |conn: &mut Conn| rows(count!(video).execute(conn));
         conn.transaction(|conn| goes_on(conn, video, count))
     }),
     ("rows back in one that goes on", Parent, |conn, video| {
-        let count = |conn: &mut Conn| {
-            count!(video)
-                .returning(views)
-                .get_result::<i64>(conn)
-                .done()
-        };
-        conn.transaction(|conn| goes_on(conn, video, |conn| adds(1, count(conn))))
+        let back = count!(video).returning(views);
+        let count = |conn: &mut Conn| adds(1, back.get_result::<i64>(conn));
+        conn.transaction(|conn| goes_on(conn, video, count))
     }),
     ("named in one that goes on", Parent, |conn, video| {
-        let count = |conn: &mut Conn| adds(1, counter(video).add_and_get(1, conn).done());
+        let count = |conn: &mut Conn| adds(1, counter(video).add_and_get(1, conn));
         conn.transaction(|conn| goes_on(conn, video, count))
     }),
     ("in one by text", Parent, |conn, video| {
         by_text(conn, |conn| {
-            Ok(callers(conn, video)? + rows(count!(video).execute(conn).done())?)
+            Ok(callers(conn, video)? + rows(count!(video).execute(conn))?)
         })
     }),
     (
         "rows back in one by text that goes on",
         Parent,
         |conn, video| {
-            let count = |conn: &mut Conn| {
-                rows_back(
-                    count!(by filter video)
-                        .returning(views)
-                        .get_results(conn)
-                        .done(),
-                )
-            };
+            let back = count!(by filter video).returning(views);
+            let count = |conn: &mut Conn| rows_back(back.get_results(conn));
             by_text(conn, |conn| goes_on(conn, video, count))
         },
     ),
     ("retry::transaction", Shards, |conn, video| {
         retry::transaction(conn, RetryPolicy::global(), |conn| {
-            QueryResult::Ok(callers(conn, video)? + rows(count!(video).execute(conn).done())?)
+            QueryResult::Ok(callers(conn, video)? + rows(count!(video).execute(conn))?)
         })
     }),
     ("keyed", Shards, |conn, video| {
-        rows(
-            count!(video)
-                .idempotency_key(key(video))
-                .execute(conn)
-                .done(),
-        )
+        rows(count!(video).idempotency_key(key(video)).execute(conn))
     }),
     ("keyed, no shards", Parent, |conn, video| {
-        rows(
-            count!(video)
-                .idempotency_key(key(video))
-                .execute(conn)
-                .done(),
-        )
+        rows(count!(video).idempotency_key(key(video)).execute(conn))
     }),
     ("keyed, by filter", Parent, |conn, video| {
-        let count = count!(by filter video).idempotency_key(key(video));
-        rows(count.execute(conn).done())
+        rows(
+            count!(by filter video)
+                .idempotency_key(key(video))
+                .execute(conn),
+        )
     }),
     ("keyed or_insert", Nothing, |conn, video| {
-        let row = (id.eq(video), slug.eq(slug_of(video)), title.eq("new"));
-        let count = count!(video).or_insert(row).idempotency_key(key(video));
-        rows(count.execute(conn).done())
+        let count = count!(video).or_insert(new!(video));
+        rows(count.idempotency_key(key(video)).execute(conn))
     }),
     ("keyed named set", Parent, |conn, video| {
-        adds(
-            7,
-            counter(video)
-                .idempotency_key(key(video))
-                .set(7, conn)
-                .done(),
-        )
+        adds(7, counter(video).idempotency_key(key(video)).set(7, conn))
     }),
     ("keyed row counter", Shards, |conn, video| {
-        let keyed = RowCounter::of(views, video).idempotency_key(key(video));
-        rows(keyed.add(1, conn).done())
+        let counter = RowCounter::of(views, video);
+        rows(counter.idempotency_key(key(video)).add(1, conn))
     }),
     ("keyed named counter", Parent, |conn, video| {
-        adds(
-            1,
-            counter(video)
-                .idempotency_key(key(video))
-                .add(1, conn)
-                .done(),
-        )
+        adds(1, counter(video).idempotency_key(key(video)).add(1, conn))
     }),
     ("keyed set", Shards, |conn, video| {
         let set = set_total(videos.find(video), views, 50).idempotency_key(key(video));
-        adds(50 - VIEWS, set.execute(conn).done())
+        adds(50 - VIEWS, set.execute(conn))
     }),
     ("keyed visitor", Shards, |conn, video| {
-        visit(count!(video).once_per("ann", EVER).count(conn).done())
+        visit(count!(video).once_per("ann", EVER).count(conn))
     }),
     (
         "keyed visitor, by filter, no shards",
         Parent,
         |conn, video| {
             let count = count!(by filter video).once_per("ann", EVER);
-            visit(count.count(conn).done())
+            visit(count.count(conn))
         },
     ),
     ("keyed visitor, or_insert", Nothing, |conn, video| {
-        let row = (id.eq(video), slug.eq(slug_of(video)), title.eq("new"));
-        let count = count!(video).or_insert(row).once_per("ann", EVER);
-        visit(count.count(conn).done())
+        let count = count!(video).or_insert(new!(video)).once_per("ann", EVER);
+        visit(count.count(conn))
     }),
     ("keyed visitor, named", Parent, |conn, video| {
-        visit(counter(video).once_per("ann", EVER).add(1, conn).done())
+        visit(counter(video).once_per("ann", EVER).add(1, conn))
     }),
     ("row counter", Shards, |conn, video| {
-        rows(RowCounter::of(views, video).add(1, conn).done())
+        rows(RowCounter::of(views, video).add(1, conn))
     }),
     ("row counter, add and get", Parent, |conn, video| {
         let total = RowCounter::of(views, video).add_and_get(1, conn).done()?;
         Ok(i64::from(total.is_some()))
     }),
     ("named", Parent, |conn, video| {
-        adds(1, counter(video).add(1, conn).done())
+        adds(1, counter(video).add(1, conn))
     }),
     ("named, add and get", Parent, |conn, video| {
-        adds(1, counter(video).add_and_get(1, conn).done())
+        adds(1, counter(video).add_and_get(1, conn))
     }),
     ("named, set", Parent, |conn, video| {
-        adds(7, counter(video).set(7, conn).done())
+        adds(7, counter(video).set(7, conn))
     }),
     ("named, reset", Parent, |conn, video| {
-        adds(0, counter(video).reset(conn).done())
+        adds(0, counter(video).reset(conn))
     }),
     ("named, fold", Parent, |conn, video| {
-        adds(0, counter(video).fold(conn).done())
+        adds(0, counter(video).fold(conn))
     }),
     ("named, delete", Parent, |conn, video| {
-        adds(0, counter(video).delete(conn).done())
+        adds(0, counter(video).delete(conn))
     }),
     ("bounded", Parent, |conn, video| {
         let bounded = RowCounter::of(likes, video).never_above(1_000_000);
@@ -455,17 +411,15 @@ pub const ALL: &[Operation] = &[
         Ok(counted.rows as i64)
     }),
     ("set_total", Shards, |conn, video| {
-        let set = set_total(videos.find(video), views, 50)
-            .execute(conn)
-            .done();
-        set.map(|rows| rows as i64 * (50 - VIEWS))
+        let set = rows(set_total(videos.find(video), views, 50).execute(conn));
+        set.map(|rows| rows * (50 - VIEWS))
     }),
     ("reset", Shards, |conn, video| {
-        let set = reset(videos.find(video)).execute(conn).done();
-        set.map(|rows| rows as i64 * -(VIEWS + LIKES))
+        let set = rows(reset(videos.find(video)).execute(conn));
+        set.map(|rows| rows * -(VIEWS + LIKES))
     }),
     ("fold", Shards, |conn, video| {
-        adds(0, fold(videos.find(video)).keep_shards(1).run(conn).done())
+        adds(0, fold(videos.find(video)).keep_shards(1).run(conn))
     }),
     ("repair", Shards, |conn, video| {
         let recount = comments::table
@@ -477,17 +431,17 @@ pub const ALL: &[Operation] = &[
         Ok(-(drifts.len() as i64))
     }),
     ("resize", Parent, |conn, _| {
-        adds(0, ShardCount::of(views).resize(4, conn).done())
+        adds(0, ShardCount::of(views).resize(4, conn))
     }),
     ("refresh", Parent, |conn, _| {
-        adds(0, shard_counts::refresh(conn).done())
+        adds(0, shard_counts::refresh(conn))
     }),
     ("remove keys", Parent, |conn, _| {
         let hour = Duration::from_secs(3600);
-        adds(0, idempotency::remove_older_than(hour, conn).done())
+        adds(0, idempotency::remove_older_than(hour, conn))
     }),
     ("remove visitors", Parent, |conn, _| {
-        adds(0, remove_expired(conn).done())
+        adds(0, remove_expired(conn))
     }),
     ("top", Parent, |conn, _| {
         let top = top(videos, views, 2).select(id);
@@ -500,17 +454,17 @@ pub const ALL: &[Operation] = &[
         Ok(0)
     }),
     ("drop the shards table", Parent, |conn, _| {
-        adds(0, ShardsTable::of(measures::table).drop(conn).done())
+        adds(0, ShardsTable::of(measures::table).drop(conn))
     }),
     ("create a shards table", Nothing, |conn, _| {
-        adds(0, ShardsTable::of(measures::table).create(conn).done())
+        adds(0, ShardsTable::of(measures::table).create(conn))
     }),
     ("create a counter cache", Parent, |conn, _| {
         let cache = CounterCache::of(likes).counts(comments::video_id);
-        adds(0, cache.create(conn).done())
+        adds(0, cache.create(conn))
     }),
     ("drop a counter cache", Shards, |conn, _| {
         let cache = CounterCache::of(likes).counts(comments::video_id);
-        adds(0, cache.drop(conn).done())
+        adds(0, cache.drop(conn))
     }),
 ];

@@ -13,17 +13,17 @@ use diesel_sharded::retry::{self, RetryPolicy};
 use diesel_sharded::{Counter, fold, update};
 use diesel_sharded_tests::documents::read;
 use diesel_sharded_tests::schema::videos::dsl::*;
-use diesel_sharded_tests::{Database, Stop, TestConnection, count, mysql_client, schema};
+use diesel_sharded_tests::{
+    Database, Stop, TestConnection, count, insert, mysql_client, number, schema,
+};
 
 /// The block of the page that begins with the comment `# DATABASE:`.
 fn lines_of(database: &str) -> String {
     let page = read("docs/operations.md");
     let mut blocks = page.split("```sh\n").skip(1);
     let block = blocks.find(|block| block.starts_with(&format!("# {database}: ")));
-    let (block, _) = block
-        .and_then(|block| block.split_once("```"))
-        .expect("a block");
-    block.to_owned()
+    let block = block.expect("a block").split("```").next();
+    block.expect("its text").to_owned()
 }
 
 /// Runs the lines. The database is told as the page tells it: by an address, or by its name and the settings of MySQL's clients.
@@ -42,8 +42,7 @@ fn back_up_and_restore(lines: &str, from: &Database, to: &Database) {
         bash.env("HOME", folder.path());
     }
     bash.env("DATABASE", name(from)).env("RESTORED", name(to));
-    bash.env("DATABASE_URL", from.url())
-        .env("RESTORED_URL", to.url());
+    bash.envs([("DATABASE_URL", from.url()), ("RESTORED_URL", to.url())]);
     let ran = bash.output().expect("bash");
     assert!(ran.status.success(), "scripts/test.sh installs it: {ran:?}");
 }
@@ -69,22 +68,21 @@ macro_rules! on {
                 fold(videos).run(conn).unwrap();
                 assert_eq!(count!(videos, views.eq(views + 1), conn), 20);
                 assert_eq!(totals(conn)[6], (7, EACH + 2));
-                conn.batch_execute("DELETE FROM videos WHERE id = 7").unwrap();
-                let left = schema::videos_shards::table
-                    .filter(schema::videos_shards::id.eq(7))
-                    .count();
-                assert_eq!(left.get_result(conn), Ok(0_i64));
+                conn.batch_execute("DELETE FROM videos WHERE id = 7")
+                    .unwrap();
+                assert_eq!(number!("COUNT(*) FROM videos_shards WHERE id = 7", conn), 0);
             }
 
             let (from, conn) = &mut schema::database_with_counters::<Conn>();
             conn.batch_execute("DELETE FROM videos").unwrap();
-            for key in 1..=20 {
-                conn.batch_execute(&format!(
-                    "INSERT INTO videos (id, slug, title, views, likes) VALUES ({key}, 'slug {key}', 'title', 0, 0)"
-                ))
-                .unwrap();
+            for key in 1..=20_i64 {
+                let names = (slug.eq(format!("slug {key}")), title.eq("title"));
+                insert!(videos, (id.eq(key), names, views.eq(0), likes.eq(0)), conn);
             }
-            update(videos).set(views.eq(views + EACH)).execute(conn).unwrap();
+            update(videos)
+                .set(views.eq(views + EACH))
+                .execute(conn)
+                .unwrap();
             Counter::named("page:/").add(7, conn).unwrap();
 
             let is_over = AtomicBool::new(false);
@@ -96,9 +94,8 @@ macro_rules! on {
                     let conn = &mut Conn::connect(from);
                     while !is_over.load(Ordering::Relaxed) {
                         let moved = retry::transaction(conn, PATIENT, |conn| {
-                            diesel::update(videos)
-                                .set(views.eq(views - 5))
-                                .execute(conn)?;
+                            let taken = diesel::update(videos).set(views.eq(views - 5));
+                            taken.execute(conn)?;
                             update(videos).set(views.eq(views + 5)).execute(conn)
                         });
                         assert_eq!(moved, Ok(20));

@@ -12,7 +12,7 @@ use diesel_sharded::shard_choice::{ShardChoice, Stripe};
 use diesel_sharded::{Error, RowCounter, fold, set_total, update};
 use diesel_sharded_tests::cluster::{Cluster, NODES};
 use diesel_sharded_tests::schema::videos::dsl::*;
-use diesel_sharded_tests::{Stop, assert_matches, number, pool};
+use diesel_sharded_tests::{Stop, assert_matches, gives, number, pool};
 
 use super::{on_all_nodes, patient, prepare, tokens};
 
@@ -79,24 +79,18 @@ pub fn transactions_of_several_statements_beside_writers(cluster: &impl Cluster)
         let conn = &mut cluster.connect(node);
         for round in 0..ROUNDS {
             for video in 1..=3 {
-                coalescer
-                    .add_later(&RowCounter::of(views, video), 1)
-                    .unwrap();
+                let view = RowCounter::of(views, video);
+                coalescer.add_later(&view, 1).unwrap();
             }
             if round % 4 == 0 {
                 coalescer.flush().unwrap();
             }
-            let counted = update(videos.filter(slug.eq_any(["a", "b", "c"])))
-                .set(views.eq(views + 1))
-                .retry(patient())
-                .execute(conn);
-            assert_eq!(counted, Ok(3));
-            let now: Vec<i64> = update(videos.filter(slug.eq_any(["b", "c"])))
-                .set(views.eq(views + 1))
-                .retry(patient())
-                .returning(views)
-                .get_results(conn)
-                .unwrap();
+            let count = update(videos.filter(slug.eq_any(["a", "b", "c"])));
+            let count = count.set(views.eq(views + 1)).retry(patient());
+            gives!(count.execute(conn), 3);
+            let count = update(videos.filter(slug.eq_any(["b", "c"])));
+            let count = count.set(views.eq(views + 1)).retry(patient());
+            let now: Vec<i64> = count.returning(views).get_results(conn).unwrap();
             assert_eq!(now.len(), 2);
         }
         coalescer.close().unwrap();
@@ -108,24 +102,17 @@ pub fn transactions_of_several_statements_beside_writers(cluster: &impl Cluster)
         let totals = videos.select((views.total(), likes.total()));
         totals.order(id).load(conn)
     });
-    assert_eq!(
-        totals,
-        [
-            (100 + 4 * NEW, 1),
-            (200 + 5 * NEW, 2 + stocked as i32),
-            (300 + 5 * NEW, ROUNDS as i32 - 1)
-        ]
-    );
+    let a = (100 + 4 * NEW, 1);
+    let b = (200 + 5 * NEW, 2 + stocked as i32);
+    assert_eq!(totals, [a, b, (300 + 5 * NEW, ROUNDS as i32 - 1)]);
 }
 
 /// In a process that has a stripe.
 fn what_follows_a_lost_transaction_is_not_committed(conn: &mut MysqlConnection) {
     let lost: QueryResult<()> = retry::transaction(conn, patient(), |conn| {
         conn.batch_execute("ROLLBACK")?; // as the server does, and the driver would not notice
-        diesel::insert_into(tokens::table)
-            .values(tokens::id.eq(1))
-            .execute(conn)
-            .map(drop)
+        let token = diesel::insert_into(tokens::table).values(tokens::id.eq(1));
+        token.execute(conn).map(drop)
     });
     let error = Error::from(lost.unwrap_err());
     assert_matches!(error, Error::TransactionAborted);
@@ -134,10 +121,7 @@ fn what_follows_a_lost_transaction_is_not_committed(conn: &mut MysqlConnection) 
 }
 
 fn one_view(video: i64, conn: &mut MysqlConnection) {
-    let counted = update(videos.find(video))
-        .set(views.eq(views + 1))
-        .shard_choice(ShardChoice::Random)
-        .retry(patient())
-        .execute(conn);
-    assert_eq!(counted, Ok(1));
+    let count = update(videos.find(video)).set(views.eq(views + 1));
+    let count = count.shard_choice(ShardChoice::Random);
+    gives!(count.retry(patient()).execute(conn), 1);
 }

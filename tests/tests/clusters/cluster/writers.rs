@@ -9,6 +9,7 @@ use diesel_sharded::shard_choice::ShardChoice;
 use diesel_sharded::{Counter, fold, update};
 use diesel_sharded_tests::cluster::{Cluster, NODES};
 use diesel_sharded_tests::schema::{Day, comments, downloads, videos::dsl::*};
+use diesel_sharded_tests::{count, gives};
 
 use super::{on_all_nodes, prepare};
 
@@ -34,26 +35,17 @@ pub fn writers_on_all_nodes(cluster: &impl Cluster) {
     });
     let each = ROUNDS * NODES as i64;
     let (totals, pages, numbers, posts) = on_all_nodes(cluster, |conn| {
-        let totals: Vec<(i64, i32)> = videos
-            .select((views.total(), likes.total()))
-            .order(id)
-            .load(conn)?;
+        let totals = videos.select((views.total(), likes.total())).order(id);
         let pages = Counter::named("page").get(conn)?;
-        let numbers: Vec<i32> = downloads::table
-            .select(downloads::number.total())
-            .load(conn)?;
+        let numbers = downloads::table.select(downloads::number.total());
         let posts: i64 = comments::table.count().get_result(conn)?;
-        Ok((totals, pages, numbers, posts))
+        let totals: Vec<(i64, i32)> = totals.load(conn)?;
+        Ok((totals, pages, numbers.load::<i32>(conn)?, posts))
     });
     let each_like = each as i32;
-    assert_eq!(
-        totals,
-        [
-            (100 + 2 * each, 1 - each_like),
-            (200 + 2 * each, 2 + each_like),
-            (300, 3)
-        ]
-    );
+    let a = (100 + 2 * each, 1 - each_like);
+    let b = (200 + 2 * each, 2 + each_like);
+    assert_eq!(totals, [a, b, (300, 3)]);
     assert_eq!((pages, posts), (each, 2 + each));
     assert_eq!(numbers, [NODES as i32; ROUNDS as usize]);
     assert!(cluster.conflicts() > 0);
@@ -65,51 +57,33 @@ pub fn writers_on_all_nodes(cluster: &impl Cluster) {
 }
 
 fn by_key(conn: &mut MysqlConnection) {
-    let counted = update(videos.find(1))
-        .set(views.eq(views + 1))
-        .shard_choice(ShardChoice::Random)
-        .execute(conn);
-    assert_eq!(counted, Ok(1));
-    let counted = update(videos.find(1))
-        .set(likes.eq(likes - 1))
-        .shard_choice(ShardChoice::Random)
-        .execute(conn);
-    assert_eq!(counted, Ok(1));
+    let count = update(videos.find(1)).set(views.eq(views + 1));
+    gives!(count.shard_choice(ShardChoice::Random).execute(conn), 1);
+    let count = update(videos.find(1)).set(likes.eq(likes - 1));
+    gives!(count.shard_choice(ShardChoice::Random).execute(conn), 1);
 }
 
 fn by_other_ways(conn: &mut MysqlConnection, round: i64) {
-    let counted = update(videos.filter(slug.eq_any(["a", "b"])))
-        .set(views.eq(views + 1))
-        .shard_choice(ShardChoice::Random)
-        .execute(conn);
-    assert_eq!(counted, Ok(2));
+    let count = update(videos.filter(slug.eq_any(["a", "b"]))).set(views.eq(views + 1));
+    gives!(count.shard_choice(ShardChoice::Random).execute(conn), 2);
     Counter::named("page").increment(conn).unwrap();
     // The first ones insert the row, on all nodes at once.
-    let counted = update(downloads::table.find((round as i32, Day(1))))
-        .set(downloads::number.eq(downloads::number + 1))
-        .or_insert((
-            downloads::version.eq(round as i32),
-            downloads::day.eq(Day(1)),
-        ))
-        .execute(conn);
-    assert_eq!(counted, Ok(1));
-    let _ = update(videos.find(2))
-        .set(views.eq(views + 1))
-        .execute(conn)
-        .unwrap();
+    let (of, on) = (round as i32, Day(1));
+    let count = update(downloads::table.find((of, on)));
+    let count = count.set(downloads::number.eq(downloads::number + 1));
+    let count = count.or_insert((downloads::version.eq(of), downloads::day.eq(on)));
+    gives!(count.execute(conn), 1);
+    count!(videos.find(2), views.eq(views + 1), conn);
 }
 
 fn in_a_transaction(conn: &mut MysqlConnection, comment: i64) {
     let counted: QueryResult<usize> = retry::transaction(conn, RetryPolicy::new(), |conn| {
         let row = (comments::id.eq(100 + comment), comments::video_id.eq(1));
-        diesel::insert_into(comments::table)
-            .values(row)
-            .execute(conn)?;
+        let comment = diesel::insert_into(comments::table).values(row);
+        comment.execute(conn)?;
         videos.find(1).select(views.total()).first::<i64>(conn)?;
-        update(videos.find(2))
-            .set(likes.eq(likes + 1))
-            .shard_choice(ShardChoice::Random)
-            .execute(conn)
+        let count = update(videos.find(2)).set(likes.eq(likes + 1));
+        count.shard_choice(ShardChoice::Random).execute(conn)
     });
     assert_eq!(counted, Ok(1));
 }

@@ -18,8 +18,7 @@ const IDLE: Duration = Duration::from_secs(3);
 fn every_count_lands_where_it_belongs_behind_haproxy() {
     let (database, mut conn) = database();
     let haproxy = Haproxy::start(&database, Duration::from_secs(60));
-    let (tallies, failed) = count_on_both(&haproxy.url(&database), 70);
-    assert!(failed.is_empty(), "{failed:?}");
+    let tallies = exactly(&haproxy.url(&database), 70, &mut conn);
     let awaited = awaited_processes(&haproxy.url(&database));
     assert_eq!((awaited.unknown, awaited.refused), ([0; 8], 0));
     let all = [tallies, vec![awaited.acknowledged]].concat();

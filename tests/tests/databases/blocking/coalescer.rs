@@ -16,7 +16,7 @@ use diesel_sharded::{Counter, Error, RowCounter, ShardsTable, fold, set_total};
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::schema::{Day, downloads, measures, videos_shards};
 use diesel_sharded_tests::{
-    Database, TestConnection, assert_matches, conflict, edit, insert, own_key, pool, until,
+    Database, TestConnection, assert_matches, conflict, edit, gives, insert, own_key, pool, until,
 };
 
 use super::{
@@ -59,11 +59,8 @@ fn rows_under_composite_keys_are_counted_together() {
     let (database, conn) = &mut database_with_counters();
     let days = || (1..=3).flat_map(|version| (1..=5).map(move |day| (version, Day(day))));
     for (version, day) in days() {
-        insert!(
-            downloads::table,
-            (downloads::version.eq(version), downloads::day.eq(day)),
-            conn
-        );
+        let row = (downloads::version.eq(version), downloads::day.eq(day));
+        insert!(downloads::table, row, conn);
     }
     let coalescer = coalescer(database);
     for round in 1..=4 {
@@ -76,20 +73,14 @@ fn rows_under_composite_keys_are_counted_together() {
         }
         coalescer.flush().unwrap();
     }
-    let totals: Vec<(i32, Day, i32)> = downloads::table
-        .select((
-            downloads::version,
-            downloads::day,
-            downloads::number.total(),
-        ))
-        .order((downloads::version, downloads::day))
-        .load(conn)
-        .unwrap();
+    let key = (downloads::version, downloads::day);
+    let totals = downloads::table.order(key);
+    let totals = totals.select((key.0, key.1, downloads::number.total()));
     let expected = days().map(|(version, day)| {
         let rounds = (5 - day.0).max(0);
         (version, day, rounds * (100 * version + day.0))
     });
-    assert_eq!(totals, expected.collect::<Vec<_>>());
+    assert_eq!(totals.load(conn), Ok(expected.collect::<Vec<_>>()));
 }
 
 mod seen {
@@ -111,11 +102,8 @@ fn the_greatest_and_the_least_value_are_kept() {
     let create = "CREATE TABLE pages (id BIGINT PRIMARY KEY, views BIGINT NOT NULL, last BIGINT, first BIGINT)";
     conn.batch_execute(create).unwrap();
     insert!(pages, (id.eq(7), views.eq(0)), conn);
-    insert!(
-        pages,
-        (id.eq(8), views.eq(0), last.eq(50), first.eq(50)),
-        conn
-    );
+    let seen = (last.eq(50), first.eq(50));
+    insert!(pages, (id.eq(8), views.eq(0), seen), conn);
     ShardsTable::of(pages).create(conn).unwrap();
     let coalescer = coalescer(database);
     for times in [30..60_i64, 10..40] {
@@ -144,20 +132,13 @@ fn the_greatest_and_the_least_value_are_kept() {
 /// Locks the shards of video 1, which are made for it, until `conn` commits; on SQLite everything.
 fn lock_video_1(conn: &mut Conn) {
     for shard in 0..4 {
-        let _ = diesel::insert_into(videos_shards::table)
-            .values((
-                videos_shards::id.eq(1),
-                videos_shards::shard.eq(shard),
-                videos_shards::views.eq(0),
-                videos_shards::likes.eq(0),
-            ))
-            .execute(conn);
+        let insert = format!("INSERT INTO videos_shards (id, shard) VALUES (1, {shard})");
+        let _ = conn.batch_execute(&insert);
     }
     conn.batch_execute("BEGIN").unwrap();
-    let locked = diesel::update(videos_shards::table.filter(videos_shards::id.eq(1)))
-        .set(videos_shards::likes.eq(videos_shards::likes + 0))
-        .execute(conn);
-    assert_eq!(locked, Ok(4));
+    let shards = videos_shards::table.filter(videos_shards::id.eq(1));
+    let same = videos_shards::likes.eq(videos_shards::likes + 0);
+    assert_eq!(edit!(shards, same, conn), 4);
 }
 
 /// Retries for as long as a test may hold a lock.
@@ -240,10 +221,8 @@ fn it_is_committed_by_flush_close_or_time() {
     assert_eq!(coalescer.stats().queued_counters, 3);
     assert_eq!(total_of(1, &mut conn), 100);
     coalescer.flush().unwrap();
-    assert_eq!(
-        (total_of(1, &mut conn), page.get(&mut conn).unwrap()),
-        (111, 8)
-    );
+    assert_eq!(total_of(1, &mut conn), 111);
+    gives!(page.get(&mut conn), 8);
     coalescer.add_later(&views_of(1), 1).unwrap();
     let other = coalescer.clone();
     coalescer.close().unwrap();
@@ -256,10 +235,8 @@ fn it_is_committed_by_flush_close_or_time() {
     drop(dropped);
     assert_eq!(total_of(1, &mut conn), 113);
 
-    let soon = builder(&database)
-        .max_delay(Duration::from_millis(20))
-        .build()
-        .unwrap();
+    let soon = builder(&database).max_delay(Duration::from_millis(20));
+    let soon = soon.build().unwrap();
     soon.add_later(&views_of(1), 1).unwrap();
     until("committed in time", || total_of(1, &mut conn) == 114);
     soon.close().unwrap();
@@ -289,9 +266,8 @@ fn what_cannot_be_counted_later_is_reported() {
     }
     let error = coalescer.close().unwrap_err();
     assert_matches!(error, Error::NotFlushed { lost: 2, .. });
-    let measured = measures::table
-        .find(1)
-        .select((measures::small.total(), measures::large.total()));
+    let measured = (measures::small.total(), measures::large.total());
+    let measured = measures::table.find(1).select(measured);
     assert_eq!(measured.first::<(i16, i64)>(&mut conn), Ok((0, 5)));
     assert_eq!(totals(&mut conn), [101, 201, 301]);
     let names = Counter::get_many(&["huge", "page"], &mut conn);
@@ -388,13 +364,12 @@ fn a_refused_row_takes_no_other_with_it() {
             coalescer.add_later(&views_of(video), 1).unwrap();
         }
         assert_matches!(coalescer.close(), Err(Error::NotFlushed { .. }));
-        let expected = lost
-            .clone()
-            .map(|video| (format!("videos_shards.views of {video}"), 1));
-        assert_eq!(*losses.lock().unwrap(), expected.collect::<Vec<_>>());
-        let expected = (1..=3)
-            .zip(before)
-            .map(|(video, total)| total + i64::from(!lost.contains(&video)));
+        let counter = |video| (format!("videos_shards.views of {video}"), 1);
+        let expected: Vec<_> = lost.clone().map(counter).collect();
+        assert_eq!(*losses.lock().unwrap(), expected);
+        let counted = |video| i64::from(!lost.contains(&video));
+        let expected = before.iter().zip(1..=3);
+        let expected = expected.map(|(total, video)| total + counted(video));
         assert_eq!(totals(&mut conn), expected.collect::<Vec<_>>(), "{rows}");
     }
 }
@@ -411,10 +386,8 @@ fn names_are_checked_before_anything_is_queued() {
 fn without_the_librarys_tables_it_says_so() {
     let (database, _conn) = database();
     let error = Coalescer::new(pool::<Conn>(database.url())).unwrap_err();
-    assert!(
-        error.to_string().contains("diesel_sharded::MIGRATIONS"),
-        "{error}"
-    );
+    let error = error.to_string();
+    assert!(error.contains("diesel_sharded::MIGRATIONS"), "{error}");
 }
 
 /// The first addition is under way, and the second one waits in the buffer.
@@ -463,31 +436,26 @@ fn a_close_beside_adders_loses_nothing_that_was_taken() {
     let pool = pool::<Conn>(database.url());
     let mut taken = 0;
     for _ in 0..20 {
-        let coalescer = Coalescer::builder(pool.clone())
-            .max_delay(Duration::from_micros(1))
-            .build()
-            .unwrap();
-        let adders: Vec<_> = (0..4)
-            .map(|_| {
-                let coalescer = coalescer.clone();
-                thread::spawn(move || {
-                    let mut taken = 0;
-                    loop {
-                        match coalescer.add_later(&views_of(1), 1) {
-                            Ok(()) => taken += 1,
-                            Err(Error::CoalescerClosed) => return taken,
-                            Err(other) => panic!("{other:?}"),
-                        }
+        let soon = Coalescer::builder(pool.clone()).max_delay(Duration::from_micros(1));
+        let coalescer = soon.build().unwrap();
+        let adders = [(); 4].map(|()| {
+            let coalescer = coalescer.clone();
+            thread::spawn(move || {
+                let mut taken = 0;
+                loop {
+                    match coalescer.add_later(&views_of(1), 1) {
+                        Ok(()) => taken += 1,
+                        Err(Error::CoalescerClosed) => return taken,
+                        Err(other) => panic!("{other:?}"),
                     }
-                })
+                }
             })
-            .collect();
+        });
         until("one is counted", || coalescer.stats().flushes > 0);
         coalescer.close().unwrap();
-        taken += adders
-            .into_iter()
-            .map(|adder| adder.join().unwrap())
-            .sum::<i64>();
+        for adder in adders {
+            taken += adder.join().unwrap();
+        }
     }
     assert_eq!(total_of(1, &mut conn), 100 + taken);
 }
@@ -596,6 +564,10 @@ fn a_panic_of_what_is_told_stops_nothing() {
     assert_eq!(total_of(1, &mut conn), 102);
 }
 
+fn title_of_1(conn: &mut Conn) -> String {
+    videos.find(1).select(title).first(conn).unwrap()
+}
+
 #[test]
 fn a_transactions_counts_are_taken_when_it_has_committed() {
     let (database, conn) = &mut database_with_counters();
@@ -635,10 +607,7 @@ fn a_transactions_counts_are_taken_when_it_has_committed() {
     coalescer.flush().unwrap();
     assert_eq!(totals(conn), [107, 200, 300]);
     assert_eq!(Counter::named("renamed").get(conn), Ok(1));
-    assert_eq!(
-        videos.find(1).select(title).first(conn),
-        Ok("new".to_owned())
-    );
+    assert_eq!(title_of_1(conn), "new");
 }
 
 #[test]
@@ -647,18 +616,13 @@ fn a_coalescer_that_closes_says_that_all_is_committed() {
     let coalescer = coalescer(&database);
     let counted = coalescer.transaction(&mut conn, |conn, counts| {
         counts.add(&views_of(1), 1)?;
-        coalescer
-            .clone()
-            .close()
-            .map_err(diesel::result::Error::from)?;
+        let closed = coalescer.clone().close();
+        closed.map_err(diesel::result::Error::from)?;
         QueryResult::Ok(edit!(videos.find(1), title.eq("new"), conn))
     });
     let counted = counted.map_err(Error::from);
     assert_matches!(counted, Err(Error::CommittedNotCounted));
-    assert_eq!(
-        videos.find(1).select(title).first(&mut conn),
-        Ok("new".to_owned())
-    );
+    assert_eq!(title_of_1(&mut conn), "new");
     assert_eq!(total_of(1, &mut conn), 100);
 }
 

@@ -202,15 +202,11 @@ fn rows_are_reported_until_a_report_has_returned() {
     let stats = folder.stats();
     drop(folder);
     let last_error = stats.last_error.as_deref();
-    assert_eq!(
-        (stats.failed_passes, last_error),
-        (1, Some("the pass panicked"))
-    );
+    assert_eq!(stats.failed_passes, 1);
+    assert_eq!(last_error, Some("the pass panicked"));
     let reported = reported.lock().unwrap_or_else(PoisonError::into_inner);
-    assert_eq!(
-        *reported,
-        [vec![(1, 105), (2, 0), (3, 306)], vec![(3, 306)]]
-    );
+    let all = vec![(1, 105), (2, 0), (3, 306)];
+    assert_eq!(*reported, [all, vec![(3, 306)]]);
     assert_eq!(shards(conn), 0);
 }
 

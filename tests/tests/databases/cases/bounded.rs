@@ -18,29 +18,27 @@ fn total(conn: &mut Conn) -> i32 {
 #[test]
 fn a_count_returns_the_new_total_or_nothing() {
     let conn = &mut set_up_with_counters().conn;
-    assert_eq!(bounded().add_and_get(-2, conn).done(), Ok(None));
-    assert_eq!(bounded().add_and_get(5, conn).done(), Ok(Some(6)));
-    assert_eq!(bounded().get(conn).done(), Ok(Some(6)));
+    gives!(bounded().add_and_get(-2, conn), None);
+    gives!(bounded().add_and_get(5, conn), Some(6));
+    gives!(bounded().get(conn), Some(6));
     let absent = RowCounter::of(likes, 99).never_below(0);
     let no_row = Err(DieselError::NotFound);
     rolled_back(conn, |conn| {
-        assert_eq!(bounded().add_and_get(94, conn).done(), Ok(Some(100)));
-        assert_eq!(bounded().add_and_get(1, conn).done(), Ok(None));
+        gives!(bounded().add_and_get(94, conn), Some(100));
+        gives!(bounded().add_and_get(1, conn), None);
         assert_eq!(absent.add(1, conn).done(), no_row);
     });
     assert_eq!(total(conn), 6);
-    assert_eq!(absent.get(conn).done(), Ok(None));
+    gives!(absent.get(conn), None);
     assert_eq!(absent.add(1, conn).done(), no_row);
-    assert_eq!(
-        absent.add_and_get(1, conn).done(),
-        Err(DieselError::NotFound)
-    );
+    let no_total = absent.add_and_get(1, conn).done();
+    assert_eq!(no_total, Err(DieselError::NotFound));
 
     let tickets = Counter::named("tickets").never_below(0).never_above(3);
-    assert_eq!(tickets.get(conn).done(), Ok(0));
+    gives!(tickets.get(conn), 0);
     let new_totals = [-1, 3, 1].map(|n| tickets.add_and_get(n, conn).unwrap());
     assert_eq!(new_totals, [None, Some(3), None]);
-    assert_eq!(tickets.get(conn).done(), Ok(3));
+    gives!(tickets.get(conn), 3);
 }
 
 #[test]
@@ -73,18 +71,18 @@ fn a_part_is_taken_where_the_bounds_leave_no_more() {
 fn a_key_counts_once_within_the_bounds() {
     let conn = &mut set_up_with_counters().conn;
     let row = |key: &str| bounded().idempotency_key(key);
-    assert_eq!(row("a").add(99, conn).done(), Ok(true));
-    assert_eq!(row("a").add(99, conn).done(), Ok(true)); // again, though there is no more room
+    gives!(row("a").add(99, conn), true);
+    gives!(row("a").add(99, conn), true); // again, though there is no more room
     assert_eq!(total(conn), 100);
     // A refused one leaves its key to any other.
-    assert_eq!(row("b").add(1, conn).done(), Ok(false));
-    assert_eq!(row("b").add(-10, conn).done(), Ok(true));
+    gives!(row("b").add(1, conn), false);
+    gives!(row("b").add(-10, conn), true);
     assert!(is_reused(row("b").add(1, conn).done()));
     assert_eq!(total(conn), 90);
     let read = |key: &str, n, conn: &mut Conn| row(key).add_and_get(n, conn).done();
     assert_eq!(read("f", 11, conn), Ok(None));
     assert_eq!(read("f", 2, conn), Ok(Some(92)));
-    assert_eq!(bounded().add(8, conn).done(), Ok(true));
+    gives!(bounded().add(8, conn), true);
     assert_eq!(read("f", 2, conn), Ok(Some(100))); // as it is now
     rolled_back(conn, |conn| assert_eq!(read("g", -1, conn), Ok(Some(99))));
     assert_eq!(read("g", 1, conn), Ok(None));
@@ -93,10 +91,8 @@ fn a_key_counts_once_within_the_bounds() {
     let taken = ["c", "c", "d", "e"].map(|key| seats.idempotency_key(key).add(1, conn).unwrap());
     assert_eq!(taken, [true, true, true, false]);
     let mut read = |key: &str, n| seats.idempotency_key(key).add_and_get(n, conn).done();
-    assert_eq!(
-        [read("h", 1), read("h", -1), read("c", 1)],
-        [None, Some(1), Some(1)].map(Ok)
-    );
+    let answers = [read("h", 1), read("h", -1), read("c", 1)];
+    assert_eq!(answers, [None, Some(1), Some(1)].map(Ok));
 }
 
 #[test]
@@ -131,12 +127,12 @@ fn the_ends_of_the_columns_type_are_bounds_like_any_other() {
 fn uses_shards_while_there_is_room() {
     let conn = &mut set_up().conn;
     let stock = RowCounter::of(views, 3).never_below(0); // 300
-    assert_eq!(stock.add(-1, conn).done(), Ok(true)); // hands out
+    gives!(stock.add(-1, conn), true); // hands out
     let base = |conn: &mut Conn| videos.find(3).select(views).first::<i64>(conn).unwrap();
     let handed_out = base(conn);
     assert!(handed_out < 10, "{handed_out}");
     for _ in 0..100 {
-        assert_eq!(stock.add(-1, conn).done(), Ok(true));
+        gives!(stock.add(-1, conn), true);
         assert_eq!(base(conn), handed_out);
     }
     let used = videos_shards::id.eq(3).and(videos_shards::views.gt(0));
@@ -149,7 +145,7 @@ fn uses_shards_while_there_is_room() {
 fn a_debt_is_paid_first() {
     let conn = &mut set_up().conn;
     let stock = RowCounter::of(views, 1).never_below(0);
-    assert_eq!(stock.add(100, conn).done(), Ok(true)); // its shards are there
+    gives!(stock.add(100, conn), true); // its shards are there
     set_total(videos.find(1), views, -10).execute(conn).unwrap();
     let taken = [9, -1, 2, -1, -1].map(|n| stock.add(n, conn).unwrap());
     assert_eq!(taken, [true, false, true, true, false]);
@@ -200,7 +196,7 @@ fn seats_are_sold_once_each_inside_transactions_too() {
     });
     // 8 × 15 = 120 buyers who keep their seats, one for each.
     assert_eq!(sold.into_inner(), SEATS);
-    assert_eq!(event.get(conn).done(), Ok(0));
+    gives!(event.get(conn), 0);
 }
 
 /// Groups come and go, each behind another count of the same row, which may hold what others need; some take back what they did.

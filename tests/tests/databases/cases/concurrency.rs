@@ -82,10 +82,8 @@ fn clocks_that_jump_lose_no_count_and_prolong_no_pause() {
     on_threads(4, database, |_, conn| {
         for _ in 0..20 {
             let begun = Instant::now();
-            let count_1 = viewed!(videos.find(1))
-                .retry(policy.clone())
-                .execute(conn)
-                .done();
+            let count_1 = viewed!(videos.find(1)).retry(policy.clone());
+            let count_1 = count_1.execute(conn).done();
             let mut attempts = 0;
             let both: QueryResult<usize> = retry::transaction(conn, policy.clone(), |conn| {
                 attempts += 1;

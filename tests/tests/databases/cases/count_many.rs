@@ -46,8 +46,8 @@ fn several_fields_at_once() {
     let new = |key: &i64| (id.eq(*key), slug.eq("new"), title.eq(""), likes.eq(7));
     let many = || count_many((likes, views), [(3, [1, 10]), (9, [2, 20])]);
     let once = || many().or_insert(new).idempotency_key("several");
-    assert_eq!(once().run(conn).done(), Ok(2));
-    assert_eq!(once().run(conn).done(), Ok(2));
+    gives!(once().run(conn), 2);
+    gives!(once().run(conn), 2);
     let others = count_many((views, likes), [(3, [1, 10]), (9, [2, 20])]);
     let others = others.idempotency_key("several").run(conn).done();
     refused!(others, Error::IdempotencyKeyReused);
@@ -186,9 +186,8 @@ fn a_row_that_cannot_take_its_amount_takes_all_back() {
         totals.order(measures::id).load::<i16>(conn).unwrap()
     };
     let count = |n: i64, conn: &mut Conn| {
-        count_many(measures::small, [(1, 1), (2, n)])
-            .run(conn)
-            .done()
+        let counts = [(1, 1), (2, n)];
+        count_many(measures::small, counts).run(conn).done()
     };
     assert_eq!(count(1, conn).unwrap().rows, 2);
     refused!(count(40_000, conn), Error::Overflow { .. });

@@ -136,11 +136,8 @@ fn shards_beyond_the_wished_number_are_removed() {
     let of_1 = of_1.select(videos_shards::shard);
     let shards = |conn: &mut Conn| of_1.order(videos_shards::shard).load::<i32>(conn);
     for (keep_shards, removed, left) in [(128, 0, 4), (1, 3, 1), (0, 1, 0)] {
-        let folded = fold(videos.find(1))
-            .keep_shards(keep_shards)
-            .run(conn)
-            .done();
-        assert_eq!(folded.unwrap().shards_removed, removed);
+        let folding = fold(videos.find(1)).keep_shards(keep_shards);
+        assert_eq!(folding.run(conn).unwrap().shards_removed, removed);
         assert_eq!(shards(conn), Ok((0..left).collect()));
     }
     for _ in 0..10 {
@@ -228,11 +225,8 @@ fn bases_are_reported_after_their_commit() {
             let bases = bases(other);
             for (video, base) in rows {
                 assert!(bases.iter().any(|row| (row.0, row.1) == (*video, *base)));
-                assert!(
-                    bases
-                        .iter()
-                        .all(|row| row.0 <= *video || row.1 == 100 * row.0)
-                );
+                let is_done = |row: &(i64, i64, i32)| row.0 <= *video || row.1 == 100 * row.0;
+                assert!(bases.iter().all(is_done));
                 of_views.lock().unwrap().push((*video, *base));
             }
         })

@@ -8,10 +8,8 @@ use diesel_sharded_tests::schema::measures;
 use diesel_sharded_tests::schema::videos::dsl::*;
 
 fn count_video(video: i64, key: &str, conn: &mut Conn) -> QueryResult<usize> {
-    viewed!(videos.find(video))
-        .idempotency_key(key)
-        .execute(conn)
-        .done()
+    let count = viewed!(videos.find(video)).idempotency_key(key);
+    count.execute(conn).done()
 }
 
 /// A counter that cannot take 40,000.
@@ -35,7 +33,7 @@ fn a_repeat_counts_nothing_and_is_told_what_the_first_was() {
     // Several rows.
     for _ in 0..2 {
         let all = update(videos.filter(id.le(2))).set((views.eq(views + 5), likes.eq(likes - 1)));
-        assert_eq!(all.idempotency_key("c").execute(conn).done(), Ok(2));
+        gives!(all.idempotency_key("c").execute(conn), 2);
     }
     let both = videos.order(id).select((views.total(), likes.total()));
     let expected = vec![(107_i64, 0), (205, 1), (300, 3)];
@@ -94,18 +92,15 @@ fn a_key_belongs_to_one_update() {
     assert!(is_reused(or_insert("j", conn)));
     assert!(is_reused(count_video(9, "b", conn)));
     assert_eq!(totals(conn), [101, 200, 300, 1]);
-    assert_eq!(named.get(conn).done(), Ok(0));
+    gives!(named.get(conn), 0);
 }
 
 #[test]
 fn keys_are_bytes_of_a_certain_length() {
     let conn = &mut set_up_with_counters().conn;
     for key in [vec![], vec![b'k'; 256]] {
-        let counted = viewed!(videos.find(1))
-            .idempotency_key(&key)
-            .execute(conn)
-            .done();
-        refused!(counted, Error::InvalidIdempotencyKey { bytes } if *bytes == key.len());
+        let count = viewed!(videos.find(1)).idempotency_key(&key);
+        refused!(count.execute(conn), Error::InvalidIdempotencyKey { bytes } if *bytes == key.len());
     }
     // Keys that some collation or some string type takes for the same.
     let longest = [0xFF; 255];
@@ -115,7 +110,7 @@ fn keys_are_bytes_of_a_certain_length() {
     for key in different {
         for _ in 0..2 {
             let count = viewed!(videos.find(1)).idempotency_key(key);
-            assert_eq!(count.execute(conn).done(), Ok(1), "{key:?}");
+            gives!(count.execute(conn), 1, "{key:?}");
         }
     }
     assert_eq!(total_of(1, conn), 108);
@@ -144,11 +139,11 @@ fn racing_repeats_count_once() {
             let key = format!("request {key}");
             assert_eq!(count_video(1, &key, conn), Ok(1));
             let page = Counter::named("page").idempotency_key(format!("{key}/page"));
-            assert_eq!(page.add(3, conn).done(), Ok(1));
+            gives!(page.add(3, conn), 1);
         }
     });
     assert_eq!(total_of(1, conn), 100 + KEYS);
-    assert_eq!(Counter::named("page").get(conn).done(), Ok(3 * KEYS));
+    gives!(Counter::named("page").get(conn), 3 * KEYS);
     assert_eq!(number_of_keys(conn), 2 * KEYS);
 }
 
@@ -162,7 +157,7 @@ fn rows_that_are_inserted_count_once_too() {
             let count = update(downloads::table.find((1, Day(1)))).set(number.eq(number + 2));
             let count = count.or_insert((version.eq(1), day.eq(Day(1))));
             let count = count.idempotency_key(format!("{key}"));
-            assert_eq!(count.execute(conn).done(), Ok(1));
+            gives!(count.execute(conn), 1);
         }
     });
     let numbers = downloads::table.select(number.total());
@@ -232,29 +227,24 @@ fn a_batch_counts_once() {
     let conn = &mut set_up_with_counters().conn;
     let batch = |n| count_many(views, [(2, 5), (9, 1), (1, n)]).idempotency_key("batch");
     for _ in 0..2 {
-        assert_eq!(batch(3).run(conn).done(), Ok(2));
+        gives!(batch(3).run(conn), 2);
     }
     assert!(is_reused(batch(4).run(conn).done()));
     assert_eq!(totals(conn), [103, 205, 300]);
     // What is not there is inserted, once; what met nothing leaves the key free.
     let new = |key: &i64| (id.eq(*key), slug.eq("i"), title.eq("I"));
     let missing = || count_many(views, [(9, 7)]).idempotency_key("missing");
-    assert_eq!(missing().run(conn).done(), Ok(0));
+    gives!(missing().run(conn), 0);
     for _ in 0..2 {
         let inserted = count_many(views, [(9, 7)]).or_insert(new);
-        assert_eq!(inserted.idempotency_key("new").run(conn).done(), Ok(1));
-        assert_eq!(missing().run(conn).done(), Ok(1));
+        gives!(inserted.idempotency_key("new").run(conn), 1);
+        gives!(missing().run(conn), 1);
     }
     assert_eq!(total_of(9, conn), 14);
     // All of it goes with the caller's transaction, and with an overflow.
     let undone = in_transaction(conn, |conn| -> QueryResult<()> {
-        assert_eq!(
-            count_many(views, [(1, 1)])
-                .idempotency_key("a")
-                .run(conn)
-                .done(),
-            Ok(1)
-        );
+        let batch = count_many(views, [(1, 1)]).idempotency_key("a");
+        gives!(batch.run(conn), 1);
         Err(diesel::result::Error::RollbackTransaction)
     });
     assert!(undone.is_err());
@@ -267,29 +257,17 @@ fn a_batch_counts_once() {
 fn a_total_is_read_with_the_count_or_its_repeat() {
     let conn = &mut set_up_with_counters().conn;
     let (row, named) = (RowCounter::of(views, 1_i64), Counter::named("total"));
-    assert_eq!(
-        row.idempotency_key("a").add_and_get(5, conn).done(),
-        Ok(Some(105))
-    );
-    assert_eq!(
-        named.idempotency_key("b").add_and_get(5, conn).done(),
-        Ok(5)
-    );
+    gives!(row.idempotency_key("a").add_and_get(5, conn), Some(105));
+    gives!(named.idempotency_key("b").add_and_get(5, conn), 5);
     row.add(1, conn).unwrap();
-    assert_eq!(
-        row.idempotency_key("a").add_and_get(5, conn).done(),
-        Ok(Some(106))
-    );
-    assert_eq!(
-        named.idempotency_key("b").add_and_get(5, conn).done(),
-        Ok(5)
-    );
+    gives!(row.idempotency_key("a").add_and_get(5, conn), Some(106));
+    gives!(named.idempotency_key("b").add_and_get(5, conn), 5);
     assert!(is_reused(
         row.idempotency_key("b").add_and_get(5, conn).done()
     ));
     let none = RowCounter::of(views, 9_i64).idempotency_key("c");
-    assert_eq!(none.add_and_get(5, conn).done(), Ok(None));
-    assert_eq!(none.add_and_get(0, conn).done(), Ok(None));
+    gives!(none.add_and_get(5, conn), None);
+    gives!(none.add_and_get(0, conn), None);
 }
 
 #[test]
@@ -305,15 +283,9 @@ fn old_keys_are_removed_by_the_databases_clock() {
     for (age, removed) in [(0, 0), (-1_000_000, 0), (1_003_500, 0), (200, 1)] {
         let old = keys::table.find(b"old".to_vec());
         edit!(old, keys::created.eq(keys::created - age), conn);
-        assert_eq!(
-            idempotency::remove_older_than(HOUR, conn).done(),
-            Ok(removed)
-        );
+        gives!(idempotency::remove_older_than(HOUR, conn), removed);
     }
-    assert_eq!(
-        idempotency::remove_older_than(Duration::MAX, conn).done(),
-        Ok(0)
-    );
+    gives!(idempotency::remove_older_than(Duration::MAX, conn), 0);
     count_both(conn);
     assert_eq!(total_of(1, conn), 103); // the old one again
 }
@@ -321,22 +293,9 @@ fn old_keys_are_removed_by_the_databases_clock() {
 #[test]
 fn many_old_keys_are_removed_in_steps() {
     let conn = &mut set_up_with_counters().conn;
-    let filled: QueryResult<()> = conn.transaction(|conn| {
-        for key in 0..2_050 {
-            let row = (
-                keys::key.eq(format!("{key}").into_bytes()),
-                keys::fingerprint.eq(0),
-                keys::claim.eq(0),
-                keys::counted.eq(1),
-                keys::created.eq(0),
-            );
-            insert!(keys::table, row, conn);
-        }
-        Ok(())
-    });
-    filled.unwrap();
+    old_keys(2_050, i64::MAX, conn);
     let day = Duration::from_secs(24 * 3600);
-    assert_eq!(idempotency::remove_older_than(day, conn).done(), Ok(2_050));
+    gives!(idempotency::remove_older_than(day, conn), 2_050);
     assert_eq!(number_of_keys(conn), 0);
 }
 

@@ -167,7 +167,7 @@ fn insert_comments(rows: &str, conn: &mut Conn) {
 fn read_page(conn: &mut Conn) {
     let day = update(reads::table.find(("x", 1))).set(reads::number.eq(reads::number + 1));
     let day = day.or_insert((reads::page.eq("x"), reads::day.eq(1)));
-    assert_eq!(day.execute(conn).done(), Ok(1));
+    gives!(day.execute(conn), 1);
 }
 
 /// The tables of the same names outside are as they were.
@@ -223,7 +223,7 @@ fn rows_are_returned_inserted_and_read() {
     for _ in 0..2 {
         let count = update(videos.find(4)).set(views.eq(views + 5));
         let counted = count.or_insert((id.eq(4), slug.eq("d"), views.eq(40)));
-        assert_eq!(counted.execute(conn).done(), Ok(1));
+        gives!(counted.execute(conn), 1);
     }
     read_page(conn);
     let day = reads::table.filter(reads::day.eq(1));
@@ -282,14 +282,11 @@ fn totals_are_folded_set_and_listed() {
     let first = top(videos.filter(slug.ne("c")), views, 1).select((id, views));
     assert_eq!(first.load(conn), Ok(vec![(2_i64, 29_i64)]));
 
-    assert_eq!(
-        set_total(videos.find(1), views, 7).execute(conn).done(),
-        Ok(1)
-    );
+    gives!(set_total(videos.find(1), views, 7).execute(conn), 1);
     let others = set_total(videos.filter(id.gt(1)), views, 8);
-    assert_eq!(others.execute(conn).done(), Ok(2));
+    gives!(others.execute(conn), 2);
     assert_eq!(totals(conn), [7, 8, 8]);
-    assert_eq!(reset(videos.find(3)).execute(conn).done(), Ok(1));
+    gives!(reset(videos.find(3)).execute(conn), 1);
     assert_eq!(totals(conn), [7, 8, 0]);
 
     insert_comments("(1, 2, TRUE)", conn);
@@ -317,9 +314,9 @@ fn rows_as_values() {
     assert_eq!(counted.run(conn).unwrap().rows, 2);
 
     let third = RowCounter::of(views, 3);
-    assert_eq!(third.add(2, conn).done(), Ok(1));
-    assert_eq!(third.add_and_get(3, conn).done(), Ok(Some(35)));
-    assert_eq!(third.get(conn).done(), Ok(Some(35)));
+    gives!(third.add(2, conn), 1);
+    gives!(third.add_and_get(3, conn), Some(35));
+    gives!(third.get(conn), Some(35));
     let stock = RowCounter::of(likes, 3).never_below(0).never_above(3);
     let added = [2, -1, 3, -2, -1].map(|n| stock.add(n, conn).unwrap());
     assert_eq!(added, [true, true, false, false, true]);
@@ -333,7 +330,7 @@ fn rows_as_values() {
 
     for _ in 0..2 {
         let count = update(videos.find(3)).set(views.eq(views + 1));
-        assert_eq!(count.idempotency_key("k").execute(conn).done(), Ok(1));
+        gives!(count.idempotency_key("k").execute(conn), 1);
     }
     assert_eq!(totals(conn)[2], 36);
     let reused = viewed!(outside::table.find(3)).idempotency_key("k");
@@ -372,10 +369,7 @@ fn rows_are_counted_by_triggers() {
     delete!(comments::table.find(3), conn);
     assert_eq!(likes_of_all(conn), [1, 0, 1]);
     assert!(cache.verify().drifts(conn).unwrap().is_empty());
-    assert_eq!(
-        set_total(videos.find(1), likes, 50).execute(conn).done(),
-        Ok(1)
-    );
+    gives!(set_total(videos.find(1), likes, 50).execute(conn), 1);
     assert_eq!(cache.verify().repair(conn).unwrap().len(), 1);
     cache.drop(conn).unwrap();
     delete!(comments::table, conn);
@@ -411,11 +405,8 @@ fn views_and_the_way_back() {
     }
     shards_table.drop(conn).unwrap();
     assert_eq!(bases(conn), [first, 21, 31]);
-    let missing = update(videos.find(1))
-        .set(views.eq(views + 1))
-        .execute(conn)
-        .done();
-    refused!(missing, Error::MissingShardsTable { table, .. } if table == "analytics.videos_shards");
+    let missing = update(videos.find(1)).set(views.eq(views + 1));
+    refused!(missing.execute(conn), Error::MissingShardsTable { table, .. } if table == "analytics.videos_shards");
     // The text of the migration, up and down.
     let create = shards_table.create_sql(&backend).unwrap();
     conn.batch_execute(&create).unwrap();

@@ -24,32 +24,24 @@ fn a_text_key_and_names_that_need_quotes() {
         };
         assert_eq!(total(conn), Ok(11));
         let counter = RowCounter::of(entries, list);
-        assert_eq!(counter.add(2, conn).done(), Ok(1));
-        assert_eq!(
-            counter.clone().never_above(13).add(1, conn).done(),
-            Ok(false)
-        );
+        gives!(counter.add(2, conn), 1);
+        gives!(counter.clone().never_above(13).add(1, conn), false);
         let folded = fold(watchlists).keep_shards(1).run(conn).unwrap();
         assert!(folded.unfit.is_empty(), "{folded:?}");
         let base = watchlists.find(list).select(entries);
         assert_eq!(base.first(conn), Ok(13));
         let set = set_total(watchlists.filter(name.like(list)), entries, 70);
-        assert_eq!(set.execute(conn).done(), Ok(1));
+        gives!(set.execute(conn), 1);
         let recount = watchlists.find(list).select((name, entries - entries));
-        let repaired = verify(watchlists.find(list), entries, recount)
-            .repair(conn)
-            .done();
-        assert_eq!(repaired.unwrap().len(), 1);
+        let check = verify(watchlists.find(list), entries, recount);
+        assert_eq!(check.repair(conn).unwrap().len(), 1);
         assert_eq!(total(conn), Ok(0));
         assert_eq!(count!(watchlists.find(list), changes, conn), 1);
-        assert_eq!(reset(watchlists.find(list)).execute(conn).done(), Ok(1));
+        gives!(reset(watchlists.find(list)).execute(conn), 1);
         assert_eq!(count!(watchlists.find(list), changes, conn), 1);
         let absent = format!("{list}!");
         let count = update(watchlists.find(&absent)).set(changes);
-        assert_eq!(
-            count.or_insert(name.eq(&absent)).execute(conn).done(),
-            Ok(1)
-        );
+        gives!(count.or_insert(name.eq(&absent)).execute(conn), 1);
     }
     ShardsTable::of(watchlists).drop(conn).unwrap();
     let bases = watchlists.select(entries).load(conn);

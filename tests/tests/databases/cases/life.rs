@@ -60,10 +60,10 @@ fn count(conn: &mut Conn, round: i64, n: i64) -> QueryResult<usize> {
             rows.map(|rows| rows.len())
         }
         3 => in_transaction(conn, |conn| super::count(1, n, conn)),
-        4 => by_key()
-            .shard_choice(ShardChoice::Random)
-            .execute(conn)
-            .done(),
+        4 => {
+            let anywhere = by_key().shard_choice(ShardChoice::Random);
+            anywhere.execute(conn).done()
+        }
         _ => super::count(1, n, conn),
     }
 }
@@ -187,10 +187,10 @@ fn resizes_beside_all_the_rest() {
         }
     });
     let expected = log.sum();
-    assert_eq!(counter.get(conn).done(), Ok(expected));
+    gives!(counter.get(conn), expected);
     counter.resize(2, conn).unwrap();
-    assert_eq!(counter.get(conn).done(), Ok(expected));
-    assert_eq!(counter.estimate(conn).done(), Ok(expected));
+    gives!(counter.get(conn), expected);
+    gives!(counter.estimate(conn), expected);
 }
 
 /// Counts, folds, sets, resizes and reads of one counter at once.
@@ -215,5 +215,5 @@ fn all_at_once() {
             }
         }
     });
-    assert_eq!(counter.get(conn).done(), Ok(15 * STEP + since + 60));
+    gives!(counter.get(conn), 15 * STEP + since + 60);
 }

@@ -209,7 +209,7 @@ fn a_composite_key_and_a_sharded_type() {
     for _ in 0..2 {
         let count = update(downloads::table.find((1, Day(7)))).set(number.eq(number + 2));
         let count = count.or_insert((version.eq(1), day.eq(Day(7))));
-        assert_eq!(count.execute(conn).done(), Ok(1));
+        gives!(count.execute(conn), 1);
     }
     let read = downloads::table.select(Download::as_select()).first(conn);
     let expected = Download {

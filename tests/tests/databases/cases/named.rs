@@ -12,7 +12,7 @@ use diesel_sharded_tests::until;
 fn counts_up_and_down_and_is_set() {
     let conn = &mut set_up_with_counters().conn;
     let signups = Counter::named("signups");
-    assert_eq!(signups.get(conn).done(), Ok(0));
+    gives!(signups.get(conn), 0);
     signups.increment(conn).unwrap();
     signups.add(-101, conn).unwrap();
     signups.decrement(conn).unwrap();
@@ -22,18 +22,18 @@ fn counts_up_and_down_and_is_set() {
     assert_eq!(both(conn), (Ok(-101), Ok(-101)));
     signups.set(7, conn).unwrap();
     signups.increment(conn).unwrap();
-    assert_eq!(signups.get(conn).done(), Ok(8));
+    gives!(signups.get(conn), 8);
     signups.reset(conn).unwrap();
-    assert_eq!(signups.get(conn).done(), Ok(0));
+    gives!(signups.get(conn), 0);
     let fresh = Counter::named("fresh");
     fresh.set(5, conn).unwrap();
     fresh.increment(conn).unwrap();
-    assert_eq!(fresh.get(conn).done(), Ok(6));
-    assert_eq!(fresh.delete(conn).done(), Ok(true));
-    assert_eq!(fresh.delete(conn).done(), Ok(false));
-    assert_eq!(fresh.get(conn).done(), Ok(0));
+    gives!(fresh.get(conn), 6);
+    gives!(fresh.delete(conn), true);
+    gives!(fresh.delete(conn), false);
+    gives!(fresh.get(conn), 0);
     fresh.increment(conn).unwrap();
-    assert_eq!(fresh.get(conn).done(), Ok(1));
+    gives!(fresh.get(conn), 1);
 }
 
 /// Names that some collation takes for the same, that end in a space, or that hold characters with a meaning in SQL.
@@ -50,14 +50,14 @@ fn names_are_told_apart_by_their_bytes() {
         Counter::named(name).add(n, conn).unwrap();
     }
     for (n, name) in (1..).zip(NAMES) {
-        assert_eq!(Counter::named(name).get(conn).done(), Ok(n), "{name:?}");
+        gives!(Counter::named(name).get(conn), n, "{name:?}");
     }
     let totals = (1..=16).collect();
-    assert_eq!(Counter::get_many(&NAMES, conn).done(), Ok(totals));
+    gives!(Counter::get_many(&NAMES, conn), totals);
     let longest = Counter::named("é".repeat(127) + "x");
     longest.increment(conn).unwrap();
-    assert_eq!(longest.increase_shards(129, conn).done(), Ok(129));
-    assert_eq!(longest.get(conn).done(), Ok(1));
+    gives!(longest.increase_shards(129, conn), 129);
+    gives!(longest.get(conn), 1);
     for (name, length) in [(String::new(), 0), ("é".repeat(128), 256)] {
         let counter = Counter::named(name);
         for refused in [
@@ -94,7 +94,7 @@ fn lists_by_prefix_in_pages() {
     let expected: Vec<_> = names.into_iter().map(|name| (name, 1)).collect();
     assert_eq!(pages.concat(), expected);
     assert_eq!(Counter::list("").load(conn).unwrap().len(), 29);
-    assert_eq!(Counter::list("x").load(conn).done(), Ok(vec![]));
+    gives!(Counter::list("x").load(conn), vec![]);
     assert_eq!(Counter::get_many::<_, &str>(&[], conn).done(), Ok(vec![]));
     let some = Counter::get_many(&["page:07", "none", "page:07"], conn).done();
     assert_eq!(some, Ok(vec![1, 0, 1]));
@@ -163,16 +163,16 @@ fn the_migrations_run_beside_an_applications_and_are_reverted() {
         conn.revert_last_migration(MIGRATIONS).unwrap();
     }
     conn.run_pending_migrations(MIGRATIONS).unwrap();
-    assert_eq!(Counter::named("x").get(conn).done(), Ok(0));
+    gives!(Counter::named("x").get(conn), 0);
 }
 
 #[test]
 fn numbers_of_shards_change_at_run_time() {
     let conn = &mut set_up_with_counters().conn;
     let counter = Counter::named("resized");
-    assert_eq!(counter.shards(conn).done(), Ok(128));
+    gives!(counter.shards(conn), 128);
     for (least, held) in [(4, 128), (200, 200), (150, 200)] {
-        assert_eq!(counter.increase_shards(least, conn).done(), Ok(held)); // never down
+        gives!(counter.increase_shards(least, conn), held); // never down
     }
     let shards = |conn: &mut Conn| number!("COUNT(*) FROM diesel_sharded_counter_shards", conn);
     let mut expected = 0;
@@ -183,25 +183,25 @@ fn numbers_of_shards_change_at_run_time() {
     // One writer visits all of them. The tests beside this one work with any choice.
     ShardChoice::Random.set_global();
     eventually(|| {
-        assert_eq!(counter.increase_shards(200, conn).done(), Ok(200));
+        gives!(counter.increase_shards(200, conn), 200);
         count(300, conn);
         shards(conn) > 128
     });
     ShardChoice::default().set_global();
     counter.resize(1, conn).unwrap();
-    assert_eq!(counter.shards(conn).done(), Ok(1));
+    gives!(counter.shards(conn), 1);
     assert!(shards(conn) <= 1); // the first one may have been drawn or not
     eventually(|| {
         counter.resize(1, conn).unwrap();
         count(20, conn);
         shards(conn) == 1
     });
-    assert_eq!(counter.get(conn).done(), Ok(expected));
+    gives!(counter.get(conn), expected);
     let folded = counter.fold(conn).unwrap();
     assert_eq!((folded.parents, folded.shards_removed), (1, 0));
-    assert_eq!(counter.increase_shards(2, conn).done(), Ok(2));
+    gives!(counter.increase_shards(2, conn), 2);
     counter.delete(conn).unwrap();
-    assert_eq!(counter.shards(conn).done(), Ok(128));
+    gives!(counter.shards(conn), 128);
     for n in [0, 4097] {
         let increased = counter.increase_shards(n, conn).done().map(drop);
         for refused in [counter.resize(n, conn).done(), increased] {
@@ -218,10 +218,8 @@ fn are_verified_folded_and_read_by_their_table() {
         Counter::named(name).add(5, conn).unwrap();
     }
     let bases = counters::table.select((counters::name, counters::value));
-    let drifts = verify(counters::table, counters::value, bases)
-        .repair(conn)
-        .done();
-    let drifts = drifts.unwrap().into_iter();
+    let check = verify(counters::table, counters::value, bases);
+    let drifts = check.repair(conn).unwrap().into_iter();
     let drifts: Vec<_> = drifts.map(|drift| (drift.total, drift.expected)).collect();
     assert_eq!(drifts, [(5, 0); 2]);
     Counter::named("b").add(7, conn).unwrap();
@@ -244,10 +242,7 @@ fn many_are_counted_at_once() {
         let once = Counter::count_many(names.clone()).idempotency_key("a batch");
         assert_eq!(once.run(conn).done(), rows);
     }
-    assert_eq!(
-        Counter::get_many(&["a", "b", "é"], conn).done(),
-        Ok(vec![9, 4, -1])
-    );
+    gives!(Counter::get_many(&["a", "b", "é"], conn), vec![9, 4, -1]);
 }
 
 /// Nor is any other of them.
@@ -277,7 +272,7 @@ fn racing_increases_leave_the_largest() {
         let held = Counter::named("racing").increase_shards(n, conn).unwrap();
         assert!((n..=215).contains(&held), "{held}");
     });
-    assert_eq!(Counter::named("racing").shards(conn).done(), Ok(215));
+    gives!(Counter::named("racing").shards(conn), 215);
 }
 
 /// Retries: a process remembers the shard counts of one database only, and another test's database may come in between.
@@ -290,14 +285,14 @@ fn a_field_follows_its_number() {
     let Connected { mut conn, database } = set_up_with_counters();
     let conn = &mut conn;
     let number = ShardCount::of(downloads::number);
-    assert_eq!(number.get(conn).done(), Ok(128));
+    gives!(number.get(conn), 128);
     let row = (downloads::version.eq(1), downloads::day.eq(1));
     insert!(downloads::table, row, conn);
     let shards = |conn: &mut Conn| {
         for _ in 0..30 {
             let count = update(downloads::table).set(downloads::number.eq(downloads::number + 1));
             let count = count.shard_choice(ShardChoice::Random);
-            assert_eq!(count.execute(conn).done(), Ok(1));
+            gives!(count.execute(conn), 1);
         }
         number!("COUNT(*) FROM downloads_shards WHERE number <> 0", conn)
     };

@@ -21,14 +21,14 @@ fn adding_0_sends_nothing() {
         Counter::named("x").never_below(0).add(0, conn).done()
     });
     assert_eq!((added, statements.len()), (Ok(true), 0));
-    assert_eq!(counter.add_and_get(0, conn).done(), Ok(0));
+    gives!(counter.add_and_get(0, conn), 0);
     assert_eq!(names(conn), []);
     counter.add(5, conn).unwrap();
-    assert_eq!(counter.add_and_get(0, conn).done(), Ok(5));
+    gives!(counter.add_and_get(0, conn), 5);
     assert!(Counter::named("").add(0, conn).done().is_err());
     // A key is kept all the same: it stands for this request and no other.
     let keyed = Counter::named("y").idempotency_key("k");
-    assert_eq!(keyed.add(0, conn).done(), Ok(1));
+    gives!(keyed.add(0, conn), 1);
     assert!(is_reused(keyed.add(1, conn).done()));
     assert_eq!(names(conn), [row("x", 5)]);
 }
@@ -37,16 +37,14 @@ fn adding_0_sends_nothing() {
 fn the_new_total_comes_back() {
     let conn = &mut set_up_with_counters().conn;
     let tickets = Counter::named("tickets");
-    assert_eq!(tickets.add_and_get(1, conn).done(), Ok(1));
-    assert_eq!(tickets.add_and_get(41, conn).done(), Ok(42));
+    gives!(tickets.add_and_get(1, conn), 1);
+    gives!(tickets.add_and_get(41, conn), 42);
     assert_eq!(tickets.fold(conn).unwrap().parents, 1);
-    assert_eq!(tickets.add_and_get(-100, conn).done(), Ok(-58));
+    gives!(tickets.add_and_get(-100, conn), -58);
     tickets.set(7, conn).unwrap();
-    assert_eq!(tickets.add_and_get(1, conn).done(), Ok(8));
+    gives!(tickets.add_and_get(1, conn), 8);
     tickets.delete(conn).unwrap();
-    rolled_back(conn, |conn| {
-        assert_eq!(tickets.add_and_get(3, conn).done(), Ok(3))
-    });
+    rolled_back(conn, |conn| gives!(tickets.add_and_get(3, conn), 3));
     assert_eq!(names(conn), []);
 }
 
@@ -62,13 +60,13 @@ fn stays_within_bounds_from_its_first_count_on() {
     assert_eq!([-1, 11].map(|n| add(n, conn)), [false, false]);
     assert_eq!(names(conn), []);
     assert_eq!([10, 1].map(|n| add(n, conn)), [true, false]);
-    assert_eq!(seats.get(conn).done(), Ok(10));
+    gives!(seats.get(conn), 10);
     seats.fold(conn).unwrap();
     assert_eq!([-10, -1].map(|n| add(n, conn)), [true, false]);
     seats.delete(conn).unwrap();
     assert!(add(4, conn));
     let debt = Counter::named("debt").never_above(0);
-    rolled_back(conn, |conn| assert_eq!(debt.add(-3, conn).done(), Ok(true)));
+    rolled_back(conn, |conn| gives!(debt.add(-3, conn), true));
     assert_eq!(names(conn), [row("seats", 4)]);
     let unnamed = Counter::named("").never_above(1).add(1, conn).done();
     refused!(unnamed, Error::InvalidCounterName { .. });
@@ -90,7 +88,7 @@ fn eight_writers_take_what_is_there_and_no_more() {
         }
     });
     assert_eq!(allowed.into_inner(), 50);
-    assert_eq!(requests.get(conn).done(), Ok(50));
+    gives!(requests.get(conn), 50);
 }
 
 #[test]
@@ -113,9 +111,6 @@ fn the_greatest_by_prefix() {
     assert_eq!(top(2, 0, conn), Ok(expected[..2].to_vec()));
     assert_eq!(top(2, 3, conn), Ok(expected[3..5].to_vec()));
     assert_eq!(top(0, 0, conn), Ok(vec![]));
-    assert_eq!(
-        Counter::top("", 1).load(conn).done(),
-        Ok(vec![row("pagf", 70)])
-    );
-    assert_eq!(Counter::top("x", 1).load(conn).done(), Ok(vec![]));
+    gives!(Counter::top("", 1).load(conn), vec![row("pagf", 70)]);
+    gives!(Counter::top("x", 1).load(conn), vec![]);
 }

@@ -24,14 +24,14 @@ fn the_row_is_inserted_once_and_counted_always() {
     let conn = &mut set_up().conn;
     assert_eq!(number_of(1, 1, conn), None);
     for _ in 0..3 {
-        assert_eq!(download!(1, 1).execute(conn).done(), Ok(1));
+        gives!(download!(1, 1).execute(conn), 1);
     }
     assert_eq!(number_of(1, 1, conn), Some(3));
     // The count adds to the value that the inserted row brings.
     for _ in 0..2 {
         let count = update(downloads.find((2, Day(2)))).set(number.eq(number - 1));
         let count = count.or_insert((version.eq(2), day.eq(2), number.eq(50)));
-        assert_eq!(count.execute(conn).done(), Ok(1));
+        gives!(count.execute(conn), 1);
     }
     assert_eq!(number_of(2, 2, conn), Some(48));
 }
@@ -46,14 +46,14 @@ fn by_a_filter_and_with_the_row_given_back() {
         assert_eq!(counted, Ok((10_i64, total)));
     }
     let count = viewed!(videos.filter(title.eq("New"))).or_insert(new);
-    assert_eq!(count.execute(conn).done(), Ok(1));
+    gives!(count.execute(conn), 1);
     let row = |key: i64, name: &'static str| (id.eq(key), slug.eq(name), title.eq(""));
     let by_key = viewed!(videos.find(11)).or_insert(row(11, "eleven"));
     let by_key = by_key.returning(views.total()).get_results(conn).done();
     assert_eq!(by_key, Ok(vec![1_i64]));
     let missing = videos.filter(slug.eq("twelve"));
     let missing = viewed!(missing).or_insert(row(12, "twelve"));
-    assert_eq!(missing.execute(conn).done(), Ok(1));
+    gives!(missing.execute(conn), 1);
 }
 
 /// A column that counts what its row stands for has `DEFAULT 1`: the first count is 1, and not 2.
@@ -72,30 +72,23 @@ fn a_default_is_not_counted() {
     insert!(downloads, (version.eq(0), day.eq(0)), conn);
     assert_eq!(number_of(0, 0, conn), Some(1));
 
-    assert_eq!(download!(1, 1).execute(conn).done(), Ok(1));
-    let returned = download!(2, 1)
-        .returning(number)
-        .get_result::<i32>(conn)
-        .done();
-    assert_eq!(returned, Ok(1));
+    gives!(download!(1, 1).execute(conn), 1);
+    gives!(download!(2, 1).returning(number).get_result(conn), 1);
     let row = |of: i32| (version.eq(of), day.eq(1));
     let filter = update(downloads.filter(version.eq(3))).set(number.eq(number + 1));
-    assert_eq!(filter.or_insert(row(3)).execute(conn).done(), Ok(1));
+    gives!(filter.or_insert(row(3)).execute(conn), 1);
     let keyed = download!(4, 1).idempotency_key("4");
-    assert_eq!(keyed.execute(conn).done(), Ok(1));
+    gives!(keyed.execute(conn), 1);
     let counted = count_many(number, [((5, Day(1)), 1), ((6, Day(1)), 1)]);
-    let counted = counted
-        .or_insert(|key: &(i32, Day)| row(key.0))
-        .run(conn)
-        .done();
-    assert_eq!(counted.unwrap().rows, 2);
+    let counted = counted.or_insert(|key: &(i32, Day)| row(key.0));
+    assert_eq!(counted.run(conn).unwrap().rows, 2);
     for of in 1..=6 {
         assert_eq!(number_of(of, 1, conn), Some(1), "{of}");
     }
     // What the caller names is the base.
     let named = update(downloads.find((7, Day(1)))).set(number.eq(number + 1));
     let named = named.or_insert((row(7), number.eq(50)));
-    assert_eq!(named.execute(conn).done(), Ok(1));
+    gives!(named.execute(conn), 1);
     assert_eq!(number_of(7, 1, conn), Some(51));
 }
 
@@ -104,7 +97,7 @@ fn in_the_callers_transaction() {
     let conn = &mut set_up().conn;
     let download_twice = |conn: &mut Conn| {
         for _ in 0..2 {
-            assert_eq!(download!(1, 1).execute(conn).done(), Ok(1));
+            gives!(download!(1, 1).execute(conn), 1);
         }
         QueryResult::Ok(())
     };

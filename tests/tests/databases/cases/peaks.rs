@@ -169,10 +169,8 @@ fn by_a_filter_and_with_rows_back() {
     let (one, two) = ((Some(20), Some(20.0)), (Some(30), Some(10.0)));
     assert_eq!(totals.load(conn), Ok(vec![one, two, two]));
     let row = update(players.find(1)).set(best_score.raise_to(99));
-    let row: Player = row
-        .returning(Player::as_returning())
-        .get_result(conn)
-        .unwrap();
+    let row = row.returning(Player::as_returning());
+    let row: Player = row.get_result(conn).unwrap();
     assert_eq!(row.best_score, Some(99));
     let rows = players.filter(best_score.total().ge(99));
     assert_eq!(count!(rows, best_score.raise_to(100), conn), 1);
@@ -283,11 +281,8 @@ fn a_value_is_corrected_in_one_transaction() {
 fn a_fold_that_removes_shards_keeps_the_value() {
     let conn = &mut set_up().conn;
     count!(players.find(1), best_score.raise_to(5), conn);
-    let folded = fold(players.filter(id.eq(1)))
-        .keep_shards(0)
-        .run(conn)
-        .done();
-    let folded = folded.unwrap();
+    let folding = fold(players.filter(id.eq(1))).keep_shards(0);
+    let folded = folding.run(conn).unwrap();
     assert_eq!((folded.parents, folded.shards_removed), (1, 1));
     assert_eq!(player(conn).best_score, Some(5));
 }

@@ -157,9 +157,8 @@ fn live(conn: &mut Conn, event: &Event) -> QueryResult<usize> {
         }
         Event::Fold(rows, batch, keep_shards) => over!(rows, |source| {
             let fold = fold(source).batch(*batch).keep_shards(*keep_shards);
-            fold.run(conn)
-                .done()
-                .map(|folded| usize::from(!folded.finished))
+            let folded = fold.run(conn).done();
+            folded.map(|folded| usize::from(!folded.finished))
         }),
         Event::SetViews(rows, n) => {
             over!(rows, |source| set_total(source, views, *n)

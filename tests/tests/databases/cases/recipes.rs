@@ -1,11 +1,14 @@
 //! The guide's recipes that end in a count, by 32 threads: the totals are the rows.
 
+use std::fmt::Debug;
+
 use super::api::retry::{Isolation, Transaction};
 use super::support::*;
 use diesel::dsl::{sql, sum};
 use diesel::result::DatabaseErrorKind::UniqueViolation;
 use diesel::sql_types::BigInt;
 use diesel_sharded::backend::Dialect;
+use diesel_sharded::operation::Folded;
 use diesel_sharded_tests::schema::videos::dsl::*;
 
 const THREADS: i64 = 32;
@@ -31,11 +34,7 @@ fn with(table: &str) -> Connected<Conn> {
     fixture
 }
 
-fn with_likes() -> Connected<Conn> {
-    with(
-        "CREATE TABLE likes_by_user (video_id BIGINT NOT NULL, user_id BIGINT NOT NULL, PRIMARY KEY (video_id, user_id))",
-    )
-}
+const LIKES_BY_USER: &str = "CREATE TABLE likes_by_user (video_id BIGINT NOT NULL, user_id BIGINT NOT NULL, PRIMARY KEY (video_id, user_id))";
 
 /// As many attempts as a crowd needs.
 fn patiently() -> Transaction {
@@ -57,6 +56,11 @@ fn likes_of(video: i64, conn: &mut Conn) -> i64 {
     i64::from(total.first::<i32>(conn).unwrap())
 }
 
+fn assert_whole<T, K: Debug>(folded: &Folded<T, K>) {
+    let is_whole = folded.busy.is_empty() && folded.unfit.is_empty();
+    assert!(is_whole, "{folded:?}");
+}
+
 /// Each of 10 users likes a video three times at once.
 fn like_thrice(
     database: &Database,
@@ -75,7 +79,7 @@ fn like_thrice(
 #[test]
 fn one_like_of_each_user() {
     use self::likes_by_user::dsl::*;
-    let Connected { conn, database } = &mut with_likes();
+    let Connected { conn, database } = &mut with(LIKES_BY_USER);
     like_thrice(database, |(video, user), conn| {
         patiently().run(conn, |conn| {
             let row = (video_id.eq(video), user_id.eq(user));
@@ -95,7 +99,7 @@ fn one_like_of_each_user() {
 #[test]
 fn one_like_of_each_user_by_a_cache() {
     use self::likes_by_user::dsl::*;
-    let Connected { conn, database } = &mut with_likes();
+    let Connected { conn, database } = &mut with(LIKES_BY_USER);
     let cache = CounterCache::of(likes).counts(video_id);
     cache.create(conn).unwrap();
     on_threads(THREADS, database, |thread, conn| {
@@ -108,19 +112,6 @@ fn one_like_of_each_user_by_a_cache() {
         }
     });
     assert_eq!((likes_of(1, conn), likes_of(2, conn)), (11, 12));
-}
-
-#[test]
-fn one_view_of_each_visitor() {
-    let Connected { conn, database } = &mut set_up_with_counters();
-    on_threads(THREADS, database, |thread, conn| {
-        for video in [1, 2] {
-            let visit = format!("visit:{video}:{}:2026-01-01", thread % 10);
-            let view = viewed!(videos.find(video)).idempotency_key(visit);
-            assert_eq!(view.execute(conn).done(), Ok(1));
-        }
-    });
-    assert_eq!(totals(conn), [110, 210, 300]);
 }
 
 /// They are moved and deleted by a filter on what they count for.
@@ -167,17 +158,14 @@ fn a_quota_by_a_cache() {
     let written = AtomicI64::new(0);
     on_threads(THREADS, database, |thread, conn| {
         for round in 0..3 {
-            let row = (
-                comments::id.eq(100 + 3 * thread + round),
-                comments::video_id.eq(1),
-            );
+            let id_of_row = comments::id.eq(100 + 3 * thread + round);
+            let row = (id_of_row, comments::video_id.eq(1));
             let inserted: QueryResult<usize> = patiently().run(conn, |conn| {
                 locked("SELECT id FROM videos WHERE id = 1", conn)?;
                 let total = videos.find(1).select(views.total());
+                let write = diesel::insert_into(comments::table).values(row);
                 match total.first::<i64>(conn)? < 100 + QUOTA {
-                    true => diesel::insert_into(comments::table)
-                        .values(row)
-                        .execute(conn),
+                    true => write.execute(conn),
                     false => Ok(0),
                 }
             });
@@ -229,7 +217,7 @@ fn a_rate_limit_by_rows() {
             if added == Err(DieselError::NotFound) {
                 let create = update(downloads.find(window)).set(number.eq(number + 0));
                 let create = create.or_insert((version.eq(window.0), day.eq(window.1)));
-                assert_eq!(create.execute(conn).done(), Ok(1));
+                gives!(create.execute(conn), 1);
                 added = requests.add(1, conn).done();
             }
             allowed.fetch_add(i64::from(added.unwrap()), Ordering::SeqCst);
@@ -249,10 +237,8 @@ fn an_upsert_of_plain_columns_too() {
             let new = format!("Title {}", (thread + round) % 3);
             let upserted = patiently().run(conn, |conn| {
                 let row = (id.eq(20), slug.eq("new"), title.eq(&new));
-                viewed!(videos.find(20))
-                    .or_insert(row)
-                    .execute(conn)
-                    .done()?;
+                let count = viewed!(videos.find(20)).or_insert(row);
+                count.execute(conn).done()?;
                 let edited = videos.find(20).filter(title.ne(&new));
                 diesel::update(edited).set(title.eq(&new)).execute(conn)
             });
@@ -292,13 +278,8 @@ fn rows_that_are_merged() {
     let Connected { conn, database } = &mut set_up();
     let losers = 10..26_i64;
     for loser in losers.clone() {
-        let row = (
-            id.eq(loser),
-            slug.eq(loser.to_string()),
-            title.eq(""),
-            views.eq(5),
-        );
-        insert!(videos, row, conn);
+        let row = (id.eq(loser), slug.eq(loser.to_string()), title.eq(""));
+        insert!(videos, (row, views.eq(5)), conn);
     }
     let counted = AtomicI64::new(0);
     let counts = |thread: i64, conn: &mut Conn| {
@@ -316,10 +297,7 @@ fn rows_that_are_merged() {
             let merged: QueryResult<usize> = merge.run(conn, |conn| {
                 locked(&format!("SELECT id FROM videos WHERE id = {loser}"), conn)?;
                 let folded = fold(videos.find(loser)).keep_shards(0).run(conn).done()?;
-                assert!(
-                    folded.busy.is_empty() && folded.unfit.is_empty(),
-                    "{folded:?}"
-                );
+                assert_whole(&folded);
                 let base = videos.find(loser).select(views).first::<i64>(conn)?;
                 count(1, base, conn)?;
                 diesel::delete(videos.find(loser)).execute(conn)
@@ -398,9 +376,7 @@ fn slots_that_are_adopted() {
 fn bounds_that_a_filter_keeps() {
     const SEATS: i32 = 60;
     let Connected { conn, database } = &mut set_up();
-    set_total(videos.find(1), likes, SEATS)
-        .execute(conn)
-        .unwrap();
+    gives!(set_total(videos.find(1), likes, SEATS).execute(conn), 1);
     let sold = AtomicI64::new(0);
     on_threads(THREADS, database, |_, conn| {
         let seats = RowCounter::of(likes, 1).never_below(0).never_above(60);
@@ -408,10 +384,7 @@ fn bounds_that_a_filter_keeps() {
         sold.fetch_add(i64::from(bought), Ordering::SeqCst);
     });
     let folded = fold(videos.find(1)).keep_shards(0).run(conn).unwrap();
-    assert!(
-        folded.busy.is_empty() && folded.unfit.is_empty(),
-        "{folded:?}"
-    );
+    assert_whole(&folded);
     on_threads(THREADS, database, |_, conn| {
         let bought: QueryResult<usize> = patiently().run(conn, |conn| {
             let left = videos.find(1).filter(likes.ge(1));
@@ -452,17 +425,14 @@ fn views_by_day_become_months() {
     assert_eq!(by_day.load(conn), Ok(vec![8; 2 * DAYS as usize]));
 
     let over = downloads::table.filter(day.lt(Day(2)));
-    let folded = fold(over).run(conn).unwrap();
-    assert!(folded.busy.is_empty() && folded.unfit.is_empty());
+    assert_whole(&fold(over).run(conn).unwrap());
     let rolled_up: QueryResult<_> = conn.transaction(|conn| {
         conn.batch_execute("INSERT INTO months SELECT version, SUM(number) FROM downloads WHERE day < 2 GROUP BY version")?;
         conn.batch_execute("DELETE FROM downloads WHERE day < 2")
     });
     rolled_up.unwrap();
-    assert_eq!(
-        number!("(SELECT COUNT(*) FROM months WHERE number = 16)", conn),
-        2
-    );
+    let of_two_days = "(SELECT COUNT(*) FROM months WHERE number = 16)";
+    assert_eq!(number!(of_two_days, conn), 2);
     assert_eq!(by_day.load(conn), Ok(vec![8; 2]));
     let of_deleted = "(SELECT COUNT(*) FROM downloads_shards WHERE day < 2)";
     assert_eq!(number!(of_deleted, conn), 0);

@@ -49,32 +49,21 @@ fn more_rows_than_one_statement_names() {
     });
     inserted.unwrap();
     let count = viewed!(videos.filter(title.eq("many"))).returning(views);
-    assert_eq!(count.get_results(conn).done(), Ok(vec![1_i64; 347]));
+    gives!(count.get_results(conn), vec![1_i64; 347]);
 }
 
 #[test]
 fn returning_gives_totals_for_columns_and_models() {
     let conn = &mut set_up().conn;
     let count = || viewed!(videos.find(1));
-    let column = count().returning(views).get_result(conn).done();
-    assert_eq!(column, Ok(101_i64));
-    let total = count().returning(views.total()).get_result(conn).done();
-    assert_eq!(total, Ok(102_i64));
-    let nested = count()
-        .returning((id, (views, title)))
-        .get_result(conn)
-        .done();
-    assert_eq!(nested, Ok((1_i64, (103_i64, "A".to_owned()))));
-    let video = count()
-        .returning(Video::as_returning())
-        .get_result(conn)
-        .done();
-    assert_eq!(video.unwrap().views, 104);
-    let plain = count()
-        .returning(PlainVideo::as_select())
-        .get_result(conn)
-        .done();
-    assert_eq!(plain, Ok(PlainVideo { id: 1, views: 105 }));
+    gives!(count().returning(views).get_result(conn), 101_i64);
+    gives!(count().returning(views.total()).get_result(conn), 102_i64);
+    let nested = count().returning((id, (views, title)));
+    gives!(nested.get_result(conn), (1_i64, (103_i64, "A".to_owned())));
+    let video = count().returning(Video::as_returning());
+    assert_eq!(video.get_result(conn).unwrap().views, 104);
+    let plain = count().returning(PlainVideo::as_select());
+    gives!(plain.get_result(conn), PlainVideo { id: 1, views: 105 });
     let both = count().returning((PlainVideo::as_returning(), slug));
     let (plain, name): (PlainVideo, String) = both.get_result(conn).unwrap();
     assert_eq!((plain.views, &*name), (106, "a"));
@@ -84,12 +73,10 @@ fn returning_gives_totals_for_columns_and_models() {
 fn no_row_is_not_found() {
     let conn = &mut set_up().conn;
     let count = || viewed!(videos.find(4)).returning(views);
-    assert_eq!(
-        count().get_result::<i64>(conn).done(),
-        Err(diesel::NotFound)
-    );
+    let none = count().get_result::<i64>(conn).done();
+    assert_eq!(none, Err(diesel::NotFound));
     assert_eq!(count().get_result::<i64>(conn).done().optional(), Ok(None));
-    assert_eq!(count().get_results::<i64>(conn).done(), Ok(vec![]));
+    gives!(count().get_results::<i64>(conn), vec![]);
     let orphans = videos_shards::table.filter(videos_shards::id.eq(4)).count();
     assert_eq!(orphans.get_result(conn), Ok(0_i64));
 }
@@ -125,12 +112,9 @@ fn rows_come_back_whatever_shards_are_missing() {
         assert_eq!(counted, [(1, a), (2, b), (3, c)]);
         assert_eq!(totals(conn), expected);
         let count = update(videos.find(2)).set((views.eq(views - 1), likes.eq(likes + 1)));
-        let counted = count
-            .returning((views, likes.total(), slug))
-            .get_result(conn)
-            .done();
-        assert_eq!(counted, Ok((b - 1, 3 + round, "b".to_owned())));
-        assert_eq!(viewed!(videos.filter(id.ne(2))).execute(conn).done(), Ok(2));
+        let count = count.returning((views, likes.total(), slug));
+        gives!(count.get_result(conn), (b - 1, 3 + round, "b".to_owned()));
+        gives!(viewed!(videos.filter(id.ne(2))).execute(conn), 2);
         expected = [a + 1, b - 1, c + 1];
         assert_eq!(totals(conn), expected);
     }

@@ -12,17 +12,11 @@ fn adding_0_tells_whether_there_is_a_row_and_writes_nothing() {
     assert_eq!(there, Ok(1));
     assert_eq!(statements.len(), 1, "{statements:?}");
     assert!(statements[0].contains("SELECT 1 FROM"), "{statements:?}");
-    assert_eq!(RowCounter::of(views, 9).add(0, conn).done(), Ok(0));
-    assert_eq!(
-        RowCounter::of(views, 1).add_and_get(0, conn).done(),
-        Ok(Some(100))
-    );
-    assert_eq!(
-        RowCounter::of(views, 9).add_and_get(0, conn).done(),
-        Ok(None)
-    );
+    gives!(RowCounter::of(views, 9).add(0, conn), 0);
+    gives!(RowCounter::of(views, 1).add_and_get(0, conn), Some(100));
+    gives!(RowCounter::of(views, 9).add_and_get(0, conn), None);
     let stock = |row| RowCounter::of(views, row).never_below(0);
-    assert_eq!(stock(1).add(0, conn).done(), Ok(true));
+    gives!(stock(1).add(0, conn), true);
     assert_eq!(stock(9).add(0, conn).done(), Err(DieselError::NotFound));
     assert_eq!(videos_shards::table.count().get_result(conn), Ok(0_i64));
 }
@@ -31,25 +25,16 @@ fn adding_0_tells_whether_there_is_a_row_and_writes_nothing() {
 fn the_new_total_comes_back() {
     let conn = &mut set_up().conn;
     let of_1 = RowCounter::of(views, 1);
-    assert_eq!(of_1.add_and_get(5, conn).done(), Ok(Some(105)));
-    assert_eq!(of_1.add_and_get(-7, conn).done(), Ok(Some(98)));
+    gives!(of_1.add_and_get(5, conn), Some(105));
+    gives!(of_1.add_and_get(-7, conn), Some(98));
     assert_eq!(fold(videos).run(conn).unwrap().parents, 1);
-    assert_eq!(of_1.add_and_get(2, conn).done(), Ok(Some(100)));
-    assert_eq!(
-        RowCounter::of(likes, 3).add_and_get(1, conn).done(),
-        Ok(Some(4))
-    );
-    assert_eq!(
-        RowCounter::of(views, 9).add_and_get(1, conn).done(),
-        Ok(None)
-    );
+    gives!(of_1.add_and_get(2, conn), Some(100));
+    gives!(RowCounter::of(likes, 3).add_and_get(1, conn), Some(4));
+    gives!(RowCounter::of(views, 9).add_and_get(1, conn), None);
     let small = RowCounter::of(measures::small, 1_i16);
-    assert_eq!(
-        small.add_and_get(i16::MAX.into(), conn).done(),
-        Ok(Some(32_767))
-    );
+    gives!(small.add_and_get(i16::MAX.into(), conn), Some(32_767));
     assert!(small.add_and_get(1, conn).done().is_err());
-    assert_eq!(small.get(conn).done(), Ok(Some(32_767)));
+    gives!(small.get(conn), Some(32_767));
 }
 
 #[test]
@@ -57,14 +42,14 @@ fn a_key_counts_once_and_stands_for_one_addition() {
     let conn = &mut set_up_with_counters().conn;
     let of = |row, key: &str| RowCounter::of(views, row).idempotency_key(key);
     for _ in 0..2 {
-        assert_eq!(of(1, "a").add(5, conn).done(), Ok(1));
-        assert_eq!(of(1, "b").add(0, conn).done(), Ok(1));
-        assert_eq!(of(9, "c").add(5, conn).done(), Ok(0));
-        assert_eq!(of(9, "d").add(0, conn).done(), Ok(0));
+        gives!(of(1, "a").add(5, conn), 1);
+        gives!(of(1, "b").add(0, conn), 1);
+        gives!(of(9, "c").add(5, conn), 0);
+        gives!(of(9, "d").add(0, conn), 0);
     }
     assert!(is_reused(of(1, "a").add(6, conn).done()));
     assert!(is_reused(of(1, "b").add(1, conn).done()));
-    assert_eq!(of(2, "c").add(1, conn).done(), Ok(1)); // it was not used
+    gives!(of(2, "c").add(1, conn), 1); // it was not used
     assert_eq!(totals(conn), [105, 201, 300]);
 }
 

@@ -9,14 +9,14 @@ fn rows_are_set_and_reset_once() {
     let conn = &mut set_up_with_counters().conn;
     for repeat in 0..3 {
         let set = set_total(videos.filter(id.le(2)), views, 7).idempotency_key("a");
-        assert_eq!(set.execute(conn).done(), Ok(2));
+        gives!(set.execute(conn), 2);
         let (set, other) = (7 + repeat, 300 + repeat);
         assert_eq!(totals(conn), [(set, 1), (set, 2), (other, 3)]);
         count!(videos, views.eq(views + 1), conn);
     }
     for repeat in 0..2 {
         let reset = reset(videos.find(3)).idempotency_key("b");
-        assert_eq!(reset.execute(conn).done(), Ok(1));
+        gives!(reset.execute(conn), 1);
         assert_eq!(totals(conn)[2], (repeat, 0));
         count(3, 1, conn).unwrap();
     }
@@ -26,7 +26,7 @@ fn rows_are_set_and_reset_once() {
 fn a_key_stands_for_one_set() {
     let conn = &mut set_up_with_counters().conn;
     let set = |row: i64, total: i64| set_total(videos.find(row), views, total).idempotency_key("a");
-    assert_eq!(set(1, 7).execute(conn).done(), Ok(1));
+    gives!(set(1, 7).execute(conn), 1);
     assert!(is_reused(set(1, 8).execute(conn).done()));
     assert!(is_reused(set(2, 7).execute(conn).done()));
     let other_field = set_total(videos.find(1), likes, 7).idempotency_key("a");
@@ -44,17 +44,17 @@ fn a_key_stands_for_one_set() {
 fn a_set_that_fails_or_meets_no_row_leaves_no_key() {
     let conn = &mut set_up_with_counters().conn;
     let none = set_total(videos.find(9), views, 7).idempotency_key("a");
-    assert_eq!(none.execute(conn).done(), Ok(0));
+    gives!(none.execute(conn), 0);
     let counter = Counter::named("x");
-    assert_eq!(counter.idempotency_key("a").delete(conn).done(), Ok(false));
+    gives!(counter.idempotency_key("a").delete(conn), false);
     rolled_back(conn, |conn| {
         let set = set_total(videos.find(1), views, 7).idempotency_key("a");
-        assert_eq!(set.execute(conn).done(), Ok(1));
+        gives!(set.execute(conn), 1);
         counter.idempotency_key("b").set(7, conn).unwrap();
     });
     assert_eq!(number_of_keys(conn), 0);
     assert_eq!(totals(conn)[0], (100, 1));
-    assert_eq!(counter.get(conn).done(), Ok(0));
+    gives!(counter.get(conn), 0);
 }
 
 #[test]
@@ -63,27 +63,24 @@ fn named_counters_are_set_reset_and_deleted_once() {
     let counter = Counter::named("x");
     for total in [7, 8] {
         counter.idempotency_key("set").set(7, conn).unwrap();
-        assert_eq!(counter.get(conn).done(), Ok(total));
+        gives!(counter.get(conn), total);
         counter.increment(conn).unwrap();
     }
     for total in [0, 1] {
         counter.idempotency_key("reset").reset(conn).unwrap();
-        assert_eq!(counter.get(conn).done(), Ok(total));
+        gives!(counter.get(conn), total);
         counter.increment(conn).unwrap();
     }
     for total in [0, 1] {
-        assert_eq!(
-            counter.idempotency_key("delete").delete(conn).done(),
-            Ok(true)
-        );
-        assert_eq!(counter.get(conn).done(), Ok(total));
+        gives!(counter.idempotency_key("delete").delete(conn), true);
+        gives!(counter.get(conn), total);
         counter.increment(conn).unwrap();
     }
     let keyed = counter.idempotency_key("set");
     assert!(is_reused(keyed.set(8, conn).done()));
     assert!(is_reused(keyed.add(7, conn).done()));
     assert!(is_reused(keyed.delete(conn).done()));
-    assert_eq!(counter.get(conn).done(), Ok(2));
+    gives!(counter.get(conn), 2);
 }
 
 /// Eight connections ask for the same beside counts: each set is done once, and no count that follows it is lost.
@@ -95,7 +92,7 @@ fn racing_repeats_set_once() {
         for round in 1..=5 {
             let key = format!("round {round}");
             let set = set_total(videos.find(1), views, 1_000 * round);
-            assert_eq!(set.idempotency_key(&key).execute(conn).done(), Ok(1));
+            gives!(set.idempotency_key(&key).execute(conn), 1);
             let named = counter.idempotency_key(key + " of x");
             named.set(1_000 * round, conn).unwrap();
             count(1, 1, conn).unwrap();

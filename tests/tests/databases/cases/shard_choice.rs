@@ -14,7 +14,7 @@ fn inserted(conn: &mut Conn) -> i64 {
 
 fn count(conn: &mut Conn, key: i64, choice: ShardChoice) {
     let count = viewed!(videos.find(key)).shard_choice(choice);
-    assert_eq!(count.execute(conn).done(), Ok(1));
+    gives!(count.execute(conn), 1);
 }
 
 /// How many shards the video has, and its total.
@@ -60,14 +60,14 @@ fn other_kinds_of_updates_choose_too() {
     for _ in 0..10 {
         let by_filter = viewed!(videos.filter(slug.eq(key.to_string())));
         let by_filter = by_filter.shard_choice(ShardChoice::Adaptive);
-        assert_eq!(by_filter.execute(conn).done(), Ok(1));
+        gives!(by_filter.execute(conn), 1);
         let read_back = viewed!(videos.find(key)).shard_choice(ShardChoice::Adaptive);
         let read_back = read_back.returning(views).get_result::<i64>(conn).done();
         assert!(read_back.is_ok(), "{read_back:?}");
         let boxed = update(videos.find(key)).into_boxed();
         let boxed = boxed.set(views.eq(views + 1));
         let boxed = boxed.shard_choice(ShardChoice::Adaptive);
-        assert_eq!(boxed.execute(conn).done(), Ok(1));
+        gives!(boxed.execute(conn), 1);
     }
     assert_eq!(shards_and_total(conn, key), (1, 30));
     for _ in 0..60 {

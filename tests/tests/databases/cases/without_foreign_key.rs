@@ -123,7 +123,7 @@ fn triggers_of_a_composite_key() {
     delete!(downloads.find((2, Day(1))), conn);
     let totals = downloads.select((day, number.total()));
     assert_eq!(totals.load::<(Day, i32)>(conn), Ok(vec![(Day(3), 5)]));
-    assert_eq!(shards_table.remove_orphans(conn).done(), Ok(0));
+    gives!(shards_table.remove_orphans(conn), 0);
     shards_table.drop(conn).unwrap();
     assert_eq!(downloads.select(number).load::<i32>(conn), Ok(vec![5]));
 }
@@ -158,7 +158,7 @@ fn a_migration_has_the_same_form() {
         leave_orphans(9, conn);
         let refused = conn.revert_migration(&migration).unwrap_err();
         assert!(refused.to_string().contains("videos_shards"), "{refused}");
-        assert_eq!(shards_table.remove_orphans(conn).done(), Ok(1));
+        gives!(shards_table.remove_orphans(conn), 1);
         conn.revert_migration(&migration).unwrap();
         insert(9, conn);
         delete!(videos.find(9), conn);
@@ -176,7 +176,7 @@ fn the_librarys_tables_without_a_foreign_key() {
         conn.run_pending_migrations(migrations).unwrap();
         let page = Counter::named("page");
         page.increment(conn).unwrap();
-        assert_eq!(page.get(conn).done(), Ok(1));
+        gives!(page.get(conn), 1);
         let source: &dyn MigrationSource<<Conn as Connection>::Backend> = &migrations;
         for migration in source.migrations().unwrap().iter().rev() {
             conn.revert_migration(migration).unwrap();
@@ -189,7 +189,7 @@ fn the_librarys_tables_without_a_foreign_key() {
 fn orphans_are_found_and_removed() {
     for shards_table in [by_triggers(), by_application()] {
         let conn = &mut kept(shards_table).conn;
-        assert_eq!(shards_table.remove_orphans(conn).done(), Ok(0));
+        gives!(shards_table.remove_orphans(conn), 0);
         for video in 1..=3 {
             view(video, conn).unwrap();
         }
@@ -197,7 +197,7 @@ fn orphans_are_found_and_removed() {
             leave_orphans(video, conn); // more than a batch
         }
         refused!(shards_table.drop(conn), Error::Unfit { .. });
-        assert_eq!(shards_table.remove_orphans(conn).done(), Ok(150));
+        gives!(shards_table.remove_orphans(conn), 150);
         assert_eq!(totals(conn), [101, 201, 301]);
         shards_table.drop(conn).unwrap();
     }
@@ -219,7 +219,7 @@ fn orphans_are_removed_beside_rows_that_come_back() {
             });
             assert_eq!(counted, Ok(1));
             let count = viewed!(videos.find(video)).retry(patient());
-            assert_eq!(count.execute(conn).done(), Ok(1));
+            gives!(count.execute(conn), 1);
             assert!(total_of(video, conn) >= 2, "round {round}");
             let delete = || diesel::delete(videos.find(video));
             until("it is deleted", || delete().execute(conn) == Ok(1));

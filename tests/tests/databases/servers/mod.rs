@@ -15,7 +15,8 @@ use super::api::{
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel::r2d2::{ConnectionManager, Pool};
-use diesel::result::{DatabaseErrorKind, Error as DieselError};
+use diesel::result::DatabaseErrorKind::ForeignKeyViolation;
+use diesel::result::Error as DieselError;
 use diesel::sql_types::BigInt;
 use diesel_migrations::MigrationHarness;
 use diesel_sharded::prelude::*;
@@ -25,7 +26,8 @@ use diesel_sharded_tests::proxy::{Cut, Proxy};
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::schema::videos_shards as shards;
 use diesel_sharded_tests::{
-    TestConnection, assert_matches, delete, drawing, insert, own_key, recording,
+    HUNDRED_YEARS, TestConnection, assert_matches, delete, drawing, gives, insert, own_key,
+    recording,
 };
 
 use super::Conn;
@@ -53,15 +55,18 @@ fn by_server<T>(postgres: T, mysql: T) -> T {
     }
 }
 
-/// The longest window of a unique count.
-const HUNDRED_YEARS: Duration = Duration::from_secs(3_155_760_000);
-
 const GERMAN: &str = "SET lc_messages = 'de_DE.UTF-8'";
 
 /// What sessions set: on PostgreSQL, once more with its messages in German; on MySQL and MariaDB.
 fn sessions(postgres: &str, mysql: &str) -> Vec<String> {
     let in_german = format!("{postgres}; {GERMAN}");
     by_server(vec![postgres.to_owned(), in_german], vec![mysql.to_owned()])
+}
+
+/// What a connection's statements wait for a lock, in seconds.
+fn wait_at_most(seconds: u32, conn: &mut Conn) {
+    let (setting, unit) = by_server(("lock_timeout", 1_000), ("innodb_lock_wait_timeout", 1));
+    conn.run(&format!("SET {setting} = {}", unit * seconds));
 }
 
 /// All four shards of video 1 are there, at zero.
@@ -272,7 +277,7 @@ fn a_snapshot_that_is_too_old(isolation: Isolation, session: &str) {
         );
     }
     assert_eq!(total(conn), 13); // set to 7, and counted six times since
-    assert_eq!(new.get(conn).done(), Ok(11));
+    gives!(new.get(conn), 11);
 }
 
 /// MySQL has no serialization failures: its repeatable reads update what others have committed meanwhile.
@@ -345,10 +350,10 @@ fn a_parent_deleted_meanwhile() {
         let counted = thread::scope(|scope| {
             let counting = scope.spawn(|| match by_key {
                 true => count(key, conn),
-                false => update(videos.filter(id.eq_any([1, key])))
-                    .set(views.eq(views + 1))
-                    .execute(conn)
-                    .done(),
+                false => {
+                    let both = update(videos.filter(id.eq_any([1, key])));
+                    both.set(views.eq(views + 1)).execute(conn).done()
+                }
             });
             thread::sleep(Duration::from_millis(300)); // it waits for the foreign key by now
             deleter.run("COMMIT");
@@ -364,18 +369,16 @@ fn a_parent_deleted_meanwhile() {
 fn a_locked_parent_stops_no_count() {
     let [conn, holder] = &mut *database();
     holder.run("BEGIN; UPDATE videos SET title = 'x'");
-    let waits = "SET SESSION innodb_lock_wait_timeout = 1";
-    conn.run(by_server("SET lock_timeout = '100ms'", waits));
-    let never = RetryPolicy::never;
+    wait_at_most(1, conn);
     let by_key = || update(videos.find(1)).set(views.eq(views + 1));
-    assert_eq!(by_key().retry(never()).execute(conn).done(), Ok(1));
-    let read_back = by_key().retry(never()).returning(views);
-    assert_eq!(read_back.get_result(conn).done(), Ok(102_i64));
+    gives!(by_key().retry(RetryPolicy::never()).execute(conn), 1);
+    let read_back = by_key().retry(RetryPolicy::never()).returning(views);
+    gives!(read_back.get_result(conn), 102_i64);
     let mut expected = 103;
     // On MySQL by key alone: a filter locks the parents for the foreign key.
     if *SERVER == Server::Postgres {
         let by_filter = update(videos.filter(slug.eq("a"))).set(views.eq(views + 1));
-        assert_eq!(by_filter.retry(never()).execute(conn).done(), Ok(1));
+        gives!(by_filter.retry(RetryPolicy::never()).execute(conn), 1);
         expected += 1;
     }
     let in_transaction = conn.transaction(|conn| count(1, conn));
@@ -585,8 +588,7 @@ fn transactions_at_once_take_shards_of_their_own() {
     const KEPT: Duration = Duration::from_secs(1); // for as long is a shard kept for a transaction
     let (mut own, key) = database_with_own_video::<3>();
     for conn in own.iter_mut() {
-        let waits = "SET SESSION innodb_lock_wait_timeout = 2";
-        conn.run(by_server("SET lock_timeout = '2s'", waits));
+        wait_at_most(2, conn);
         // MariaDB from 11.6 on locks the gap where a transaction creates a shard, unless it reads what is committed.
         let version = conn.version();
         if version.contains("MariaDB") && !version.starts_with("10.") {
@@ -624,10 +626,7 @@ fn transactions_at_once_take_shards_of_their_own() {
         counted.is_ok()
     };
     let goes_on = (0..10).any(|_| at_once());
-    assert!(
-        goes_on,
-        "it takes another shard, or the machine is too slow"
-    );
+    assert!(goes_on, "it took other shards, or the machine is slow");
     let read = videos.find(key).select(views.total()).first(conn);
     assert_eq!(read, Ok(expected));
 }
@@ -700,10 +699,7 @@ fn a_visitor_waits_for_no_other() {
             .once_per(visitor, HUNDRED_YEARS);
         visit.count(conn).done()
     };
-    other.run(by_server(
-        "SET lock_timeout = '2s'",
-        "SET innodb_lock_wait_timeout = 2",
-    ));
+    wait_at_most(2, other);
     assert_eq!(visit(1, "ann", conn), Ok(Unique::Counted));
     for (video, visitor, answer) in [(1, "ann", Unique::Repeat), (2, "bob", Unique::Counted)] {
         let open: QueryResult<()> = conn.transaction(|conn| {
@@ -725,18 +721,14 @@ fn a_visitor_waits_for_no_other() {
 fn a_repeat_waits_for_no_lock() {
     let [conn, other] = &mut *Fixture::<Conn, 2>::with_counters();
     let visit = || {
-        update(videos.find(1))
-            .set(views.eq(views + 1))
-            .once_per("ann", HUNDRED_YEARS)
+        let count = update(videos.find(1)).set(views.eq(views + 1));
+        count.once_per("ann", HUNDRED_YEARS)
     };
-    assert_eq!(visit().count(conn).done(), Ok(Unique::Counted));
+    gives!(visit().count(conn), Unique::Counted);
     other.run("BEGIN; UPDATE diesel_sharded_idempotency_keys SET counted = 2");
     other.run("UPDATE videos_shards SET views = views + 1; UPDATE videos SET views = views + 1");
-    conn.run(by_server(
-        "SET lock_timeout = '1s'",
-        "SET innodb_lock_wait_timeout = 1",
-    ));
-    assert_eq!(visit().count(conn).done(), Ok(Unique::Repeat));
+    wait_at_most(1, conn);
+    gives!(visit().count(conn), Unique::Repeat);
     other.run("ROLLBACK");
     assert_eq!(total(conn), 101);
 }
@@ -779,17 +771,17 @@ fn a_bounded_count_that_waits_for_a_parent_holds_no_shard() {
             continue;
         }
         let stock = || RowCounter::of(likes, 1).never_below(0);
-        assert_eq!(stock().add(9_999, conn).done(), Ok(true)); // hands room out
+        gives!(stock().add(9_999, conn), true); // hands room out
         other.run("UPDATE videos SET likes = 5 WHERE id = 1");
         other.run("BEGIN; UPDATE videos_shards SET likes = 0 WHERE id = 1");
         conn.run("BEGIN; SELECT title FROM videos WHERE id = 1 FOR UPDATE");
         thread::scope(|scope| {
             let counting = scope.spawn(|| match way {
                 "by its key" => stock().idempotency_key("order 7").add(-1, counts).done(),
-                "with its total" => stock()
-                    .add_and_get(-1, counts)
-                    .done()
-                    .map(|total| total.is_some()),
+                "with its total" => {
+                    let total = stock().add_and_get(-1, counts).done();
+                    total.map(|total| total.is_some())
+                }
                 _ => counts.transaction(|conn| stock().add(-1, conn).done()),
             });
             thread::sleep(Duration::from_millis(300)); // it waits for a shard by now
@@ -810,11 +802,8 @@ fn bounds_hold_beyond_the_callers_snapshot() {
     let meanwhile = || stock.add(-1, other).done().map(|sold| assert!(sold));
     let work = |conn: &mut Conn| stock.add(-1, conn).done();
     let (sold, met) = after_a_snapshot(Isolation::RepeatableRead, conn, meanwhile, work);
-    assert_eq!(
-        (sold, stock.get(other).done()),
-        (Ok(false), Ok(Some(0))),
-        "{met:?}"
-    );
+    assert_eq!(sold, Ok(false), "{met:?}");
+    gives!(stock.get(other), Some(0));
 }
 
 /// A deadlock ends the whole transaction on MySQL: a retry of the count would then be committed by itself.
@@ -854,10 +843,10 @@ fn a_foreign_key_of_an_inserted_row_is_no_conflict() {
     conn.run("CREATE TABLE releases (version INTEGER PRIMARY KEY)");
     conn.run("ALTER TABLE downloads ADD FOREIGN KEY (version) REFERENCES releases (version)");
     let refused = |counted: QueryResult<usize>| {
-        let Err(DieselError::DatabaseError(DatabaseErrorKind::ForeignKeyViolation, _)) = counted
-        else {
-            panic!("{counted:?}")
-        };
+        assert_matches!(
+            counted,
+            Err(DieselError::DatabaseError(ForeignKeyViolation, _))
+        );
     };
     let key = (1, Day(1));
     let row = |key: &(i32, Day)| (downloads::version.eq(key.0), downloads::day.eq(key.1));
@@ -872,6 +861,6 @@ fn a_foreign_key_of_an_inserted_row_is_no_conflict() {
     refused(many().run(conn).done().map(|counted| counted.rows));
     refused(many().idempotency_key("b").run(conn).done());
     conn.run("INSERT INTO releases VALUES (1)");
-    assert_eq!(count().idempotency_key("a").execute(conn).done(), Ok(1));
-    assert_eq!(many().idempotency_key("b").run(conn).done(), Ok(1));
+    gives!(count().idempotency_key("a").execute(conn), 1);
+    gives!(many().idempotency_key("b").run(conn), 1);
 }

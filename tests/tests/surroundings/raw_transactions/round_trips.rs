@@ -5,8 +5,8 @@ use diesel::prelude::*;
 use diesel_sharded::prelude::*;
 use diesel_sharded::shard_choice::ShardChoice;
 use diesel_sharded::{Counter, RowCounter, shard_counts, update};
-use diesel_sharded_tests::schema;
 use diesel_sharded_tests::schema::videos::dsl::*;
+use diesel_sharded_tests::{gives, schema};
 
 /// The first words of each statement that `work` sends.
 fn sent<Conn: Connection>(conn: &mut Conn, work: impl FnOnce(&mut Conn)) -> Vec<String> {
@@ -78,14 +78,8 @@ macro_rules! sent_with_keys {
         let (row, named) = (RowCounter::of(views, 3), Counter::named("page"));
         shard_counts::refresh(&mut conn).unwrap(); // so that no count reads the numbers meanwhile
         let add_to_both = |key: &str, conn: &mut $conn| {
-            assert_eq!(
-                row.idempotency_key(format!("row {key}")).add(1, conn),
-                Ok(1)
-            );
-            assert_eq!(
-                named.idempotency_key(format!("named {key}")).add(1, conn),
-                Ok(1)
-            );
+            gives!(row.idempotency_key(format!("row {key}")).add(1, conn), 1);
+            gives!(named.idempotency_key(format!("named {key}")).add(1, conn), 1);
         };
         add_to_both("1", &mut conn); // creates the counter, and the shards
         let by_counters = self::sent(&mut conn, |conn| add_to_both("2", conn));
@@ -104,10 +98,8 @@ fn with_keys_on_postgres() {
     assert_eq!(there, [at_once]);
     assert_eq!(by_counters, [at_once, at_once]);
     assert_eq!(repeated, [at_once, look, begin, insert, select, commit]);
-    assert_eq!(
-        missing,
-        [at_once, look, begin, insert, update, insert, update, commit]
-    );
+    let with_shard = [at_once, look, begin, insert, update, insert, update, commit];
+    assert_eq!(missing, with_shard);
 }
 
 #[test]
@@ -130,18 +122,18 @@ fn on_postgres() {
     let (update, create) = ("UPDATE \"videos_shards\"", "INSERT INTO");
     let (with, find) = ("WITH \"sharded_picked\"", "WITH \"sharded_primary\"");
     let (look, begin, commit) = ("SELECT 1", "BEGIN", "COMMIT");
-    assert_eq!(sent[0], [update, create, update]);
-    assert_eq!(sent[1], [update]);
-    assert_eq!(
-        sent[2],
-        [update, with, find, look, begin, create, update, commit]
-    );
-    assert_eq!(sent[3], [update]);
-    assert_eq!(sent[4], [update, with]);
-    assert_eq!(sent[5], [with]);
-    assert_eq!(sent[6], [with]);
-    assert_eq!(sent[7], [update, create, update, find]);
-    assert_eq!(sent[8], [update, with, find]);
+    let expected: [&[&str]; 9] = [
+        &[update, create, update],
+        &[update],
+        &[update, with, find, look, begin, create, update, commit],
+        &[update],
+        &[update, with],
+        &[with],
+        &[with],
+        &[update, create, update, find],
+        &[update, with, find],
+    ];
+    assert_eq!(sent, expected);
     // Nor does the look for a transaction depend on a statement that stays prepared.
     conn.set_prepared_statement_cache_size(diesel::connection::CacheSize::Disabled);
     let count = |conn: &mut PgConnection| {
@@ -149,10 +141,7 @@ fn on_postgres() {
         assert_eq!(count, Ok(1));
     };
     let unprepared = self::sent(&mut conn, count);
-    assert_eq!(
-        unprepared[unprepared.len() - 4..],
-        [begin, create, update, commit]
-    );
+    assert!(unprepared.ends_with(&[begin, create, update, commit].map(str::to_owned)));
     conn.batch_execute("BEGIN").unwrap();
     count(&mut conn);
     conn.batch_execute("ROLLBACK").unwrap();
@@ -162,9 +151,8 @@ fn on_postgres() {
 
 /// Counts on a parent without shards.
 fn count_on_c(conn: &mut PgConnection) -> QueryResult<usize> {
-    update(videos.filter(slug.eq("c")))
-        .set(views.eq(views + 1))
-        .execute(conn)
+    let count = update(videos.filter(slug.eq("c"))).set(views.eq(views + 1));
+    count.execute(conn)
 }
 
 #[test]
@@ -173,22 +161,19 @@ fn on_mariadb() {
     let (update, picked) = ("UPDATE `videos_shards`", "UPDATE (SELECT");
     let (create, select) = ("INSERT INTO", "SELECT `videos`.`id`");
     let (set, begin, commit) = ("SET TRANSACTION", "START TRANSACTION", "COMMIT");
-    assert_eq!(sent[0], [update, set, begin, create, update, commit]);
-    assert_eq!(sent[1], [update]);
-    assert_eq!(sent[2], [update, set, begin, create, picked, commit]);
-    assert_eq!(sent[3], [update]);
-    assert_eq!(sent[4], [update, set, begin, create, picked, commit]);
     let total = "SELECT (`videos`.`views`";
-    assert_eq!(sent[5], [set, begin, select, update, total, commit]);
-    assert_eq!(
-        sent[6],
-        [set, begin, update, "SELECT `videos`.`slug`", commit]
-    );
-    assert_eq!(
-        sent[7],
-        [update, set, begin, create, update, picked, commit]
-    );
-    assert_eq!(sent[8], [update, set, begin, create, picked, commit]);
+    let expected: [&[&str]; 9] = [
+        &[update, set, begin, create, update, commit],
+        &[update],
+        &[update, set, begin, create, picked, commit],
+        &[update],
+        &[update, set, begin, create, picked, commit],
+        &[set, begin, select, update, total, commit],
+        &[set, begin, update, "SELECT `videos`.`slug`", commit],
+        &[update, set, begin, create, update, picked, commit],
+        &[update, set, begin, create, picked, commit],
+    ];
+    assert_eq!(sent, expected);
 }
 
 #[test]
@@ -196,21 +181,18 @@ fn on_sqlite() {
     let (sent, ..) = sent!(SqliteConnection);
     let (update, create) = ("UPDATE `videos_shards`", "INSERT INTO");
     let (begin, immediate, commit) = ("BEGIN", "COMMIT ", "COMMIT");
-    assert_eq!(sent[0], [update, begin, immediate, create, update, commit]);
-    assert_eq!(sent[1], [update]);
-    assert_eq!(sent[2], [update, begin, immediate, create, update, commit]);
-    assert_eq!(sent[3], [update]);
-    assert_eq!(sent[4], [update, begin, immediate, create, update, commit]);
     let select = "SELECT `videos`.`id`";
     let total = "SELECT (SELECT";
-    assert_eq!(sent[5], [begin, immediate, select, update, total, commit]);
-    assert_eq!(
-        sent[6],
-        [begin, immediate, update, "SELECT `videos`.`slug`", commit]
-    );
-    assert_eq!(
-        sent[7],
-        [update, begin, immediate, create, update, update, commit]
-    );
-    assert_eq!(sent[8], [update, begin, immediate, create, update, commit]);
+    let expected: [&[&str]; 9] = [
+        &[update, begin, immediate, create, update, commit],
+        &[update],
+        &[update, begin, immediate, create, update, commit],
+        &[update],
+        &[update, begin, immediate, create, update, commit],
+        &[begin, immediate, select, update, total, commit],
+        &[begin, immediate, update, "SELECT `videos`.`slug`", commit],
+        &[update, begin, immediate, create, update, update, commit],
+        &[update, begin, immediate, create, update, commit],
+    ];
+    assert_eq!(sent, expected);
 }

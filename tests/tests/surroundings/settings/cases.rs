@@ -186,20 +186,15 @@ fn is_typed(error: Box<dyn StdError + Send + Sync>) -> bool {
                 || told.message().contains("READ ONLY transaction")
         }
         Error::FlushPending { reason, .. } => reason.contains("refuses"),
-        error => matches!(
-            error,
-            Error::NodeNotReady { .. } | Error::RefusedBySetting { .. }
-        ),
+        Error::NodeNotReady { .. } | Error::RefusedBySetting { .. } => true,
+        _ => false,
     }
 }
 
 /// Returns the SQL that connections begin with there. A surrounding that is a kind of table is built.
 fn build(surrounding: &'static str, conn: &mut Conn) -> &'static str {
-    if let Some((setup, _)) = surrounding
-        .strip_prefix('`')
-        .and_then(|rest| rest.split_once('`'))
-    {
-        return setup;
+    if surrounding.starts_with('`') {
+        return surrounding.split('`').nth(1).unwrap();
     }
     let latin1 = "ALTER TABLE videos CONVERT TO CHARACTER SET latin1";
     match surrounding {
@@ -224,13 +219,11 @@ fn partition(conn: &mut Conn) {
 }
 
 /// What is otherwise than the row says, in the empty database at `url`.
-pub fn otherwise(
-    Row {
+pub fn otherwise(row: Row, url: &str) -> Vec<String> {
+    let Row {
         surrounding,
         refused,
-    }: Row,
-    url: &str,
-) -> Vec<String> {
+    } = row;
     let patient = RetryPolicy::new().with_attempts(10_000);
     patient.with_deadline(Duration::from_secs(60)).set_global();
     let conn = &mut Conn::establish(url).unwrap();
