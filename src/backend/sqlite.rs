@@ -19,6 +19,7 @@ pub(super) const CAPABILITIES: Capabilities = Capabilities {
             .then_some("SELECT CASE WHEN changes() > 0 THEN abs(-9223372036854775807 - 1) END")
     },
     keeps_after_errors: true,
+    reads_bind_writes: true,
     locking_isolation: None,
     isolation_precedes_begin: None, // always serializable
     seconds_since_1970: "CAST(strftime('%s', 'now') AS INTEGER)",
