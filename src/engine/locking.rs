@@ -344,12 +344,12 @@ impl<P: Parents<DB>, DB: ShardedBackend> LockedRows<P, DB> {
             .await
     }
 
-    /// The held parents with at least `shards` filled shards, and the others.
-    pub(crate) async fn hot_and_cold<M: LoadIo<Conn, Backend = DB>, Conn>(
+    /// Whether each of the held parents has fewer filled shards than this, in key order.
+    pub(crate) async fn are_cold<M: LoadIo<Conn, Backend = DB>, Conn>(
         &self,
         link: &mut Link<'_, M, Conn>,
         shards: u16,
-    ) -> QueryResult<[Self; 2]> {
+    ) -> QueryResult<Vec<bool>> {
         let find = FindHot {
             of: self.rows(RowKind::Parents),
             shards: shards.into(),
@@ -358,12 +358,20 @@ impl<P: Parents<DB>, DB: ShardedBackend> LockedRows<P, DB> {
             true => vec![],
             false => link.load::<i32, _>(find).await?,
         };
-        let (mut hot, mut cold) = (vec![], vec![]);
-        for (key, is_hot) in self.locked.iter().zip(are_hot) {
-            let parents = if is_hot != 0 { &mut hot } else { &mut cold };
-            parents.push(key.clone());
-        }
-        Ok([hot, cold].map(|parents| Self::locked(self.of, parents)))
+        Ok(are_hot.into_iter().map(|is_hot| is_hot == 0).collect())
+    }
+
+    /// The held parents that are not cold, and those that are.
+    pub(crate) fn split(&self, are_cold: &[bool]) -> [Self; 2] {
+        [false, true].map(|cold| {
+            let parents = self.locked.iter().zip(are_cold);
+            let parents = parents.filter(|(_, is_cold)| **is_cold == cold);
+            let parents = parents.map(|(key, _)| key.clone()).collect();
+            LockedRows {
+                only: self.only,
+                ..Self::locked(self.of, parents)
+            }
+        })
     }
 
     /// Reads the bases of `fields` and the sums of their shards, or their totals. Shards that are to be `Replaced` are not read: their
