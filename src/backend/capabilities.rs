@@ -151,8 +151,8 @@ capabilities! {
     /// other server runs such a comment. Its snapshot isolation would end the transaction if the row changed between the read
     /// and the update, as a hot row does. A rare deadlock of two first counts is better.
     finds_without_a_look: &'static str = "",
-    /// Whether a plain read may fail a later write of the same transaction: on MariaDB from 11.6 on it begins the snapshot, and a row that
-    /// was changed since, as a hot one is, then ends the transaction.
+    /// Whether a plain read may fail a later write of the same transaction, since it begins the snapshot. On MariaDB from 11.6 on, a row that
+    /// was changed since, as a hot one is, then ends the transaction. On SQLite a transaction that has read waits for no other writer.
     reads_bind_writes: bool = false,
     /// Whether a transaction may wait for a table's metadata lock in a cycle that no deadlock detector sees: the session that alters the
     /// table holds that lock, and waits for the rows that the transaction has written.

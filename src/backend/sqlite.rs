@@ -24,6 +24,7 @@ pub(super) const CAPABILITIES: Capabilities = Capabilities {
                     || (SELECT ' ' || ignore_check_constraints FROM pragma_ignore_check_constraints) END \
                     FROM (SELECT name, file FROM pragma_database_list ORDER BY seq)",
     keeps_after_errors: true,
+    reads_bind_writes: true,
     locking_isolation: None,
     isolation_precedes_begin: None, // always serializable
     seconds_since_1970: "CAST(strftime('%s', 'now') AS INTEGER)",

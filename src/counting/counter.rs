@@ -531,6 +531,7 @@ impl<Run> Counter<Run> {
             retry: RetryPolicy::default(),
             dialect: link.dialect(),
             inside: in_any_transaction(link).await?,
+            reports: false,
         };
         let by_name = Batches {
             filter: KeyIs(TableOf::<DB::Value>::key_is(key(&self.name)?)),

@@ -167,8 +167,8 @@ impl Decay {
     /// The weight of one event at this time, to add to the column: 2^((now − landmark) / half-life).
     ///
     /// # Errors
-    /// [`LandmarkTooFar`](Error::LandmarkTooFar) for a time more than [`MOST_HALF_LIVES`](Self::MOST_HALF_LIVES) after the landmark, or
-    /// more than 100 before it.
+    /// [`LandmarkTooFar`](Error::LandmarkTooFar) for a time [`MOST_HALF_LIVES`](Self::MOST_HALF_LIVES) or more after the landmark, or more
+    /// than 100 before it.
     pub fn weight(&self, now: SystemTime) -> Result<f64, Error> {
         let (half_lives, rest) = self.age(now);
         if !(-MOST_BEFORE..i128::from(Self::MOST_HALF_LIVES)).contains(&half_lives) {

@@ -49,23 +49,24 @@
 //!
 //! The table, the fields, the row and the visitor, but not the amount: `views + 1` and `views + 2` count once together, as do an update and
 //! a [`RowCounter`](crate::RowCounter) of the same row. A row is known by the filter that names it, as Diesel writes it. So use
-//! `find(7)` or `filter(slug.eq("zoo"))` for all counts on a row, not both. A key type whose `Debug` hides its value makes different rows look
-//! alike. A release of Diesel that writes filters in another way counts the visitors of that day again.
+//! `find(7)` or `filter(slug.eq("zoo"))` for all counts on a row, not both, and spell a text as the row does: `Zoo` finds the same row where
+//! a collation ignores case, as MySQL's default does, and counts apart. Visitors are compared byte by byte. A key type whose `Debug` hides its
+//! value makes different rows look alike. A release of Diesel that writes filters in another way counts the visitors of that day again.
 //!
 //! # SQL
 //!
-//! A repeat is one plain read. It writes nothing, locks nothing, and waits for no lock:
+//! A repeat is one plain read. It writes nothing, locks nothing, and waits for no lock (but on SQLite outside WAL mode for a commit):
 //!
 //! ```sql
 //! SELECT "key", "fingerprint", "claim", "counted" FROM "diesel_sharded_idempotency_keys" WHERE "key" = $1
 //! ```
 //!
 //! If the read finds no row, the statements of an [idempotency key](crate::idempotency#sql) follow: outside a transaction usually one. They
-//! wait only for the same visitor on the same row. Inside the caller's transaction on MySQL there is no such read, and a repeat locks the
-//! visitor's row until the transaction ends. (On MariaDB a read before the count could end the transaction.)
+//! wait only for the same visitor on the same row. Inside the caller's transaction on MySQL and SQLite there is no such read, because it
+//! could fail the count that follows. There a repeat locks the visitor's row, or SQLite's database, until the transaction ends.
 //!
 //! Inside a transaction the count is part of the caller's: a rollback takes back the visitor's row too. After an
-//! [`OutcomeUnknown`](crate::Error::OutcomeUnknown) the caller may repeat the call: it counts only if the first one did not.
+//! [`OutcomeUnknown`](crate::Error::OutcomeUnknown) the caller may repeat the call: in the same window it counts only if the first one did not.
 //!
 //! On PostgreSQL with a synchronous standby, a repeat may be answered before the standby has the first count.
 //!

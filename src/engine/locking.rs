@@ -162,6 +162,19 @@ impl<P: Parents<DB>, DB: ShardedBackend> LockedRows<P, DB> {
         Ok(self)
     }
 
+    /// The held parents that are not cold, and those that are.
+    pub(crate) fn split(&self, are_cold: &[bool]) -> [Self; 2] {
+        [false, true].map(|cold| {
+            let parents = self.locked.iter().zip(are_cold);
+            let parents = parents.filter(|(_, is_cold)| **is_cold == cold);
+            let parents = parents.map(|(key, _)| key.clone()).collect();
+            LockedRows {
+                only: self.only,
+                ..Self::locked(self.of, parents)
+            }
+        })
+    }
+
     /// Whether no parent is held.
     pub(crate) fn is_empty(&self) -> bool {
         self.locked.is_empty()
@@ -333,11 +346,8 @@ where
         self.check(&[field], Sums::Seen, &before, &expected).await
     }
 
-    /// The held parents with at least `shards` filled shards, and the others.
-    pub(crate) async fn hot_and_cold(
-        &mut self,
-        shards: u16,
-    ) -> QueryResult<[LockedRows<P, DB>; 2]> {
+    /// Whether each of the held parents has fewer filled shards than this, in key order.
+    pub(crate) async fn are_cold(&mut self, shards: u16) -> QueryResult<Vec<bool>> {
         let find = FindHot {
             of: self.rows.rows(RowKind::Parents),
             shards: shards.into(),
@@ -346,12 +356,7 @@ where
             true => vec![],
             false => self.link.load::<i32, _>(find).await?,
         };
-        let (mut hot, mut cold) = (vec![], vec![]);
-        for (key, is_hot) in self.rows.locked.iter().zip(are_hot) {
-            let parents = if is_hot != 0 { &mut hot } else { &mut cold };
-            parents.push(key.clone());
-        }
-        Ok([hot, cold].map(|parents| LockedRows::locked(self.rows.of, parents)))
+        Ok(are_hot.into_iter().map(|is_hot| is_hot == 0).collect())
     }
 
     /// Reads the bases of `fields` and the sums of their shards, or their totals. Shards that are to be `Replaced` are not read: their

@@ -113,6 +113,7 @@ where
         retry: RetryPolicy::default(),
         dialect: link.dialect(),
         inside: false,
+        reports: false,
     };
     let batches = Batches {
         filter: (),

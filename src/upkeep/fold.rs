@@ -30,7 +30,7 @@ use crate::connection::{Async, BoxFuture};
 use crate::connection::{Blocking, Link, LoadIo, in_any_transaction, now, paired};
 use crate::counting::update::UpdateSource;
 use crate::engine::{
-    KEYS_IN_A_STATEMENT, KeyedTable, LockedRows, Moved, Parents, ReadInto, RetryLoop,
+    KEYS_IN_A_STATEMENT, KeyedTable, LockedRows, Moved, Parents, ReadInto, RetryLoop, Sums,
     TRIES_TO_LOCK, explain_keys, explain_of, keys_are, locking, retry_loop, zeros,
 };
 use crate::error::Error;
@@ -195,8 +195,11 @@ pub struct Fold<Q: IntoUpdateTarget<Table: ShardedTable>, Run = Blocking> {
 
 type Key<Q> = <<Q as HasTable>::Table as ShardedTable>::Key;
 
-/// Receives the rows of each batch, with the states of their fields.
-type Report<K> = Arc<dyn Fn(&[(K, Vec<FieldState>)]) + Send + Sync>;
+/// The key of a row, and the states of its fields.
+type FoldedRow<K> = (K, Vec<FieldState>);
+
+/// Receives the rows of each batch.
+type Report<K> = Arc<dyn Fn(&[FoldedRow<K>]) + Send + Sync>;
 
 impl<Q: IntoUpdateTarget<Table: ShardedTable>, Run> Fold<Q, Run> {
     /// A fold of the rows that `source` names.
@@ -309,10 +312,10 @@ impl<Q: IntoUpdateTarget<Table: ShardedTable>, Run> Fold<Q, Run> {
     /// A base is what the column held when the batch committed; increments since then are on shards. Two processes may report one row in
     /// either order. Inside a caller's transaction nothing is reported, because nothing is committed yet.
     ///
-    /// A [`Folder`] reports each row at least once. It keeps the shards of a row until a pass finds nothing to move, and reports the row
-    /// again in that pass. So a row whose report was lost when the process ended, the connection broke or `report` panicked is reported by
-    /// the next pass, of any process that reports. [`cold_below`](Self::cold_below) and [`keep_shards`](Self::keep_shards) with 0 end this,
-    /// and so does a shard that keeps what a `Double` [rounds](crate::reference::folding#doubles).
+    /// A [`Folder`] reports each row that it folds at least once. Shards are removed only after their row's `report` has returned, by one more
+    /// transaction, and only if the row has not changed since. So a row whose report was lost, because a process ended, a connection broke or
+    /// `report` panicked, still has shards: the next pass reports it, of any process that reports. A shard that keeps what a `Double`
+    /// [rounds](crate::reference::folding#doubles) ends this, and so do [`cold_below`](Self::cold_below) with 0 and folds that do not report.
     ///
     /// The fold waits for `report`, without a lock; in a task it must not block. A panic in it ends the fold: of a single one it reaches the
     /// caller, with all batches so far complete; of a background fold it ends the pass, as an error.
@@ -408,7 +411,9 @@ pub struct Folded<T, K = <T as ShardedTable>::Key> {
     #[doc(hidden)]
     pub amounts: Vec<Amount>,
     /// The rows of the last batch that were folded.
-    rows: Vec<(K, Vec<FieldState>)>,
+    rows: Vec<FoldedRow<K>>,
+    /// Those of them whose shards are removed after their report.
+    cold: Vec<FoldedRow<K>>,
     table: PhantomData<fn() -> T>,
 }
 
@@ -424,6 +429,7 @@ impl<T, K> Folded<T, K> {
             looked_at: 0,
             amounts: zeros(fields),
             rows: vec![],
+            cold: vec![],
             table: PhantomData,
         }
     }
@@ -434,13 +440,22 @@ impl<T, K> Folded<T, K> {
         self.unfit.extend(unfit);
     }
 
-    fn add(&mut self, keys: Vec<K>, moved: Moved) {
+    fn add(&mut self, keys: Vec<K>, cold: &[bool], moved: Moved)
+    where
+        K: Clone,
+    {
         self.parents += moved.parents as u64;
         self.shards_removed += moved.removed as u64;
         for (sum, moved) in self.amounts.iter_mut().zip(&moved.sums) {
             *sum += moved;
         }
+        let rows = self.rows.len();
         self.rows.extend(keys.into_iter().zip(moved.states));
+        let cold = self.rows[rows..]
+            .iter()
+            .zip(cold)
+            .filter(|(_, cold)| **cold);
+        self.cold.extend(cold.map(|(row, _)| row.clone()));
     }
 }
 
@@ -483,6 +498,7 @@ impl<Q: IntoUpdateTarget<Table: ShardedTable>, Run> Fold<Q, Run> {
             retry: self.retry.unwrap_or_default(),
             dialect: link.dialect(),
             inside,
+            reports: !inside && !self.reports.is_empty(),
         };
         let batches = Batches {
             filter: self.query.into_update_target().where_clause,
@@ -568,6 +584,7 @@ impl<P> Folding<P> {
                 let table = self.of.names().shards_table.as_str();
                 let told = observe::fold(self.dialect, table, parents);
                 folded.rows.clear();
+                folded.cold.clear();
                 let moving = self.fold(keys, folded, link);
                 told.within(moving).await?;
                 folded.last = Some(last);
@@ -575,6 +592,7 @@ impl<P> Folding<P> {
                 if progress(folded).is_break() {
                     return Ok(());
                 }
+                self.remove_reported(folded, link).await?;
                 due = pace.next(parents, began, Instant::now());
             }
             if folded.finished {
@@ -645,12 +663,21 @@ pub(crate) struct Folding<P> {
     pub(crate) dialect: Dialect,
     /// In a caller's transaction, which cannot try again later.
     pub(crate) inside: bool,
+    /// Shards are removed after each batch was reported, not with it.
+    pub(crate) reports: bool,
 }
 
 /// The result of a try to fold several parents, or one parent, or one of its shards.
 enum Tried<Key> {
-    /// The parents that were locked, those that are visible and were not locked, and what was moved.
-    Folded(Vec<Key>, Vec<Key>, Moved),
+    Folded {
+        /// Of the parents that were locked.
+        keys: Vec<Key>,
+        /// Of parents that are visible and were not locked.
+        not_locked: Vec<Key>,
+        /// For each of the locked ones, whether its shards are removed after the report.
+        cold: Vec<bool>,
+        moved: Moved,
+    },
     /// Another transaction holds a lock, or there was a conflict: the database's error.
     Blocked(DieselError),
     /// A base does not accept the values of its shards.
@@ -678,8 +705,13 @@ impl<P> Folding<P> {
             let named = keys_are(&self.of, &keys);
             let (strength, retry) = self.together(keys.len());
             match self.try_fold(&named, None, strength, retry, link).await? {
-                Tried::Folded(keys, not_locked, moved) => {
-                    folded.add(keys, moved);
+                Tried::Folded {
+                    keys,
+                    not_locked,
+                    cold,
+                    moved,
+                } => {
+                    folded.add(keys, &cold, moved);
                     for key in not_locked {
                         match tries + 1 {
                             TRIES_TO_LOCK => folded.unfit.push((key, Unfit::NotLocked)),
@@ -707,12 +739,15 @@ impl<P> Folding<P> {
             true => Strength::Exclusive,
             false => Strength::ExclusiveAtOnce,
         };
-        // SQLite has only the lock on the database.
-        let retry = match self.dialect.has_row_locks() {
+        (strength, self.retry_at_once())
+    }
+
+    /// How often a lock that is not waited for is tried. SQLite has only the lock on the database.
+    fn retry_at_once(&self) -> RetryPolicy {
+        match self.dialect.has_row_locks() {
             true => RetryPolicy::never(),
             false => self.retry.clone(),
-        };
-        (strength, retry)
+        }
     }
 
     /// Bounds the waits of a transaction: for rows, and for a table that others may not write meanwhile, to which `NOWAIT` does not apply.
@@ -757,10 +792,15 @@ impl<P> Folding<P> {
                 let at_once = Strength::ExclusiveAtOnce;
                 let tried = self.try_fold(&named, Some(shard), at_once, retry, link);
                 match tried.await? {
-                    Tried::Folded(keys, _, mut moved) => {
+                    Tried::Folded {
+                        keys,
+                        cold,
+                        mut moved,
+                        ..
+                    } => {
                         parents = mem::take(&mut moved.parents).max(parents);
                         folded.rows.truncate(others); // the row as it was after the last shard
-                        folded.add(keys, moved);
+                        folded.add(keys, &cold, moved);
                     }
                     Tried::Unfit(unfits) => {
                         unfit.push(shard);
@@ -801,29 +841,103 @@ impl<P> Folding<P> {
             let locked = LockedRows::lock(self.of, link, keys, strength).await?;
             let locked = locked.with_shards(link, only, strength).await?;
             // One shard cannot show contention; a row folded this way is busy anyway.
-            let by_contention = match self.cold_below.filter(|_| only.is_none()) {
-                Some(shards) => Some(locked.on(link).hot_and_cold(shards).await?),
-                None => None,
+            let cold = match self.cold_below.filter(|_| only.is_none()) {
+                Some(shards) => locked.on(link).are_cold(shards).await?,
+                None => vec![self.reports && only.is_none(); locked.locked.len()],
             };
             let mut moved = locked.on(link).fold(self.keeps_rests()).await?;
-            let kept = by_contention.as_ref().map_or(&locked, |[hot, _]| hot);
-            if let Some(first) = self.keep {
-                moved.removed += kept.on(link).remove_shards(first).await?;
-            }
-            if let Some([_, cold]) = &by_contention {
+            if !self.reports {
+                let [hot, cold] = locked.split(&cold);
+                if let Some(first) = self.keep {
+                    moved.removed += hot.on(link).remove_shards(first).await?;
+                }
                 moved.removed += cold.on(link).remove_shards(0).await?;
             }
-            Ok((locked, moved))
+            Ok((locked, cold, moved))
         });
         let names = self.of.names();
         match folded.map_err(|error| explain_of(names, &link.backend(), error)) {
-            Ok((rows, moved)) => {
+            Ok((rows, cold, moved)) => {
                 let table = names.shards_table.as_str();
                 let numbers = [moved.parents, moved.shards, moved.removed];
                 observe::folded(self.dialect, table, numbers);
-                Ok(Tried::Folded(rows.locked, rows.not_locked, moved))
+                Ok(Tried::Folded {
+                    keys: rows.locked,
+                    not_locked: rows.not_locked,
+                    cold,
+                    moved,
+                })
             }
             Err(error) => self.failed(error),
+        }
+    }
+
+    /// Removes the shards of cold rows whose report has returned: of all together, or of each half if one of them is busy or has changed. Such
+    /// a row keeps its shards, so the next fold finds and reports it.
+    async fn remove_reported<T, M, Conn>(
+        &self,
+        folded: &mut Folded<T, P::Key>,
+        link: &mut Link<'_, M, Conn>,
+    ) -> QueryResult<()>
+    where
+        P: Parents<M::Backend>,
+        M: LoadIo<Conn>,
+    {
+        let mut left = vec![mem::take(&mut folded.cold)];
+        while let Some(mut rows) = left.pop() {
+            match self.try_to_remove(&rows, link).await? {
+                Some(removed) => folded.shards_removed += removed as u64,
+                None if rows.len() > 1 => {
+                    left.push(rows.split_off(rows.len() / 2));
+                    left.push(rows);
+                }
+                None => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// The number of shards that were removed; `None` if a lock is not free, or a row is not what was reported.
+    async fn try_to_remove<M, Conn>(
+        &self,
+        rows: &[FoldedRow<P::Key>],
+        link: &mut Link<'_, M, Conn>,
+    ) -> QueryResult<Option<usize>>
+    where
+        P: Parents<M::Backend>,
+        M: LoadIo<Conn>,
+    {
+        if rows.is_empty() {
+            return Ok(Some(0));
+        }
+        let (keys, reported): (Vec<_>, Vec<_>) = rows.iter().cloned().unzip();
+        let named = keys_are(&self.of, &keys);
+        let fields: Vec<_> = self.of.names().fields.iter().collect();
+        let first = self.cold_below.map_or(self.keep.unwrap_or(0), |_| 0);
+        let at_once = Strength::ExclusiveAtOnce;
+        let locking = locking(link, self.retry_at_once())?;
+        let removed = retry_loop!(link, locking, {
+            if let Some(bound) = self.bound() {
+                link.batch_execute(bound).await?;
+            }
+            let locked = LockedRows::lock(self.of, link, &named, at_once).await?;
+            if locked.locked.len() < rows.len() {
+                return Ok(None);
+            }
+            let locked = locked.with_shards(link, None, at_once).await?;
+            let mut locked = locked.on(link);
+            let are_same = locked.check(&fields, Sums::Read, &reported, &reported);
+            are_same.await?;
+            locked.remove_shards(first).await.map(Some)
+        });
+        let names = self.of.names();
+        match removed.map_err(|error| explain_of(names, &link.backend(), error)) {
+            Ok(removed) => {
+                let table = names.shards_table.as_str();
+                observe::folded(self.dialect, table, [0, 0, removed.unwrap_or(0)]);
+                Ok(removed)
+            }
+            Err(error) => self.failed::<P::Key>(error).map(|_| None),
         }
     }
 

@@ -80,8 +80,7 @@ impl<Q: IntoUpdateTarget<Table: ShardedTable>, Run> Fold<Q, Run> {
     ///
     /// A pass folds the rows that were counted on since the last one. For a whole table it reads only the shards table, so its
     /// cost depends on the rows that were counted on, not on those that exist. This requires that cold rows lose their shards: by
-    /// default, it removes all shards of a row of which [fewer than 2](Self::cold_below) had something to move. One that
-    /// [reports](Self::on_folded) removes them a pass later.
+    /// default, it removes all shards of a row of which [fewer than 2](Self::cold_below) had something to move.
     ///
     /// The pause between two passes is the interval, up to 10 % shorter or longer so that processes do not fold in step. The
     /// first pass begins at a random moment of the interval. Any number of processes may fold the same table in the
@@ -147,12 +146,8 @@ impl<Q: IntoUpdateTarget<Table: ShardedTable>, Run> FolderBuilder<Q, Run> {
 
     /// The fold of each pass, and the series.
     fn passes(self) -> (Fold<Q, Run>, Passes) {
-        let cold_below = match self.fold.reports.is_empty() {
-            true => COLD_BELOW,
-            false => NOTHING_MOVED,
-        };
         let fold = Fold {
-            cold_below: self.fold.cold_below.or(Some(cold_below)),
+            cold_below: self.fold.cold_below.or(Some(COLD_BELOW)),
             ..self.fold
         };
         let passes = Passes {
@@ -173,9 +168,6 @@ const REMOVALS: usize = 10;
 
 /// See [`Fold::cold_below`].
 const COLD_BELOW: u16 = 2;
-
-/// Rows lose their shards only in a pass that moves nothing, so that each is reported by two passes; see [`Fold::on_folded`].
-const NOTHING_MOVED: u16 = 1;
 
 impl<Q: IntoUpdateTarget<Table: ShardedTable>> FolderBuilder<Q> {
     /// Starts it, in a thread of its own, on a connection that `connect` makes or takes from a pool for each pass.

@@ -14,6 +14,7 @@ use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel_sharded::combine::Combiner;
 use diesel_sharded::retry::{self, RetryPolicy, Transaction};
+use diesel_sharded::unique::Unique;
 use diesel_sharded::{Conflict, Error, ShardedField, ShardedSelectable, ShardsTable, top, update};
 use diesel_sharded_tests::fixture::{Fixture, Run};
 use diesel_sharded_tests::schema::videos::dsl::*;
@@ -109,6 +110,29 @@ fn busy_snapshot() {
     assert_eq!(counted, Ok(1));
     assert_eq!(*met.lock().unwrap(), [Conflict::Busy]);
     assert_eq!(total_of(1, conn), 102);
+}
+
+/// A read before it would begin the transaction's snapshot, and a transaction that has one waits for no writer.
+#[test]
+fn a_visit_in_a_deferred_transaction_waits_for_the_writer() {
+    let [conn, writer] = &mut *Fixture::<Conn, 2>::with_counters();
+    conn.run("PRAGMA busy_timeout = 60000");
+    for answer in [Unique::Counted, Unique::Repeat] {
+        writer.run("BEGIN IMMEDIATE; UPDATE videos SET title = 'held' WHERE id = 2");
+        thread::scope(|scope| {
+            let visiting = scope.spawn(|| {
+                conn.transaction(|conn| {
+                    let count = update(videos.find(1)).set(views.eq(views + 1));
+                    let day = Duration::from_secs(86_400);
+                    count.once_per("ann", day * 36_500).count(conn)
+                })
+            });
+            thread::sleep(Duration::from_millis(300));
+            writer.run("COMMIT");
+            assert_eq!(visiting.join().unwrap(), Ok(answer));
+        });
+    }
+    assert_eq!(total_of(1, conn), 101);
 }
 
 /// The parent's key ignores case and the shards table's does not: the lookup compares as the parent does.

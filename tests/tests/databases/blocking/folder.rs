@@ -1,5 +1,6 @@
 //! Folders: folds at an interval, by themselves.
 
+use std::collections::BTreeMap;
 use std::error::Error as StdError;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -174,9 +175,10 @@ fn errors_are_reported_and_it_goes_on() {
     assert_eq!(bases(conn), [105, 200, 305]);
 }
 
-/// The process that moved them ended before its report, and the first report panics.
+/// The process that moved them ended before its report, and the first reports panic.
 #[test]
 fn rows_are_reported_until_a_report_has_returned() {
+    const PANICS: usize = 3;
     let own = &mut Fixture::with_tables();
     let (database, [conn]) = own.parts();
     count_on_three(conn);
@@ -190,24 +192,61 @@ fn rows_are_reported_until_a_report_has_returned() {
         .on_folded(views, move |rows: &[(i64, i64)]| {
             let mut reports = reports.lock().unwrap_or_else(PoisonError::into_inner);
             reports.push(rows.to_vec());
-            assert_ne!(reports.len(), 1, "on purpose");
+            assert!(reports.len() > PANICS, "on purpose");
         })
         .every(OFTEN)
         .start(move || Ok::<_, Error>(Conn::connect(&connects_to)))
         .unwrap();
-    // The row has two shards if others in this process count on such a row meanwhile.
-    until("cold rows have no shards", || {
-        folder.stats().shards_removed > 0
-    });
+    until("cold rows have no shards", || shards(conn) == 0);
+    until("the pass is over", || folder.stats().shards_removed >= 3);
     let stats = folder.stats();
     drop(folder);
     let last_error = stats.last_error.as_deref();
-    assert_eq!(stats.failed_passes, 1);
-    assert_eq!(last_error, Some("the pass panicked"));
+    assert_eq!(
+        (stats.failed_passes, last_error),
+        (PANICS as u64, Some("the pass panicked"))
+    );
     let reported = reported.lock().unwrap_or_else(PoisonError::into_inner);
-    let all = vec![(1, 105), (2, 0), (3, 306)];
-    assert_eq!(*reported, [all, vec![(3, 306)]]);
-    assert_eq!(shards(conn), 0);
+    // A row with two shards, if others in this process count on such a row meanwhile, is reported once more.
+    assert_eq!(
+        reported[..=PANICS],
+        vec![vec![(1, 105), (2, 0), (3, 306)]; PANICS + 1]
+    );
+}
+
+/// Another process folds a row while it is reported, and is killed before its own report.
+#[test]
+fn a_row_that_changes_while_it_is_reported_is_reported_again() {
+    let own = &mut Fixture::with_tables();
+    let (database, [conn]) = own.parts();
+    count_on_three(conn);
+    let (connects_to, reported) = (Arc::clone(database), AtomicUsize::new(0));
+    let last = Arc::new(Mutex::new(BTreeMap::new()));
+    let (reports, beside) = (Arc::clone(&last), Arc::clone(database));
+    let folding =
+        fold(videos)
+            .keep_shards(0)
+            .cold_below(9)
+            .on_folded(views, move |rows: &[(i64, i64)]| {
+                reports.lock().unwrap().extend(rows.iter().copied());
+                if reported.fetch_add(1, Ordering::SeqCst) == 0 {
+                    let other = &mut Conn::connect(&beside);
+                    count(2, 1, other).unwrap();
+                    assert_eq!(fold(videos).run(other).unwrap().parents, 1);
+                    count(3, 1, other).unwrap();
+                }
+            });
+    let folder = folding.every(OFTEN);
+    let folder = folder.start(move || Ok::<_, Error>(Conn::connect(&connects_to)));
+    let folder = folder.unwrap();
+    until("cold rows have no shards", || shards(conn) == 0);
+    until("the last pass is over", || {
+        folder.stats().shards_removed >= 3
+    });
+    drop(folder);
+    assert_eq!(bases(conn), [105, 206, 306]);
+    let expected = BTreeMap::from([(1, 105), (2, 206), (3, 306)]);
+    assert_eq!(*last.lock().unwrap(), expected);
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::api::idempotency;
+use super::api::retry::{Isolation, Transaction};
 use super::api::unique::Unique::{self, Counted, NoSuchRow, Repeat};
 use super::api::unique::remove_expired;
 use super::support::*;
@@ -251,6 +252,113 @@ fn inside_a_transaction_the_visit_goes_with_it() {
         assert_eq!(answers, Ok([answer; 2]));
     }
     assert_eq!(total_of(1, conn), 101);
+}
+
+/// Transactions that count several visitors each, in any order, and some of which are rolled back.
+#[test]
+fn visitors_who_race_in_transactions_count_once() {
+    const VISITORS: i64 = 12;
+    let Connected { conn, database } = &mut set_up_with_counters();
+    let counted = AtomicI64::new(0);
+    let levels = [
+        None,
+        Some(Isolation::ReadCommitted),
+        Some(Isolation::RepeatableRead),
+        Some(Isolation::Serializable),
+    ];
+    on_threads(32, database, |thread, conn| {
+        let policy = diesel_sharded_tests::patient().with_attempts(1_000);
+        let transaction = || {
+            let transaction = Transaction::new().retry(policy.clone());
+            match levels[thread as usize % 4] {
+                Some(level) => transaction.isolation(level),
+                None => transaction,
+            }
+        };
+        for round in 0..4 {
+            let gives_up = (thread + round) % 3 == 0;
+            let now: QueryResult<i64> = transaction().run(conn, |conn| {
+                let mut now = 0;
+                for step in 0..3 {
+                    let visitor = (thread * 5 + round * 3 + step * 7) % VISITORS;
+                    match view(1, &format!("{visitor}"), conn)? {
+                        Counted => now += 1,
+                        answer => assert_eq!(answer, Repeat),
+                    }
+                }
+                match gives_up {
+                    true => Err(DieselError::RollbackTransaction),
+                    false => Ok(now),
+                }
+            });
+            match now {
+                Ok(now) => _ = counted.fetch_add(now, Ordering::Relaxed),
+                error => assert_eq!(error, Err(DieselError::RollbackTransaction)),
+            }
+        }
+    });
+    let counted = counted.into_inner();
+    assert!((1..=VISITORS).contains(&counted), "{counted}");
+    assert_eq!(
+        (total_of(1, conn), number_of_keys(conn)),
+        (100 + counted, counted)
+    );
+}
+
+/// A transaction that Diesel does not know of.
+#[test]
+fn in_a_raw_transaction_the_visit_goes_with_it() {
+    let conn = &mut set_up_with_counters().conn;
+    for (end, answer) in [
+        ("ROLLBACK", Counted),
+        ("COMMIT", Counted),
+        ("COMMIT", Repeat),
+    ] {
+        conn.batch_execute("BEGIN").unwrap();
+        assert_eq!(view(1, "ann", conn), Ok(answer));
+        assert_eq!(view(1, "ann", conn), Ok(Repeat));
+        assert_eq!(view(9, "ann", conn), Ok(NoSuchRow));
+        conn.batch_execute(end).unwrap();
+    }
+    assert_eq!((total_of(1, conn), number_of_keys(conn)), (101, 1));
+}
+
+#[test]
+fn a_row_that_is_inserted_again_has_had_its_visitors() {
+    let conn = &mut set_up_with_counters().conn;
+    assert_eq!(view(1, "ann", conn), Ok(Counted));
+    delete!(videos.find(1), conn);
+    assert_eq!(view(1, "ann", conn), Ok(Repeat));
+    assert_eq!(view(1, "bob", conn), Ok(NoSuchRow));
+    insert!(videos, (id.eq(1), slug.eq("a"), title.eq("A")), conn);
+    assert_eq!(view(1, "ann", conn), Ok(Repeat));
+    assert_eq!(view(1, "bob", conn), Ok(Counted));
+}
+
+/// Rows are removed while their visitors come again: each of these counts once more for each removal at most.
+#[test]
+fn visits_beside_removals_are_exact() {
+    let Connected { conn, database } = &mut set_up_with_counters();
+    let (counted, removed) = (AtomicI64::new(0), AtomicI64::new(0));
+    let visit = |_, conn: &mut Conn| {
+        for round in 0..40 {
+            match view(1, &format!("{}", round % 3), conn) {
+                Ok(Counted) => _ = counted.fetch_add(1, Ordering::SeqCst),
+                answer => assert_eq!(answer, Ok(Repeat)),
+            }
+        }
+    };
+    on_threads_beside(6, database, visit, 2, |_, rounds, conn| {
+        for _ in rounds {
+            let expired = diesel::update(keys::table).set(keys::expires.eq(1));
+            let _may_deadlock = RunQueryDsl::execute(expired, conn);
+            let gone = remove_expired(conn).done().unwrap();
+            removed.fetch_add(gone as i64, Ordering::SeqCst);
+        }
+    });
+    let [counted, removed] = [counted, removed].map(AtomicI64::into_inner);
+    assert_eq!(total_of(1, conn), 100 + counted);
+    assert_eq!(number_of_keys(conn), counted - removed);
 }
 
 #[test]
