@@ -14,6 +14,7 @@ use clap::Parser;
 use diesel::connection::{LoadConnection, SimpleConnection};
 use diesel::prelude::*;
 use diesel_migrations::MigrationHarness;
+use diesel_sharded::backend::BackendOf;
 use diesel_sharded::combine::Combiner;
 use diesel_sharded::prelude::*;
 use diesel_sharded::retry::RetryPolicy;
@@ -42,7 +43,7 @@ const CONTENDERS: [(&str, Option<ShardChoice>); 5] = [
 ];
 
 /// A connection type that counts.
-trait Counts: Measured + LoadConnection + Send + 'static {
+trait Counts: Measured + LoadConnection<Backend: BackendOf<Self>> + Send + 'static {
     fn count(&mut self, choice: Option<ShardChoice>, row: i64) -> QueryResult<usize>;
 
     /// Creates the tables with a row for each contender.
