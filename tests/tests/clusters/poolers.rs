@@ -290,11 +290,10 @@ async fn awaited_counts(url: &str, client: usize) -> Awaited {
             Ok(1) => awaited.acknowledged[place] += 1,
             Ok(other) => panic!("{other} rows are counted where there is one"),
             Err(Error::StatementLost { .. }) => awaited.refused += 1,
-            Err(Error::ConflictPersisted { conflict, .. })
-                if conflict == Conflict::StatementLost =>
-            {
-                awaited.refused += 1;
-            }
+            Err(Error::ConflictPersisted {
+                conflict: Conflict::StatementLost,
+                ..
+            }) => awaited.refused += 1,
             Err(Error::ConnectionLost { .. }) => {
                 awaited.refused += 1;
                 conn = establish(url).await;

@@ -41,8 +41,11 @@ fn keeps_greatest_and_least_values() {
     let [conn] = &mut *Fixture::<Conn, _>::empty();
     players::create(conn);
     for (score, seconds) in [(40, 9.5), (90, 7.25), (70, 8.0)] {
-        let best = (best_score.raise_to(score), fastest.lower_to(seconds));
-        let played = (games.eq(games + 1), best);
+        let played = (
+            games.eq(games + 1),
+            best_score.raise_to(score),
+            fastest.lower_to(seconds),
+        );
         gives!(update(table.find(1)).set(played).execute(conn), 1);
     }
     let of_all = table.select((games.total(), best_score.total(), fastest.total()));
