@@ -313,9 +313,10 @@ impl<Q: IntoUpdateTarget<Table: ShardedTable>, Run> Fold<Q, Run> {
     /// either order. Inside a caller's transaction nothing is reported, because nothing is committed yet.
     ///
     /// A [`Folder`] reports each row that it folds at least once. Shards are removed only after their row's `report` has returned, by one more
-    /// transaction, and only if the row has not changed since. So a row whose report was lost, because a process ended, a connection broke or
-    /// `report` panicked, still has shards: the next pass reports it, of any process that reports. A shard that keeps what a `Double`
-    /// [rounds](crate::reference::folding#doubles) ends this, and so do [`cold_below`](Self::cold_below) with 0 and folds that do not report.
+    /// transaction, and only if the row has not changed since; with [`cold_below`](Self::cold_below) a hot row keeps even those beyond the
+    /// wished number. So a row whose report was lost, because a process ended, a connection broke or `report` panicked, still has shards: the
+    /// next pass reports it, of any process that reports. A shard that keeps what a `Double` [rounds](crate::reference::folding#doubles) ends
+    /// this, and so do `cold_below(0)` and folds that do not report.
     ///
     /// The fold waits for `report`, without a lock; in a task it must not block. A panic in it ends the fold: of a single one it reaches the
     /// caller, with all batches so far complete; of a background fold it ends the pass, as an error.
