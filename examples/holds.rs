@@ -154,11 +154,13 @@ fn hold(visitor: i64, seats: i64, conn: &mut AnyConnection) -> QueryResult<bool>
 fn buy(visitor: i64, conn: &mut AnyConnection) -> QueryResult<bool> {
     let lasts = holds::table.find(visitor).filter(holds::expires.gt(now()));
     retry::transaction(conn, patient(), |conn| {
-        let held = lasts.first::<Hold>(conn).optional()?;
-        let deleted = diesel::delete(lasts).execute(conn)?;
-        let (Some(held), 1) = (held, deleted) else {
+        let Some(held) = lasts.first::<Hold>(conn).optional()? else {
             return Ok(false);
         };
+        let as_read = lasts.filter(holds::seats.eq(held.seats)); // the visitor may have changed it since
+        if diesel::delete(as_read).execute(conn)? != 1 {
+            return Ok(false);
+        }
         let ticket = (
             tickets::visitor.eq(visitor),
             tickets::concert.eq(held.concert),
@@ -175,11 +177,13 @@ fn buy(visitor: i64, conn: &mut AnyConnection) -> QueryResult<bool> {
 fn give_back(visitor: i64, time: i64, conn: &mut AnyConnection) -> QueryResult<bool> {
     let over = holds::table.find(visitor).filter(holds::expires.le(time));
     retry::transaction(conn, patient(), |conn| {
-        let held = over.first::<Hold>(conn).optional()?;
-        let deleted = diesel::delete(over).execute(conn)?;
-        let (Some(held), 1) = (held, deleted) else {
+        let Some(held) = over.first::<Hold>(conn).optional()? else {
             return Ok(false);
         };
+        let as_read = over.filter(holds::seats.eq(held.seats));
+        if diesel::delete(as_read).execute(conn)? != 1 {
+            return Ok(false);
+        }
         free_seats().add(held.seats, conn)
     })
 }
