@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # Tests the library on SQLite, PostgreSQL and MariaDB, code that must not compile, the tool, the examples and the repository itself.
-# About 12 minutes on a new machine of two cores, with downloads.
+# About 10 minutes on a new machine of two cores, of which 2 are downloads.
 #
 #   scripts/test.sh [ARGUMENTS OF cargo test]
 #   scripts/test.sh --all [ARGUMENTS OF cargo test]
 #
 # --all adds every case by the asynchronous operations, poolers, settings, privileges and processes that fork, statements that are
 # interrupted, Galera, failover, observability and Prometheus, the example site in Chromium, diesel_cli, interleavings of threads and a short
-# run of chaos. About 30 minutes.
+# run of chaos. About 25 minutes.
 #
 # On Debian it installs what is missing; where there is no apt-get it says what to install. That is the databases' servers and clients, and
 # SQLite, and PgBouncer; with --all also HAProxy, Pgpool-II, Galera, Redis, Prometheus, Python's clients, Chromium and diesel_cli. Ubuntu has no package

@@ -252,7 +252,7 @@ impl Says {
         {
             return Says::Nothing; // this crate's own settings
         }
-        let mut words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        let mut words = words(&text);
         let (first, second) = (words.next().unwrap_or(""), words.next().unwrap_or(""));
         match first {
             "COMMIT" | "END" | "ROLLBACK" | "ABORT" if first == text => Says::Ends,
@@ -274,12 +274,20 @@ impl Says {
     }
 }
 
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_')
+}
+
 /// Whether a query or a statement on rows may change a setting, or make a temporary table that hides another one.
 fn changes_session(text: &str, dialect: Dialect) -> bool {
     match dialect {
-        Dialect::Postgres => ["SET_CONFIG", "PG_SETTINGS", "TEMP"]
-            .iter()
-            .any(|word| text.contains(word)),
+        Dialect::Postgres => {
+            let is_temporary = |word| matches!(word, "TEMP" | "TEMPORARY"); // SELECT … INTO TEMP …
+            ["SET_CONFIG", "PG_SETTINGS", "PG_TEMP"]
+                .iter()
+                .any(|word| text.contains(word))
+                || words(text).any(is_temporary)
+        }
         Dialect::Mysql => text.contains('@'),
         Dialect::Sqlite => false,
     }
@@ -324,6 +332,8 @@ mod tests {
             );
             let has_functions = if has_local { Other } else { Nothing };
             expect("SELECT \"set_config\"('a', 'b', false)", &[has_functions]);
+            expect("SELECT temperature FROM templates", &[Nothing]);
+            expect("SELECT 1 INTO TEMP videos", &[has_functions]);
             let has_variables = dialect == Dialect::Mysql;
             expect(
                 "SELECT @a := 1",
