@@ -675,7 +675,7 @@ enum Tried<Key> {
         keys: Vec<Key>,
         /// Of parents that are visible and were not locked.
         not_locked: Vec<Key>,
-        /// For each of the locked ones, whether its shards are removed after the report.
+        /// For each of the locked ones, whether its shards are removed after the report; empty if none is.
         cold: Vec<bool>,
         moved: Moved,
     },
@@ -842,17 +842,18 @@ impl<P> Folding<P> {
             let locked = LockedRows::lock(self.of, link, keys, strength).await?;
             let locked = locked.with_shards(link, only, strength).await?;
             // One shard cannot show contention; a row folded this way is busy anyway.
-            let cold = match self.cold_below.filter(|_| only.is_none()) {
+            let mut cold = match self.cold_below.filter(|_| only.is_none()) {
                 Some(shards) => locked.on(link).are_cold(shards).await?,
                 None => vec![self.reports && only.is_none(); locked.locked.len()],
             };
             let mut moved = locked.on(link).fold(self.keeps_rests()).await?;
             if !self.reports {
-                let [hot, cold] = locked.split(&cold);
+                let [hot, cold_rows] = locked.split(&cold);
                 if let Some(first) = self.keep {
                     moved.removed += hot.on(link).remove_shards(first).await?;
                 }
-                moved.removed += cold.on(link).remove_shards(0).await?;
+                moved.removed += cold_rows.on(link).remove_shards(0).await?;
+                cold.clear(); // nothing is left for after the report
             }
             Ok((locked, cold, moved))
         });

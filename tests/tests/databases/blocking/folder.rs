@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use diesel::connection::SimpleConnection;
+use diesel::connection::{Connection, InstrumentationEvent, SimpleConnection};
 use diesel::prelude::*;
 use diesel_sharded::operation::Folder;
 use diesel_sharded::unique::Unique;
@@ -134,6 +134,29 @@ fn a_hot_row_keeps_its_shards_until_it_is_cold() {
     let folded = fold(videos).cold_below(2).run(conn).unwrap();
     assert_eq!((folded.parents, folded.shards_removed), (0, 4));
     assert_eq!(bases(conn), [160, 201, 300]);
+}
+
+/// What was removed with the fold is not locked once more after it.
+#[test]
+fn cold_rows_cost_no_further_transaction() {
+    let [conn] = &mut *Fixture::<Conn, _>::with_tables();
+    let transactions = [0, 9].map(|cold_below| {
+        count_on_three(conn);
+        let begun = Arc::new(AtomicUsize::new(0));
+        let begins = Arc::clone(&begun);
+        conn.set_instrumentation(move |event: InstrumentationEvent<'_>| {
+            if let InstrumentationEvent::StartQuery { query, .. } = event {
+                let is_begin = query.to_string().starts_with("BEGIN");
+                begins.fetch_add(is_begin.into(), Ordering::Relaxed);
+            }
+        });
+        let folded = fold(videos).cold_below(cold_below).run(conn).unwrap();
+        assert_eq!(folded.parents, 3);
+        begun.load(Ordering::Relaxed)
+    });
+    assert_eq!(shards(conn), 0);
+    assert!(transactions[0] > 0);
+    assert_eq!(transactions[0], transactions[1]);
 }
 
 #[test]
