@@ -21,7 +21,7 @@ use crate::live::is_integer;
 use crate::output::{self, Progress, plural};
 use crate::privilege::{Need, explained};
 use crate::sharded::{self, Sharded};
-use crate::statement::{Statement, Token, sql, tokens};
+use crate::statement::{Statement, sql, tokens};
 use crate::sums::{Number, Total, fits};
 
 /// The alias of the recount, whose key columns are named by their positions.
@@ -39,12 +39,7 @@ pub fn run(args: &RecountArgs, repairs: bool, conn: &mut AnyConnection) -> Resul
     let first = tokens(&args.recount)
         .into_iter()
         .find(|token| !token.is("("));
-    let reads = |token: &Token| {
-        ["SELECT", "WITH", "VALUES", "TABLE"]
-            .iter()
-            .any(|word| token.is(word))
-    };
-    if !first.is_some_and(|token| reads(&token)) {
+    if !first.is_some_and(|token| token.is_any(&["SELECT", "WITH", "VALUES", "TABLE"])) {
         let columns = sharded.key.len();
         return Err(Error::Recount(
             "the recount has to be a SELECT".to_owned(),
