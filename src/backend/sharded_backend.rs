@@ -11,7 +11,7 @@ use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::result::QueryResult;
 use diesel::row::Row;
 use diesel::serialize::ToSql;
-use diesel::sql_types::{BigInt, Binary, HasSqlType, Integer, Nullable, Text, Untyped};
+use diesel::sql_types::{BigInt, Binary, Double, HasSqlType, Integer, Nullable, Text, Untyped};
 
 use super::detached::Detached;
 use super::dialect::Dialect;
@@ -175,18 +175,30 @@ where
     }
 }
 
-macro_rules! own_rows {
-    ($(#[$attribute:meta])* $($bound:path,)+) => {
+macro_rules! alias {
+    ($(#[$attribute:meta])* $name:ident: $($bound:path,)+) => {
         $(#[$attribute])*
-        pub trait OwnRows: $($bound +)+ {}
-        impl<DB> OwnRows for DB where DB: $($bound +)+ {}
+        pub trait $name: $($bound +)+ {}
+        impl<DB> $name for DB where DB: $($bound +)+ {}
     };
 }
-own_rows! {
+#[cfg(feature = "numeric")]
+alias! {
+    /// A backend that binds decimals, if there are any.
+    BindsDecimals: Binds<diesel::sql_types::Numeric, bigdecimal::BigDecimal>,
+}
+#[cfg(not(feature = "numeric"))]
+alias! {
+    /// A backend that binds decimals, if there are any.
+    BindsDecimals: Backend,
+}
+alias! {
     /// A backend that binds the values and reads the rows of this crate's own statements. Every backend of Diesel's that has these
     /// SQL types is one.
-    Binds<Integer, i32>,
+    OwnRows: Binds<Integer, i32>,
     Binds<BigInt, i64>,
+    Binds<Double, f64>,
+    BindsDecimals,
     Binds<Binary, [u8]>,
     Reads<Integer, i32>,
     Reads<Nullable<Text>, Option<String>>,

@@ -45,6 +45,14 @@ impl Amount {
         })
     }
 
+    /// Reads the `Debug` of a number [that shows it](super::shown::shows_number).
+    pub(crate) fn of_shown(value: &impl fmt::Debug, column: ColumnType) -> Option<Self> {
+        let text = format!("{value:#?}");
+        // A decimal shows itself as `BigDecimal("150e-2")`.
+        let digits = text.split('"').nth(1).unwrap_or(&text);
+        Amount::parse(digits, column).ok()
+    }
+
     /// Adds shards to a base. Returns the sum as a column of this type holds it, and the rest that is lost in rounding; both together are
     /// exact.
     pub(crate) fn plus(&self, shards: &Amount, column: ColumnType) -> (Amount, Amount) {
@@ -201,6 +209,24 @@ mod tests {
             Ok(Amount::Double(-1.5))
         );
         assert!(Amount::parse("x", ColumnType::Integer).is_err());
+    }
+
+    #[test]
+    fn a_number_is_read_as_it_is_shown() {
+        let shown = |value: &dyn fmt::Debug, column| Amount::of_shown(&value, column);
+        assert_eq!(
+            shown(&-7_i64, ColumnType::BigInt),
+            Some(Amount::Integer(-7))
+        );
+        for n in [0.1, -1e300, 5e-324, 1e16] {
+            assert_eq!(shown(&n, ColumnType::Double), Some(Amount::Double(n)));
+        }
+        assert_eq!(shown(&Some(7), ColumnType::BigInt), None);
+        #[cfg(feature = "numeric")]
+        for n in ["-1.50", "12e30", "0", "0.000000000000000000001"] {
+            let n: bigdecimal::BigDecimal = n.parse().unwrap();
+            assert_eq!(shown(&n, ColumnType::Numeric), Some(Amount::Numeric(n)));
+        }
     }
 
     #[test]

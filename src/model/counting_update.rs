@@ -10,7 +10,7 @@ use diesel::query_builder::{AsChangeset, QueryId};
 
 use super::column::are_equal;
 use super::field::ShardedColumn;
-use super::shown::shows_integer;
+use super::shown::shows_number;
 
 /// A counting update: `column.eq(column + n)` or `column.eq(column - n)` on a sharded field, a tuple of up to 8 such updates, an `Option`
 /// of one (`None` counts nothing), or a reference to one.
@@ -87,13 +87,13 @@ pub trait Sum<Column, Operations> {
 
 /// A value that the application knows, not an expression that the database computes.
 pub trait Operand {
-    /// Whether its `Debug` shows the integer that the database gets.
-    fn shows_integer() -> bool;
+    /// Whether its `Debug` shows the number that the database gets.
+    fn shows_number() -> bool;
 }
 
 impl<ST, T> Operand for Bound<ST, T> {
-    fn shows_integer() -> bool {
-        shows_integer::<T>()
+    fn shows_number() -> bool {
+        shows_number::<T>()
     }
 }
 
@@ -119,7 +119,7 @@ macro_rules! operations {
             Value: Operand,
         {
             fn terms(field: usize, terms: &mut Vec<Term>) -> bool {
-                let is_plain = Before::terms(field, terms) && Value::shows_integer();
+                let is_plain = Before::terms(field, terms) && Value::shows_number();
                 terms.push(Term { field, is_subtracted: $is_subtracted });
                 is_plain
             }

@@ -17,9 +17,18 @@ macro_rules! is_one_of {
     }};
 }
 
-/// Whether `T` is an integer that fits into an `i64`, or a reference to one.
-pub(crate) fn shows_integer<T: ?Sized>() -> bool {
-    is_one_of!(T; i64, i32, i16, i8, u32, u16, u8)
+/// Whether `T` is an integer, or a reference to one.
+fn shows_integer<T: ?Sized>() -> bool {
+    is_one_of!(T; i64, i32, i16, i8, u64, u32, u16, u8)
+}
+
+/// Whether `T` is a number that is read from its `Debug` as it is, or a reference to one. An `f32` shows itself as another `f64`.
+pub(crate) fn shows_number<T: ?Sized>() -> bool {
+    #[cfg(feature = "numeric")]
+    if is_one_of!(T; bigdecimal::BigDecimal) {
+        return true;
+    }
+    shows_integer::<T>() || is_one_of!(T; f64)
 }
 
 /// Whether `T` is a key type of which no two values print alike, or a reference to one.
@@ -28,7 +37,7 @@ pub fn shows_key<T: ?Sized>() -> bool {
     if is_one_of!(T; uuid::Uuid) {
         return true;
     }
-    shows_integer::<T>() || is_one_of!(T; u64, bool, String, str, Vec<u8>, [u8], &str, &[u8])
+    shows_integer::<T>() || is_one_of!(T; bool, String, str, Vec<u8>, [u8], &str, &[u8])
 }
 
 /// Implements `Debug` for a type with some of its fields. Generics come first, in brackets; `finish` or `finish_non_exhaustive` comes last.
@@ -54,6 +63,7 @@ mod tests {
         assert!(shows_key::<&&str>() && shows_key::<&[u8]>() && shows_key::<Vec<u8>>());
         assert!(!shows_key::<Redacted>() && !shows_key::<&Redacted>());
         assert!(!shows_key::<f64>() && !shows_key::<Option<i64>>());
-        assert!(shows_integer::<&i32>() && !shows_integer::<u64>() && !shows_integer::<f32>());
+        assert!(shows_number::<&i32>() && shows_number::<u64>() && shows_number::<&f64>());
+        assert!(!shows_number::<f32>() && !shows_number::<Option<i64>>());
     }
 }

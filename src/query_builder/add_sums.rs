@@ -4,27 +4,63 @@ use std::fmt::Debug;
 
 use diesel::internal::derives::multiconnection::AstPassHelper;
 use diesel::query_builder::{AstPass, QueryFragment};
-use diesel::sql_types::BigInt;
+use diesel::result::QueryResult;
+#[cfg(feature = "numeric")]
+use diesel::sql_types::Numeric;
+use diesel::sql_types::{BigInt, Double};
 
 use crate::backend::ShardedBackend;
-use crate::query_builder::{bind, fragments, id, sql};
+use crate::model::Amount;
+use crate::query_builder::{Sql, bind, fragments, id, sql};
 
 /// `"views" = ("views" + $1), "likes" = ("likes" + $2)`
 ///
-/// Every sum is bound as a `BigInt`, because it may be negative even if the column is unsigned.
+/// A sum of integers is bound as a `BigInt`, because it may be negative even if the column is unsigned.
 #[derive(Debug, Clone)]
-pub(crate) struct AddSums(Vec<(&'static str, i64)>);
+pub(crate) struct AddSums(Vec<(&'static str, Addend)>);
+
+/// What is added to a field.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Addend {
+    Integer(i64),
+    Double(f64),
+    #[cfg(feature = "numeric")]
+    Numeric(bigdecimal::BigDecimal),
+}
+
+impl Addend {
+    /// `None` if no statement can add the amount.
+    pub(crate) fn of(amount: Amount) -> Option<Self> {
+        match amount {
+            Amount::Integer(n) => n.try_into().ok().map(Addend::Integer),
+            Amount::Double(n) => n.is_finite().then_some(Addend::Double(n)),
+            #[cfg(feature = "numeric")]
+            Amount::Numeric(n) => Some(Addend::Numeric(n)),
+        }
+    }
+}
+
+impl<'b, DB: ShardedBackend> Sql<'b, DB> for &'b Addend {
+    fn push(self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        match self {
+            Addend::Integer(n) => bind(BigInt, n).push(out),
+            Addend::Double(n) => bind(Double, n).push(out),
+            #[cfg(feature = "numeric")]
+            Addend::Numeric(n) => bind(Numeric, n).push(out),
+        }
+    }
+}
 
 impl AddSums {
-    pub(crate) fn new(fields: &'static [&'static str], sums: Vec<i64>) -> Self {
+    pub(crate) fn new(fields: &'static [&'static str], sums: Vec<Addend>) -> Self {
         AddSums(fields.iter().copied().zip(sums).collect())
     }
 }
 
 fragments! {
     [] AddSums, no query id [];
-    |self, out| sql!(out; for sum in (&self.0, ", ") {
-        id(sum.0), " = (", id(sum.0), " + ", bind(BigInt, &sum.1), ")"
+    |self, out| sql!(out; for (field, n) in (&self.0, ", ") {
+        id(field), " = (", id(field), " + ", n, ")"
     });
 }
 
@@ -50,7 +86,12 @@ mod tests {
 
     #[test]
     fn each_sum_is_added_to_its_field() {
-        let sums = || AddSums::new(&["views", "likes"], vec![64, -3]);
+        let sums = || {
+            AddSums::new(
+                &["views", "likes"],
+                vec![Addend::Integer(64), Addend::Double(-0.5)],
+            )
+        };
         assert_sql!(sums();
             Pg => r#""views" = ("views" + $1), "likes" = ("likes" + $2)"#,
             Mysql => "`views` = (`views` + ?), `likes` = (`likes` + ?)",
@@ -58,7 +99,7 @@ mod tests {
         let (sums, backend) = (sums(), Pg);
         assert_eq!(
             format!("{:?}", shown_binds(&sums, &backend).unwrap()),
-            "[64, -3]"
+            "[64, -0.5]"
         );
     }
 }

@@ -15,7 +15,7 @@ mod top;
 mod total;
 mod under_alias;
 
-pub(crate) use self::add_sums::{AddSums, shown_binds};
+pub(crate) use self::add_sums::{AddSums, Addend, shown_binds};
 pub(crate) use self::count::{
     Clauses, CountAll, CountAllAndLoad, CountAllAndLoadId, CountBeforeLoad, CountBeforeLoadId,
     CountByKey, CountOne, CountPicked, FindMissing, FindParent, FirstCount, Identified, LockShard,

@@ -22,17 +22,20 @@ impl<DB: ShardedBackend> Handed<DB> {
         count: &Count<U>,
         clauses: Clauses<'_, DB>,
     ) -> Option<Count<Arc<Self>>> {
+        let mut facts = count.facts;
+        facts.inserts &= !count.inserts_own;
         Some(Count {
-            facts: count.facts,
+            facts,
             retry: count.retry.clone(),
             combine: Combine::Alone,
             terms: count.terms,
             shows_key: count.shows_key,
+            inserts_own: false,
             sums: None,
             update: Arc::new(Handed {
                 names: clauses.names,
                 filter: DB::detach(clauses.filter)?,
-                insert: match clauses.insert {
+                insert: match clauses.insert.filter(|_| facts.inserts) {
                     Some(insert) => Some(DB::detach(insert)?),
                     None => None,
                 },

@@ -8,6 +8,7 @@ use diesel::result::{Error as DieselError, QueryResult};
 use super::admission::is_barred;
 use super::shared_error::SharedError;
 use super::slots::{Entered, Lead, Outcome, Running, Slots, Turn};
+use super::sum::Sum;
 use super::{CounterKey, Meeting};
 use crate::connection::{Io, Link, TransactionOptions, commits_by_itself};
 use crate::counting::update::{Count, Update};
@@ -15,7 +16,7 @@ use crate::engine::{self, PartOf, RetryLoop, retry_loop};
 use crate::error::Error;
 use crate::observe;
 use crate::policy::RetryPolicy;
-use crate::query_builder::AddSums;
+use crate::query_builder::{AddSums, Addend};
 
 /// How long a caller waits for a leader who makes no progress: it may be a task that nobody polls.
 const A_MOMENT: Duration = Duration::from_secs(1);
@@ -176,7 +177,7 @@ impl Role {
                     }
                 }
                 Some(Turn::Done(outcome)) => {
-                    break match outcome.answer() {
+                    break match count.answer(outcome) {
                         Some(counted) => ControlFlow::Break(counted),
                         None => ControlFlow::Continue(None),
                     };
@@ -236,7 +237,8 @@ where
                         }
                     }
                     outcome => {
-                        if let Some(counted) = outcome.and_then(Outcome::answer) {
+                        let answer = outcome.and_then(|outcome| self.count.answer(outcome));
+                        if let Some(counted) = answer {
                             return counted;
                         }
                     }
@@ -309,7 +311,7 @@ where
     /// at fault, or whose sums do not fit, is left to its callers.
     async fn count_batches(&mut self, batches: &[Running<CounterKey>]) -> Vec<Outcome> {
         let mut outcomes = vec![Outcome::Nothing; batches.len()];
-        let sums = |(i, batch): (usize, &Running<CounterKey>)| Some((i, batch.amounts()?));
+        let sums = |(i, batch): (usize, &Running<CounterKey>)| Some((i, batch.addends()?));
         let mut left: Vec<_> = batches.iter().enumerate().filter_map(sums).collect();
         while !left.is_empty() {
             let mut at = None;
@@ -342,7 +344,7 @@ where
     async fn count_together(
         &mut self,
         batches: &[Running<CounterKey>],
-        together: &[(usize, Vec<i64>)],
+        together: &[(usize, Vec<Addend>)],
         at: &mut Option<usize>,
     ) -> QueryResult<Vec<usize>> {
         let options = TransactionOptions {
@@ -366,7 +368,7 @@ where
 
     /// Counts the batch of one counter, by itself.
     async fn count_batch(&mut self, batch: &Running<CounterKey>) -> Outcome {
-        let Some(sums) = batch.amounts() else {
+        let Some(sums) = batch.addends() else {
             return Outcome::Nothing; // each amount fits by itself
         };
         match self.count_sums(batch, sums).await {
@@ -379,7 +381,7 @@ where
     async fn count_sums(
         &mut self,
         batch: &Running<CounterKey>,
-        sums: Vec<i64>,
+        sums: Vec<Addend>,
     ) -> QueryResult<usize> {
         let retry = self.retry();
         let sums = Some(AddSums::new(batch.key.fields, sums));
@@ -389,7 +391,9 @@ where
             return engine::count(self.link, count.facts, retry, &mut count).await;
         }
         self.count.sums = sums;
-        let counted = engine::count(self.link, self.count.facts, retry, self.count).await;
+        let mut facts = self.count.facts;
+        facts.inserts &= !self.count.inserts_own;
+        let counted = engine::count(self.link, facts, retry, self.count).await;
         self.count.sums = None;
         counted
     }
@@ -397,9 +401,23 @@ where
 
 impl Running<CounterKey> {
     /// The sums, if they fit.
-    fn amounts(&self) -> Option<Vec<i64>> {
-        let sums = self.sums.iter().map(|sum| i64::try_from(*sum).ok());
-        sums.collect()
+    fn addends(&self) -> Option<Vec<Addend>> {
+        self.sums.iter().map(Sum::addend).collect()
+    }
+}
+
+impl<U: ?Sized> Count<U> {
+    /// The answer to the caller, whose amount was in a batch; `None` if it has to count alone.
+    fn answer(&self, outcome: Outcome) -> Option<QueryResult<usize>> {
+        match outcome {
+            Outcome::Counted(0) if self.inserts_own => None,
+            Outcome::Counted(rows) => Some(Ok(rows)),
+            Outcome::Nothing | Outcome::Failed(_) => None,
+            Outcome::Unknown(error) => {
+                let source = error.source();
+                Some(Err(Error::OutcomeUnknown { source }.into()))
+            }
+        }
     }
 }
 
@@ -415,18 +433,6 @@ impl Outcome {
                 ..
             } => Outcome::Failed(SharedError::of(source, Some((conflict, attempts)))),
             _ => Outcome::Nothing,
-        }
-    }
-
-    /// The answer to each member; `None` where nothing was counted.
-    fn answer(self) -> Option<QueryResult<usize>> {
-        match self {
-            Outcome::Counted(rows) => Some(Ok(rows)),
-            Outcome::Nothing | Outcome::Failed(_) => None,
-            Outcome::Unknown(error) => {
-                let source = error.source();
-                Some(Err(Error::OutcomeUnknown { source }.into()))
-            }
         }
     }
 

@@ -50,12 +50,14 @@
 //! `.combine(&combiner)`.
 //!
 //! # What is combined
-//! Counts by key, of integers, outside a transaction, on [`update`](crate::update()), [`RowCounter`](crate::RowCounter) and
+//! Counts by key outside a transaction, on [`update`](crate::update()), [`RowCounter`](crate::RowCounter) and
 //! [`Counter`](crate::Counter), blocking and asynchronous. Keys are compared by the text in which Diesel shows them. So the key's type in
 //! the model has to be `i16`, `i32`, `i64`, `String`, `Vec<u8>` or `Uuid`: an application's own type may show two keys alike. Everything
-//! else is counted as if there were no combiner: other filters, updates that return rows, `update`'s `or_insert`, idempotency keys,
-//! `Double` and `Numeric`, bounded counters, and the library's own counts, as in `count_many`. Counts of the same fields in the same order
-//! share a batch.
+//! else is counted as if there were no combiner: other filters, updates that return rows, idempotency keys, `Float`, changes in an
+//! `Option`, bounded counters, and the library's own counts, as in `count_many`. Counts of the same fields in the same order share a batch.
+//!
+//! `update`'s `or_insert` combines where the row exists: a caller whose row is missing inserts it by itself. A column of
+//! `Double`, or of `Numeric` with fewer digits than an amount, rounds once for each batch.
 //!
 //! # What a caller gets
 //! A caller gets `Ok` after the commit that contains its amount, and `Ok(0)` if there is no such row. If a batch fails without changing
@@ -122,6 +124,7 @@ mod lead;
 mod leaders;
 mod shared_error;
 mod slots;
+mod sum;
 // The model checker compiles `slots.rs` with its own locks.
 mod sync {
     pub(super) use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -129,7 +132,6 @@ mod sync {
 use crate::connection::wait;
 
 use std::any::Any;
-use std::fmt::Write;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
@@ -138,13 +140,16 @@ use diesel::connection::{Instrumentation, get_default_instrumentation};
 use self::handed::Handed;
 use self::shared_error::SharedError;
 use self::slots::Slots;
+use self::sum::Sum;
 use crate::backend::{Dialect, ShardedBackend};
 use crate::connection::{Io, Link};
 use crate::counting::update::Count;
 use crate::engine::PartOf;
-use crate::model::shows;
+use crate::model::{Amount, shows};
 use crate::observe;
 use crate::per_process::PerProcess;
+#[cfg(test)]
+use crate::query_builder::Addend;
 use crate::query_builder::{Clauses, shown_binds};
 
 pub(crate) use self::lead::{Role, count};
@@ -292,6 +297,10 @@ impl PartialEq for CounterKey {
 
 impl Eq for CounterKey {}
 
+impl slots::Key for CounterKey {
+    type Sum = Sum;
+}
+
 impl Hash for CounterKey {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.name().hash(state);
@@ -302,14 +311,15 @@ impl Hash for CounterKey {
 pub(crate) struct Combinable {
     slot: (CounterKey, usize),
     key: CounterKey,
-    amounts: Box<[i64]>,
+    amounts: Box<[Sum]>,
 }
 
 impl Combinable {
     /// The text of the key, and the amounts.
     #[cfg(test)]
-    pub(crate) fn shown(self) -> (String, Vec<i64>) {
-        (self.key.key.to_string(), self.amounts.into())
+    pub(crate) fn shown(self) -> (String, Vec<Addend>) {
+        let amounts = self.amounts.iter().filter_map(Sum::addend);
+        (self.key.key.to_string(), amounts.collect())
     }
 }
 
@@ -349,17 +359,23 @@ impl<U: ?Sized> Count<U> {
         if values.len() != of.len() {
             return None;
         }
-        let mut amounts = vec![0_i64; facts.fields.len()].into_boxed_slice();
-        let mut text = String::new();
+        let type_of = |field: &&str| {
+            let column = facts.columns.iter().find(|column| column.name == *field);
+            column.map(|column| column.column_type)
+        };
+        let types: Vec<_> = facts.fields.iter().map(type_of).collect::<Option<_>>()?;
+        let mut amounts: Vec<_> = types.iter().copied().map(Amount::zero).collect();
         for (term, value) in of.iter().zip(values) {
-            text.clear();
-            write!(text, "{value:?}").ok()?;
-            let n: i64 = text.parse().ok()?;
+            let n = Amount::of_shown(&value, *types.get(term.field)?)?;
             let amount = amounts.get_mut(term.field)?;
-            *amount = match term.is_subtracted {
-                true => amount.checked_sub(n)?,
-                false => amount.checked_add(n)?,
-            };
+            match term.is_subtracted {
+                true => *amount = amount.minus(&n)?,
+                false => *amount += &n,
+            }
+        }
+        let amounts: Box<[_]> = amounts.into_iter().map(Sum::of).collect();
+        if amounts.iter().any(|sum| sum.addend().is_none()) {
+            return None; // it cannot be sent as a sum
         }
         let key = format!("{:?}", shown_binds(clauses.filter, backend)?);
         let mut key = CounterKey {
@@ -367,7 +383,7 @@ impl<U: ?Sized> Count<U> {
             identity,
             table: facts.shards_table.as_str(),
             fields: facts.fields,
-            inserts: facts.inserts,
+            inserts: facts.inserts && !self.inserts_own,
             key: key.into(),
             handed: None,
         };

@@ -24,6 +24,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash};
+use std::ops::{AddAssign, SubAssign};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
@@ -43,7 +44,7 @@ const ROUNDS: u8 = 2;
 const BATCHES: usize = 100;
 
 /// The slots of one process.
-pub(crate) struct Slots<K> {
+pub(crate) struct Slots<K: Key> {
     maps: [Mutex<Map<K>>; MAPS],
     time: BatchTime,
 }
@@ -53,9 +54,9 @@ type Map<K> = HashMap<K, Slot<K>, Hasher>;
 /// Hashes alike in each run: the model checker repeats what it has seen.
 type Hasher = BuildHasherDefault<DefaultHasher>;
 
-struct Slot<K> {
+struct Slot<K: Key> {
     /// The queued batches, the oldest first: one for each counter.
-    queued: Vec<(K, SharedBatch)>,
+    queued: Vec<(K, SharedBatch<K>)>,
     /// The leaders, except those presumed asleep.
     leaders: Vec<CallerId>,
     /// The greatest number of leaders.
@@ -96,11 +97,11 @@ impl<K: Key> Slot<K> {
     }
 
     /// The queued batch of the counter.
-    fn batch(&mut self, key: &K) -> SharedBatch {
+    fn batch(&mut self, key: &K) -> SharedBatch<K> {
         if let Some((_, batch)) = self.queued.iter().find(|(of, _)| of == key) {
             return Arc::clone(batch);
         }
-        let batch = SharedBatch::default();
+        let batch = SharedBatch::<K>::default();
         self.queued.push((key.clone(), Arc::clone(&batch)));
         batch
     }
@@ -137,9 +138,10 @@ pub(crate) enum Outcome {
 }
 
 /// The name of a counter.
-pub(crate) trait Key: Hash + Eq + Clone + Send {}
-
-impl<K: Hash + Eq + Clone + Send> Key for K {}
+pub(crate) trait Key: Hash + Eq + Clone + Send {
+    /// The sum of amounts for one of its fields. Taking an amount back leaves exactly the others.
+    type Sum: for<'a> AddAssign<&'a Self::Sum> + for<'a> SubAssign<&'a Self::Sum> + Clone + Send;
+}
 
 impl<K: Key> Slots<K> {
     pub(crate) fn new() -> Self {
@@ -154,7 +156,7 @@ impl<K: Key> Slots<K> {
         slots: &Arc<Self>,
         (slot, most): (K, usize),
         key: K,
-        amounts: &[i64],
+        amounts: &[K::Sum],
         since: Instant,
     ) -> Entered<K> {
         static LAST: AtomicU64 = AtomicU64::new(0);
@@ -204,7 +206,7 @@ impl<K: Key> Slots<K> {
 
 /// Where a caller counts: its counter, and that counter's slot.
 #[derive(Clone)]
-struct Address<K> {
+struct Address<K: Key> {
     slots: Arc<Slots<K>>,
     slot: K,
     key: K,
@@ -217,21 +219,20 @@ impl<K: Key> Address<K> {
 }
 
 /// The amounts that a caller adds, one for each field, and when it began.
-struct Own {
-    amounts: Box<[i64]>,
+struct Own<Sum> {
+    amounts: Box<[Sum]>,
     since: Instant,
 }
 
 /// A batch, and the condition that wakes the threads that wait for it: all at once, since a waker for each thread cost a fifth of the
 /// counts.
-type SharedBatch = Arc<(Mutex<Batch>, Condvar)>;
+type SharedBatch<K> = Arc<(Mutex<Batch<<K as Key>::Sum>>, Condvar)>;
 
 /// The amounts of callers who wait together. A map's lock comes before a batch's.
-#[derive(Default)]
-struct Batch {
+struct Batch<Sum> {
     phase: Phase,
-    /// The sum for each field.
-    sums: Vec<i128>,
+    /// The sum for each field, if anybody has joined.
+    sums: Vec<Sum>,
     /// How many callers the sums are of.
     members: usize,
     /// When the first of them began.
@@ -249,25 +250,34 @@ enum Phase {
     Done(Outcome),
 }
 
-impl Default for Phase {
+impl<Sum> Default for Batch<Sum> {
     fn default() -> Self {
-        Phase::Queued { lead: None }
+        Batch {
+            phase: Phase::Queued { lead: None },
+            sums: vec![],
+            members: 0,
+            since: None,
+            wakers: BTreeMap::new(),
+        }
     }
 }
 
-impl Batch {
-    fn join(&mut self, own: &Own) {
+impl<Sum: for<'a> AddAssign<&'a Sum> + for<'a> SubAssign<&'a Sum> + Clone> Batch<Sum> {
+    fn join(&mut self, own: &Own<Sum>) {
         self.since = Some(self.since.map_or(own.since, |first| first.min(own.since)));
-        self.sums.resize(own.amounts.len(), 0);
-        for (sum, n) in self.sums.iter_mut().zip(&own.amounts) {
-            *sum += i128::from(*n);
+        if self.sums.is_empty() {
+            self.sums = own.amounts.to_vec();
+        } else {
+            for (sum, n) in self.sums.iter_mut().zip(&own.amounts) {
+                *sum += n;
+            }
         }
         self.members += 1;
     }
 
-    fn leave(&mut self, own: &Own) {
+    fn leave(&mut self, own: &Own<Sum>) {
         for (sum, n) in self.sums.iter_mut().zip(&own.amounts) {
-            *sum -= i128::from(*n);
+            *sum -= n;
         }
         self.members -= 1;
     }
@@ -289,14 +299,14 @@ impl Batch {
 pub(crate) struct Member<K: Key> {
     address: Address<K>,
     id: CallerId,
-    batch: SharedBatch,
+    batch: SharedBatch<K>,
     /// Its part of the batch, until it has left or knows the outcome.
-    own: Option<Own>,
+    own: Option<Own<K::Sum>>,
 }
 
 impl<K: Key> Member<K> {
     /// Its turn, if it has come.
-    fn turn(&mut self, batch: &mut Batch) -> Option<Turn<K>> {
+    fn turn(&mut self, batch: &mut Batch<K::Sum>) -> Option<Turn<K>> {
         let lead = batch.take_lead();
         if let Phase::Done(outcome) = &batch.phase {
             self.own = None;
@@ -404,19 +414,18 @@ pub(crate) struct Lead<K: Key> {
     address: Address<K>,
     id: CallerId,
     /// The amounts of a leader who was a member, until they are in a batch that runs.
-    own: Option<Own>,
+    own: Option<Own<K::Sum>>,
     rounds: u8,
-    running: Vec<SharedBatch>,
+    running: Vec<SharedBatch<K>>,
     /// How many members those batches have, without the leader.
     members: usize,
 }
 
 /// A batch that the leader has to count.
-#[derive(Debug)]
-pub(crate) struct Running<K> {
+pub(crate) struct Running<K: Key> {
     pub(crate) key: K,
     /// The sum for each field.
-    pub(crate) sums: Vec<i128>,
+    pub(crate) sums: Vec<K::Sum>,
     /// How many callers the sums are of.
     pub(crate) members: usize,
     /// When the first of them began.
@@ -424,7 +433,7 @@ pub(crate) struct Running<K> {
 }
 
 impl<K: Key> Lead<K> {
-    fn new(address: Address<K>, id: CallerId, own: Option<Own>) -> Self {
+    fn new(address: Address<K>, id: CallerId, own: Option<Own<K::Sum>>) -> Self {
         Lead {
             address,
             id,
@@ -610,6 +619,10 @@ mod tests {
     use std::task::Wake;
     use std::thread;
 
+    impl Key for u8 {
+        type Sum = i128;
+    }
+
     impl Slots<u8> {
         fn len(&self) -> usize {
             self.maps.iter().map(|map| lock(map).len()).sum()
@@ -627,11 +640,11 @@ mod tests {
         }
     }
 
-    fn wait(slots: &Arc<Slots<u8>>, n: i64) -> Member<u8> {
+    fn wait(slots: &Arc<Slots<u8>>, n: i128) -> Member<u8> {
         wait_for(slots, 7, n)
     }
 
-    fn wait_for(slots: &Arc<Slots<u8>>, key: u8, n: i64) -> Member<u8> {
+    fn wait_for(slots: &Arc<Slots<u8>>, key: u8, n: i128) -> Member<u8> {
         match Slots::enter(slots, (7, 1), key, &[n], Instant::now()) {
             Entered::Waits(member) => member,
             Entered::Leads(_) => panic!("nobody leads"),
@@ -1123,7 +1136,13 @@ mod tests {
             let alone = || {
                 counted.fetch_add(n, Ordering::Relaxed);
             };
-            match Slots::enter(&slots, (7, 1), number as u8 % 3, &[n], Instant::now()) {
+            match Slots::enter(
+                &slots,
+                (7, 1),
+                number as u8 % 3,
+                &[n.into()],
+                Instant::now(),
+            ) {
                 Entered::Leads(lead) => {
                     alone();
                     thread::yield_now(); // lets other callers wait

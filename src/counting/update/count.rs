@@ -31,6 +31,8 @@ pub struct Count<U: ?Sized> {
     pub(crate) terms: Terms,
     /// Whether the filter names a key whose value is known; see [`ShardedTable::shows_key_filter`].
     pub(crate) shows_key: fn() -> bool,
+    /// Whether the row to insert is this caller's alone. Then it does not insert it for others.
+    pub(crate) inserts_own: bool,
     /// The sums of several callers, which replace the update's own amounts.
     pub(crate) sums: Option<AddSums>,
     pub(crate) update: U,
@@ -70,10 +72,8 @@ where
             retry: self.settings.retry.unwrap_or_default(),
             combine: self.settings.combine,
             terms,
-            shows_key: match self.insert {
-                Some(_) => || false, // each caller has its own row to insert
-                None => || T::shows_key_filter(type_id::<W>()),
-            },
+            shows_key: || T::shows_key_filter(type_id::<W>()),
+            inserts_own: facts.inserts,
             sums: None,
             update: Fragments {
                 table: PhantomData,
@@ -114,6 +114,7 @@ impl<T: ShardedTable, V: AsChangeset, P, I> Count<Fragments<T, V, KeyIs<P>, I>> 
             combine: Combine::Alone,
             terms,
             shows_key: T::shows_keys,
+            inserts_own: false,
             sums: None,
             update: Fragments {
                 table: PhantomData,
@@ -169,6 +170,7 @@ mod tests {
 
     use super::*;
     use crate::counting::combine::Combiner;
+    use crate::query_builder::Addend;
     use crate::test_schema::videos::dsl::*;
     use crate::test_schema::{downloads, pages};
     use crate::update;
@@ -197,7 +199,7 @@ mod tests {
     /// An update of these rows is combined under a key by amounts, or is counted alone.
     macro_rules! combines {
         ($rows:expr, $changes:expr => $key:expr, $amounts:expr) => {
-            let expected = ($key.to_owned(), $amounts.to_vec());
+            let expected = ($key.to_owned(), $amounts.map(Addend::Integer).to_vec());
             assert_eq!(combined!(update($rows).set($changes)), Some(expected));
         };
         ($rows:expr, $changes:expr => alone) => {
@@ -227,12 +229,26 @@ mod tests {
         combines!(videos.find(7).filter(slug.eq("a")), add() => alone);
         combines!(videos.find(7), Some(add()) => alone);
         combines!(videos.find(7), views.eq(views + i64::MAX + 1) => alone);
+        let endless = downloads::number.eq(downloads::number + f64::INFINITY);
+        combines!(downloads::table.find((1, "x")), endless => alone);
+    }
+
+    #[test]
+    fn doubles_and_rows_to_insert_are_combined() {
+        let number = downloads::number.eq(downloads::number + 1.0 - 0.25);
+        let found = combined!(update(downloads::table.find((1, "x"))).set(number));
+        assert_eq!(
+            found,
+            Some((r#"[1, "x"]"#.to_owned(), vec![Addend::Double(0.75)]))
+        );
         let row = (id.eq(7), slug.eq("a"), views.eq(0), likes.eq(0));
-        let inserts = update(videos.find(7)).set(add()).or_insert(row);
-        assert_eq!(combined!(inserts), None);
-        // Doubles are added in the order in which they come.
-        let rounds = downloads::number.eq(downloads::number + 1.0);
-        combines!(downloads::table.find((1, "x")), rounds => alone);
+        let inserts = update(videos.find(7))
+            .set(views.eq(views + 1))
+            .or_insert(row);
+        assert_eq!(
+            combined!(inserts),
+            Some(("[7]".to_owned(), vec![Addend::Integer(1)]))
+        );
     }
 
     /// `[1, 2]` would be the values of two rows.

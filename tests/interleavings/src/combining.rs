@@ -7,7 +7,7 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicI64, Ordering};
 use loom::thread;
 
-use crate::slots::{Entered, Lead, Member, Outcome, Slots, Turn};
+use crate::slots::{Entered, Key, Lead, Member, Outcome, Slots, Turn};
 use crate::task::awaited;
 use crate::wait::Waiting;
 
@@ -40,6 +40,10 @@ pub enum Caller {
     OutOfTime,
 }
 
+impl Key for u8 {
+    type Sum = i128;
+}
+
 /// The slots, the sum that was counted, and the sum of what callers were told is counted.
 struct Counter {
     slots: Arc<Slots<u8>>,
@@ -55,7 +59,7 @@ impl Counter {
     fn count(&self, caller: Caller, n: i64) {
         let key = key_of(caller);
         let slot = (7, if caller == Caller::Beside { 2 } else { 1 });
-        match Slots::enter(&self.slots, slot, key, &[n], Instant::now()) {
+        match Slots::enter(&self.slots, slot, key, &[i128::from(n)], Instant::now()) {
             // Its first batch contains its own amount.
             Entered::Leads(lead) if lead.was_member() => {
                 let outcome = self.count_for_others(caller, lead);

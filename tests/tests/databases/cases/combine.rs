@@ -61,6 +61,67 @@ fn callers_are_counted_on_their_own_row_and_fields() {
 }
 
 #[test]
+fn eight_fields_of_every_type_combine() {
+    use diesel_sharded_tests::schema::measures::dsl::{
+        exact, f, g, h, large, measures, medium, real, small,
+    };
+    let Connected { conn, database } = &mut set_up();
+    let combiner = Combiner::new();
+    let tenth = "0.1".parse::<bigdecimal::BigDecimal>().unwrap();
+    on_threads(16, database, |_, conn| {
+        for _ in 0..40 {
+            let changes = (
+                small.eq(small - 1),
+                medium.eq(medium + 2),
+                large.eq(large + (1 << 40)),
+                real.eq(real + 0.5 - 0.25),
+                exact.eq(exact + &tenth),
+                f.eq(f + 1),
+                g.eq(g - 1),
+                h.eq(h + 1 + 1),
+            );
+            let count = update(measures.find(1)).set(changes).combine(&combiner);
+            assert_eq!(count.execute(conn).done(), Ok(1));
+        }
+    });
+    let all = measures.select((small.total(), medium.total(), large.total(), real.total()));
+    assert_eq!(all.first(conn), Ok((-640_i16, 1280, 640_i64 << 40, 160.0)));
+    let others = measures.select((f.total(), g.total(), h.total()));
+    assert_eq!(others.first(conn), Ok((640_i64, -640_i64, 1280_i64)));
+    let folded = fold(measures).run(conn).done().unwrap();
+    let moved = folded.moved(exact).to_string().parse::<f64>().unwrap();
+    assert!((moved - 64.0).abs() < 1e-9, "{moved}"); // SQLite's decimals are doubles
+}
+
+/// One of a row's callers inserts it, with what that caller has for it. Those who would insert none combine with them.
+#[test]
+fn callers_with_a_row_to_insert_combine() {
+    let Connected { conn, database } = &mut set_up();
+    let combiner = Combiner::new();
+    on_threads(16, database, |thread, conn| {
+        for round in 0..40 {
+            let key = 10 + round / 8;
+            let row = (
+                id.eq(key),
+                slug.eq(key.to_string()),
+                title.eq(""),
+                views.eq(1_000),
+                likes.eq(thread as i32),
+            );
+            let inserts = viewed!(videos.find(key)).or_insert(row).combine(&combiner);
+            assert_eq!(inserts.execute(conn).done(), Ok(1));
+            let there = viewed!(videos.find(key)).combine(&combiner);
+            assert_eq!(there.execute(conn).done(), Ok(1));
+        }
+    });
+    let inserted = [1_000 + 2 * 16 * 8; 5];
+    assert_eq!(
+        totals(conn),
+        [vec![100, 200, 300], inserted.to_vec()].concat()
+    );
+}
+
+#[test]
 fn text_keys_and_an_applications_own_key_are_counted_apart() {
     use downloads::dsl::{day, number, version};
     use watchlists::dsl::{entries, name};
