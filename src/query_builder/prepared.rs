@@ -70,14 +70,7 @@ fn walk_prepared<'b, DB: ShardedBackend>(
     checksum: Option<&'b TextChecksum>,
     mut out: AstPass<'_, 'b, DB>,
 ) -> QueryResult<()> {
-    tell_whose()?;
-    let is_kept = match checksum {
-        Some(_) => !WAS_LOST.load(Ordering::Relaxed),
-        None => out.backend().dialect().keeps_statements(),
-    };
-    if !is_kept {
-        out.unsafe_to_cache_prepared();
-    }
+    begin(checksum, Dialect::keeps_statements, out.reborrow())?;
     statement.walk_checked(checksum, out)
 }
 
@@ -103,14 +96,7 @@ impl<Q> PreparedQuery<Q> {
 fragments! {
     [Q: QueryFragment<DB>,] PreparedQuery<Q>;
     |self, mut out| {
-        tell_whose()?;
-        let is_prepared = match self.checksum {
-            Some(_) => !WAS_LOST.load(Ordering::Relaxed),
-            None => out.backend().dialect().keeps_queries(),
-        };
-        if !is_prepared {
-            out.unsafe_to_cache_prepared();
-        }
+        begin(self.checksum.as_ref(), Dialect::keeps_queries, out.reborrow())?;
         sql!(out;
             walk(&self.query),
             if let Some(checksum) = &self.checksum { " OFFSET ", checksum.offset() } else { on(Dialect::all_rows) })
@@ -143,10 +129,7 @@ impl<Q> Unchecked<Q> {
 fragments! {
     [Q: QueryFragment<DB>,] Unchecked<Q>;
     |self, mut out| {
-        tell_whose()?;
-        if !(self.keeps)(out.backend().dialect()) {
-            out.unsafe_to_cache_prepared();
-        }
+        begin(None, self.keeps, out.reborrow())?;
         self.statement.walk_ast(out)
     };
 }
@@ -165,12 +148,24 @@ thread_local! {
     static ASKS_WHOSE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Ends the writing of a statement of this crate's if that is only to learn whose it is.
-fn tell_whose() -> QueryResult<()> {
-    match ASKS_WHOSE.replace(false) {
-        true => Err(DieselError::RollbackTransaction),
-        false => Ok(()),
+/// Begins the writing of a statement of this crate's, and ends it if that is only to learn whose it is. Without a checksum, the connection
+/// keeps the statement prepared where the dialect `keeps` such ones.
+fn begin<DB: ShardedBackend>(
+    checksum: Option<&TextChecksum>,
+    keeps: fn(Dialect) -> bool,
+    mut out: AstPass<'_, '_, DB>,
+) -> QueryResult<()> {
+    if ASKS_WHOSE.replace(false) {
+        return Err(DieselError::RollbackTransaction);
     }
+    let is_kept = match checksum {
+        Some(_) => !WAS_LOST.load(Ordering::Relaxed),
+        None => keeps(out.backend().dialect()),
+    };
+    if !is_kept {
+        out.unsafe_to_cache_prepared();
+    }
+    Ok(())
 }
 
 /// The text of a statement that Diesel shows, without its binds; empty if Diesel cannot write it. `None` if it is one of the statements of
