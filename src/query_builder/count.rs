@@ -82,11 +82,10 @@ statements! {
     /// ```
     pub(crate) struct CountByKey<'a>(pub(crate) Clauses<'a, DB>): Prepare;
     |self, out| {
-        let clauses = &self.0;
-        let table = clauses.names;
+        let Clauses { names: table, changes, filter, shard, .. } = &self.0;
         sql!(out;
-            "UPDATE ", table.shards_as_parent(), " SET ", table.aliased(clauses.changes), table.aliased(clauses.filter),
-            " AND ", table.shard_is(&clauses.shard))
+            "UPDATE ", table.shards_as_parent(), " SET ", table.aliased(changes), table.aliased(filter),
+            " AND ", table.shard_is(shard))
     }
 
     /// [`CountByKey`] as the first statement of a transaction that reads the parents later. On MySQL it [names the parents'
@@ -114,17 +113,16 @@ statements! {
     /// derived table it would not. In READ COMMITTED the subquery locks no parent; an update of several tables would lock them.
     pub(crate) struct CountOne<'a>(pub(crate) Clauses<'a, DB>): Prepare;
     |self, out| {
-        let clauses = &self.0;
-        let table = clauses.names;
+        let Clauses { names: table, changes, filter, shard, .. } = &self.0;
         let joins_before_set = out.backend().dialect().joins_before_set();
         sql!(out;
-            "UPDATE ", table.shards_as_parent(), " SET ", table.aliased(clauses.changes),
-            if joins_before_set { " WHERE ", table.is_the_one(clauses.filter) } else {
-                " FROM (", table.select_picked_key(), ", COUNT(*) OVER () AS ", id(PARENTS), " FROM ", table.filtered(clauses.filter),
+            "UPDATE ", table.shards_as_parent(), " SET ", table.aliased(changes),
+            if joins_before_set { " WHERE ", table.is_the_one(filter) } else {
+                " FROM (", table.select_picked_key(), ", COUNT(*) OVER () AS ", id(PARENTS), " FROM ", table.filtered(filter),
                 ") AS ", id(PICKED), " WHERE ", table.picked_is_aliased_key(PICKED),
                 " AND ", id(PICKED), ".", id(PARENTS), " = 1"
             },
-            " AND ", table.shard_is(&clauses.shard))
+            " AND ", table.shard_is(shard))
     }
 
     /// Adds to one shard of each parent that `filter` matches. The filter may read any column.
@@ -141,16 +139,15 @@ statements! {
     /// ```
     pub(crate) struct CountPicked<'a>(pub(crate) Clauses<'a, DB>): Prepare;
     |self, out| {
-        let clauses = &self.0;
-        let table = clauses.names;
+        let Clauses { names: table, changes, filter, shard, .. } = &self.0;
         match out.backend().dialect().joins_before_set() {
             true => sql!(out;
-                "UPDATE ", table.picked(clauses.filter), " STRAIGHT_JOIN ", table.shards_as_parent(),
-                " ON ", table.picked_is_aliased_key(PICKED), " SET ", table.aliased(clauses.changes),
-                " WHERE ", table.shard_is(&clauses.shard)),
+                "UPDATE ", table.picked(filter), " STRAIGHT_JOIN ", table.shards_as_parent(),
+                " ON ", table.picked_is_aliased_key(PICKED), " SET ", table.aliased(changes),
+                " WHERE ", table.shard_is(shard)),
             false => sql!(out;
-                "UPDATE ", table.shards_as_parent(), " SET ", table.aliased(clauses.changes), " FROM ", table.picked(clauses.filter),
-                " WHERE ", table.picked_is_aliased_key(PICKED), " AND ", table.shard_is(&clauses.shard)),
+                "UPDATE ", table.shards_as_parent(), " SET ", table.aliased(changes), " FROM ", table.picked(filter),
+                " WHERE ", table.picked_is_aliased_key(PICKED), " AND ", table.shard_is(shard)),
         }
     }
 
@@ -170,11 +167,10 @@ statements! {
     /// ```
     pub(crate) struct CountAll<'a>(pub(crate) Clauses<'a, DB>): Prepare;
     |self, out| {
-        let clauses = &self.0;
-        let table = clauses.names;
+        let Clauses { names: table, changes, filter, shard, .. } = &self.0;
         sql!(out;
-            "WITH ", table.picked_and_locked(clauses.filter, &clauses.shard, &[]), " ",
-            table.update_locked(clauses.changes, &clauses.shard))
+            "WITH ", table.picked_and_locked(filter, shard, &[]), " ",
+            table.update_locked(changes, shard))
     }
 
     /// Locks the shard of a parent named by its key. With [`ExclusiveIfFree`](Strength::ExclusiveIfFree), the statement finds no row, or
@@ -186,10 +182,9 @@ statements! {
     /// ```
     pub(crate) struct LockShard<'a>(pub(crate) Clauses<'a, DB>, pub(crate) Strength);
     |self, out| {
-        let clauses = &self.0;
-        let table = clauses.names;
+        let Clauses { names: table, filter, shard, .. } = &self.0;
         sql!(out;
-            "SELECT 1 FROM ", table.shards_as_parent(), table.aliased(clauses.filter), " AND ", table.shard_is(&clauses.shard),
+            "SELECT 1 FROM ", table.shards_as_parent(), table.aliased(filter), " AND ", table.shard_is(shard),
             on(|dialect| dialect.locks_rows(self.1)))
     }
 
@@ -202,11 +197,10 @@ statements! {
     /// ```
     pub(crate) struct FindMissing<'a>(pub(crate) Clauses<'a, DB>): Query<Integer>;
     |self, out| {
-        let clauses = &self.0;
-        let table = clauses.names;
+        let Clauses { names: table, filter, shard, .. } = &self.0;
         sql!(out;
             "SELECT 1 FROM (SELECT 1) AS one WHERE ", table.are_named(), " AND NOT (", on(Dialect::finds_without_a_look),
-            "EXISTS (SELECT 1 FROM ", table.shards_as_parent(), table.aliased(clauses.filter), " AND ", table.shard_is(&clauses.shard), "))")
+            "EXISTS (SELECT 1 FROM ", table.shards_as_parent(), table.aliased(filter), " AND ", table.shard_is(shard), "))")
     }
 
     /// Finds out whether a parent exists [on the primary](Names::on_primary), without locking anything.
