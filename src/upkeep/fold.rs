@@ -669,12 +669,9 @@ pub(crate) struct Folding<P> {
 }
 
 /// The result of a try to fold several parents, or one parent, or one of its shards.
-enum Tried<Key> {
+enum Tried<P: Parents<DB>, DB: ShardedBackend> {
     Folded {
-        /// Of the parents that were locked.
-        keys: Vec<Key>,
-        /// Of parents that are visible and were not locked.
-        not_locked: Vec<Key>,
+        rows: LockedRows<P, DB>,
         /// For each of the locked ones, whether its shards are removed after the report; empty if none is.
         cold: Vec<bool>,
         moved: Moved,
@@ -706,14 +703,9 @@ impl<P> Folding<P> {
             let named = keys_are(&self.of, &keys);
             let (strength, retry) = self.together(keys.len());
             match self.try_fold(&named, None, strength, retry, link).await? {
-                Tried::Folded {
-                    keys,
-                    not_locked,
-                    cold,
-                    moved,
-                } => {
-                    folded.add(keys, &cold, moved);
-                    for key in not_locked {
+                Tried::Folded { rows, cold, moved } => {
+                    folded.add(rows.locked, &cold, moved);
+                    for key in rows.not_locked {
                         match tries + 1 {
                             TRIES_TO_LOCK => folded.unfit.push((key, Unfit::NotLocked)),
                             tries => left.push((vec![key], tries)),
@@ -794,14 +786,13 @@ impl<P> Folding<P> {
                 let tried = self.try_fold(&named, Some(shard), at_once, retry, link);
                 match tried.await? {
                     Tried::Folded {
-                        keys,
+                        rows,
                         cold,
                         mut moved,
-                        ..
                     } => {
                         parents = mem::take(&mut moved.parents).max(parents);
                         folded.rows.truncate(others); // the row as it was after the last shard
-                        folded.add(keys, &cold, moved);
+                        folded.add(rows.locked, &cold, moved);
                     }
                     Tried::Unfit(unfits) => {
                         unfit.push(shard);
@@ -829,7 +820,7 @@ impl<P> Folding<P> {
         strength: Strength,
         retry: RetryPolicy,
         link: &mut Link<'_, M, Conn>,
-    ) -> QueryResult<Tried<P::Key>>
+    ) -> QueryResult<Tried<P, M::Backend>>
     where
         P: Parents<M::Backend>,
         M: LoadIo<Conn>,
@@ -863,12 +854,7 @@ impl<P> Folding<P> {
                 let table = names.shards_table.as_str();
                 let numbers = [moved.parents, moved.shards, moved.removed];
                 observe::folded(self.dialect, table, numbers);
-                Ok(Tried::Folded {
-                    keys: rows.locked,
-                    not_locked: rows.not_locked,
-                    cold,
-                    moved,
-                })
+                Ok(Tried::Folded { rows, cold, moved })
             }
             Err(error) => self.failed(error),
         }
@@ -939,12 +925,16 @@ impl<P> Folding<P> {
                 observe::folded(self.dialect, table, [0, 0, removed.unwrap_or(0)]);
                 Ok(removed)
             }
-            Err(error) => self.failed::<P::Key>(error).map(|_| None),
+            Err(error) => self.failed::<M::Backend>(error).map(|_| None),
         }
     }
 
     /// The result for the parents that were tried, if the error is about them.
-    fn failed<Key>(&self, error: DieselError) -> QueryResult<Tried<Key>> {
+    fn failed<DB>(&self, error: DieselError) -> QueryResult<Tried<P, DB>>
+    where
+        P: Parents<DB>,
+        DB: ShardedBackend,
+    {
         let locks_rows = self.dialect.has_row_locks();
         let is_blocked = match self.dialect.classify(&error) {
             ErrorClass::Conflict(Conflict::LockTimeout) => locks_rows,
