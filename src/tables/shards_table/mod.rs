@@ -11,7 +11,6 @@ mod view;
 #[cfg(test)]
 mod tests;
 
-use std::fmt;
 use std::marker::PhantomData;
 
 use diesel::prelude::*;
@@ -30,7 +29,7 @@ use crate::engine::{
     explain_keys, locking, retry_loop,
 };
 use crate::error::Error;
-use crate::model::ShardedTable;
+use crate::model::{ShardedTable, shows};
 use crate::policy::RetryPolicy;
 use crate::query_builder::{Names, copies, fragments, sql, statements, text_of};
 
@@ -424,11 +423,7 @@ where
 
 copies!([T, Run] ShardsTable<T, Run>);
 
-impl<T: ShardedTable, Run> fmt::Debug for ShardsTable<T, Run> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "ShardsTable({})", T::SHARDS_TABLE)
-    }
-}
+shows!([T: ShardedTable, Run] ShardsTable<T, Run>: |self| ShardsTable { name: T::SHARDS_TABLE.as_str() } finish_non_exhaustive);
 
 impl<'a> Quoted<'a> {
     /// The names of a table in statements of a backend. They give the SQL that creates and drops the table and what belongs to it.

@@ -1,6 +1,5 @@
 //! A view of a sharded table with totals, for readers that are not Diesel.
 
-use std::fmt;
 use std::marker::PhantomData;
 
 use diesel::prelude::*;
@@ -10,7 +9,7 @@ use super::{CreatedBySql, ShardsTable, SqlMigration, install};
 use crate::backend::{BackendOf, Dialect, ShardedBackend, quoted_on};
 use crate::connection::{Blocking, paired};
 use crate::counting::update::returning::AllWithTotals;
-use crate::model::{ShardedTable, TableName};
+use crate::model::{ShardedTable, TableName, shows};
 use crate::query_builder::{Names, id, sql, statements, text_of, walk};
 
 /// A view of a sharded table with totals in place of bases; made by [`ShardsTable::view`].
@@ -190,11 +189,7 @@ impl<T, Run> Clone for TotalsView<T, Run> {
     }
 }
 
-impl<T, Run> fmt::Debug for TotalsView<T, Run> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "TotalsView({})", self.name)
-    }
-}
+shows!([T, Run] TotalsView<T, Run>: |self| TotalsView { name: self.name } finish_non_exhaustive);
 
 /// See [`TotalsView::drop_sql`].
 pub fn drop_view_sql(shards_table: TableName<'_>, view: &str, dialect: Dialect) -> String {
