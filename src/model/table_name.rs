@@ -74,7 +74,7 @@ where
     T: StaticQueryFragment,
     T::Component: TableForm<T>,
 {
-    if T::Component::OWN_NAME.is_none() {
+    if T::Component::OWN_NAME.is_empty() {
         assert!(
             shards_table.is_qualified(),
             "this `table!` is inside a schema: name it on the struct too, as in `#[sharded(schema = analytics, table_name = videos_shards)]`"
@@ -94,10 +94,7 @@ where
     T: StaticQueryFragment,
     T::Component: TableForm<T>,
 {
-    match T::Component::OWN_NAME {
-        Some(name) => name,
-        None => "",
-    }
+    T::Component::OWN_NAME
 }
 
 /// Appends `_shards` to a table's name.
@@ -126,19 +123,19 @@ pub const SUFFIX: &str = "_shards";
 /// The form in which a `table!` writes its name in SQL.
 #[doc(hidden)]
 pub trait TableForm<T> {
-    /// The name. `None` inside a schema: no constant could hold that name.
-    const OWN_NAME: Option<&'static str>;
+    /// The name. Empty inside a schema: no constant could hold that name.
+    const OWN_NAME: &'static str;
 }
 
 impl<T> TableForm<T> for Identifier<'static>
 where
     T: StaticQueryFragment<Component = Self>,
 {
-    const OWN_NAME: Option<&'static str> = Some(T::STATIC_COMPONENT.0);
+    const OWN_NAME: &'static str = T::STATIC_COMPONENT.0;
 }
 
 impl<T, L, R, M> TableForm<T> for InfixNode<L, R, M> {
-    const OWN_NAME: Option<&'static str> = None;
+    const OWN_NAME: &'static str = "";
 }
 
 #[cfg(test)]
