@@ -39,6 +39,7 @@ pub const OPEN: &str = "open";
 pub const LONG: &str = "long";
 pub const SOAK: &str = "soak";
 pub const PROCESSES: &str = "processes";
+pub const UNIQUE: &str = "unique";
 
 /// The rates of the section [`OPEN`], as shares of what 64 threads make that wait for nothing else.
 pub const OPEN_RATES: [(&str, f64); 3] = [
@@ -50,6 +51,9 @@ pub const OPEN_RATES: [(&str, f64); 3] = [
 /// The forms of a read.
 pub const PLAIN: &str = "plain column";
 pub const TOTAL: &str = "total()";
+
+/// What is counted in the section [`UNIQUE`].
+pub const VISITOR: &str = "visitor";
 
 /// The forms of a top list.
 pub const SORT: &str = "sort of all totals";

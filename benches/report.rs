@@ -33,6 +33,9 @@ pub struct Part {
     pub upkeep: Option<Upkeep>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub soak: Option<Soak>,
+    /// The size of a table and its indexes, in bytes for each of its rows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes_per_row: Option<f64>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]

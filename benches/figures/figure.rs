@@ -1,6 +1,6 @@
 //! The figures that a block may name, each with what it is of.
 
-use super::numbers::{grouped, rate, ratio, time, times};
+use super::numbers::{self, grouped, rate, ratio, time, times};
 use crate::median;
 use crate::names::*;
 use crate::report::{Cell, Missing, Part, Report, Sample};
@@ -18,7 +18,7 @@ const PLACES: [(&str, &str); 5] = [
 ];
 const THREADS: usize = 64;
 
-const FIGURES: [(&str, Figure); 20] = [
+const FIGURES: [(&str, Figure); 21] = [
     // Of a part: its section and its database; for `measured` one database or more.
     ("fact", fact),
     ("measured", measured),
@@ -45,6 +45,25 @@ const FIGURES: [(&str, Figure); 20] = [
                 cell => Ok(rate_and_latencies(cell?)),
             }
         })
+    }),
+    // Of a number of threads: combined by `update` alone, by how long a commit takes.
+    ("combined", |report, of| {
+        let [threads] = exactly(of)?;
+        let places = SERVERS.map(|server| {
+            [LOCAL_DISK, SLOW_DISK, REMOTE].map(|disk| [COMMITS, server, disk, threads])
+        });
+        in_cells(
+            places.as_flattened(),
+            |&[section, server, disk, threads]| {
+                let rate = |entrant| cell(report, &[section, server, disk, threads, entrant]);
+                let (combined, alone) = (rate(COMBINED)?.per_second, rate(DEFAULT)?.per_second);
+                Ok(format!(
+                    "{} ({})",
+                    ratio(combined / alone),
+                    numbers::rate(combined)
+                ))
+            },
+        )
     }),
     ("on_servers", |report, of| {
         let [section, disk, entrant] = exactly(of)?;
@@ -219,10 +238,13 @@ fn measured(report: &Report, of: &[&str]) -> Result<String, Missing> {
         } else {
             ""
         };
-        let (rounds, slice) = (pace.rounds, time(pace.slice_ms as f64 * 1e3));
-        Ok(format!(
-            "{server}{log} ({date}, {rounds} rounds of {slice}{quick})"
-        ))
+        let slice = time(pace.slice_ms as f64 * 1e3);
+        let pace = match (pace.slice_ms, pace.rounds) {
+            (0, _) => String::new(),
+            (_, 1) => format!(", one round of {slice}"),
+            (_, rounds) => format!(", {rounds} rounds of {slice}"),
+        };
+        Ok(format!("{server}{log} ({date}{pace}{quick})"))
     });
     let on: Result<Vec<_>, _> = on.collect();
     Ok(format!("Measured on {}.", on?.join(", ")))

@@ -81,8 +81,8 @@
 //! µs of a commit, from 1 to 16, and the other callers wait for a batch: on average for a part of the commit in progress, and then for
 //! their own. The combiner measures how long a commit takes.
 //!
-//! A caller who counts for others counts at most two batches more than its own, so its own call takes up to three times as long as a
-//! commit. It stops earlier if others lead and no full batch waits.
+//! A caller who counts for others counts at most one batch more than its own, so its own call takes up to twice as long as a member's. It
+//! stops earlier if others lead and no full batch waits.
 //!
 //! # Admission
 //! A caller's amount is counted on another caller's connection, so both connections must mean the same. [`admit`](Combiner::admit) asks a
