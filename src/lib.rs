@@ -130,7 +130,7 @@
 //! |---|---|
 //! | `postgres`, `mysql`, `sqlite` | Diesel's own connections, like Diesel's features of these names |
 //! | `postgres_backend`, `mysql_backend` | the same databases through other connections |
-//! | `r2d2` | the [`coalescer`]; a [`multi_connection!`] enum inside a pool (pools of plain connections need no feature) |
+//! | `r2d2` | the [`coalescer`]; a [`Combiner`](combine::Combiner) or a [`multi_connection!`] enum in a pool (other pools need no feature) |
 //! | `numeric` | `BigDecimal` fields |
 //! | `uuid` | `Uuid` keys on PostgreSQL |
 //! | `async` | [`asynchronous`]: the same operations on `diesel_async`'s connections |

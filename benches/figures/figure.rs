@@ -221,33 +221,43 @@ fn measured(report: &Report, of: &[&str]) -> Result<String, Missing> {
     let (section, databases) = of
         .split_first()
         .ok_or_else(|| Missing("a section".into()))?;
-    let on = databases.iter().map(|database| {
+    let mut servers = vec![];
+    let mut paces = vec![];
+    for database in databases {
         let Part {
             date,
             machine,
             pace,
             ..
         } = report.part(section, database)?;
-        let (server, log) = match machine.server.split_once(", binary log") {
-            Some((server, _)) => (server, " with its binary log"),
-            None if *database == MARIADB => (machine.server.as_str(), " without its binary log"),
-            None => (machine.server.as_str(), ""),
-        };
-        let quick = if pace.quick {
-            ", quick, so the figures are rough"
-        } else {
-            ""
+        servers.push(match machine.server.split_once(", binary log") {
+            Some((server, _)) => format!("{server} with its binary log"),
+            None if *database == MARIADB => format!("{} without its binary log", machine.server),
+            None => machine.server.clone(),
+        });
+        let quick = match pace.quick {
+            true => ", quick, so the figures are rough",
+            false => "",
         };
         let slice = time(pace.slice_ms as f64 * 1e3);
-        let pace = match (pace.slice_ms, pace.rounds) {
-            (0, _) => String::new(),
-            (_, 1) => format!(", one round of {slice}"),
-            (_, rounds) => format!(", {rounds} rounds of {slice}"),
-        };
-        Ok(format!("{server}{log} ({date}{pace}{quick})"))
+        paces.push(match (pace.slice_ms, pace.rounds) {
+            (0, _) => format!(" ({date}{quick})"),
+            (_, 1) => format!(" ({date}, one round of {slice}{quick})"),
+            (_, rounds) => format!(" ({date}, {rounds} rounds of {slice}{quick})"),
+        });
+    }
+    // One for all, if they were measured alike.
+    let alike = paces.windows(2).all(|two| two[0] == two[1]);
+    let last = servers.len().saturating_sub(1);
+    let on = servers.iter().zip(&paces).enumerate();
+    let on = on.map(|(i, (server, pace))| match alike && i < last {
+        true => server.clone(),
+        false => format!("{server}{pace}"),
     });
-    let on: Result<Vec<_>, _> = on.collect();
-    Ok(format!("Measured on {}.", on?.join(", ")))
+    Ok(format!(
+        "Measured on {}.",
+        on.collect::<Vec<_>>().join(", ")
+    ))
 }
 
 /// The rates of a cell's slowest and fastest round.

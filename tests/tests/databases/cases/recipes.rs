@@ -34,6 +34,24 @@ fn with(table: &str) -> Connected<Conn> {
     fixture
 }
 
+diesel::table! {
+    clips (id) {
+        id -> BigInt,
+        views -> BigInt,
+    }
+}
+
+/// The model of `videos` under another name, whose shards keep theirs.
+#[derive(ShardedField)]
+#[diesel(table_name = clips)]
+#[sharded(table_name = videos_shards)]
+#[expect(dead_code, reason = "the derive reads the fields' types")]
+struct Clip {
+    id: i64,
+    #[sharded]
+    views: i64,
+}
+
 const LIKES_BY_USER: &str = "CREATE TABLE likes_by_user (video_id BIGINT NOT NULL, user_id BIGINT NOT NULL, PRIMARY KEY (video_id, user_id))";
 
 /// As many attempts as a crowd needs.
@@ -436,4 +454,32 @@ fn views_by_day_become_months() {
     assert_eq!(by_day.load(conn), Ok(vec![8; 2]));
     let of_deleted = "(SELECT COUNT(*) FROM downloads_shards WHERE day < 2)";
     assert_eq!(number!(of_deleted, conn), 0);
+}
+
+/// Binaries that know the old name find a view there. They count on the same shards, as those do that know the new one.
+#[test]
+fn a_table_that_is_renamed() {
+    let Connected { conn, database } = &mut set_up();
+    let old = |conn: &mut Conn| viewed!(videos.find(1)).execute(conn).done();
+    assert_eq!(old(conn), Ok(1));
+    let renamed = "ALTER TABLE videos RENAME TO clips; CREATE VIEW videos AS SELECT * FROM clips";
+    renamed
+        .split("; ")
+        .for_each(|sql| conn.batch_execute(sql).unwrap());
+    on_threads(8, database, |thread, conn| {
+        for _ in 0..20 {
+            let new = update(clips::table.find(1)).set(clips::views.eq(clips::views + 1));
+            let counted = match thread % 2 {
+                0 => old(conn),
+                _ => new.execute(conn).done(),
+            };
+            assert_eq!(counted, Ok(1));
+        }
+    });
+    assert_eq!(totals(conn), [100 + 161, 200, 300]);
+    let by_new_name = clips::table.select(clips::views.total());
+    assert_eq!(by_new_name.first(conn), Ok(261_i64));
+    assert_whole(&fold(clips::table).run(conn).unwrap());
+    let bases = videos.order(id).select(views).load(conn);
+    assert_eq!(bases, Ok(vec![261_i64, 200, 300]));
 }
