@@ -1,6 +1,7 @@
 //! Videos, and all that is counted on them. Nothing here names a database.
 
 use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use chrono::{Days, NaiveDate, NaiveDateTime, Utc};
 use diesel::dsl::now;
@@ -8,10 +9,12 @@ use diesel::prelude::*;
 use diesel::result::{DatabaseErrorKind, Error as DieselError};
 use diesel_sharded::prelude::*;
 use diesel_sharded::retry::{self, RetryPolicy};
+use diesel_sharded::trending::Decay;
+use diesel_sharded::unique::Unique;
 use diesel_sharded::{Counter, counters, fold, top, update};
 
 use crate::connection::AnyConnection;
-use crate::schema::videos::dsl::{last_watched_at, likes, videos as all, views};
+use crate::schema::videos::dsl::{hot, last_watched_at, likes, videos as all, views};
 use crate::schema::{video_days, video_likes, videos, videos_shards};
 use crate::visitor::Visitor;
 
@@ -26,6 +29,8 @@ pub struct Video {
     pub views: i64,
     #[sharded]
     pub likes: i32,
+    #[sharded]
+    hot: f64,
     /// UTC.
     #[sharded(max)]
     pub last_watched_at: Option<NaiveDateTime>,
@@ -48,6 +53,26 @@ impl Video {
             .select(Video::as_select())
             .load(conn)
     }
+
+    /// Without those that nobody has watched.
+    pub fn hottest(number: u32, conn: &mut AnyConnection) -> QueryResult<Vec<Self>> {
+        let videos = top(all, hot, number).select(Video::as_select());
+        let mut videos: Vec<Self> = videos.load(conn)?;
+        videos.retain(|video| video.hot > 0.0);
+        Ok(videos)
+    }
+
+    /// The views, each of which counts half as much after each week, as of now.
+    pub fn points(&self) -> f64 {
+        hot_over_weeks().value(self.hot, SystemTime::now())
+    }
+}
+
+const DAY: Duration = Duration::from_secs(86_400);
+
+/// The same in every process: another landmark would make scores of different worth.
+fn hot_over_weeks() -> Decay {
+    Decay::half_life(7 * DAY, UNIX_EPOCH + 20_454 * DAY) // 2026-01-01
 }
 
 /// The numbers that change while a page is open.
@@ -70,22 +95,28 @@ pub fn last_watched(video: i64, conn: &mut AnyConnection) -> QueryResult<Option<
     all.find(video).select(last_watched_at.total()).first(conn)
 }
 
-/// Adds a view, now, to the video and to its day.
-pub fn count_view(video: i64, conn: &mut AnyConnection) -> QueryResult<()> {
+/// Adds a view, now, to the video and to its day, unless the visitor's was counted today. Returns whether it was added.
+pub fn count_view(video: i64, visitor: &Visitor, conn: &mut AnyConnection) -> QueryResult<bool> {
+    let weight = hot_over_weeks().weight(SystemTime::now())?;
     let today = Utc::now().date_naive();
     let new_day = (video_days::video_id.eq(video), video_days::day.eq(today));
     retry::transaction(conn, RetryPolicy::default(), |conn| {
-        let counted = update(all.find(video))
-            .set((views.eq(views + 1), last_watched_at.raise_to(now)))
-            .execute(conn)?;
-        if counted == 0 {
-            return Err(diesel::NotFound);
+        let view = (
+            views.eq(views + 1),
+            hot.eq(hot + weight),
+            last_watched_at.raise_to(now),
+        );
+        let view = update(all.find(video)).set(view);
+        match view.once_per(visitor.as_str(), DAY).count(conn)? {
+            Unique::Counted => {}
+            Unique::NoSuchRow => return Err(diesel::NotFound),
+            _ => return Ok(false),
         }
         update(video_days::table.find((video, today)))
             .set(video_days::views.eq(video_days::views + 1))
             .or_insert(new_day)
             .execute(conn)?;
-        Ok(())
+        Ok(true)
     })
 }
 

@@ -28,6 +28,7 @@ pub fn router(shared: Arc<Shared>) -> Router {
     let pages = Router::new()
         .route("/", get(lists::all))
         .route("/top", get(lists::top))
+        .route("/hot", get(lists::hot))
         .route("/watch/{video}", get(watch::page))
         .route("/admin", get(admin::page))
         .route_layer(from_fn_with_state(Arc::clone(&shared), count_page));

@@ -14,6 +14,7 @@ diesel::table! {
         seconds -> Integer,
         views -> BigInt,
         likes -> Integer,
+        hot -> Double,
         last_watched_at -> Nullable<Timestamp>,
     }
 }

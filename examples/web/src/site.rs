@@ -132,6 +132,7 @@ fn open(config: &Config) -> Result<(Shared, Background)> {
         0 => None,
         seconds => {
             let folding = fold(videos).every(Duration::from_secs(seconds));
+            let folding = folding.remove_expired(); // the visitors of days that are over
             let folding = folding.on_error(|error| eprintln!("a fold: {error}"));
             Some(folding.start(move || background.get())?)
         }

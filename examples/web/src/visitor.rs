@@ -1,4 +1,4 @@
-//! The visitor who likes: a random name in a cookie.
+//! Who watches and likes: a random name in a cookie.
 
 use axum::http::header::{COOKIE, SET_COOKIE};
 use axum::http::{HeaderMap, HeaderName};

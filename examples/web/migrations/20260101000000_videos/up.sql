@@ -6,6 +6,7 @@ CREATE TABLE videos (
     seconds INTEGER NOT NULL,
     views BIGINT NOT NULL DEFAULT 0,
     likes INTEGER NOT NULL DEFAULT 0,
+    hot DOUBLE PRECISION NOT NULL DEFAULT 0,
     last_watched_at TIMESTAMP NULL
 );
 

@@ -62,7 +62,12 @@ impl IntoResponse for Page {
 
 impl Page {
     fn html(&self, nonce: &str) -> Markup {
-        let links = [("/", "Videos"), ("/top", "Top 10"), ("/admin", "Admin")];
+        let links = [
+            ("/", "Videos"),
+            ("/top", "Top 10"),
+            ("/hot", "Hot"),
+            ("/admin", "Admin"),
+        ];
         html! {
             (DOCTYPE)
             html lang="en" {

@@ -1,4 +1,4 @@
-//! One video: looking at it counts a view.
+//! One video: looking at it counts a view, once for each visitor and day.
 
 use axum::extract::{Form, Path, Query, State};
 use axum::http::{HeaderMap, Method};
@@ -28,22 +28,20 @@ pub async fn page(
     headers: HeaderMap,
 ) -> Result<Response, PageError> {
     let is_view = looks(&method, &headers) && arrival.from.as_deref() != Some("like");
-    let visitor = Visitor::of(&headers);
-    let cookie = visitor.is_none().then(|| Visitor::new().cookie()); // it comes before the first like, so that two quick ones are one
+    let known = Visitor::of(&headers);
+    let is_new = known.is_none();
+    let visitor = known.unwrap_or_else(Visitor::new);
+    let cookie = is_new.then(|| visitor.cookie()); // it comes before the first like, so that two quick ones are one
     let read = move |conn: &mut _| {
         let last_watched = models::last_watched(video, conn)?; // before this view
-        if is_view {
-            models::count_view(video, conn)?;
-        }
-        let liked = match &visitor {
-            Some(visitor) => models::is_liked(video, visitor, conn)?,
-            None => false,
-        };
+        let counted = is_view && models::count_view(video, &visitor, conn)?;
+        let liked = models::is_liked(video, &visitor, conn)?;
         let by_day = models::views_by_day(video, conn)?;
-        Ok((Video::find(video, conn)?, last_watched, liked, by_day))
+        let video = Video::find(video, conn)?;
+        Ok((video, last_watched, counted, liked, by_day))
     };
-    let show = |(video, last_watched, liked, by_day): (Video, _, _, Vec<_>)| {
-        let main = main(&video, last_watched, liked, &by_day);
+    let show = |(video, last_watched, counted, liked, by_day): (Video, _, _, _, Vec<_>)| {
+        let main = main(&video, last_watched, counted, liked, &by_day);
         Page::new(video.title, main).script(include_str!("watch.js"))
     };
     let page = shared.page(read, show).await?;
@@ -53,6 +51,7 @@ pub async fn page(
 fn main(
     video: &Video,
     last_watched: Option<NaiveDateTime>,
+    counted: bool,
     liked: bool,
     by_day: &[(NaiveDate, i64)],
 ) -> Markup {
@@ -81,8 +80,12 @@ fn main(
                 }
             }
             p.lead {
-                "Opening this page counted a view, on a shard of this video’s row. A like is a row, which a trigger counts on a shard. The \
-                 numbers change as others watch: open it in another tab."
+                @if counted {
+                    "Opening this page counted a view, on a shard of this video’s row. "
+                } @else {
+                    "Opening this page counted no view, since a visitor counts once a day. "
+                }
+                "A like is a row, which a trigger counts on a shard. The numbers change as others watch: open it in a private window."
             }
             section {
                 h2 { "Views of the last " (by_day.len()) " days" }

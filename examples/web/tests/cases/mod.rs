@@ -55,12 +55,18 @@ pub async fn the_pages_show_what_the_database_has(site: &mut Started) {
     assert!(watch.contains(&format!("<script nonce=\"{nonce}\">")));
     assert_eq!(number(&watch, "views"), 3_541_121);
     assert_eq!(number(&watch, "likes"), 120_845);
+    let hot = site.page("/hot").await;
+    assert_eq!(hot.matches("class=\"title\"").count(), 1);
+    assert!(
+        hot.contains("Elephants") && hot.contains("1.0<span"),
+        "{hot}"
+    );
     let admin = site.page("/admin").await;
     let is_sqlite = !site.database.url().contains("://");
     let warns = admin.contains("SQLite has one writer at a time");
     assert_eq!(warns, is_sqlite);
     assert!(admin.contains("role=\"status\" id=\"load-status\">Not run yet.<"));
-    for page in [&grid, &top, &watch, &admin] {
+    for page in [&grid, &top, &watch, &hot, &admin] {
         assert!(
             !page.contains(" style=") && !page.contains("http://") && !page.contains("https://")
         );
@@ -96,13 +102,18 @@ pub async fn looking_counts_a_view_and_nothing_else_does(site: &mut Started) {
     site.page("/watch/7?from=like").await;
     site.page("/").await;
     assert_eq!(site.total(7).await, before + 3);
+    let by_visitor = |n| site.get("/watch/7").header(COOKIE, cookie_of(n));
+    all(many(10, || by_visitor(1)), StatusCode::OK).await;
+    assert_eq!(site.total(7).await, before + 4);
+    answer(by_visitor(2), StatusCode::OK).await;
+    assert_eq!(site.total(7).await, before + 5);
     let chart = site.page("/watch/7?from=like").await;
     assert_eq!(chart.matches("<rect x=").count(), 30);
-    assert!(chart.contains("aria-label=\"3 views in 30 days\""));
+    assert!(chart.contains("aria-label=\"5 views in 30 days\""));
     site.restart(0).await;
 
-    // 3 views, twice after a like, the grid, and twice `/admin`; a request for headers alone and a prefetch do not count.
-    assert_eq!(site.number("/", "served").await, 8);
+    // 14 looks at the video, twice after a like, the grid, and 4 times `/admin`; a request for headers alone and a prefetch do not count.
+    assert_eq!(site.number("/", "served").await, 21);
 }
 
 pub async fn a_like_is_there_once(site: &mut Started) {

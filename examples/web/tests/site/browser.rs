@@ -1,14 +1,23 @@
 //! The site on SQLite, as people see it: in Chromium.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::support::browser::Browser;
 use crate::support::{Started, eventually, send};
+use diesel::connection::SimpleConnection;
+use diesel::prelude::*;
+use diesel_sharded::trending::Decay;
 use diesel_sharded_tests::Database;
 use thirtyfour::prelude::*;
 
 /// A site and a browser, for a test that has a time limit.
 async fn look(test: impl AsyncFnOnce(&Started, &Browser)) {
+    // The next day each visitor counts again: no test runs past midnight.
+    let today = SystemTime::now().duration_since(UNIX_EPOCH);
+    let left = 86_400 - today.expect("a time").as_secs() % 86_400;
+    if left <= 130 {
+        tokio::time::sleep(Duration::from_secs(left)).await;
+    }
     let looked = tokio::time::timeout(Duration::from_secs(120), async {
         let mut site = Started::on(Database::in_file()).await;
         let browser = Browser::start().await;
@@ -20,7 +29,7 @@ async fn look(test: impl AsyncFnOnce(&Started, &Browser)) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_view_is_counted_in_two_tabs() {
+async fn a_visitor_counts_once_in_two_tabs() {
     look(async |site, browser| {
         browser.open(site.url("/")).await;
         browser.click("a[href='/watch/7']").await;
@@ -32,11 +41,61 @@ async fn a_view_is_counted_in_two_tabs() {
         let switched = browser.driver.switch_to_window(second).await;
         switched.expect("it is there");
         browser.open(site.url("/watch/7")).await;
+        assert_eq!(browser.number("#views").await, views);
+        let says = browser.text(".lead").await;
+        assert!(says.contains("a visitor counts once a day"), "{says}");
+        browser.driver.delete_all_cookies().await.expect("none"); // somebody else
+        browser.open(site.url("/watch/7")).await;
         assert_eq!(browser.number("#views").await, views + 1);
         let switched = browser.driver.switch_to_window(first).await;
         switched.expect("it is there");
         let is_live = async || browser.number("#views").await == views + 1;
         eventually("the first tab shows the second one's view", is_live).await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn days_are_charted_and_what_is_new_is_hot() {
+    look(async |site, browser| {
+        // Days of which the chart shows one, and 16 views of three weeks ago, which are worth 2 points.
+        let week = Duration::from_secs(7 * 86_400);
+        let landmark = UNIX_EPOCH + Duration::from_secs(1_767_225_600); // 2026-01-01
+        let weight = Decay::half_life(week, landmark).weight(SystemTime::now() - 3 * week);
+        let hot = 16.0 * weight.expect("it is in range");
+        let path = site.database.url();
+        let mut conn = SqliteConnection::establish(path).expect("the site's file");
+        let earlier = format!(
+            "PRAGMA busy_timeout = 60000; UPDATE videos SET hot = {hot:e} WHERE id = 20;
+             INSERT INTO video_days (video_id, day, views)
+             VALUES (7, date('now', '-29 days'), 40), (7, date('now', '-30 days'), 1000)"
+        );
+        conn.batch_execute(&earlier).expect("it is written");
+        for (video, visitors) in [(5, 1), (7, 3)] {
+            for _ in 0..visitors {
+                browser.driver.delete_all_cookies().await.expect("none");
+                for _ in 0..2 {
+                    browser.open(site.url(&format!("/watch/{video}"))).await;
+                }
+            }
+        }
+
+        let days = "[...document.querySelectorAll('.days rect')].map(day => day.textContent.split(': ')[1])";
+        let days: Vec<String> = browser.eval(days).await;
+        let mut expected = ["0 views"; 30];
+        (expected[0], expected[29]) = ("40 views", "3 views");
+        assert_eq!(days, expected);
+        browser.click("a[href='/hot']").await;
+        let hot = "[...document.querySelectorAll('.top li')].map(video => ['.title', '.number'].map(part => video.querySelector(part).textContent))";
+        let hot: Vec<[String; 2]> = browser.eval(hot).await;
+        assert_eq!(
+            hot,
+            [
+                ["Elephants at the watering hole", "3.0 points"],
+                ["Rain on a tin roof, ten hours", "2.0 points"],
+                ["Why bridges sing in the wind", "1.0 points"],
+            ]
+        );
     })
     .await;
 }
@@ -102,6 +161,7 @@ async fn every_page_fits_a_desktop_and_a_phone_in_light_and_in_dark() {
         let pages = [
             ("grid", "/"),
             ("top", "/top"),
+            ("hot", "/hot"),
             ("watch", "/watch/7"),
             ("admin", "/admin"),
             ("missing", "/nothing"),
