@@ -18,6 +18,7 @@ use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::{TestConnection, patient, schema};
 
 use super::others::AnyConnection;
+use super::postgres::POLICIES_OF_COUNTS;
 
 thread_local! {
     /// What happens when the next statement begins.
@@ -311,6 +312,28 @@ fn roles_count_apart() {
     }
     on!(PgConnection);
     on!(MysqlConnection);
+}
+
+/// Row security hides the row from one of them, whichever of the two leads.
+#[test]
+fn roles_that_see_other_rows_count_apart() {
+    let (database, mut owner) = schema::database::<PgConnection>();
+    owner.run(POLICIES_OF_COUNTS);
+    let (_role, mut acting) = Role::acting(&["Counting"], |_| false, &database, &mut owner);
+    let combiner = combiner();
+    admit!(combiner, &mut owner, &mut acting);
+    let [owner, acting] = [owner, acting].map(shared);
+    let counts = |conn: &RefCell<PgConnection>, rows| {
+        let count = update(videos.find(1)).set(views.eq(views + 1));
+        assert_eq!(count.execute(&mut *conn.borrow_mut()), Ok(rows));
+    };
+    for (leader, other, rows) in [(&owner, &acting, 1), (&acting, &owner, 0)] {
+        let other = Rc::clone(other);
+        let beside = move || counts(&other, 1 - rows);
+        assert!(!waits(|| counts(leader, rows), LONG, beside));
+    }
+    let total = videos.find(1).select(views.total());
+    assert_eq!(total.first(&mut *owner.borrow_mut()), Ok(102_i64));
 }
 
 #[test]

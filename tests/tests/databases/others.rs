@@ -40,6 +40,7 @@ mod pooled {
     type Conn = PooledConnection<ConnectionManager<diesel::PgConnection>>;
 }
 
+use std::thread;
 use std::time::{Duration, Instant};
 
 use diesel::prelude::*;
@@ -50,7 +51,7 @@ use diesel_sharded::retry::RetryPolicy;
 use diesel_sharded::{ShardsTable, update};
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::schema::{self, videos as table};
-use diesel_sharded_tests::{Database, TestConnection, count, pool};
+use diesel_sharded_tests::{Database, TestConnection, count, patient, pool};
 
 #[derive(diesel::MultiConnection)]
 pub enum AnyConnection {
@@ -168,4 +169,49 @@ fn kinds_of_databases_do_not_combine() {
     assert_eq!(total().first(&mut on_sqlite), Ok(101_i64));
     assert_eq!(total().first(&mut on_postgres), Ok(103_i64));
     assert_eq!(total().first(&mut on_mysql), Ok(101_i64));
+}
+
+/// An application's enum beside plain connections to its database, all admitted or all named.
+#[test]
+fn several_types_of_connections_combine() {
+    macro_rules! combined {
+        ($conn:expr, $combiner:expr, $is_admitted:expr) => {{
+            let mut conn = $conn;
+            if $is_admitted {
+                assert_eq!($combiner.admit(&mut conn), Ok(true));
+            }
+            for video in (1..=3).cycle().take(120) {
+                let count = update(videos.find(video)).set(views.eq(views + 1));
+                let count = count.retry(patient());
+                let counted = match $is_admitted {
+                    true => count.execute(&mut conn),
+                    false => count.combine($combiner).execute(&mut conn),
+                };
+                assert_eq!(counted, Ok(1));
+            }
+        }};
+    }
+    macro_rules! on {
+        ($kind:ident: $conn:ty) => {
+            let (database, mut conn) = schema::database::<$conn>();
+            for is_admitted in [true, false] {
+                let combiner = &Combiner::new();
+                thread::scope(|scope| {
+                    for thread in 0..16 {
+                        let plain = <$conn>::connect(&database);
+                        scope.spawn(move || match thread % 2 {
+                            0 => combined!(plain, combiner, is_admitted),
+                            _ => combined!(AnyConnection::$kind(plain), combiner, is_admitted),
+                        });
+                    }
+                });
+            }
+            let totals = videos.order(id).select(views.total());
+            let due = [100, 200, 300].map(|before| before + 2 * 16 * 40);
+            assert_eq!(totals.load::<i64>(&mut conn), Ok(due.to_vec()));
+        };
+    }
+    on!(Postgres: PgConnection);
+    on!(Mysql: MysqlConnection);
+    on!(Sqlite: SqliteConnection);
 }

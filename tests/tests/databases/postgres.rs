@@ -619,19 +619,19 @@ fn a_policy_of_the_shards_table_stops_counts() {
     assert_eq!(totals, [101, 202]);
 }
 
-/// The policies that the guide writes: a count reaches what the role sees, and answers as for a row that is not there.
+/// The policies that the guide writes; the role sees video 2.
+pub const POLICIES_OF_COUNTS: &str = "ALTER TABLE videos ENABLE ROW LEVEL SECURITY; CREATE POLICY two ON videos USING (id = 2);
+    ALTER TABLE videos_shards ENABLE ROW LEVEL SECURITY;
+    CREATE POLICY whole ON videos_shards FOR SELECT USING (true);
+    CREATE POLICY new ON videos_shards FOR INSERT WITH CHECK (EXISTS (SELECT FROM videos WHERE videos.id = videos_shards.id));
+    CREATE POLICY counted ON videos_shards FOR UPDATE USING (EXISTS (SELECT FROM videos WHERE videos.id = videos_shards.id))";
+
+/// A count reaches what the role sees, and answers as for a row that is not there.
 #[test]
 fn policies_let_a_role_count_on_the_rows_that_it_sees() {
     let own = &mut Fixture::<Conn, _>::with_tables();
     let (database, [conn]) = own.parts();
-    let seen = "EXISTS (SELECT FROM videos WHERE videos.id = videos_shards.id)";
-    conn.run(&format!(
-        "ALTER TABLE videos ENABLE ROW LEVEL SECURITY; CREATE POLICY two ON videos USING (id = 2);
-         ALTER TABLE videos_shards ENABLE ROW LEVEL SECURITY;
-         CREATE POLICY whole ON videos_shards FOR SELECT USING (true);
-         CREATE POLICY new ON videos_shards FOR INSERT WITH CHECK ({seen});
-         CREATE POLICY counted ON videos_shards FOR UPDATE USING ({seen})"
-    ));
+    conn.run(POLICIES_OF_COUNTS);
     let (_role, mut acting) = Role::acting(&["Counting"], |_| false, database, conn);
     for is_there in [false, true] {
         if is_there {

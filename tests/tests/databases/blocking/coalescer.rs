@@ -10,9 +10,10 @@ use diesel::prelude::*;
 use diesel::sql_types::BigInt;
 use diesel_sharded::backend::Dialect;
 use diesel_sharded::coalescer::{Coalescer, CoalescerBuilder, Loss};
+use diesel_sharded::combine::Combiner;
 use diesel_sharded::prelude::*;
 use diesel_sharded::retry::RetryPolicy;
-use diesel_sharded::{Counter, Error, RowCounter, ShardsTable, fold, set_total};
+use diesel_sharded::{Counter, Error, RowCounter, ShardsTable, fold, set_total, update};
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::schema::{Day, downloads, measures, videos_shards};
 use diesel_sharded_tests::{
@@ -527,25 +528,32 @@ fn a_full_queue_waits_for_room_and_refuses_at_the_deadline() {
 fn beside_everything_else_that_writes() {
     let (database, mut conn) = database_with_counters();
     let coalescers = [(); 2].map(|()| builder(&database).max_batch(2).build().unwrap());
+    let combiner = Combiner::new();
     let counting = |number, conn: &mut Conn| {
         for round in 0..20_i64 {
             let video = round % 3 + 1;
             let coalescer = &coalescers[number as usize % 2];
             coalescer.add_later(&views_of(video), 2).unwrap();
             assert_eq!(count(video, 1, conn), Ok(1));
+            for _ in 0..5 {
+                let combined = update(videos.find(video)).set(views.eq(views + 1));
+                assert_eq!(combined.combine(&combiner).execute(conn), Ok(1));
+            }
         }
     };
     on_threads_beside(8, &database, counting, 1, |_, rounds, conn| {
         for _ in rounds {
             fold(videos).keep_shards(0).run(conn).unwrap();
             set_total(videos.find(3), views, 0).execute(conn).unwrap();
+            set_total(videos.find(1), likes, 7).execute(conn).unwrap();
         }
     });
     for coalescer in coalescers {
         coalescer.close().unwrap();
     }
-    assert_eq!(total_of(1, &mut conn), 100 + 8 * 7 * 3);
-    assert_eq!(total_of(2, &mut conn), 200 + 8 * 7 * 3);
+    let of_1 = videos.find(1).select((views.total(), likes.total()));
+    assert_eq!(of_1.first(&mut conn), Ok((100 + 8 * 7 * 8_i64, 7)));
+    assert_eq!(total_of(2, &mut conn), 200 + 8 * 7 * 8);
 }
 
 #[test]

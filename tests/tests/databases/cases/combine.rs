@@ -256,3 +256,51 @@ fn nobody_counts_for_others_inside_a_transaction() {
     let rolled_back = 100 + 8 * 60 - total_of(1, conn);
     assert!((20..=40).contains(&rolled_back), "{rolled_back}");
 }
+
+/// A key changes, and a row is deleted and inserted anew: each count that is acknowledged is on a row, or went with one.
+#[test]
+fn counts_go_where_their_rows_go() {
+    let Connected { conn, database } = &mut set_up();
+    let combiner = Combiner::new();
+    let policy = || diesel_sharded_tests::patient().with_attempts(1_000);
+    let due = AtomicI64::new(600);
+    let counting = |thread: i64, conn: &mut Conn| {
+        for round in 0..120 {
+            let key = [1, 2, 20][(thread + round) as usize % 3];
+            let choice = [ShardChoice::Adaptive, ShardChoice::Random][round as usize % 2];
+            let count = viewed!(videos.find(key)).shard_choice(choice);
+            let counted = count.retry(policy()).combine(&combiner).execute(conn);
+            due.fetch_add(counted.unwrap() as i64, Ordering::Relaxed);
+        }
+    };
+    on_threads_beside(16, database, counting, 2, |number, rounds, conn| {
+        for round in rounds {
+            let went: QueryResult<i64> =
+                retry::transaction(conn, policy(), |conn| match (number, round % 2) {
+                    (0, is_back) => {
+                        let (from, to) = [(2, 20), (20, 2)][is_back as usize];
+                        let renamed = diesel::update(videos.find(from)).set(id.eq(to));
+                        renamed.execute(conn).map(|_| 0)
+                    }
+                    (_, 0) => {
+                        // Until both are locked, somebody may count on the row.
+                        let row = diesel::update(videos.find(1)).set(slug.eq("gone"));
+                        row.execute(conn)?;
+                        let shards = videos_shards::table.filter(videos_shards::id.eq(1));
+                        let shards = diesel::update(shards).set(videos_shards::likes.eq(0));
+                        shards.execute(conn)?;
+                        let total = total_of(1, conn);
+                        diesel::delete(videos.find(1)).execute(conn)?;
+                        Ok(total)
+                    }
+                    _ => {
+                        let row = (id.eq(1), slug.eq("a"), title.eq("A"));
+                        let inserted = diesel::insert_into(videos).values(row);
+                        inserted.execute(conn).map(|_| 0)
+                    }
+                });
+            due.fetch_sub(went.unwrap(), Ordering::Relaxed);
+        }
+    });
+    assert_eq!(totals(conn).iter().sum::<i64>(), due.into_inner());
+}
