@@ -25,6 +25,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash};
 use std::ops::{AddAssign, SubAssign};
+use std::process;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
@@ -44,6 +45,7 @@ const BATCHES: usize = 100;
 pub(crate) struct Slots<K: Key> {
     maps: [Mutex<Map<K>>; MAPS],
     time: BatchTime,
+    process: u32,
 }
 
 type Map<K> = HashMap<K, Slot<K>, Hasher>;
@@ -145,6 +147,7 @@ impl<K: Key> Slots<K> {
         Slots {
             maps: std::array::from_fn(|_| Mutex::new(HashMap::default())),
             time: BatchTime::default(),
+            process: process::id(),
         }
     }
 
@@ -442,6 +445,11 @@ impl<K: Key> Lead<K> {
         }
     }
 
+    /// Whether this is a child's copy of its parent's lead. The parent counts the batches, and one of its threads may hold the locks for ever.
+    fn is_copy(&self) -> bool {
+        self.address.slots.process != process::id()
+    }
+
     /// Whether the leader was a member: then the first batch that it runs contains its own amount.
     pub(crate) fn was_member(&self) -> bool {
         self.own.is_some()
@@ -454,6 +462,9 @@ impl<K: Key> Lead<K> {
 
     /// Whether there may be something to [run](Self::run): on the leader's own counter, or on another one that it `counts` too.
     pub(crate) fn has_work(&self, counts: impl Fn(&K) -> bool) -> bool {
+        if self.is_copy() {
+            return false;
+        }
         if self.own.is_some() {
             return true;
         }
@@ -593,8 +604,10 @@ impl<K: Key> Lead<K> {
 
 impl<K: Key> Drop for Lead<K> {
     fn drop(&mut self) {
-        self.end([]);
-        self.hand_over();
+        if !self.is_copy() {
+            self.end([]);
+            self.hand_over();
+        }
     }
 }
 

@@ -1,12 +1,15 @@
-//! A fork while one thread leads and others wait to be counted by it: the child counts through the same combiner, and waits for none of them.
+//! Leaders who fork while they acquire their connections, and others wait for them: each child counts its own amount, and once more through
+//! the same combiner. It counts for nobody of its parent, and waits for none of them.
 
+use std::cell::Cell;
 use std::fs;
+use std::process::exit;
 use std::sync::Barrier;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use diesel::prelude::*;
-use diesel_sharded::backend::{Dialect, ShardedBackend};
 use diesel_sharded::combine::Combiner;
 use diesel_sharded::retry::RetryPolicy;
 use diesel_sharded::update;
@@ -15,7 +18,10 @@ use diesel_sharded_tests::until;
 
 use super::Conn;
 use super::operations::{connect, total};
-use crate::{CHILDREN, ends_well, in_child};
+use crate::{CHILDREN, ends_well};
+
+/// The first caller, and one who has waited for it and leads instead.
+const LEADERS: usize = 2;
 
 pub fn combine(url: &str) {
     let (before, combiner) = (total(url), Combiner::new());
@@ -27,39 +33,40 @@ pub fn combine(url: &str) {
         let counted = count.execute_with(|| QueryResult::Ok(Box::new(acquire())));
         assert_eq!(counted, Ok(1));
     };
-    let leaders: i64 = match <Conn as Connection>::Backend::default().dialect() {
-        Dialect::Sqlite => 1,
-        _ => 2,
-    };
-    let (leads, forked) = {
-        let all = leaders as usize + 1;
-        (Barrier::new(all), Barrier::new(all))
-    };
-    let well = thread::scope(|scope| {
-        for _ in 0..leaders {
+    let [lead, wait] = [(); 2].map(|()| Barrier::new(LEADERS + 1));
+    let (forked, well) = (Barrier::new(LEADERS), AtomicUsize::new(0));
+    thread::scope(|scope| {
+        for _ in 0..LEADERS {
             scope.spawn(|| {
+                let is_child = Cell::new(false);
                 count(&|| {
-                    leads.wait(); // who acquires a connection leads
-                    forked.wait(); // and connects afterwards, since a child of SQLite's may not open what its parent has open
+                    lead.wait(); // who acquires a connection leads
+                    wait.wait();
+                    match fork::fork().expect("a child") {
+                        fork::Fork::Child => is_child.set(true),
+                        fork::Fork::Parent(child) => {
+                            well.fetch_add(ends_well(child).into(), Ordering::SeqCst);
+                            forked.wait(); // a child of SQLite's may not open what its parent has open
+                        }
+                    }
                     connect(url)
                 });
+                if is_child.get() {
+                    count(&|| connect(url));
+                    exit(0);
+                }
             });
         }
-        leads.wait();
+        lead.wait();
         for _ in 0..CHILDREN {
             scope.spawn(|| count(&|| connect(url)));
         }
         until("the others wait", || running() == 1);
-        let child = in_child(|| count(&|| connect(url)));
-        let well = usize::from(ends_well(child));
-        forked.wait();
-        well
+        wait.wait();
     });
-    let rose = total(url) - before;
-    println!(
-        "forked beside a leader\t{well}, {rose}\t1, {}",
-        leaders + CHILDREN + 1
-    );
+    let (well, rose) = (well.into_inner(), total(url) - before);
+    let due = 3 * LEADERS as i64 + CHILDREN;
+    println!("forked by leaders\t{well}, {rose}\t{LEADERS}, {due}");
 }
 
 /// How many threads of this process run.
