@@ -11,9 +11,7 @@ use diesel_sharded_tests::schema::videos::dsl;
 use diesel_sharded_tests::{Database, TestConnection};
 
 use super::Conn;
-use super::{
-    Script, assert_says, end, json_of, run, run_noting, session, signal, spawn, totals, videos,
-};
+use super::{Script, assert_says, end, json_of, run, run_noting, signal, spawn, totals, videos};
 
 /// Counts on ten videos from `first` on by the library until it is told to stop; what was acknowledged.
 fn count(database: &Database, first: i64, stop: &AtomicBool, counted: &AtomicI64) {
@@ -195,19 +193,6 @@ fn an_error_ends_with_what_was_folded() {
     assert_says(&printed, "videos: 10 rows folded");
 }
 
-/// A row whose update is suppressed keeps its shards, in a fold and in a backfill. `suppress`: statements for video 2.
-pub fn what_suppresses_updates_is_told(suppress: &[&str]) {
-    let (database, mut conn) = videos(3, 1);
-    for sql in suppress {
-        conn.script(sql); // MySQL prepares no CREATE TRIGGER
-    }
-    let suppressed = "
-        3: fold videos => 2 rows folded (views +2, likes +4) 2> the row 2 did not take the update of `views`
-        3: backfill videos views --recount 'SELECT id, 7 FROM videos' => not repaired: the row did not take";
-    session(&database, suppressed);
-    assert_eq!(totals(&mut conn), [(1, 7, 7), (2, 1, 0), (3, 7, 7)]);
-}
-
 /// `aaa` comes first, and its shards table has lost a column meanwhile.
 #[test]
 fn one_tables_failure_keeps_no_other_from_being_folded() {
@@ -245,29 +230,4 @@ fn one_tables_failure_keeps_no_other_from_being_folded() {
         );
     }
     assert_eq!(sum(&mut conn), (3, 3));
-}
-
-/// The tool reads keys of these types as texts and binds them again. The values are those of the last column.
-pub fn keys_come_back(before: &str, [time, kind]: [&str; 2], values: [&str; 2]) {
-    let (database, mut conn) = super::empty_database();
-    let [first, second] = values;
-    conn.script(before);
-    conn.script(&format!(
-        "CREATE TABLE slots (begin {time} NOT NULL, kind {kind} NOT NULL, seats BIGINT NOT NULL DEFAULT 0, PRIMARY KEY (begin, kind));
-         INSERT INTO slots VALUES ('2026-10-25 02:30:00', {first}, 0), ('2026-10-25 02:30:00', {second}, 0), ('2026-10-26 00:00:01', {first}, 0)",
-    ));
-    super::shard(&database, &mut conn, "slots", &["seats"]);
-    conn.script("INSERT INTO slots_shards SELECT begin, kind, 0, 5 FROM slots");
-    let told = run(&database, "fold slots --batch 1", 0);
-    let folded = "(SELECT COUNT(*) FROM slots WHERE seats = 5)";
-    assert_eq!(super::number(&mut conn, folded), 3, "{told}");
-}
-
-#[test]
-fn keys_of_a_time_and_a_flag() {
-    let time = match super::dialect() {
-        Dialect::Mysql => "DATETIME",
-        _ => "TIMESTAMP",
-    };
-    keys_come_back("SELECT 1", [time, "BOOLEAN"], ["FALSE", "TRUE"]);
 }

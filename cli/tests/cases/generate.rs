@@ -16,7 +16,7 @@ use diesel_sharded_tests::schema::{self, downloads, videos};
 
 use super::Conn;
 use super::{
-    Script, assert_says, empty_database, migration, run, run_in, run_noting, session, shard,
+    Script, assert_says, empty_database, migration, number, run, run_in, run_noting, session, shard,
 };
 
 type Backend = <Conn as Connection>::Backend;
@@ -80,10 +80,8 @@ fn a_view_with_totals_is_the_librarys() {
         .set(videos::views.eq(videos::views + 1))
         .execute(&mut conn)
         .unwrap();
-    let total = diesel::dsl::sql::<diesel::sql_types::BigInt>(
-        "SELECT views FROM videos_totals WHERE id = 1",
-    );
-    assert_eq!(total.get_result::<i64>(&mut conn), Ok(101));
+    let total = "(SELECT views FROM videos_totals WHERE id = 1)";
+    assert_eq!(number(&mut conn, total), 101);
     generate(&database, project.path(), "--view --locked", 0);
     conn.revert_last_migration(source).unwrap();
     let bases = videos::table.find(1).select(videos::views);
@@ -222,8 +220,8 @@ fn a_name_with_its_schema_leads_to_its_table() {
          0: status t => 35"
     );
     session(&database, &steps);
-    let base = diesel::dsl::sql::<diesel::sql_types::BigInt>("SELECT m FROM t_totals WHERE id = 1");
-    assert_eq!(base.get_result::<i64>(&mut conn), Ok(15));
+    let total = "(SELECT m FROM t_totals WHERE id = 1)";
+    assert_eq!(number(&mut conn, total), 15);
 }
 
 #[test]

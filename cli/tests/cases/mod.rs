@@ -3,7 +3,7 @@
 mod counts;
 mod diesel_cli;
 pub mod doctor;
-pub mod fold;
+mod fold;
 mod generate;
 mod life;
 mod long_names;

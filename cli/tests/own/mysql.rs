@@ -20,14 +20,6 @@ fn addresses_of_mariadb_are_taken() {
     session(&database, &folded);
 }
 
-#[test]
-fn a_suppressed_update_is_told() {
-    cases::fold::what_suppresses_updates_is_told(&[
-        "CREATE TRIGGER resist BEFORE UPDATE ON videos FOR EACH ROW
-         SET NEW.views = CASE OLD.id WHEN 2 THEN OLD.views ELSE NEW.views END",
-    ]);
-}
-
 /// A server with one more option, a connection to its database `shop`, and the address of that.
 fn server_with_shop(option: &str) -> (OwnServer, MysqlConnection, String) {
     let server = OwnServer::start_with(Server::Mysql, option).unwrap();

@@ -12,24 +12,6 @@ fn sessions() {
     cases::sessions(include_str!("../sessions/postgres.txt"));
 }
 
-#[test]
-fn a_suppressed_update_is_told() {
-    cases::fold::what_suppresses_updates_is_told(&[
-        "CREATE FUNCTION resist() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$",
-        "CREATE TRIGGER resist BEFORE UPDATE ON videos FOR EACH ROW WHEN (OLD.id = 2) EXECUTE FUNCTION resist()",
-    ]);
-}
-
-#[test]
-fn keys_of_an_enum() {
-    let created = "CREATE TYPE \"Mood\" AS ENUM ('sad', 'happy')";
-    cases::fold::keys_come_back(
-        created,
-        ["TIMESTAMPTZ(3)", "\"Mood\""],
-        ["'sad'", "'happy'"],
-    );
-}
-
 /// A table that others may not write meanwhile, as `CREATE INDEX` has it: a fold that is in the middle of a batch gives way, so that counts go on.
 #[test]
 fn counts_go_on_while_a_fold_waits_for_its_table() {

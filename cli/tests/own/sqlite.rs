@@ -149,13 +149,6 @@ fn what_needs_no_database() {
 }
 
 #[test]
-fn a_suppressed_update_is_told() {
-    cases::fold::what_suppresses_updates_is_told(&[
-        "CREATE TRIGGER resist BEFORE UPDATE ON videos WHEN OLD.id = 2 BEGIN SELECT RAISE(IGNORE); END",
-    ]);
-}
-
-#[test]
 fn status_tells_which_triggers_are_missing() {
     let (database, mut conn) = cases::videos(2, 1);
     run(&database, "status", 0);
