@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 
-use diesel::prelude::*;
 use diesel_sharded::backend::Dialect;
 use diesel_sharded::described::{DescribedCache, create_view_sql, drop_view_sql};
 use diesel_sharded::model::{ColumnType, ShardsColumn};
@@ -33,11 +32,14 @@ fn shards(args: &GenerateArgs, conn: &mut AnyConnection) -> Result<Ended, Error>
     let backend = conn.backend();
     let sharded = describe(args, conn.dialect(), &live, table)?;
     let quoted = sharded.quoted(&backend)?;
-    let mut files = Files {
-        up: quoted.create_sql() + ";\n",
-        down: quoted.drop_sql() + ";\n",
-    };
-    if let Some(view) = view_name(args, conn.dialect(), &live, table)? {
+    let mut files = Files::of(quoted.create_sql(), quoted.drop_sql());
+    if let Some(view) = &args.view {
+        let default = format!("{name}_totals");
+        let view = new_name(view.as_ref(), "--view", default, conn.dialect())?;
+        // `--locked` checks a migration even after it has run.
+        if live.has_name(&view, conn.dialect()) && !args.locked {
+            return Err(exists(&view));
+        }
         let columns: Vec<_> = table.columns.iter().map(|c| c.name.as_str()).collect();
         let create = create_view_sql(sharded.names(), (&view, false), &columns, &backend)?;
         files.up += &format!("{create};\n");
@@ -66,25 +68,6 @@ fn other_names(sharded: &Sharded) -> String {
     )
 }
 
-/// The name of the view with totals, if one was requested.
-fn view_name(
-    args: &GenerateArgs,
-    dialect: Dialect,
-    live: &LiveTables,
-    table: &LiveTable,
-) -> Result<Option<String>, Error> {
-    let Some(given) = &args.view else {
-        return Ok(None);
-    };
-    let default = format!("{}_totals", table.name);
-    let name = new_name(given.as_ref(), "--view", default, dialect)?;
-    // `--locked` checks a migration even after it has run.
-    match live.has_name(&name, dialect) && !args.locked {
-        true => Err(exists(&name)),
-        false => Ok(Some(name)),
-    }
-}
-
 /// The shards table, if the table may have one.
 fn describe(
     args: &GenerateArgs,
@@ -92,13 +75,8 @@ fn describe(
     live: &Arc<LiveTables>,
     table: &LiveTable,
 ) -> Result<Sharded, Error> {
-    let default = format!("{}_shards", table.name);
-    let shards_table = new_name(
-        args.shards_table.as_ref(),
-        "--shards-table",
-        default,
-        dialect,
-    )?;
+    let (default, given) = (format!("{}_shards", table.name), &args.shards_table);
+    let shards_table = new_name(given.as_ref(), "--shards-table", default, dialect)?;
     let sharded = sharded::all(dialect, live);
     let is_shards = |other: &Sharded| other.shards_table().name() == table.name;
     if sharded.iter().any(is_shards) {
@@ -280,12 +258,21 @@ fn counts(args: &GenerateArgs, conn: &mut AnyConnection) -> Result<Ended, Error>
         return Err(of_column(child, sums, &why));
     }
     let declared = cache.declaration(sharded.names(), &conn.backend())?;
-    let files = Files {
-        up: declared.create_sql()? + ";\n",
-        down: declared.drop_sql() + ";\n",
-    };
-    for note in notes(&cache, &sharded, child, conn)? {
-        output::note(&note);
+    let files = Files::of(declared.create_sql()?, declared.drop_sql());
+    let parent = sharded.table();
+    let recount = declared.recount_sql();
+    let backfill = shell::command(["backfill", parent.as_str(), field, "--recount", &recount]);
+    output::note(&format!(
+        "Rows that are there already are not counted. After the migration: {backfill}"
+    ));
+    let mut others = child.foreign_keys.iter().map(|key| &*key.parent);
+    let other = others.find(|other| *other != parent.name());
+    if let (Dialect::Mysql, Some(other)) = (conn.dialect(), other) {
+        output::note(&format!(
+            "{} refers to {other} too. If that foreign key has ON DELETE CASCADE or SET NULL, what it does to rows is not counted: MySQL \
+             fires no triggers for it. Let a trigger BEFORE DELETE ON {other} do it instead.",
+            child.name
+        ));
     }
     let name = format!("count_{}_{}", file_name(&args.table), file_name(field));
     deliver(&files, &name, args)
@@ -368,9 +355,8 @@ fn kind(dialect: Dialect, column: &LiveColumn) -> Option<ColumnType> {
 fn find<'l>(live: &'l LiveTables, name: &str) -> Result<(&'l LiveTable, &'l LiveColumn), Error> {
     // The rows are in the schema of their parents. The name may include that schema.
     let schema = live.schema().map(|schema| format!("{schema}."));
-    let name = schema
-        .and_then(|schema| name.strip_prefix(&schema))
-        .unwrap_or(name);
+    let inside = schema.and_then(|schema| name.strip_prefix(&schema));
+    let name = inside.unwrap_or(name);
     match name.rsplit_once('.') {
         Some((table, name)) => {
             let table = live.table(table)?;
@@ -382,44 +368,10 @@ fn find<'l>(live: &'l LiveTables, name: &str) -> Result<(&'l LiveTable, &'l Live
     }
 }
 
-/// Notes about the work that is left to do, and about writes that do not count.
-fn notes(
-    cache: &DescribedCache,
-    parent: &Sharded,
-    child: &LiveTable,
-    conn: &AnyConnection,
-) -> QueryResult<Vec<String>> {
-    let mut notes = vec![format!(
-        "Rows that are there already are not counted. After the migration: {}",
-        shell::command([
-            "backfill",
-            parent.table().as_str(),
-            &cache.field,
-            "--recount",
-            &cache
-                .declaration(parent.names(), &conn.backend())?
-                .recount_sql(),
-        ])
-    )];
-    let mut others = child.foreign_keys.iter().map(|key| key.parent.as_str());
-    let other = others.find(|other| *other != parent.table().name());
-    if let (Dialect::Mysql, Some(other)) = (conn.dialect(), other) {
-        notes.push(format!(
-            "{} refers to {other} too. If that foreign key has ON DELETE CASCADE or SET NULL, what it does to rows is not counted: MySQL \
-             fires no triggers for it. Let a trigger BEFORE DELETE ON {other} do it instead.",
-            child.name
-        ));
-    }
-    Ok(notes)
-}
-
 fn function(args: &GenerateArgs, conn: &mut AnyConnection) -> Result<Ended, Error> {
     let sharded = sharded::find(&args.table, conn)?;
     let quoted = sharded.quoted(&conn.backend())?;
-    let files = Files {
-        up: quoted.add_function_sql()? + ";\n",
-        down: quoted.drop_function_sql()? + ";\n",
-    };
+    let files = Files::of(quoted.add_function_sql()?, quoted.drop_function_sql()?);
     let name = format!("function_{}", file_name(sharded.shards_table().as_str()));
     deliver(&files, &name, args)
 }

@@ -16,6 +16,12 @@ pub struct Files {
 }
 
 impl Files {
+    /// Of statements without their last semicolons.
+    pub fn of(up: String, down: String) -> Self {
+        let [up, down] = [up, down].map(|sql| sql + ";\n");
+        Files { up, down }
+    }
+
     fn named(&self) -> [(&'static str, &str); 2] {
         [("up.sql", &self.up), ("down.sql", &self.down)]
     }
@@ -36,11 +42,8 @@ impl Files {
         let mut differ = false;
         for (file, text) in self.named() {
             let file = folder.join(file);
-            let there = match fs::read_to_string(&file) {
-                // Missing, perhaps since a run was interrupted.
-                Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
-                there => there.map_err(|source| Error::file(&file, source))?,
-            };
+            // One may be missing since a run was interrupted.
+            let there = found(&file, fs::read_to_string(&file))?.unwrap_or_default();
             if there.trim() != text.trim() {
                 output::note(&format!(
                     "{} is not what would be written now:\n{}",
@@ -101,9 +104,8 @@ type Migration = (String, String, PathBuf);
 
 /// The migrations in a folder; none if there is no such folder.
 fn migrations(folder: &Path) -> Result<Vec<Migration>, Error> {
-    let entries = match fs::read_dir(folder) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(vec![]),
-        entries => entries.map_err(|source| Error::file(folder, source))?,
+    let Some(entries) = found(folder, fs::read_dir(folder))? else {
+        return Ok(vec![]);
     };
     let migrations = entries.map(|entry| {
         let entry = entry.map_err(|source| Error::file(folder, source))?;
@@ -139,6 +141,14 @@ fn compare(files: &Files, folder: &Path, name: &str) -> Result<Ended, Error> {
     Ok(Ended::Done)
 }
 
+/// What was read at this path; `None` if nothing is there.
+fn found<T>(path: &Path, read: io::Result<T>) -> Result<Option<T>, Error> {
+    match read {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        read => read.map(Some).map_err(|source| Error::file(path, source)),
+    }
+}
+
 /// The path relative to this folder, if it is below.
 fn shown(path: &Path) -> String {
     let here = std::env::current_dir().unwrap_or_default();
@@ -167,20 +177,14 @@ pub fn find_folder(given: Option<&Path>) -> Result<PathBuf, Error> {
     let here = fs::canonicalize(here).map_err(|source| Error::file(here, source))?;
     for folder in here.ancestors() {
         let file = folder.join("diesel.toml");
-        match fs::read_to_string(&file) {
-            Ok(text) => {
-                let config: Config = toml::from_str(&text).map_err(|error| {
-                    Error::Refused(format!("{}: {}", file.display(), error.message()))
-                })?;
-                return Ok(match config.migrations_directory.dir {
-                    Some(dir) => folder.join(dir),
-                    None => folder.join("migrations"),
-                });
-            }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(source) => return Err(Error::file(&file, source)),
-        }
         let migrations = folder.join("migrations");
+        if let Some(text) = found(&file, fs::read_to_string(&file))? {
+            let config: Config = toml::from_str(&text).map_err(|error| {
+                Error::Refused(format!("{}: {}", file.display(), error.message()))
+            })?;
+            let dir = config.migrations_directory.dir;
+            return Ok(dir.map_or(migrations, |dir| folder.join(dir)));
+        }
         if migrations.is_dir() {
             return Ok(migrations);
         }
