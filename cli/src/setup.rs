@@ -5,12 +5,12 @@ use diesel::migration::{CREATE_MIGRATIONS_TABLE, Migration, MigrationConnection,
 use diesel::prelude::*;
 use diesel::result::Error as DieselError;
 use diesel_migrations::MigrationHarness;
+use diesel_sharded::MIGRATIONS;
 use diesel_sharded::backend::Dialect;
 use diesel_sharded::described::{Integrity, MigrationText, migration_texts};
 use diesel_sharded::model::TableName;
 use diesel_sharded::operation::Migrations;
 use diesel_sharded::retry::{Isolation, Transaction};
-use diesel_sharded::{Error as ShardedError, MIGRATIONS};
 
 use crate::args::SetupArgs;
 use crate::connection::{AnyConnection, Backend};
@@ -52,7 +52,9 @@ pub fn run(args: &SetupArgs, conn: &mut AnyConnection) -> Result<Ended, Error> {
 fn reason(error: Error, conn: &mut AnyConnection) -> Error {
     let needs = ["SELECT", "INSERT"].map(|need| Need::of(need, TableName::new(RECORDS)));
     match explained(error, &needs, conn) {
-        Error::Database(error) => of_migration(&error),
+        Error::Database(error) => {
+            Error::Refused(format!("a migration of the library failed: {error}"))
+        }
         error => error,
     }
 }
@@ -81,7 +83,10 @@ fn run_pending(
         return Ok(());
     }
     conn.setup()?;
-    may_record(conn)?;
+    // Tests the privilege to record before anything is created: MySQL would keep tables without a record.
+    conn.batch_execute(&format!(
+        "INSERT INTO {RECORDS} (version) SELECT version FROM {RECORDS} WHERE 1 = 0"
+    ))?;
     let all: Vec<Box<dyn Migration<Backend>>> = migrations.migrations().map_err(failed)?;
     for migration in all {
         let name = migration.name().to_string();
@@ -91,13 +96,6 @@ fn run_pending(
         }
     }
     Ok(())
-}
-
-/// Tests the privilege to record before anything is created: MySQL would keep tables without a record.
-fn may_record(conn: &mut AnyConnection) -> QueryResult<()> {
-    conn.batch_execute(&format!(
-        "INSERT INTO {RECORDS} (version) SELECT version FROM {RECORDS} WHERE 1 = 0"
-    ))
 }
 
 /// The reason why a migration stops `setup`, and what to do.
@@ -113,16 +111,11 @@ fn refused(migration: &LibraryMigration<'_>) -> Option<String> {
     }
 }
 
-fn failed(error: Box<dyn std::error::Error + Send + Sync>) -> Error {
-    match error.downcast::<DieselError>() {
-        Ok(error) => Error::Database(ShardedError::from(*error)),
-        Err(error) => of_migration(&error),
+fn failed(error: Box<dyn std::error::Error + Send + Sync>) -> DieselError {
+    match error.downcast() {
+        Ok(error) => *error,
+        Err(error) => DieselError::QueryBuilderError(error),
     }
-}
-
-fn of_migration(error: &impl ToString) -> Error {
-    let error = error.to_string();
-    Error::Refused(format!("a migration of the library failed: {error}"))
 }
 
 fn write(texts: Vec<MigrationText>, args: &SetupArgs) -> Result<Ended, Error> {
@@ -224,9 +217,8 @@ impl<'t> LibraryMigration<'t> {
     /// If the records cannot be read (`None`), existing tables count as recorded.
     pub fn new(text: &'t MigrationText, live: &LiveTables, recorded: Option<&[String]>) -> Self {
         let tables = text.tables.iter().copied();
-        let missing: Vec<_> = tables
-            .filter(|table| !live.tables.contains_key(*table))
-            .collect();
+        let missing = tables.filter(|table| !live.tables.contains_key(*table));
+        let missing: Vec<_> = missing.collect();
         let is_recorded = match recorded {
             Some(recorded) => recorded.iter().any(|version| version == text.version),
             None => missing.is_empty(),
