@@ -98,7 +98,7 @@ fn look(args: &AdviseArgs, conn: &mut AnyConnection) -> Result<Report, Error> {
             "The statements of other roles are hidden from this one: GRANT pg_read_all_stats to it.",
         ));
     }
-    let sharded = sharded::named(&[], conn)?.tables;
+    let sharded = sharded::named(&[], |_| {}, conn)?;
     let mut columns: Vec<_> = columns.into_iter().collect();
     columns.sort_by_key(|(_, seen)| Reverse((seen.waiting, seen.running)));
     let columns = columns.into_iter();
@@ -120,10 +120,8 @@ const HIDDEN: &str = "<insufficient privilege>";
 
 /// The updates that run in other sessions of this database, and whether they wait for a lock.
 fn running(conn: &mut AnyConnection) -> Result<Vec<Row>, Error> {
-    let rows = conn.rows(
-        catalog!(server conn.dialect(), "running"),
-        &[IS_UPDATE, HIDDEN],
-    );
+    let running = catalog!(server conn.dialect(), "running");
+    let rows = conn.rows(running, &[IS_UPDATE, HIDDEN]);
     rows.map_err(|error| match error {
         DieselError::DatabaseError(_, refused) => Error::Refused(format!(
             "Waits are not seen: {}. GRANT PROCESS to this role.",

@@ -7,7 +7,7 @@ use diesel_sharded::described::found_caches;
 use serde::Serialize;
 
 use crate::connection::AnyConnection;
-use crate::finding::{Finding, Level};
+use crate::finding::Finding;
 use crate::live::LiveTable;
 use crate::output::joined;
 use crate::readers;
@@ -61,16 +61,13 @@ impl Condition {
 fn index(sharded: &Sharded, field: &str, indexed: &[String]) -> Finding {
     let table = sharded.table();
     if indexed.iter().any(|column| column == field) {
-        return Finding::ok(
-            "index",
-            format!("one begins with {table}.{field}, for `top`"),
-        );
+        let says = format!("one begins with {table}.{field}, for `top`");
+        return Finding::ok("index", says);
     }
     let quoted = |name: &str| quoted(sharded.dialect, name);
-    let index = sharded
-        .dialect
-        .fitting_name(format!("{}_{field}", table.name()));
-    let (index, parent, column) = (quoted(&index), sharded.parent(), quoted(field));
+    let index = format!("{}_{field}", table.name());
+    let index = quoted(&sharded.dialect.fitting_name(index));
+    let (parent, column) = (sharded.parent(), quoted(field));
     Finding::warning(
         "index",
         format!(
@@ -133,37 +130,29 @@ impl Integrity {
                 KeptBy::ForeignKey => "a foreign key keeps",
                 _ => "triggers keep",
             };
-            return Finding::ok(
-                "integrity",
-                format!("{kept_by} {shards_table} with its rows"),
-            );
+            let says = format!("{kept_by} {shards_table} with its rows");
+            return Finding::ok("integrity", says);
         };
-        let (level, says) = match (self.kept_by, self.missing_names.is_empty()) {
-            (KeptBy::Application, _) => (
-                Level::Warning,
-                format!(
-                    "{shards_table} has neither a foreign key nor triggers that this role may see. The application has to delete the shards \
-                     of a row with it; `{}` removes those that it left. If triggers were to do that, create them again:",
-                    shell::command(["remove-orphans", table.as_str()])
-                ),
+        let says = match (self.kept_by, &*self.missing_names) {
+            (KeptBy::Application, _) => format!(
+                "{shards_table} has neither a foreign key nor triggers that this role may see. The application has to delete the shards \
+                 of a row with it; `{}` removes those that it left. If triggers were to do that, create them again:",
+                shell::command(["remove-orphans", table.as_str()])
             ),
-            (_, true) => (
-                Level::Problem,
-                format!(
-                    "Triggers of {shards_table} are missing, as after a rebuild of {table}: a new row may inherit the shards of one that \
-                     was deleted. Create them again:"
-                ),
+            (_, []) => format!(
+                "Triggers of {shards_table} are missing, as after a rebuild of {table}: a new row may inherit the shards of one that \
+                 was deleted. Create them again:"
             ),
-            (_, false) => (
-                Level::Problem,
-                format!(
-                    "Triggers of {shards_table}, which has no foreign key, are missing: {}. Shards may be left behind, or be created for a \
-                     row that is gone. Create them again:",
-                    self.missing_names.join(", ")
-                ),
+            (_, missing) => format!(
+                "Triggers of {shards_table}, which has no foreign key, are missing: {}. Shards may be left behind, or be created for a \
+                 row that is gone. Create them again:",
+                missing.join(", ")
             ),
         };
-        Finding::warning("integrity", says, sql).at(level)
+        match self.kept_by {
+            KeptBy::Application => Finding::warning("integrity", says, sql),
+            _ => Finding::problem("integrity", says, sql),
+        }
     }
 }
 
@@ -240,10 +229,24 @@ impl Beside {
         fields: &[&str],
         shards_table: &str,
     ) -> QueryResult<Self> {
-        match conn.dialect() {
-            Dialect::Postgres | Dialect::Mysql => on_server(conn, table, fields),
-            _ => on_sqlite(conn, table, fields, shards_table),
+        let dialect = conn.dialect();
+        if dialect == Dialect::Sqlite {
+            return on_sqlite(conn, table, fields, shards_table);
         }
+        let fields = fields.iter().map(|field| quoted(Dialect::Mysql, field));
+        let fields: Vec<_> = fields.collect();
+        // The second column of these queries lists the columns in backticks; NULL means all of them.
+        let concerns = |columns: &str| fields.iter().any(|field| columns.contains(field));
+        let table = &*table.name;
+        let mut named = |query: &str| -> QueryResult<Vec<String>> {
+            let rows = conn.rows(query, &[table, table])?;
+            let rows = rows.iter().filter(|row| row.get(1).is_none_or(concerns));
+            rows.map(|row| row.text(0).map(str::to_owned)).collect()
+        };
+        Ok(Beside {
+            update_triggers: named(catalog!(server dialect, "update_triggers"))?,
+            checks: named(catalog!(server dialect, "checks"))?,
+        })
     }
 
     fn findings(&self, name: &str) -> Vec<Finding> {
@@ -256,32 +259,12 @@ impl Beside {
             findings.push(Finding::warning(check, says, remedy));
         }
         if !checks.is_empty() {
-            findings.push(Finding::warning(
-                check,
-                format!("CHECKs on counted columns of {name}: {checks}."),
-                "They hold for the base alone; a count on a shard passes them, and a fold leaves a row that would violate one on its shards.",
-            ));
+            let remedy = "They hold for the base alone; a count on a shard passes them, and a fold leaves a row that would violate one on its shards.";
+            let says = format!("CHECKs on counted columns of {name}: {checks}.");
+            findings.push(Finding::warning(check, says, remedy));
         }
         findings
     }
-}
-
-fn on_server(conn: &mut AnyConnection, table: &LiveTable, fields: &[&str]) -> QueryResult<Beside> {
-    let fields = fields.iter().map(|field| quoted(Dialect::Mysql, field));
-    let fields: Vec<_> = fields.collect();
-    let dialect = conn.dialect();
-    // The second column of these queries lists the columns in backticks; NULL means all of them.
-    let concerns = |columns: &str| fields.iter().any(|field| columns.contains(field));
-    let table = &*table.name;
-    let mut named = |query: &str| -> QueryResult<Vec<String>> {
-        let rows = conn.rows(query, &[table, table])?;
-        let rows = rows.iter().filter(|row| row.get(1).is_none_or(concerns));
-        rows.map(|row| row.text(0).map(str::to_owned)).collect()
-    };
-    Ok(Beside {
-        update_triggers: named(catalog!(server dialect, "update_triggers"))?,
-        checks: named(catalog!(server dialect, "checks"))?,
-    })
 }
 
 fn on_sqlite(

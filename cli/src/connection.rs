@@ -83,9 +83,8 @@ fn open_sqlite(file: &str, address: Address<'_>) -> Result<AnyConnection, Error>
     // SQLite would create the file, as an empty database.
     let is_path = !file.starts_with("file:") && file != ":memory:";
     if is_path && !std::path::Path::new(file).is_file() {
-        return Err(
-            address.refused("there is no such SQLite file, which `diesel setup` would create")
-        );
+        let why = "there is no such SQLite file, which `diesel setup` would create";
+        return Err(address.refused(why));
     }
     let mut conn: SqliteConnection = address.open(file)?;
     conn.batch_execute("PRAGMA busy_timeout = 5000")?;
@@ -115,12 +114,6 @@ pub fn within<T>(
     let done = work(conn);
     conn.batch_execute(&back)?;
     done
-}
-
-/// Whether there is a schema of this name.
-pub fn is_schema(name: &str, conn: &mut AnyConnection) -> QueryResult<bool> {
-    let schema = catalog!(conn.dialect(), "schema");
-    Ok(conn.text(schema, &[name])?.is_some())
 }
 
 /// Runs `look` in a read-only transaction, or on SQLite on a read-only connection. Afterwards the session is as before.

@@ -182,9 +182,8 @@ fn words(text: &str, of_comments: bool) -> Vec<&str> {
 fn unquoted(word: &str) -> &str {
     let behind = word.strip_prefix('$').and_then(|rest| rest.split_once('$'));
     let word = behind.map_or(word, |(_, behind)| behind);
-    let before = word
-        .strip_suffix('$')
-        .and_then(|rest| rest.rsplit_once('$'));
+    let quoted = word.strip_suffix('$');
+    let before = quoted.and_then(|rest| rest.rsplit_once('$'));
     before.map_or(word, |(before, _)| before)
 }
 

@@ -37,27 +37,26 @@ pub fn run(args: &DoctorArgs, conn: &mut AnyConnection) -> Result<Ended, Error> 
     let mut doctor = Doctor { conn, all: vec![] };
     doctor.pooler()?; // first, while the session is unchanged
     let pooler = mem::take(&mut doctor.all);
-    let named = sharded::named(&args.tables, doctor.conn)?;
+    let tables = &sharded::named(&args.tables, output::note, doctor.conn)?;
     doctor.library_tables()?;
     find!(doctor.all;
-        warning "tables" if named.tables.is_empty() =>
+        warning "tables" if tables.is_empty() =>
             "there is no sharded table that this role may see",
             "diesel-sharded generate TABLE COLUMN";
     );
-    for sharded in &named.tables {
+    for sharded in tables {
         doctor.table(sharded)?;
     }
-    doctor.settings(&named.tables)?;
+    doctor.settings(tables)?;
     let mut all = doctor.all;
     all.extend(pooler);
-    named.note_left_out();
     let number = |level| all.iter().filter(|found| found.level == level).count();
     let [ok, warnings, problems] = [Level::Ok, Level::Warning, Level::Problem].map(number);
     if args.json {
         output::json(&all)?;
     } else {
         let sums = format!("\n{ok} ok, {warnings} to be looked at, {problems} wrong");
-        let mut lines = all.iter().map(Finding::painted).chain([sums]);
+        let mut lines = all.iter().map(Finding::listed).chain([sums]);
         lines.try_for_each(|line| output::line(&line))?;
     }
     Ok(Ended::left_over_if(problems > 0))
@@ -120,13 +119,11 @@ impl Doctor<'_> {
         let others = catalog!(sharded.dialect, "other_indexes");
         let others = sharded.within(self.conn, |conn| conn.texts(others, &[shards.name()]))?;
         for name in others {
+            let index = sharded.beside(&name);
             let name = quoted(sharded.dialect, &name);
-            let drop = match (sharded.dialect, shards.schema()) {
-                (Dialect::Mysql, _) => format!("DROP INDEX {name} ON {};", sharded.shards()),
-                (dialect, Some(schema)) => {
-                    format!("DROP INDEX {}.{name};", quoted(dialect, schema))
-                }
-                (_, None) => format!("DROP INDEX {name};"),
+            let drop = match sharded.dialect {
+                Dialect::Mysql => format!("DROP INDEX {name} ON {};", sharded.shards()),
+                _ => format!("DROP INDEX {index};"),
             };
             let says = format!(
                 "{shards} has another index, {name}: each count writes it too, on PostgreSQL none is updated in place (HOT) if it \
@@ -142,12 +139,9 @@ impl Doctor<'_> {
         let (dialect, name) = (sharded.dialect, sharded.shards_table());
         let key = sharded.key.iter().filter_map(|column| {
             let wanted = parent.column(column.name())?.full_type();
-            Some((
-                column,
-                wanted,
-                "",
-                "a row whose key does not fit is not counted on, and on PostgreSQL a fold fails",
-            ))
+            let lost =
+                "a row whose key does not fit is not counted on, and on PostgreSQL a fold fails";
+            Some((column, wanted, "", lost))
         });
         let fields = sharded.fields.iter().map(|field| {
             let wanted = declared_type(dialect, field).to_owned();
@@ -274,7 +268,6 @@ impl Doctor<'_> {
         if sharded.dialect != Dialect::Postgres {
             return Ok(());
         }
-        let quoted = |name: &str| quoted(Dialect::Postgres, name);
         let shards = sharded.shards_table().name();
         let tables = [sharded.table().name(), shards];
         let own = Dialect::Postgres.fitting_name(format!("{shards}_create"));
@@ -291,14 +284,11 @@ impl Doctor<'_> {
                 "Run folds, sets and repairs as the table's owner or a role with BYPASSRLS: a row that a policy hides is not folded. Counts \
                  are bound by policies of the shards table alone";
         );
-        let schema = sharded.table().schema();
-        let schema = schema.map(|schema| quoted(schema) + ".");
-        let schema = schema.unwrap_or_default();
         for name in &off {
             find!(self.all;
                 problem "triggers" =>
                     format!("triggers of {name} are switched off: a foreign key or triggers that keep shards with their rows may not act"),
-                    format!("ALTER TABLE {schema}{} ENABLE TRIGGER ALL;", quoted(name));
+                    format!("ALTER TABLE {} ENABLE TRIGGER ALL;", sharded.beside(name));
             );
         }
         for name in others {
@@ -325,9 +315,8 @@ impl Doctor<'_> {
         let role = current_role(self.conn)?;
         let read = denied(&Need::to_read(sharded), self.conn)?;
         let roles = enabled_roles(self.conn)?.into_iter();
-        let show: Vec<_> = roles
-            .map(|role| format!("SHOW GRANTS FOR {role};"))
-            .collect();
+        let show = roles.map(|role| format!("SHOW GRANTS FOR {role};"));
+        let show: Vec<_> = show.collect();
         for (needs, to, level) in [
             (&count[..], "count on", Level::Problem),
             (&fold[..], "fold", Level::Warning), // another role may do it

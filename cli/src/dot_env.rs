@@ -9,9 +9,8 @@ pub fn load() -> Option<(PathBuf, Option<String>)> {
     let here = env::current_dir().ok()?;
     let mut files = here.ancestors().map(|folder| folder.join(".env"));
     let file = files.find(|file| file.is_file())?;
-    let warning = set(&file)
-        .err()
-        .map(|why| format!("{}{why}", file.display()));
+    let why = set(&file).err();
+    let warning = why.map(|why| format!("{}{why}", file.display()));
     Some((file, warning))
 }
 

@@ -1,21 +1,21 @@
 //! How a command ended, as an exit code; and errors with their remedies.
 
 use std::path::Path;
-use std::process::ExitCode;
 
 use diesel::result::Error as DieselError;
 use diesel_sharded::model::TableName;
 
 use crate::output;
 
-/// How a command ended without an error. (An error is exit code 1, wrong usage is 2.) The worse end is the greater.
+/// How a command ended without an error, with its exit code. (An error is exit code 1, wrong usage is 2.) The worse end is the greater.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[must_use]
+#[repr(u8)]
 pub enum Ended {
-    Done,
+    Done = 0,
     /// Something is left to do, or was found.
-    LeftOver,
-    Interrupted,
+    LeftOver = 3,
+    Interrupted = 130,
 }
 
 impl Ended {
@@ -30,16 +30,6 @@ impl Ended {
             true => Ended::LeftOver,
             false => Ended::Done,
         }
-    }
-}
-
-impl From<Ended> for ExitCode {
-    fn from(ended: Ended) -> Self {
-        ExitCode::from(match ended {
-            Ended::Done => 0,
-            Ended::LeftOver => 3,
-            Ended::Interrupted => 130,
-        })
     }
 }
 

@@ -1,8 +1,6 @@
 //! The finding of a check of a database, and its remedy.
 
-use std::fmt;
-
-use clap::builder::styling::AnsiColor;
+use clap::builder::styling::{AnsiColor, Style};
 use serde::Serialize;
 
 use crate::output;
@@ -65,36 +63,23 @@ impl Finding {
         self.level == Level::Ok
     }
 
+    /// The form in which `doctor` lists it.
+    pub fn listed(&self) -> String {
+        let (level, style) = match self.level {
+            Level::Ok => ("ok", Style::new()),
+            Level::Warning => ("warning", AnsiColor::Yellow.on_default()),
+            Level::Problem => ("problem", AnsiColor::Red.on_default()),
+        };
+        let text = self.note().trim_end().replace('\n', "\n         ");
+        let (gap, level) = (" ".repeat(8 - level.len()), output::styled(level, style));
+        format!("{level}{gap} {}: {text}", self.check)
+    }
+
     /// The text of a finding that is printed alone, with the remedy on separate lines.
     pub fn note(&self) -> String {
         match &self.remedy {
             Some(remedy) => format!("{}\n{remedy}", self.says),
             None => self.says.clone(),
         }
-    }
-}
-
-impl Finding {
-    /// The text for a list, coloured where people read it.
-    pub fn painted(&self) -> String {
-        let text = self.to_string();
-        match self.level {
-            Level::Ok => text,
-            Level::Warning => output::coloured(text, AnsiColor::Yellow),
-            Level::Problem => output::coloured(text, AnsiColor::Red),
-        }
-    }
-}
-
-/// The form in which `doctor` lists it.
-impl fmt::Display for Finding {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let level = match self.level {
-            Level::Ok => "ok",
-            Level::Warning => "warning",
-            Level::Problem => "problem",
-        };
-        let text = self.note().trim_end().replace('\n', "\n         ");
-        write!(f, "{level:<8} {}: {text}", self.check)
     }
 }

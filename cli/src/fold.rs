@@ -25,14 +25,12 @@ use crate::sums::{self, Number};
 
 pub fn run(args: &FoldArgs, conn: &mut AnyConnection) -> Result<Ended, Error> {
     interrupt::handle("finishing the batch")?;
-    let named = sharded::named(&args.tables, conn)?;
-    let tables = &named.tables;
+    let tables = &sharded::named(&args.tables, output::note, conn)?;
     let after = match (&**tables, &*args.rows.after) {
         (_, []) => None,
         ([one], after) if !args.tables.is_empty() => Some(Key::parse(one, after)?),
         _ => return Err(Error::refused("--after goes on in one table: name it")),
     };
-    named.note_left_out();
     if tables.is_empty() && !args.rows.json {
         output::line("There is no sharded table for this tool in this database.")?;
     }
@@ -279,10 +277,8 @@ impl FoldReport {
         let busy = self.busy.iter().map(|key| {
             format!("others held shards of the row {key} all the time, fold it again later")
         });
-        let unfit = self
-            .unfit
-            .iter()
-            .map(|unfit| format!("the row {} {}", unfit.key, unfit.reason));
+        let unfit = self.unfit.iter();
+        let unfit = unfit.map(|unfit| format!("the row {} {}", unfit.key, unfit.reason));
         let left = busy.len() + unfit.len();
         let more = (left > NAMED).then(|| format!("{} more rows", left - NAMED));
         for what in busy.chain(unfit).take(NAMED).chain(more) {

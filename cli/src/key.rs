@@ -96,9 +96,8 @@ impl Key {
 
     /// The options that continue after this key: `--after=7`.
     pub fn after_arguments(&self, sharded: &Sharded) -> String {
-        let shown = self.shown(sharded);
-        let options = shown.iter();
-        let options = options.map(|value| format!("--after={}", shell::quoted(value)));
+        let options = self.shown(sharded).into_iter();
+        let options = options.map(|value| format!("--after={}", shell::quoted(&value)));
         joined(" ", options)
     }
 }
@@ -163,6 +162,11 @@ impl Sharded {
         quoted_table(self.dialect, self.shards_table())
     }
 
+    /// `"analytics"."by_views"`, another object of its schema
+    pub fn beside(&self, name: &str) -> String {
+        quoted_table(self.dialect, self.named(&self.live.full(name)))
+    }
+
     /// `"videos"."views"`
     pub fn column(&self, table: &str, name: &str) -> String {
         format!("{table}.{}", quoted(self.dialect, name))
@@ -193,51 +197,43 @@ impl Sharded {
         })
     }
 
-    /// `("videos"."id" > $1)`, in the key's order. With `order` `<` and `or_equal` it is the end of a range.
+    /// `("videos"."id" > $1)`, in the key's order. With the `order` `<=` it is the end of a range.
     ///
     /// For two columns `"a" >= $1 AND (("a" > $2) OR ("a" = $3 AND "b" > $4))`. PostgreSQL and SQLite use the index for the first
     /// condition, and not for the second.
-    fn is_beyond(&self, table: &str, order: &str, or_equal: bool, key: &Key) -> Statement {
+    pub fn is_beyond(&self, table: &str, order: &str, key: &Key) -> Statement {
+        let strictly = order.trim_end_matches('=');
         let columns: Vec<_> = self.key.iter().zip(&key.0).collect();
-        let compared = |at: usize, order: &str| {
-            let (column, value) = columns[at];
-            let name = self.column(table, column.name());
-            sql!(format!("{name} {order} "), self.bind(column, value))
-        };
-        let or_equal_order = format!("{order}=");
+        let compared = |at: usize, order: &str| self.compared(table, order, columns[at]);
         let alternatives = (0..columns.len()).map(|at| {
-            let order = match or_equal && at + 1 == columns.len() {
-                true => &*or_equal_order,
-                false => order,
-            };
+            let is_last = at + 1 == columns.len();
+            let order = if is_last { order } else { strictly };
             let same = (0..at).map(|before| compared(before, "="));
             let all = Statement::joined(" AND ", same.chain([compared(at, order)]));
             sql!("(", all, ")")
         });
-        let first = (columns.len() > 1).then(|| sql!(compared(0, &or_equal_order), " AND "));
+        let or_equal = format!("{strictly}=");
+        let first = (columns.len() > 1).then(|| sql!(compared(0, &or_equal), " AND "));
         sql!(first, "(", Statement::joined(" OR ", alternatives), ")")
+    }
+
+    /// `"videos"."id" < $1`, of a column and its value
+    fn compared(&self, table: &str, order: &str, of: (&ShardsColumn, &String)) -> Statement {
+        let (column, value) = of;
+        let name = self.column(table, column.name());
+        sql!(format!("{name} {order} "), self.bind(column, value))
     }
 
     /// `"videos"."id" > $1`
     pub fn is_behind(&self, table: &str, key: &Key) -> Statement {
-        self.is_beyond(table, ">", false, key)
+        self.is_beyond(table, ">", key)
     }
 
-    /// `"videos"."id" <= $1`
-    pub fn is_up_to(&self, table: &str, key: &Key) -> Statement {
-        self.is_beyond(table, "<", true, key)
-    }
-
-    /// ` WHERE "videos"."id" > $1`, or nothing.
-    pub fn where_behind(&self, table: &str, key: Option<&Key>) -> Statement {
-        key.map(|key| sql!(" WHERE ", self.is_behind(table, key)))
-            .into()
-    }
-
-    /// Binds the value of the key's first column, if it is an integer: SQLite's columns accept other values too. A cast tells SQLite that
+    /// Binds the value of the key's first column, if both are integers: SQLite's columns accept other values too. A cast tells SQLite that
     /// it is an integer, so that it is compared with text in the same way as the key's column.
     pub fn first_integer(&self, key: &Key) -> Option<Statement> {
         let (column, value) = self.key.first().zip(key.0.first())?;
+        column.column_type().range()?;
         value.parse::<i128>().ok()?;
         let value = self.bind(column, value);
         Some(match self.dialect {
@@ -296,10 +292,7 @@ impl Parents<Backend> for &Sharded {
 
     fn is(&self, key: &Key) -> Statement {
         let columns = self.key.iter().zip(&key.0);
-        let same = columns.map(|(column, text)| {
-            let name = self.column(&self.parent(), column.name());
-            sql!(name, " = ", self.bind(column, text))
-        });
+        let same = columns.map(|of| self.compared(&self.parent(), "=", of));
         sql!("(", Statement::joined(" AND ", same), ")")
     }
 

@@ -8,7 +8,7 @@ use diesel_sharded::backend::Dialect;
 use diesel_sharded::described::{self, SHARD_NUMBERS};
 use diesel_sharded::model::{ColumnType, ShardsColumn};
 
-use crate::connection::{AnyConnection, is_schema, within};
+use crate::connection::{AnyConnection, within};
 use crate::error::Error;
 use crate::statement::quoted;
 
@@ -73,7 +73,13 @@ impl LiveTables {
             let name = row.text(0)?;
             let table = tables.entry(name.to_owned()).or_insert_with(|| LiveTable {
                 name: name.to_owned(),
-                kind: kind(row.get(1).unwrap_or_default()),
+                kind: match row.get(1).unwrap_or_default() {
+                    "table" => Kind::Table,
+                    other => match other.strip_prefix("engine ") {
+                        Some(engine) => Kind::Engine(engine.to_owned()),
+                        None => Kind::Other(other.to_owned()),
+                    },
+                },
                 columns: vec![],
                 foreign_keys: vec![],
             });
@@ -138,24 +144,23 @@ impl LiveTables {
         // A schema's name may have dots too.
         for (dot, _) in name.match_indices('.') {
             let (schema, table) = (&name[..dot], &name[dot + 1..]);
-            if is_schema(schema, conn)? {
-                let inside = self.in_schema(schema, conn)?;
-                if inside.tables.contains_key(table) {
-                    return Ok((inside, table.to_owned()));
-                }
-                found = found.or(Some((inside, table.to_owned())));
+            let schemas = catalog!(conn.dialect(), "schema");
+            if conn.text(schemas, &[schema])?.is_none() {
+                continue;
             }
+            let inside = Arc::new(LiveTables {
+                schema: Some(schema.to_owned()),
+                has_numbers: self.has_numbers,
+                ..within(Some(schema), conn, Self::read)?
+            });
+            let is_there = inside.tables.contains_key(table);
+            let inside = (inside, table.to_owned());
+            if is_there {
+                return Ok(inside);
+            }
+            found = found.or(Some(inside));
         }
         Ok(found.unwrap_or(plain))
-    }
-
-    /// The tables of this schema.
-    fn in_schema(&self, schema: &str, conn: &mut AnyConnection) -> QueryResult<Arc<Self>> {
-        Ok(Arc::new(LiveTables {
-            schema: Some(schema.to_owned()),
-            has_numbers: self.has_numbers,
-            ..within(Some(schema), conn, Self::read)?
-        }))
     }
 
     /// Whether the name is taken.
@@ -187,16 +192,14 @@ impl LiveTables {
                 self.full(name)
             )));
         };
-        match &table.kind {
-            Kind::Table => Ok(table),
-            Kind::Engine(engine) => Err(Error::Refused(format!(
+        Err(Error::Refused(match &table.kind {
+            Kind::Table => return Ok(table),
+            Kind::Engine(engine) => format!(
                 "`{name}` uses the engine {engine}: shards need InnoDB, ALTER TABLE {} ENGINE = InnoDB",
                 quoted(Dialect::Mysql, name)
-            ))),
-            Kind::Other(kind) => Err(Error::Refused(format!(
-                "`{name}` is {kind}: only a plain table can have shards"
-            ))),
-        }
+            ),
+            Kind::Other(kind) => format!("`{name}` is {kind}: only a plain table can have shards"),
+        }))
     }
 }
 
@@ -268,15 +271,6 @@ impl LiveColumn {
             _ => None,
         };
         Some(described::column(self.name.clone(), found, declared))
-    }
-}
-
-/// Reads the kind from the query's words.
-fn kind(kind: &str) -> Kind {
-    match kind.strip_prefix("engine ") {
-        Some(engine) => Kind::Engine(engine.to_owned()),
-        None if kind == "table" => Kind::Table,
-        None => Kind::Other(kind.to_owned()),
     }
 }
 

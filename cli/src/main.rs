@@ -1,8 +1,9 @@
 //! `diesel-sharded`: the command line tool of `diesel_sharded`.
 //!
 //! The library knows a table from the derive. The tool learns it from the database ([`live`], [`sharded`]) and writes
-//! statements with names that are known only at run time ([`statement`], [`key`]). Each command has a file. The queries of the catalogs
-//! are in `catalog/`, in a file for each query and database; the ends of the help texts are in `help/`.
+//! statements with names that are known only at run time ([`statement`], [`key`]). Each command has a file, and those that are
+//! alike share one. The queries of the catalogs are in `catalog/`, in a file for each query and database; the ends of the help
+//! texts are in `help/`.
 
 /// A query of the catalogs of a database. `server` is for a query that SQLite does not need.
 macro_rules! catalog {
@@ -13,13 +14,7 @@ macro_rules! catalog {
         }
     };
     ($folder:literal, $query:literal) => {
-        include_str!(concat!(
-            env!("CARGO_MANIFEST_DIR"),
-            "/catalog/",
-            $folder,
-            $query,
-            ".sql"
-        ))
+        include_str!(concat!("../catalog/", $folder, $query, ".sql"))
     };
     ($dialect:expr, $query:literal) => {
         match $dialect {
@@ -49,8 +44,7 @@ mod output;
 mod privilege;
 mod readers;
 mod recount;
-mod remove_expired;
-mod remove_orphans;
+mod remove;
 mod resize;
 mod setup;
 mod sharded;
@@ -72,7 +66,7 @@ use crate::error::{Ended, Error};
 
 fn main() -> ExitCode {
     match run() {
-        Ok(ended) => ended.into(),
+        Ok(ended) => (ended as u8).into(),
         Err(error) => {
             // If standard error is closed, there is no one to tell.
             let _ = writeln!(io::stderr(), "error: {error}");
@@ -98,13 +92,12 @@ fn run() -> Result<Ended, Error> {
     }
     guard_transactions(); // the database may be a cluster
     let file = dot_env.map(|(file, _)| file).filter(|_| !had_address);
-    let origin = connection::origin(&matches, file);
+    let origin = &connection::origin(&matches, file);
     let Some(text) = args.database_url.as_deref() else {
         let text =
             "no database: set DATABASE_URL, write it to a file `.env`, or give --database-url";
         return Err(Error::refused(text));
     };
-    let origin = &origin;
     let conn = &mut AnyConnection::establish_at(Address { text, origin })?;
     match &args.command {
         Command::Generate(args) => generate::run(args, conn),
@@ -117,8 +110,8 @@ fn run() -> Result<Ended, Error> {
         Command::Resize(args) => resize::run(args, conn),
         Command::Verify(args) => recount::run(args, false, conn),
         Command::Backfill(args) => recount::run(&args.recount, !args.dry_run, conn),
-        Command::RemoveOrphans { tables } => remove_orphans::run(tables, conn),
-        Command::RemoveExpired => remove_expired::run(conn),
+        Command::RemoveOrphans { tables } => remove::orphans(tables, conn),
+        Command::RemoveExpired => remove::expired(conn),
         Command::Completions { .. } => Ok(Ended::Done), // done above, without a database
     }
 }

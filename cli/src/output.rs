@@ -4,7 +4,7 @@ use std::env;
 use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-use clap::builder::styling::AnsiColor;
+use clap::builder::styling::Style;
 use serde::Serialize;
 
 use crate::error::Error;
@@ -21,15 +21,12 @@ fn unwritten(error: io::Error) -> Error {
     Error::Refused(format!("the output cannot be written: {error}"))
 }
 
-/// The line with its first word in a colour, if standard output is a terminal and [NO_COLOR](https://no-color.org) is not set.
-pub fn coloured(line: String, colour: AnsiColor) -> String {
-    let style = colour.on_default();
+/// The word in this style, if standard output is a terminal and [NO_COLOR](https://no-color.org) is not set.
+pub fn styled(word: &str, style: Style) -> String {
     let refused = env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-    match line.split_once(' ') {
-        Some((word, rest)) if io::stdout().is_terminal() && !refused => {
-            format!("{style}{word}{style:#} {rest}")
-        }
-        _ => line,
+    match io::stdout().is_terminal() && !refused {
+        true => format!("{style}{word}{style:#}"),
+        false => word.to_owned(),
     }
 }
 
@@ -54,13 +51,10 @@ pub fn table(rows: &[Cells<'_>]) -> Result<(), Error> {
 }
 
 fn aligned(rows: &[Cells<'_>]) -> Vec<String> {
-    let head = rows
-        .iter()
-        .take(1)
-        .map(|row| row.iter().map(|(name, _)| *name).collect());
-    let cells = rows
-        .iter()
-        .map(|row| row.iter().map(|(_, cell)| &**cell).collect());
+    let head = rows.iter().take(1);
+    let head = head.map(|row| row.iter().map(|(name, _)| *name).collect());
+    let cells = rows.iter();
+    let cells = cells.map(|row| row.iter().map(|(_, cell)| &**cell).collect());
     let lines: Vec<Vec<&str>> = head.chain(cells).collect();
     let is_number = |cell: &str| {
         let number = cell.trim_end_matches('%');

@@ -90,14 +90,6 @@ impl<'t> Need<'t> {
         }
         Ok(!self.columns.is_empty())
     }
-
-    /// The columns of an `UPDATE`. Other privileges are granted on the table.
-    fn granted_columns(&self) -> &[&'t str] {
-        match self.privilege {
-            "UPDATE" => &self.columns,
-            _ => &[],
-        }
-    }
 }
 
 /// The privileges that a role lacks.
@@ -167,7 +159,9 @@ pub fn lacked(dialect: Dialect, needs: &[Need<'_>], role: &str) -> Lack {
         let list = |name: &dyn Fn(&str) -> String| {
             let same = of_table.chunk_by(|one, other| one.privilege == other.privilege);
             let listed = same.map(|needs| {
-                let columns = needs.iter().flat_map(|need| need.granted_columns());
+                // Other privileges than `UPDATE` are granted on the table.
+                let updates = needs.iter().filter(|need| need.privilege == "UPDATE");
+                let columns = updates.flat_map(|need| &need.columns);
                 match &*joined(", ", columns.map(|column| name(column))) {
                     "" => needs[0].privilege.to_owned(),
                     columns => format!("{} ({columns})", needs[0].privilege),

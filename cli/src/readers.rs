@@ -61,24 +61,22 @@ impl Reader {
         let mut readers = vec![];
         for row in conn.rows(query, &[table, column].repeat(query.matches('?').count()))? {
             let text = row.get(2).map(Definition::of);
-            let says = |name| text.as_ref().is_none_or(|text| text.names(name));
+            let text = text.as_ref();
             let others = row.get(4).unwrap_or_default();
-            let reads_rows = || {
-                text.as_ref()
-                    .is_some_and(|text| text.reads_rows(table, others))
-            };
-            let found_in = match (row.text(3)?, &text) {
+            let found_in = match (row.text(3)?, text) {
                 ("1", _) => "catalog",
-                ("0", _) if !says(table) => continue,
                 (_, None) => "text that is hidden",
-                _ if says(column) => "text",
-                _ if reads_rows() => "text that may read whole rows",
+                ("0", Some(text)) if !text.names(table) => continue,
+                (_, Some(text)) if text.names(column) => "text",
+                (_, Some(text)) if text.reads_rows(table, others) => {
+                    "text that may read whole rows"
+                }
                 _ => continue,
             };
-            if text.as_ref().is_some_and(|text| text.names(shards_table)) {
+            if text.is_some_and(|text| text.names(shards_table)) {
                 continue;
             }
-            let updates = text.as_ref().is_some_and(|text| text.updates(table));
+            let updates = text.is_some_and(|text| text.updates(table));
             readers.push(Reader {
                 kind: row.text(0)?.to_owned(),
                 name: row.text(1)?.to_owned(),
@@ -137,11 +135,8 @@ pub fn finding(sharded: &Sharded, conn: &mut AnyConnection) -> QueryResult<Optio
         if !readers.is_empty() {
             commands.push(shell::command(["readers", table.as_str(), field]));
         }
-        found.extend(
-            readers
-                .iter()
-                .map(|one| format!("{} {}", one.kind, one.name)),
-        );
+        let named = readers.iter();
+        found.extend(named.map(|one| format!("{} {}", one.kind, one.name)));
     }
     found.sort();
     found.dedup();

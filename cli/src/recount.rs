@@ -36,15 +36,11 @@ pub fn run(args: &RecountArgs, repairs: bool, conn: &mut AnyConnection) -> Resul
         after => Some(Key::parse(sharded, after)?),
     };
     let field = sharded.field(&args.field)?;
-    let first = tokens(&args.recount)
-        .into_iter()
-        .find(|token| !token.is("("));
+    let mut words = tokens(&args.recount).into_iter();
+    let first = words.find(|token| !token.is("("));
     if !first.is_some_and(|token| token.is_any(&["SELECT", "WITH", "VALUES", "TABLE"])) {
-        let columns = sharded.key.len();
-        return Err(Error::Recount(
-            "the recount has to be a SELECT".to_owned(),
-            columns,
-        ));
+        let says = "the recount has to be a SELECT".to_owned();
+        return Err(Error::Recount(says, sharded.key.len()));
     }
     let recounting = Recounting {
         sharded,
@@ -137,7 +133,7 @@ impl Recounting<'_> {
         let (sharded, parent) = (self.sharded, self.sharded.parent());
         let pick = sql!(
             format!("SELECT {} FROM {parent}", sharded.key_as_texts(&parent)),
-            sharded.where_behind(&parent, after),
+            after.map(|key| sql!(" WHERE ", sharded.is_behind(&parent, key))),
             format!(" ORDER BY {} LIMIT {size}", sharded.key_of(&parent))
         );
         let columns = sharded.key.len();
@@ -173,39 +169,7 @@ impl Recounting<'_> {
             error => error,
         }
     }
-}
 
-/// A row with its total and its recount.
-#[derive(Debug, Serialize)]
-struct Drift {
-    #[serde(rename = "key")]
-    shown: KeyValues,
-    #[serde(skip)]
-    key: Key,
-    #[serde(skip)]
-    base: BigDecimal,
-    /// The total, which may be out of the range of its column.
-    total: Number,
-    recounted: Number,
-    lacks: Number,
-    /// The reason why it was not repaired, although it should be.
-    not_repaired: Option<String>,
-}
-
-impl Drift {
-    fn text(&self) -> String {
-        let (key, total, recounted) = (&self.shown, &self.total, &self.recounted);
-        let outcome = match &self.not_repaired {
-            Some(reason) => format!(", not repaired: {reason}"),
-            None => String::new(),
-        };
-        let lacks = &self.lacks;
-        format!("{key}: total {total}, recounted {recounted} ({lacks:+}{outcome})")
-    }
-}
-
-/// Finds the rows of a range of keys that differ, and repairs them.
-impl Recounting<'_> {
     /// The rows of a range whose totals differ from the recount, read by one statement.
     ///
     /// ```sql
@@ -243,7 +207,7 @@ impl Recounting<'_> {
             self.narrowed(after, last),
             format!(") AS {RECOUNTED} ON {} WHERE ", same.join(" AND ")),
             after.map(|key| sql!(sharded.is_behind(&parent, key), " AND ")),
-            sharded.is_up_to(&parent, last),
+            sharded.is_beyond(&parent, "<=", last),
             format!(" ORDER BY {}", sharded.key_of(&parent))
         );
         let mut compared: Vec<Drift> = vec![];
@@ -251,22 +215,20 @@ impl Recounting<'_> {
         let columns = sharded.key.len();
         for row in compare.rows(conn)? {
             let key = Key::read(columns, &row)?;
-            let shown = || key.values(sharded);
-            let recounted_key: Vec<_> = (columns..2 * columns)
-                .map(|i| row.get(i).map(str::to_owned))
-                .collect();
+            let shown = key.values(sharded);
+            let recounted_key = columns..2 * columns;
+            let recounted_key = recounted_key.map(|i| row.get(i).map(str::to_owned));
+            let recounted_key: Vec<_> = recounted_key.collect();
             let recounted = row.text(2 * columns)?;
             let expected: BigDecimal = recounted.trim().parse().map_err(|_| {
                 Error::Refused(format!(
-                    "the recount gives `{recounted}` for the key {}, which is no number",
-                    shown()
+                    "the recount gives `{recounted}` for the key {shown}, which is no number"
                 ))
             })?;
             if let Some(before) = compared.last_mut().filter(|before| before.key == key) {
                 if recounted_keys.contains(&recounted_key) {
                     return Err(Error::Refused(format!(
-                        "the recount gave more than one number for the key {}: group it by the key alone",
-                        shown()
+                        "the recount gave more than one number for the key {shown}: group it by the key alone"
                     )));
                 }
                 before.recounted.0 += expected;
@@ -276,15 +238,14 @@ impl Recounting<'_> {
             let total = Total::read(&row, 2 * columns + 1)?;
             let Some((base, sum)) = total.base.clone().zip(total.sum()) else {
                 return Err(Error::Refused(format!(
-                    "`{}.{}` of the row {} is NULL, and NULL + 1 is NULL: fill it, and make the column NOT NULL DEFAULT 0",
+                    "`{}.{}` of the row {shown} is NULL, and NULL + 1 is NULL: fill it, and make the column NOT NULL DEFAULT 0",
                     sharded.table(),
-                    field.name(),
-                    shown()
+                    field.name()
                 )));
             };
             recounted_keys = vec![recounted_key];
             compared.push(Drift {
-                shown: key.values(sharded),
+                shown,
                 key,
                 base,
                 total: Number(sum),
@@ -317,20 +278,14 @@ impl Recounting<'_> {
     /// A condition by which the planner recounts only this range, if the keys are integers. For any type that the recount gives them, they
     /// compare here as they do with the parent's keys, and in one order. Text and dates might not.
     fn narrowed(&self, after: Option<&Key>, last: &Key) -> Statement {
-        let first = self.sharded.key.first();
-        if !first.is_some_and(|column| is_integer(column.column_type())) {
-            return Statement::default();
-        }
-        let last = self.sharded.first_integer(last);
-        let after = after.and_then(|after| self.sharded.first_integer(after));
-        let bounds = [("key_1 <= ", last), ("key_1 >= ", after)];
-        let bounds = bounds.into_iter();
-        let bounds = bounds.filter_map(|(order, bound)| Some(sql!(order, bound?)));
+        let bounds = [("key_1 <= ", Some(last)), ("key_1 >= ", after)].into_iter();
+        let bounds = bounds.filter_map(|(order, key)| {
+            let bound = self.sharded.first_integer(key?)?;
+            Some(sql!(order, bound))
+        });
         let bounds: Vec<_> = bounds.collect();
-        match bounds.is_empty() {
-            true => Statement::default(),
-            false => sql!(" WHERE ", Statement::joined(" AND ", bounds)),
-        }
+        let narrowed = (!bounds.is_empty()).then(|| Statement::joined(" AND ", bounds));
+        narrowed.map(|bounds| sql!(" WHERE ", bounds)).into()
     }
 
     /// Locks the rows that differ against other repairs, folds and sets, compares again in one snapshot, and corrects the bases. On
@@ -359,11 +314,8 @@ impl Recounting<'_> {
                 let [locked, not_locked] = lock(self.sharded, &suspects, conn)?;
                 let (mut drifts, mut lacking) = (self.drifts(after, last, conn)?, vec![]);
                 // Only locked rows: the range may now contain others.
-                drifts.retain(|drift| {
-                    [&locked, &not_locked]
-                        .iter()
-                        .any(|rows| rows.contains(&drift.key))
-                });
+                drifts
+                    .retain(|drift| locked.contains(&drift.key) || not_locked.contains(&drift.key));
                 for drift in &mut drifts {
                     let lacks = match not_locked.contains(&drift.key) {
                         true => Err(reason(Unfit::NotLocked)),
@@ -421,6 +373,35 @@ impl Recounting<'_> {
     }
 }
 
+/// A row with its total and its recount.
+#[derive(Debug, Serialize)]
+struct Drift {
+    #[serde(rename = "key")]
+    shown: KeyValues,
+    #[serde(skip)]
+    key: Key,
+    #[serde(skip)]
+    base: BigDecimal,
+    /// The total, which may be out of the range of its column.
+    total: Number,
+    recounted: Number,
+    lacks: Number,
+    /// The reason why it was not repaired, although it should be.
+    not_repaired: Option<String>,
+}
+
+impl Drift {
+    fn text(&self) -> String {
+        let (key, total, recounted) = (&self.shown, &self.total, &self.recounted);
+        let outcome = match &self.not_repaired {
+            Some(reason) => format!(", not repaired: {reason}"),
+            None => String::new(),
+        };
+        let lacks = &self.lacks;
+        format!("{key}: total {total}, recounted {recounted} ({lacks:+}{outcome})")
+    }
+}
+
 /// The reason why a total was not repaired.
 fn reason(unfit: Unfit) -> String {
     match unfit {
@@ -464,8 +445,8 @@ impl RecountReport {
             true => output::json(self)?,
             false => self.sums()?,
         }
-        let unfit = self.unfit();
-        if unfit > 0 {
+        if let Some(repaired) = self.repaired.filter(|_| self.is_left_over()) {
+            let unfit = self.differ - repaired;
             output::note(&format!(
                 "{unfit} could not be repaired, for the reasons above: give whole numbers, fold first, widen the column, change the CHECK, or let this \
                  role update the rows"
@@ -483,22 +464,12 @@ impl RecountReport {
             None => format!("{} differ from the recount", self.differ),
             Some(repaired) => format!("{} were not as recounted, {repaired} repaired", self.differ),
         };
-        output::line(&format!(
-            "{}.{}: {} compared, {differ}",
-            self.table,
-            self.field,
-            plural(self.compared as u64, "row"),
-        ))
-    }
-
-    fn unfit(&self) -> usize {
-        self.repaired.map_or(0, |repaired| self.differ - repaired)
+        let (table, field) = (&self.table, &self.field);
+        let compared = plural(self.compared as u64, "row");
+        output::line(&format!("{table}.{field}: {compared} compared, {differ}"))
     }
 
     fn is_left_over(&self) -> bool {
-        match self.repaired {
-            None => self.differ > 0,
-            Some(_) => self.unfit() > 0,
-        }
+        self.differ > self.repaired.unwrap_or(0)
     }
 }

@@ -37,9 +37,8 @@ fn counter(name: &str, args: &ResizeArgs, conn: &mut AnyConnection) -> Result<En
     let counter = Counter::named(name);
     let before = counter.shards(conn).map_err(without_library_tables)?;
     if !args.dry_run {
-        counter
-            .resize(args.to, conn)
-            .map_err(without_library_tables)?;
+        let resized = counter.resize(args.to, conn);
+        resized.map_err(without_library_tables)?;
     }
     tell(args, name, &plural(before.into(), "shard"))
 }

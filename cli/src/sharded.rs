@@ -18,7 +18,6 @@ use diesel_sharded::model::{ShardsColumn, TableName};
 use crate::connection::{AnyConnection, Backend};
 use crate::error::Error;
 use crate::live::{Kind, LiveColumn, LiveTable, LiveTables};
-use crate::output;
 use crate::shell;
 
 /// The library's own table of named counters, whose names are UTF-8 in bytes.
@@ -64,7 +63,8 @@ impl Sharded {
         self.named(&self.shards_table)
     }
 
-    fn named<'n>(&self, name: &'n str) -> TableName<'n> {
+    /// A name that its schema precedes, if these tables were named with one.
+    pub fn named<'n>(&self, name: &'n str) -> TableName<'n> {
         match self.live.schema() {
             Some(schema) => TableName::in_schema(name, schema.len()),
             None => TableName::new(name),
@@ -86,6 +86,18 @@ impl Sharded {
         }
     }
 
+    /// The field of this name, or an error for the user who gave it.
+    pub fn field(&self, name: &str) -> Result<&ShardsColumn, Error> {
+        let field = self.fields.iter().find(|field| field.name() == name);
+        field.ok_or_else(|| {
+            Error::Refused(format!(
+                "`{name}` is no sharded field of `{}`; these are: {}",
+                self.table(),
+                names(&self.fields).join(", ")
+            ))
+        })
+    }
+
     /// The SQL that creates and drops the shards table and what belongs to it.
     pub fn quoted(&self, backend: &Backend) -> QueryResult<Quoted<'_>> {
         Quoted::new(self.names(), self.integrity, backend)
@@ -97,20 +109,6 @@ impl QueryFragment<Backend> for Sharded {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Backend>) -> QueryResult<()> {
         out.push_sql(&self.parent());
         Ok(())
-    }
-}
-
-impl Sharded {
-    /// The field of this name, or an error for the user who gave it.
-    pub fn field(&self, name: &str) -> Result<&ShardsColumn, Error> {
-        let field = self.fields.iter().find(|field| field.name() == name);
-        field.ok_or_else(|| {
-            Error::Refused(format!(
-                "`{name}` is no sharded field of `{}`; these are: {}",
-                self.table(),
-                names(&self.fields).join(", ")
-            ))
-        })
     }
 }
 
@@ -134,30 +132,19 @@ pub fn all(dialect: Dialect, live: &Arc<LiveTables>) -> Vec<Sharded> {
     found(dialect, live).filter_map(Result::ok).collect()
 }
 
-/// The sharded tables that a command works on.
-pub struct Named {
-    pub tables: Vec<Sharded>,
-    /// If the user named no tables: the reasons why some are left to the library.
-    left_out: Vec<Error>,
-}
-
-impl Named {
-    pub fn note_left_out(&self) {
-        for why in &self.left_out {
-            output::note(&why.to_string());
-        }
-    }
-}
-
-/// The sharded tables of these names, or all of them with the named counters last.
-pub fn named(names: &[String], conn: &mut AnyConnection) -> Result<Named, Error> {
+/// The sharded tables of these names, or all of them with the named counters last; and a note for each that is left to the library.
+pub fn named(
+    names: &[String],
+    note: impl Fn(&str),
+    conn: &mut AnyConnection,
+) -> Result<Vec<Sharded>, Error> {
     let plain = Arc::new(LiveTables::read(conn)?);
-    let (mut tables, mut left_out): (Vec<Sharded>, _) = (vec![], vec![]);
+    let mut tables: Vec<Sharded> = vec![];
     if names.is_empty() {
         for found in found(conn.dialect(), &plain) {
             match found {
                 Ok(sharded) => tables.push(sharded),
-                Err(other) => left_out.push(other.why),
+                Err(other) => note(&other.why.to_string()),
             }
         }
         tables.sort_by_cached_key(|sharded| {
@@ -173,7 +160,7 @@ pub fn named(names: &[String], conn: &mut AnyConnection) -> Result<Named, Error>
             tables.push(sharded);
         }
     }
-    Ok(Named { tables, left_out })
+    Ok(tables)
 }
 
 /// The sharded table of this name.
@@ -216,11 +203,6 @@ pub fn is_shards_table(name: &str) -> Error {
     ))
 }
 
-fn left_out(table: &str, why: Error) -> LeftOut {
-    let table = table.to_owned();
-    LeftOut { table, why }
-}
-
 /// The table whose shards are in `shards`, if `shards` has the form of a shards table.
 fn of(
     dialect: Dialect,
@@ -230,14 +212,22 @@ fn of(
     let (parent, key_names) = parent(live, shards)?;
     let table = &parent.name;
     let fields = shards.columns.iter().filter(|column| column.key.is_none());
+    let left_out = |why: String| {
+        let instead = format!(
+            "use the library for this table, as in `diesel_sharded::fold({table}).run(conn)`"
+        );
+        Some(Err(LeftOut {
+            table: table.clone(),
+            why: Error::Refused(format!("{why}: {instead}")),
+        }))
+    };
     if let Some(LiveColumn { name, .. }) = fields.clone().find(|field| field.nullable) {
         parent.column(name)?;
-        let shards_table = &shards.name;
-        let why = Error::Refused(format!(
-            "`{shards_table}` keeps the greatest or the least value of `{table}.{name}` (`#[sharded(max)]` or `#[sharded(min)]`), and the \
-             database does not say which: use the library for this table, as in `diesel_sharded::fold({table}).run(conn)`"
+        return left_out(format!(
+            "`{}` keeps the greatest or the least value of `{table}.{name}` (`#[sharded(max)]` or `#[sharded(min)]`), and the database does \
+             not say which",
+            shards.name
         ));
-        return Some(Err(left_out(table, why)));
     }
     let key = key_names.iter();
     let key = key.map(|name| parent.column(name)?.as_key(dialect));
@@ -247,21 +237,15 @@ fn of(
         return None;
     }
     let Some(key) = key.collect::<Option<_>>() else {
-        let why = Error::Refused(format!(
-            "`{table}` has a key of a type that this tool does not compare: use the library for this table, as in \
-             `diesel_sharded::fold({table}).run(conn)`"
-        ));
-        return Some(Err(left_out(table, why)));
+        let why = format!("`{table}` has a key of a type that this tool does not compare");
+        return left_out(why);
     };
     let names = [&**table, &shards.name];
-    let sharded = Sharded::new((dialect, live), names, key, fields);
-    Some(Ok(match shards.foreign_keys.is_empty() {
-        true => Sharded {
-            integrity: Integrity::Triggers,
-            ..sharded
-        },
-        false => sharded,
-    }))
+    let mut sharded = Sharded::new((dialect, live), names, key, fields);
+    if shards.foreign_keys.is_empty() {
+        sharded.integrity = Integrity::Triggers;
+    }
+    Some(Ok(sharded))
 }
 
 /// The parent, whose key is the primary key of `shards` without `shard`, and the names of that key's columns.

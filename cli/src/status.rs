@@ -74,9 +74,8 @@ pub fn run(args: &StatusArgs, conn: &mut AnyConnection) -> Result<Ended, Error> 
 }
 
 fn read(args: &StatusArgs, conn: &mut AnyConnection) -> Result<Vec<TableStatus>, Error> {
-    let named = sharded::named(&args.tables, conn)?;
     let mut tables = vec![];
-    for sharded in &named.tables {
+    for sharded in &sharded::named(&args.tables, output::note, conn)? {
         let table = status(sharded, args, conn).map_err(|error| {
             let mut needs = Need::to_read(sharded).to_vec();
             if sharded.live.has_numbers {
@@ -86,7 +85,6 @@ fn read(args: &StatusArgs, conn: &mut AnyConnection) -> Result<Vec<TableStatus>,
         });
         tables.push(table?);
     }
-    named.note_left_out();
     Ok(tables)
 }
 
@@ -210,9 +208,8 @@ fn show(tables: &[TableStatus]) -> Result<(), Error> {
     };
     if tables.iter().any(is_short) {
         output::line(&format!(
-            "\nOf larger tables, ~ is the database's estimate, >= {} rows were read, and sums are left out. --exact reads every row and \
-             every shard.",
-            MOST
+            "\nOf larger tables, ~ is the database's estimate, >= {MOST} rows were read, and sums are left out. --exact reads every row and \
+             every shard."
         ))?;
     }
     let findings = tables.iter().flat_map(|table| &table.condition.findings);

@@ -27,11 +27,6 @@ const HALF: u32 = 32;
 const LOWER: u32 = u32::MAX;
 
 impl Sharded {
-    /// Whether `SUM` refuses a sum beyond 64 bits. SQLite's does; the other databases have wider sums.
-    pub fn sums_overflow(&self, field: &ShardsColumn) -> bool {
-        self.dialect == Dialect::Sqlite && is_integer(field.column_type())
-    }
-
     /// The sum of a field over the rows of a table, as a text for [`read`]. If no double can hold it, it is NULL on MySQL.
     ///
     /// ```sql
@@ -45,7 +40,8 @@ impl Sharded {
         let column = self.column(table, field.name());
         let sum = |summed: &str| as_text(self.dialect, &format!("SUM({summed})"));
         let sum = match (self.dialect, field.column_type()) {
-            _ if self.sums_overflow(field) => {
+            // SQLite refuses a sum beyond 64 bits. The other databases have wider sums.
+            (Dialect::Sqlite, of) if is_integer(of) => {
                 let high = sum(&format!("{column} >> {HALF}"));
                 let low = sum(&format!("{column} & {LOWER}"));
                 format!("{high} || ' ' || {low}")
@@ -140,20 +136,16 @@ impl Total {
     }
 }
 
-/// The least and the greatest number of a column. `None` for a column that accepts any number, and for doubles, whose sums are not
-/// checked.
-pub fn range(dialect: Dialect, field: &ShardsColumn) -> Option<(BigDecimal, BigDecimal)> {
-    if field.column_type() == ColumnType::Numeric {
-        let greatest = greatest_decimal(declared_type(dialect, field))?;
-        return Some((-greatest.clone(), greatest));
-    }
-    let (least, greatest) = field.column_type().range()?;
-    Some((least.into(), greatest.into()))
-}
-
-/// Whether a column holds this number.
+/// Whether a column holds this number. Sums of doubles are not checked.
 pub fn fits(dialect: Dialect, field: &ShardsColumn, number: &BigDecimal) -> bool {
-    range(dialect, field).is_none_or(|(least, greatest)| (least..=greatest).contains(number))
+    if field.column_type() == ColumnType::Numeric {
+        let greatest = greatest_decimal(declared_type(dialect, field));
+        return greatest.is_none_or(|greatest| number.abs() <= greatest);
+    }
+    let range = field.column_type().range();
+    range.is_none_or(|(least, greatest)| {
+        (BigDecimal::from(least)..=greatest.into()).contains(number)
+    })
 }
 
 /// `99999999.99` of `NUMERIC(10,2)`
