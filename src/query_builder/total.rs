@@ -21,6 +21,8 @@ use crate::query_builder::{Names, Sql, fragments, sql};
 /// boxed queries. You can calculate with a total that is a number: `+`, `-`, `*` and `/` accept a value, a column or another total, and
 /// `sum` and `max` accept the totals of a group. Models select it by [`ShardedSelectable`](derive@crate::ShardedSelectable).
 ///
+/// In `having`, MariaDB finds a total, of an alias too, only if the plain column is selected as well; `filter` needs no such column.
+///
 /// ```
 /// # mod schema { diesel::table! { posts (id) { id -> BigInt, author -> Text, ups -> BigInt, downs -> BigInt, } } }
 /// # use schema::posts::{self, dsl::{author, downs, id, posts as all, ups}};

@@ -11,13 +11,10 @@ use std::time::Duration;
 pub(super) const MOST: usize = 16;
 
 /// The time of a commit, in microseconds, for which another leader is worth its statement, where callers share batches.
-const FOR_A_LEADER: u64 = 250;
+const FOR_A_LEADER: u64 = 400;
 
 /// The time of a commit, in microseconds, for which one more caller may count alone before the processor is the limit.
-const FOR_A_CALLER: u64 = 50;
-
-/// So few callers always count alone: the batches of one leader would hold one count or three.
-const FEW: u64 = 4;
+const FOR_A_CALLER: u64 = 60;
 
 /// How long a batch takes, from its statement to its commit, in microseconds. All slots of a combiner share it: they commit to one disk.
 ///
@@ -40,7 +37,7 @@ impl BatchTime {
     /// How many of so many callers may lead.
     pub(crate) fn leaders(&self, callers: usize, most: usize) -> usize {
         let time = self.0.load(Ordering::Relaxed);
-        let (alone, leaders) = (FEW.max(time / FOR_A_CALLER), time / FOR_A_LEADER);
+        let (alone, leaders) = (time / FOR_A_CALLER, time / FOR_A_LEADER);
         if callers <= most && callers as u64 <= alone {
             return most;
         }
@@ -81,9 +78,9 @@ mod tests {
 
     #[test]
     fn few_callers_count_alone_where_commits_are_slow() {
-        assert_eq!([leaders(0, 4), leaders(0, 5)], [MOST, 1]);
-        assert_eq!([leaders(300, 6), leaders(300, 7)], [MOST, 1]);
-        assert_eq!([leaders(1_600, 16), leaders(1_600, 17)], [MOST, 6]);
+        assert_eq!(leaders(150, 2), MOST);
+        assert_eq!([leaders(300, 5), leaders(300, 6)], [MOST, 1]);
+        assert_eq!([leaders(1_600, 16), leaders(1_600, 17)], [MOST, 4]);
     }
 
     #[test]
@@ -91,7 +88,7 @@ mod tests {
         let of_many = |micros| leaders(micros, 64);
         assert_eq!(
             [0, 300, 900, 2_000, 60_000].map(of_many),
-            [1, 1, 3, 8, MOST]
+            [1, 1, 2, 5, MOST]
         );
         let time = BatchTime(AtomicU64::new(60_000));
         assert_eq!([time.leaders(64, 1), time.leaders(1, 1)], [1, 1]);

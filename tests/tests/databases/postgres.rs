@@ -548,6 +548,8 @@ fn a_count_by_key_does_not_even_read_the_parent() {
 
 mod uuid_key {
     use super::*;
+    use diesel_sharded::unique::Unique;
+    use diesel_sharded_tests::HUNDRED_YEARS;
 
     diesel_sharded_tests::counted_table! {
         Page of pages (id) {
@@ -571,6 +573,19 @@ mod uuid_key {
             .set(hits.eq(hits + 1))
             .returning((id, hits));
         assert_eq!(counted.get_results(conn), Ok(vec![(key, 2_i64)]));
+        conn.run_pending_migrations(diesel_sharded::MIGRATIONS)
+            .unwrap();
+        let other = uuid::Uuid::new_v4();
+        insert!(pages, (id.eq(other), hits.eq(0)), conn);
+        for answer in [Unique::Counted, Unique::Repeat] {
+            for page in [key, other] {
+                let visit = update(pages.find(page)).set(hits.eq(hits + 1));
+                let visit = visit.once_per("ann", HUNDRED_YEARS);
+                assert_eq!(visit.count(conn), Ok(answer));
+            }
+        }
+        let totals = pages.order(hits.total()).select(hits.total());
+        assert_eq!(totals.load::<i64>(conn), Ok(vec![1, 3]));
     }
 }
 

@@ -142,4 +142,9 @@ fn totals_of_aliased_tables() {
         .select((other_id, other_views.total()));
     let by_key = by_key.filter(other_views.total().gt(180)).order(other_id);
     assert_eq!(by_key.load(conn), Ok(vec![(2_i64, 200_i64), (3, 301)]));
+    // MariaDB's `HAVING` knows a column that is neither grouped nor aggregated only if it is selected.
+    let having = other.group_by(other_id).having(other_views.total().gt(180));
+    let having = having.select((other_id, other_views, other_views.total()));
+    let expected = vec![(2_i64, 200_i64, 200_i64), (3, 300, 301)];
+    assert_eq!(having.order(other_id).load(conn), Ok(expected));
 }
