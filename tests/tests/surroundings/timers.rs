@@ -12,11 +12,9 @@ use diesel_sharded_tests::documents::read;
 /// The codes with which the tool ends a command that did not fail, from its own source.
 fn codes_of_the_tool() -> BTreeSet<u8> {
     let source = read("cli/src/error.rs");
-    let (_, codes) = source
-        .split_once("ExitCode::from(match")
-        .expect("the codes");
-    let (codes, _) = codes.split_once("})").expect("their end");
-    let codes = codes.lines().filter_map(|line| line.split_once("=> "));
+    let (_, codes) = source.split_once("pub enum Ended {").expect("the codes");
+    let (codes, _) = codes.split_once("\n}").expect("their end");
+    let codes = codes.lines().filter_map(|line| line.split_once(" = "));
     let codes = codes.map(|(_, code)| code.trim_end_matches(',').parse().expect("a code"));
     codes.collect()
 }
