@@ -22,8 +22,7 @@ impl<DB: ShardedBackend> Handed<DB> {
         count: &Count<U>,
         clauses: Clauses<'_, DB>,
     ) -> Option<Count<Arc<Self>>> {
-        let mut facts = count.facts;
-        facts.inserts &= !count.inserts_own;
+        let facts = count.facts_for_all();
         Some(Count {
             facts,
             retry: count.retry.clone(),

@@ -391,8 +391,7 @@ where
             return engine::count(self.link, count.facts, retry, &mut count).await;
         }
         self.count.sums = sums;
-        let mut facts = self.count.facts;
-        facts.inserts &= !self.count.inserts_own;
+        let facts = self.count.facts_for_all();
         let counted = engine::count(self.link, facts, retry, self.count).await;
         self.count.sums = None;
         counted

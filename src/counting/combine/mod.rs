@@ -132,7 +132,7 @@ mod sync {
 use crate::connection::wait;
 
 use std::any::Any;
-use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash, Hasher};
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use diesel::connection::{Instrumentation, get_default_instrumentation};
@@ -147,7 +147,7 @@ use crate::counting::update::Count;
 use crate::engine::PartOf;
 use crate::model::{Amount, shows};
 use crate::observe;
-use crate::per_process::PerProcess;
+use crate::per_process::{MadeIn, PerProcess};
 #[cfg(test)]
 use crate::query_builder::Addend;
 use crate::query_builder::{Clauses, shown_binds};
@@ -247,19 +247,11 @@ pub(crate) struct CounterKey {
     inserts: bool,
     /// The values of the key, as they are shown.
     key: Arc<str>,
-    /// The hash of its [name](Self::name).
-    hash: u64,
     /// The counter as a [`Count`] of [`Handed`], for leaders of other counters. It is not part of the name.
     handed: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 impl CounterKey {
-    fn hashed(mut self) -> Self {
-        let hash = BuildHasherDefault::<DefaultHasher>::default();
-        self.hash = hash.hash_one(self.name());
-        self
-    }
-
     /// The slot of this counter, and the greatest number of its leaders. A database that has one writer has one slot for all counters: in
     /// separate slots they would wait for the writer, out of turn.
     fn slot(&self, dialect: Dialect) -> (Self, usize) {
@@ -274,7 +266,7 @@ impl CounterKey {
                     handed: None,
                     ..*self
                 };
-                (all.hashed(), 1)
+                (all, 1)
             }
         }
     }
@@ -298,9 +290,7 @@ impl CounterKey {
 
 impl PartialEq for CounterKey {
     fn eq(&self, other: &Self) -> bool {
-        let may_be = (self.hash, self.identity) == (other.hash, other.identity);
-        // Clones share the text of their key.
-        may_be && (Arc::ptr_eq(&self.key, &other.key) || self.name() == other.name())
+        self.name() == other.name()
     }
 }
 
@@ -312,7 +302,7 @@ impl slots::Key for CounterKey {
 
 impl Hash for CounterKey {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        self.hash.hash(state);
+        self.name().hash(state);
     }
 }
 
@@ -359,7 +349,7 @@ impl<U: ?Sized> Count<U> {
         clauses: Clauses<'_, DB>,
         backend: &DB,
     ) -> Option<Combinable> {
-        let facts = &self.facts;
+        let facts = self.facts_for_all();
         let mut of = vec![];
         if !(self.terms)(&mut of) {
             return None;
@@ -392,12 +382,10 @@ impl<U: ?Sized> Count<U> {
             identity,
             table: facts.shards_table.as_str(),
             fields: facts.fields,
-            inserts: facts.inserts && !self.inserts_own,
+            inserts: facts.inserts,
             key: key.into(),
-            hash: 0,
             handed: None,
-        }
-        .hashed();
+        };
         let slot = key.slot(facts.dialect);
         // Where rows lock, counters do not share a slot. A caller who finds no leader counts by itself.
         if !facts.dialect.has_row_locks() && combiner.slots.own().has(&slot.0) {

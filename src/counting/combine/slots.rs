@@ -25,15 +25,14 @@
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash};
 use std::ops::{AddAssign, SubAssign};
-use std::process;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use super::SharedError;
 use super::leaders::{BatchTime, Peak};
 use super::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use super::wait::Waiting;
+use super::{MadeIn, SharedError};
 
 /// The number of maps over which slots are spread, so that callers of different counters seldom meet.
 const MAPS: usize = 16;
@@ -45,7 +44,7 @@ const BATCHES: usize = 100;
 pub(crate) struct Slots<K: Key> {
     maps: [Mutex<Map<K>>; MAPS],
     time: BatchTime,
-    process: u32,
+    made_in: MadeIn,
 }
 
 type Map<K> = HashMap<K, Slot<K>, Hasher>;
@@ -147,7 +146,7 @@ impl<K: Key> Slots<K> {
         Slots {
             maps: std::array::from_fn(|_| Mutex::new(HashMap::default())),
             time: BatchTime::default(),
-            process: process::id(),
+            made_in: MadeIn::this_process(),
         }
     }
 
@@ -219,20 +218,20 @@ impl<K: Key> Address<K> {
 }
 
 /// The amounts that a caller adds, one for each field, and when it began.
-struct Own<Sum> {
-    amounts: Box<[Sum]>,
+struct Own<K: Key> {
+    amounts: Box<[K::Sum]>,
     since: Instant,
 }
 
 /// A batch, and the condition that wakes the threads that wait for it: all at once, since a waker for each thread cost a fifth of the
 /// counts.
-type SharedBatch<K> = Arc<(Mutex<Batch<<K as Key>::Sum>>, Condvar)>;
+type SharedBatch<K> = Arc<(Mutex<Batch<K>>, Condvar)>;
 
 /// The amounts of callers who wait together. A map's lock comes before a batch's.
-struct Batch<Sum> {
+struct Batch<K: Key> {
     phase: Phase,
     /// The sum for each field, if anybody has joined.
-    sums: Vec<Sum>,
+    sums: Vec<K::Sum>,
     /// How many callers the sums are of.
     members: usize,
     /// When the first of them began.
@@ -250,7 +249,7 @@ enum Phase {
     Done(Outcome),
 }
 
-impl<Sum> Default for Batch<Sum> {
+impl<K: Key> Default for Batch<K> {
     fn default() -> Self {
         Batch {
             phase: Phase::Queued { lead: None },
@@ -262,8 +261,8 @@ impl<Sum> Default for Batch<Sum> {
     }
 }
 
-impl<Sum: for<'a> AddAssign<&'a Sum> + for<'a> SubAssign<&'a Sum> + Clone> Batch<Sum> {
-    fn join(&mut self, own: &Own<Sum>) {
+impl<K: Key> Batch<K> {
+    fn join(&mut self, own: &Own<K>) {
         self.since = Some(self.since.map_or(own.since, |first| first.min(own.since)));
         if self.sums.is_empty() {
             self.sums = own.amounts.to_vec();
@@ -275,7 +274,7 @@ impl<Sum: for<'a> AddAssign<&'a Sum> + for<'a> SubAssign<&'a Sum> + Clone> Batch
         self.members += 1;
     }
 
-    fn leave(&mut self, own: &Own<Sum>) {
+    fn leave(&mut self, own: &Own<K>) {
         for (sum, n) in self.sums.iter_mut().zip(&own.amounts) {
             *sum -= n;
         }
@@ -301,12 +300,12 @@ pub(crate) struct Member<K: Key> {
     id: CallerId,
     batch: SharedBatch<K>,
     /// Its part of the batch, until it has left or knows the outcome.
-    own: Option<Own<K::Sum>>,
+    own: Option<Own<K>>,
 }
 
 impl<K: Key> Member<K> {
     /// Its turn, if it has come.
-    fn turn(&mut self, batch: &mut Batch<K::Sum>) -> Option<Turn<K>> {
+    fn turn(&mut self, batch: &mut Batch<K>) -> Option<Turn<K>> {
         let lead = batch.take_lead();
         if let Phase::Done(outcome) = &batch.phase {
             self.own = None;
@@ -414,7 +413,7 @@ pub(crate) struct Lead<K: Key> {
     address: Address<K>,
     id: CallerId,
     /// The amounts of a leader who was a member, until they are in a batch that runs.
-    own: Option<Own<K::Sum>>,
+    own: Option<Own<K>>,
     /// Whether it has counted a round for others.
     has_run: bool,
     running: Vec<SharedBatch<K>>,
@@ -434,7 +433,7 @@ pub(crate) struct Running<K: Key> {
 }
 
 impl<K: Key> Lead<K> {
-    fn new(address: Address<K>, id: CallerId, own: Option<Own<K::Sum>>) -> Self {
+    fn new(address: Address<K>, id: CallerId, own: Option<Own<K>>) -> Self {
         Lead {
             address,
             id,
@@ -447,7 +446,7 @@ impl<K: Key> Lead<K> {
 
     /// Whether this is a child's copy of its parent's lead. The parent counts the batches, and one of its threads may hold the locks for ever.
     fn is_copy(&self) -> bool {
-        self.address.slots.process != process::id()
+        !self.address.slots.made_in.is_this_process()
     }
 
     /// Whether the leader was a member: then the first batch that it runs contains its own amount.

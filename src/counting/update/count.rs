@@ -85,6 +85,16 @@ where
     }
 }
 
+impl<U: ?Sized> Count<U> {
+    /// The facts of a count for several callers.
+    pub(crate) fn facts_for_all(&self) -> Facts {
+        Facts {
+            inserts: self.facts.inserts && !self.inserts_own,
+            ..self.facts
+        }
+    }
+}
+
 /// A count by key that inserts no row.
 pub(crate) const NO_INSERT: Option<((), u16)> = None;
 

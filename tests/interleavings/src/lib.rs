@@ -18,6 +18,19 @@ mod sync {
     pub(super) use std::sync::PoisonError;
 }
 
+/// All threads of the model checker are in one process.
+struct MadeIn;
+
+impl MadeIn {
+    fn this_process() -> Self {
+        MadeIn
+    }
+
+    fn is_this_process(&self) -> bool {
+        true
+    }
+}
+
 /// The error of a batch.
 type SharedError = Box<str>;
 
