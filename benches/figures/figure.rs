@@ -1,6 +1,6 @@
 //! The figures that a block may name, each with what it is of.
 
-use super::numbers::{self, grouped, rate, ratio, time, times};
+use super::numbers::{grouped, rate, ratio, time, times};
 use crate::median;
 use crate::names::*;
 use crate::report::{Cell, Missing, Part, Report, Sample};
@@ -55,13 +55,9 @@ const FIGURES: [(&str, Figure); 21] = [
         in_cells(
             places.as_flattened(),
             |&[section, server, disk, threads]| {
-                let rate = |entrant| cell(report, &[section, server, disk, threads, entrant]);
-                let (combined, alone) = (rate(COMBINED)?.per_second, rate(DEFAULT)?.per_second);
-                Ok(format!(
-                    "{} ({})",
-                    ratio(combined / alone),
-                    numbers::rate(combined)
-                ))
+                let cell = |entrant| cell(report, &[section, server, disk, threads, entrant]);
+                let (combined, alone) = (cell(COMBINED)?.per_second, cell(DEFAULT)?.per_second);
+                Ok(format!("{} ({})", ratio(combined / alone), rate(combined)))
             },
         )
     }),
@@ -221,43 +217,45 @@ fn measured(report: &Report, of: &[&str]) -> Result<String, Missing> {
     let (section, databases) = of
         .split_first()
         .ok_or_else(|| Missing("a section".into()))?;
-    let mut servers = vec![];
-    let mut paces = vec![];
-    for database in databases {
+    let on = databases.iter().map(|database| {
         let Part {
             date,
             machine,
             pace,
             ..
         } = report.part(section, database)?;
-        servers.push(match machine.server.split_once(", binary log") {
+        let server = match machine.server.split_once(", binary log") {
             Some((server, _)) => format!("{server} with its binary log"),
             None if *database == MARIADB => format!("{} without its binary log", machine.server),
             None => machine.server.clone(),
-        });
+        };
         let quick = match pace.quick {
             true => ", quick, so the figures are rough",
             false => "",
         };
         let slice = time(pace.slice_ms as f64 * 1e3);
-        paces.push(match (pace.slice_ms, pace.rounds) {
-            (0, _) => format!(" ({date}{quick})"),
-            (_, 1) => format!(" ({date}, one round of {slice}{quick})"),
-            (_, rounds) => format!(" ({date}, {rounds} rounds of {slice}{quick})"),
-        });
-    }
-    // One for all, if they were measured alike.
-    let alike = paces.windows(2).all(|two| two[0] == two[1]);
-    let last = servers.len().saturating_sub(1);
-    let on = servers.iter().zip(&paces).enumerate();
-    let on = on.map(|(i, (server, pace))| match alike && i < last {
-        true => server.clone(),
-        false => format!("{server}{pace}"),
+        let rounds = match (pace.slice_ms, pace.rounds) {
+            (0, _) => String::new(),
+            (_, 1) => format!(", one round of {slice}"),
+            (_, rounds) => format!(", {rounds} rounds of {slice}"),
+        };
+        Ok((server, format!(" ({date}{rounds}{quick})")))
     });
-    Ok(format!(
-        "Measured on {}.",
-        on.collect::<Vec<_>>().join(", ")
-    ))
+    let on: Vec<_> = on.collect::<Result<_, _>>()?;
+    let text = match &on[..] {
+        [(_, pace), others @ ..] if others.iter().all(|(_, other)| other == pace) => {
+            let servers: Vec<_> = on.iter().map(|(server, _)| &**server).collect();
+            servers.join(", ") + pace
+        }
+        _ => {
+            let each: Vec<_> = on
+                .iter()
+                .map(|(server, pace)| server.clone() + pace)
+                .collect();
+            each.join(", ")
+        }
+    };
+    Ok(format!("Measured on {text}."))
 }
 
 /// The rates of a cell's slowest and fastest round.
