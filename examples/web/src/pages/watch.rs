@@ -35,7 +35,7 @@ pub async fn page(
     let read = move |conn: &mut _| {
         let last_watched = models::last_watched(video, conn)?; // before this view
         let counted = is_view && models::count_view(video, &visitor, conn)?;
-        let liked = models::is_liked(video, &visitor, conn)?;
+        let liked = !is_new && models::is_liked(video, &visitor, conn)?;
         let by_day = models::views_by_day(video, conn)?;
         let video = Video::find(video, conn)?;
         Ok((video, last_watched, counted, liked, by_day))
