@@ -251,8 +251,10 @@ where
         let (facts, retry) = (self.count.facts, self.retry());
         let began = lead.is_some().then(Instant::now);
         let counted = engine::count(self.link, facts, retry, self.count).await;
-        if let (Some(lead), Some(began), Ok(_)) = (lead, began, &counted) {
-            lead.took(began.elapsed());
+        if let (Some(lead), Some(began), Ok(rows)) = (lead, began, &counted) {
+            if *rows > 0 {
+                lead.took(began.elapsed()); // without a row there is no commit
+            }
             self.count_for_others(lead).await;
         }
         counted
@@ -297,7 +299,12 @@ where
             };
             first = first.or_else(|| outcomes.first().cloned());
             let has_failed = outcomes.iter().any(|outcome| !outcome.is_counted());
-            lead.took(began.elapsed());
+            if outcomes
+                .iter()
+                .any(|outcome| matches!(outcome, Outcome::Counted(1..)))
+            {
+                lead.took(began.elapsed());
+            }
             lead.end(outcomes);
             // The next batch does not run on a connection on which one failed: somebody else leads.
             if has_failed {

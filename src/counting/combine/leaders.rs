@@ -3,6 +3,10 @@
 //! A caller waits for the commit in progress and for its own: about `C · (1 + 1 / L)`, where a commit takes `C` and `L` callers lead, each on
 //! a shard of its own. So the more leaders, the shorter the wait. But each leader sends a statement, which costs processor time. Where commits
 //! are slow, nobody has to wait at all as long as callers are few. Where commits are fast, one leader at a time is best.
+//!
+//! A busy server is not a slow commit: more statements would only make it busier, also for other processes. What tells them apart is the
+//! fastest batch of late, which a queue hardly delays, and how much longer the others take. [TCP Vegas](https://doi.org/10.1109/49.464716)
+//! (Brakmo, Peterson, 1995) finds a full network alike.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -10,37 +14,60 @@ use std::time::Duration;
 /// The greatest number of leaders of a slot. Callers who are no more than this may each count alone.
 pub(super) const MOST: usize = 16;
 
-/// The time of a commit, in microseconds, for which another leader is worth its statement, where callers share batches.
-const FOR_A_LEADER: u64 = 400;
+/// So few callers count alone even where the server is busy.
+const FEW: usize = 4;
 
-/// The time of a commit, in microseconds, for which one more caller may count alone before the processor is the limit.
-const FOR_A_CALLER: u64 = 60;
+/// A server is busy if batches take so many times as long as the fastest.
+const BUSY: u64 = 3;
 
-/// How long a batch takes, from its statement to its commit, in microseconds. All slots of a combiner share it: they commit to one disk.
-///
-/// It falls with each faster batch, and rises slowly: on a busy processor each batch takes longer, and more leaders would not help.
+/// The time of a commit that is worth another leader, where callers share batches.
+const FOR_A_LEADER: Duration = Duration::from_micros(200);
+
+/// The time of a commit for which so many callers may count alone before the processor is the limit.
+fn for_callers_alone(callers: usize) -> Duration {
+    let micros = callers.saturating_mul(callers).saturating_mul(6);
+    Duration::from_micros(micros.min(440) as u64)
+}
+
+/// How long a batch takes, from its statement to its commit, in nanoseconds. All slots of a combiner share it: they commit to one disk.
 #[derive(Default)]
-pub(crate) struct BatchTime(AtomicU64);
+pub(crate) struct BatchTime {
+    /// The fastest of late: it rises to twice the time within some 6,000 batches.
+    least: AtomicU64,
+    /// The mean of about 16 batches.
+    mean: AtomicU64,
+}
 
 impl BatchTime {
     /// Notes that a batch took so long.
     pub(crate) fn took(&self, time: Duration) {
-        let time = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
-        let mean = match self.0.load(Ordering::Relaxed) {
-            0 => time,
-            mean if time < mean => mean - (mean - time) / 4,
-            mean => mean + (time - mean) / 64,
+        let time = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).max(1);
+        let note = |so_far: &AtomicU64, next: fn(u64, u64) -> u64| {
+            let next = match so_far.load(Ordering::Relaxed) {
+                0 => time,
+                so_far => next(so_far, time),
+            };
+            so_far.store(next, Ordering::Relaxed); // a lost update costs one sample
         };
-        self.0.store(mean, Ordering::Relaxed); // a lost update costs one sample
+        note(&self.least, |least, time| {
+            time.min(least.saturating_add(least / 8_192))
+        });
+        note(&self.mean, |mean, time| mean - mean / 16 + time / 16);
     }
 
     /// How many of so many callers may lead.
     pub(crate) fn leaders(&self, callers: usize, most: usize) -> usize {
-        let time = self.0.load(Ordering::Relaxed);
-        let (alone, leaders) = (time / FOR_A_CALLER, time / FOR_A_LEADER);
-        if callers <= most && callers as u64 <= alone {
+        let least = self.least.load(Ordering::Relaxed);
+        let is_busy = self.mean.load(Ordering::Relaxed) > least.saturating_mul(BUSY);
+        let commit = Duration::from_nanos(least);
+        let may_be_alone = callers <= FEW || (callers <= most && !is_busy);
+        if may_be_alone && commit >= for_callers_alone(callers) {
             return most;
         }
+        if is_busy {
+            return 1;
+        }
+        let leaders = commit.as_nanos() / FOR_A_LEADER.as_nanos();
         usize::try_from(leaders).unwrap_or(most).clamp(1, most)
     }
 }
@@ -71,39 +98,55 @@ impl Peak {
 mod tests {
     use super::*;
 
+    fn batches_of(micros: u64) -> BatchTime {
+        let time = BatchTime::default();
+        time.took(Duration::from_micros(micros));
+        time
+    }
+
     fn leaders(micros: u64, callers: usize) -> usize {
-        let time = BatchTime(AtomicU64::new(micros));
-        time.leaders(callers, MOST)
+        batches_of(micros).leaders(callers, MOST)
     }
 
     #[test]
     fn few_callers_count_alone_where_commits_are_slow() {
-        assert_eq!(leaders(150, 2), MOST);
-        assert_eq!([leaders(300, 5), leaders(300, 6)], [MOST, 1]);
-        assert_eq!([leaders(1_600, 16), leaders(1_600, 17)], [MOST, 4]);
+        assert_eq!([leaders(23, 2), leaders(24, 2)], [1, MOST]);
+        assert_eq!([leaders(120, 4), leaders(120, 5)], [MOST, 1]);
+        assert_eq!([leaders(450, 16), leaders(450, 17)], [MOST, 2]);
     }
 
     #[test]
     fn more_lead_the_longer_a_batch_takes() {
         let of_many = |micros| leaders(micros, 64);
         assert_eq!(
-            [0, 300, 900, 2_000, 60_000].map(of_many),
+            [0, 150, 450, 1_000, 30_000].map(of_many),
             [1, 1, 2, 5, MOST]
         );
-        let time = BatchTime(AtomicU64::new(60_000));
+        let time = batches_of(30_000);
         assert_eq!([time.leaders(64, 1), time.leaders(1, 1)], [1, 1]);
     }
 
     #[test]
-    fn the_time_falls_fast_and_rises_slowly() {
-        let time = BatchTime::default();
-        let took = |micros| {
-            time.took(Duration::from_micros(micros));
-            time.0.load(Ordering::Relaxed)
+    fn one_leads_where_the_server_is_busy_and_few_still_count_alone() {
+        let time = batches_of(1_000);
+        (0..100).for_each(|_| time.took(Duration::from_micros(2_900)));
+        assert_eq!([4, 16, 64].map(|n| time.leaders(n, MOST)), [MOST, MOST, 5]);
+        (0..100).for_each(|_| time.took(Duration::from_micros(6_000)));
+        assert_eq!([4, 16, 64].map(|n| time.leaders(n, MOST)), [MOST, 1, 1]);
+    }
+
+    #[test]
+    fn the_fastest_batch_is_forgotten_slowly() {
+        let time = batches_of(100);
+        let leaders_after = |batches| {
+            (0..batches).for_each(|_| time.took(Duration::from_millis(1)));
+            time.leaders(16, MOST)
         };
-        assert_eq!([took(800), took(400), took(1_340)], [800, 700, 710]);
-        time.took(Duration::MAX);
-        assert_eq!(time.leaders(64, MOST), MOST);
+        assert_eq!([leaders_after(1_000), leaders_after(20_000)], [1, MOST]);
+        time.took(Duration::from_micros(100));
+        assert_eq!(time.leaders(16, MOST), 1);
+        (0..3).for_each(|_| time.took(Duration::MAX));
+        assert_eq!(time.leaders(64, MOST), 1);
     }
 
     #[test]
