@@ -77,7 +77,8 @@
 //! behind a row. A secret in front of the visitor prevents that while the secret stays outside the database:
 //! `once_per(format!("{secret} {address}"), DAY)`. A new secret for each window protects the older rows once the old secret is destroyed.
 //!
-//! A row expires five minutes after its window, because clocks differ. Three things remove it: a background fold with
+//! A row expires five minutes after its window, because clocks differ. A clock that goes back further counts visitors again whose rows have
+//! been removed. Three things remove them: a background fold with
 //! [`remove_expired`](crate::operation::FolderBuilder::remove_expired), the function [`remove_expired`], and the command
 //! `diesel-sharded remove-expired`. [`remove_older_than`](crate::idempotency::remove_older_than) leaves it alone.
 
