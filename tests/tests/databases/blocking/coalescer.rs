@@ -224,6 +224,7 @@ fn it_is_committed_by_flush_close_or_time() {
     coalescer.flush().unwrap();
     assert_eq!(total_of(1, &mut conn), 111);
     gives!(page.get(&mut conn), 8);
+    assert_eq!(coalescer.stats().last_error, None);
     coalescer.add_later(&views_of(1), 1).unwrap();
     let other = coalescer.clone();
     coalescer.close().unwrap();
