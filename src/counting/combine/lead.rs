@@ -252,9 +252,7 @@ where
         let began = lead.is_some().then(Instant::now);
         let counted = engine::count(self.link, facts, retry, self.count).await;
         if let (Some(lead), Some(began), Ok(rows)) = (lead, began, &counted) {
-            if *rows > 0 {
-                lead.took(began.elapsed()); // without a row there is no commit
-            }
+            lead.took(began.elapsed(), *rows);
             self.count_for_others(lead).await;
         }
         counted
@@ -299,12 +297,7 @@ where
             };
             first = first.or_else(|| outcomes.first().cloned());
             let has_failed = outcomes.iter().any(|outcome| !outcome.is_counted());
-            if outcomes
-                .iter()
-                .any(|outcome| matches!(outcome, Outcome::Counted(1..)))
-            {
-                lead.took(began.elapsed());
-            }
+            lead.took(began.elapsed(), outcomes.iter().map(Outcome::rows).sum());
             lead.end(outcomes);
             // The next batch does not run on a connection on which one failed: somebody else leads.
             if has_failed {
@@ -444,5 +437,13 @@ impl Outcome {
 
     fn is_counted(&self) -> bool {
         matches!(self, Outcome::Counted(_))
+    }
+
+    /// The number of rows that were counted on for certain.
+    fn rows(&self) -> usize {
+        match self {
+            Outcome::Counted(rows) => *rows,
+            Outcome::Nothing | Outcome::Failed(_) | Outcome::Unknown(_) => 0,
+        }
     }
 }

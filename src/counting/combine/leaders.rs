@@ -23,10 +23,10 @@ const BUSY: u64 = 3;
 /// The time of a commit that is worth another leader, where callers share batches.
 const FOR_A_LEADER: Duration = Duration::from_micros(200);
 
-/// The time of a commit for which so many callers may count alone before the processor is the limit.
+/// The time of a commit for which so many callers, at most [`MOST`], may count alone before the processor is the limit.
 fn for_callers_alone(callers: usize) -> Duration {
-    let micros = callers.saturating_mul(callers).saturating_mul(6);
-    Duration::from_micros(micros.min(440) as u64)
+    let micros = (6 * callers * callers).min(440);
+    Duration::from_micros(micros as u64)
 }
 
 /// How long a batch takes, from its statement to its commit, in nanoseconds. All slots of a combiner share it: they commit to one disk.
@@ -42,17 +42,16 @@ impl BatchTime {
     /// Notes that a batch took so long.
     pub(crate) fn took(&self, time: Duration) {
         let time = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).max(1);
-        let note = |so_far: &AtomicU64, next: fn(u64, u64) -> u64| {
-            let next = match so_far.load(Ordering::Relaxed) {
-                0 => time,
-                so_far => next(so_far, time),
-            };
-            so_far.store(next, Ordering::Relaxed); // a lost update costs one sample
+        let least = match self.least.load(Ordering::Relaxed) {
+            0 => time,
+            least => time.min(least.saturating_add(least / 8_192)),
         };
-        note(&self.least, |least, time| {
-            time.min(least.saturating_add(least / 8_192))
-        });
-        note(&self.mean, |mean, time| mean - mean / 16 + time / 16);
+        let mean = match self.mean.load(Ordering::Relaxed) {
+            0 => time,
+            mean => mean - mean / 16 + time / 16,
+        };
+        self.least.store(least, Ordering::Relaxed); // a lost update costs one sample
+        self.mean.store(mean, Ordering::Relaxed);
     }
 
     /// How many of so many callers may lead.

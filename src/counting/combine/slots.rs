@@ -454,9 +454,11 @@ impl<K: Key> Lead<K> {
         self.own.is_some()
     }
 
-    /// Notes how long the leader's count or its last round took.
-    pub(crate) fn took(&self, time: Duration) {
-        self.address.slots.time.took(time);
+    /// Notes how long the leader's count or its last round of so many rows took. Without a row nothing waits for a commit.
+    pub(crate) fn took(&self, time: Duration, rows: usize) {
+        if rows > 0 {
+            self.address.slots.time.took(time);
+        }
     }
 
     /// Whether there may be something to [run](Self::run): on the leader's own counter, or on another one that it `counts` too.
@@ -777,7 +779,7 @@ mod tests {
             panic!("nobody leads")
         };
         let members: Vec<_> = (0..19).map(|_| enter(2)).collect();
-        slots.time.took(Duration::from_micros(900)); // two leaders
+        slots.time.took(Duration::from_micros(450)); // two leaders
         let Entered::Leads(mut other) = enter(5) else {
             panic!("a full batch waits")
         };

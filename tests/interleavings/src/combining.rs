@@ -114,7 +114,7 @@ impl Counter {
                 self.counted.fetch_add(sum as i64, Ordering::SeqCst);
             }
             lead.end(running.iter().map(|_| outcome.clone()));
-            lead.took(Duration::ZERO);
+            lead.took(Duration::ZERO, 1);
         }
         outcome
     }
