@@ -16,7 +16,7 @@ use super::pause::{pause, within};
 use super::shared::NoTransactions;
 use super::wait::Waiting;
 use crate::backend::{BackendOf, Reads, ShardedBackend};
-use crate::connection::{Io, Link, LoadInto, LoadIo, told};
+use crate::connection::{Io, Link, LoadInto, LoadIo, Over, told};
 use crate::policy::RetryPolicy;
 use crate::query_builder::PreparedQuery;
 
@@ -27,11 +27,12 @@ pub type BoxFuture<'c, T> = Pin<Box<dyn Future<Output = T> + Send + 'c>>;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Async;
 
-impl<Conn> Io<Conn> for Async
+impl<Conn> Io for Over<Async, Conn>
 where
     Conn: AsyncConnection,
     Conn::Backend: BackendOf<Conn>,
 {
+    type Conn = Conn;
     type Backend = Conn::Backend;
     type Future<'c, T: 'c> = BoxFuture<'c, T>;
 
@@ -106,7 +107,7 @@ where
     }
 }
 
-impl<Conn> LoadIo<Conn> for Async
+impl<Conn> LoadIo for Over<Async, Conn>
 where
     Conn: AsyncConnection,
     Conn::Backend: BackendOf<Conn>,
@@ -127,7 +128,7 @@ where
     }
 }
 
-impl<Conn, ST, U> LoadInto<Conn, ST, U> for Async
+impl<Conn, ST, U> LoadInto<ST, U> for Over<Async, Conn>
 where
     Conn: AsyncConnection,
     Conn::Backend: BackendOf<Conn>,
@@ -149,9 +150,9 @@ where
     }
 }
 
-impl<'c, Conn> Link<'c, Async, Conn>
+impl<'c, Conn> Link<'c, Over<Async, Conn>>
 where
-    Async: Io<Conn>,
+    Over<Async, Conn>: Io<Conn = Conn>,
 {
     /// A connection of `diesel_async`.
     pub(crate) fn awaited(conn: &'c mut Conn) -> Self {

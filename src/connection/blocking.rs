@@ -13,7 +13,7 @@ use diesel::expression::QueryMetadata;
 use diesel::query_builder::{Query, QueryFragment, QueryId};
 use diesel::result::{Error as DieselError, QueryResult};
 
-use super::link::{Io, Link, LoadInto, LoadIo, told};
+use super::link::{Io, Link, LoadInto, LoadIo, Over, told};
 use super::wait::Waiting;
 use crate::backend::{BackendOf, Reads, ShardedBackend};
 use crate::policy::RetryPolicy;
@@ -23,11 +23,12 @@ use crate::query_builder::PreparedQuery;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Blocking;
 
-impl<Conn> Io<Conn> for Blocking
+impl<Conn> Io for Over<Blocking, Conn>
 where
     Conn: Connection,
     Conn::Backend: BackendOf<Conn>,
 {
+    type Conn = Conn;
     type Backend = Conn::Backend;
     type Future<'c, T: 'c> = Ready<T>;
 
@@ -96,7 +97,7 @@ where
     }
 }
 
-impl<Conn> LoadIo<Conn> for Blocking
+impl<Conn> LoadIo for Over<Blocking, Conn>
 where
     Conn: LoadConnection,
     Conn::Backend: BackendOf<Conn>,
@@ -115,7 +116,7 @@ where
     }
 }
 
-impl<Conn, ST, U> LoadInto<Conn, ST, U> for Blocking
+impl<Conn, ST, U> LoadInto<ST, U> for Over<Blocking, Conn>
 where
     Conn: LoadConnection,
     Conn::Backend: BackendOf<Conn>,
@@ -137,9 +138,9 @@ where
     }
 }
 
-impl<'c, Conn> Link<'c, Blocking, Conn>
+impl<'c, Conn> Link<'c, Over<Blocking, Conn>>
 where
-    Blocking: Io<Conn>,
+    Over<Blocking, Conn>: Io<Conn = Conn>,
 {
     /// One of Diesel's own connections.
     pub(crate) fn blocking(conn: &'c mut Conn) -> Self {

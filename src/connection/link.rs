@@ -23,50 +23,66 @@ use crate::error::Error;
 use crate::policy::RetryPolicy;
 use crate::query_builder::{Prepare, Prepared, PreparedQuery, Unchecked, statement_was_lost};
 
-/// How statements reach a `Conn`.
-pub trait Io<Conn> {
+/// A `Conn` whose calls return as `Run` says: [`Blocking`](super::Blocking) or [`Async`](super::Async).
+#[derive(Debug)]
+pub struct Over<Run, Conn>(PhantomData<fn() -> (Run, Conn)>);
+
+/// How statements reach a connection.
+pub trait Io {
+    /// The connection.
+    type Conn;
+
     /// The connection's backend.
-    type Backend: BackendOf<Conn>;
+    type Backend: BackendOf<Self::Conn>;
 
     /// A step in progress.
     type Future<'c, T: 'c>: Future<Output = T>;
 
     /// Sends a statement and returns the number of rows that it matched.
-    fn execute<'c, Q>(conn: &'c mut Conn, statement: Q) -> Self::Future<'c, QueryResult<usize>>
+    fn execute<'c, Q>(
+        conn: &'c mut Self::Conn,
+        statement: Q,
+    ) -> Self::Future<'c, QueryResult<usize>>
     where
         Q: QueryFragment<Self::Backend> + QueryId + 'c;
 
     /// Sends a query and returns the number of its rows.
-    fn execute_query<'c, Q>(conn: &'c mut Conn, query: Q) -> Self::Future<'c, QueryResult<usize>>
+    fn execute_query<'c, Q>(
+        conn: &'c mut Self::Conn,
+        query: Q,
+    ) -> Self::Future<'c, QueryResult<usize>>
     where
         Q: Query + QueryFragment<Self::Backend> + QueryId + 'c;
 
     /// Sends nothing and returns 0 rows.
-    fn nothing(conn: &mut Conn) -> Self::Future<'_, QueryResult<usize>>;
+    fn nothing(conn: &mut Self::Conn) -> Self::Future<'_, QueryResult<usize>>;
 
     /// Sends statements without binds.
-    fn batch_execute<'c>(conn: &'c mut Conn, sql: &'c str) -> Self::Future<'c, QueryResult<()>>;
+    fn batch_execute<'c>(
+        conn: &'c mut Self::Conn,
+        sql: &'c str,
+    ) -> Self::Future<'c, QueryResult<()>>;
 
     /// Begins a transaction, or a savepoint inside one.
-    fn begin(conn: &mut Conn) -> Self::Future<'_, QueryResult<()>>;
+    fn begin(conn: &mut Self::Conn) -> Self::Future<'_, QueryResult<()>>;
 
     /// Commits the innermost transaction or savepoint.
-    fn commit(conn: &mut Conn) -> Self::Future<'_, QueryResult<()>>;
+    fn commit(conn: &mut Self::Conn) -> Self::Future<'_, QueryResult<()>>;
 
     /// Rolls back the innermost transaction or savepoint.
-    fn roll_back(conn: &mut Conn) -> Self::Future<'_, QueryResult<()>>;
+    fn roll_back(conn: &mut Self::Conn) -> Self::Future<'_, QueryResult<()>>;
 
     /// Diesel's own record of the transactions on the connection.
-    fn transaction_status(conn: &mut Conn) -> &mut TransactionManagerStatus;
+    fn transaction_status(conn: &mut Self::Conn) -> &mut TransactionManagerStatus;
 
     /// Whether a transaction is open, or may be because its `BEGIN` or `COMMIT` was sent and not answered.
-    fn may_be_in_transaction(conn: &mut Conn) -> bool;
+    fn may_be_in_transaction(conn: &mut Self::Conn) -> bool;
 
     /// Whom Diesel tells the connection's events.
-    fn instrumentation(conn: &mut Conn) -> &mut dyn Instrumentation;
+    fn instrumentation(conn: &mut Self::Conn) -> &mut dyn Instrumentation;
 
     /// Replaces the connection's instrumentation.
-    fn set_instrumentation(conn: &mut Conn, instrumentation: impl Instrumentation);
+    fn set_instrumentation(conn: &mut Self::Conn, instrumentation: impl Instrumentation);
 
     /// Whether other tasks also send statements on the connection. A transaction or savepoint on it would not be this caller's alone.
     fn is_shared() -> bool {
@@ -88,9 +104,9 @@ pub trait Io<Conn> {
 }
 
 /// An [`Io`] whose connections return rows.
-pub trait LoadIo<Conn>: Io<Conn> {
+pub trait LoadIo: Io {
     /// Reads the rows of `query`.
-    fn load<'c, U, Q>(conn: &'c mut Conn, query: Q) -> Self::Future<'c, QueryResult<Vec<U>>>
+    fn load<'c, U, Q>(conn: &'c mut Self::Conn, query: Q) -> Self::Future<'c, QueryResult<Vec<U>>>
     where
         Q: Query + QueryFragment<Self::Backend> + QueryId + 'c,
         U: Send + 'static,
@@ -98,9 +114,12 @@ pub trait LoadIo<Conn>: Io<Conn> {
 }
 
 /// An [`Io`] that can read an application's own type `U`. On a blocking connection `U` need not be `Send`.
-pub trait LoadInto<Conn, ST, U>: LoadIo<Conn> {
+pub trait LoadInto<ST, U>: LoadIo {
     /// Reads the rows of `query`, of SQL type `ST`. The query is a `SELECT` without a limit; the connection keeps it prepared where it can.
-    fn load_into<'c, Q>(conn: &'c mut Conn, query: Q) -> Self::Future<'c, QueryResult<Vec<U>>>
+    fn load_into<'c, Q>(
+        conn: &'c mut Self::Conn,
+        query: Q,
+    ) -> Self::Future<'c, QueryResult<Vec<U>>>
     where
         Q: Query + QueryFragment<Self::Backend> + QueryId + 'c,
         Self::Backend: QueryMetadata<Q::SqlType>,
@@ -119,11 +138,8 @@ pub trait LoadInto<Conn, ST, U>: LoadIo<Conn> {
 ///
 /// A broken connection refuses this crate's counts and Diesel's transactions, and a pool drops it; Diesel still sends a caller's own
 /// single statements. On PostgreSQL and SQLite, a drop during a statement that commits by itself leaves the connection as it was.
-pub struct Link<'c, M, Conn>
-where
-    M: Io<Conn>,
-{
-    pub(crate) conn: &'c mut Conn,
+pub struct Link<'c, M: Io> {
+    pub(crate) conn: &'c mut M::Conn,
     /// Whether a caller's transaction is open. Diesel may not know of it.
     pub(crate) inside: bool,
     /// Whether the open transaction, if there is one, holds nothing but this operation.
@@ -134,14 +150,10 @@ where
     pub(crate) reads: bool,
     /// Whether the last failure in a count was the insert of the application's row. That row may violate its own foreign keys.
     pub(crate) failed_at_insert: bool,
-    io: PhantomData<M>,
 }
 
-impl<'c, M, Conn> Link<'c, M, Conn>
-where
-    M: Io<Conn>,
-{
-    pub(crate) fn new(conn: &'c mut Conn) -> Self {
+impl<'c, M: Io> Link<'c, M> {
+    pub(crate) fn new(conn: &'c mut M::Conn) -> Self {
         Link {
             conn,
             inside: false,
@@ -149,7 +161,6 @@ where
             under_way: 0,
             reads: false,
             failed_at_insert: false,
-            io: PhantomData,
         }
     }
 
@@ -221,7 +232,7 @@ where
     /// See [`LoadIo::load`].
     pub(crate) fn load<'s, U, Q>(&'s mut self, query: Q) -> M::Future<'s, QueryResult<Vec<U>>>
     where
-        M: LoadIo<Conn>,
+        M: LoadIo,
         Q: Query + QueryFragment<M::Backend> + QueryId + 's,
         U: Send + 'static,
         M::Backend: Reads<Q::SqlType, U>,
@@ -235,7 +246,7 @@ where
         query: Q,
     ) -> M::Future<'s, QueryResult<Vec<U>>>
     where
-        M: LoadIo<Conn>,
+        M: LoadIo,
         Q: Query + QueryFragment<M::Backend> + QueryId + 's,
         U: Send + 'static,
         M::Backend: Reads<Q::SqlType, U>,
@@ -256,10 +267,7 @@ macro_rules! read {
 }
 pub(crate) use read;
 
-impl<M, Conn> Drop for Link<'_, M, Conn>
-where
-    M: Io<Conn>,
-{
+impl<M: Io> Drop for Link<'_, M> {
     fn drop(&mut self) {
         let is_under_way = self.under_way > 0;
         let may_be_unread = is_under_way || self.reads;

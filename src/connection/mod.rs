@@ -17,7 +17,7 @@ pub(crate) mod wait;
 pub use self::asynchronous::{Async, BoxFuture};
 pub use self::blocking::Blocking;
 pub(crate) use self::blocking::now;
-pub use self::link::{Io, Link, LoadInto, LoadIo};
+pub use self::link::{Io, Link, LoadInto, LoadIo, Over};
 pub(crate) use self::link::{read, told};
 pub(crate) use self::paired::paired;
 pub(crate) use self::raw::{commits_by_itself, in_any_transaction, met_inside, note_surplus};

@@ -102,7 +102,7 @@ macro_rules! paired {
             $($bounds)*
         {
             crate::connection::now(async {
-                let $link = &mut crate::connection::Link::<Run, _>::new(conn);
+                let $link = &mut crate::connection::Link::<crate::connection::Over<Run, _>>::new(conn);
                 $body
             })
         }
@@ -128,7 +128,7 @@ macro_rules! paired {
             $($of: 'c,)?
         {
             Box::pin(async move {
-                let $link = &mut crate::connection::Link::<Run, _>::new(conn);
+                let $link = &mut crate::connection::Link::<crate::connection::Over<Run, _>>::new(conn);
                 $body
             })
         }

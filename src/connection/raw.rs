@@ -25,9 +25,7 @@ use crate::error::Error;
 use crate::query_builder::{Identified, Prepare};
 
 /// Whether any transaction is open, whether Diesel knows of it or not.
-pub(crate) async fn in_any_transaction<M: Io<Conn>, Conn>(
-    link: &mut Link<'_, M, Conn>,
-) -> QueryResult<bool> {
+pub(crate) async fn in_any_transaction<M: Io>(link: &mut Link<'_, M>) -> QueryResult<bool> {
     if depth(link)? > 0 {
         return Ok(true);
     }
@@ -42,10 +40,7 @@ pub(crate) async fn in_any_transaction<M: Io<Conn>, Conn>(
 }
 
 /// Whether the next statement commits by itself. A caller that counts for others asks, because their counts need a commit.
-pub(crate) async fn commits_by_itself<M, Conn>(link: &mut Link<'_, M, Conn>) -> QueryResult<bool>
-where
-    M: Io<Conn>,
-{
+pub(crate) async fn commits_by_itself<M: Io>(link: &mut Link<'_, M>) -> QueryResult<bool> {
     let dialect = link.dialect();
     let Some(sql) = dialect.asks_whether_commits() else {
         return Ok(!in_any_transaction(link).await?);
@@ -60,7 +55,7 @@ where
 }
 
 /// Whether a transaction is open that Diesel does not know of.
-pub(super) async fn is_open<M: Io<Conn>, Conn>(link: &mut Link<'_, M, Conn>) -> QueryResult<bool> {
+pub(super) async fn is_open<M: Io>(link: &mut Link<'_, M>) -> QueryResult<bool> {
     let dialect = link.dialect();
     let answer = match dialect.asks_whether_open() {
         OpenQuestion::Rows { is_older, is_same } => {
@@ -75,8 +70,8 @@ pub(super) async fn is_open<M: Io<Conn>, Conn>(link: &mut Link<'_, M, Conn>) -> 
 /// How often the question is sent while a pooler loses its prepared statement.
 const MOST_QUESTIONS: u8 = 32;
 
-async fn is_open_by_rows<M: Io<Conn>, Conn>(
-    link: &mut Link<'_, M, Conn>,
+async fn is_open_by_rows<M: Io>(
+    link: &mut Link<'_, M>,
     is_older: &'static str,
     is_same: &'static str,
 ) -> QueryResult<bool> {
@@ -121,10 +116,7 @@ fn is_refused<T>(dialect: Dialect, outcome: QueryResult<T>) -> QueryResult<bool>
 /// After an error PostgreSQL refuses every statement of the transaction, so any statement tells; it is sent again if it is interrupted.
 /// MySQL ends the transaction at a deadlock, but its session counts statements, and a `BEGIN` without its `COMMIT` or `ROLLBACK` shows. (A
 /// `COMMIT` or `ROLLBACK` that ended nothing hides it. This crate [notes](note_surplus) its own; an application does not.)
-pub(crate) async fn met_inside<M: Io<Conn>, Conn>(
-    link: &mut Link<'_, M, Conn>,
-    ended: bool,
-) -> QueryResult<bool> {
+pub(crate) async fn met_inside<M: Io>(link: &mut Link<'_, M>, ended: bool) -> QueryResult<bool> {
     let dialect = link.dialect();
     let refuses = dialect.refuses_after_errors();
     let met = again_if_interrupted!(
@@ -145,7 +137,7 @@ pub(crate) async fn met_inside<M: Io<Conn>, Conn>(
 }
 
 /// Notes that this crate, or Diesel on its behalf, has sent a `ROLLBACK` that may have ended nothing. No transaction is open.
-pub(crate) async fn note_surplus<M: Io<Conn>, Conn>(link: &mut Link<'_, M, Conn>) {
+pub(crate) async fn note_surplus<M: Io>(link: &mut Link<'_, M>) {
     let begun = link.dialect().asks_whether_was_open();
     if let (Some(begun), Ok(0)) = (begun, depth(link)) {
         clean_up(link, begun.reads).await;

@@ -29,7 +29,7 @@ pub(crate) fn other_nodes_write() -> bool {
 
 /// The nesting depth of the transactions that Diesel knows of; 0 outside of any. Fails after the connection was lost, when Diesel does
 /// not know the depth: then nothing may be sent on it.
-pub(super) fn depth<M: Io<Conn>, Conn>(link: &mut Link<'_, M, Conn>) -> QueryResult<u32> {
+pub(super) fn depth<M: Io>(link: &mut Link<'_, M>) -> QueryResult<u32> {
     if !link.dialect().notices_ends() {
         return Err(Error::DieselIsTooOld.into());
     }
@@ -44,7 +44,7 @@ pub(crate) fn depth_of(status: &TransactionManagerStatus) -> QueryResult<u32> {
 }
 
 /// Whether a transaction is open that Diesel knows of.
-pub(crate) fn in_transaction<M: Io<Conn>, Conn>(link: &mut Link<'_, M, Conn>) -> QueryResult<bool> {
+pub(crate) fn in_transaction<M: Io>(link: &mut Link<'_, M>) -> QueryResult<bool> {
     Ok(depth(link)? > 0)
 }
 
@@ -82,7 +82,7 @@ macro_rules! again_if_interrupted {
 pub(super) use again_if_interrupted;
 
 /// Undoes a failed operation. If that fails too, marks the connection broken; the operation's error says more than this one.
-pub(crate) async fn clean_up<M: Io<Conn>, Conn>(link: &mut Link<'_, M, Conn>, sql: &str) {
+pub(crate) async fn clean_up<M: Io>(link: &mut Link<'_, M>, sql: &str) {
     if again_if_interrupted!(link, link.batch_execute(sql).await).is_err() {
         link.transaction_status().set_in_error();
     }
@@ -139,8 +139,8 @@ impl<T> Ending<T> {
 }
 
 /// Begins a transaction, or a savepoint inside one. After an error neither is open.
-pub(crate) async fn begin<M: Io<Conn>, Conn>(
-    link: &mut Link<'_, M, Conn>,
+pub(crate) async fn begin<M: Io>(
+    link: &mut Link<'_, M>,
     options: TransactionOptions,
 ) -> QueryResult<OpenTransaction> {
     if M::is_shared() {
@@ -224,8 +224,8 @@ static PREPARES_NO_BEGIN: AtomicBool = AtomicBool::new(false);
 ///
 /// Diesel's own `BEGIN` and `COMMIT` cost three round trips each on MySQL, because Diesel switches multi-statement text on before them and
 /// off after.
-async fn begin_by<M: Io<Conn>, Conn>(
-    link: &mut Link<'_, M, Conn>,
+async fn begin_by<M: Io>(
+    link: &mut Link<'_, M>,
     by_statements: bool,
     begin: &'static str,
 ) -> QueryResult<bool> {
@@ -242,8 +242,8 @@ async fn begin_by<M: Io<Conn>, Conn>(
 }
 
 /// Sends the settings that come before `BEGIN`. Returns false if a transaction is open that Diesel does not know of.
-async fn prepare<M: Io<Conn>, Conn>(
-    link: &mut Link<'_, M, Conn>,
+async fn prepare<M: Io>(
+    link: &mut Link<'_, M>,
     dialect: Dialect,
     guard: Option<Guard>,
     isolation: Option<&'static str>,
@@ -271,10 +271,7 @@ async fn prepare<M: Io<Conn>, Conn>(
 }
 
 /// Resets the isolation level if it was set for a transaction that did not begin. Otherwise the caller's next transaction would get it.
-async fn forget_isolation<M: Io<Conn>, Conn>(
-    link: &mut Link<'_, M, Conn>,
-    isolation: Option<&'static str>,
-) {
+async fn forget_isolation<M: Io>(link: &mut Link<'_, M>, isolation: Option<&'static str>) {
     let dialect = link.dialect();
     let (Some(_), Some(sql)) = (isolation, dialect.forgets_isolation()) else {
         return;
@@ -289,8 +286,8 @@ async fn forget_isolation<M: Io<Conn>, Conn>(
 
 /// Begins a savepoint, instead of a transaction, inside a transaction that Diesel does not know of. Each savepoint has its own name:
 /// MySQL forgets an earlier savepoint of the same name.
-async fn savepoint<M: Io<Conn>, Conn>(
-    link: &mut Link<'_, M, Conn>,
+async fn savepoint<M: Io>(
+    link: &mut Link<'_, M>,
     nothing: OpenTransaction,
     options: TransactionOptions,
 ) -> QueryResult<OpenTransaction> {
@@ -308,8 +305,8 @@ async fn savepoint<M: Io<Conn>, Conn>(
 }
 
 /// Sends the settings that follow `BEGIN`.
-async fn open<M: Io<Conn>, Conn>(
-    link: &mut Link<'_, M, Conn>,
+async fn open<M: Io>(
+    link: &mut Link<'_, M>,
     dialect: Dialect,
     options: TransactionOptions,
     guard: Option<Guard>,
@@ -356,9 +353,9 @@ impl OpenTransaction {
     }
 
     /// Asks, if there is a guard, whether the transaction is still open. If it is not, returns a conflict: nothing was committed.
-    pub(crate) async fn check<M: Io<Conn>, Conn>(
+    pub(crate) async fn check<M: Io>(
         &self,
-        link: &mut Link<'_, M, Conn>,
+        link: &mut Link<'_, M>,
         dialect: Dialect,
     ) -> QueryResult<()> {
         let Some(guard) = self.guard else {
@@ -375,10 +372,7 @@ impl OpenTransaction {
     }
 
     /// Commits it. After an error the caller still has to roll it back.
-    pub(crate) async fn commit<M: Io<Conn>, Conn>(
-        &mut self,
-        link: &mut Link<'_, M, Conn>,
-    ) -> QueryResult<()> {
+    pub(crate) async fn commit<M: Io>(&mut self, link: &mut Link<'_, M>) -> QueryResult<()> {
         let is_savepoint = self.is_savepoint();
         let ended = match self.by_statements {
             _ if is_savepoint => self.release(link).await,
@@ -415,9 +409,9 @@ impl OpenTransaction {
     }
 
     /// Commits it if the work succeeded. Rolls it back if the work or the commit failed.
-    pub(crate) async fn end<T, M: Io<Conn>, Conn>(
+    pub(crate) async fn end<T, M: Io>(
         mut self,
-        link: &mut Link<'_, M, Conn>,
+        link: &mut Link<'_, M>,
         done: QueryResult<T>,
     ) -> QueryResult<T> {
         let done = match done {
@@ -432,7 +426,7 @@ impl OpenTransaction {
 
     /// Rolls it back if it is still open; after a failed `COMMIT`, Diesel may have rolled back already. If the rollback fails, Diesel marks
     /// the connection broken, and a pool drops it. That error is not reported: the one that led here says more.
-    pub(crate) async fn roll_back<M: Io<Conn>, Conn>(&self, link: &mut Link<'_, M, Conn>) {
+    pub(crate) async fn roll_back<M: Io>(&self, link: &mut Link<'_, M>) {
         let dialect = link.dialect();
         if self.is_savepoint() {
             if self.take_back(link).await {
@@ -472,7 +466,7 @@ impl OpenTransaction {
 
     /// Rolls back to the savepoint. If that fails, breaks the connection: the caller would commit the work since then. Returns whether the
     /// savepoint still exists.
-    async fn take_back<M: Io<Conn>, Conn>(&self, link: &mut Link<'_, M, Conn>) -> bool {
+    async fn take_back<M: Io>(&self, link: &mut Link<'_, M>) -> bool {
         let undone = self.undo(link).await;
         if let Err(error) = &undone {
             // If the savepoint is gone, a conflict has ended the whole transaction.
@@ -484,7 +478,7 @@ impl OpenTransaction {
     }
 
     /// Rolls back to the savepoint, and tries again while that is interrupted.
-    async fn undo<M: Io<Conn>, Conn>(&self, link: &mut Link<'_, M, Conn>) -> QueryResult<()> {
+    async fn undo<M: Io>(&self, link: &mut Link<'_, M>) -> QueryResult<()> {
         let savepoint = match self.savepoint {
             Some(number) => format!("ROLLBACK TO SAVEPOINT diesel_sharded_{number}"),
             None => format!("ROLLBACK TO SAVEPOINT diesel_savepoint_{}", self.outer),
@@ -501,7 +495,7 @@ impl OpenTransaction {
         )
     }
 
-    async fn release<M: Io<Conn>, Conn>(&self, link: &mut Link<'_, M, Conn>) -> QueryResult<()> {
+    async fn release<M: Io>(&self, link: &mut Link<'_, M>) -> QueryResult<()> {
         match self.savepoint {
             Some(number) => {
                 let sql = format!("RELEASE SAVEPOINT diesel_sharded_{number}");
@@ -516,7 +510,7 @@ impl OpenTransaction {
 
     /// Removes the guard after the transaction. If that fails, marks the connection broken: without autocommit it would lose later
     /// statements.
-    async fn lift_guard<M: Io<Conn>, Conn>(&self, link: &mut Link<'_, M, Conn>) {
+    async fn lift_guard<M: Io>(&self, link: &mut Link<'_, M>) {
         let Some(guard) = self.guard else {
             return;
         };

@@ -286,15 +286,10 @@ paired! {
 
 impl<K> Within<K> {
     /// Adds `n`, or if `partly` as much of it as the bounds allow. Returns the amount added: 0 if the bounds refuse it.
-    async fn count<M, Conn>(
-        &self,
-        n: i64,
-        partly: bool,
-        link: &mut Link<'_, M, Conn>,
-    ) -> QueryResult<i64>
+    async fn count<M>(&self, n: i64, partly: bool, link: &mut Link<'_, M>) -> QueryResult<i64>
     where
-        K: OneCounter<M, Conn>,
-        M: LoadIo<Conn>,
+        K: OneCounter<M>,
+        M: LoadIo,
     {
         if n != 0 {
             self.counter.begin(link).await?;
@@ -310,16 +305,16 @@ impl<K> Within<K> {
 
     /// Adds `n` in one transaction with the idempotency key of the `request`, and with the read of the total if it `reads` it. Returns
     /// whether the bounds allow it, or allowed it when the same request came before; and that total.
-    async fn count_in_transaction<M, Conn>(
+    async fn count_in_transaction<M>(
         &self,
         n: i64,
         request: Option<&Request>,
         reads: bool,
-        link: &mut Link<'_, M, Conn>,
+        link: &mut Link<'_, M>,
     ) -> QueryResult<(bool, Option<i64>)>
     where
-        K: OneCounter<M, Conn>,
-        M: LoadIo<Conn>,
+        K: OneCounter<M>,
+        M: LoadIo,
     {
         self.counter.begin(link).await?;
         let (retry, mut locks_first) = (self.retry_policy(), false);
@@ -362,16 +357,16 @@ impl<K> Within<K> {
     }
 
     /// Adds `n`, unless that was done with this idempotency key before.
-    async fn count_once<M, Conn>(
+    async fn count_once<M>(
         &self,
         n: i64,
         key: &[u8],
         reads: bool,
-        link: &mut Link<'_, M, Conn>,
+        link: &mut Link<'_, M>,
     ) -> QueryResult<(bool, Option<i64>)>
     where
-        K: OneCounter<M, Conn> + CachedAs,
-        M: LoadIo<Conn>,
+        K: OneCounter<M> + CachedAs,
+        M: LoadIo,
     {
         let request = Request::to_add(key, &self.counter.cached_as(), n)?;
         self.count_in_transaction(n, Some(&request), reads, link)
@@ -386,7 +381,7 @@ impl<K: fmt::Debug> fmt::Debug for Within<K> {
 }
 
 /// An addition in progress.
-struct Addition<'a, 'l, K, M: LoadIo<Conn>, Conn> {
+struct Addition<'a, 'l, K, M: LoadIo> {
     counter: &'a K,
     bounds: Bounds,
     n: i64,
@@ -397,7 +392,7 @@ struct Addition<'a, 'l, K, M: LoadIo<Conn>, Conn> {
     /// Whether to create missing shards.
     creates: bool,
     retry: &'a RetryPolicy,
-    link: &'a mut Link<'l, M, Conn>,
+    link: &'a mut Link<'l, M>,
 }
 
 /// The outcome of a try that holds the row's lock.
@@ -424,17 +419,17 @@ type StoredKey<C, DB> = KeysAre<<TableOf<C> as KeyedTable<DB>>::KeyIs>;
 /// The row that is locked.
 type Row<C, DB> = LockedRows<TableOf<C>, DB>;
 
-impl<'a, 'l, K, M, Conn> Addition<'a, 'l, K, M, Conn>
+impl<'a, 'l, K, M> Addition<'a, 'l, K, M>
 where
-    K: OneCounter<M, Conn>,
-    M: LoadIo<Conn>,
+    K: OneCounter<M>,
+    M: LoadIo,
 {
     fn new(
         within: &'a Within<K>,
         n: i64,
         partly: bool,
         retry: &'a RetryPolicy,
-        link: &'a mut Link<'l, M, Conn>,
+        link: &'a mut Link<'l, M>,
     ) -> Self {
         Addition {
             counter: &within.counter,

@@ -292,29 +292,25 @@ impl<T: ShardedTable> CountedMany<T> {
 
 shows!([T: ShardedTable<Key: fmt::Debug>] CountedMany<T>: |self| CountedMany { rows: self.rows, missing: self.missing } finish);
 
-impl<F, Ins, Run, Insert, M, Conn, DB> Requested<M, Conn> for CountMany<F, Ins, Run>
+impl<F, Ins, Run, Insert, M, DB> Requested<M> for CountMany<F, Ins, Run>
 where
     F: CountableFields<DB>,
     Ins: Fn(&KeyOf<F>) -> Insert,
     Insert: QueryFragment<DB> + QueryId,
-    M: LoadIo<Conn, Backend = DB>,
+    M: LoadIo<Backend = DB>,
     DB: ShardedBackend,
 {
-    async fn carry_out(&mut self, link: &mut Link<'_, M, Conn>) -> QueryResult<usize> {
+    async fn carry_out(&mut self, link: &mut Link<'_, M>) -> QueryResult<usize> {
         Ok(self.count(link).await?.rows)
     }
 }
 
 impl<F: IntegerFields, Ins, Run> CountMany<F, Ins, Run> {
-    async fn count_once<M, Conn>(
-        mut self,
-        key: &[u8],
-        link: &mut Link<'_, M, Conn>,
-    ) -> QueryResult<usize>
+    async fn count_once<M>(mut self, key: &[u8], link: &mut Link<'_, M>) -> QueryResult<usize>
     where
-        Self: Requested<M, Conn>,
+        Self: Requested<M>,
         KeyOf<F>: fmt::Debug,
-        M: LoadIo<Conn>,
+        M: LoadIo,
     {
         let request = Request::new(key, |text| {
             let table = <F::ParentTable as ShardedTable>::SHARDS_TABLE;
@@ -331,15 +327,15 @@ impl<F: IntegerFields, Ins, Run> CountMany<F, Ins, Run> {
         Ok(once(link, &request, retry, &mut self).await?.0)
     }
 
-    pub(crate) async fn count<DB, M, Conn, Insert>(
+    pub(crate) async fn count<DB, M, Insert>(
         &self,
-        link: &mut Link<'_, M, Conn>,
+        link: &mut Link<'_, M>,
     ) -> QueryResult<CountedMany<F::ParentTable>>
     where
         F: CountableFields<DB>,
         Ins: Fn(&KeyOf<F>) -> Insert,
         Insert: QueryFragment<DB> + QueryId,
-        M: LoadIo<Conn, Backend = DB>,
+        M: LoadIo<Backend = DB>,
         DB: ShardedBackend,
     {
         let mut counting = Counting::begin(self, link)?;
@@ -355,14 +351,14 @@ impl<F: IntegerFields, Ins, Run> CountMany<F, Ins, Run> {
 }
 
 /// A count on many rows in progress.
-struct Counting<'a, 'l, F: IntegerFields, Ins, M: LoadIo<Conn>, Conn> {
+struct Counting<'a, 'l, F: IntegerFields, Ins, M: LoadIo> {
     additions: Vec<Addition<KeyOf<F>>>,
     /// Makes the insert for a missing row; and the number of shards to choose from for that row.
     insert: Option<(&'a Ins, u16)>,
     attempts: Attempts,
     /// Whether to create missing shards before the first count.
     creates_first: bool,
-    link: &'a mut Link<'l, M, Conn>,
+    link: &'a mut Link<'l, M>,
 }
 
 /// An amount for each field of a key's row, and the shard on which they are counted, chosen as for a single count.
@@ -372,18 +368,18 @@ struct Addition<Key> {
     choice: Choice,
 }
 
-impl<'a, 'l, F, Ins, Insert, M, Conn, DB> Counting<'a, 'l, F, Ins, M, Conn>
+impl<'a, 'l, F, Ins, Insert, M, DB> Counting<'a, 'l, F, Ins, M>
 where
     F: CountableFields<DB>,
     Ins: Fn(&KeyOf<F>) -> Insert,
     Insert: QueryFragment<DB> + QueryId,
-    M: LoadIo<Conn, Backend = DB>,
+    M: LoadIo<Backend = DB>,
     DB: ShardedBackend,
 {
     /// Chooses a shard of each row.
     fn begin<Run>(
         many: &'a CountMany<F, Ins, Run>,
-        link: &'a mut Link<'l, M, Conn>,
+        link: &'a mut Link<'l, M>,
     ) -> QueryResult<Self> {
         let retry = many.retry.clone().unwrap_or_default();
         let attempts = Attempts::start(retry.begun());
@@ -497,7 +493,7 @@ where
 
     /// Counts on a missing row, if it can be inserted.
     async fn add_to_missing(
-        link: &mut Link<'_, M, Conn>,
+        link: &mut Link<'_, M>,
         addition: &Addition<KeyOf<F>>,
         insert: Option<(&Ins, u16)>,
         counted: &mut CountedMany<F::ParentTable>,
@@ -513,7 +509,7 @@ where
     }
 
     async fn add_alone(
-        link: &mut Link<'_, M, Conn>,
+        link: &mut Link<'_, M>,
         addition: &Addition<KeyOf<F>>,
         insert: Option<(Insert, u16)>,
     ) -> QueryResult<usize> {
@@ -524,7 +520,7 @@ where
 
     /// Creates the missing shards of existing rows.
     async fn create_shards(
-        link: &mut Link<'_, M, Conn>,
+        link: &mut Link<'_, M>,
         additions: &[Addition<KeyOf<F>>],
     ) -> QueryResult<()> {
         for (shard, additions) in by_shard(additions) {
@@ -541,7 +537,7 @@ where
 
     /// Adds to a shard of each row by one statement. Returns the number of shards that it met.
     async fn add_together(
-        link: &mut Link<'_, M, Conn>,
+        link: &mut Link<'_, M>,
         additions: &[Addition<KeyOf<F>>],
     ) -> QueryResult<usize> {
         if let [one] = additions {
@@ -570,7 +566,7 @@ where
     /// The additions without a row, given the number of shards that were `met`; `None` if it is not certain that each other addition was
     /// counted once.
     async fn missing<'k>(
-        link: &mut Link<'_, M, Conn>,
+        link: &mut Link<'_, M>,
         met: usize,
         additions: &'k [Addition<KeyOf<F>>],
     ) -> QueryResult<Option<Vec<&'k Addition<KeyOf<F>>>>> {
@@ -596,7 +592,7 @@ where
 
     /// The keys of the rows that exist.
     async fn rows_of<'k>(
-        link: &mut Link<'_, M, Conn>,
+        link: &mut Link<'_, M>,
         additions: impl IntoIterator<Item = &'k Addition<KeyOf<F>>>,
     ) -> QueryResult<BTreeSet<KeyOf<F>>>
     where

@@ -474,23 +474,19 @@ impl<Run> Counter<Run> {
     }
 
     /// The exact total, or the base; 0 for a counter that was never used.
-    async fn value<M: LoadIo<Conn>, Conn>(
-        &self,
-        exact: bool,
-        link: &mut Link<'_, M, Conn>,
-    ) -> QueryResult<i64> {
+    async fn value<M: LoadIo>(&self, exact: bool, link: &mut Link<'_, M>) -> QueryResult<i64> {
         let rows = SelectedRows::Named(vec![key(&self.name)?]);
         let found = select(rows, exact, link).await?;
         Ok(found.first().map_or(0, |(_, value)| *value))
     }
 
-    async fn set_to<DB, M, Conn>(&self, total: i64, link: &mut Link<'_, M, Conn>) -> QueryResult<()>
+    async fn set_to<DB, M>(&self, total: i64, link: &mut Link<'_, M>) -> QueryResult<()>
     where
-        M: LoadIo<Conn, Backend = DB>,
-        DB: CounterBackend<Conn>,
+        M: LoadIo<Backend = DB>,
+        DB: CounterBackend<M::Conn>,
     {
         for left in (0..MOST_CREATED).rev() {
-            let set = set_by_key::<DB::Value, _, _, _>(link, key(&self.name)?, total).await;
+            let set = set_by_key::<DB::Value, _, _>(link, key(&self.name)?, total).await;
             if set.map_err(|error| explain_counters(&link.backend(), error))? > 0 {
                 return Ok(());
             }
@@ -502,10 +498,7 @@ impl<Run> Counter<Run> {
     }
 
     /// Removes the counter, and returns whether it existed.
-    async fn remove<M: LoadIo<Conn>, Conn>(
-        &self,
-        link: &mut Link<'_, M, Conn>,
-    ) -> QueryResult<bool> {
+    async fn remove<M: LoadIo>(&self, link: &mut Link<'_, M>) -> QueryResult<bool> {
         let name = key(&self.name)?;
         let repeated = locking(link, RetryPolicy::default())?;
         retry_loop!(link, repeated, {
@@ -515,14 +508,14 @@ impl<Run> Counter<Run> {
         })
     }
 
-    async fn fold_to<DB, M, Conn>(
+    async fn fold_to<DB, M>(
         &self,
         keep_shards: u16,
-        link: &mut Link<'_, M, Conn>,
+        link: &mut Link<'_, M>,
     ) -> QueryResult<Folded<counters::table>>
     where
-        M: LoadIo<Conn, Backend = DB>,
-        DB: CounterBackend<Conn>,
+        M: LoadIo<Backend = DB>,
+        DB: CounterBackend<M::Conn>,
     {
         let folding = Folding {
             of: *TableOf::<DB::Value>::TABLE,
@@ -554,10 +547,10 @@ impl<Run> Counter<Run> {
 /// How often an operation creates a counter, if another connection keeps deleting it.
 pub(super) const MOST_CREATED: u8 = 4;
 
-impl<Run, M, Conn, DB> OneCounter<M, Conn> for Counter<Run>
+impl<Run, M, DB> OneCounter<M> for Counter<Run>
 where
-    M: LoadIo<Conn, Backend = DB>,
-    DB: CounterBackend<Conn>,
+    M: LoadIo<Backend = DB>,
+    DB: CounterBackend<M::Conn>,
 {
     type Field = DB::Value;
     type Insert = InsertCounter;
@@ -588,21 +581,21 @@ where
         Ok(count)
     }
 
-    async fn begin(&self, link: &mut Link<'_, M, Conn>) -> QueryResult<()> {
+    async fn begin(&self, link: &mut Link<'_, M>) -> QueryResult<()> {
         check(&self.name)?;
         shard_counts::keep_fresh(link).await
     }
 
-    async fn is_there(&self, _: &mut Link<'_, M, Conn>) -> QueryResult<bool> {
+    async fn is_there(&self, _: &mut Link<'_, M>) -> QueryResult<bool> {
         check(&self.name)?;
         Ok(true) // no operation reports whether the counter exists
     }
 
-    async fn total(&self, link: &mut Link<'_, M, Conn>) -> QueryResult<Option<i64>> {
+    async fn total(&self, link: &mut Link<'_, M>) -> QueryResult<Option<i64>> {
         self.value(true, link).await.map(Some)
     }
 
-    fn explained(&self, link: &Link<'_, M, Conn>, error: DieselError) -> DieselError {
+    fn explained(&self, link: &Link<'_, M>, error: DieselError) -> DieselError {
         let backend = &link.backend();
         explain_counters(backend, explain::<TableOf<DB::Value>, DB>(backend, error))
     }
@@ -654,10 +647,10 @@ impl Counter<crate::connection::Async> {
     }
 }
 
-async fn totals<S, M, Conn>(names: &[S], link: &mut Link<'_, M, Conn>) -> QueryResult<Vec<i64>>
+async fn totals<S, M>(names: &[S], link: &mut Link<'_, M>) -> QueryResult<Vec<i64>>
 where
     S: AsRef<str>,
-    M: LoadIo<Conn>,
+    M: LoadIo,
 {
     let keys = names.iter().map(|name| key(name.as_ref()));
     let keys: Vec<Vec<u8>> = keys.collect::<Result<_, _>>()?;
@@ -727,14 +720,10 @@ impl Change {
 
 impl<Run> Idempotent<Counter<Run>> {
     /// Changes the counter, unless that was done with this key before. Returns the number of counters changed, now or then.
-    async fn change<DB, M, Conn>(
-        &self,
-        change: Change,
-        link: &mut Link<'_, M, Conn>,
-    ) -> QueryResult<usize>
+    async fn change<DB, M>(&self, change: Change, link: &mut Link<'_, M>) -> QueryResult<usize>
     where
-        M: LoadIo<Conn, Backend = DB>,
-        DB: CounterBackend<Conn>,
+        M: LoadIo<Backend = DB>,
+        DB: CounterBackend<M::Conn>,
     {
         let request = change.request(&self.of, &self.key)?;
         let mut work = ChangeOnce(&self.of, change);
@@ -745,16 +734,16 @@ impl<Run> Idempotent<Counter<Run>> {
 
 struct ChangeOnce<'a, Run>(&'a Counter<Run>, Change);
 
-impl<Run, M, Conn, DB> Requested<M, Conn> for ChangeOnce<'_, Run>
+impl<Run, M, DB> Requested<M> for ChangeOnce<'_, Run>
 where
-    M: LoadIo<Conn, Backend = DB>,
-    DB: CounterBackend<Conn>,
+    M: LoadIo<Backend = DB>,
+    DB: CounterBackend<M::Conn>,
 {
     fn transaction(&self, dialect: Dialect) -> TransactionOptions {
         locking_options(dialect)
     }
 
-    async fn carry_out(&mut self, link: &mut Link<'_, M, Conn>) -> QueryResult<usize> {
+    async fn carry_out(&mut self, link: &mut Link<'_, M>) -> QueryResult<usize> {
         match self.1 {
             Change::Set(total) => self.0.set_to(total, link).await.map(|()| 1),
             Change::Delete => self.0.remove(link).await.map(usize::from),

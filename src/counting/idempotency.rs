@@ -111,7 +111,7 @@ use fnv::FnvHasher;
 
 use crate::backend::{BackendOf, Dialect, Hashed};
 use crate::connection::{
-    Blocking, Io, Link, LoadIo, TransactionOptions, in_transaction, now, paired, read,
+    Blocking, Io, Link, LoadIo, Over, TransactionOptions, in_transaction, now, paired, read,
 };
 use crate::counting::row_counter::{CachedAs, OneCounter};
 use crate::engine::{RetryLoop, retry_loop};
@@ -151,7 +151,7 @@ impl<Of> Idempotent<Of> {
 /// A repeat adds to no row, and nothing to the cached total: `add` returns 0 for it.
 impl<Of, Conn> CachedCounter<Conn> for Idempotent<Of>
 where
-    Of: OneCounter<Blocking, Conn> + CachedCounter<Conn> + CachedAs,
+    Of: OneCounter<Over<Blocking, Conn>> + CachedCounter<Conn> + CachedAs,
     Conn: LoadConnection,
     Conn::Backend: BackendOf<Conn>,
 {
@@ -224,15 +224,15 @@ impl Request {
 /// Carries out a request that was not carried out before under the same key: by one statement where that is possible, else in one
 /// transaction with the key, or in a savepoint of the caller's transaction. Returns the number of rows counted, now or then, and whether it
 /// was now.
-pub(crate) async fn once<W, M, Conn>(
-    link: &mut Link<'_, M, Conn>,
+pub(crate) async fn once<W, M>(
+    link: &mut Link<'_, M>,
     request: &Request,
     retry: RetryPolicy,
     work: &mut W,
 ) -> QueryResult<(usize, bool)>
 where
-    M: LoadIo<Conn>,
-    W: Requested<M, Conn>,
+    M: LoadIo,
+    W: Requested<M>,
 {
     let retry = retry.begun();
     if let Some(counted) = work.count_at_once(link, request, &retry).await? {
@@ -262,7 +262,7 @@ where
 }
 
 /// Work that is requested, and done once.
-pub(crate) trait Requested<M: Io<Conn>, Conn> {
+pub(crate) trait Requested<M: Io> {
     /// The transaction of the key and the work.
     fn transaction(&self, dialect: Dialect) -> TransactionOptions {
         TransactionOptions::of_a_count(dialect)
@@ -272,7 +272,7 @@ pub(crate) trait Requested<M: Io<Conn>, Conn> {
     /// such as when the key is known.
     fn count_at_once(
         &mut self,
-        _: &mut Link<'_, M, Conn>,
+        _: &mut Link<'_, M>,
         _: &Request,
         _: &RetryPolicy,
     ) -> impl Future<Output = QueryResult<Option<usize>>> {
@@ -280,16 +280,13 @@ pub(crate) trait Requested<M: Io<Conn>, Conn> {
     }
 
     /// Does the work, and returns the number of rows counted.
-    fn carry_out(
-        &mut self,
-        link: &mut Link<'_, M, Conn>,
-    ) -> impl Future<Output = QueryResult<usize>>;
+    fn carry_out(&mut self, link: &mut Link<'_, M>) -> impl Future<Output = QueryResult<usize>>;
 }
 
 /// Claims a key for the open transaction, or returns the number of rows if it was counted before. Waits for another transaction that claims
 /// the same key.
-pub(crate) async fn claim<M: LoadIo<Conn>, Conn>(
-    link: &mut Link<'_, M, Conn>,
+pub(crate) async fn claim<M: LoadIo>(
+    link: &mut Link<'_, M>,
     request: &Request,
 ) -> QueryResult<Option<usize>> {
     let insert = InsertKey {
@@ -318,8 +315,8 @@ pub(crate) async fn claim<M: LoadIo<Conn>, Conn>(
 
 /// Whether the request is known to have been carried out: by a plain read, which locks nothing. `false` says nothing, because a proxy may
 /// send the read to a replica, which lags. So [`once`] follows, on the primary.
-pub(crate) async fn is_known<M: LoadIo<Conn>, Conn>(
-    link: &mut Link<'_, M, Conn>,
+pub(crate) async fn is_known<M: LoadIo>(
+    link: &mut Link<'_, M>,
     request: &Request,
     retry: RetryPolicy,
 ) -> QueryResult<bool> {
@@ -338,10 +335,7 @@ pub(crate) async fn is_known<M: LoadIo<Conn>, Conn>(
 }
 
 /// Releases a key, for a request that counted nothing or is not repeated.
-pub(crate) async fn release<M: LoadIo<Conn>, Conn>(
-    link: &mut Link<'_, M, Conn>,
-    key: &[u8],
-) -> QueryResult<()> {
+pub(crate) async fn release<M: LoadIo>(link: &mut Link<'_, M>, key: &[u8]) -> QueryResult<()> {
     let delete = DeleteKeys {
         keys: vec![key],
         only: None,
@@ -395,10 +389,10 @@ paired! {
 }
 
 /// Removes keys, 1,000 in a transaction, in at most so many transactions.
-pub(crate) async fn remove<M: LoadIo<Conn>, Conn>(
+pub(crate) async fn remove<M: LoadIo>(
     which: Removable,
     transactions: usize,
-    link: &mut Link<'_, M, Conn>,
+    link: &mut Link<'_, M>,
 ) -> QueryResult<usize> {
     let mut removed = 0;
     for _ in 0..transactions {

@@ -164,10 +164,7 @@ impl Transaction {
     }
 
     /// The attempts at the transaction.
-    pub(crate) fn retry_loop<M: Io<Conn>, Conn>(
-        self,
-        link: &mut Link<'_, M, Conn>,
-    ) -> QueryResult<RetryLoop> {
+    pub(crate) fn retry_loop<M: Io>(self, link: &mut Link<'_, M>) -> QueryResult<RetryLoop> {
         if self.options.outermost && in_transaction(link)? {
             return Err(DieselError::AlreadyInTransaction);
         }

@@ -255,7 +255,7 @@ pub(super) type TableOf<C> = <C as Column>::Table;
 pub(crate) type Key<C> = <TableOf<C> as ShardedTable>::Key;
 
 /// A counter as the operations see it: a row's, or a named one. That is a row in the library's own table, inserted by the first count.
-pub(crate) trait OneCounter<M: LoadIo<Conn>, Conn> {
+pub(crate) trait OneCounter<M: LoadIo> {
     type Field: IntegerField<M::Backend>;
 
     /// Inserts the row.
@@ -280,18 +280,18 @@ pub(crate) trait OneCounter<M: LoadIo<Conn>, Conn> {
     ) -> QueryResult<Adding<Self::Field, M::Backend, Self::Insert>>;
 
     /// Prepares for a count.
-    async fn begin(&self, link: &mut Link<'_, M, Conn>) -> QueryResult<()>;
+    async fn begin(&self, link: &mut Link<'_, M>) -> QueryResult<()>;
 
     /// Whether the counter exists, as a count of 0 reports it.
-    async fn is_there(&self, link: &mut Link<'_, M, Conn>) -> QueryResult<bool>;
+    async fn is_there(&self, link: &mut Link<'_, M>) -> QueryResult<bool>;
 
-    async fn total(&self, link: &mut Link<'_, M, Conn>) -> QueryResult<Option<i64>>;
+    async fn total(&self, link: &mut Link<'_, M>) -> QueryResult<Option<i64>>;
 
     /// A clearer reason for an error.
-    fn explained(&self, link: &Link<'_, M, Conn>, error: DieselError) -> DieselError;
+    fn explained(&self, link: &Link<'_, M>, error: DieselError) -> DieselError;
 
     /// The total that a write depends on, or that it returns; `None` if there is no such row.
-    async fn total_on_primary(&self, link: &mut Link<'_, M, Conn>) -> QueryResult<Option<i64>> {
+    async fn total_on_primary(&self, link: &mut Link<'_, M>) -> QueryResult<Option<i64>> {
         let key = KeyIs(TableOf::<Self::Field>::key_is(self.key()?));
         let query = OnPrimary {
             names: Names::of::<TableOf<Self::Field>>(),
@@ -302,7 +302,7 @@ pub(crate) trait OneCounter<M: LoadIo<Conn>, Conn> {
     }
 
     /// Inserts the row, by a count of 0.
-    async fn create(&self, link: &mut Link<'_, M, Conn>) -> QueryResult<()> {
+    async fn create(&self, link: &mut Link<'_, M>) -> QueryResult<()> {
         let mut count = self.adding(0, link.dialect())?;
         let (facts, retry) = (count.facts, count.retry.clone());
         engine::count(link, facts, retry, &mut count)
@@ -311,7 +311,7 @@ pub(crate) trait OneCounter<M: LoadIo<Conn>, Conn> {
     }
 
     /// Adds `n`, and returns the number of rows counted.
-    async fn count(&self, n: i64, link: &mut Link<'_, M, Conn>) -> QueryResult<usize> {
+    async fn count(&self, n: i64, link: &mut Link<'_, M>) -> QueryResult<usize> {
         if n == 0 {
             return Ok(self.is_there(link).await?.into());
         }
@@ -320,11 +320,7 @@ pub(crate) trait OneCounter<M: LoadIo<Conn>, Conn> {
     }
 
     /// Adds `n`, and returns the new total; `None` if there is no such row.
-    async fn count_and_total(
-        &self,
-        n: i64,
-        link: &mut Link<'_, M, Conn>,
-    ) -> QueryResult<Option<i64>> {
+    async fn count_and_total(&self, n: i64, link: &mut Link<'_, M>) -> QueryResult<Option<i64>> {
         if n == 0 {
             return self.total(link).await;
         }
@@ -348,7 +344,7 @@ pub(crate) trait OneCounter<M: LoadIo<Conn>, Conn> {
         &self,
         n: i64,
         key: &[u8],
-        link: &mut Link<'_, M, Conn>,
+        link: &mut Link<'_, M>,
     ) -> QueryResult<(usize, bool)>
     where
         Self: CachedAs,
@@ -368,7 +364,7 @@ pub(crate) trait OneCounter<M: LoadIo<Conn>, Conn> {
         &self,
         n: i64,
         key: &[u8],
-        link: &mut Link<'_, M, Conn>,
+        link: &mut Link<'_, M>,
     ) -> QueryResult<Option<i64>>
     where
         Self: CachedAs,
@@ -395,10 +391,10 @@ pub(crate) trait OneCounter<M: LoadIo<Conn>, Conn> {
     }
 }
 
-impl<C, Run, M, Conn, DB> OneCounter<M, Conn> for RowCounter<C, Run>
+impl<C, Run, M, DB> OneCounter<M> for RowCounter<C, Run>
 where
     C: IntegerField<DB>,
-    M: LoadIo<Conn, Backend = DB>,
+    M: LoadIo<Backend = DB>,
     DB: ShardedBackend,
 {
     type Field = C;
@@ -424,11 +420,11 @@ where
         Ok(count)
     }
 
-    async fn begin(&self, _: &mut Link<'_, M, Conn>) -> QueryResult<()> {
+    async fn begin(&self, _: &mut Link<'_, M>) -> QueryResult<()> {
         Ok(())
     }
 
-    async fn is_there(&self, link: &mut Link<'_, M, Conn>) -> QueryResult<bool> {
+    async fn is_there(&self, link: &mut Link<'_, M>) -> QueryResult<bool> {
         let filter = &KeyIs(C::Table::key_is(self.key.clone()));
         let names = Names::of::<C::Table>();
         let found = read!(link, link.load::<i32, _>(FindParent { names, filter }));
@@ -436,14 +432,14 @@ where
         Ok(!found.is_empty())
     }
 
-    async fn total(&self, link: &mut Link<'_, M, Conn>) -> QueryResult<Option<i64>> {
+    async fn total(&self, link: &mut Link<'_, M>) -> QueryResult<Option<i64>> {
         let key = KeyIs(C::Table::key_is(self.key.clone()));
         let totals = read!(link, C::load(link, totals_of(self.column, &key)));
         let totals = totals.map_err(|error| self.explained(link, error))?;
         Ok(totals.into_iter().next().map(|(_, total)| total.into()))
     }
 
-    fn explained(&self, link: &Link<'_, M, Conn>, error: DieselError) -> DieselError {
+    fn explained(&self, link: &Link<'_, M>, error: DieselError) -> DieselError {
         explain::<C::Table, DB>(&link.backend(), error)
     }
 }
@@ -470,13 +466,13 @@ struct AndRead<'a, W, K: ?Sized> {
     total: Option<i64>,
 }
 
-impl<W, K, M, Conn> Requested<M, Conn> for AndRead<'_, W, K>
+impl<W, K, M> Requested<M> for AndRead<'_, W, K>
 where
-    W: Requested<M, Conn>,
-    K: OneCounter<M, Conn> + ?Sized,
-    M: LoadIo<Conn>,
+    W: Requested<M>,
+    K: OneCounter<M> + ?Sized,
+    M: LoadIo,
 {
-    async fn carry_out(&mut self, link: &mut Link<'_, M, Conn>) -> QueryResult<usize> {
+    async fn carry_out(&mut self, link: &mut Link<'_, M>) -> QueryResult<usize> {
         let counted = self.work.carry_out(link).await?;
         self.total = match counted {
             0 => None,
@@ -489,12 +485,12 @@ where
 /// Writes an idempotency key alone, if the counter exists.
 struct AddNothing<'a, K: ?Sized>(&'a K);
 
-impl<K, M, Conn> Requested<M, Conn> for AddNothing<'_, K>
+impl<K, M> Requested<M> for AddNothing<'_, K>
 where
-    K: OneCounter<M, Conn> + ?Sized,
-    M: LoadIo<Conn>,
+    K: OneCounter<M> + ?Sized,
+    M: LoadIo,
 {
-    async fn carry_out(&mut self, link: &mut Link<'_, M, Conn>) -> QueryResult<usize> {
+    async fn carry_out(&mut self, link: &mut Link<'_, M>) -> QueryResult<usize> {
         Ok(self.0.is_there(link).await?.into())
     }
 }
@@ -523,12 +519,12 @@ pub trait IntegerField<DB: ShardedBackend>:
 
     /// Reads keys and totals.
     #[doc(hidden)]
-    fn load<'c, Q, M, Conn>(
-        link: &'c mut Link<'_, M, Conn>,
+    fn load<'c, Q, M>(
+        link: &'c mut Link<'_, M>,
         query: Q,
     ) -> M::Future<'c, Totals<Key<Self>, Self::Row>>
     where
-        M: LoadIo<Conn, Backend = DB>,
+        M: LoadIo<Backend = DB>,
         Q: Query<SqlType = SqlTypeOf<Self::Selection>> + QueryFragment<DB> + QueryId + 'c;
 }
 
@@ -551,12 +547,12 @@ where
         (T::TABLE.primary_key(), self.total())
     }
 
-    fn load<'c, Q, M, Conn>(
-        link: &'c mut Link<'_, M, Conn>,
+    fn load<'c, Q, M>(
+        link: &'c mut Link<'_, M>,
         query: Q,
     ) -> M::Future<'c, Totals<T::Key, Value<C>>>
     where
-        M: LoadIo<Conn, Backend = DB>,
+        M: LoadIo<Backend = DB>,
         Q: Query<SqlType = SqlTypeOf<Self::Selection>> + QueryFragment<DB> + QueryId + 'c,
     {
         link.load_prepared(query)
@@ -638,14 +634,14 @@ struct CountAndRead<C: IntegerField<DB>, DB: ShardedBackend, I> {
     total: Option<i64>,
 }
 
-impl<M, Conn, DB, C, I> SendStatement<M, Conn> for CountAndRead<C, DB, I>
+impl<M, DB, C, I> SendStatement<M> for CountAndRead<C, DB, I>
 where
     C: IntegerField<DB>,
     I: QueryFragment<DB> + QueryId,
-    M: LoadIo<Conn, Backend = DB>,
+    M: LoadIo<Backend = DB>,
     DB: ShardedBackend,
 {
-    async fn send(&mut self, link: &mut Link<'_, M, Conn>, step: Step) -> QueryResult<usize> {
+    async fn send(&mut self, link: &mut Link<'_, M>, step: Step) -> QueryResult<usize> {
         self.total = None; // an earlier attempt was rolled back, with the total that it read
         let Step { statement, shard } = step;
         let totals = match statement {

@@ -160,10 +160,10 @@ impl<Of> OncePer<Of> {
     }
 
     /// Adds `n` to a counter.
-    async fn added<M, Conn>(&self, n: i64, link: &mut Link<'_, M, Conn>) -> QueryResult<Unique>
+    async fn added<M>(&self, n: i64, link: &mut Link<'_, M>) -> QueryResult<Unique>
     where
-        Of: OneCounter<M, Conn>,
-        M: LoadIo<Conn>,
+        Of: OneCounter<M>,
+        M: LoadIo,
     {
         self.of.begin(link).await?;
         let count = self.of.adding(n, link.dialect())?;
@@ -276,14 +276,10 @@ const LONGEST: u64 = 3_155_760_000;
 const MARGIN: i64 = 300;
 
 impl Visit {
-    async fn count<U, M, Conn>(
-        &self,
-        count: Count<U>,
-        link: &mut Link<'_, M, Conn>,
-    ) -> QueryResult<Unique>
+    async fn count<U, M>(&self, count: Count<U>, link: &mut Link<'_, M>) -> QueryResult<Unique>
     where
         U: TypedUpdate<M::Backend>,
-        M: LoadIo<Conn>,
+        M: LoadIo,
     {
         let retry = count.retry.clone().begun();
         let request = self.request(&count, retry.seconds_since_1970())?;

@@ -37,11 +37,11 @@ use crate::placement::{Choice, CountKind, Process};
 use crate::policy::{Attempts, RetryPolicy};
 
 /// Runs a counting update to its end, and returns the number of parents that it counted on.
-pub(crate) async fn count<M: Io<Conn>, Conn>(
-    link: &mut Link<'_, M, Conn>,
+pub(crate) async fn count<M: Io>(
+    link: &mut Link<'_, M>,
     mut facts: Facts,
     retry: RetryPolicy,
-    update: &mut (impl SendStatement<M, Conn> + ?Sized),
+    update: &mut (impl SendStatement<M> + ?Sized),
 ) -> QueryResult<usize> {
     facts.part_of = PartOf::of(link)?;
     let observer = observe::Update::begin(facts.dialect, facts.shards_table.as_str(), facts.keys);
@@ -58,8 +58,8 @@ const MOST_LOST_RACES: u8 = 3;
 const MOST_CREATED: u8 = 3;
 
 /// A counting update in progress.
-struct Counting<'a, 'c, M: Io<Conn>, Conn, S: ?Sized, O> {
-    link: &'a mut Link<'c, M, Conn>,
+struct Counting<'a, 'c, M: Io, S: ?Sized, O> {
+    link: &'a mut Link<'c, M>,
     update: &'a mut S,
     facts: Facts,
     retry: RetryLoop<O>,
@@ -68,14 +68,14 @@ struct Counting<'a, 'c, M: Io<Conn>, Conn, S: ?Sized, O> {
     lost_races: u8,
 }
 
-impl<'a, 'c, M, Conn, S, O> Counting<'a, 'c, M, Conn, S, O>
+impl<'a, 'c, M, S, O> Counting<'a, 'c, M, S, O>
 where
-    M: Io<Conn>,
-    S: SendStatement<M, Conn> + ?Sized,
+    M: Io,
+    S: SendStatement<M> + ?Sized,
     O: Observer,
 {
     async fn run(
-        link: &'a mut Link<'c, M, Conn>,
+        link: &'a mut Link<'c, M>,
         facts: Facts,
         retry: RetryPolicy,
         update: &'a mut S,

@@ -51,7 +51,7 @@ pub(crate) enum PartOf {
 
 impl PartOf {
     /// As Diesel and the operation know it.
-    pub(crate) fn of<M: Io<Conn>, Conn>(link: &mut Link<'_, M, Conn>) -> QueryResult<Self> {
+    pub(crate) fn of<M: Io>(link: &mut Link<'_, M>) -> QueryResult<Self> {
         Ok(match in_transaction(link)? {
             true if link.owns_transaction => PartOf::OwnTransaction,
             true => PartOf::CallersTransaction,

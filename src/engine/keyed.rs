@@ -16,12 +16,9 @@ use crate::unfit::Unfit;
 /// An SQL type of rows that `DB` reads into a `U`. As the bound of an associated type it spares operations further bounds.
 pub trait ReadInto<DB: ShardedBackend, U> {
     /// Reads the rows of a query.
-    fn rows<'s, Q, M, Conn>(
-        link: &'s mut Link<'_, M, Conn>,
-        query: Q,
-    ) -> M::Future<'s, QueryResult<Vec<U>>>
+    fn rows<'s, Q, M>(link: &'s mut Link<'_, M>, query: Q) -> M::Future<'s, QueryResult<Vec<U>>>
     where
-        M: LoadIo<Conn, Backend = DB>,
+        M: LoadIo<Backend = DB>,
         Q: Query<SqlType = Self> + QueryFragment<DB> + QueryId + 's;
 }
 
@@ -30,12 +27,9 @@ where
     DB: ShardedBackend + Reads<ST, U>,
     U: Send + 'static,
 {
-    fn rows<'s, Q, M, Conn>(
-        link: &'s mut Link<'_, M, Conn>,
-        query: Q,
-    ) -> M::Future<'s, QueryResult<Vec<U>>>
+    fn rows<'s, Q, M>(link: &'s mut Link<'_, M>, query: Q) -> M::Future<'s, QueryResult<Vec<U>>>
     where
-        M: LoadIo<Conn, Backend = DB>,
+        M: LoadIo<Backend = DB>,
         Q: Query<SqlType = Self> + QueryFragment<DB> + QueryId + 's,
     {
         link.load(query)

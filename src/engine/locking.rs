@@ -75,10 +75,7 @@ pub(crate) struct Moved {
 }
 
 /// A transaction that may hold parents: one of its own, which is retried after a conflict, or a savepoint in the caller's.
-pub(crate) fn locking<M: Io<Conn>, Conn>(
-    link: &mut Link<'_, M, Conn>,
-    retry: RetryPolicy,
-) -> QueryResult<RetryLoop> {
+pub(crate) fn locking<M: Io>(link: &mut Link<'_, M>, retry: RetryPolicy) -> QueryResult<RetryLoop> {
     let options = locking_options(link.dialect());
     RetryLoop::transaction(link, retry, options)
 }
@@ -93,9 +90,9 @@ pub(crate) fn locking_options(dialect: Dialect) -> TransactionOptions {
 
 impl<P: Parents<DB>, DB: ShardedBackend> LockedRows<P, DB> {
     /// Locks the existing parents that `keys` names, without their shards. On SQLite, where other writers already wait, it only finds them.
-    pub(crate) async fn lock<M: LoadIo<Conn, Backend = DB>, Conn>(
+    pub(crate) async fn lock<M: LoadIo<Backend = DB>>(
         of: P,
-        link: &mut Link<'_, M, Conn>,
+        link: &mut Link<'_, M>,
         keys: &KeysAre<P::KeyIs>,
         strength: Strength,
     ) -> QueryResult<Self> {
@@ -118,9 +115,9 @@ impl<P: Parents<DB>, DB: ShardedBackend> LockedRows<P, DB> {
     ///
     /// # Errors
     /// [`Unfit::NotLocked`] for a parent that is visible and cannot be locked; [`Unfit::HiddenShards`].
-    pub(crate) async fn lock_all<M: LoadIo<Conn, Backend = DB>, Conn>(
+    pub(crate) async fn lock_all<M: LoadIo<Backend = DB>>(
         of: P,
-        link: &mut Link<'_, M, Conn>,
+        link: &mut Link<'_, M>,
         keys: &KeysAre<P::KeyIs>,
         strength: Strength,
     ) -> QueryResult<Self> {
@@ -151,9 +148,9 @@ impl<P: Parents<DB>, DB: ShardedBackend> LockedRows<P, DB> {
     }
 
     /// Locks the shards too: those of one number, or all.
-    pub(crate) async fn with_shards<M: LoadIo<Conn, Backend = DB>, Conn>(
+    pub(crate) async fn with_shards<M: LoadIo<Backend = DB>>(
         mut self,
-        link: &mut Link<'_, M, Conn>,
+        link: &mut Link<'_, M>,
         only: Option<i32>,
         strength: Strength,
     ) -> QueryResult<Self> {
@@ -209,25 +206,25 @@ impl<P: Parents<DB>, DB: ShardedBackend> LockedRows<P, DB> {
     }
 
     /// The statements on these rows.
-    pub(crate) fn on<'a, 'l, M: LoadIo<Conn, Backend = DB>, Conn>(
+    pub(crate) fn on<'a, 'l, M: LoadIo<Backend = DB>>(
         &'a self,
-        link: &'a mut Link<'l, M, Conn>,
-    ) -> OnLink<'a, 'l, P, M, Conn> {
+        link: &'a mut Link<'l, M>,
+    ) -> OnLink<'a, 'l, P, M> {
         OnLink { rows: self, link }
     }
 }
 
 /// Locked rows, and the link of the transaction that holds them.
-pub(crate) struct OnLink<'a, 'l, P: Parents<M::Backend>, M: LoadIo<Conn>, Conn> {
+pub(crate) struct OnLink<'a, 'l, P: Parents<M::Backend>, M: LoadIo> {
     rows: &'a LockedRows<P, M::Backend>,
-    link: &'a mut Link<'l, M, Conn>,
+    link: &'a mut Link<'l, M>,
 }
 
-impl<P, DB, M, Conn> OnLink<'_, '_, P, M, Conn>
+impl<P, DB, M> OnLink<'_, '_, P, M>
 where
     P: Parents<DB>,
     DB: ShardedBackend,
-    M: LoadIo<Conn, Backend = DB>,
+    M: LoadIo<Backend = DB>,
 {
     /// Locks the shards, where rows can be locked.
     async fn lock_shards(&mut self, strength: Strength) -> QueryResult<Option<LockedShards>> {

@@ -60,7 +60,7 @@ macro_rules! retry_loop {
             let outcome: ::diesel::result::QueryResult<_> = retry.scope().within(body).await;
             match outcome {
                 Ok(ending) => Ok(retry.value($link, ending).await),
-                Err(error) => Err(retry.statement_failed::<::diesel::result::Error, _, _>($link, error)),
+                Err(error) => Err(retry.statement_failed::<::diesel::result::Error, _>($link, error)),
             }
         });
         $link.leave();
@@ -82,8 +82,8 @@ pub(crate) use retry_loop;
 
 impl RetryLoop {
     /// An application's transaction.
-    pub(crate) fn closure<M: Io<Conn>, Conn>(
-        link: &mut Link<'_, M, Conn>,
+    pub(crate) fn closure<M: Io>(
+        link: &mut Link<'_, M>,
         retry: RetryPolicy,
         options: TransactionOptions,
     ) -> QueryResult<Self> {
@@ -92,8 +92,8 @@ impl RetryLoop {
     }
 
     /// One of the crate's own transactions.
-    pub(crate) fn transaction<M: Io<Conn>, Conn>(
-        link: &mut Link<'_, M, Conn>,
+    pub(crate) fn transaction<M: Io>(
+        link: &mut Link<'_, M>,
         retry: RetryPolicy,
         options: TransactionOptions,
     ) -> QueryResult<Self> {
@@ -102,26 +102,20 @@ impl RetryLoop {
     }
 
     /// A statement that commits by itself.
-    pub(crate) fn statement<M: Io<Conn>, Conn>(
-        link: &mut Link<'_, M, Conn>,
+    pub(crate) fn statement<M: Io>(
+        link: &mut Link<'_, M>,
         retry: RetryPolicy,
     ) -> QueryResult<Self> {
         Self::new(link, retry, Unit::Statement, "statement")
     }
 
     /// A query.
-    pub(crate) fn read<M: Io<Conn>, Conn>(
-        link: &mut Link<'_, M, Conn>,
-        retry: RetryPolicy,
-    ) -> QueryResult<Self> {
+    pub(crate) fn read<M: Io>(link: &mut Link<'_, M>, retry: RetryPolicy) -> QueryResult<Self> {
         Self::new(link, retry, Unit::Read, "read")
     }
 
     /// A query whose answer decides what is written; see [`Dialect::asks_primary`].
-    pub(crate) fn decision<M: Io<Conn>, Conn>(
-        link: &mut Link<'_, M, Conn>,
-        retry: RetryPolicy,
-    ) -> QueryResult<Self> {
+    pub(crate) fn decision<M: Io>(link: &mut Link<'_, M>, retry: RetryPolicy) -> QueryResult<Self> {
         let in_its_own = link.dialect().asks_primary() == AsksPrimary::InTransaction
             && !M::is_shared()
             && !in_transaction(link)?;
@@ -135,8 +129,8 @@ impl RetryLoop {
         }
     }
 
-    fn new<M: Io<Conn>, Conn>(
-        link: &mut Link<'_, M, Conn>,
+    fn new<M: Io>(
+        link: &mut Link<'_, M>,
         retry: RetryPolicy,
         unit: Unit,
         kind: &'static str,
@@ -164,9 +158,9 @@ impl RetryLoop {
     }
 
     /// Begins an attempt.
-    pub(crate) async fn begin<E, M: Io<Conn>, Conn>(
+    pub(crate) async fn begin<E, M: Io>(
         &mut self,
-        link: &mut Link<'_, M, Conn>,
+        link: &mut Link<'_, M>,
     ) -> Result<(), AttemptError<E>> {
         self.observer.attempt(self.attempts.number());
         link.failed_at_insert = false;
@@ -190,9 +184,9 @@ impl RetryLoop {
     }
 
     /// The attempt's error after a statement of this crate's own failed.
-    pub(crate) fn statement_failed<E: From<DieselError>, M: Io<Conn>, Conn>(
+    pub(crate) fn statement_failed<E: From<DieselError>, M: Io>(
         &self,
-        link: &Link<'_, M, Conn>,
+        link: &Link<'_, M>,
         error: DieselError,
     ) -> AttemptError<E> {
         match self.unit {
@@ -235,9 +229,9 @@ impl<O: Observer> RetryLoop<O> {
     }
 
     /// Opens a transaction, or a savepoint in the caller's.
-    pub(super) async fn open<M: Io<Conn>, Conn>(
+    pub(super) async fn open<M: Io>(
         &mut self,
-        link: &mut Link<'_, M, Conn>,
+        link: &mut Link<'_, M>,
         options: TransactionOptions,
     ) -> QueryResult<()> {
         let scope = self.observer.step("begin");
@@ -253,9 +247,9 @@ impl<O: Observer> RetryLoop<O> {
     }
 
     /// Commits what the attempt has opened. After an error it is still open, to be rolled back.
-    pub(super) async fn commit<E, M: Io<Conn>, Conn>(
+    pub(super) async fn commit<E, M: Io>(
         &mut self,
-        link: &mut Link<'_, M, Conn>,
+        link: &mut Link<'_, M>,
     ) -> Result<(), AttemptError<E>> {
         let Some(mut open) = self.open else {
             return Ok(());
@@ -299,13 +293,13 @@ impl<O: Observer> RetryLoop<O> {
     }
 
     /// Ends an attempt: with the outcome of the work, or with `None` if it is to be attempted again.
-    pub(crate) async fn end<T, E, M, Conn>(
+    pub(crate) async fn end<T, E, M>(
         &mut self,
-        link: &mut Link<'_, M, Conn>,
+        link: &mut Link<'_, M>,
         outcome: Result<T, AttemptError<E>>,
     ) -> Option<Result<T, E>>
     where
-        M: Io<Conn>,
+        M: Io,
         E: From<DieselError> + StdError + 'static,
     {
         let error = match outcome {
@@ -328,21 +322,14 @@ impl<O: Observer> RetryLoop<O> {
     }
 
     /// The error of a transaction that was aborted without telling the client.
-    async fn aborted_unheard<M: Io<Conn>, Conn>(
-        &mut self,
-        link: &mut Link<'_, M, Conn>,
-    ) -> Option<DieselError> {
+    async fn aborted_unheard<M: Io>(&mut self, link: &mut Link<'_, M>) -> Option<DieselError> {
         let (open, dialect) = (self.open?, link.dialect());
         let scope = self.observer.step("commit");
         scope.within(open.check(link, dialect)).await.err()
     }
 
     /// The value of work that succeeded. Its transaction is rolled back now if it ends so; a commit is left to [`end`](Self::end).
-    pub(crate) async fn value<T, M: Io<Conn>, Conn>(
-        &mut self,
-        link: &mut Link<'_, M, Conn>,
-        ending: Ending<T>,
-    ) -> T {
+    pub(crate) async fn value<T, M: Io>(&mut self, link: &mut Link<'_, M>, ending: Ending<T>) -> T {
         match ending {
             Ending::Commit(value) => value,
             Ending::RollBack(value) => {
@@ -353,7 +340,7 @@ impl<O: Observer> RetryLoop<O> {
     }
 
     /// Rolls back what the attempt has opened.
-    async fn roll_back<M: Io<Conn>, Conn>(&mut self, link: &mut Link<'_, M, Conn>) {
+    async fn roll_back<M: Io>(&mut self, link: &mut Link<'_, M>) {
         if let Some(open) = self.open.take() {
             let scope = self.observer.step("rollback");
             scope.within(open.roll_back(link)).await;
@@ -362,13 +349,13 @@ impl<O: Observer> RetryLoop<O> {
     }
 
     /// Rolls a failed attempt back, and waits for the next one. Returns the error to report if there is none.
-    async fn recover<E, M, Conn>(
+    async fn recover<E, M>(
         &mut self,
-        link: &mut Link<'_, M, Conn>,
+        link: &mut Link<'_, M>,
         error: AttemptError<E>,
     ) -> Result<(), E>
     where
-        M: Io<Conn>,
+        M: Io,
         E: From<DieselError> + StdError + 'static,
     {
         let dialect = link.dialect();
@@ -427,9 +414,9 @@ impl<O: Observer> RetryLoop<O> {
     }
 
     /// Whether the database is known to have refused what failed, so that nothing was committed.
-    async fn was_refused<M: Io<Conn>, Conn>(
+    async fn was_refused<M: Io>(
         &mut self,
-        link: &mut Link<'_, M, Conn>,
+        link: &mut Link<'_, M>,
         error: &DieselError,
         is_commit: bool,
     ) -> bool {

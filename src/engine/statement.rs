@@ -76,11 +76,11 @@ pub(crate) struct Step {
 }
 
 /// Sends the statements of a counting update.
-pub(crate) trait SendStatement<M: Io<Conn>, Conn> {
+pub(crate) trait SendStatement<M: Io> {
     /// Sends a step, and returns the number of rows that it met.
     fn send(
         &mut self,
-        link: &mut Link<'_, M, Conn>,
+        link: &mut Link<'_, M>,
         step: Step,
     ) -> impl Future<Output = QueryResult<usize>>;
 }
@@ -89,13 +89,13 @@ pub(crate) trait SendStatement<M: Io<Conn>, Conn> {
 ///
 /// This function is compiled once for each type of connection, and Diesel knows its statements by their text. The statement that an update
 /// sends again and again is [known by its types](crate::query_builder::Identified).
-pub(crate) fn send<'c, DB, M, Conn>(
-    link: &'c mut Link<'_, M, Conn>,
+pub(crate) fn send<'c, DB, M>(
+    link: &'c mut Link<'_, M>,
     statement: Statement,
     clauses: Clauses<'c, DB>,
 ) -> M::Future<'c, QueryResult<usize>>
 where
-    M: Io<Conn, Backend = DB>,
+    M: Io<Backend = DB>,
     DB: ShardedBackend,
 {
     let Clauses {

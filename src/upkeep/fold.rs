@@ -475,9 +475,9 @@ shows!([T, K: fmt::Debug] Folded<T, K>: |self| Folded {
 } finish);
 
 impl<Q: IntoUpdateTarget<Table: ShardedTable>, Run> Fold<Q, Run> {
-    async fn folded<M, Conn>(
+    async fn folded<M>(
         self,
-        link: &mut Link<'_, M, Conn>,
+        link: &mut Link<'_, M>,
         progress: &mut impl FnMut(&Folded<Q::Table>) -> ControlFlow<()>,
     ) -> QueryResult<Folded<Q::Table>>
     where
@@ -485,12 +485,12 @@ impl<Q: IntoUpdateTarget<Table: ShardedTable>, Run> Fold<Q, Run> {
                 Table: KeyedTable<M::Backend>,
                 WhereClause: QueryFragment<M::Backend> + QueryId,
             >,
-        M: LoadIo<Conn>,
+        M: LoadIo,
     {
         let inside = in_any_transaction(link).await?;
         let keep = match self.keep_shards {
             Some(number) => number,
-            None => shard_counts::wished::<Q::Table, _, _>(link, inside).await?,
+            None => shard_counts::wished::<Q::Table, _>(link, inside).await?,
         };
         let folding = Folding {
             of: *Q::Table::TABLE,
@@ -539,17 +539,17 @@ impl<P> Folding<P> {
     }
 
     /// Continues after the last parent that was `folded`, to the end or until `progress` breaks off.
-    pub(crate) async fn fold_all<T, DB, W, M, Conn>(
+    pub(crate) async fn fold_all<T, DB, W, M>(
         &self,
         batches: &Batches<W>,
         folded: &mut Folded<T, P::Key>,
-        link: &mut Link<'_, M, Conn>,
+        link: &mut Link<'_, M>,
         progress: &mut impl FnMut(&Folded<T, P::Key>) -> ControlFlow<()>,
     ) -> QueryResult<()>
     where
         P: Parents<DB>,
         W: QueryFragment<DB> + QueryId,
-        M: LoadIo<Conn, Backend = DB>,
+        M: LoadIo<Backend = DB>,
         DB: ShardedBackend,
     {
         if self.dialect.has_triggers() {
@@ -688,15 +688,15 @@ impl<P> Folding<P> {
     /// A single parent may wait for its locks where the wait can be bounded: its own writers wait at most that long, and writers of other
     /// parents do not wait. A caller's transaction keeps its locks. There the fold waits for all locks together, and no shard is created
     /// behind them.
-    async fn fold<T, M, Conn>(
+    async fn fold<T, M>(
         &self,
         keys: Vec<P::Key>,
         folded: &mut Folded<T, P::Key>,
-        link: &mut Link<'_, M, Conn>,
+        link: &mut Link<'_, M>,
     ) -> QueryResult<()>
     where
         P: Parents<M::Backend>,
-        M: LoadIo<Conn>,
+        M: LoadIo,
     {
         let mut left = vec![(keys, 0)];
         while let Some((keys, tries)) = left.pop() {
@@ -753,15 +753,15 @@ impl<P> Folding<P> {
 
     /// Folds each shard in a transaction of its own, which holds no lock while it waits to try again. A shard that does not fit is retried
     /// as long as other shards change the base.
-    async fn fold_shard_by_shard<T, M, Conn>(
+    async fn fold_shard_by_shard<T, M>(
         &self,
         keys: Vec<P::Key>,
         folded: &mut Folded<T, P::Key>,
-        link: &mut Link<'_, M, Conn>,
+        link: &mut Link<'_, M>,
     ) -> QueryResult<()>
     where
         P: Parents<M::Backend>,
-        M: LoadIo<Conn>,
+        M: LoadIo,
     {
         let named = keys_are(&self.of, &keys);
         let reading = RetryLoop::decision(link, self.retry.clone())?;
@@ -813,17 +813,17 @@ impl<P> Folding<P> {
     }
 
     /// Folds the parents whose locks can be acquired: all their shards, or the `only` one.
-    async fn try_fold<M, Conn>(
+    async fn try_fold<M>(
         &self,
         keys: &KeysAre<P::KeyIs>,
         only: Option<i32>,
         strength: Strength,
         retry: RetryPolicy,
-        link: &mut Link<'_, M, Conn>,
+        link: &mut Link<'_, M>,
     ) -> QueryResult<Tried<P, M::Backend>>
     where
         P: Parents<M::Backend>,
-        M: LoadIo<Conn>,
+        M: LoadIo,
     {
         let locking = locking(link, retry)?;
         let folded = retry_loop!(link, locking, {
@@ -862,14 +862,14 @@ impl<P> Folding<P> {
 
     /// Removes the shards of cold rows whose report has returned: of all together, or of each half if one of them is busy or has changed. Such
     /// a row keeps its shards, so the next fold finds and reports it.
-    async fn remove_reported<T, M, Conn>(
+    async fn remove_reported<T, M>(
         &self,
         folded: &mut Folded<T, P::Key>,
-        link: &mut Link<'_, M, Conn>,
+        link: &mut Link<'_, M>,
     ) -> QueryResult<()>
     where
         P: Parents<M::Backend>,
-        M: LoadIo<Conn>,
+        M: LoadIo,
     {
         let mut left = vec![mem::take(&mut folded.cold)];
         while let Some(mut rows) = left.pop() {
@@ -886,14 +886,14 @@ impl<P> Folding<P> {
     }
 
     /// The number of shards that were removed; `None` if a lock is not free, or a row is not what was reported.
-    async fn try_to_remove<M, Conn>(
+    async fn try_to_remove<M>(
         &self,
         rows: &[FoldedRow<P::Key>],
-        link: &mut Link<'_, M, Conn>,
+        link: &mut Link<'_, M>,
     ) -> QueryResult<Option<usize>>
     where
         P: Parents<M::Backend>,
-        M: LoadIo<Conn>,
+        M: LoadIo,
     {
         if rows.is_empty() {
             return Ok(Some(0));

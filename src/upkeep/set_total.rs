@@ -262,12 +262,12 @@ impl<Q: IntoUpdateTarget<Table: ShardedTable>, A, Run> SetTotal<Q, A, Run> {
     }
 }
 
-impl<M, Conn, DB, Q, A, T, Run> Requested<M, Conn> for SetTotal<Q, A, Run>
+impl<M, DB, Q, A, T, Run> Requested<M> for SetTotal<Q, A, Run>
 where
     Q: IntoUpdateTarget<Table = T, WhereClause: QueryFragment<DB> + QueryId>,
     A: Assignment + QueryFragment<DB>,
     T: KeyedTable<DB>,
-    M: LoadIo<Conn, Backend = DB>,
+    M: LoadIo<Backend = DB>,
     DB: ShardedBackend,
 {
     fn transaction(&self, dialect: Dialect) -> TransactionOptions {
@@ -275,7 +275,7 @@ where
     }
 
     /// Returns the number of parents whose totals were set.
-    async fn carry_out(&mut self, link: &mut Link<'_, M, Conn>) -> QueryResult<usize> {
+    async fn carry_out(&mut self, link: &mut Link<'_, M>) -> QueryResult<usize> {
         self.assignment.check()?;
         let (filter, assignment) = (&self.filter, &self.assignment);
         let locking = locking(link, self.retry.clone().unwrap_or_default())?;
@@ -296,8 +296,8 @@ where
 }
 
 /// Sets the totals of locked parents. Returns the number of parents.
-async fn assign<T, DB, A, M, Conn>(
-    link: &mut Link<'_, M, Conn>,
+async fn assign<T, DB, A, M>(
+    link: &mut Link<'_, M>,
     locked: &LockedRows<T, DB>,
     assignment: &A,
 ) -> QueryResult<usize>
@@ -305,7 +305,7 @@ where
     T: KeyedTable<DB>,
     DB: ShardedBackend,
     A: Assignment + QueryFragment<DB>,
-    M: LoadIo<Conn, Backend = DB>,
+    M: LoadIo<Backend = DB>,
 {
     if locked.is_empty() {
         return Ok(0);
@@ -332,15 +332,15 @@ where
 }
 
 /// Sets the total of the parent with this `key`. Returns the number of parents: 1, or 0 if there is none.
-pub(crate) async fn set_by_key<C, DB, M, Conn>(
-    link: &mut Link<'_, M, Conn>,
+pub(crate) async fn set_by_key<C, DB, M>(
+    link: &mut Link<'_, M>,
     key: <C::Table as ShardedTable>::Key,
     total: Value<C>,
 ) -> QueryResult<usize>
 where
     C: ShardedColumn<Table: KeyedTable<DB>>,
     DB: ShardedBackend + Binds<C::SqlType, Value<C>>,
-    M: LoadIo<Conn, Backend = DB>,
+    M: LoadIo<Backend = DB>,
 {
     let keys = KeysAre(vec![C::Table::key_is(key)]);
     let to_total = ToValue::<C>(total);

@@ -13,7 +13,7 @@ use diesel::result::{DatabaseErrorKind, Error as DieselError};
 
 use crate::backend::{BackendOf, Dialect};
 use crate::conflict::Conflict;
-use crate::connection::{Blocking, Link, TransactionOptions, now};
+use crate::connection::{Blocking, Link, Over, TransactionOptions, now};
 use crate::counting::idempotency::{NEVER, Request, Requested, once, release};
 use crate::error::Error;
 use crate::observe;
@@ -343,7 +343,7 @@ struct Batch<'a, Conn> {
     counts: bool,
 }
 
-impl<Conn> Requested<Blocking, Conn> for Batch<'_, Conn>
+impl<Conn> Requested<Over<Blocking, Conn>> for Batch<'_, Conn>
 where
     Conn: LoadConnection + 'static,
     Conn::Backend: BackendOf<Conn>,
@@ -355,7 +355,7 @@ where
         }
     }
 
-    async fn carry_out(&mut self, link: &mut Link<'_, Blocking, Conn>) -> QueryResult<usize> {
+    async fn carry_out(&mut self, link: &mut Link<'_, Over<Blocking, Conn>>) -> QueryResult<usize> {
         release(link, self.last).await?;
         self.counts = true;
         self.sums.count(link.conn)?;

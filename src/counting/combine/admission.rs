@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 
 use super::{Combiner, Meeting};
 use crate::backend::{BackendOf, Dialect};
-use crate::connection::{Blocking, Io, Link, LoadIo, in_any_transaction, now, read};
+use crate::connection::{Io, Link, LoadIo, in_any_transaction, now, read};
 use crate::error::Error;
 use crate::query_builder::text_of_others;
 use crate::tables::shards_table::texts;
@@ -40,7 +40,7 @@ enum Standing {
 }
 
 /// Where those who count on this connection meet others, if it is admitted.
-pub(super) fn meeting<M: Io<Conn>, Conn>(link: &mut Link<'_, M, Conn>) -> Option<Meeting> {
+pub(super) fn meeting<M: Io>(link: &mut Link<'_, M>) -> Option<Meeting> {
     if !is_any() || M::is_shared() {
         return None;
     }
@@ -52,7 +52,7 @@ pub(super) fn meeting<M: Io<Conn>, Conn>(link: &mut Link<'_, M, Conn>) -> Option
 }
 
 /// Whether the connection was admitted, and may not combine at the moment.
-pub(super) fn is_barred<M: Io<Conn>, Conn>(link: &mut Link<'_, M, Conn>) -> bool {
+pub(super) fn is_barred<M: Io>(link: &mut Link<'_, M>) -> bool {
     meeting(link).is_some_and(|meeting| meeting.identity.is_none())
 }
 
@@ -96,7 +96,7 @@ impl Combiner {
         Conn: LoadConnection<Backend = DB>,
         DB: BackendOf<Conn>,
     {
-        now(self.admit_on(&mut Link::<Blocking, _>::new(conn)))
+        now(self.admit_on(&mut Link::blocking(conn)))
     }
 
     /// The asynchronous form of [`admit`](Self::admit). Pools of `diesel_async` make their connections by `ManagerConfig::custom_setup`:
@@ -142,10 +142,7 @@ impl Combiner {
         self
     }
 
-    async fn admit_on<M, Conn>(&self, link: &mut Link<'_, M, Conn>) -> QueryResult<bool>
-    where
-        M: LoadIo<Conn>,
-    {
+    async fn admit_on<M: LoadIo>(&self, link: &mut Link<'_, M>) -> QueryResult<bool> {
         if M::is_shared() {
             return Err(Error::SharedConnection.into());
         }

@@ -22,13 +22,10 @@ use crate::query_builder::{AddSums, Addend};
 const A_MOMENT: Duration = Duration::from_secs(1);
 
 /// Counts, together with other callers if they meet. Returns the number of rows counted.
-pub(crate) async fn count<M, Conn, U>(
-    link: &mut Link<'_, M, Conn>,
-    count: &mut Count<U>,
-) -> QueryResult<usize>
+pub(crate) async fn count<M, U>(link: &mut Link<'_, M>, count: &mut Count<U>) -> QueryResult<usize>
 where
-    M: Io<Conn>,
-    U: Update<M, Conn> + ?Sized,
+    M: Io,
+    U: Update<M> + ?Sized,
 {
     if count.combine.is_with_nobody() {
         return engine::count(link, count.facts, count.retry.clone(), count).await;
@@ -108,14 +105,14 @@ impl Waited {
 impl Role {
     /// The role of a count, after it has waited for others if necessary; or its result, if another caller has counted for it. This needs no
     /// connection.
-    pub(crate) async fn of<M, Conn, U>(
+    pub(crate) async fn of<M, U>(
         count: &mut Count<U>,
         meeting: &Meeting,
         backend: &M::Backend,
     ) -> ControlFlow<QueryResult<usize>, Self>
     where
-        M: Io<Conn>,
-        U: Update<M, Conn> + ?Sized,
+        M: Io,
+        U: Update<M> + ?Sized,
     {
         let mut began = None;
         let mut waited = Waited::default();
@@ -191,14 +188,14 @@ impl Role {
     }
 
     /// Does what is left to do. Returns the number of rows counted.
-    pub(crate) async fn carry_out<M, Conn, U>(
+    pub(crate) async fn carry_out<M, U>(
         self,
-        link: &mut Link<'_, M, Conn>,
+        link: &mut Link<'_, M>,
         count: &mut Count<U>,
     ) -> QueryResult<usize>
     where
-        M: Io<Conn>,
-        U: Update<M, Conn> + ?Sized,
+        M: Io,
+        U: Update<M> + ?Sized,
     {
         let waited = Duration::ZERO;
         let mut leader = Leader {
@@ -211,17 +208,17 @@ impl Role {
 }
 
 /// A caller who counts on its own connection.
-struct Leader<'a, 'c, M: Io<Conn>, Conn, U: ?Sized> {
-    link: &'a mut Link<'c, M, Conn>,
+struct Leader<'a, 'c, M: Io, U: ?Sized> {
+    link: &'a mut Link<'c, M>,
     count: &'a mut Count<U>,
     /// The part of the next count's deadline that has passed.
     waited: Duration,
 }
 
-impl<M, Conn, U> Leader<'_, '_, M, Conn, U>
+impl<M, U> Leader<'_, '_, M, U>
 where
-    M: Io<Conn>,
-    U: Update<M, Conn> + ?Sized,
+    M: Io,
+    U: Update<M> + ?Sized,
 {
     async fn carry_out(&mut self, role: Role) -> QueryResult<usize> {
         let Role { lead, mut waited } = role;

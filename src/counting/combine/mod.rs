@@ -222,7 +222,7 @@ impl Combine {
     }
 
     /// Where it meets others on this connection.
-    fn on<M: Io<Conn>, Conn>(&self, link: &mut Link<'_, M, Conn>) -> Option<Meeting> {
+    fn on<M: Io>(&self, link: &mut Link<'_, M>) -> Option<Meeting> {
         match (self, admission::meeting(link)) {
             (Combine::Alone, _) => None,
             (Combine::Admitted, meeting) => meeting,

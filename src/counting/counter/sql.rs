@@ -50,10 +50,10 @@ pub(crate) fn explain_counters<DB: ShardedBackend>(
 }
 
 /// Reads names with totals, or with bases.
-pub(super) async fn select<M: LoadIo<Conn>, Conn>(
+pub(super) async fn select<M: LoadIo>(
     rows: SelectedRows,
     exact: bool,
-    link: &mut Link<'_, M, Conn>,
+    link: &mut Link<'_, M>,
 ) -> QueryResult<Vec<(Vec<u8>, i64)>> {
     let found = read!(link, link.load(SelectCounters { rows, exact }));
     found.map_err(|error| explain_counters(&link.backend(), error))

@@ -182,10 +182,7 @@ fn is_removable<'b, DB: ShardedBackend>(which: &'b Removable) -> impl Sql<'b, DB
 }
 
 /// The error, or one that says that the library's migrations have not run.
-pub(super) fn explained<M: Io<Conn>, Conn>(
-    link: &Link<'_, M, Conn>,
-    error: DieselError,
-) -> DieselError {
+pub(super) fn explained<M: Io>(link: &Link<'_, M>, error: DieselError) -> DieselError {
     explain_missing(link.dialect(), TABLE, error)
 }
 

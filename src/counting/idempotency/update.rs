@@ -62,16 +62,16 @@ where
 /// An update that is counted once for its key.
 pub(crate) struct UpdateOnce<U>(pub(crate) Count<U>);
 
-impl<M, Conn, U> Requested<M, Conn> for UpdateOnce<U>
+impl<M, U> Requested<M> for UpdateOnce<U>
 where
-    M: LoadIo<Conn>,
+    M: LoadIo,
     U: TypedUpdate<M::Backend>,
 {
     /// Outside a caller's transaction, one statement can claim the key and count, if the update is by key. It does neither if the
     /// idempotency key is known, or the shard is missing.
     async fn count_at_once(
         &mut self,
-        link: &mut Link<'_, M, Conn>,
+        link: &mut Link<'_, M>,
         request: &Request,
         retry: &RetryPolicy,
     ) -> QueryResult<Option<usize>> {
@@ -99,7 +99,7 @@ where
     }
 
     /// The count stays in the transaction that claims its key, and is never combined.
-    async fn carry_out(&mut self, link: &mut Link<'_, M, Conn>) -> QueryResult<usize> {
+    async fn carry_out(&mut self, link: &mut Link<'_, M>) -> QueryResult<usize> {
         let (facts, retry) = (self.0.facts, self.0.retry.clone());
         engine::count(link, facts, retry, &mut self.0).await
     }
@@ -155,12 +155,12 @@ struct Once<'a, U> {
     form: OnceForm,
 }
 
-impl<M, Conn, U> SendStatement<M, Conn> for Once<'_, U>
+impl<M, U> SendStatement<M> for Once<'_, U>
 where
-    M: LoadIo<Conn>,
+    M: LoadIo,
     U: TypedUpdate<M::Backend>,
 {
-    async fn send(&mut self, link: &mut Link<'_, M, Conn>, step: Step) -> QueryResult<usize> {
+    async fn send(&mut self, link: &mut Link<'_, M>, step: Step) -> QueryResult<usize> {
         if step.statement != Statement::CountOnce {
             return self.count.send(link, step).await;
         }
@@ -180,9 +180,9 @@ where
 
 impl<U> Once<'_, U> {
     /// The outcome of the compound statement: 1 if it counted, 0 if it did nothing for a reason that a transaction may cure.
-    async fn compound_ended<M: LoadIo<Conn>, Conn>(
+    async fn compound_ended<M: LoadIo>(
         &mut self,
-        link: &mut Link<'_, M, Conn>,
+        link: &mut Link<'_, M>,
         sent: QueryResult<usize>,
     ) -> QueryResult<usize> {
         let dialect = link.dialect();
@@ -227,10 +227,7 @@ impl<U> Once<'_, U> {
     }
 
     /// Whether this statement wrote the key's row. If a transaction is open now, it is the caller's, and the statement did nothing.
-    async fn has_counted<M: LoadIo<Conn>, Conn>(
-        &mut self,
-        link: &mut Link<'_, M, Conn>,
-    ) -> QueryResult<bool> {
+    async fn has_counted<M: LoadIo>(&mut self, link: &mut Link<'_, M>) -> QueryResult<bool> {
         if in_any_transaction(link).await? {
             return Ok(false);
         }

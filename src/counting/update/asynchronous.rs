@@ -21,7 +21,7 @@ use super::source::UpdateSource;
 use super::statement::{SetNotCalled, UpdateStatement, Values};
 use crate::backend::BackendOf;
 use crate::connection::pause::within;
-use crate::connection::{Async, BoxFuture, Link};
+use crate::connection::{Async, BoxFuture, Link, Over};
 use crate::counting::combine::{Role, count};
 use crate::error::Error;
 use crate::observe;
@@ -50,7 +50,7 @@ impl<Q, V, Ret, Ins> UpdateStatement<Q, Values<V>, Ret, Ins, Async> {
         let mut link = Link::awaited(conn);
         let update = self.into_count(link.dialect());
         Box::pin(async move {
-            let update: &mut Count<dyn Update<Async, Conn> + Send> = &mut update?;
+            let update: &mut Count<dyn Update<Over<Async, Conn>> + Send> = &mut update?;
             count(&mut link, update).await
         })
     }
@@ -87,7 +87,7 @@ impl<Q, V, Ret, Ins> UpdateStatement<Q, Values<V>, Ret, Ins, Async> {
         let update = self.into_count(backend.dialect());
         Box::pin(async move {
             let mut update = update?;
-            let hidden: &mut Count<dyn Update<Async, Conn> + Send> = &mut update;
+            let hidden: &mut Count<dyn Update<Over<Async, Conn>> + Send> = &mut update;
             let mut role = match &meeting {
                 Some(meeting) => match Role::of(hidden, meeting, &backend).await {
                     ControlFlow::Break(counted) => return Ok(counted?),
@@ -96,7 +96,7 @@ impl<Q, V, Ret, Ins> UpdateStatement<Q, Values<V>, Ret, Ins, Async> {
                 None => Role::default(),
             };
             let counts = async move {
-                let update: &mut Count<dyn Update<Async, Conn> + Send> = &mut update;
+                let update: &mut Count<dyn Update<Over<Async, Conn>> + Send> = &mut update;
                 let left = role.waited.time_left(update.retry.deadline())?;
                 let began = Instant::now();
                 let acquired = match left {

@@ -16,7 +16,7 @@ use super::load::{IntoLoad, RowOf};
 use super::send::Update;
 use super::statement::{UpdateStatement, Values};
 use crate::backend::BackendOf;
-use crate::connection::{Blocking, Link, now};
+use crate::connection::{Blocking, Link, Over, now};
 use crate::counting::combine::{Role, count};
 
 impl<Query, Values, Ret, Ins, Conn> RunQueryDsl<Conn> for UpdateStatement<Query, Values, Ret, Ins> {}
@@ -29,7 +29,7 @@ where
 {
     fn execute(update: Self, conn: &mut Conn) -> QueryResult<usize> {
         let link = &mut Link::blocking(conn);
-        let update: &mut Count<dyn Update<Blocking, Conn>> =
+        let update: &mut Count<dyn Update<Over<Blocking, Conn>>> =
             &mut update.into_count(link.dialect())?;
         now(count(link, update))
     }
@@ -83,7 +83,7 @@ impl<Q, V, Ret, Ins> UpdateStatement<Q, Values<V>, Ret, Ins> {
             return Ok(self.execute(&mut *acquire()?)?);
         };
         let backend = DB::default();
-        let update: &mut Count<dyn Update<Blocking, Conn>> =
+        let update: &mut Count<dyn Update<Over<Blocking, Conn>>> =
             &mut self.into_count(backend.dialect())?;
         let mut role = match now(Role::of(update, &meeting, &backend)) {
             ControlFlow::Break(counted) => return Ok(counted?),

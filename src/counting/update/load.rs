@@ -89,9 +89,9 @@ where
     DB: ShardedBackend + QueryMetadata<SqlTypeOf<S>>,
 {
     /// Counts, and keeps the counted rows.
-    pub(crate) async fn count<M, Conn>(&mut self, link: &mut Link<'_, M, Conn>) -> QueryResult<()>
+    pub(crate) async fn count<M>(&mut self, link: &mut Link<'_, M>) -> QueryResult<()>
     where
-        M: LoadInto<Conn, S::Row, U, Backend = DB>,
+        M: LoadInto<S::Row, U, Backend = DB>,
     {
         let mut facts = self.count.facts;
         facts.returning = true;
@@ -108,15 +108,15 @@ where
     }
 }
 
-impl<M, Conn, T, R, S, U, DB> SendStatement<M, Conn> for CountAndLoad<T, R, S, U, DB>
+impl<M, T, R, S, U, DB> SendStatement<M> for CountAndLoad<T, R, S, U, DB>
 where
-    M: LoadInto<Conn, S::Row, U, Backend = DB>,
+    M: LoadInto<S::Row, U, Backend = DB>,
     T: KeyedTable<DB, PrimaryKey: QueryId>,
     R: TypedUpdate<DB>,
     S: ReadAs<U, DB> + QueryFragment<DB> + QueryId,
     DB: ShardedBackend + QueryMetadata<SqlTypeOf<S>>,
 {
-    async fn send(&mut self, link: &mut Link<'_, M, Conn>, step: Step) -> QueryResult<usize> {
+    async fn send(&mut self, link: &mut Link<'_, M>, step: Step) -> QueryResult<usize> {
         let Step { statement, shard } = step;
         self.rows.clear(); // an earlier attempt was rolled back, with the rows that it read
         let by_key = self.count.facts.by_key;

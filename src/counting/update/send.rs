@@ -56,21 +56,21 @@ where
 }
 
 /// An update whose types are hidden, so that the code that counts it is compiled once for each connection.
-pub(crate) trait Update<M: Io<Conn>, Conn> {
+pub(crate) trait Update<M: Io> {
     fn clauses(&self, shard: i32) -> Clauses<'_, M::Backend>;
 
     /// Sends the statement that an update sends most often. Diesel knows it by the update's types.
     fn send_first<'s>(
         &'s mut self,
-        link: &'s mut Link<'_, M, Conn>,
+        link: &'s mut Link<'_, M>,
         by_key: bool,
         shard: i32,
     ) -> M::Future<'s, QueryResult<usize>>;
 }
 
-impl<M, Conn, U> Update<M, Conn> for U
+impl<M, U> Update<M> for U
 where
-    M: Io<Conn>,
+    M: Io,
     U: TypedUpdate<M::Backend>,
 {
     fn clauses(&self, shard: i32) -> Clauses<'_, M::Backend> {
@@ -79,7 +79,7 @@ where
 
     fn send_first<'s>(
         &'s mut self,
-        link: &'s mut Link<'_, M, Conn>,
+        link: &'s mut Link<'_, M>,
         by_key: bool,
         shard: i32,
     ) -> M::Future<'s, QueryResult<usize>> {
@@ -92,12 +92,12 @@ where
     }
 }
 
-impl<M, Conn, U> SendStatement<M, Conn> for Count<U>
+impl<M, U> SendStatement<M> for Count<U>
 where
-    M: Io<Conn>,
-    U: Update<M, Conn> + ?Sized,
+    M: Io,
+    U: Update<M> + ?Sized,
 {
-    async fn send(&mut self, link: &mut Link<'_, M, Conn>, step: Step) -> QueryResult<usize> {
+    async fn send(&mut self, link: &mut Link<'_, M>, step: Step) -> QueryResult<usize> {
         let Step { statement, shard } = step;
         let sent = match (statement, &self.sums) {
             (Statement::CountByKey | Statement::CountOne, None) => {
@@ -116,13 +116,13 @@ where
 
 impl<U> Count<U> {
     /// Counts by key in a transaction that reads the parents later.
-    pub(crate) fn count_before_load<'c, M, Conn>(
+    pub(crate) fn count_before_load<'c, M>(
         &'c mut self,
-        link: &'c mut Link<'_, M, Conn>,
+        link: &'c mut Link<'_, M>,
         shard: i32,
     ) -> M::Future<'c, QueryResult<usize>>
     where
-        M: Io<Conn>,
+        M: Io,
         U: TypedUpdate<M::Backend>,
     {
         let count = CountBeforeLoad(CountByKey(TypedUpdate::clauses(&self.update, shard)));

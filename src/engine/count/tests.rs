@@ -125,7 +125,8 @@ thread_local! {
     static RUNNING: RefCell<Shared> = RefCell::default();
 }
 
-impl<DB: ShardedBackend + BackendOf<Connection>> Io<Connection> for Scripted<DB> {
+impl<DB: ShardedBackend + BackendOf<Connection>> Io for Scripted<DB> {
+    type Conn = Connection;
     type Backend = DB;
     type Future<'c, T: 'c> = Local<'c, T>;
 
@@ -225,15 +226,11 @@ impl<DB: ShardedBackend + BackendOf<Connection>> Io<Connection> for Scripted<DB>
 
 struct ScriptedUpdate(Shared);
 
-impl<DB> SendStatement<Scripted<DB>, Connection> for ScriptedUpdate
+impl<DB> SendStatement<Scripted<DB>> for ScriptedUpdate
 where
-    Scripted<DB>: Io<Connection>,
+    Scripted<DB>: Io<Conn = Connection>,
 {
-    async fn send(
-        &mut self,
-        _: &mut Link<'_, Scripted<DB>, Connection>,
-        step: Step,
-    ) -> QueryResult<usize> {
+    async fn send(&mut self, _: &mut Link<'_, Scripted<DB>>, step: Step) -> QueryResult<usize> {
         self.0.script().shards.push(step.shard);
         self.0.clone().outcome().await
     }
@@ -291,14 +288,14 @@ impl Observer for Recorder {
 /// Counts by a script, up to its end.
 fn follow<DB>(process: &'static Process, facts: Facts, retry: RetryPolicy, shared: &Shared)
 where
-    Scripted<DB>: Io<Connection>,
+    Scripted<DB>: Io<Conn = Connection>,
 {
     RUNNING.set(shared.clone());
     let conn = &mut Connection {
         shared: shared.clone(),
         status: TransactionManagerStatus::default(),
     };
-    let link = &mut Link::<Scripted<DB>, _>::new(conn);
+    let link = &mut Link::<Scripted<DB>>::new(conn);
     let (update, recorder) = (
         &mut ScriptedUpdate(shared.clone()),
         Recorder(shared.clone()),

@@ -104,10 +104,10 @@ impl Quoted<'_> {
     }
 
     /// Names the cache, if the error says that there is one. SQLite's does not tell which.
-    pub(crate) async fn explain_cache<M: LoadIo<Conn>, Conn>(
+    pub(crate) async fn explain_cache<M: LoadIo>(
         &self,
         field: &str,
-        link: &mut Link<'_, M, Conn>,
+        link: &mut Link<'_, M>,
         error: DieselError,
     ) -> DieselError {
         let is_about_cache = |error: &DieselError| matches!(error, DieselError::DatabaseError(_, says) if says.message().contains(KEPT));

@@ -187,9 +187,9 @@ fn length(sql_type: &str) -> Option<u32> {
 ///
 /// # Errors
 /// [`KeyTypeMismatch`](Error::KeyTypeMismatch).
-pub(super) async fn refuse_short_key<M: LoadIo<Conn>, Conn>(
+pub(super) async fn refuse_short_key<M: LoadIo>(
     quoted: &Quoted<'_>,
-    link: &mut Link<'_, M, Conn>,
+    link: &mut Link<'_, M>,
 ) -> QueryResult<()> {
     if !quoted.dialect.cuts_keys() {
         return Ok(());
@@ -236,9 +236,9 @@ fn key_mismatch(
 }
 
 /// Names the type to declare, as it is in the database. No key of any type can refer to a view or a partitioned table.
-pub(super) async fn explain_key<M: LoadIo<Conn>, Conn>(
+pub(super) async fn explain_key<M: LoadIo>(
     quoted: &Quoted<'_>,
-    link: &mut Link<'_, M, Conn>,
+    link: &mut Link<'_, M>,
     error: DieselError,
 ) -> DieselError {
     if !quoted.dialect.has_detail(&error, ErrorDetail::UnlikeParent) {

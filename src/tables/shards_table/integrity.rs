@@ -72,9 +72,9 @@ impl Quoted<'_> {
 
     /// Finds the triggers of a table that was created with them, where this value has none: one that is left would fail each write of the
     /// parent. MySQL drops none without a privilege, so that they are dropped only where they are there.
-    pub(super) async fn find_triggers<M: LoadIo<Conn>, Conn>(
+    pub(super) async fn find_triggers<M: LoadIo>(
         &mut self,
-        link: &mut Link<'_, M, Conn>,
+        link: &mut Link<'_, M>,
     ) -> QueryResult<()> {
         if self.has_triggers() {
             return Ok(());
@@ -149,12 +149,12 @@ impl Quoted<'_> {
 ///
 /// # Errors
 /// [`MissingTriggers`](Error::MissingTriggers).
-pub(crate) async fn check_triggers<DB, M, Conn>(
+pub(crate) async fn check_triggers<DB, M>(
     names: Names<'_, DB>,
-    link: &mut Link<'_, M, Conn>,
+    link: &mut Link<'_, M>,
 ) -> QueryResult<()>
 where
-    M: LoadIo<Conn, Backend = DB>,
+    M: LoadIo<Backend = DB>,
     DB: ShardedBackend,
 {
     let backend = link.backend();

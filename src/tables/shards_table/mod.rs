@@ -450,8 +450,8 @@ impl<'a> Quoted<'a> {
 /// Executes statements that create or drop something, as one step: in a transaction, or outside any on MySQL, which has none for them.
 /// `clean_up` undoes there what a failure leaves behind. `unfit` names the row that a failure is about, by the text that MySQL and SQLite
 /// keep for a question.
-pub(crate) async fn install<M: LoadIo<Conn>, Conn>(
-    link: &mut Link<'_, M, Conn>,
+pub(crate) async fn install<M: LoadIo>(
+    link: &mut Link<'_, M>,
     sql: &str,
     clean_up: Option<&str>,
     unfit: Option<fn(&str) -> Option<DieselError>>,
@@ -463,8 +463,8 @@ pub(crate) async fn install<M: LoadIo<Conn>, Conn>(
     done.map_err(|error| connection::told(dialect, error))
 }
 
-async fn in_one<M: LoadIo<Conn>, Conn>(
-    link: &mut Link<'_, M, Conn>,
+async fn in_one<M: LoadIo>(
+    link: &mut Link<'_, M>,
     sql: &str,
     clean_up: Option<&str>,
     unfit: Option<fn(&str) -> Option<DieselError>>,
@@ -501,8 +501,8 @@ async fn in_one<M: LoadIo<Conn>, Conn>(
 }
 
 /// Reads the rows of a query of one column of texts.
-pub(crate) async fn texts<M: LoadIo<Conn>, Conn>(
-    link: &mut Link<'_, M, Conn>,
+pub(crate) async fn texts<M: LoadIo>(
+    link: &mut Link<'_, M>,
     sql: String,
 ) -> QueryResult<Vec<String>> {
     let texts = link.load::<Option<String>, _>(Texts(sql));
@@ -521,13 +521,10 @@ fragments! {
 }
 
 /// See [`ShardsTable::remove_orphans`].
-pub(crate) async fn remove_orphans<P, DB, M, Conn>(
-    of: P,
-    link: &mut Link<'_, M, Conn>,
-) -> QueryResult<usize>
+pub(crate) async fn remove_orphans<P, DB, M>(of: P, link: &mut Link<'_, M>) -> QueryResult<usize>
 where
     P: Parents<DB>,
-    M: LoadIo<Conn, Backend = DB>,
+    M: LoadIo<Backend = DB>,
     DB: ShardedBackend,
 {
     let explained = |error, backend| explain_keys(of.names(), &backend, error);

@@ -130,29 +130,22 @@ impl Number {
         }
     }
 
-    pub(crate) async fn get<M: LoadIo<Conn>, Conn>(
-        &self,
-        link: &mut Link<'_, M, Conn>,
-    ) -> QueryResult<u16> {
+    pub(crate) async fn get<M: LoadIo>(&self, link: &mut Link<'_, M>) -> QueryResult<u16> {
         let reading = RetryLoop::read(link, RetryPolicy::default())?;
         retry_loop!(link, reading, self.read(false, link).await)
     }
 
-    async fn read<M: LoadIo<Conn>, Conn>(
-        &self,
-        locked: bool,
-        link: &mut Link<'_, M, Conn>,
-    ) -> QueryResult<u16> {
+    async fn read<M: LoadIo>(&self, locked: bool, link: &mut Link<'_, M>) -> QueryResult<u16> {
         let only = Only::Number(self, locked);
         let number = load(link, only).await?.into_iter().next();
         Ok(number.map_or(self.default, |(_, _, number)| within(number)))
     }
 
-    pub(crate) async fn write<M: LoadIo<Conn>, Conn>(
+    pub(crate) async fn write<M: LoadIo>(
         &self,
         n: u16,
         only_up: bool,
-        link: &mut Link<'_, M, Conn>,
+        link: &mut Link<'_, M>,
     ) -> QueryResult<u16> {
         if !(1..=MAX_SHARDS).contains(&n) {
             return Err(Error::InvalidShardCount { number: n }.into());
@@ -182,10 +175,7 @@ impl Number {
     }
 
     /// Deletes the number, so that the default applies again.
-    pub(crate) async fn forget<M: Io<Conn>, Conn>(
-        &self,
-        link: &mut Link<'_, M, Conn>,
-    ) -> QueryResult<()> {
+    pub(crate) async fn forget<M: Io>(&self, link: &mut Link<'_, M>) -> QueryResult<()> {
         let deleted = link.execute(DeleteNumber(self)).await;
         deleted.map_err(|error| explained(link, error))?;
         self.unlearn();
@@ -264,13 +254,10 @@ const FRESH: Duration = Duration::from_secs(10);
 
 /// The number of shards that a fold keeps: the largest in the database of any field or counter of `T`. `inside` a transaction, where a
 /// read could do harm, and without the library's tables, it is the number known to this process.
-pub(crate) async fn wished<T, M, Conn>(
-    link: &mut Link<'_, M, Conn>,
-    inside: bool,
-) -> QueryResult<u16>
+pub(crate) async fn wished<T, M>(link: &mut Link<'_, M>, inside: bool) -> QueryResult<u16>
 where
     T: ShardedTable,
-    M: LoadIo<Conn>,
+    M: LoadIo,
 {
     let known = || known::<T>(T::FIELDS.iter().map(|field| &*field.name));
     if inside {
@@ -292,8 +279,8 @@ where
 }
 
 /// The numbers that were set for a shards table, by field or counter.
-pub(crate) async fn read_table<M: LoadIo<Conn>, Conn>(
-    link: &mut Link<'_, M, Conn>,
+pub(crate) async fn read_table<M: LoadIo>(
+    link: &mut Link<'_, M>,
     shards_table: &str,
 ) -> QueryResult<HashMap<Vec<u8>, u16>> {
     let reading = RetryLoop::read(link, RetryPolicy::default())?;
@@ -321,9 +308,7 @@ pub(crate) fn largest(
 
 /// Refreshes the numbers if they are old and no other thread is refreshing them. They are only advice: if they cannot be read, the old
 /// ones stay in use. [`refresh`] would report the reason.
-pub(crate) async fn keep_fresh<M: LoadIo<Conn>, Conn>(
-    link: &mut Link<'_, M, Conn>,
-) -> QueryResult<()> {
+pub(crate) async fn keep_fresh<M: LoadIo>(link: &mut Link<'_, M>) -> QueryResult<()> {
     let is_old = |known: &Known| known.read.is_none_or(|read| read.elapsed() >= FRESH);
     let old = is_old(&KNOWN.read());
     if !old || in_any_transaction(link).await? {
@@ -340,9 +325,7 @@ pub(crate) async fn keep_fresh<M: LoadIo<Conn>, Conn>(
     Ok(())
 }
 
-pub(crate) async fn read_all<M: LoadIo<Conn>, Conn>(
-    link: &mut Link<'_, M, Conn>,
-) -> QueryResult<()> {
+pub(crate) async fn read_all<M: LoadIo>(link: &mut Link<'_, M>) -> QueryResult<()> {
     if in_any_transaction(link).await? {
         return Err(DieselError::AlreadyInTransaction); // the numbers that it sees may never be committed
     }
@@ -372,16 +355,13 @@ pub(crate) const TABLE: &str = "diesel_sharded_shard_numbers";
 /// The shards table, the counter, and its number.
 type NumberRow = (Vec<u8>, Vec<u8>, i32);
 
-async fn load<M: LoadIo<Conn>, Conn>(
-    link: &mut Link<'_, M, Conn>,
-    only: Only<'_>,
-) -> QueryResult<Vec<NumberRow>> {
+async fn load<M: LoadIo>(link: &mut Link<'_, M>, only: Only<'_>) -> QueryResult<Vec<NumberRow>> {
     let rows = read!(link, link.load(only));
     rows.map_err(|error| explained(link, error))
 }
 
 /// The error, or `MissingShardsTable` if the library's migrations have not run.
-fn explained<M: Io<Conn>, Conn>(link: &Link<'_, M, Conn>, error: DieselError) -> DieselError {
+fn explained<M: Io>(link: &Link<'_, M>, error: DieselError) -> DieselError {
     explain_missing(link.dialect(), TABLE, error)
 }
 

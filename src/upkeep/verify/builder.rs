@@ -298,39 +298,36 @@ type Key<R> = <<R as HasTable>::Table as ShardedTable>::Key;
 
 impl<R, C, Q, Run> Verify<R, C, Q, Run> {
     /// The rows whose totals are not as expected.
-    async fn find<'q, M, Conn>(
-        self,
-        link: &mut Link<'_, M, Conn>,
-    ) -> QueryResult<Vec<Drift<Key<R>, Amount>>>
+    async fn find<'q, M>(self, link: &mut Link<'_, M>) -> QueryResult<Vec<Drift<Key<R>, Amount>>>
     where
         R: VerifiedRows<M::Backend>,
         C: ShardedColumn<Table = R::Table>,
         Q: Clone,
-        M: LoadIo<Conn> + Recount<'q, Conn, Q, Key<R>>,
+        M: LoadIo + Recount<'q, Q, Key<R>>,
     {
         let filter = self.query.into_update_target().where_clause;
         let (field, query) = (field::<C>()?, self.expected);
         let repeated = in_a_snapshot(link, self.retry.unwrap_or_default(), false)?;
         let differ = retry_loop!(link, repeated, {
-            refuse_padded_keys::<R::Table, _, _>(link).await?;
+            refuse_padded_keys::<R::Table, _>(link).await?;
             refuse_cut_recounts(link).await?;
             let expected = by_key(M::recount(link.conn, query.clone()).await?, field)?;
-            let expected = by_parent::<R::Table, _, _, _>(link, &filter, expected).await?;
-            compare::<R::Table, _, _, _>(link, field, &filter, &expected).await
+            let expected = by_parent::<R::Table, _, _>(link, &filter, expected).await?;
+            compare::<R::Table, _, _>(link, field, &filter, &expected).await
         });
         differ.map_err(|error| explain::<R::Table, M::Backend>(&link.backend(), error))
     }
 
     /// Repairs rows whose totals are not as expected, and returns them.
-    async fn find_and_repair<'q, M, Conn>(
+    async fn find_and_repair<'q, M>(
         self,
-        link: &mut Link<'_, M, Conn>,
+        link: &mut Link<'_, M>,
     ) -> QueryResult<Vec<Drift<Key<R>, Amount>>>
     where
         R: VerifiedRows<M::Backend> + Clone,
         C: ShardedColumn<Table = R::Table>,
         Q: Clone,
-        M: LoadIo<Conn> + Recount<'q, Conn, Q, Key<R>>,
+        M: LoadIo + Recount<'q, Q, Key<R>>,
     {
         let (table, field) = (*R::Table::TABLE, field::<C>()?);
         let query = self.expected.clone();
@@ -350,7 +347,7 @@ impl<R, C, Q, Run> Verify<R, C, Q, Run> {
                 all_locked.push(lock_all(table, link, keys, Strength::Exclusive).await?);
             }
             let expected = by_key(M::recount(link.conn, query.clone()).await?, field)?;
-            let expected = by_parent::<R::Table, _, _, _>(link, &filter, expected).await?;
+            let expected = by_parent::<R::Table, _, _>(link, &filter, expected).await?;
             let mut repaired = vec![];
             for locked in all_locked {
                 let still = locked.on(link).matching(&filter).await?;
@@ -358,7 +355,7 @@ impl<R, C, Q, Run> Verify<R, C, Q, Run> {
                     continue;
                 }
                 let keys = &still.keys;
-                let differ = compare::<R::Table, _, _, _>(link, field, keys, &expected).await?;
+                let differ = compare::<R::Table, _, _>(link, field, keys, &expected).await?;
                 let lacking = differ.iter().map(|drift| drift.key.clone()).collect();
                 let lacking = LockedRows::<R::Table, M::Backend>::locked(table, lacking);
                 let lacks = differ.iter().map(|drift| lacks(drift, field.column_type));
@@ -399,14 +396,11 @@ where
 ///
 /// # Errors
 /// Inside another transaction, whose snapshot may be older.
-fn in_a_snapshot<M, Conn>(
-    link: &mut Link<'_, M, Conn>,
+fn in_a_snapshot<M: Io>(
+    link: &mut Link<'_, M>,
     retry: RetryPolicy,
     writes: bool,
-) -> QueryResult<RetryLoop>
-where
-    M: Io<Conn>,
-{
+) -> QueryResult<RetryLoop> {
     if in_transaction(link)? {
         return Err(DieselError::AlreadyInTransaction);
     }

@@ -11,7 +11,7 @@ use diesel::query_dsl::methods::LoadQuery;
 use diesel::result::Error as DieselError;
 
 use crate::backend::{BackendOf, Dialect, Integrity, Quoted, ShardedBackend, each};
-use crate::connection::{Blocking, Io, Link, LoadIo};
+use crate::connection::{Blocking, Io, Link, LoadIo, Over};
 use crate::engine::{KEYS_IN_A_STATEMENT, KeyedTable, ReadInto};
 use crate::error::Error;
 use crate::model::{Amount, ColumnType, ShardsColumn};
@@ -22,15 +22,15 @@ use super::builder::Drift;
 use super::number::RecountQuery;
 
 /// An [`Io`] that reads the result of an application's recount.
-pub trait Recount<'q, Conn, Q, K>: Io<Conn> {
+pub trait Recount<'q, Q, K>: Io {
     /// Reads the keys and their numbers.
-    fn recount(conn: &mut Conn, query: Q) -> Self::Future<'_, QueryResult<Recounted<K>>>;
+    fn recount(conn: &mut Self::Conn, query: Q) -> Self::Future<'_, QueryResult<Recounted<K>>>;
 }
 
 /// Keys and their numbers.
 type Recounted<K> = Vec<(K, Amount)>;
 
-impl<'q, Conn, Q, K> Recount<'q, Conn, Q, K> for Blocking
+impl<'q, Conn, Q, K> Recount<'q, Q, K> for Over<Blocking, Conn>
 where
     Conn: Connection,
     Conn::Backend: BackendOf<Conn>,
@@ -47,7 +47,7 @@ where
 }
 
 #[cfg(feature = "async")]
-impl<Conn, Q, K> Recount<'static, Conn, Q, K> for crate::connection::Async
+impl<Conn, Q, K> Recount<'static, Q, K> for Over<crate::connection::Async, Conn>
 where
     Conn: diesel_async::AsyncConnection,
     Conn::Backend: BackendOf<Conn>,
@@ -89,15 +89,15 @@ pub(super) fn by_key<K: Eq + Hash>(
 
 /// The amounts by the parents' own keys. Where keys are texts the database compares them, since its collation may ignore case, accents or
 /// spaces at the end: the numbers of all keys that are the key of one parent are added up.
-pub(super) async fn by_parent<T, W, M, Conn>(
-    link: &mut Link<'_, M, Conn>,
+pub(super) async fn by_parent<T, W, M>(
+    link: &mut Link<'_, M>,
     filter: &W,
     recounted: HashMap<T::Key, Amount>,
 ) -> QueryResult<HashMap<T::Key, Amount>>
 where
     T: KeyedTable<M::Backend, Key: Eq + Hash>,
     W: QueryFragment<M::Backend> + QueryId,
-    M: LoadIo<Conn>,
+    M: LoadIo,
 {
     let mut types = T::KEY.iter().map(|column| column.column_type);
     // Equal values of an application's own type may differ as well.
@@ -136,8 +136,8 @@ fn misread(message: impl Into<String>) -> DieselError {
 }
 
 /// The rows that `filter` matches, with totals and recounted numbers that differ.
-pub(super) async fn compare<T, W, M, Conn>(
-    link: &mut Link<'_, M, Conn>,
+pub(super) async fn compare<T, W, M>(
+    link: &mut Link<'_, M>,
     field: &'static ShardsColumn,
     filter: &W,
     expected: &HashMap<T::Key, Amount>,
@@ -145,7 +145,7 @@ pub(super) async fn compare<T, W, M, Conn>(
 where
     T: KeyedTable<M::Backend, Key: Eq + Hash>,
     W: QueryFragment<M::Backend> + QueryId,
-    M: LoadIo<Conn>,
+    M: LoadIo,
 {
     let read = ReadTotals {
         names: Names::<M::Backend>::of::<T>(),
@@ -202,10 +202,10 @@ pub(super) fn lacks<K>(drift: &Drift<K, Amount>, column: ColumnType) -> QueryRes
 /// ```sql
 /// SELECT '1' FROM "videos" WHERE pg_typeof("videos"."slug") = 'character'::regtype LIMIT 1
 /// ```
-pub(super) async fn refuse_padded_keys<T, M, Conn>(link: &mut Link<'_, M, Conn>) -> QueryResult<()>
+pub(super) async fn refuse_padded_keys<T, M>(link: &mut Link<'_, M>) -> QueryResult<()>
 where
     T: KeyedTable<M::Backend>,
-    M: LoadIo<Conn>,
+    M: LoadIo,
 {
     let is_text = |column: &ShardsColumn| column.column_type == ColumnType::Text;
     let backend = link.backend();
@@ -230,9 +230,7 @@ where
 
 /// Refuses a session whose `sql_select_limit` may cut the recount, which is the application's own query: rows that are cut off
 /// would be taken for 0.
-pub(super) async fn refuse_cut_recounts<M: LoadIo<Conn>, Conn>(
-    link: &mut Link<'_, M, Conn>,
-) -> QueryResult<()> {
+pub(super) async fn refuse_cut_recounts<M: LoadIo>(link: &mut Link<'_, M>) -> QueryResult<()> {
     let all_rows = link.dialect().all_rows();
     if all_rows.is_empty() {
         return Ok(());
