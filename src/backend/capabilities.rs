@@ -59,7 +59,7 @@ capabilities! {
     /// Whether a statement that commits by itself creates a missing shard. The shard is zero, so no total changes. And the count needs no
     /// transaction, before which the library would have to ask whether one is open already. On the other databases that question is free.
     /// MySQL also needs an isolation level of its own for the statement, and SQLite would write to its disk twice.
-    creates_alone: bool = false,
+    creates_without_transaction: bool = false,
     /// Statements that fail before COMMIT unless the transaction that was begun is still open.
     ///
     /// Postgres answers the COMMIT of an aborted transaction with ROLLBACK and no error. MySQL ends the transaction at
@@ -90,6 +90,12 @@ capabilities! {
     /// A query for what a session is: its server, its database, its role, and the settings on which the effect of a count depends. `NULL`
     /// if no other session can be the same.
     asks_identity: &'static str = "",
+    /// Whether a savepoint outside a transaction begins one.
+    savepoint_begins: bool = false,
+    /// What follows `SET` where the setting ends with the transaction.
+    sets_in_transaction: &'static [&'static str] = &[],
+    /// Whether a query or a statement on rows, in capitals, may change a setting, or make a temporary table that hides another one.
+    changes_session(text: &str): bool = |_| false,
     /// A statement that fails inside a transaction, and on a session whose statements do not commit by themselves. Only where
     /// [`asks_whether_open`](Self::asks_whether_open) does not detect such a session.
     asks_whether_commits: Option<&'static str> = None,
@@ -178,7 +184,7 @@ capabilities! {
     deletes_by_alias: bool = false,
     /// Whether an `INSERT` that keeps existing rows returns the number of rows that it inserted. MySQL's client, as Diesel
     /// sets it up, counts the existing ones too.
-    counts_inserted_alone: bool = true,
+    counts_only_inserted: bool = true,
     /// Whether ` ON CONFLICT DO NOTHING` is better behind an `INSERT` that may race: PostgreSQL then reports a serialization
     /// failure to a transaction that cannot see the other's row yet, instead of a violation like any other.
     inserts_unless_there: bool = false,

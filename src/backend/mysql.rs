@@ -45,6 +45,7 @@ pub(super) const CAPABILITIES: Capabilities = Capabilities {
         "/*M!100000 SET @diesel_sharded_open = (SELECT 0 UNION SELECT @@in_transaction) */\
          /*!50720 SET @@transaction_read_only = @@session.transaction_read_only */",
     ),
+    changes_session: |text| text.contains('@'),
     asks_identity: "SELECT CAST(CONCAT_WS(' ', QUOTE(@@hostname), @@port, @@server_id, /*!50720 @@server_uuid, */ QUOTE(DATABASE()), \
                     QUOTE(CURRENT_USER()), /*!80000 QUOTE(CURRENT_ROLE()), */ QUOTE(@@sql_mode), @@autocommit, @@completion_type, \
                     @@foreign_key_checks, @@unique_checks, @@sql_safe_updates, @@sql_log_bin, @@time_zone, @@character_set_client, \
@@ -91,7 +92,7 @@ pub(super) const CAPABILITIES: Capabilities = Capabilities {
     joins_to_few: "STRAIGHT_JOIN",
     keeps_order: Some(" LIMIT 18446744073709551615"),
     deletes_by_alias: true,
-    counts_inserted_alone: false,
+    counts_only_inserted: false,
     names_conflict_target: false,
     counts_once_by: Some(OnceForm::Compound),
     sums_form: |is_filtered| SumsForm::GroupJoined {

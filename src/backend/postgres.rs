@@ -23,7 +23,7 @@ pub(crate) const SHARD_REMOVED: &str = "diesel_sharded: the shard was removed me
 
 pub(super) const CAPABILITIES: Capabilities = Capabilities {
     name: "postgresql",
-    creates_alone: true,
+    creates_without_transaction: true,
     survival_check: Some(SurvivalCheck {
         at_begin: None,
         before_commit: "SELECT 1",
@@ -36,6 +36,8 @@ pub(super) const CAPABILITIES: Capabilities = Capabilities {
         is_same: "SELECT 1 WHERE current_setting('diesel_sharded.began', true) = transaction_timestamp()::text",
     },
     // PostgreSQL lists no variable of an application's own.
+    sets_in_transaction: &["LOCAL", "TRANSACTION"],
+    changes_session,
     asks_identity: "SELECT CAST(ROW(pg_postmaster_start_time(), inet_server_addr(), inet_server_port(), current_database(), session_user, \
                     current_user, current_schemas(true), pg_my_temp_schema(), \
                     (SELECT string_agg(name || '=' || quote_literal(setting), ' ' ORDER BY name) FROM pg_catalog.pg_settings \
@@ -133,3 +135,11 @@ pub(super) const CAPABILITIES: Capabilities = Capabilities {
     },
     ..Capabilities::PLAIN
 };
+
+fn changes_session(text: &str) -> bool {
+    let mut words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    ["SET_CONFIG", "PG_SETTINGS", "PG_TEMP"]
+        .iter()
+        .any(|word| text.contains(word))
+        || words.any(|word| matches!(word, "TEMP" | "TEMPORARY")) // SELECT … INTO TEMP …
+}

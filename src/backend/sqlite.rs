@@ -19,6 +19,7 @@ pub(super) const CAPABILITIES: Capabilities = Capabilities {
             .then_some("SELECT CASE WHEN changes() > 0 THEN abs(-9223372036854775807 - 1) END")
     },
     // A database without a file is its connection's own, and so are temporary tables.
+    savepoint_begins: true,
     asks_identity: "SELECT CASE WHEN MIN(COALESCE(file, '')) <> '' THEN group_concat(quote(name) || quote(file)) || (SELECT ' ' || foreign_keys FROM pragma_foreign_keys) \
                     || (SELECT ' ' || recursive_triggers FROM pragma_recursive_triggers) || (SELECT ' ' || synchronous FROM pragma_synchronous) \
                     || (SELECT ' ' || ignore_check_constraints FROM pragma_ignore_check_constraints) END \

@@ -338,7 +338,7 @@ impl<F: IntegerFields, Ins, Run> CountMany<F, Ins, Run> {
         M: LoadIo<Backend = DB>,
         DB: ShardedBackend,
     {
-        let mut counting = Counting::begin(self, link)?;
+        let mut counting = CountingMany::begin(self, link)?;
         let counted = counting.count().await;
         counted.map_err(|error| {
             let failure = counting.link.dialect().classify(&error);
@@ -351,8 +351,8 @@ impl<F: IntegerFields, Ins, Run> CountMany<F, Ins, Run> {
 }
 
 /// A count on many rows in progress.
-struct Counting<'a, 'l, F: IntegerFields, Ins, M: LoadIo> {
-    additions: Vec<Addition<KeyOf<F>>>,
+struct CountingMany<'a, 'l, F: IntegerFields, Ins, M: LoadIo> {
+    additions: Vec<KeyAmounts<KeyOf<F>>>,
     /// Makes the insert for a missing row; and the number of shards to choose from for that row.
     insert: Option<(&'a Ins, u16)>,
     attempts: Attempts,
@@ -362,13 +362,13 @@ struct Counting<'a, 'l, F: IntegerFields, Ins, M: LoadIo> {
 }
 
 /// An amount for each field of a key's row, and the shard on which they are counted, chosen as for a single count.
-struct Addition<Key> {
+struct KeyAmounts<Key> {
     key: Key,
     amounts: Vec<i64>,
     choice: Choice,
 }
 
-impl<'a, 'l, F, Ins, Insert, M, DB> Counting<'a, 'l, F, Ins, M>
+impl<'a, 'l, F, Ins, Insert, M, DB> CountingMany<'a, 'l, F, Ins, M>
 where
     F: CountableFields<DB>,
     Ins: Fn(&KeyOf<F>) -> Insert,
@@ -400,7 +400,7 @@ where
                 ..facts.subject()
             };
             let choice = Choice::new(subject, Process::this(), &attempts);
-            additions.push(Addition {
+            additions.push(KeyAmounts {
                 key: key.clone(),
                 amounts,
                 choice,
@@ -408,7 +408,7 @@ where
         }
         let shards = shard_counts::known::<F::ParentTable>(F::NAMES.iter().copied());
         let locks_gaps = dialect.missing_row_locks_gap();
-        Ok(Counting {
+        Ok(CountingMany {
             additions,
             insert: many.insert.as_ref().map(|insert| (insert, shards)),
             attempts,
@@ -419,7 +419,7 @@ where
 
     /// Takes another shard of each key after a conflict, which may have been on any of them.
     fn leave_shards(&mut self) {
-        for Addition { choice, .. } in &mut self.additions {
+        for KeyAmounts { choice, .. } in &mut self.additions {
             choice.met_conflict(&self.attempts);
             choice.again(&self.attempts);
         }
@@ -445,7 +445,7 @@ where
             }
         }
         let repeated = RetryLoop::transaction(self.link, retry, options)?;
-        retry_loop!(self.link, repeated, self.each_alone().await)
+        retry_loop!(self.link, repeated, self.one_by_one().await)
     }
 
     /// Counts on many rows by one statement. If it `creates` missing shards, other statements do that first. `None` if some row was not
@@ -479,10 +479,10 @@ where
     }
 
     /// Counts on each row by itself, since some keys are the same to the database, or some row cannot take its amount.
-    async fn each_alone(&mut self) -> QueryResult<CountedMany<F::ParentTable>> {
+    async fn one_by_one(&mut self) -> QueryResult<CountedMany<F::ParentTable>> {
         let mut counted = CountedMany::nothing();
         for addition in &self.additions {
-            let rows = Self::add_alone(self.link, addition, None).await?;
+            let rows = Self::add_one(self.link, addition, None).await?;
             counted.rows += rows;
             if rows == 0 {
                 Self::add_to_missing(self.link, addition, self.insert, &mut counted).await?;
@@ -494,23 +494,23 @@ where
     /// Counts on a missing row, if it can be inserted.
     async fn add_to_missing(
         link: &mut Link<'_, M>,
-        addition: &Addition<KeyOf<F>>,
+        addition: &KeyAmounts<KeyOf<F>>,
         insert: Option<(&Ins, u16)>,
         counted: &mut CountedMany<F::ParentTable>,
     ) -> QueryResult<()> {
         match insert {
             Some((insert, shards)) => {
                 let insert = (insert(&addition.key), shards);
-                counted.rows += Self::add_alone(link, addition, Some(insert)).await?;
+                counted.rows += Self::add_one(link, addition, Some(insert)).await?;
             }
             None => counted.missing.push(addition.key.clone()),
         }
         Ok(())
     }
 
-    async fn add_alone(
+    async fn add_one(
         link: &mut Link<'_, M>,
-        addition: &Addition<KeyOf<F>>,
+        addition: &KeyAmounts<KeyOf<F>>,
         insert: Option<(Insert, u16)>,
     ) -> QueryResult<usize> {
         let (key, amounts) = (addition.key.clone(), addition.amounts.clone());
@@ -521,7 +521,7 @@ where
     /// Creates the missing shards of existing rows.
     async fn create_shards(
         link: &mut Link<'_, M>,
-        additions: &[Addition<KeyOf<F>>],
+        additions: &[KeyAmounts<KeyOf<F>>],
     ) -> QueryResult<()> {
         for (shard, additions) in by_shard(additions) {
             let create = CreateShards {
@@ -538,7 +538,7 @@ where
     /// Adds to a shard of each row by one statement. Returns the number of shards that it met.
     async fn add_together(
         link: &mut Link<'_, M>,
-        additions: &[Addition<KeyOf<F>>],
+        additions: &[KeyAmounts<KeyOf<F>>],
     ) -> QueryResult<usize> {
         if let [one] = additions {
             let (key, amounts) = (one.key.clone(), one.amounts.clone());
@@ -549,7 +549,7 @@ where
             };
             return add.send(link, step).await;
         }
-        let row = |Addition { key, amounts, .. }: &Addition<KeyOf<F>>| CountedRow {
+        let row = |KeyAmounts { key, amounts, .. }: &KeyAmounts<KeyOf<F>>| CountedRow {
             key_values: F::ParentTable::key_values(key),
             key_is: F::ParentTable::key_is(key.clone()),
             amounts: amounts.clone(),
@@ -568,8 +568,8 @@ where
     async fn missing<'k>(
         link: &mut Link<'_, M>,
         met: usize,
-        additions: &'k [Addition<KeyOf<F>>],
-    ) -> QueryResult<Option<Vec<&'k Addition<KeyOf<F>>>>> {
+        additions: &'k [KeyAmounts<KeyOf<F>>],
+    ) -> QueryResult<Option<Vec<&'k KeyAmounts<KeyOf<F>>>>> {
         let found = Self::rows_of(link, additions).await?;
         let missing = additions.iter().filter(|one| !found.contains(&one.key));
         let missing: Vec<_> = missing.collect();
@@ -593,7 +593,7 @@ where
     /// The keys of the rows that exist.
     async fn rows_of<'k>(
         link: &mut Link<'_, M>,
-        additions: impl IntoIterator<Item = &'k Addition<KeyOf<F>>>,
+        additions: impl IntoIterator<Item = &'k KeyAmounts<KeyOf<F>>>,
     ) -> QueryResult<BTreeSet<KeyOf<F>>>
     where
         KeyOf<F>: 'k,
@@ -605,7 +605,7 @@ where
     }
 
     fn keys_are<'k>(
-        additions: impl IntoIterator<Item = &'k Addition<KeyOf<F>>>,
+        additions: impl IntoIterator<Item = &'k KeyAmounts<KeyOf<F>>>,
     ) -> KeysAre<<F::ParentTable as KeyedTable<DB>>::KeyIs>
     where
         KeyOf<F>: 'k,
@@ -615,7 +615,7 @@ where
     }
 }
 
-fn by_shard<Key>(additions: &[Addition<Key>]) -> BTreeMap<i32, Vec<&Addition<Key>>> {
+fn by_shard<Key>(additions: &[KeyAmounts<Key>]) -> BTreeMap<i32, Vec<&KeyAmounts<Key>>> {
     let mut shards = BTreeMap::<_, Vec<_>>::new();
     for addition in additions {
         shards

@@ -298,7 +298,7 @@ pub(crate) async fn claim<M: LoadIo>(
     for _ in 0..3 {
         let met = link.execute_prepared(&insert).await;
         inserted |= met.map_err(|error| explained(link, error))? > 0;
-        if dialect.counts_inserted_alone() && inserted {
+        if dialect.counts_only_inserted() && inserted {
             return Ok(None);
         }
         let rows = link.load(FindKey([&request.key])).await?;

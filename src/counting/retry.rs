@@ -4,13 +4,14 @@
 //! shard. Inside a transaction no statement is retried by itself: the unit is the whole transaction, which [`transaction`] retries.
 
 use std::error::Error as StdError;
+use std::marker::PhantomData;
 
 use diesel::Connection;
 use diesel::result::{Error as DieselError, QueryResult};
 
 use crate::backend::BackendOf;
 pub use crate::backend::isolation::Isolation;
-use crate::connection::{Io, Link, TransactionOptions, in_transaction, now};
+use crate::connection::{Blocking, Io, Link, TransactionOptions, in_transaction, now};
 use crate::engine::{AttemptError, RetryLoop, retry_loop};
 #[cfg(doc)]
 use crate::placement::Stripe;
@@ -98,17 +99,31 @@ where
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug, Clone, Default)]
+pub type Transaction = Retried<Blocking>;
+
+/// A transaction that is retried; see [`Transaction`].
+#[derive(Debug, Clone)]
 #[must_use = "a transaction does nothing until it is `run`"]
-pub struct Transaction {
+pub struct Retried<Run> {
     retry: RetryPolicy,
     options: TransactionOptions,
+    run: PhantomData<fn() -> Run>,
 }
 
-impl Transaction {
+impl<Run> Default for Retried<Run> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<Run> Retried<Run> {
     /// The database's own isolation level, the process-wide policy, and `BEGIN IMMEDIATE` on SQLite.
     pub fn new() -> Self {
-        Self::default()
+        Retried {
+            retry: RetryPolicy::default(),
+            options: TransactionOptions::default(),
+            run: PhantomData,
+        }
     }
 
     /// Sets the policy by which the transaction is retried.
@@ -138,6 +153,16 @@ impl Transaction {
         self
     }
 
+    /// The attempts at the transaction.
+    pub(crate) fn retry_loop<M: Io>(self, link: &mut Link<'_, M>) -> QueryResult<RetryLoop> {
+        if self.options.outermost && in_transaction(link)? {
+            return Err(DieselError::AlreadyInTransaction);
+        }
+        RetryLoop::closure(link, self.retry, self.options)
+    }
+}
+
+impl Retried<Blocking> {
     /// Runs `f`; see [`transaction`].
     ///
     /// # Errors
@@ -162,14 +187,6 @@ impl Transaction {
             done
         })
     }
-
-    /// The attempts at the transaction.
-    pub(crate) fn retry_loop<M: Io>(self, link: &mut Link<'_, M>) -> QueryResult<RetryLoop> {
-        if self.options.outermost && in_transaction(link)? {
-            return Err(DieselError::AlreadyInTransaction);
-        }
-        RetryLoop::closure(link, self.retry, self.options)
-    }
 }
 
 /// Retries of whole transactions, awaited; see [`retry`](crate::retry).
@@ -181,7 +198,7 @@ pub mod asynchronous {
     use diesel_async::AsyncConnection;
 
     use super::*;
-    use crate::connection::BoxFuture;
+    use crate::connection::{Async, BoxFuture};
 
     /// Runs `f` in a transaction, and again from the start when it meets a conflict; see
     /// [`retry::transaction`](crate::retry::transaction()), which sends the same SQL.
@@ -207,31 +224,9 @@ pub mod asynchronous {
     }
 
     /// [`transaction`] with an isolation level; see [`retry::Transaction`](crate::retry::Transaction).
-    #[derive(Debug, Clone, Default)]
-    #[must_use = "a transaction does nothing until it is `run`"]
-    pub struct Transaction(super::Transaction);
+    pub type Transaction = Retried<Async>;
 
-    impl Transaction {
-        /// The database's own isolation level, the process-wide policy, and `BEGIN IMMEDIATE` on SQLite.
-        pub fn new() -> Self {
-            Self::default()
-        }
-
-        /// Sets the policy by which the transaction is retried.
-        pub fn retry(self, policy: RetryPolicy) -> Self {
-            Transaction(self.0.retry(policy))
-        }
-
-        /// Sets the isolation level; see [`isolation`](crate::retry::Transaction::isolation).
-        pub fn isolation(self, isolation: Isolation) -> Self {
-            Transaction(self.0.isolation(isolation))
-        }
-
-        /// On SQLite, begins without the write lock; see [`deferred`](crate::retry::Transaction::deferred).
-        pub fn deferred(self) -> Self {
-            Transaction(self.0.deferred())
-        }
-
+    impl Retried<Async> {
         /// Runs the async closure `f`; see [`transaction`].
         ///
         /// # Errors
@@ -250,7 +245,7 @@ pub mod asynchronous {
         {
             Box::pin(async move {
                 let link = &mut Link::awaited(conn);
-                let mut retry = self.0.retry_loop(link)?;
+                let mut retry = self.retry_loop(link)?;
                 link.enter();
                 let done = retry_loop!(link, retry => {
                     let attempted = retry.scope().within(f.attempt(link.conn));

@@ -299,7 +299,7 @@ where
     async fn create(&mut self) -> Result<usize, AttemptError> {
         let met = self.send(Statement::Create).await?;
         // MySQL also counts rows that existed before. By key none did, or nothing would be created.
-        if self.facts.by_key || self.facts.dialect.counts_inserted_alone() {
+        if self.facts.by_key || self.facts.dialect.counts_only_inserted() {
             self.retry.observer.created(met);
         }
         Ok(met)
@@ -310,7 +310,7 @@ where
     /// Creating a shard at zero changes no total and needs no transaction, but a fold may remove the shard before the count. Then it is
     /// created again, and finally in a transaction that locks it.
     async fn create_and_count(&mut self) -> Result<usize, AttemptError> {
-        if self.creates_alone() {
+        if self.creates_without_transaction() {
             for _ in 0..MOST_CREATED {
                 let counted = match self.create().await? {
                     // Another connection has created it, or there is no such parent.
@@ -345,8 +345,10 @@ where
         Err(shard_removed())
     }
 
-    fn creates_alone(&self) -> bool {
-        self.retry.commits_by_itself() && self.facts.dialect.creates_alone() && !self.facts.inserts
+    fn creates_without_transaction(&self) -> bool {
+        self.retry.commits_by_itself()
+            && self.facts.dialect.creates_without_transaction()
+            && !self.facts.inserts
     }
 
     /// Counts by key on a shard that was created.

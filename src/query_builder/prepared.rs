@@ -156,6 +156,7 @@ fn begin<DB: ShardedBackend>(
     mut out: AstPass<'_, '_, DB>,
 ) -> QueryResult<()> {
     if ASKS_WHOSE.replace(false) {
+        // Nothing but an error ends Diesel's walk. No caller sees it.
         return Err(DieselError::RollbackTransaction);
     }
     let is_kept = match checksum {

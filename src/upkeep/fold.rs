@@ -669,7 +669,7 @@ pub(crate) struct Folding<P> {
 }
 
 /// The result of a try to fold several parents, or one parent, or one of its shards.
-enum Tried<P: Parents<DB>, DB: ShardedBackend> {
+enum FoldTry<P: Parents<DB>, DB: ShardedBackend> {
     Folded {
         rows: LockedRows<P, DB>,
         /// For each of the locked ones, whether its shards are removed after the report; empty if none is.
@@ -703,7 +703,7 @@ impl<P> Folding<P> {
             let named = keys_are(&self.of, &keys);
             let (strength, retry) = self.together(keys.len());
             match self.try_fold(&named, None, strength, retry, link).await? {
-                Tried::Folded { rows, cold, moved } => {
+                FoldTry::Folded { rows, cold, moved } => {
                     folded.add(rows.locked, &cold, moved);
                     for key in rows.not_locked {
                         match tries + 1 {
@@ -713,12 +713,12 @@ impl<P> Folding<P> {
                     }
                 }
                 // Some servers have ended the whole transaction.
-                Tried::Blocked(error) if self.inside => return Err(error),
+                FoldTry::Blocked(error) if self.inside => return Err(error),
                 _ if keys.len() > 1 => {
                     left.extend(keys.into_iter().rev().map(|key| (vec![key], tries)));
                 }
-                Tried::Unfit(reason) => folded.refuse(keys, &reason),
-                Tried::Blocked(_) => self.fold_shard_by_shard(keys, folded, link).await?,
+                FoldTry::Unfit(reason) => folded.refuse(keys, &reason),
+                FoldTry::Blocked(_) => self.fold_shard_by_shard(keys, folded, link).await?,
             }
         }
         Ok(())
@@ -785,7 +785,7 @@ impl<P> Folding<P> {
                 let at_once = Strength::ExclusiveAtOnce;
                 let tried = self.try_fold(&named, Some(shard), at_once, retry, link);
                 match tried.await? {
-                    Tried::Folded {
+                    FoldTry::Folded {
                         rows,
                         cold,
                         mut moved,
@@ -794,11 +794,11 @@ impl<P> Folding<P> {
                         folded.rows.truncate(others); // the row as it was after the last shard
                         folded.add(rows.locked, &cold, moved);
                     }
-                    Tried::Unfit(unfits) => {
+                    FoldTry::Unfit(unfits) => {
                         unfit.push(shard);
                         reason = Some(unfits);
                     }
-                    Tried::Blocked(_) => busy = true,
+                    FoldTry::Blocked(_) => busy = true,
                 }
             }
             left = unfit;
@@ -820,7 +820,7 @@ impl<P> Folding<P> {
         strength: Strength,
         retry: RetryPolicy,
         link: &mut Link<'_, M>,
-    ) -> QueryResult<Tried<P, M::Backend>>
+    ) -> QueryResult<FoldTry<P, M::Backend>>
     where
         P: Parents<M::Backend>,
         M: LoadIo,
@@ -854,7 +854,7 @@ impl<P> Folding<P> {
                 let table = names.shards_table.as_str();
                 let numbers = [moved.parents, moved.shards, moved.removed];
                 observe::folded(self.dialect, table, numbers);
-                Ok(Tried::Folded { rows, cold, moved })
+                Ok(FoldTry::Folded { rows, cold, moved })
             }
             Err(error) => self.failed(error),
         }
@@ -930,7 +930,7 @@ impl<P> Folding<P> {
     }
 
     /// The result for the parents that were tried, if the error is about them.
-    fn failed<DB>(&self, error: DieselError) -> QueryResult<Tried<P, DB>>
+    fn failed<DB>(&self, error: DieselError) -> QueryResult<FoldTry<P, DB>>
     where
         P: Parents<DB>,
         DB: ShardedBackend,
@@ -943,13 +943,13 @@ impl<P> Folding<P> {
             _ => false,
         };
         if is_blocked {
-            return Ok(Tried::Blocked(error));
+            return Ok(FoldTry::Blocked(error));
         }
         match Error::from(error) {
-            Error::Overflow { source } => Ok(Tried::Unfit(self.dialect.refused(&source))),
-            Error::Unfit { reason, .. } => Ok(Tried::Unfit(reason)),
+            Error::Overflow { source } => Ok(FoldTry::Unfit(self.dialect.refused(&source))),
+            Error::Unfit { reason, .. } => Ok(FoldTry::Unfit(reason)),
             error @ Error::ConflictPersisted { .. } if locks_rows => {
-                Ok(Tried::Blocked(error.into()))
+                Ok(FoldTry::Blocked(error.into()))
             }
             error => Err(error.into()),
         }

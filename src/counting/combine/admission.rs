@@ -249,44 +249,23 @@ impl Says {
         {
             return Says::Nothing; // this crate's own settings
         }
-        let mut words = words(&text);
+        let mut words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
         let (first, second) = (words.next().unwrap_or(""), words.next().unwrap_or(""));
         match first {
             "COMMIT" | "END" | "ROLLBACK" | "ABORT" if first == text => Says::Ends,
             "ROLLBACK" if second == "TO" => Says::Nothing,
             "BEGIN" | "START" | "COMMIT" | "END" | "ROLLBACK" | "ABORT" => Says::Begins,
-            "SAVEPOINT" if dialect == Dialect::Sqlite => Says::Begins,
+            "SAVEPOINT" if dialect.savepoint_begins() => Says::Begins,
             "SAVEPOINT" | "RELEASE" => Says::Nothing,
-            "SET" if dialect == Dialect::Postgres && matches!(second, "LOCAL" | "TRANSACTION") => {
-                Says::Nothing
-            }
+            "SET" if dialect.sets_in_transaction().contains(&second) => Says::Nothing,
             "SELECT" | "INSERT" | "UPDATE" | "DELETE" | "WITH" | "VALUES" | "REPLACE"
             | "TRUNCATE" | "ANALYZE" | "EXPLAIN" | "COPY" | "LISTEN" | "NOTIFY"
-                if !text.contains(';') && !changes_session(&text, dialect) =>
+                if !text.contains(';') && !dialect.changes_session(&text) =>
             {
                 Says::Nothing
             }
             _ => Says::Other,
         }
-    }
-}
-
-fn words(text: &str) -> impl Iterator<Item = &str> {
-    text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_')
-}
-
-/// Whether a query or a statement on rows may change a setting, or make a temporary table that hides another one.
-fn changes_session(text: &str, dialect: Dialect) -> bool {
-    match dialect {
-        Dialect::Postgres => {
-            let is_temporary = |word| matches!(word, "TEMP" | "TEMPORARY"); // SELECT … INTO TEMP …
-            ["SET_CONFIG", "PG_SETTINGS", "PG_TEMP"]
-                .iter()
-                .any(|word| text.contains(word))
-                || words(text).any(is_temporary)
-        }
-        Dialect::Mysql => text.contains('@'),
-        Dialect::Sqlite => false,
     }
 }
 
