@@ -652,9 +652,9 @@ pub fn describe_metrics() {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
-    use std::sync::Mutex;
+    use std::sync::{Mutex, Once};
 
     struct Lines(Mutex<Vec<String>>);
 
@@ -673,19 +673,31 @@ mod tests {
 
     static LINES: Lines = Lines(Mutex::new(vec![]));
 
+    static LISTENS: Once = Once::new();
+
+    /// The lines that `log` gets while `f` runs, of those that contain `text`.
+    pub(crate) fn logged(text: &str, f: impl FnOnce()) -> Vec<String> {
+        LISTENS.call_once(|| {
+            log::set_logger(&LINES).unwrap();
+            log::set_max_level(log::LevelFilter::Warn);
+        });
+        f();
+        let mut lines = LINES.0.lock().unwrap().clone();
+        lines.retain(|line| line.contains(text));
+        lines
+    }
+
     #[test]
     fn a_warning_that_no_subscriber_listens_to_goes_to_log() {
-        log::set_logger(&LINES).unwrap();
-        log::set_max_level(log::LevelFilter::Warn);
-        more_shards_would_help("seats_shards", 4);
-        let lines = LINES.0.lock().unwrap();
-        let line = lines.iter().find(|line| line.contains("`seats_shards`"));
+        let lines = logged("`seats_shards`", || {
+            more_shards_would_help("seats_shards", 4)
+        });
         assert_eq!(
-            line.map(String::as_str),
-            Some(
+            lines,
+            [
                 "WARN diesel_sharded more shards would help: all of one key were being counted on at once \
-                 (`seats_shards`, 4 shards)"
-            )
+              (`seats_shards`, 4 shards)"
+            ]
         );
     }
 }

@@ -673,6 +673,44 @@ fn a_fold_that_loses_its_connection_beside_a_lock() {
     assert_eq!(total(conn), expected);
 }
 
+/// A bounded count takes what it can reach beside a shard that another transaction holds, and waits only for what it cannot.
+#[test]
+fn a_bounded_count_beside_a_held_shard() {
+    let [conn, holder] = &mut *database();
+    let stock = RowCounter::of(views, 1).never_below(0);
+    let mut take = |n: i64, conn: &mut Conn| -> QueryResult<bool> {
+        retry::transaction(conn, RetryPolicy::never(), |conn| {
+            stock.add(-n, conn).done()
+        })
+    };
+    let kept = |conn: &mut Conn| {
+        let kept = shards::table.filter(shards::id.eq(1)).order(shards::shard);
+        let kept = kept.select(shards::views).load::<i64>(conn).unwrap();
+        (
+            videos.find(1).select(views).first::<i64>(conn).unwrap(),
+            kept,
+        )
+    };
+    lock_shard_0(holder);
+    // The base gives a quarter of what it keeps to a shard that is free.
+    assert_eq!(take(20, conn), Ok(true));
+    assert_eq!(kept(conn), (60, vec![0, 0, 20, 0]));
+    // Base and free shard together.
+    assert_eq!(take(70, conn), Ok(true));
+    assert_eq!(kept(conn), (0, vec![0, 0, 10, 0]));
+    assert_eq!(take(11, conn), Ok(false));
+    holder.run("UPDATE videos_shards SET views = 5 WHERE id = 1 AND shard = 0; COMMIT");
+    lock_shard_0(holder);
+    assert_eq!(take(16, conn), Ok(false));
+    wait_at_most(1, conn);
+    let error = Error::from(take(12, conn).unwrap_err());
+    assert_matches!(error, Error::ConflictPersisted { .. });
+    assert_eq!(total(conn), 15);
+    holder.run("ROLLBACK");
+    assert_eq!(take(12, conn), Ok(true));
+    assert_eq!(total(conn), 3);
+}
+
 /// A repeated request, in a transaction whose snapshot is older than the commit of the first one.
 #[test]
 fn a_repeat_in_an_older_snapshot() {
