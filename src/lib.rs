@@ -211,7 +211,7 @@ pub use self::upkeep::set_total::{reset, set_total};
 pub use self::upkeep::shard_counts;
 pub use self::upkeep::verify::verify;
 
-/// A counter that is identified only by its name and exists from its first count on; see [`operation::Counter`].
+/// A counter that is identified only by its name and exists from its first increment on; see [`operation::Counter`].
 pub type Counter = operation::Counter;
 
 /// One sharded field of one row, as a value that can be passed around; see [`operation::RowCounter`].

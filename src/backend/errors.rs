@@ -13,7 +13,7 @@ use crate::conflict::{Conflict, ErrorClass};
 use crate::error::Error;
 use crate::unfit::Unfit;
 
-/// What the text of an error tells: its class, or a detail beside it.
+/// What the text of an error says: its class, or a detail beside it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ErrorDetail {
     Class(ErrorClass),
@@ -103,7 +103,7 @@ impl Dialect {
         headings.flat_map(|heading| heading.split(", ").filter_map(ErrorDetail::of))
     }
 
-    /// Whether the text of an error of no known kind tells this.
+    /// Whether the text of an error of no known kind says this.
     pub(crate) fn has_detail(self, error: &DieselError, detail: ErrorDetail) -> bool {
         let information = of_unknown_kind(error);
         information.is_some_and(|says| self.details(says.message()).any(|other| other == detail))

@@ -39,7 +39,7 @@ pub(crate) async fn in_any_transaction<M: Io>(link: &mut Link<'_, M>) -> QueryRe
     })
 }
 
-/// Whether the next statement commits by itself. A caller that counts for others asks, because their counts need a commit.
+/// Whether the next statement commits by itself. A caller that counts for others asks, because their increments need a commit.
 pub(crate) async fn commits_by_itself<M: Io>(link: &mut Link<'_, M>) -> QueryResult<bool> {
     let dialect = link.dialect();
     let Some(sql) = dialect.asks_whether_commits() else {
@@ -91,7 +91,7 @@ async fn is_open_by_rows<M: Io>(
         let Err(error) = open else { return open };
         tries += 1;
         match link.dialect().classify(&error) {
-            // Behind a pooler, which keeps a transaction on one server connection: a transaction would be aborted by now.
+            // Behind a pooler, which keeps a transaction on one server connection: a transaction would already be aborted.
             ErrorClass::Conflict(Conflict::StatementLost) if tries < MOST_QUESTIONS => {}
             // An engine that speaks PostgreSQL's protocol may lack the functions in the question. If the error has aborted a
             // caller's transaction, the next statement reports that.

@@ -59,7 +59,7 @@ fragments! {
     };
 }
 
-/// How often a statement that has to succeed is sent while it is interrupted.
+/// How many times a statement that has to succeed is sent if it keeps being interrupted.
 pub(super) const MOST_TRIES: u8 = 8;
 
 /// Repeats a step while it is interrupted. (A macro, because no closure can lend the link to a future.)
@@ -112,7 +112,7 @@ impl TransactionOptions {
         }
     }
 
-    /// For counts that are committed together.
+    /// For increments that are committed together.
     pub(crate) fn of_a_count(dialect: Dialect) -> Self {
         TransactionOptions {
             isolation: dialect.own_isolation(),
@@ -253,7 +253,7 @@ async fn prepare<M: Io>(
         return Ok(false);
     }
     // The isolation level comes first: inside a transaction it is refused before anything has changed. Each setting is sent by itself:
-    // MariaDB's client waits for ever if a query is killed between two statements of one text.
+    // MariaDB's client waits forever if a query is killed between two statements of one text.
     for sql in [isolation, guard.map(|guard| guard.before)]
         .into_iter()
         .flatten()

@@ -189,7 +189,7 @@ impl Decay {
         value.clamp(f64::MIN, f64::MAX)
     }
 
-    /// The same decay, whose landmark is so many half-lives later: its weights are those of this one × [`factor`](Self::factor). See
+    /// The same decay, whose landmark is this many half-lives later: its weights are those of this one × [`factor`](Self::factor). See
     /// [a new landmark](self#a-new-landmark).
     pub fn later(self, half_lives: u16) -> Self {
         Decay {
@@ -198,7 +198,7 @@ impl Decay {
         }
     }
 
-    /// The factor by which scores change with a landmark that is so many half-lives [`later`](Self::later), up to 1,022: 2^−n, exactly.
+    /// The factor by which scores change with a landmark that is this many half-lives [`later`](Self::later), up to 1,022: 2^−n, exactly.
     pub fn factor(half_lives: u16) -> f64 {
         power(-i128::from(half_lives), 0.0)
     }

@@ -5,7 +5,7 @@
 //!
 //! On MySQL no shard can be created meanwhile, since that locks the parent for the foreign key. On PostgreSQL a fold, a repair and a bounded
 //! counter let rows that refer to the parent be inserted, shards too: a stream of the application's own rows would hold off a stronger lock
-//! for ever. A fold and a bounded counter begin again if a shard appears. A set locks the parent against new shards. So does a fold in a
+//! forever. A fold and a bounded counter begin again if a shard appears. A set locks the parent against new shards. So does a fold in a
 //! caller's transaction, which may write the base next. Otherwise a count on a new shard could be seen before their commit and survive it.
 
 use std::collections::BTreeSet;
@@ -32,7 +32,7 @@ use crate::unfit::{FieldState, Unfit};
 
 /// Parents that the connection's transaction has locked, and maybe all their shards or one of each.
 ///
-/// It contains only parents whose locks were acquired. A parent that was picked earlier and is gone at the lock may come back under the
+/// It contains only parents whose locks were acquired. A parent that was picked earlier and is gone when it is locked may come back under the
 /// same key, with shards of its own.
 pub(crate) struct LockedRows<P: Parents<DB>, DB: ShardedBackend> {
     of: P,
@@ -588,7 +588,7 @@ where
     }
 }
 
-/// How often to try a parent that is visible and was not locked: it may have been inserted in between.
+/// How many times to try a parent that is visible and was not locked: it may have been inserted in between.
 pub(crate) const TRIES_TO_LOCK: u8 = 3;
 
 /// A zero for each field.

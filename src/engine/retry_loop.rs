@@ -328,7 +328,7 @@ impl<O: Observer> RetryLoop<O> {
         scope.within(open.check(link, dialect)).await.err()
     }
 
-    /// The value of work that succeeded. Its transaction is rolled back now if it ends so; a commit is left to [`end`](Self::end).
+    /// The value of work that succeeded. Its transaction is rolled back now if it ends that way; a commit is left to [`end`](Self::end).
     pub(crate) async fn value<T, M: Io>(&mut self, link: &mut Link<'_, M>, ending: Ending<T>) -> T {
         match ending {
             Ending::Commit(value) => value,

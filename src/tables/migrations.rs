@@ -1,4 +1,4 @@
-//! What this library creates, as Diesel migrations. The tables that it owns are among it.
+//! What this library creates, as Diesel migrations. This includes the tables that it owns.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -265,7 +265,7 @@ pub fn migration_texts<DB: ShardedBackend>(
     .collect()
 }
 
-/// A statement, or several, with a semicolon and a line's end behind the last one.
+/// A statement, or several, with a semicolon and a line break after the last one.
 fn as_file(sql: &str) -> String {
     format!("{};\n", sql.trim_end().trim_end_matches(';'))
 }

@@ -6,7 +6,7 @@ use crate::backend::quoted::{Quoted, each};
 /// Ends the locks under which a counter cache is created; also after a failure.
 pub(crate) const UNLOCK_CACHES: &str = "UNLOCK TABLES;\nDO RELEASE_LOCK('diesel_sharded_caches')";
 
-/// Undoes what a failure of another kind leaves behind of the text that folds and drops a shards table.
+/// Undoes what the text that folds and drops a shards table leaves behind after another kind of failure.
 pub(crate) const CLEAN_UP_DROP: &str = "ROLLBACK; UNLOCK TABLES; DROP TEMPORARY TABLE IF EXISTS `diesel_sharded_totals`; \
     SET autocommit = COALESCE(@diesel_sharded_autocommit, @@autocommit)";
 

@@ -16,10 +16,10 @@ use super::buffer::{Buffer, Loss};
 use super::writer::{Borrow, Borrowed, Writer};
 use super::{Coalescer, Owner};
 
-/// In effect for ever, and still a time that the clock can hold.
+/// In effect forever, and still a time that the clock can hold.
 const CENTURY: Duration = Duration::from_secs(3_153_600_000);
 
-/// Is called with each loss.
+/// Called with each loss.
 type OnLoss = Box<dyn Fn(&Loss) + Send + Sync>;
 
 pub(super) struct Settings {

@@ -118,9 +118,9 @@ pub use self::literal::{Literal, LiteralValue, literal};
 ///
 /// # Locks
 ///
-/// A count waits for a transaction that counted on the same shard of the same parent and is still open, so transactions of as many
+/// An increment waits for a transaction that counted on the same shard of the same parent and is still open, so transactions of as many
 /// sessions as there are [`shards`](Self::shards) run side by side. Two transactions that write rows of several parents in different
-/// orders may deadlock, as on any rows: [`retry::transaction`](crate::retry::transaction) retries them. On MySQL a count also takes
+/// orders may deadlock, as on any rows: [`retry::transaction`](crate::retry::transaction) retries them. On MySQL an increment also takes
 /// a shared lock on the parent, as a foreign key of the rows does.
 ///
 /// # Privileges
@@ -128,7 +128,7 @@ pub use self::literal::{Literal, LiteralValue, literal};
 /// The triggers run with the privileges of the role that created them (PostgreSQL: `SECURITY DEFINER`), so the application needs none on
 /// the shards table. That role owns the tables, or may read parents and insert and update shards. On PostgreSQL the tables are found by
 /// the search path at creation, whatever a session sets; no temporary table takes their place; row security that would hide a
-/// parent is an error instead of a lost count. Roles that are not trusted may not create objects in the schemas of that path. On MySQL with a
+/// parent is an error instead of a lost increment. Roles that are not trusted may not create objects in the schemas of that path. On MySQL with a
 /// binary log, creating triggers needs `log_bin_trust_function_creators = ON` or the privilege `SUPER`.
 #[derive(Debug, Clone, Copy)]
 #[must_use = "a declaration; `create` or `migration` makes triggers of it"]
@@ -206,7 +206,7 @@ where
     /// Counts only the rows that fulfil a condition on their own columns. A row whose condition is NULL is not counted.
     ///
     /// The condition stands in the triggers, which hold no binds: `comments::published`, `comments::deleted_at.is_null()`,
-    /// `comments::status.eq(literal("published"))` with [`literal`](literal()), or [`diesel::dsl::sql`], in which each column stands behind
+    /// `comments::status.eq(literal("published"))` with [`literal`](literal()), or [`diesel::dsl::sql`], in which each column is qualified by
     /// its table's name: `comments.published`. It has to give the same answer for the same row at any time: no clock, no other table.
     pub fn filter<W>(self, condition: W) -> CounterCache<C, Child, W, A, Run>
     where
@@ -363,7 +363,7 @@ where
     }
 
     /// A migration that creates the triggers, and drops them when reverted. `version` orders it among the application's own
-    /// migrations, behind that of the [shards table](crate::ShardsTable); Diesel's own form is a time, `20260101000000`.
+    /// migrations, after that of the [shards table](crate::ShardsTable); Diesel's own form is a time, `20260101000000`.
     pub fn migration(&self, version: impl Into<String>) -> SqlMigration<Self>
     where
         Self: Clone,
@@ -513,7 +513,7 @@ where
 
     /// Compares all totals with the rows, and repairs them: [`drifts`](Verify::drifts), [`repair`](Verify::repair).
     ///
-    /// Rows and counts are written in one transaction, so they agree in every snapshot: any drift is real.
+    /// Rows and increments are written in one transaction, so they agree in every snapshot: any drift is real.
     pub fn verify(&self) -> Verify<C::Table, C, CacheRecount<C, Child, W, A>, Run> {
         Verify::of_query(*<C::Table>::TABLE, self.recount())
     }

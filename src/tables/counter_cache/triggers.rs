@@ -9,7 +9,7 @@ use crate::model::ColumnType;
 use super::condition::{has_query, on_row};
 use super::described::Declaration;
 
-/// The row before and the row behind a change, in a row trigger.
+/// The row before and the row after a change, in a row trigger.
 const OLD: &str = "OLD";
 const NEW: &str = "NEW";
 

@@ -162,7 +162,7 @@ impl<T: ShardedTable, Run> ShardsTable<T, Run> {
     /// triggers.
     ///
     /// The application then deletes the shards of a row with the row, and never changes a key. A new row with a used key begins with the
-    /// counts that were left, unless [`remove_orphans`](Self::remove_orphans) removes them before that.
+    /// amounts that were left, unless [`remove_orphans`](Self::remove_orphans) removes them before that.
     ///
     /// ```
     /// # mod schema { diesel::table! { videos (id) { id -> BigInt, views -> BigInt, } } }
@@ -193,8 +193,8 @@ impl<T: ShardedTable, Run> ShardsTable<T, Run> {
         Ok(self.quoted(backend)?.create_sql())
     }
 
-    /// The statements that fold every shard into its parent and then drop the shards table: no count is lost. They hold a lock on
-    /// both tables, so no count can arrive in between. A later count fails with
+    /// The statements that fold every shard into its parent and then drop the shards table: no increment is lost. They hold a lock on
+    /// both tables, so no increment can arrive in between. A later increment fails with
     /// [`MissingShardsTable`](crate::Error::MissingShardsTable).
     ///
     /// The text checks itself: each base must be its earlier value plus the sum of its shards, and each shard must have a row. If
@@ -361,10 +361,10 @@ paired! {
         ///
         /// A foreign key leaves none. Without it a deleted row may leave some; see [`without_foreign_key`](Self::without_foreign_key) and
         /// [`without_triggers`](Self::without_triggers). They belong to no total, but a new row with their key may begin with their
-        /// counts, and [`drop`](Self::drop) refuses a table that has some.
+        /// amounts, and [`drop`](Self::drop) refuses a table that has some.
         ///
         /// It may run beside any writers: in batches of 100 keys, each in a transaction of its own that is retried after a conflict. The
-        /// shards are locked before their rows are looked for, so no count is removed of a row that is being inserted.
+        /// shards are locked before their rows are looked for, so no increment of a row that is being inserted is removed.
         ///
         /// ```sql
         /// SELECT "videos"."id" FROM (SELECT DISTINCT "videos"."id" FROM "videos_shards" AS "videos" WHERE NOT EXISTS (…) …) AS "videos"
