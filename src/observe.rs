@@ -392,7 +392,11 @@ pub(crate) fn folder_passed(table: &'static str, time: Duration, succeeded: bool
     measure!("diesel_sharded_folder_passes_total" { "table" => table, "outcome" => outcome } += 1);
     measure!("diesel_sharded_folder_pass_seconds" { "table" => table } = time);
     if !succeeded {
-        event!(warn, table, "a pass of a background fold failed: see 'on_error'");
+        event!(
+            warn,
+            table,
+            "a pass of a background fold failed: see 'on_error'"
+        );
     }
 }
 
