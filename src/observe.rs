@@ -557,7 +557,7 @@ impl Keys {
     }
 }
 
-/// Keys that are made when the crate is compiled. To count by both keys of an update then takes 6 ns, and 67 ns if they are made at that
+/// Keys that are made when the crate is compiled. Counting by both keys of an update then takes 6 ns, and 67 ns if they are made at that
 /// moment.
 #[cfg(feature = "metrics")]
 mod made {

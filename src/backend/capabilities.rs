@@ -164,7 +164,7 @@ capabilities! {
     joins_before_set: bool = false,
     /// Whether an interrupted update of joined tables may succeed with only the rows that it met until then, as MariaDB's does.
     joins_end_early: bool = false,
-    /// Whether an update joins a list of values that stands in the statement, as PostgreSQL does with the plan of a lookup for each
+    /// Whether an update joins a list of values in the statement, as PostgreSQL does with the plan of a lookup for each
     /// value. SQLite takes as long as with a `CASE`.
     joins_values: bool = false,
     /// Joins a table to the few rows before it. MySQL may read the table first, and lock all of its rows in an `INSERT`.
@@ -173,7 +173,7 @@ capabilities! {
     /// `ORDER BY` without a limit. It also merges a derived table without a limit into the update around it, and then refuses
     /// to read the shards table, as a filter on a total does.
     keeps_order: Option<&'static str> = None,
-    /// Whether `DELETE` needs the alias before `FROM shards AS parent`. MySQL takes an alias in a single table's `DELETE` only in
+    /// Whether `DELETE` needs the alias before `FROM shards AS parent`. MySQL accepts an alias in a single table's `DELETE` only in
     /// late versions.
     deletes_by_alias: bool = false,
     /// Whether an `INSERT` that keeps existing rows returns the number of rows that it inserted. MySQL's client, as Diesel
@@ -184,7 +184,7 @@ capabilities! {
     inserts_unless_there: bool = false,
     /// Whether an upsert names its unique key, `ON CONFLICT (..) DO UPDATE SET`. MySQL's applies to any unique key.
     names_conflict_target: bool = true,
-    /// Whether every driver tells the number of rows of a query that was executed like a statement.
+    /// Whether every driver reports the number of rows of a query that was executed like a statement.
     tells_rows_of_queries: bool = false,
     /// Whether one statement can lock rows, write them if it has locked all of them, and return what it wrote.
     counts_all_or_none: bool = false,
@@ -246,7 +246,7 @@ capabilities! {
     quote: &'static str = "`",
     /// A text that contains a backslash as a literal, in every mode of the database.
     literal_with_backslash(text: &str): String = plain_literal,
-    /// Whether a backslash in a text between quotes takes the next character with it.
+    /// Whether a backslash in a text between quotes escapes the next character.
     backslash_escapes: bool = false,
     /// Whether each statement that creates or drops something commits, so that no transaction undoes it.
     commits_definitions: bool = false,
@@ -379,7 +379,7 @@ pub(super) use triggers;
 pub(crate) enum DropForm {
     /// One block, which a transaction encloses.
     Block,
-    /// Under locks of tables, with a transaction for the fold alone.
+    /// Under locks of tables, with a transaction only for the fold.
     UnderLocks,
     /// Statements of a savepoint, of which the first one renames the table.
     RenamedFirst,
@@ -530,7 +530,7 @@ impl Dialect {
         self.locks_rows(Strength::Exclusive).is_some()
     }
 
-    /// Ends a query that has to give all of its rows, whatever `sql_select_limit` MySQL's session has.
+    /// Ends a query that has to return all of its rows, whatever `sql_select_limit` MySQL's session has.
     pub(crate) fn all_rows(self) -> &'static str {
         self.keeps_order().unwrap_or_default()
     }

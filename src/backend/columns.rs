@@ -72,7 +72,7 @@ impl Dialect {
     /// The same for a column that cuts no value in this range.
     ///
     /// For MySQL and MariaDB `0 - (-9223372036854775808)` is the smallest integer. The range of a `BIGINT` leaves that integer out: on
-    /// SQLite it equals the float that a downward overflow gives.
+    /// SQLite it equals the float that a downward overflow yields.
     fn range_check(self, column: ColumnType) -> Option<String> {
         use ColumnType::{BigInt, Double, Integer, Numeric, SmallInt};
         match column {

@@ -1,7 +1,7 @@
 //! The classes of the databases' errors.
 //!
 //! Diesel passes on a kind for some errors, and a text for the others. The texts are in a file for each database (`postgres.txt`): below a
-//! heading, `= detail, detail`, the texts that have it. `%s` stands for any text. The first class that fits counts. `mysql_refusals.txt`
+//! heading, `= detail, detail`, the texts that have it. `%s` stands for any text. The first class that fits applies. `mysql_refusals.txt`
 //! has those of a setting, with the remedy.
 
 use diesel::result::{
@@ -21,7 +21,7 @@ pub(crate) enum ErrorDetail {
     Check,
     /// The error has ended the whole transaction.
     TransactionGone,
-    /// Only a commit gives the error, as of Group Replication.
+    /// Only a commit gives the error, as in Group Replication.
     Commit,
     /// A rollback to a savepoint failed because a conflict has ended its transaction. On PostgreSQL nothing but the session ends one.
     SavepointGone,

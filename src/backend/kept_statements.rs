@@ -43,7 +43,7 @@ impl Dialect {
     }
 
     /// Whether the client may fail to execute a kept statement again. MariaDB's waits forever where one has failed in the middle of its rows,
-    /// as after `max_statement_time` and `KILL QUERY`. These hit totals above all, because a total takes long on a parent with many shards.
+    /// as after `max_statement_time` and `KILL QUERY`. These hit totals above all, because a total takes long for a parent with many shards.
     /// Oracle's client keeps the error of a failed statement, and Diesel takes it for an error of the next execution.
     /// [`keep_queries_on_mysql`] says that this process has no such client.
     pub(crate) fn has_faulty_client(self) -> bool {
@@ -51,12 +51,12 @@ impl Dialect {
     }
 }
 
-/// Whether the C library behind Diesel's `MysqlConnection` is Oracle's (9.7 was tried). A statement that failed once fails with the same error whenever Diesel executes it
-/// again: `mysql_stmt_bind_param` leaves the error where Diesel then looks for one of its own.
+/// Whether the C library behind Diesel's `MysqlConnection` is Oracle's (9.7 was tried). A statement that failed once fails with the same
+/// error whenever Diesel executes it again: `mysql_stmt_bind_param` leaves the error where Diesel then looks for one of its own.
 fn is_oracles() -> bool {
     #[cfg(feature = "mysql")]
     {
-        // SAFETY: it takes nothing, and returns a constant of the library.
+        // SAFETY: it has no arguments, and returns a constant of the library.
         #[allow(unsafe_code)]
         let version = unsafe { mysqlclient_sys::mysql_get_client_version() };
         is_version_of_oracles(version)

@@ -176,7 +176,7 @@ impl<'a> Quoted<'a> {
         format!("INSERT INTO {shards} ({key}, {shard}, {fields})")
     }
 
-    /// Adds amounts to fields of shards. `select` gives the key, the number of the shard and the amounts; the amounts stand once more beside
+    /// Adds amounts to fields of shards. `select` gives the key, the number of the shard and the amounts; the amounts appear again beside
     /// the fields, for MySQL.
     ///
     /// ```sql

@@ -1,8 +1,8 @@
 //! Pauses and deadlines of tasks, on any runtime.
 //!
 //! tokio's own timers panic on a runtime that was built without them, and no function says so beforehand. Such runtimes are promised to do
-//! ([differences](crate::asynchronous#differences)), so a thread of this crate, which starts at the first pause, wakes the tasks. Only where the runtime's clock stands still, by `tokio::time::pause` in tests, the
-//! pauses are tokio's.
+//! ([differences](crate::asynchronous#differences)), so a thread of this crate, which starts at the first pause, wakes the tasks. Only where
+//! the runtime's clock stands still, by `tokio::time::pause` in tests, the pauses are tokio's.
 
 use std::collections::BTreeMap;
 use std::future::Future;

@@ -111,9 +111,9 @@ fn is_refused<T>(dialect: Dialect, outcome: QueryResult<T>) -> QueryResult<bool>
 }
 
 /// Whether a statement that met a conflict was part of a caller's transaction that Diesel does not know of. Then no attempt may follow.
-/// `ended` tells whether this kind of conflict ends a transaction.
+/// `ended` says whether this kind of conflict ends a transaction.
 ///
-/// After an error PostgreSQL refuses every statement of the transaction, so any statement tells; it is sent again if it is interrupted.
+/// After an error PostgreSQL refuses every statement of the transaction, so any statement shows it; it is sent again if it is interrupted.
 /// MySQL ends the transaction at a deadlock, but its session counts statements, and a `BEGIN` without its `COMMIT` or `ROLLBACK` shows. (A
 /// `COMMIT` or `ROLLBACK` that ended nothing hides it. This crate [notes](note_surplus) its own; an application does not.)
 pub(crate) async fn met_inside<M: Io>(link: &mut Link<'_, M>, ended: bool) -> QueryResult<bool> {

@@ -438,7 +438,7 @@ impl OpenTransaction {
             _ if self.by_statements => clean_up(link, "ROLLBACK").await,
             Ok(open) if open > self.outer => {
                 if let Some(guard) = self.guard {
-                    let _ = link.batch_execute(guard.rollback).await; // Diesel's rollback tells whether the connection is well
+                    let _ = link.batch_execute(guard.rollback).await; // Diesel's rollback shows whether the connection is usable
                 }
                 // A nested transaction that failed earlier may hide this failure from Diesel. SQLite may have ended the transaction at an
                 // error; Diesel notices that.

@@ -701,7 +701,7 @@ pub(crate) fn check(name: impl AsRef<[u8]>) -> Result<(), Error> {
     }
 }
 
-/// A change of a counter other than an increment, for which an idempotency key stands.
+/// A change of a counter other than an increment, that an idempotency key stands for.
 #[derive(Debug, Clone, Copy)]
 enum Change {
     Set(i64),

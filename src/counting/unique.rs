@@ -45,7 +45,7 @@
 //!
 //! The clock of the process that counts tells the window. Processes whose clocks differ may count a visitor twice around the edge.
 //!
-//! # What is the same count
+//! # What is the same visit
 //!
 //! The table, the fields, the row and the visitor, but not the amount: `views + 1` and `views + 2` count once together, as do an update and
 //! a [`RowCounter`](crate::RowCounter) of the same row. A row is known by the filter that names it, as Diesel writes it. So use

@@ -571,7 +571,7 @@ where
 
     /// Removes the shards under keys that no parent has, in the open transaction, and returns their number. There is no parent to lock.
     ///
-    /// The shards are locked before the parents are looked for. So the removal takes no count that was committed for a parent that is being
+    /// The shards are locked before the parents are looked for. So it removes no count that was committed for a parent that is being
     /// inserted meanwhile.
     ///
     /// # Errors

@@ -20,9 +20,9 @@ pub(crate) struct Subject {
     pub(crate) choice: ShardChoice,
     /// The shards table's name.
     pub(crate) table: &'static str,
-    /// [`hash_of`] the table and the filter, for [`ShardChoice::Adaptive`] alone.
+    /// [`hash_of`] the table and the filter, only for [`ShardChoice::Adaptive`].
     pub(crate) key: u64,
-    /// How many shards there are to choose from, at least 1; for a [`Choice`] those of the stripe alone.
+    /// How many shards there are to choose from, at least 1; for a [`Choice`] only those of the stripe.
     pub(crate) shards: u16,
     /// The part of the shards that the process keeps to.
     pub(crate) stripe: Stripe,
@@ -40,7 +40,7 @@ pub(crate) struct Subject {
 pub(crate) fn hash_of<DB: ShardedBackend>(table: &str, filter: &impl QueryFragment<DB>) -> u64 {
     let mut hash = Hashed(DefaultHasher::new());
     hash.0.write(table.as_bytes());
-    // A filter that cannot be written takes the hash of its first part. The statement then reports the error.
+    // A filter that cannot be written gets the hash of its first part. The statement then reports the error.
     let _ = DB::show(filter, &mut hash);
     hash.0.finish()
 }

@@ -1,4 +1,4 @@
-//! An `INSERT` of a parent that is counted at once.
+//! An `INSERT` of a parent that is counted immediately.
 
 use diesel::query_builder::{QueryBuilder, QueryFragment};
 

@@ -29,7 +29,7 @@ pub(crate) struct StatementRows<'a, DB: Backend> {
 }
 
 impl<'a, DB: ShardedBackend> StatementRows<'a, DB> {
-    /// The names under which the rows stand.
+    /// The names that the rows have in the statement.
     fn names(&self) -> Names<'a, DB> {
         match self.rows {
             RowKind::Parents => self.names,
@@ -321,7 +321,7 @@ statements! {
             " FROM ", self.of.parents())
     }
 
-    /// Reads of each parent, in key order, whether at least this many of its shards are filled.
+    /// Reads whether at least this many shards of each parent are filled, in key order.
     ///
     /// ```sql
     /// SELECT CASE WHEN (SELECT COUNT(*) FROM "videos_shards" WHERE "videos_shards"."id" = "videos"."id"
@@ -387,7 +387,7 @@ statements! {
     }
 
     /// Writes to bases what was read from shards, for a database whose statements may not read what their triggers write. Only fields
-    /// that are sums may stand together: in a `CASE` the type of all values is one.
+    /// that are sums may be combined: in a `CASE` the type of all values is one.
     ///
     /// ```sql
     /// UPDATE `videos` SET `views` = (`videos`.`views` + CASE WHEN (`videos`.`id` = ?) THEN 5 … ELSE 0 END) WHERE ((`videos`.`id` = ?) OR …)

@@ -1,4 +1,4 @@
-//! Expressions over a table inside a schema, where other rows stand under an alias in its place.
+//! Expressions over a table inside a schema, where an alias for other rows replaces it.
 //!
 //! Diesel writes a column of `table! { analytics.videos (id) { .. } }` as `"analytics"."videos"."views"`. An alias has no schema, so
 //! such a column never means the rows of an alias. The expression is therefore written to a text first, and then copied with the

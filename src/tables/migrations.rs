@@ -148,7 +148,7 @@ where
 /// conn.run_pending_migrations(diesel_sharded::MIGRATIONS)?;
 /// # assert!(!conn.has_pending_migration(diesel_sharded::MIGRATIONS)?);
 ///
-/// // To take them back, and what the named counters counted with them:
+/// // To revert them, and what the named counters counted with them:
 /// use diesel::migration::MigrationSource;
 /// for migration in diesel_sharded::MIGRATIONS.migrations()?.iter().rev() {
 ///     conn.revert_migration(migration)?;

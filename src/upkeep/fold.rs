@@ -608,7 +608,7 @@ impl<P> Folding<P> {
 statements! {
     /// Finds parents that have something to fold [on the primary](Names::on_primary); see [`fold`](fold()).
     ///
-    /// Without a filter the shards table alone is read, so that rows without shards cost nothing.
+    /// Without a filter only the shards table is read, so that rows without shards cost nothing.
     ///
     /// A query with a filter avoids `EXISTS`: planners turn that into a join that reads the whole shards table for every batch.
     ///
@@ -668,7 +668,7 @@ pub(crate) struct Folding<P> {
     pub(crate) reports: bool,
 }
 
-/// The result of a try to fold several parents, or one parent, or one of its shards.
+/// The result of an attempt to fold several parents, or one parent, or one of its shards.
 enum Tried<P: Parents<DB>, DB: ShardedBackend> {
     Folded {
         rows: LockedRows<P, DB>,

@@ -56,7 +56,7 @@ fn a_standby_refuses() {
     let refused = "cannot execute UPDATE in a read-only transaction";
     let refused = error(DatabaseErrorKind::ReadOnlyTransaction, refused);
     assert_eq!(Postgres.classify(&refused), NodeNotReady);
-    // MySQL's 1792 comes from the session alone.
+    // MySQL's 1792 comes only from the session.
     assert_eq!(Mysql.classify(&refused), Other);
 }
 

@@ -65,7 +65,7 @@ struct Failure {
 /// Whose fault it is that a batch was not committed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fault {
-    /// No row's: the database cannot be reached, or not now.
+    /// No row's: the database cannot be reached at the moment.
     NoRows,
     /// A row cannot take its sum.
     ARows,
@@ -243,7 +243,7 @@ where
                 }
                 continue;
             };
-            // The row stands by itself when the halves are small enough.
+            // The row is alone once the halves are small enough.
             let half = (sums.len() / 2).max(1);
             let rest = match fault {
                 Fault::NoRows | Fault::Tables => None,

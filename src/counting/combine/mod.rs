@@ -2,7 +2,7 @@
 //!
 //! Without a combiner, each increment on a row is a commit, and a commit waits for the disk. So the commits that fit into a second limit the
 //! increments on a hot row. Where callers combine, the first one counts on its own connection, and later callers add their amounts to the batch
-//! that waits for that connection. No thread and no connection stand by. A row that is not hot is counted as before: no caller waits for
+//! that waits for that connection. No thread or connection is kept idle. A row that is not hot is counted as before: no caller waits for
 //! company. On SQLite, which has one writer at a time, callers of all counters share a transaction.
 //!
 //! An application opts in with a [`Combiner`], for one update,

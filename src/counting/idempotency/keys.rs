@@ -26,7 +26,7 @@ pub(super) struct InsertKey<'a> {
 }
 
 impl<DB: ShardedBackend> Prepare<DB> for InsertKey<'_> {
-    /// The checksum stands around the claim.
+    /// The checksum wraps the claim.
     fn walk_checked<'b>(
         &'b self,
         checksum: Option<&'b TextChecksum>,

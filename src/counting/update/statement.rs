@@ -171,8 +171,8 @@ use crate::policy::RetryPolicy;
 ///   struct with Diesel's `Queryable`. A model with
 ///   [`ShardedSelectable`](derive@crate::ShardedSelectable) needs `.returning(Model::as_returning())`.
 /// - A filter on a sharded field itself sees the base; filter on `field.total()`.
-/// - A `table!` inside a schema (`analytics.videos`) is [named in the derive](crate::reference::shards_table#tables-in-a-schema) too; an update of it that
-///   returns rows takes one more statement.
+/// - A `table!` inside a schema (`analytics.videos`) is [named in the derive](crate::reference::shards_table#tables-in-a-schema) too; an
+///   update of it that returns rows takes one more statement.
 /// - Diesel does not know a transaction that was begun by hand (`BEGIN` in SQL). This crate notices it when it would begin one of its
 ///   own, and joins it. `.execute` never ends it.
 ///

@@ -597,7 +597,7 @@ fn only_a_race_is_looked_for_again() {
         => "Count, Begin, Create, Count, Rollback, ConnectionLost");
 }
 
-/// On MySQL a count that meets no row locks the gap: a transaction looks first, and counts the rows that exist alone.
+/// On MySQL a count that meets no row locks the gap: a transaction looks first, and counts only the rows that exist.
 #[test]
 fn a_shard_that_is_found_is_not_created() {
     let inside = in_callers(facts(Mysql));
@@ -613,7 +613,7 @@ fn a_filter_whose_shards_are_there_takes_one_or_two_statements() {
     walks!(by_filter(Postgres); 0, 10 => "CountOne, CountAll, 10 counted");
     // No parent matches.
     walks!(by_filter(Postgres); 0, 0, 0 => "CountOne, CountAll, FindParent, 0 counted");
-    // Drivers of the others do not tell the number of a query's rows.
+    // Drivers of the others do not report the number of a query's rows.
     for dialect in [Mysql, Sqlite] {
         walks!(by_filter(dialect); 0 => "CountOne, Begin");
     }
@@ -843,7 +843,7 @@ fn a_conflict_leads_to_another_shard() {
         steps,
         "Count, LookInside, Sleep, Count, LookInside, Sleep, Count"
     );
-    assert_eq!(shards, [0, 2, 3]); // from 4 % 3 on, behind the first
+    assert_eq!(shards, [0, 2, 3]); // from 4 % 3 on, after the first
 }
 
 #[test]

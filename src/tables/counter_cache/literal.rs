@@ -29,8 +29,8 @@ use crate::query_builder::{fragments, sql};
 /// "comments"."status" = 'published'
 /// ```
 ///
-/// It may be a `bool`, an `i16`, `i32` or `i64` of the column's own width, or a text. The column may be nullable, without a `.nullable()` of the value. Other types go through
-/// [`diesel::dsl::sql`].
+/// It may be a `bool`, an `i16`, `i32` or `i64` of the column's own width, or a text. The column may be nullable, without a `.nullable()` of
+/// the value. Other types go through [`diesel::dsl::sql`].
 pub fn literal<V, ST>(value: V) -> Literal<V, ST>
 where
     V: LiteralValue + AsExpression<ST>,

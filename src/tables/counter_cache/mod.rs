@@ -92,14 +92,14 @@ pub use self::literal::{Literal, LiteralValue, literal};
 /// | shard | `pg_backend_pid() % n` | `CONNECTION_ID() % n` | 0 |
 /// | a foreign key's `CASCADE` or `SET NULL` deletes or changes rows | counts | does **not** count | counts |
 /// | `TRUNCATE` of the rows' table | counts | does **not** count | there is none |
-/// | `REPLACE INTO` the rows' table | there is none | counts | counts the replaced row under `PRAGMA recursive_triggers = ON` alone |
+/// | `REPLACE INTO` the rows' table | there is none | counts | counts the replaced row only under `PRAGMA recursive_triggers = ON` |
 /// | a parent's key changes, and its rows follow by a cascade | counts | counts | counts |
 /// | a parent's key changes, and its rows do not follow | counts | does **not** count | does **not** count |
 /// | a parent comes after its rows, or is replaced beside them | does **not** count | does **not** count | does **not** count |
 /// | rows of a partition are written under its own name | do **not** count | count | there is none |
 /// | a partition is dropped, detached or truncated | does **not** count | does **not** count | there is none |
 ///
-/// The [reference](crate::reference::counter_caches#what-does-not-count) has what to do about each, and rarer ones.
+/// The [reference](crate::reference::counter_caches#what-does-not-count) says what to do about each, and about rarer ones.
 ///
 /// MySQL and MariaDB fire no trigger for the action of a foreign key. If the rows go with their *parent*, nothing is lost, since its shards go
 /// too. If they go with another table's row (a user's comments), let a trigger of your own delete them, instead of the cascade:
@@ -114,7 +114,7 @@ pub use self::literal::{Literal, LiteralValue, literal};
 /// (`ALTER TABLE comments COMMENT = '…'`).
 ///
 /// A tool that rebuilds the rows' table may drop its triggers (SQLite's documented way to alter a table, online schema changes on
-/// MySQL): [`create`](Self::create) them again. [`verify`](Self::verify) tells whether anything is amiss, and repairs it.
+/// MySQL): [`create`](Self::create) them again. [`verify`](Self::verify) shows whether anything is amiss, and repairs it.
 ///
 /// # Locks
 ///
@@ -395,7 +395,8 @@ paired! {
         ///
         /// # Errors
         /// As [`create_sql`](Self::create_sql); [`MissingShardsTable`](crate::Error::MissingShardsTable);
-        /// [`HasCounterCache`](crate::Error::HasCounterCache) if the field has a cache already, this one or another; the database's error. [`AlreadyInTransaction`](diesel::result::Error::AlreadyInTransaction) inside a transaction on MySQL, which
+        /// [`HasCounterCache`](crate::Error::HasCounterCache) if the field has a cache already, this one or another; the database's error.
+        /// [`AlreadyInTransaction`](diesel::result::Error::AlreadyInTransaction) inside a transaction on MySQL, which
         /// would commit it; an error there may leave some of the triggers, which [`drop`](Self::drop) removes.
         pub fn create(&self, link: Link) -> QueryResult<()> {
             let declared = self.declaration(&link.backend())?;

@@ -103,7 +103,7 @@ impl Quoted<'_> {
             .refuse_second_cache(shards, &cache, &constraint)
     }
 
-    /// Names the cache, if the error says that there is one. SQLite's does not tell which.
+    /// Names the cache, if the error says that there is one. SQLite's does not say which.
     pub(crate) async fn explain_cache<M: LoadIo>(
         &self,
         field: &str,

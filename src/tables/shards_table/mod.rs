@@ -111,7 +111,7 @@ impl<T: ShardedTable, Run> ShardsTable<T, Run> {
     }
 
     /// Without a foreign key: triggers take its place. For servers that refuse foreign keys, such as MySQL Group Replication whose
-    /// nodes all take writes.
+    /// nodes all accept writes.
     ///
     /// The triggers do what the foreign key does, for the same price: they delete the shards of a row with the row, create none for a
     /// row that is not there, and on PostgreSQL rename and truncate them with their rows. There a trigger sees only the snapshot of its
@@ -199,8 +199,8 @@ impl<T: ShardedTable, Run> ShardsTable<T, Run> {
     ///
     /// The text checks itself: each base must be its earlier value plus the sum of its shards, and each shard must have a row. If
     /// a trigger, a policy, or a column that rounds or cuts prevents that, or the triggers of a [`CounterCache`](crate::CounterCache) would
-    /// miss the table, the text fails with an error that names a row or a trigger, and both tables stay as they were. That holds inside a transaction and outside, in Diesel's migrations, `psql`, `mariadb` and
-    /// even in `sqlite3`, which continues after an error.
+    /// miss the table, the text fails with an error that names a row or a trigger, and both tables stay as they were. That holds inside a
+    /// transaction and outside, in Diesel's migrations, `psql`, `mariadb` and even in `sqlite3`, which continues after an error.
     ///
     /// ```sql
     /// -- PostgreSQL, in one block
@@ -311,7 +311,7 @@ paired! {
         ///
         /// # Errors
         /// [`KeyTypeMismatch`](Error::KeyTypeMismatch) if MySQL does not let its key refer to the parent's, or could cut it; else the database's
-        /// error, also if the table already exists, or if the parent is a view, which takes neither foreign keys nor triggers. A failure
+        /// error, also if the table already exists, or if the parent is a view, which accepts neither foreign keys nor triggers. A failure
         /// leaves no new table. [`AlreadyInTransaction`](DieselError::AlreadyInTransaction) inside a transaction on MySQL, which would
         /// commit it.
         pub fn create(&self, link: Link) -> QueryResult<()> {
@@ -337,7 +337,8 @@ paired! {
         ///
         /// # Errors
         /// [`HasCounterCache`](Error::HasCounterCache) before its caches are dropped; [`Unfit`](Error::Unfit) if a row does not accept the
-        /// values of its shards, [`Overflow`](Error::Overflow), or the database's error. No total has changed then. [`AlreadyInTransaction`](diesel::result::Error::AlreadyInTransaction) inside
+        /// values of its shards, [`Overflow`](Error::Overflow), or the database's error. No total has changed then.
+        /// [`AlreadyInTransaction`](diesel::result::Error::AlreadyInTransaction) inside
         /// a transaction on MySQL, which would commit it. On PostgreSQL a transaction around it has to be `READ COMMITTED`.
         pub fn drop(&self, link: Link) -> QueryResult<()> {
             let mut quoted = self.quoted(&link.backend())?;
