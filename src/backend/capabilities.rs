@@ -162,7 +162,7 @@ capabilities! {
 
     /// Whether joined rows are named before `SET`, as MySQL does. The others name them after it in a `FROM` clause.
     joins_before_set: bool = false,
-    /// Whether an interrupted update of joined tables may succeed with only the rows that it met until then, as MariaDB's does.
+    /// Whether an interrupted update of joined tables may succeed with only the rows that it had met by then, as MariaDB's does.
     joins_end_early: bool = false,
     /// Whether an update joins a list of values in the statement, as PostgreSQL does with the plan of a lookup for each
     /// value. SQLite takes as long as with a `CASE`.
@@ -321,9 +321,9 @@ capabilities! {
     is_trigger_on: &'static str = "",
     /// The SQL before and after a text that may be NULL.
     text_or_none: [&'static str; 2] = ["", ""],
-    /// The SQL that reads one of several texts: what stands before the text, between the text and its source, and after the source.
+    /// The SQL that reads one of several texts: before the text, between the text and its source, and after the source.
     any_text: [&'static str; 3] = ["SELECT ", " FROM ", " LIMIT 1"],
-    /// The SQL that makes several texts one: what stands before them, between two of them, and after them.
+    /// The SQL that makes several texts one: before them, between two of them, and after them.
     concatenated: [&'static str; 3] = ["", " || ", ""],
     /// Statements that fail if the query `cache` reads a text about an existing cache. They use the names of the shards table and of a
     /// constraint.
@@ -354,7 +354,7 @@ capabilities! {
     deadlock_ends_transaction: bool = false,
     /// The errors of statements that a session's setting refused, a line each: how the text begins, the setting, and the remedy.
     refusals: &'static str = "",
-    /// What stands before and after the name of a table that is not there; `None` if the text is in the server's language.
+    /// The text before and after the name of a table that is not there; `None` if the text is in the server's language.
     missing_table_text: Option<(&'static str, &'static str)> = None,
     /// The same of a column.
     missing_column_text: Option<(&'static str, &'static str)> = None,

@@ -19,7 +19,7 @@ impl Dialect {
         }
     }
 
-    /// The type of any other column in a shards table, whose values are those of the parent's.
+    /// The type of any other column in a shards table, whose values are the parent's.
     pub(crate) fn key_type(self, column: ColumnType) -> &'static str {
         self.own_type(column).unwrap_or(match column {
             ColumnType::TinyInt | ColumnType::SmallInt => "SMALLINT",

@@ -172,7 +172,7 @@ impl Dialect {
             || self.has_detail(error, ErrorDetail::TransactionGone)
     }
 
-    /// Whether a commit failed because there is no transaction any more.
+    /// Whether a commit failed because there is no longer a transaction.
     pub(crate) fn has_no_transaction(self, error: &DieselError) -> bool {
         // Diesel may have noticed what SQLite did; elsewhere it knows of a closure that has ended it. A conflict has its own class.
         matches!(

@@ -16,7 +16,7 @@
 //! # Failures
 //!
 //! - A batch that meets a conflict is retried like any operation. While the database is away, it waits, and additions gather.
-//! - A row that cannot take its sum (an overflow, a check) is [lost](CoalescerBuilder::on_loss) alone: the batch is halved until the row
+//! - A row that cannot accept its sum (an overflow, a check) is [lost](CoalescerBuilder::on_loss) alone: the batch is halved until the row
 //!   is alone, and the other rows are committed. An addition to a row that does not exist counts nothing.
 //! - Some errors may or may not be a row's fault: a privilege is missing, somebody cancels a statement, a trigger raises its own error.
 //!   Such an error is the row's fault if it comes again after other rows of its field are committed. Otherwise these sums wait while others

@@ -478,7 +478,7 @@ where
         Ok(Some(counted))
     }
 
-    /// Counts on each row by itself, since some keys are the same to the database, or some row cannot take its amount.
+    /// Counts on each row by itself, since some keys are the same to the database, or some row cannot accept its amount.
     async fn each_alone(&mut self) -> QueryResult<CountedMany<F::ParentTable>> {
         let mut counted = CountedMany::nothing();
         for addition in &self.additions {

@@ -19,7 +19,7 @@
 //!   rows in any order would deadlock if all processes began at the same shards. (A key that a process counts on both inside and outside of
 //!   transactions has two shards.)
 //! - Writers in several processes would meet on shard 0. A conflict or a wait for a lock makes a key *hot*: this
-//!   process then uses shard 0 last. A minute after the last such sign the key is not hot any more.
+//!   process then uses shard 0 last. A minute after the last such sign the key is no longer hot.
 //!
 //! A process detects a wait by time: it compares the time of an increment on shard 0 with its shortest times. Since a
 //! slow disk or a busy server looks the same, the next increment on such a key probes first, at most 20 times a second in all:

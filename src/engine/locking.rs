@@ -1,12 +1,12 @@
 //! Parents that are held: locked together with their shards, so that only the holder changes either.
 //!
 //! The parent's row lock comes first and is the mutex: while it is held, nobody else holds the parent. Then the shards are locked, in the
-//! order in which counts lock them. Counts on these shards wait until the holder's transaction ends.
+//! order in which increments lock them. Increments on these shards wait until the holder's transaction ends.
 //!
 //! On MySQL no shard can be created meanwhile, since that locks the parent for the foreign key. On PostgreSQL a fold, a repair and a bounded
 //! counter let rows that refer to the parent be inserted, shards too: a stream of the application's own rows would hold off a stronger lock
 //! forever. A fold and a bounded counter begin again if a shard appears. A set locks the parent against new shards. So does a fold in a
-//! caller's transaction, which may write the base next. Otherwise a count on a new shard could be seen before their commit and survive it.
+//! caller's transaction, which may write the base next. Otherwise an increment on a new shard could be seen before their commit and survive it.
 
 use std::collections::BTreeSet;
 use std::marker::PhantomData;
@@ -571,7 +571,7 @@ where
 
     /// Removes the shards under keys that no parent has, in the open transaction, and returns their number. There is no parent to lock.
     ///
-    /// The shards are locked before the parents are looked for. So it removes no count that was committed for a parent that is being
+    /// The shards are locked before the parents are looked for. So it removes no increment that was committed for a parent that is being
     /// inserted meanwhile.
     ///
     /// # Errors
@@ -718,7 +718,7 @@ impl Move {
     }
 }
 
-/// A count created a shard after the others were locked: on PostgreSQL, or elsewhere on a connection that has switched foreign keys off.
+/// An increment created a shard after the others were locked: on PostgreSQL, or elsewhere on a connection that has switched foreign keys off.
 fn appeared() -> DieselError {
     let message = "a shard appeared while its row was locked";
     database_error(DatabaseErrorKind::SerializationFailure, message)

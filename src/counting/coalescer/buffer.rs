@@ -80,7 +80,7 @@ impl<Conn: 'static> Buffer<Conn> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for a change, at most `until` this time.
+    /// Waits for a change, but no longer than `until`.
     fn wait<'a>(
         &self,
         state: MutexGuard<'a, State<Conn>>,

@@ -67,7 +67,7 @@ struct Failure {
 enum Fault {
     /// No row's: the database cannot be reached at the moment.
     NoRows,
-    /// A row cannot take its sum.
+    /// A row cannot accept its sum.
     ARows,
     /// It may be a row's, such as when the application's trigger refuses it, or not, such as when a privilege is missing.
     Unclear,
@@ -216,7 +216,7 @@ where
         };
     }
 
-    /// Commits sums of a field, and returns those that are refused. Sums that their rows cannot take are lost.
+    /// Commits sums of a field, and returns those that are refused. Sums that their rows cannot accept are lost.
     fn commit_each(
         &mut self,
         mut parts: Vec<Box<dyn AnySums<Conn>>>,

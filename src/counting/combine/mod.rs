@@ -78,8 +78,8 @@
 //! # What it costs
 //! It costs nothing while only a few callers meet at a row, on a database that locks rows. Up to 4 callers count alone, and up to 16 where
 //! a commit takes 440 µs or more (fewer where it takes less). Otherwise one caller leads for each 200 µs of a commit, from 1 to 16, and the
-//! other callers wait for a batch: on average for a part of the commit in progress, and then for their own. The combiner takes the fastest recent
-//! batch for the time of a commit. Where the others take three times as long, the server is busy, and one caller leads.
+//! other callers wait for a batch: on average for a part of the commit in progress, and then for their own. The combiner uses the fastest recent
+//! batch as the time of a commit. Where the others take three times as long, the server is busy, and one caller leads.
 //!
 //! A caller who counts for others counts at most one batch more than its own, so its own call takes up to twice as long as a member's. It
 //! stops earlier if others lead and no full batch waits.

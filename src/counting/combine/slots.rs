@@ -770,7 +770,7 @@ mod tests {
         assert!(matches!(enter(), Entered::Waits(_)));
     }
 
-    /// Each leader takes its share of all callers, and goes if it finds less while another one stays.
+    /// Each leader takes its share of all callers, and leaves if it finds less while another one stays.
     #[test]
     fn several_lead_with_a_share_of_the_callers() {
         let slots = slots();

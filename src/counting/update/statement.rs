@@ -94,7 +94,7 @@ use crate::policy::RetryPolicy;
 /// ```
 ///
 /// If these find no row, a shard may be missing (PostgreSQL looks on the primary by `SELECT 1 FROM "videos" WHERE …`). Then one
-/// transaction creates the missing shards and counts (on PostgreSQL by key two statements commit); by a filter it reads the parents:
+/// transaction creates the missing shards and counts (on PostgreSQL, by key, two statements that commit); by a filter it reads the parents:
 ///
 /// ```sql
 /// INSERT INTO "videos_shards" ("id", "shard") SELECT "videos"."id", $1 FROM "videos" WHERE … ORDER BY "videos"."id"

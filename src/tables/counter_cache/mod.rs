@@ -205,7 +205,7 @@ where
 {
     /// Counts only the rows that fulfil a condition on their own columns. A row whose condition is NULL is not counted.
     ///
-    /// The condition stands in the triggers, which hold no binds: `comments::published`, `comments::deleted_at.is_null()`,
+    /// The condition is written into the triggers, which hold no binds: `comments::published`, `comments::deleted_at.is_null()`,
     /// `comments::status.eq(literal("published"))` with [`literal`](literal()), or [`diesel::dsl::sql`], in which each column is qualified by
     /// its table's name: `comments.published`. It has to give the same answer for the same row at any time: no clock, no other table.
     pub fn filter<W>(self, condition: W) -> CounterCache<C, Child, W, A, Run>
@@ -295,7 +295,7 @@ where
     /// The statements that create the triggers, separated by semicolons: `create_sql(&Pg)`.
     ///
     /// The first statement writes no row; it fails where a table or a column is missing. The others form one step on PostgreSQL (a
-    /// `DO` block) and SQLite (a `SAVEPOINT`), and stand under one lock on MySQL. They fail if the field has a cache already, so run them
+    /// `DO` block) and SQLite (a `SAVEPOINT`), and run under one lock on MySQL. They fail if the field has a cache already, so run them
     /// with a program that stops at an error. Names begin with those of table, columns, parent and field; longer ones, and those of a cache
     /// with a condition, end in a hash.
     ///

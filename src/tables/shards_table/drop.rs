@@ -48,8 +48,8 @@ impl Quoted<'_> {
     }
 
     /// MySQL commits at `LOCK TABLES` and at `DROP TABLE`, so that no transaction encloses the two: the fold takes the increments
-    /// out of the shards in a transaction of its own, and what is dropped is empty. The locked tables may stand only once in a
-    /// statement. `UPDATE IGNORE` leaves to the check what strict mode would end at, locks and all. The triggers are dropped after
+    /// out of the shards in a transaction of its own, and what is dropped is empty. The locked tables may appear only once in a
+    /// statement. `UPDATE IGNORE` leaves to the check what in strict mode would fail and release the locks. The triggers are dropped after
     /// everything that may fail, because no statement drops one under a condition.
     fn on_mysql(&self) -> String {
         let drop = format!(
