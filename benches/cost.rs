@@ -1,4 +1,4 @@
-//! The cost of one operation on one connection, compared with Diesel's own update of the same row: a count, with an idempotency key,
+//! The cost of one operation on one connection, compared with Diesel's own update of the same row: an increment, with an idempotency key,
 //! within bounds and by name; and a total from the database and from the cache.
 //!
 //!     cargo bench -p diesel_sharded_benches --bench cost

@@ -37,7 +37,7 @@ fn render(name: &str, report: &Report) -> Result<String, String> {
     Ok(paragraphs.join("\n\n"))
 }
 
-/// Puts figures in the place of braces.
+/// Puts figures in place of braces.
 fn fill(text: &str, report: &Report) -> Result<String, Missing> {
     let mut filled = String::new();
     let mut rest = text;

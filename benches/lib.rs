@@ -21,7 +21,7 @@ pub fn side_by_side(rounds: usize, works: &mut [impl FnMut()]) -> Vec<Duration> 
     medians.map(Duration::from_secs_f64).collect()
 }
 
-/// Runs so many works in turn for `rounds` rounds, in an order that rotates. Returns the results of each work.
+/// Runs this many works in turn for `rounds` rounds, in an order that rotates. Returns the results of each work.
 pub fn in_turns<T>(
     rounds: usize,
     works: usize,

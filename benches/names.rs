@@ -41,7 +41,7 @@ pub const SOAK: &str = "soak";
 pub const PROCESSES: &str = "processes";
 pub const UNIQUE: &str = "unique";
 
-/// The rates of the section [`OPEN`], as shares of what 64 threads make that wait for nothing else.
+/// The rates of the section [`OPEN`], as shares of the rate of 64 threads that wait for nothing else.
 pub const OPEN_RATES: [(&str, f64); 3] = [
     ("at 50 % of the best rate", 0.5),
     ("at 80 % of the best rate", 0.8),

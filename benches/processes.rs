@@ -1,9 +1,9 @@
-//! Counts on one row from several processes, by each choice of shards.
+//! Increments on one row from several processes, by each choice of shards.
 //!
 //!     cargo bench -p diesel_sharded_benches --bench processes [-- --publish] # PostgreSQL, then MariaDB
 //!
 //! 8 processes of 8 threads each begin at the same time, and commits wait for the disk. New processes make each slice, so none knows
-//! anything of others. `--publish` replaces this section in `docs/benchmarks/report.json`. The run fails if a count is lost or doubled.
+//! anything of others. `--publish` replaces this section in `docs/benchmarks/report.json`. The run fails if an increment is lost or doubled.
 
 use std::io::Read;
 use std::process::{Child, Command, ExitCode, Stdio};
@@ -86,7 +86,7 @@ counts!(PgConnection MysqlConnection);
 const ROUNDS: usize = 5;
 const SLICE: Duration = Duration::from_millis(2000);
 
-/// The counts a second in one slice of one contender.
+/// The increments a second in one slice of one contender.
 fn slice_of<Conn: Counts>(server: &Database, number: usize) -> f64 {
     let before = Conn::connect(server).total();
     let program = std::env::current_exe().expect("this program");
@@ -193,7 +193,7 @@ fn measure<Conn: Counts>() -> Part {
     }
 }
 
-/// Measures counts on one row from several processes.
+/// Measures increments on one row from several processes.
 #[derive(Parser)]
 struct Options {
     /// Replaces this section in the report that is published

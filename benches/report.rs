@@ -71,7 +71,7 @@ pub struct Cell {
     pub per_second_of_rounds: Vec<f64>,
     pub p50_us: Option<f64>,
     pub p99_us: Option<f64>,
-    /// Failed counts in all rounds.
+    /// Failed increments in all rounds.
     pub failed: usize,
 }
 

@@ -2,7 +2,7 @@
 //!
 //!     cargo bench -p diesel_sharded_benches --bench storage
 //!
-//! The shards are inserted in the order of their keys, as a roll-up would, and in another one, as counts do. A pass of a fold is measured
+//! The shards are inserted in the order of their keys, as a roll-up would, and in another one, as increments do. A pass of a fold is measured
 //! after a tenth of the rows was counted on, after a hundredth was, and after nothing was. Commits do not wait for the disk.
 
 use std::time::Instant;

@@ -1,4 +1,4 @@
-//! Seats that visitors hold for a while: 32 threads hold, buy, give back and walk away, one process is killed in mid hold, and no seat is
+//! Seats that visitors hold for a while: 32 threads hold, buy, give back and walk away, one process is killed in the middle of a hold, and no seat is
 //! lost or sold twice.
 //!
 //! ```sh
@@ -7,7 +7,7 @@
 //! DATABASE_URL=mysql://user@127.0.0.1/database cargo run --example holds --features mysql
 //! ```
 //!
-//! Without `DATABASE_URL` it runs on a SQLite file in the temporary folder. A hold is two things in one transaction: a bounded count of the
+//! Without `DATABASE_URL` it runs on a SQLite file in the temporary folder. A hold is two things in one transaction: a bounded increment of the
 //! free seats, and a row that says who holds them until when. The row is deleted once: by a sale, by its visitor or by its expiry. Only the
 //! transaction that deletes it sells the seats or gives them back.
 

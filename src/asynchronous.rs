@@ -69,12 +69,12 @@
 //!
 //! # Cancellation
 //!
-//! A future that is dropped stops where it is. (On a multi-threaded runtime `execute_with` counts in a separate task, which continues.) A
-//! count of one statement was then made once or not at all. An operation of several statements leaves its transaction open, and nothing
+//! A future that is dropped stops where it is. (On a multi-threaded runtime `execute_with` counts in a separate task, which continues.) An
+//! increment of one statement was then made once or not at all. An operation of several statements leaves its transaction open, and nothing
 //! of it is committed: the connection refuses this crate's operations and Diesel's transactions
 //! ([`ConnectionLost`](crate::Error::ConnectionLost)), and a pool drops it. Diesel would still send single statements, into a transaction
 //! that never commits: send none. The same happens if a future is dropped inside a caller's transaction, because nobody knows what that
-//! transaction would commit. Nothing is counted twice. An application that has to know the outcome of a count gives it an [idempotency
+//! transaction would commit. Nothing is counted twice. An application that has to know the outcome of an increment gives it an [idempotency
 //! key](crate::idempotency) and repeats it.
 //!
 //! On MySQL the connection refuses these after any dropped operation of this crate: mysql_async would read the answer to the last

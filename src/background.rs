@@ -46,7 +46,7 @@ impl Background {
         self.made_in.check(what)
     }
 
-    /// Tells the thread to end, and waits for that for at most `patience`.
+    /// Tells the thread to end, and waits for its end for at most `patience`.
     pub(crate) fn stop(&mut self, patience: Duration) {
         if self.made_in.is_this_process() {
             self.stop = None; // this wakes the thread if it sleeps

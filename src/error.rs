@@ -8,7 +8,7 @@ use diesel::result::{DatabaseErrorKind, Error as DieselError};
 use crate::conflict::Conflict;
 use crate::unfit::Unfit;
 
-/// The reason why a count or another operation failed, or may have failed.
+/// The reason why an increment or another operation failed, or may have failed.
 ///
 /// It converts from and to [`diesel::result::Error`], so `?` works in functions that return a
 /// [`QueryResult`](diesel::QueryResult) and in closures of `conn.transaction(..)`. The conversion back loses nothing:
@@ -67,7 +67,7 @@ pub enum Error {
     /// diagnostics, and SQLite's last statement has changed no row. In these cases the error stays Diesel's, like the error of a trigger.
     /// (One case goes undetected: a proxy in front of PostgreSQL that loses its server, answers with its own error and keeps the client's
     /// session.) At a `COMMIT` on MySQL or SQLite, the outcome after such an error is always unknown. On SQLite a trigger's `RAISE(FAIL)`
-    /// keeps the count, and is reported as this error.
+    /// keeps the increment, and is reported as this error.
     #[error(
         "the change may have happened or not, because its commit ended by an error that does not tell: check before you repeat it, or \
          use an idempotency key ({source})"
@@ -197,7 +197,7 @@ pub enum Error {
         /// The error of the value.
         source: DieselError,
     },
-    /// The coalescer was closed while a [`transaction`](crate::coalescer::Coalescer::transaction) ran, and did not accept its counts. The
+    /// The coalescer was closed while a [`transaction`](crate::coalescer::Coalescer::transaction) ran, and did not accept its increments. The
     /// transaction is committed: do not repeat it.
     #[error(
         "the transaction was committed, do not repeat it; its counts are lost, because the coalescer was closed meanwhile: close it \
@@ -302,7 +302,7 @@ pub enum Error {
         /// The number of stripes.
         of: u16,
     },
-    /// A [`Coalescer`](crate::coalescer::Coalescer) had no room for a count until the deadline, or could not commit the count before it
+    /// A [`Coalescer`](crate::coalescer::Coalescer) had no room for an increment until the deadline, or could not commit it before it
     /// gave up. Or a caller that [combines](crate::combine) by `execute_with` got no connection, and no other caller counted for it.
     /// Nothing was changed.
     #[error(
@@ -310,7 +310,7 @@ pub enum Error {
          later deadline"
     )]
     DeadlinePassed {
-        /// The time that the count waited.
+        /// The time that the increment waited.
         waited: Duration,
         /// The reason, as far as it is known.
         reason: String,
@@ -319,7 +319,7 @@ pub enum Error {
     #[error("nothing was counted: the coalescer is closed")]
     CoalescerClosed,
     /// A [`Coalescer`](crate::coalescer::Coalescer), or another object with a thread, was made before this process was forked. Its thread
-    /// runs only in the parent and continues there with the counts that it holds. Nothing was done here: make one in each child, after the
+    /// runs only in the parent and continues there with the increments that it holds. Nothing was done here: make one in each child, after the
     /// fork.
     #[error(
         "the {what} was made before this process was forked, and its thread runs in the parent alone: nothing was done here; make one \
@@ -351,7 +351,7 @@ pub enum Error {
         reason: String,
     },
     /// A flush or a close of a [`Coalescer`](crate::coalescer::Coalescer) reached its deadline first. The coalescer still holds
-    /// the counts: do not add them again.
+    /// the increments: do not add them again.
     #[error(
         "after {waited:?} some of what was added to the coalescer is not committed yet ({reason}); the coalescer still holds it: do not \
          add it again"
@@ -382,7 +382,7 @@ pub enum Error {
         sql: String,
     },
     /// The triggers of a [`CounterCache`](crate::CounterCache) add to the shards table. A field can have only one cache: the repairs of a
-    /// second one would remove the counts of the first. And the table cannot be dropped: writes of counted rows would fail without it.
+    /// second one would remove what the first one counted. And the table cannot be dropped: writes of counted rows would fail without it.
     /// Nothing was changed.
     #[error(
         "nothing was changed: the counter cache `{cache}` adds to `{table}`: drop it first; each field has one cache, so count \

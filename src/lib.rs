@@ -211,7 +211,7 @@ pub use self::upkeep::set_total::{reset, set_total};
 pub use self::upkeep::shard_counts;
 pub use self::upkeep::verify::verify;
 
-/// A counter that is identified only by its name and exists from its first count on; see [`operation::Counter`].
+/// A counter that is identified only by its name and exists from its first increment on; see [`operation::Counter`].
 pub type Counter = operation::Counter;
 
 /// One sharded field of one row, as a value that can be passed around; see [`operation::RowCounter`].
@@ -311,7 +311,7 @@ pub use diesel_sharded_derive::ShardedField;
 ///     views: i64,
 /// }
 ///
-/// /// A second model of the table: `ShardedField` stands on one of them.
+/// /// A second model of the table: only one of them has `ShardedField`.
 /// #[derive(ShardedSelectable)]
 /// #[diesel(table_name = videos)]
 /// struct Card {
@@ -359,8 +359,8 @@ pub use diesel_sharded_derive::ShardedField;
 /// ```
 ///
 /// The same holds for `Video::belonging_to(&channel).load(conn)`, for `.returning(..)` and `.get_result(conn)` of Diesel's own statements,
-/// for `save_changes`, and for [`update`] and [`top`], which then need `.returning(Video::as_returning())` and `.select(Video::as_select())`. Tuples and
-/// structs with Diesel's own `Queryable` can be read from any selection.
+/// for `save_changes`, and for [`update`] and [`top`], which then need `.returning(Video::as_returning())` and
+/// `.select(Video::as_select())`. Tuples and structs with Diesel's own `Queryable` can be read from any selection.
 ///
 /// # By hand
 ///

@@ -1,7 +1,7 @@
 //! Tracing spans and metrics: by [`tracing`] and [`metrics`], each behind the feature of its name.
 //!
-//! Without the features they cost nothing. With them, and without a subscriber and a recorder, they cost less than 2 % of a count on
-//! SQLite in memory, the fastest count there is.
+//! Without the features they cost nothing. With them, and without a subscriber and a recorder, they cost less than 2 % of an increment on
+//! SQLite in memory, the fastest increment there is.
 //!
 //! # Spans and events
 //!
@@ -10,7 +10,7 @@
 //! | span | level | what | fields |
 //! |---|---|---|---|
 //! | `update` | INFO | a counting update | `backend`, `table`, `attempts`, `conflict`, `rows`, `outcome` |
-//! | `transaction` | INFO | a transaction, and what else is tried again as a whole | `backend`, `kind`, `attempts`, `conflict`, `outcome` |
+//! | `transaction` | INFO | a transaction, or other work that is retried as a whole | `backend`, `kind`, `attempts`, `conflict`, `outcome` |
 //! | `attempt` | DEBUG | an attempt at one of these | `attempt`, `shard`, `conflict` |
 //! | `statement` | DEBUG | a statement of a counting update | `kind`, `table`, `shard`, `rows` |
 //! | `fold` | INFO | a batch of a fold | `backend`, `table`, `parents` |
@@ -23,7 +23,7 @@
 //! | `conflict` | DEBUG | an attempt met a conflict | `attempt`, `conflict`, `delay_ms` |
 //! | `failed` | DEBUG | a statement of a counting update failed | `error` |
 //! | `folded` | INFO | a fold moved something | `parents`, `shards`, `removed` |
-//! | `a pass of a folder failed: see 'on_error'` | WARN | each time | `table` |
+//! | `a pass of a background fold failed: see 'on_error'` | WARN | each time | `table` |
 //! | `more shards would help: all of one key were being counted on at once` | WARN | at most once a minute for each table | `table`, `shards` |
 //! | `the cache could not be used and is left out for a while` | WARN | at most once in [`with_pause`](crate::cached::Cached::with_pause) | |
 //! | `the cache failed` | DEBUG | each time | `error` |
@@ -61,22 +61,22 @@
 //! | `diesel_sharded_attempts_total` | counter | attempts that they took | `backend`, `table` |
 //! | `diesel_sharded_conflicts_total` | counter | conflicts that they met | `backend`, `table`, `conflict` |
 //! | `diesel_sharded_shards_created_total` | counter | shards that they created; on MySQL only those by key | `backend`, `table` |
-//! | `diesel_sharded_crowded_total` | counter | counts that found all shards of their key taken: more would help | `table` |
-//! | `diesel_sharded_transactions_total` | counter | transactions, and what else is tried again as a whole | `backend`, `kind`, `outcome` |
+//! | `diesel_sharded_crowded_total` | counter | increments that found all shards of their key taken: more would help | `table` |
+//! | `diesel_sharded_transactions_total` | counter | transactions, and other work that is retried as a whole | `backend`, `kind`, `outcome` |
 //! | `diesel_sharded_transaction_attempts_total` | counter | attempts that they took | `backend`, `kind` |
 //! | `diesel_sharded_transaction_conflicts_total` | counter | conflicts that they met | `backend`, `kind`, `conflict` |
 //! | `diesel_sharded_folded_parents_total` | counter | parents that a fold moved something to | `backend`, `table` |
 //! | `diesel_sharded_folded_shards_total` | counter | shards that a fold emptied | `backend`, `table` |
 //! | `diesel_sharded_shards_removed_total` | counter | empty shards that a fold removed | `backend`, `table` |
-//! | `diesel_sharded_folder_passes_total` | counter | passes of folders | `table`, `outcome` |
+//! | `diesel_sharded_folder_passes_total` | counter | passes of background folds | `table`, `outcome` |
 //! | `diesel_sharded_folder_pass_seconds` | histogram | the time that a pass took | `table` |
 //! | `diesel_sharded_coalescer_flush_counters` | histogram | counters in a flush | |
 //! | `diesel_sharded_coalescer_flush_seconds` | histogram | the time that a flush took | |
 //! | `diesel_sharded_coalescer_losses_total` | counter | counters that lost what was added | |
-//! | `diesel_sharded_combined_total` | counter | counts that were sent together with others, by another caller or for others | `backend`, `table` |
+//! | `diesel_sharded_combined_total` | counter | increments sent together with others, by another caller or for others | `backend`, `table` |
 //! | `diesel_sharded_combined_callers` | histogram | callers of a combined batch | |
 //! | `diesel_sharded_combined_wait_seconds` | histogram | the time that a caller waited for another | |
-//! | `diesel_sharded_not_combined_total` | counter | counts that could not be combined, though there is a combiner | `backend`, `table` |
+//! | `diesel_sharded_not_combined_total` | counter | increments that could not be combined, though there is a combiner | `backend`, `table` |
 //! | `diesel_sharded_cache_reads_total` | counter | totals that were asked for by `Cached::get` | `result` |
 //! | `diesel_sharded_cache_failures_total` | counter | failures of a cache | `failure` |
 //!

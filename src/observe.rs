@@ -386,13 +386,17 @@ pub(crate) fn folded(dialect: Dialect, table: &str, [parents, shards, removed]: 
     event!(info, parents, shards, removed, "folded");
 }
 
-/// A pass of a folder took this long, and succeeded or failed.
+/// A pass of a background fold took this long, and succeeded or failed.
 pub(crate) fn folder_passed(table: &'static str, time: Duration, succeeded: bool) {
     let outcome = outcome_of(succeeded);
     measure!("diesel_sharded_folder_passes_total" { "table" => table, "outcome" => outcome } += 1);
     measure!("diesel_sharded_folder_pass_seconds" { "table" => table } = time);
     if !succeeded {
-        event!(warn, table, "a pass of a folder failed: see 'on_error'");
+        event!(
+            warn,
+            table,
+            "a pass of a background fold failed: see 'on_error'"
+        );
     }
 }
 
@@ -433,7 +437,7 @@ pub(crate) fn combined_wait(began: Instant) {
     measure!("diesel_sharded_combined_wait_seconds" = began.elapsed());
 }
 
-/// A count was not combined, though there is a combiner.
+/// An increment was not combined, though there is a combiner.
 #[inline]
 pub(crate) fn not_combined(dialect: Dialect, table: &'static str) {
     let backend = dialect.name();
@@ -509,7 +513,7 @@ pub(crate) fn more_shards_would_help(table: &'static str, shards: u16) {
     warn_operator!([table, shards] MORE_SHARDS, "{MORE_SHARDS} (`{table}`, {shards} shards)");
 }
 
-/// Warns an operator, once a process, that the landmark of a decay is so many half-lives old.
+/// Warns an operator, once a process, that the landmark of a decay is this many half-lives old.
 pub(crate) fn landmark_is_old(half_lives: i128, most: u16) {
     let warning = format!(
         "a landmark is {half_lives} half-lives old: give the scores a new one before it is {most} (see `trending`)"
@@ -553,7 +557,7 @@ impl Keys {
     }
 }
 
-/// Keys that are made when the crate is compiled. To count by both keys of an update then takes 6 ns, and 67 ns if they are made at that
+/// Keys that are made when the crate is compiled. Counting by both keys of an update then takes 6 ns, and 67 ns if they are made at that
 /// moment.
 #[cfg(feature = "metrics")]
 mod made {

@@ -43,7 +43,7 @@ impl MadeIn {
     }
 }
 
-/// A separate value for each process. In a child's copy of its parent's value, a lock may be held for ever by a thread that the child does
+/// A separate value for each process. In a child's copy of its parent's value, a lock may be held forever by a thread that the child does
 /// not have. (The same is true of a `OnceLock`. A [`OnceBox`] is one atomic pointer, and no fork leaves it half written.)
 pub(crate) struct PerProcess<T: 'static> {
     /// Makes the value of a process, from its parent's if there is one.

@@ -104,7 +104,7 @@ impl RetryPolicy {
         self
     }
 
-    /// Sets the longest sleep after any of the first 16 attempts. Callers who still meet conflicts then keep each other from an end, and their
+    /// Sets the longest sleep after any of the first 16 attempts. Callers who still meet conflicts then keep each other from finishing, and their
     /// sleeps grow.
     pub const fn with_max_delay(mut self, cap: Duration) -> Self {
         self.cap = cap;
@@ -226,7 +226,7 @@ shows!([] RetryPolicy: |self| RetryPolicy {
     attempts: self.attempts, base: self.base, cap: self.cap, deadline: self.deadline, jitter: self.jitter
 } finish_non_exhaustive);
 
-/// After so many attempts the cap grows by itself with each further attempt.
+/// After this many attempts the cap grows with each further attempt.
 const COLLISIONS: u32 = 16;
 
 /// The attempts of one operation under a policy. It only decides; it neither sleeps nor runs anything.
@@ -271,8 +271,8 @@ impl Attempts {
         Some(delay)
     }
 
-    /// Many callers whose transactions take longer than the usual delays deadlock again and again, and each keeps the others from an end. So
-    /// the delays of a caller whose [`COLLISIONS`] attempts have failed go on to grow. A busy database is free for whoever asks next.
+    /// Many callers whose transactions take longer than the usual delays deadlock again and again, and each keeps the others from finishing. So
+    /// the delays of a caller whose [`COLLISIONS`] attempts have failed keep growing. A busy database is free for the next caller.
     fn longest_delay(&self, conflict: Conflict) -> Duration {
         let RetryPolicy { base, cap, .. } = self.retry;
         let doubled = 2_u32.saturating_pow(self.attempt - 1);
@@ -343,7 +343,7 @@ mod tests {
         const CAP: Duration = Duration::from_millis(10);
         let retry = attempts(7).with_max_delay(CAP).with_jitter(false);
         assert_eq!(delays(retry), [1, 2, 4, 8, 10, 10]);
-        // Who meets a conflict again and again comes less often.
+        // A caller that keeps meeting conflicts tries less often.
         let retry = attempts(20).with_max_delay(CAP).with_jitter(false);
         assert_eq!(delays(retry)[14..], [10, 10, 20, 30, 40]);
         // The cap also limits the first delay.

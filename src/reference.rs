@@ -1,4 +1,4 @@
-//! Reference pages, to look something up in. The [guide](crate::guide) is to read in order.
+//! Reference pages, for looking things up. The [guide](crate::guide) is for reading in order.
 //!
 //! 1. [Counting](counting): the updates that go to shards, rows that may be missing, greatest values, sets
 //! 2. [Lists](lists): top lists, pages and ranks

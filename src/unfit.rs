@@ -1,4 +1,4 @@
-//! Bases that do not take what an operation writes to them.
+//! Bases that do not accept what an operation writes to them.
 //!
 //! An operation that moves a value reads each parent before and after it writes. A difference to what was to be written is
 //! reported here, whatever the reason: a number that was rounded or cut, an update that row security or a trigger suppressed, a
@@ -6,7 +6,7 @@
 
 use crate::model::{Amount, FieldValue, ShardsColumn};
 
-/// Why a row's base does not take what an operation writes to it; in [`Folded::unfit`](crate::operation::Folded::unfit) and
+/// Why a row's base does not accept what an operation writes to it; in [`Folded::unfit`](crate::operation::Folded::unfit) and
 /// [`Error::Unfit`](crate::Error::Unfit).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -22,7 +22,7 @@ pub enum Unfit {
         /// The database's own words, which name the `CHECK`.
         says: String,
     },
-    /// The row can be read and not locked, as PostgreSQL's row security has it for rows that a role may not update.
+    /// The row can be read but not locked, as PostgreSQL's row security has it for rows that a role may not update.
     #[error(
         "can be read, but not locked for an update: let a role do this whose row security policies allow the update"
     )]
@@ -64,7 +64,7 @@ pub enum Unfit {
         "is not there, or cannot be seen, and has shards: remove these, or let a role that sees every row do this"
     )]
     NoRow,
-    /// The row is not there any more after it was written.
+    /// The row is gone after it was written.
     #[error(
         "was removed by its own update: a trigger or a rule does that; let the update pass for this role"
     )]

@@ -129,7 +129,7 @@ pub trait Arena: Measured + Run + Send + 'static {
     /// Creates the tables of [`schema`] and fills them.
     fn create_tables(&mut self);
 
-    /// The upkeep that the database has done so far in the background, if it tells.
+    /// The upkeep that the database has done so far in the background, if it reports that.
     fn upkeep(&mut self) -> Option<Upkeep> {
         None
     }
@@ -246,7 +246,7 @@ arena!(MysqlConnection {
 
     fn wait_for(&mut self, disk: Disk) {
         let (flush, log) = (u8::from(disk != Disk::Free), u8::from(disk != Disk::Unlogged));
-        // The first commit of a group waits so many microseconds for so many others.
+        // The first commit of a group waits this many microseconds for this many others.
         let wait = if disk == Disk::Slow { 1_000 } else { 0 };
         self.run(&format!(
             "SET GLOBAL innodb_flush_log_at_trx_commit = {flush}, GLOBAL sync_binlog = {flush}, SESSION sql_log_bin = {log}, \

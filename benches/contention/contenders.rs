@@ -28,13 +28,13 @@ pub struct Contender<Conn> {
     pub name: &'static str,
     /// The SQL expression of the total so far.
     pub total: String,
-    /// The rows that each count adds one to.
+    /// The rows that each increment adds one to.
     pub rows: i64,
-    /// Whether a count is in the database only after the end of the background work, which then belongs to the time of the counts.
+    /// Whether an increment is in the database only after the end of the background work, which then belongs to the time of the increments.
     pub is_buffered: bool,
     /// Returns one thread's function, and connects to servers other than the database if it needs any.
     pub counting: Box<dyn Fn() -> Outcome<Counting<Conn>> + Send + Sync>,
-    /// Starts the background work. Returns the function that waits until all counts are in the database, and ends it.
+    /// Starts the background work. Returns the function that waits until all increments are in the database, and ends it.
     pub begin: Box<dyn Fn() -> Box<dyn FnOnce()> + Send + Sync>,
 }
 
@@ -63,12 +63,12 @@ impl<Conn> Contender<Conn> {
     }
 }
 
-/// The SQL expression of the sum of all counts in a column of a table.
+/// The SQL expression of the sum of all increments in a column of a table.
 pub fn total_of(table: &str, column: &str) -> String {
     format!("(SELECT COALESCE(SUM({column}), 0) FROM {table})")
 }
 
-/// The SQL expression of the sum of all counts in a table and its shards.
+/// The SQL expression of the sum of all increments in a table and its shards.
 pub fn total_of_shards(table: &str) -> String {
     let shards = format!("{table}_shards");
     format!(
@@ -80,7 +80,7 @@ pub fn total_of_shards(table: &str) -> String {
 
 /// A connection type with its contenders.
 pub trait Contenders: Arena {
-    /// The contenders whose counts commit by themselves.
+    /// The contenders whose increments commit by themselves.
     fn alone(stage: &Stage<Self>, redis: &Redis) -> Vec<Contender<Self>>;
 }
 

@@ -62,13 +62,13 @@ pub struct Scene {
     pub shape: Option<&'static str>,
     /// The number of threads, or of tasks.
     pub threads: usize,
-    /// The counts that all threads together begin in a second, whether earlier ones are done or not; without it each begins the next one when
+    /// The increments that all threads together begin in a second, whether earlier ones are done or not; without it each begins the next one when
     /// the last is done.
     pub rate: Option<f64>,
 }
 
 impl Scene {
-    /// Counts on one row that commit by themselves.
+    /// Increments on one row that commit by themselves.
     pub fn hot(threads: usize) -> Self {
         Scene {
             keys: Keys::Hot,
@@ -88,7 +88,7 @@ pub struct Slice {
     pub latencies: [Option<Duration>; 2],
 }
 
-/// One thread's counts in one slice.
+/// One thread's increments in one slice.
 struct Counted {
     in_time: usize,
     latencies: Vec<Duration>,
@@ -98,7 +98,7 @@ struct Counted {
 /// Measures each of `entrants` in `scene`.
 ///
 /// # Panics
-/// If a count is lost or doubled: the measurement would be worth nothing.
+/// If an increment is lost or doubled: the measurement would be worth nothing.
 pub fn measure<Conn: Arena>(
     stage: &Stage<Conn>,
     scene: Scene,
@@ -183,8 +183,8 @@ pub fn measure<Conn: Arena>(
     cells.collect()
 }
 
-/// Counts until the end; with `(first, every)` at these times. A count that begins late, because the one before took so long, waits since
-/// the time at which it was to begin.
+/// Counts until the end; with `(first, every)` at these times. One that begins late, because the one before took long, has waited since
+/// the time at which it should have begun.
 fn count_until<Conn>(
     end: Instant,
     every: Option<(Duration, Duration)>,
@@ -231,7 +231,7 @@ impl Slice {
         slice
     }
 
-    /// The rate of all counts of the slice, over the time until all of them were in the database.
+    /// The rate of all increments of the slice, over the time until all of them were in the database.
     fn within(self, settled: Duration) -> Self {
         Slice {
             rate: self.succeeded as f64 / settled.as_secs_f64(),

@@ -1,8 +1,8 @@
-//! Measures counts under contention, by this crate and by the alternatives to it, and reads of totals.
+//! Measures increments under contention, by this crate and by the alternatives to it, and reads of totals.
 //!
 //!     cargo bench -p diesel_sharded_benches --bench contention [-- OPTION …]
 //!
-//! `--help` lists the options. The run fails if a count is lost or doubled. With `--publish` the sections that were measured replace
+//! `--help` lists the options. The run fails if an increment is lost or doubled. With `--publish` the sections that were measured replace
 //! those in `docs/benchmarks/report.json`, from which all figures in the documentation come:
 //! `UPDATE_FIGURES=1 cargo test -p diesel_sharded_benches --test figures` writes them anew.
 
@@ -61,7 +61,7 @@ fn leads<Conn: Arena>(contender: &Contender<Conn>) -> bool {
 /// The threads of the sections that count on one row.
 const THREADS: usize = 64;
 
-/// Measures counts under contention.
+/// Measures increments under contention.
 #[derive(Parser)]
 struct Options {
     /// One round of short slices
@@ -73,10 +73,10 @@ struct Options {
     /// One database
     #[arg(long, value_parser = ["postgres", "mysql", "sqlite"])]
     database: Option<String>,
-    /// So many rounds instead of 3
+    /// This many rounds instead of 3
     #[arg(long)]
     rounds: Option<usize>,
-    /// Slices of so many milliseconds instead of 150; `tasks` keeps its own
+    /// Slices of this many milliseconds instead of 150; `tasks` keeps its own
     #[arg(long, value_name = "MS")]
     slice: Option<u64>,
     /// The time of the section `long` on all its databases
@@ -247,7 +247,7 @@ impl Run {
             .extend(load::measure(stage, scene, pace, &chosen, &self.bar));
     }
 
-    /// Measures how long counts wait that begin at a fixed rate: a part of the contender's best.
+    /// Measures how long increments that begin at a fixed rate wait: a part of the contender's best.
     fn open<Conn: Contenders>(&self, part: &mut Part) {
         let stage = Stage::<Conn>::new(Disk::Local);
         let all = Conn::alone(&stage, &self.redis);
@@ -271,7 +271,7 @@ impl Run {
         }
     }
 
-    /// Measures the contenders whose counts commit by themselves.
+    /// Measures the contenders whose increments commit by themselves.
     fn alone<Conn: Contenders>(
         &self,
         stage: &Stage<Conn>,
@@ -303,7 +303,7 @@ impl Run {
         }
     }
 
-    /// Measures the contenders of the long run, and the upkeep of the database meanwhile, if it tells.
+    /// Measures the contenders of the long run, and the upkeep of the database meanwhile, if it reports that.
     fn long<Conn: Contenders>(&self, part: &mut Part) {
         let stage = Stage::<Conn>::new(Disk::Local);
         let mut conn = stage.connect();

@@ -122,7 +122,7 @@ fn compare<Conn: Reads>(
     readings
 }
 
-/// Inserts `parents` rows in the place of others, and so many shards of each that fits a condition on `v`; the keys begin at `first`.
+/// Inserts `parents` rows in place of others, and this many shards of each that fits a condition on `v`; the keys begin at `first`.
 fn insert<Conn: Arena>(conn: &mut Conn, first: i64, parents: i64, fits: &str, shards: i64) {
     let range = format!("BETWEEN {first} AND {}", first + parents - 1);
     conn.run(&format!("DELETE FROM random_16 WHERE id {range}"));

@@ -226,7 +226,7 @@ macro_rules! shapes {
                 let ours = updates!($conn, returned, diesel_sharded::update, links, ours);
                 let shapes = SHAPES.into_iter().zip(plain).zip(ours);
                 let ways = shapes.map(|(((shape, rows), plain), ours)| {
-                    // Each count is one of the same rows.
+                    // Each increment is on the same rows.
                     let way = |name, total: &str, count: Count<$conn>| Contender {
                         rows,
                         ..Contender::new(name, total.to_owned(), move |conn, _| match count(conn)? {

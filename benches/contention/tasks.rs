@@ -1,4 +1,4 @@
-//! Counts by more tasks than there are connections. The tasks share a pool.
+//! Increments by more tasks than there are connections. The tasks share a pool.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -40,8 +40,8 @@ type Count = dyn Fn() -> BoxFuture<'static, Outcome<usize>> + Send + Sync;
 impl Way {
     /// Each task counts at least `counts` times, and goes on until the time is over; that is later if all tasks take longer.
     ///
-    /// All tasks start at once and the pool serves them in turn, so the latency of a task's first count only shows its place in
-    /// the queue. Each later count waits behind all other tasks.
+    /// All tasks start at once and the pool serves them in turn, so the latency of a task's first increment only shows its place in
+    /// the queue. Each later increment waits behind all other tasks.
     async fn slice(&self, tasks: usize, counts: usize, duration: Duration) -> Slice {
         let began = Instant::now();
         let mut running = JoinSet::new();
@@ -80,7 +80,7 @@ impl Way {
 /// Measures each way to count.
 ///
 /// # Panics
-/// If a count is lost or doubled: the measurement would be worth nothing.
+/// If an increment is lost or doubled: the measurement would be worth nothing.
 pub fn measure<Conn: Tasks>(quick: bool, rounds: usize, bar: &ProgressBar) -> Vec<Cell> {
     let (tasks, duration) = match quick {
         true => (1_000, Duration::from_millis(100)),

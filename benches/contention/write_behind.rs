@@ -72,7 +72,7 @@ pub fn write_behind<Conn: Arena>(
     }
 }
 
-/// A crash between `GETDEL` and the update loses counts: the price of this way to count.
+/// A crash between `GETDEL` and the update loses increments: the price of this way to count.
 fn write<Conn>(
     redis: &mut RedisConnection,
     conn: &mut Conn,

@@ -11,10 +11,10 @@
 //!
 //! There are more rules:
 //!
-//! - *Sets.* A set begins an era with its value, the counts that must have come after it, and those that may have. A read has to fit an
+//! - *Sets.* A set begins an era with its value, the increments that must have come after it, and those that may have. A read has to fit an
 //!   era that may hold at its time. The era of an acknowledged set holds until a later set is over: one that began after this set ended,
 //!   was acknowledged, and ended before the read. The era of an unknown set may begin at any time and has no certain end.
-//! - *Tokens.* A transaction inserts a row that names it, and a count with an idempotency key leaves the key. So the tokens at the end show
+//! - *Tokens.* A transaction inserts a row that names it, and an increment with an idempotency key leaves the key. So the tokens at the end show
 //!   which ones happened: every acknowledged one, no failed one, and the unknown ones that have a token. Tokens are unique in the
 //!   database. A request that several clients make by one key happens once, between the first start and the first acknowledgement.
 //! - *The end.* When all clients have stopped, a total is exactly the sum of the acknowledged amounts, of those with a token, and of some
@@ -22,8 +22,8 @@
 //! - *Teams.* Rows that are always counted together show the same sums in every read.
 //! - *No way back.* A total that is only ever incremented does not fall between two reads.
 //! - *Errors.* The library's own operations report only the kinds of errors that a fault explains. A bare error of Diesel's would not tell
-//!   the outcome, and no client reuses a key for another count or lets a counter overflow.
-//! - *Refusals.* Bounds refuse a count only if it might have left them, and a repair changes a total only if it was wrong.
+//!   the outcome, and no client reuses a key for another increment or lets a counter overflow.
+//! - *Refusals.* Bounds refuse an increment only if it might have left them, and a repair changes a total only if it was wrong.
 //! - *Not there.* A row is always there: an operation that reports it missing is wrong.
 
 mod eras;
@@ -59,7 +59,7 @@ pub enum Rule {
     NoWayBack,
     /// A row is not reported missing.
     There,
-    /// Bounds refuse only a count that might have left them.
+    /// Bounds refuse only an increment that might have left them.
     Bounds,
     /// An error tells the outcome, and something explains it.
     Errors,
@@ -257,7 +257,7 @@ struct Course<'h> {
     changes: Changes,
     /// The totals that were read, and by what.
     reads: Vec<(&'h Done, i64)>,
-    /// The counts that bounds refused, and the totals at which they would have been within the bounds.
+    /// The increments that bounds refused, and the totals at which they would have been within the bounds.
     refusals: Vec<(&'h Done, RangeInclusive<i64>)>,
     /// Its last total, if it is known.
     end: Option<i64>,

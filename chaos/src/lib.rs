@@ -1,4 +1,4 @@
-//! Faults while clients count, and a checker of every count's outcome. See the README.
+//! Faults while clients count, and a checker of every increment's outcome. See the README.
 
 pub mod backend;
 pub mod checker;

@@ -10,7 +10,7 @@ use diesel_sharded_chaos::client;
 use diesel_sharded_chaos::faults::{self, Fault, fold_killed};
 use diesel_sharded_chaos::report::{self, Extent, Line};
 
-/// Runs faults while client processes count on real servers, and checks the outcome of every count.
+/// Runs faults while client processes count on real servers, and checks the outcome of every increment.
 #[derive(Debug, Parser)]
 #[command(after_help = list())]
 struct Arguments {

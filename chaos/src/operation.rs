@@ -34,7 +34,7 @@ pub enum Begin {
     Serializable,
 }
 
-/// The rows or the name that a count is on.
+/// The rows or the name that an increment is on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum On {
     Row(i64),
@@ -46,7 +46,7 @@ pub enum On {
     Named(String),
 }
 
-/// The way in which a count is sent.
+/// The way in which an increment is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum By {
     /// `update(..).set(..)`
@@ -61,7 +61,7 @@ pub enum By {
     Coalescer,
 }
 
-/// A count of one amount.
+/// An increment of one amount.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Count {
     pub on: On,
@@ -134,7 +134,7 @@ pub enum Operation {
 }
 
 impl Operation {
-    /// A count of `n`.
+    /// An increment of `n`.
     pub fn count(on: On, by: By, n: i64) -> Self {
         Operation::Count(Count {
             on,
@@ -228,7 +228,7 @@ pub type Totals = Vec<(Counter, i64)>;
 pub enum Answer {
     /// The number of rows that were met.
     Rows(usize),
-    /// Nothing was written: a bound refused the count, or there was nothing to repair.
+    /// Nothing was written: a bound refused the increment, or there was nothing to repair.
     Unchanged,
     /// The totals of rows that were read.
     Totals(Totals),

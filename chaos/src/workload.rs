@@ -13,7 +13,7 @@ use crate::checker::Rules;
 use crate::history::Log;
 use crate::operation::{Begin, By, Count, Counter, Folded, NO_CONNECTION, On, Operation, Store};
 
-/// The counters of one round. Each round has its own, so that counts with an unknown outcome affect no other round.
+/// The counters of one round. Each round has its own, so that increments with an unknown outcome affect no other round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Round {
     pub number: i64,
@@ -21,7 +21,7 @@ pub struct Round {
     pub clients: u16,
 }
 
-/// Bounds that no client's counts reach.
+/// Bounds that no client's increments reach.
 const FAR: By = By::Bounded(-1_000_000, 1_000_000);
 
 /// The number of ids of each round.
@@ -74,7 +74,7 @@ impl Round {
             .collect()
     }
 
-    /// The named counter that single counts are on.
+    /// The named counter that single increments are on.
     pub fn named(self) -> String {
         format!("round {}", self.number)
     }
@@ -117,9 +117,9 @@ pub enum Kind {
     CountCoalesced,
     CountOnce,
     CountBounded,
-    /// A token and one or more counts.
+    /// A token and one or more increments.
     Transaction,
-    /// A token and a count on both rows, which other clients count on in the opposite order.
+    /// A token and an increment on both rows, which other clients count on in the opposite order.
     Crossing(Begin),
     CountOwn,
     SetOwn,
@@ -132,7 +132,7 @@ pub enum Kind {
 /// The weight of each kind.
 pub type Mix = Vec<(Kind, u32)>;
 
-/// The mix of all kinds of operations but counts within bounds.
+/// The mix of all kinds of operations but increments within bounds.
 pub fn everything() -> Mix {
     vec![
         (Kind::Count, 20),

@@ -28,7 +28,7 @@ pub enum Command {
     Setup(SetupArgs),
     /// Shows every shards table and the hottest keys and named counters.
     Status(StatusArgs),
-    /// Checks everything in the database that counts depend on, says what to do, and changes nothing.
+    /// Checks everything in the database that increments depend on, says what to do, and changes nothing.
     Doctor(DoctorArgs),
     /// Finds columns that are counted on one row and could be sharded: how many sessions count on them, and how many of these wait.
     Advise(AdviseArgs),
@@ -39,7 +39,7 @@ pub enum Command {
     /// Compares totals with a recount; changes nothing.
     #[command(after_help = include_str!("../help/recount.txt").trim_end())]
     Verify(RecountArgs),
-    /// Corrects every total that differs from a recount; counts made meanwhile stay.
+    /// Corrects every total that differs from a recount; increments made meanwhile stay.
     Backfill(BackfillArgs),
     /// Removes shards whose row does not exist. A table without a foreign key may have them.
     RemoveOrphans {

@@ -1,4 +1,4 @@
-//! The objects beside a sharded table that its counts depend on: the foreign key or triggers that keep shards with their rows, counter
+//! The objects beside a sharded table that its increments depend on: the foreign key or triggers that keep shards with their rows, counter
 //! caches, other triggers and `CHECK`s, and indexes of bases.
 
 use diesel::prelude::*;
@@ -78,7 +78,7 @@ fn index(sharded: &Sharded, field: &str, indexed: &[String]) -> Finding {
     )
 }
 
-/// The means that delete the shards of a row with the row, and rename them with it.
+/// What deletes the shards of a row with the row, and renames them with it.
 #[derive(Debug, Serialize)]
 pub struct Integrity {
     pub kept_by: KeptBy,

@@ -113,7 +113,7 @@ impl Doctor<'_> {
         self.privileges(sharded)
     }
 
-    /// Looks for indexes of the shards table other than its key. Every count writes them.
+    /// Looks for indexes of the shards table other than its key. Every increment writes them.
     fn other_indexes(&mut self, sharded: &Sharded) -> QueryResult<()> {
         let shards = sharded.shards_table();
         let others = catalog!(sharded.dialect, "other_indexes");
@@ -170,7 +170,7 @@ impl Doctor<'_> {
         self.or_ok(before, "columns", well);
     }
 
-    /// Checks the rules that keep counts exact against those that the library would create: a field's default, its `CHECK`, and the actions
+    /// Checks the rules that keep totals exact against those that the library would create: a field's default, its `CHECK`, and the actions
     /// of the foreign key.
     fn rules(&mut self, sharded: &Sharded, shards: &LiveTable) -> QueryResult<()> {
         let (name, before) = (sharded.shards_table(), self.all.len());
@@ -263,7 +263,7 @@ impl Doctor<'_> {
         Ok(())
     }
 
-    /// Looks for rules of PostgreSQL that can come between a count and its rows: row security, disabled triggers, triggers on shards.
+    /// Looks for rules of PostgreSQL that can come between an increment and its rows: row security, disabled triggers, triggers on shards.
     fn row_rules(&mut self, sharded: &Sharded) -> QueryResult<()> {
         if sharded.dialect != Dialect::Postgres {
             return Ok(());
@@ -359,7 +359,7 @@ impl Doctor<'_> {
             ok "read-only" if read_only.is_none() => "sessions may write";
             problem "read-only" if read_only.is_some() =>
                 read_only.unwrap_or_default(),
-                "every count is refused here: use the primary, or a role whose sessions may write";
+                "every increment is refused here: use the primary, or a role whose sessions may write";
         );
     }
 
@@ -514,7 +514,7 @@ fn plain(sql_type: &str) -> String {
     }
 }
 
-/// The statement that alters the shards table, or another remedy on SQLite, which cannot alter it so.
+/// The statement that alters the shards table, or another remedy on SQLite, which cannot alter it that way.
 fn alter(sharded: &Sharded, how: &str) -> String {
     match sharded.dialect {
         Dialect::Sqlite => {

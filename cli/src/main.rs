@@ -1,8 +1,8 @@
 //! `diesel-sharded`: the command line tool of `diesel_sharded`.
 //!
 //! The library knows a table from the derive. The tool learns it from the database ([`live`], [`sharded`]) and writes
-//! statements with names that are known only at run time ([`statement`], [`key`]). Each command has a file, and those that are
-//! alike share one. The queries of the catalogs are in `catalog/`, in a file for each query and database; the ends of the help
+//! statements with names that are known only at run time ([`statement`], [`key`]). Each command has a file, and similar
+//! ones share one. The queries of the catalogs are in `catalog/`, in a file for each query and database; the ends of the help
 //! texts are in `help/`.
 
 /// A query of the catalogs of a database. `server` is for a query that SQLite does not need.

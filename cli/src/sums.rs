@@ -221,7 +221,7 @@ pub struct Sizes {
     pub rows: Count,
     pub shards: Count,
     pub rows_with_shards: Count,
-    /// Of each field the sums of bases and shards, read by one statement.
+    /// The sums of bases and shards of each field, read by one statement.
     pub sums: Vec<Total>,
 }
 

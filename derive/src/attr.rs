@@ -14,7 +14,7 @@ pub struct TableAttrs {
     pub schema: Option<LitStr>,
     pub shards_table: Option<LitStr>,
     pub shards: Option<LitInt>,
-    /// The path of `diesel_sharded`, if it has another than its name.
+    /// The path of `diesel_sharded`, if it is not its own name.
     pub library: Option<Path>,
     /// The span of `no_totals`, if it is there.
     pub no_totals: Option<Span>,

@@ -44,7 +44,7 @@ pub fn connect(url: &str) -> Result<AnyConnection> {
 
 pub type Connections = Pool<ConnectionManager<AnyConnection>>;
 
-/// A pool of so many connections at most.
+/// A pool of at most this many connections.
 pub fn pool(url: &str, size: u32) -> Result<Connections> {
     let builder = Pool::builder()
         .max_size(size)

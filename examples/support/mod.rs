@@ -65,7 +65,7 @@ fn database_url(example: &str) -> String {
     })
 }
 
-/// Does `work` in so many threads at once, each with its number.
+/// Does `work` in this many threads at once, each with its number.
 pub fn in_threads(number: i64, work: impl Fn(i64) -> Result<()> + Sync) -> Result<()> {
     let work = &work;
     thread::scope(|scope| {

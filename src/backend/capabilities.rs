@@ -56,7 +56,7 @@ capabilities! {
     notices_ends(): bool = || true,
     /// Whether `ROLLBACK` outside a transaction is no error.
     allows_idle_rollback: bool = true,
-    /// Whether a statement that commits by itself creates a missing shard. The shard is zero, so no total changes. And the count needs no
+    /// Whether a statement that commits by itself creates a missing shard. The shard is zero, so no total changes. And the increment needs no
     /// transaction, before which the library would have to ask whether one is open already. On the other databases that question is free.
     /// MySQL also needs an isolation level of its own for the statement, and SQLite would write to its disk twice.
     creates_without_transaction: bool = false,
@@ -80,14 +80,14 @@ capabilities! {
     /// The isolation level of a transaction that locks parents. After it waited for a lock it has to read what the lock's holder
     /// committed, whatever the database's default is.
     locking_isolation: Option<Isolation> = Some(Isolation::ReadCommitted),
-    /// Whether the isolation level is set before `BEGIN`; `None` where there is but one.
+    /// Whether the isolation level is set before `BEGIN`; `None` where there is only one.
     isolation_precedes_begin: Option<bool> = Some(false),
     /// Takes back the level that was set for the next transaction; refused inside one.
     forgets_isolation: Option<&'static str> = None,
 
     /// How to ask whether a transaction is open that Diesel does not know.
     asks_whether_open: OpenQuestion = OpenQuestion::Batch("BEGIN; ROLLBACK"),
-    /// A query for what a session is: its server, its database, its role, and the settings on which the effect of a count depends. `NULL`
+    /// A query for what a session is: its server, its database, its role, and the settings on which the effect of an increment depends. `NULL`
     /// if no other session can be the same.
     asks_identity: &'static str = "",
     /// Whether a savepoint outside a transaction begins one.
@@ -153,9 +153,9 @@ capabilities! {
     /// Whether an `UPDATE` that finds no row locks the gap where it would be, as MySQL's does. Two transactions that both lock the
     /// gap before both insert there deadlock. In a caller's transaction a plain read therefore looks for the row first.
     missing_row_locks_gap: bool = false,
-    /// Begins the condition of that read, and makes MariaDB from 11.6 on answer that no shard is missing, without a look: no
+    /// Begins the condition of that read, and makes MariaDB from 11.6 on answer that no shard is missing, without looking: no
     /// other server runs such a comment. Its snapshot isolation would end the transaction if the row changed between the read
-    /// and the update, as a hot row does. A rare deadlock of two first counts is better.
+    /// and the update, as a hot row does. A rare deadlock of two first increments is better.
     finds_without_a_look: &'static str = "",
     /// Whether a plain read may fail a later write of the same transaction, since it begins the snapshot. On MariaDB from 11.6 on, a row that
     /// was changed since, as a hot one is, then ends the transaction. On SQLite a transaction that has read waits for no other writer.
@@ -168,9 +168,9 @@ capabilities! {
 
     /// Whether joined rows are named before `SET`, as MySQL does. The others name them after it in a `FROM` clause.
     joins_before_set: bool = false,
-    /// Whether an interrupted update of joined tables may succeed with only the rows that it met until then, as MariaDB's does.
+    /// Whether an interrupted update of joined tables may succeed with only the rows that it had met by then, as MariaDB's does.
     joins_end_early: bool = false,
-    /// Whether an update joins a list of values that stands in the statement, as PostgreSQL does with the plan of a lookup for each
+    /// Whether an update joins a list of values in the statement, as PostgreSQL does with the plan of a lookup for each
     /// value. SQLite takes as long as with a `CASE`.
     joins_values: bool = false,
     /// Joins a table to the few rows before it. MySQL may read the table first, and lock all of its rows in an `INSERT`.
@@ -179,18 +179,18 @@ capabilities! {
     /// `ORDER BY` without a limit. It also merges a derived table without a limit into the update around it, and then refuses
     /// to read the shards table, as a filter on a total does.
     keeps_order: Option<&'static str> = None,
-    /// Whether `DELETE` needs the alias before `FROM shards AS parent`. MySQL takes an alias in a single table's `DELETE` only in
+    /// Whether `DELETE` needs the alias before `FROM shards AS parent`. MySQL accepts an alias in a single table's `DELETE` only in
     /// late versions.
     deletes_by_alias: bool = false,
     /// Whether an `INSERT` that keeps existing rows returns the number of rows that it inserted. MySQL's client, as Diesel
     /// sets it up, counts the existing ones too.
     counts_only_inserted: bool = true,
-    /// Whether ` ON CONFLICT DO NOTHING` is better behind an `INSERT` that may race: PostgreSQL then reports a serialization
+    /// Whether ` ON CONFLICT DO NOTHING` is better after an `INSERT` that may race: PostgreSQL then reports a serialization
     /// failure to a transaction that cannot see the other's row yet, instead of a violation like any other.
     inserts_unless_there: bool = false,
     /// Whether an upsert names its unique key, `ON CONFLICT (..) DO UPDATE SET`. MySQL's applies to any unique key.
     names_conflict_target: bool = true,
-    /// Whether every driver tells the number of rows of a query that was executed like a statement.
+    /// Whether every driver reports the number of rows of a query that was executed like a statement.
     tells_rows_of_queries: bool = false,
     /// Whether one statement can lock rows, write them if it has locked all of them, and return what it wrote.
     counts_all_or_none: bool = false,
@@ -202,7 +202,7 @@ capabilities! {
         true => SumsForm::Correlated,
         false => SumsForm::JoinSums,
     },
-    /// The SQL before and behind a query for one row, as a condition that it finds none. PostgreSQL knows how many parents
+    /// The SQL before and after a query for one row, as a condition that it finds none. PostgreSQL knows how many parents
     /// pass a `NOT EXISTS`, and so reads the index of the base in its order. MariaDB would read all shards for it.
     finds_none: (&'static str, &'static str) = ("NOT EXISTS (", ")"),
     /// The time at which a statement begins by the database's own clock, which all processes share, as a `BIGINT`.
@@ -234,7 +234,7 @@ capabilities! {
     numerics_are_doubles: bool = false,
     /// Compares two values, either of which may be NULL.
     is_same: &'static str = "IS NOT DISTINCT FROM",
-    /// The SQL before and behind a value that reads it as a text.
+    /// The SQL before and after a value that reads it as a text.
     as_text: (&'static str, &'static str) = ("CAST(", " AS TEXT)"),
     /// The same for a time. Texts of equal times are equal.
     time_as_text: (&'static str, &'static str) = ("CAST(", " AS TEXT)"),
@@ -242,7 +242,7 @@ capabilities! {
     bytes_as_text: (&'static str, &'static str) = ("HEX(", ")"),
     /// Whether a `CHAR(n)` is read with spaces up to its length, and then differs from the same text without them.
     pads_text: bool = false,
-    /// The SQL before and behind a number of rows, or a sum over them, that converts it to a field's type. Diesel reads any type of number
+    /// The SQL before and after a number of rows, or a sum over them, that converts it to a field's type. Diesel reads any type of number
     /// from MySQL and SQLite.
     recounted(field: ColumnType, is_sum: bool): (&'static str, &'static str) = |_, _| ("", ""),
 
@@ -252,11 +252,11 @@ capabilities! {
     quote: &'static str = "`",
     /// A text that contains a backslash as a literal, in every mode of the database.
     literal_with_backslash(text: &str): String = plain_literal,
-    /// Whether a backslash in a text between quotes takes the next character with it.
+    /// Whether a backslash in a text between quotes escapes the next character.
     backslash_escapes: bool = false,
     /// Whether each statement that creates or drops something commits, so that no transaction undoes it.
     commits_definitions: bool = false,
-    /// Before and behind several statements, which a program that goes on after an error leaves undone as a whole.
+    /// Before and after several statements: a program that continues after an error leaves all of them undone.
     makes_one: [&'static str; 2] = ["", ""],
     /// Several statements as one step, where a program may run each of them in a transaction of its own.
     in_a_block(statements: Vec<String>): Vec<String> = |statements| statements,
@@ -283,7 +283,7 @@ capabilities! {
     roomy_type(column: ColumnType): Option<&'static str> = |_| None,
     /// Whether the database, or a mode of it, keeps an integer that is out of its column's range.
     keeps_any_integer: bool = true,
-    /// Follows a double's column in a `CHECK` that refuses what no later count would repair: SQLite keeps any value, and PostgreSQL a NaN
+    /// Follows a double's column in a `CHECK` that refuses what no later increment would repair: SQLite keeps any value, and PostgreSQL a NaN
     /// or an infinity.
     double_check: Option<&'static str> = None,
     /// Follows a column of this type in a `CHECK` where the database cuts values to it.
@@ -297,7 +297,7 @@ capabilities! {
     /// With actions, a trigger could not tell shards that the foreign key has already renamed from those of a replaced row. And a migration
     /// that rebuilds the parent's table would delete all shards by its `DROP TABLE`.
     foreign_key_actions: &'static str = " ON UPDATE CASCADE ON DELETE CASCADE",
-    /// The SQL behind `CREATE ` and behind the columns of a view that reads with the rights of its reader.
+    /// The SQL after `CREATE ` and after the columns of a view that reads with the rights of its reader.
     security_invoker: [&'static str; 2] = ["", ""],
     /// Whether triggers have to delete the shards of a deleted row, or a new row would inherit them. SQLite enforces foreign keys
     /// only where a connection asks for it, reuses a deleted row's id, and replaces rows without deleting them (`REPLACE INTO`).
@@ -305,7 +305,7 @@ capabilities! {
     /// Whether a trigger calls a function and belongs to its table, and may fire once for a statement, with all of its rows in tables. The
     /// triggers of the others have a body and a schema, and fire for each row.
     triggers_call_functions: bool = false,
-    /// Before and behind the body of a trigger that fires for each row.
+    /// Before and after the body of a trigger that fires for each row.
     body_of_trigger: [&'static str; 2] = [" FOR EACH ROW\n", ""],
     /// Whether triggers name tables without a schema, and reach none in another.
     names_bare_in_triggers: bool = false,
@@ -316,7 +316,7 @@ capabilities! {
     /// Asks whether there is a trigger, by the literals of its schema and its name. Only where even the drop of a missing trigger needs a
     /// privilege, as on MySQL.
     asks_for_trigger(schema: &str, trigger: &str): Option<String> = |_, _| None,
-    /// The statements before and behind those that create the triggers of this table, where readers would see one without the others.
+    /// The statements before and after those that create the triggers of this table, where readers would see one without the others.
     create_at_once(table: &str): Option<(String, String)> = |_| None,
     /// The name of a trigger in the catalog.
     name_of_trigger: &'static str = "name",
@@ -325,11 +325,11 @@ capabilities! {
     /// Narrows them to those that fire once for a statement, and to those that are on, where there are others.
     is_statements_trigger: &'static str = "",
     is_trigger_on: &'static str = "",
-    /// The SQL before and behind a text that may be NULL.
+    /// The SQL before and after a text that may be NULL.
     text_or_none: [&'static str; 2] = ["", ""],
-    /// The SQL that reads one of several texts: what stands before the text, between the text and its source, and behind the source.
+    /// The SQL that reads one of several texts: before the text, between the text and its source, and after the source.
     any_text: [&'static str; 3] = ["SELECT ", " FROM ", " LIMIT 1"],
-    /// The SQL that makes several texts one: what stands before them, between two of them, and behind them.
+    /// The SQL that makes several texts one: before them, between two of them, and after them.
     concatenated: [&'static str; 3] = ["", " || ", ""],
     /// Statements that fail if the query `cache` reads a text about an existing cache. They use the names of the shards table and of a
     /// constraint.
@@ -337,7 +337,7 @@ capabilities! {
     /// Whether a statement may read a table that a trigger of its own writes, as a counter cache's does where a table counts its own
     /// rows. MySQL refuses that (1442).
     reads_what_triggers_write: bool = true,
-    /// Meets a row if the table of shard numbers exists. Only where the server logs each statement that fails: a fold reads the numbers,
+    /// Returns a row if the table of shard numbers exists. Only where the server logs each statement that fails: a fold reads the numbers,
     /// and the table may be missing.
     asks_for_shard_numbers: Option<&'static str> = None,
     /// The number of the session.
@@ -360,7 +360,7 @@ capabilities! {
     deadlock_ends_transaction: bool = false,
     /// The errors of statements that a session's setting refused, a line each: how the text begins, the setting, and the remedy.
     refusals: &'static str = "",
-    /// What stands before and behind the name of a table that is not there; `None` if the text is in the server's language.
+    /// The text before and after the name of a table that is not there; `None` if the text is in the server's language.
     missing_table_text: Option<(&'static str, &'static str)> = None,
     /// The same of a column.
     missing_column_text: Option<(&'static str, &'static str)> = None,
@@ -385,7 +385,7 @@ pub(super) use triggers;
 pub(crate) enum DropForm {
     /// One block, which a transaction encloses.
     Block,
-    /// Under locks of tables, with a transaction for the fold alone.
+    /// Under locks of tables, with a transaction only for the fold.
     UnderLocks,
     /// Statements of a savepoint, of which the first one renames the table.
     RenamedFirst,
@@ -433,8 +433,8 @@ pub(crate) struct BegunTransactions {
 /// See [`Dialect::asks_whether_open`].
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum OpenQuestion {
-    /// The first query meets a row if the transaction is older than the query. That is always so if a query is prepared and executed in one
-    /// go. The second query meets a row if the transaction is the one in which the first was asked.
+    /// The first query returns a row if the transaction is older than the query. That is always so if a query is prepared and executed in one
+    /// go. The second query returns a row if the transaction is the one in which the first was asked.
     Rows {
         is_older: &'static str,
         is_same: &'static str,
@@ -474,7 +474,7 @@ pub(crate) enum KeepsAndLocks {
 pub(crate) enum AsksPrimary {
     /// No proxy is in front of the database.
     Plainly,
-    /// Behind a write of no row: its SQL before and behind the shards table's name. It locks no row, and needs no privilege that counts and
+    /// After a write of no row: its SQL before and after the shards table's name. It locks no row, and needs no privilege that increments and
     /// folds do not need.
     BehindWrite(&'static str, &'static str),
     /// In a transaction.
@@ -536,7 +536,7 @@ impl Dialect {
         self.locks_rows(Strength::Exclusive).is_some()
     }
 
-    /// Ends a query that has to give all of its rows, whatever `sql_select_limit` MySQL's session has.
+    /// Ends a query that has to return all of its rows, whatever `sql_select_limit` MySQL's session has.
     pub(crate) fn all_rows(self) -> &'static str {
         self.keeps_order().unwrap_or_default()
     }

@@ -19,7 +19,7 @@ impl Dialect {
         }
     }
 
-    /// The type of any other column in a shards table, whose values are those of the parent's.
+    /// The type of any other column in a shards table, whose values are the parent's.
     pub(crate) fn key_type(self, column: ColumnType) -> &'static str {
         self.own_type(column).unwrap_or(match column {
             ColumnType::TinyInt | ColumnType::SmallInt => "SMALLINT",
@@ -72,7 +72,7 @@ impl Dialect {
     /// The same for a column that cuts no value in this range.
     ///
     /// For MySQL and MariaDB `0 - (-9223372036854775808)` is the smallest integer. The range of a `BIGINT` leaves that integer out: on
-    /// SQLite it equals the float that a downward overflow gives.
+    /// SQLite it equals the float that a downward overflow yields.
     fn range_check(self, column: ColumnType) -> Option<String> {
         use ColumnType::{BigInt, Double, Integer, Numeric, SmallInt};
         match column {
@@ -106,7 +106,7 @@ impl Dialect {
         column == ColumnType::Float || self.rounds_sums(column)
     }
 
-    /// The SQL before and behind a value of a field of this type that reads it as a text, if it is no double.
+    /// The SQL before and after a value of a field of this type that reads it as a text, if it is no double.
     pub(crate) fn value_as_text(self, column: ColumnType) -> (&'static str, &'static str) {
         match column {
             ColumnType::Timestamp | ColumnType::Timestamptz => self.time_as_text(),
@@ -114,7 +114,7 @@ impl Dialect {
         }
     }
 
-    /// The SQL before and behind a column of a key that reads it as a text, bytes in hexadecimal.
+    /// The SQL before and after a column of a key that reads it as a text, bytes in hexadecimal.
     #[doc(hidden)]
     pub fn key_as_text(self, column: ColumnType) -> (&'static str, &'static str) {
         match column {
@@ -140,7 +140,7 @@ mod tests {
         assert_eq!(ColumnType::UnsignedBigInt.integers(), (0, i64::MAX));
     }
 
-    /// Where the database would keep a value that no later count repairs, and where it would not.
+    /// Where the database would keep a value that no later increment repairs, and where it would not.
     #[test]
     fn a_value_that_a_database_does_not_refuse_is_checked() {
         use ColumnType::*;

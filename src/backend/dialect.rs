@@ -3,8 +3,8 @@
 /// The family of SQL that a connection speaks.
 ///
 /// It is a value, not a type, so that an application's own `MultiConnection` enum can tell at run time which of its variants it
-/// holds. Its methods are the capabilities of each database (`capabilities.rs`), and what follows from them. They know no policy: `classify` says that an error is a
-/// deadlock, not what to do about it.
+/// holds. Its methods are the capabilities of each database (`capabilities.rs`), and what follows from them. They know no policy: `classify`
+/// says that an error is a deadlock, not what to do about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Dialect {

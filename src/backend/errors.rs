@@ -1,7 +1,7 @@
 //! The classes of the databases' errors.
 //!
 //! Diesel passes on a kind for some errors, and a text for the others. The texts are in a file for each database (`postgres.txt`): below a
-//! heading, `= detail, detail`, the texts that have it. `%s` stands for any text. The first class that fits counts. `mysql_refusals.txt`
+//! heading, `= detail, detail`, the texts that have it. `%s` stands for any text. The first class that fits applies. `mysql_refusals.txt`
 //! has those of a setting, with the remedy.
 
 use diesel::result::{
@@ -13,7 +13,7 @@ use crate::conflict::{Conflict, ErrorClass};
 use crate::error::Error;
 use crate::unfit::Unfit;
 
-/// What the text of an error tells: its class, or a detail beside it.
+/// What the text of an error says: its class, or a detail beside it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ErrorDetail {
     Class(ErrorClass),
@@ -21,7 +21,7 @@ pub(crate) enum ErrorDetail {
     Check,
     /// The error has ended the whole transaction.
     TransactionGone,
-    /// Only a commit gives the error, as of Group Replication.
+    /// Only a commit gives the error, as in Group Replication.
     Commit,
     /// A rollback to a savepoint failed because a conflict has ended its transaction. On PostgreSQL nothing but the session ends one.
     SavepointGone,
@@ -103,7 +103,7 @@ impl Dialect {
         headings.flat_map(|heading| heading.split(", ").filter_map(ErrorDetail::of))
     }
 
-    /// Whether the text of an error of no known kind tells this.
+    /// Whether the text of an error of no known kind says this.
     pub(crate) fn has_detail(self, error: &DieselError, detail: ErrorDetail) -> bool {
         let information = of_unknown_kind(error);
         information.is_some_and(|says| self.details(says.message()).any(|other| other == detail))
@@ -172,7 +172,7 @@ impl Dialect {
             || self.has_detail(error, ErrorDetail::TransactionGone)
     }
 
-    /// Whether a commit failed because there is no transaction any more.
+    /// Whether a commit failed because there is no longer a transaction.
     pub(crate) fn has_no_transaction(self, error: &DieselError) -> bool {
         // Diesel may have noticed what SQLite did; elsewhere it knows of a closure that has ended it. A conflict has its own class.
         matches!(

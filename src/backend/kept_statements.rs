@@ -13,7 +13,7 @@ static HAS_NO_FAULTY_CLIENT: AtomicBool = AtomicBool::new(false);
 /// Without this call each of them is prepared anew each time, which takes about as long as a total does: one total took 1.7 times as long
 /// as the plain column with this call and 3.1 times without, a page of 50 totals 2.5 and 3.4 times (`docs/decisions/0006` in the
 /// repository). The reason is a fault of MariaDB's C library. After the server has ended a query in the middle of its rows
-/// (`max_statement_time`, `KILL QUERY`, an overflow of doubles), it waits for ever when the same prepared statement is executed again. With
+/// (`max_statement_time`, `KILL QUERY`, an overflow of doubles), it waits forever when the same prepared statement is executed again. With
 /// Oracle's library, Diesel reports the error of a prepared statement that failed once at each later execution, so the crate keeps no
 /// statement prepared there. Call this function at the start of the program
 ///
@@ -42,8 +42,8 @@ impl Dialect {
         !self.mistakes_statements() && !self.has_faulty_client()
     }
 
-    /// Whether the client may fail to execute a kept statement again. MariaDB's waits for ever where one has failed in the middle of its rows,
-    /// as after `max_statement_time` and `KILL QUERY`. These hit totals above all, because a total takes long on a parent with many shards.
+    /// Whether the client may fail to execute a kept statement again. MariaDB's waits forever where one has failed in the middle of its rows,
+    /// as after `max_statement_time` and `KILL QUERY`. These hit totals above all, because a total takes long for a parent with many shards.
     /// Oracle's client keeps the error of a failed statement, and Diesel takes it for an error of the next execution.
     /// [`keep_queries_on_mysql`] says that this process has no such client.
     pub(crate) fn has_faulty_client(self) -> bool {
@@ -51,12 +51,12 @@ impl Dialect {
     }
 }
 
-/// Whether the C library behind Diesel's `MysqlConnection` is Oracle's (9.7 was tried). A statement that failed once fails with the same error whenever Diesel executes it
-/// again: `mysql_stmt_bind_param` leaves the error where Diesel then looks for one of its own.
+/// Whether the C library behind Diesel's `MysqlConnection` is Oracle's (9.7 was tried). A statement that failed once fails with the same
+/// error whenever Diesel executes it again: `mysql_stmt_bind_param` leaves the error where Diesel then looks for one of its own.
 fn is_oracles() -> bool {
     #[cfg(feature = "mysql")]
     {
-        // SAFETY: it takes nothing, and returns a constant of the library.
+        // SAFETY: it has no arguments, and returns a constant of the library.
         #[allow(unsafe_code)]
         let version = unsafe { mysqlclient_sys::mysql_get_client_version() };
         is_version_of_oracles(version)

@@ -38,7 +38,7 @@ pub(super) const CAPABILITIES: Capabilities = Capabilities {
         "/*M!100000 SET @@tx_isolation = @@session.tx_isolation */\
          /*!50720 SET @@transaction_isolation = @@session.transaction_isolation */",
     ),
-    // Not every driver tells how many rows a query gave. MySQL has no variable for an open transaction, but inside one it refuses to set
+    // Not every driver reports how many rows a query returned. MySQL has no variable for an open transaction, but inside one it refuses to set
     // the access mode of the next. Outside, the statement sets that mode to the session's, and a mode that the caller has set for the next
     // transaction is lost.
     asks_whether_open: OpenQuestion::Statement(
@@ -61,7 +61,7 @@ pub(super) const CAPABILITIES: Capabilities = Capabilities {
         (!is_commit)
             .then_some("SET @diesel_sharded_open = (SELECT 0 UNION SELECT @@error_count = 0)")
     },
-    // MySQL's table of a session's status lacks these numbers. `SHOW` has them, needs no privilege, and gives no row here.
+    // MySQL's table of a session's status lacks these numbers. `SHOW` has them, needs no privilege, and returns no row here.
     asks_whether_was_open: Some(BegunTransactions {
         reads: "/*M!100000 SET @diesel_sharded_begun = (SELECT SUM(IF(VARIABLE_NAME = 'Com_begin', VARIABLE_VALUE, -VARIABLE_VALUE)) FROM information_schema.session_status \
                 WHERE VARIABLE_NAME IN ('Com_begin', 'Com_commit', 'Com_rollback')), \

@@ -14,11 +14,11 @@ use super::quoted::plain_literal;
 use crate::conflict::{Conflict, ErrorClass};
 use crate::model::{ColumnType, Merge};
 
-/// Stands in the error of a guarded statement, in whatever language the server writes it.
+/// Appears in the error of a guarded statement, in whatever language the server writes it.
 pub(crate) const TAKEN_FOR_ANOTHER: &str =
     "diesel_sharded: this text was prepared for another statement";
 
-/// Stands in the error of a statement that found a shard at first, but no longer when it counted.
+/// Appears in the error of a statement that found a shard at first, but no longer when it counted.
 pub(crate) const SHARD_REMOVED: &str = "diesel_sharded: the shard was removed meanwhile";
 
 pub(super) const CAPABILITIES: Capabilities = Capabilities {

@@ -9,7 +9,7 @@ use super::dialect::Dialect;
 use crate::error::Error;
 use crate::model::{SHARD, ShardsColumn, TableName};
 
-/// The means that remove and rename the shards of a row that is deleted or renamed.
+/// What removes and renames the shards of a row that is deleted or renamed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Integrity {
     /// A foreign key with `CASCADE`; on SQLite triggers too.
@@ -37,7 +37,7 @@ pub struct Quoted<'a> {
     pub(crate) fields: Vec<Column<'a>>,
     /// The shards table's name as it is.
     pub(crate) shards_table: TableName<'a>,
-    /// The means that keep shards and parents together, or are to keep them.
+    /// What keeps shards and parents together, or is meant to.
     pub(crate) integrity: Integrity,
 }
 
@@ -176,7 +176,7 @@ impl<'a> Quoted<'a> {
         format!("INSERT INTO {shards} ({key}, {shard}, {fields})")
     }
 
-    /// Adds amounts to fields of shards. `select` gives the key, the number of the shard and the amounts; the amounts stand once more beside
+    /// Adds amounts to fields of shards. `select` gives the key, the number of the shard and the amounts; the amounts appear again beside
     /// the fields, for MySQL.
     ///
     /// ```sql
@@ -210,7 +210,7 @@ impl<'a> Quoted<'a> {
         format!("{insert}\n{indent}{select}\n{indent}ON {there} {sums}")
     }
 
-    /// Statements as one text, which a program that goes on after an error leaves undone as a whole on SQLite.
+    /// Statements as one text: on SQLite, a program that continues after an error leaves all of them undone.
     pub(crate) fn in_savepoint(&self, statements: &[String]) -> String {
         let [before, behind] = self.dialect.makes_one();
         format!("{before}{}{behind}", statements.join(";\n"))

@@ -78,7 +78,7 @@ pub trait Io {
     /// Whether a transaction is open, or may be because its `BEGIN` or `COMMIT` was sent and not answered.
     fn may_be_in_transaction(conn: &mut Self::Conn) -> bool;
 
-    /// Whom Diesel tells the connection's events.
+    /// The receiver of Diesel's events about the connection.
     fn instrumentation(conn: &mut Self::Conn) -> &mut dyn Instrumentation;
 
     /// Replaces the connection's instrumentation.
@@ -128,15 +128,15 @@ pub trait LoadInto<ST, U>: LoadIo {
 
 /// A connection on which an operation runs.
 ///
-/// Each of its methods sends one step. If a future is dropped in mid-[operation](Self::enter) or mid-[query](Self::reads), the link marks
+/// Each of its methods sends one step. If a future is dropped during an [operation](Self::enter) or a [query](Self::reads), the link marks
 /// the connection broken wherever one of these could happen:
 ///
-/// - The transaction stays open. The next count would be acknowledged and never committed.
+/// - The transaction stays open. The next increment would be acknowledged and never committed.
 /// - The caller's transaction stays open. Nobody knows which steps would be committed with it.
 /// - The answer to the last statement was not read. tokio-postgres discards it; mysql_async mistakes it for the next statement's.
 /// - MySQL keeps a setting of the transaction (`SET autocommit`).
 ///
-/// A broken connection refuses this crate's counts and Diesel's transactions, and a pool drops it; Diesel still sends a caller's own
+/// A broken connection refuses this crate's increments and Diesel's transactions, and a pool drops it; Diesel still sends a caller's own
 /// single statements. On PostgreSQL and SQLite, a drop during a statement that commits by itself leaves the connection as it was.
 pub struct Link<'c, M: Io> {
     pub(crate) conn: &'c mut M::Conn,
@@ -148,7 +148,7 @@ pub struct Link<'c, M: Io> {
     under_way: u32,
     /// Whether a query outside of any operation is in progress. It can leave nothing behind but its answer.
     pub(crate) reads: bool,
-    /// Whether the last failure in a count was the insert of the application's row. That row may violate its own foreign keys.
+    /// Whether the last failure in an increment was the insert of the application's row. That row may violate its own foreign keys.
     pub(crate) failed_at_insert: bool,
 }
 

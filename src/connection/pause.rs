@@ -1,8 +1,8 @@
 //! Pauses and deadlines of tasks, on any runtime.
 //!
-//! tokio's own timers panic on a runtime that was built without them, and no function tells that beforehand. Such runtimes are promised to do
-//! ([differences](crate::asynchronous#differences)), so a thread of this crate, which starts at the first pause, wakes the tasks. Only where the runtime's clock stands still, by `tokio::time::pause` in tests, the
-//! pauses are tokio's.
+//! tokio's own timers panic on a runtime that was built without them, and no function says so beforehand. Such runtimes are promised to do
+//! ([differences](crate::asynchronous#differences)), so a thread of this crate, which starts at the first pause, wakes the tasks. Only where
+//! the runtime's clock stands still, by `tokio::time::pause` in tests, the pauses are tokio's.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -17,7 +17,7 @@ use futures_util::future::{Either, select};
 
 use crate::per_process::PerProcess;
 
-/// Waits for so long.
+/// Waits this long.
 pub(crate) async fn pause(delay: Duration) {
     if clock_stands_still() {
         tokio::time::sleep(delay).await;
@@ -26,7 +26,7 @@ pub(crate) async fn pause(delay: Duration) {
     }
 }
 
-/// Awaits `future` for so long at most. Gives its output, or `None`.
+/// Awaits `future` at most this long. Returns its output, or `None`.
 pub(crate) async fn within<F: Future>(patience: Duration, future: F) -> Option<F::Output> {
     match select(pin!(future), pin!(pause(patience))).await {
         Either::Left((done, _)) => Some(done),
@@ -40,17 +40,17 @@ fn clock_stands_still() -> bool {
     tokio::time::Instant::now() == of_tokio
 }
 
-/// Beyond any time that a process runs.
+/// Longer than any process runs.
 const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
-/// The tasks that wait, by when they are due, and by a number that tells those of one instant apart.
+/// The tasks that wait, by due time and a number that tells apart those due at one instant.
 #[derive(Default)]
 struct Sleepers {
     wakers: BTreeMap<(Instant, u64), Waker>,
     number: u64,
 }
 
-/// The pauses of a process. A child has no thread of its parent's that would end them.
+/// The pauses of a process. A child lacks its parent's thread, which would end them.
 #[derive(Default)]
 struct Pauses {
     sleepers: Mutex<Sleepers>,
@@ -82,7 +82,7 @@ impl Pauses {
             waiting = match due {
                 Some(due) if due <= now => {
                     let woken = waiting.wakers.pop_first();
-                    drop(waiting); // whoever is woken may look at once
+                    drop(waiting); // a woken task may look at once
                     if let Some((_, waker)) = woken {
                         // Foreign code: its panic would end all other pauses.
                         let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));

@@ -39,7 +39,7 @@ pub(crate) async fn in_any_transaction<M: Io>(link: &mut Link<'_, M>) -> QueryRe
     })
 }
 
-/// Whether the next statement commits by itself. A caller that counts for others asks, because their counts need a commit.
+/// Whether the next statement commits by itself. A caller that counts for others asks, because their increments need a commit.
 pub(crate) async fn commits_by_itself<M: Io>(link: &mut Link<'_, M>) -> QueryResult<bool> {
     let dialect = link.dialect();
     let Some(sql) = dialect.asks_whether_commits() else {
@@ -91,7 +91,7 @@ async fn is_open_by_rows<M: Io>(
         let Err(error) = open else { return open };
         tries += 1;
         match link.dialect().classify(&error) {
-            // Behind a pooler, which keeps a transaction on one server connection: a transaction would be aborted by now.
+            // Behind a pooler, which keeps a transaction on one server connection: a transaction would already be aborted.
             ErrorClass::Conflict(Conflict::StatementLost) if tries < MOST_QUESTIONS => {}
             // An engine that speaks PostgreSQL's protocol may lack the functions in the question. If the error has aborted a
             // caller's transaction, the next statement reports that.
@@ -111,9 +111,9 @@ fn is_refused<T>(dialect: Dialect, outcome: QueryResult<T>) -> QueryResult<bool>
 }
 
 /// Whether a statement that met a conflict was part of a caller's transaction that Diesel does not know of. Then no attempt may follow.
-/// `ended` tells whether this kind of conflict ends a transaction.
+/// `ended` says whether this kind of conflict ends a transaction.
 ///
-/// After an error PostgreSQL refuses every statement of the transaction, so any statement tells; it is sent again if it is interrupted.
+/// After an error PostgreSQL refuses every statement of the transaction, so any statement shows it; it is sent again if it is interrupted.
 /// MySQL ends the transaction at a deadlock, but its session counts statements, and a `BEGIN` without its `COMMIT` or `ROLLBACK` shows. (A
 /// `COMMIT` or `ROLLBACK` that ended nothing hides it. This crate [notes](note_surplus) its own; an application does not.)
 pub(crate) async fn met_inside<M: Io>(link: &mut Link<'_, M>, ended: bool) -> QueryResult<bool> {

@@ -12,7 +12,7 @@ use diesel_async::{
 use crate::error::Error;
 use crate::model::shows;
 
-/// A connection that several tasks share (`&AsyncPgConnection`), for operations that need no transaction: counts by key and by filter, and
+/// A connection that several tasks share (`&AsyncPgConnection`), for operations that need no transaction: increments by key and by filter, and
 /// `RowCounter`.
 ///
 /// ```text
@@ -25,12 +25,12 @@ use crate::model::shows;
 /// The connection may pipeline the statements of all these tasks, so a transaction or savepoint would contain other tasks' statements.
 /// `Shared` begins none. An operation that needs one fails with [`SharedConnection`](crate::Error::SharedConnection) and changes nothing;
 /// call it with `&mut AsyncPgConnection`. Such operations are `count_many`, sets, folds, bounds, idempotency keys and unique counts. Where a
-/// shard is new, named counters, `or_insert` and counts that return rows need one too. Reading totals needs no `Shared`: it is an ordinary
+/// shard is new, named counters, `or_insert` and increments that return rows need one too. Reading totals needs no `Shared`: it is an ordinary
 /// Diesel query.
 ///
-/// Inside the caller's own transaction a count is part of that transaction, so it is never [combined](crate::combine). A conflict that the
+/// Inside the caller's own transaction an increment is part of that transaction, so it is never [combined](crate::combine). A conflict that the
 /// database reports is not retried: another task may send a `ROLLBACK` before this one can ask whether a transaction has ended. If the
-/// future of a count is dropped, the count was made once or not at all.
+/// future of an increment is dropped, the increment was made once or not at all.
 pub struct Shared<'c, Conn> {
     conn: &'c Conn,
     status: TransactionManagerStatus,
@@ -38,7 +38,7 @@ pub struct Shared<'c, Conn> {
 }
 
 impl<'c, Conn> Shared<'c, Conn> {
-    /// Wraps the connection for counts.
+    /// Wraps the connection for increments.
     pub fn of(conn: &'c Conn) -> Self {
         Shared {
             conn,

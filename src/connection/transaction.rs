@@ -59,7 +59,7 @@ fragments! {
     };
 }
 
-/// How often a statement that has to succeed is sent while it is interrupted.
+/// How many times a statement that has to succeed is sent if it keeps being interrupted.
 pub(super) const MOST_TRIES: u8 = 8;
 
 /// Repeats a step while it is interrupted. (A macro, because no closure can lend the link to a future.)
@@ -112,7 +112,7 @@ impl TransactionOptions {
         }
     }
 
-    /// For counts that are committed together.
+    /// For increments that are committed together.
     pub(crate) fn of_a_count(dialect: Dialect) -> Self {
         TransactionOptions {
             isolation: dialect.own_isolation(),
@@ -253,7 +253,7 @@ async fn prepare<M: Io>(
         return Ok(false);
     }
     // The isolation level comes first: inside a transaction it is refused before anything has changed. Each setting is sent by itself:
-    // MariaDB's client waits for ever if a query is killed between two statements of one text.
+    // MariaDB's client waits forever if a query is killed between two statements of one text.
     for sql in [isolation, guard.map(|guard| guard.before)]
         .into_iter()
         .flatten()
@@ -438,7 +438,7 @@ impl OpenTransaction {
             _ if self.by_statements => clean_up(link, "ROLLBACK").await,
             Ok(open) if open > self.outer => {
                 if let Some(guard) = self.guard {
-                    let _ = link.batch_execute(guard.rollback).await; // Diesel's rollback tells whether the connection is well
+                    let _ = link.batch_execute(guard.rollback).await; // Diesel's rollback shows whether the connection is usable
                 }
                 // A nested transaction that failed earlier may hide this failure from Diesel. SQLite may have ended the transaction at an
                 // error; Diesel notices that.

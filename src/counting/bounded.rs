@@ -8,11 +8,11 @@
 //! - adding `n` to an odd shard that holds `-n` or less cannot bring it above its upper bound,
 //!
 //! whatever happens on the other shards: the bound holds by arithmetic and not by a lock, as in O'Neil's
-//! [escrow method](https://doi.org/10.1145/7239.7265). If a shard does not have enough, the total is read, and most counts that
-//! must be refused are refused then. Only a count that seems possible locks the row, decides on the exact total, and hands the
-//! room out anew. That is rare while there is room, but close to the bound every count does it.
+//! [escrow method](https://doi.org/10.1145/7239.7265). If a shard does not have enough, the total is read, and most increments that
+//! must be refused are refused then. Only an increment that seems possible locks the row, decides on the exact total, and hands the
+//! room out anew. That is rare while there is room, but close to the bound every increment does it.
 //!
-//! The total stays base + sum of shards, and a fold is safe at any time: it moves the room back into the base, and the next count
+//! The total stays base + sum of shards, and a fold is safe at any time: it moves the room back into the base, and the next increment
 //! hands it out again.
 
 use std::collections::BTreeMap;
@@ -73,10 +73,10 @@ use crate::unfit::FieldState;
 /// update, also through [`Cached`](crate::cached::Cached), ignores the bounds and may break them, and so may a
 /// [repair](crate::operation::Verify::repair). [`fold`](crate::fold()), [`set_total`](crate::set_total()) and
 /// [`reset`](crate::reset()) are safe. Before you bound a row that was counted on plainly, fold it once after the last plain
-/// count. Before you change a bound, fold the row after the last count by the old bound. If the limit differs from row to row, or
+/// increment. Before you change a bound, fold the row after the last increment by the old bound. If the limit differs from row to row, or
 /// changes, count what is left, never below 0, and add to it.
 ///
-/// The base is no estimate here: it may have any value between the bounds. On MariaDB before 11.6 a count beside a fold may be refused,
+/// The base is no estimate here: it may have any value between the bounds. On MariaDB before 11.6 an increment beside a fold may be refused,
 /// because the total misses a shard that the fold has just removed.
 pub type Bounded<C, Run = Blocking> = Within<RowCounter<C, Run>>;
 
@@ -150,7 +150,7 @@ impl<K> Within<K> {
         Idempotent::new(self.clone(), key)
     }
 
-    /// The policy of a count that begins now.
+    /// The policy of an increment that begins now.
     fn retry_policy(&self) -> RetryPolicy {
         self.retry.clone().unwrap_or_default().begun()
     }
@@ -175,8 +175,8 @@ paired! {
         /// WHERE ("events"."id" = $2) AND "events"."shard" = $3 AND "events"."seats" >= $4
         /// ```
         ///
-        /// Otherwise the primary's total is read. If it allows the count, one transaction locks the row and all its shards, so other
-        /// counts on the row wait, even on other fields (on PostgreSQL, except counts that create a shard). It adds up the total, and hands
+        /// Otherwise the primary's total is read. If it allows the increment, one transaction locks the row and all its shards, so other
+        /// increments on the row wait, even on other fields (on PostgreSQL, except those that create a shard). It adds up the total, and hands
         /// the room out:
         ///
         /// ```sql
@@ -193,11 +193,11 @@ paired! {
         ///
         /// Its effect on the total: `n`, or none. Adding 0 only checks that the row exists, and for a named counter sends nothing.
         ///
-        /// Inside a transaction the count is part of the caller's. Once it has locked the row, others that need this lock wait until that
+        /// Inside a transaction the increment is part of the caller's. Once it has locked the row, others that need this lock wait until that
         /// transaction ends. On PostgreSQL it takes from the base and from shards that nobody else holds. It waits only if these have too
         /// little room, and does not hold the row's lock then. Such transactions may still deadlock: on PostgreSQL if they take several
         /// times or more than a shard has left, beside [`set_total`](crate::set_total()), or if `BEGIN` was sent as text; on MySQL close to
-        /// the bound, at the first counts on a row, and if one of them has counted on the row before. Above `READ COMMITTED` they may meet
+        /// the bound, at the first increments on a row, and if one of them has counted on the row before. Above `READ COMMITTED` they may meet
         /// a serialization failure. Retry them, as [`retry::transaction`](crate::retry::transaction) does.
         ///
         /// # Errors
@@ -217,7 +217,7 @@ paired! {
         }
 
         /// Adds `n`, which may be negative, and returns the new total; `None` if that would leave the bounds, and then nothing
-        /// changes. The count and the read are one transaction, so the total contains `n`, and no count that another connection
+        /// changes. The increment and the read are one transaction, so the total contains `n`, and no increment that another connection
         /// has not committed by then.
         ///
         /// # Errors
@@ -410,7 +410,7 @@ enum Tried {
 /// and all of them are locked close to a bound.
 const MOST_SHARDS: u16 = 16;
 
-/// How often an addition waits for a busy shard without the row's lock. After that it waits with the lock, and a deadlock decides.
+/// How many times an addition waits for a busy shard without the row's lock. After that it waits with the lock, and a deadlock decides.
 const MOST_WAITS: u8 = 100;
 
 /// The key of the row, as it is stored.
@@ -451,8 +451,8 @@ where
     /// Adds all of `n` to a shard that has room for it, without the row's lock. Returns whether it found one. All shards were handed the
     /// same room and should be used up evenly, so it tries one at random, or any that nobody else holds.
     ///
-    /// A count that gives room is added only to a shard that has some left. That room was handed out when the total was within its bounds,
-    /// so it still is. While the total is out of bounds, the count gives no room: it pays a debt.
+    /// An addition that gives room is added only to a shard that has some left. That room was handed out when the total was within its bounds,
+    /// so it still is. While the total is out of bounds, the addition gives no room: it pays a debt.
     async fn add_to_a_shard(&mut self) -> QueryResult<bool> {
         if self.n == 0 {
             return match self.counter.is_there(self.link).await? {
@@ -502,7 +502,7 @@ where
         Ok(self.link.execute_prepared(add).await? > 0)
     }
 
-    /// Adds as much as the exact total allows. Creates a counter that only exists from its first count on.
+    /// Adds as much as the exact total allows. Creates a counter that only exists from its first increment on.
     async fn add_with_lock(&mut self) -> QueryResult<i64> {
         let mut created = 0;
         loop {
@@ -700,7 +700,7 @@ where
             let holder = holder.or(held.first());
             return Ok(holder.map_or(Tried::Refused, |(shard, _)| Tried::Busy(**shard)));
         }
-        // Room on the free shards spares the next counts the row's lock. Half of the room stays in the base, for counts that meet no free
+        // Room on the free shards spares the next additions the row's lock. Half of the room stays in the base, for counts that meet no free
         // shard.
         let most = i128::from(largest / 2);
         let room = self.bounds.room(certain + i128::from(of_base), n);
@@ -943,17 +943,17 @@ statements! {
     }
 }
 
-/// The room that a shard must hold for a count.
+/// The room that a shard must hold for an addition.
 #[derive(Debug, Clone, Copy)]
 enum Room {
     /// This much room.
     Taken(i64),
-    /// Some room, which the count adds to, up to this.
+    /// Some room, which the addition adds to, up to this.
     Given(i64),
 }
 
 impl<DB: ShardedBackend> AddWithin<'_, DB> {
-    /// ` AND field >= $n`, or the condition of a count that gives room
+    /// ` AND field >= $n`, or the condition of an addition that gives room
     fn has_room<'b>(&'b self) -> impl Sql<'b, DB> {
         let field = || self.names.under_alias().column(self.field);
         let (taken, most) = match &self.room {

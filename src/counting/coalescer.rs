@@ -1,23 +1,23 @@
-//! Counts that a process gathers in memory and writes later: **a crash loses what was added since the last flush**, at most the additions
+//! Increments that a process gathers in memory and writes later: **a crash loses what was added since the last flush**, at most the additions
 //! of [`max_delay`](CoalescerBuilder::max_delay) (100 ms) and of one flush.
 //!
-//! A [`Coalescer`] is for counts that are frequent and cheap, such as views and impressions: [`add_later`](Coalescer::add_later) adds to a
+//! A [`Coalescer`] is for increments that are frequent and cheap, such as views and impressions: [`add_later`](Coalescer::add_later) adds to a
 //! number in memory and returns, and a thread commits the sums, by key, many keys in one transaction, as
-//! [`count_many`](crate::count_many()) does. Do not coalesce a count that must be right when it is acknowledged: [combine](crate::combine)
+//! [`count_many`](crate::count_many()) does. Do not coalesce an increment that must be right when it is acknowledged: [combine](crate::combine)
 //! it, which is as fast.
 //!
 //! # Exactly once
 //!
 //! Each batch claims a new [idempotency key](crate::idempotency) in its transaction (in one of the library's tables: run
 //! [`MIGRATIONS`](crate::MIGRATIONS)). If the connection is lost while COMMIT is in flight, the batch is sent again with the same key, and
-//! the database knows whether it was committed. No count is doubled, and only counts that the database refuses are lost. The next batch
+//! the database knows whether it was committed. No increment is doubled, and only those that the database refuses are lost. The next batch
 //! deletes the key. [`remove_older_than`](crate::idempotency::remove_older_than) deletes the key of a process that crashed.
 //!
 //! # Failures
 //!
 //! - A batch that meets a conflict is retried like any operation. While the database is away, it waits, and additions gather.
-//! - A row that cannot take its sum (an overflow, a check) is [lost](CoalescerBuilder::on_loss) alone: the batch is halved until the row
-//!   stands by itself, and the other rows are committed. An addition to a row that does not exist counts nothing.
+//! - A row that cannot accept its sum (an overflow, a check) is [lost](CoalescerBuilder::on_loss) alone: the batch is halved until the row
+//!   is alone, and the other rows are committed. An addition to a row that does not exist counts nothing.
 //! - Some errors may or may not be a row's fault: a privilege is missing, somebody cancels a statement, a trigger raises its own error.
 //!   Such an error is the row's fault if it comes again after other rows of its field are committed. Otherwise these sums wait while others
 //!   are committed, and so do sums whose table is missing. They are lost after the policy's deadline or half the coalescer's (5 s),
@@ -48,7 +48,7 @@ pub use self::counts::Counts;
 pub use self::settings::CoalescerBuilder;
 pub use self::sums::{Coalesced, Peak};
 
-/// Adds up the counts of many threads in memory, and commits the sums later; see [`coalescer`](crate::coalescer).
+/// Adds up the increments of many threads in memory, and commits the sums later; see [`coalescer`](crate::coalescer).
 ///
 /// A coalescer has a thread, which holds one connection of the pool while it writes. Clones share both. Dropping the last clone
 /// closes the coalescer.

@@ -70,7 +70,7 @@ paired! {
     ///
     /// # Statements
     ///
-    /// The counts are one transaction, which is retried after a conflict. Amounts of one key are added up, and the keys are sorted. Each
+    /// The increments are one transaction, which is retried after a conflict. Amounts of one key are added up, and the keys are sorted. Each
     /// 100 keys take one statement:
     ///
     /// ```sql
@@ -88,14 +88,14 @@ paired! {
     /// If a shard is missing, the transaction begins again, creates the missing shards, and looks for missing rows.
     ///
     /// # Effect on the totals
-    /// Each total changes by the sum of its key's amounts, all in one commit, or none does.
+    /// Each total changes by the sum of its key's amounts: all of them in one commit, or none.
     ///
     /// # Result
     /// [`CountedMany`]: the number of rows counted, and the keys that have no row. With [`or_insert`](CountMany::or_insert) none is
     /// missing. Named counters are counted by [`Counter::count_many`](crate::Counter::count_many).
     ///
     /// # Inside a transaction
-    /// The counts are part of the caller's transaction, in a savepoint, and hold the locks of their shards until it ends. Nothing is
+    /// The increments are part of the caller's transaction, in a savepoint, and hold the locks of their shards until it ends. Nothing is
     /// retried.
     ///
     /// # Errors
@@ -220,7 +220,7 @@ impl<F: IntegerFields, Run> CountMany<F, NoInsert<KeyOf<F>>, Run> {
     /// the row's value of it, 0 if it has none.
     ///
     /// As with [`or_insert`](crate::operation::UpdateStatement::or_insert) of an update, callers that race insert one row, and lose no
-    /// count.
+    /// increment.
     #[allow(clippy::type_complexity)] // a closure has no name
     pub fn or_insert<R, I>(
         self,
@@ -350,18 +350,18 @@ impl<F: IntegerFields, Ins, Run> CountMany<F, Ins, Run> {
     }
 }
 
-/// A count on many rows in progress.
+/// An increment on many rows in progress.
 struct CountingMany<'a, 'l, F: IntegerFields, Ins, M: LoadIo> {
     additions: Vec<KeyAmounts<KeyOf<F>>>,
     /// Makes the insert for a missing row; and the number of shards to choose from for that row.
     insert: Option<(&'a Ins, u16)>,
     attempts: Attempts,
-    /// Whether to create missing shards before the first count.
+    /// Whether to create missing shards before the first increment.
     creates_first: bool,
     link: &'a mut Link<'l, M>,
 }
 
-/// An amount for each field of a key's row, and the shard on which they are counted, chosen as for a single count.
+/// An amount for each field of a key's row, and the shard on which they are counted, chosen as for a single increment.
 struct KeyAmounts<Key> {
     key: Key,
     amounts: Vec<i64>,
@@ -478,7 +478,7 @@ where
         Ok(Some(counted))
     }
 
-    /// Counts on each row by itself, since some keys are the same to the database, or some row cannot take its amount.
+    /// Counts on each row by itself, since some keys are the same to the database, or some row cannot accept its amount.
     async fn one_by_one(&mut self) -> QueryResult<CountedMany<F::ParentTable>> {
         let mut counted = CountedMany::nothing();
         for addition in &self.additions {
@@ -528,7 +528,7 @@ where
                 names: Names::of::<F::ParentTable>(),
                 filter: &Self::keys_are(additions),
                 shard,
-                locks: false, // the count locks in its own order
+                locks: false, // the increment locks in its own order
             };
             link.execute(create).await?;
         }

@@ -85,7 +85,7 @@ where
     type Value = counters::value;
 }
 
-/// A counter that is known only by its name, and exists from its first count on.
+/// A counter that is known only by its name, and exists from its first increment on.
 ///
 /// ```
 /// # use diesel::prelude::*;
@@ -145,7 +145,7 @@ pub struct Counter<Run = Blocking> {
 /// ```
 ///
 /// It is [`Bounded`](crate::bounded::Bounded) on the library's own tables, with the same SQL, and the same rules: all processes use the
-/// same bounds, and nobody counts on it without them. A counter that does not exist has the total 0, and is created by the first count that
+/// same bounds, and nobody counts on it without them. A counter that does not exist has the total 0, and is created by the first increment that
 /// its bounds allow.
 pub type BoundedCounter<Run = Blocking> = Within<Counter<Run>>;
 
@@ -173,7 +173,7 @@ paired! {
         /// Adds `n`, which may be negative.
         ///
         /// It is [`update`](crate::update()) with [`or_insert`](crate::operation::UpdateStatement::or_insert): one statement, or a
-        /// transaction of a few more at the first count and at the first count on a shard. Inside a transaction the count is part of
+        /// transaction of a few more at the first increment and at the first one on a shard. Inside a transaction the increment is part of
         /// the caller's.
         ///
         /// ```sql
@@ -190,8 +190,8 @@ paired! {
             self.count(n, link).await.map(drop)
         }
 
-        /// Adds `n`, which may be negative, and returns the new total. The count and the read are one statement or one transaction,
-        /// so the total contains `n`, and no count that another connection has not committed by then. Two callers at once may get the
+        /// Adds `n`, which may be negative, and returns the new total. The increment and the read are one statement or one transaction,
+        /// so the total contains `n`, and no increment that another connection has not committed by then. Two callers at once may get the
         /// same total: take numbers that have to be unique from a sequence or a plain column.
         ///
         /// The SQL is that of [`update`](crate::update#results) with `.returning(..)`. Adding 0 is [`get`](Self::get).
@@ -264,7 +264,7 @@ paired! {
             self.set_to(0, link).await
         }
 
-        /// Removes the counter with its shards and its number of shards, and returns whether it existed. A later count begins again
+        /// Removes the counter with its shards and its number of shards, and returns whether it existed. A later increment begins again
         /// at zero.
         ///
         /// ```sql
@@ -421,7 +421,7 @@ impl<Run> Counter<Run> {
     /// # }
     /// ```
     ///
-    /// Its effect on the totals: all of them change in one commit, or none does.
+    /// Its effect on the totals: all of them change in one commit, or none of them.
     ///
     /// # Errors
     /// [`run`](CountMany::run) fails with those of [`Counter`](Self#errors) and [`Overflow`](Error::Overflow), if the amounts of a name do
@@ -450,7 +450,7 @@ impl<Run> Counter<Run> {
         CounterList::new(prefix.into())
     }
 
-    /// The same counter, whose counts may share a commit with other counts through the same combiner; see [`combine`](crate::combine).
+    /// The same counter, whose increments may share a commit with others through the same combiner; see [`combine`](crate::combine).
     pub fn combine(&self, combiner: &Combiner) -> Self {
         self.combined(Combine::With(combiner.clone()))
     }
@@ -544,7 +544,7 @@ impl<Run> Counter<Run> {
     }
 }
 
-/// How often an operation creates a counter, if another connection keeps deleting it.
+/// How many times an operation creates a counter, if another connection keeps deleting it.
 pub(super) const MOST_CREATED: u8 = 4;
 
 impl<Run, M, DB> OneCounter<M> for Counter<Run>
@@ -701,7 +701,7 @@ pub(crate) fn check(name: impl AsRef<[u8]>) -> Result<(), Error> {
     }
 }
 
-/// A change of a counter other than a count, for which an idempotency key stands.
+/// A change of a counter other than an increment, that an idempotency key stands for.
 #[derive(Debug, Clone, Copy)]
 enum Change {
     Set(i64),

@@ -39,7 +39,7 @@
 //!
 //! # SQL
 //!
-//! The key and the count are committed together, or not at all:
+//! The key and the increment are committed together, or not at all:
 //!
 //! ```sql
 //! BEGIN;                                                                    -- MySQL: READ COMMITTED; SQLite: IMMEDIATE
@@ -62,13 +62,13 @@
 //!
 //! A repeat that comes while the first request is still running waits for it, on the key's row. Inside a transaction all statements are
 //! part of the caller's, in a savepoint. (Where Diesel does not know of the transaction, PostgreSQL may be sent the one statement. If that
-//! fails, for example by an overflow, it aborts the caller's transaction, as any count does.) The cost is that of a larger statement, or of
+//! fails, for example by an overflow, it aborts the caller's transaction, as any increment does.) The cost is that of a larger statement, or of
 //! a transaction with three statements instead of one (see the benchmark `cost`), and a row of a few dozen bytes for each key until it is
 //! [removed](remove_older_than).
 //!
 //! # Answers to repeats
 //!
-//! On PostgreSQL with a synchronous standby, a repeat is answered when the standby has the first count too: because the repeat locks the
+//! On PostgreSQL with a synchronous standby, a repeat is answered when the standby has the first increment too: because the repeat locks the
 //! key, its commit waits for the standby.
 //!
 //! A repeat returns the number of rows that were counted the first time ([`Cached::add`](crate::cached::Cached::add) returns 0: nothing was
@@ -76,16 +76,16 @@
 //! [`retry::transaction`](crate::retry::transaction()); a counter has `add_and_get`. An update that counted nothing, because it failed or
 //! no row matched, leaves no key: a repeat runs as if it were the first.
 //!
-//! A key that comes again with another update (another amount, row, field or row to insert) would lose a count. So it is an error:
+//! A key that comes again with another update (another amount, row, field or row to insert) would lose an increment. So it is an error:
 //! [`IdempotencyKeyReused`](crate::Error::IdempotencyKeyReused). Updates are distinguished by a 64-bit hash of their content as Diesel
 //! writes it. For batches and counters, the content shows keys by their `Debug`: a key type whose `Debug` hides its value makes different
-//! rows look alike. If another version writes it differently, a repeat of a request from before the upgrade gets this error too, and counts
+//! rows look the same. If another version writes it differently, a repeat of a request from before the upgrade gets this error too, and counts
 //! nothing.
 //!
 //! # Sets and deletes
 //!
 //! [`set_total`](crate::operation::SetTotal::idempotency_key), `reset`, and a named counter's `set`, `reset` and `delete` accept a key too.
-//! The key is written in the transaction that sets. A repeat changes nothing, even after further counts: a job that sets a total and runs
+//! The key is written in the transaction that sets. A repeat changes nothing, even after further increments: a job that sets a total and runs
 //! again does not take them back.
 //!
 //! # When keys go
@@ -350,7 +350,7 @@ paired! {
     /// Removes the keys that are older than `age`, by the database's clock, in whole seconds, and returns their number. If their
     /// requests come again, they count again: see [when keys go](crate::idempotency#when-keys-go).
     ///
-    /// Each 1,000 keys are removed in a separate transaction, so counts do not wait. Several processes may remove keys at once. Inside a
+    /// Each 1,000 keys are removed in a separate transaction, so increments do not wait. Several processes may remove keys at once. Inside a
     /// transaction the removal is part of the caller's. Rows of [unique counts](crate::unique), which have an expiry of their own, stay.
     ///
     /// ```sql
@@ -388,7 +388,7 @@ paired! {
     }
 }
 
-/// Removes keys, 1,000 in a transaction, in at most so many transactions.
+/// Removes keys, 1,000 in a transaction, in at most this many transactions.
 pub(crate) async fn remove<M: LoadIo>(
     which: Removable,
     transactions: usize,

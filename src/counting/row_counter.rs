@@ -110,8 +110,8 @@ paired! {
             self.total(link).await
         }
 
-        /// Adds `n`, which may be negative, and returns the new total; `None` if there is no such row. The count and the read are one
-        /// statement or one transaction, so the total contains `n`, and no count that another connection has not committed by then. Two
+        /// Adds `n`, which may be negative, and returns the new total; `None` if there is no such row. The increment and the read are one
+        /// statement or one transaction, so the total contains `n`, and no increment that another connection has not committed by then. Two
         /// callers at once may get the same total: take numbers that have to be unique from a sequence or a plain column.
         ///
         /// The SQL is that of [`update`](crate::update#results) with `.returning(..)`. Adding 0 is [`get`](Self::get).
@@ -181,7 +181,7 @@ impl<C: ShardedColumn, Run> RowCounter<C, Run> {
         }
     }
 
-    /// The same counter, whose counts may share a commit with other counts through the same combiner; see [`combine`](crate::combine).
+    /// The same counter, whose increments may share a commit with others through the same combiner; see [`combine`](crate::combine).
     pub fn combine(&self, combiner: &Combiner) -> Self {
         self.combined(Combine::With(combiner.clone()))
     }
@@ -254,14 +254,14 @@ pub(super) type TableOf<C> = <C as Column>::Table;
 /// The key of the row that a field is in.
 pub(crate) type Key<C> = <TableOf<C> as ShardedTable>::Key;
 
-/// A counter as the operations see it: a row's, or a named one. That is a row in the library's own table, inserted by the first count.
+/// A counter as the operations see it: a row's, or a named one. That is a row in the library's own table, inserted by the first increment.
 pub(crate) trait OneCounter<M: LoadIo> {
     type Field: IntegerField<M::Backend>;
 
     /// Inserts the row.
     type Insert: QueryFragment<M::Backend> + QueryId;
 
-    /// Whether its first count inserts the row.
+    /// Whether its first increment inserts the row.
     const IS_INSERTED: bool;
 
     fn field(&self) -> Self::Field;
@@ -279,10 +279,10 @@ pub(crate) trait OneCounter<M: LoadIo> {
         dialect: Dialect,
     ) -> QueryResult<Adding<Self::Field, M::Backend, Self::Insert>>;
 
-    /// Prepares for a count.
+    /// Prepares for an increment.
     async fn begin(&self, link: &mut Link<'_, M>) -> QueryResult<()>;
 
-    /// Whether the counter exists, as a count of 0 reports it.
+    /// Whether the counter exists, as an increment of 0 reports it.
     async fn is_there(&self, link: &mut Link<'_, M>) -> QueryResult<bool>;
 
     async fn total(&self, link: &mut Link<'_, M>) -> QueryResult<Option<i64>>;
@@ -301,7 +301,7 @@ pub(crate) trait OneCounter<M: LoadIo> {
         Ok(totals.into_iter().next().map(|(_, total)| total.into()))
     }
 
-    /// Inserts the row, by a count of 0.
+    /// Inserts the row, by an increment of 0.
     async fn create(&self, link: &mut Link<'_, M>) -> QueryResult<()> {
         let mut count = self.adding(0, link.dialect())?;
         let (facts, retry) = (count.facts, count.retry.clone());
@@ -627,7 +627,7 @@ pub(crate) type Adding<F, DB, I = ()> = Count<
     >,
 >;
 
-/// Sends a count's statements, and keeps the total that one of them reads.
+/// Sends an increment's statements, and keeps the total that one of them reads.
 struct CountAndRead<C: IntegerField<DB>, DB: ShardedBackend, I> {
     column: C,
     count: Adding<C, DB, I>,

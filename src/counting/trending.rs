@@ -69,10 +69,10 @@
 //! has scaled. So the scores move to a second column, in three deploys:
 //!
 //! 1. Add a second sharded `Double`, and count on both in one update, each by its own landmark. Nobody reads the new column yet.
-//! 2. When no process counts on the old column alone, and every [coalescer](crate::coalescer) of such a process is flushed: fold the table,
+//! 2. When no process counts only on the old column, and every [coalescer](crate::coalescer) of such a process is flushed: fold the table,
 //!    until no row is [`busy`](crate::operation::Folded::busy) or [`unfit`](crate::operation::Folded::unfit). Then set the new column from
 //!    the old one, by the statement below. Large tables are set by ranges of keys.
-//! 3. Read and count on the new column alone. Processes that still read the old one miss these events until they end. The old column may then
+//! 3. Read and count only on the new column. Processes that still read the old one miss these events until they end. The old column may then
 //!    be dropped, or kept for the next time and reset.
 //!
 //! ```
@@ -112,7 +112,7 @@
 //! # }
 //! ```
 //!
-//! The fold brings every event that was counted on the old column alone into its base. All others are on both columns, since one update
+//! The fold brings every event that was counted only on the old column into its base. All others are on both columns, since one update
 //! counts them on one shard, and a fold moves both columns of a shard together. So after the statement the new total is the old one ×
 //! 2^−400, whatever is counted or folded meanwhile, and repeating it changes nothing. A product with a power of two is exact, and two rows
 //! keep their order. As with every `Double`, totals are exact but for their rounding.
@@ -189,7 +189,7 @@ impl Decay {
         value.clamp(f64::MIN, f64::MAX)
     }
 
-    /// The same decay, whose landmark is so many half-lives later: its weights are those of this one × [`factor`](Self::factor). See
+    /// The same decay, whose landmark is this many half-lives later: its weights are those of this one × [`factor`](Self::factor). See
     /// [a new landmark](self#a-new-landmark).
     pub fn later(self, half_lives: u16) -> Self {
         Decay {
@@ -198,7 +198,7 @@ impl Decay {
         }
     }
 
-    /// The factor by which scores change with a landmark that is so many half-lives [`later`](Self::later), up to 1,022: 2^−n, exactly.
+    /// The factor by which scores change with a landmark that is this many half-lives [`later`](Self::later), up to 1,022: 2^−n, exactly.
     pub fn factor(half_lives: u16) -> f64 {
         power(-i128::from(half_lives), 0.0)
     }

@@ -1,7 +1,7 @@
 //! Unique counts: one for each visitor and window, such as one view for each visitor and day.
 //!
 //! A product that counts a visitor once a day keeps a row for each view, and counts these rows. Here the row is the one of an [idempotency
-//! key](crate::idempotency), committed together with the count. A repeat finds it, and counts nothing.
+//! key](crate::idempotency), committed together with the increment. A repeat finds it, and counts nothing.
 //!
 //! ```
 //! # mod schema { diesel::table! { videos (id) { id -> BigInt, views -> BigInt, } } }
@@ -45,13 +45,13 @@
 //!
 //! The clock of the process that counts tells the window. Processes whose clocks differ may count a visitor twice around the edge.
 //!
-//! # What is the same count
+//! # What is the same visit
 //!
 //! The table, the fields, the row and the visitor, but not the amount: `views + 1` and `views + 2` count once together, as do an update and
 //! a [`RowCounter`](crate::RowCounter) of the same row. A row is known by the filter that names it, as Diesel writes it. So use
-//! `find(7)` or `filter(slug.eq("zoo"))` for all counts on a row, not both, and spell a text as the row does: `Zoo` finds the same row where
+//! `find(7)` or `filter(slug.eq("zoo"))` for all increments on a row, not both, and spell a text as the row does: `Zoo` finds the same row where
 //! a collation ignores case, as MySQL's default does, and counts apart. Visitors are compared byte by byte. A key type whose `Debug` hides its
-//! value makes different rows look alike. A release of Diesel that writes filters in another way counts the visitors of that day again.
+//! value makes different rows look the same. A release of Diesel that writes filters in another way counts the visitors of that day again.
 //!
 //! # SQL
 //!
@@ -63,12 +63,12 @@
 //!
 //! If the read finds no row, the statements of an [idempotency key](crate::idempotency#sql) follow: outside a transaction usually one. They
 //! wait only for the same visitor on the same row. Inside the caller's transaction on MySQL and SQLite there is no such read, because it
-//! could fail the count that follows. There a repeat locks the visitor's row, or SQLite's database, until the transaction ends.
+//! could fail the increment that follows. There a repeat locks the visitor's row, or SQLite's database, until the transaction ends.
 //!
-//! Inside a transaction the count is part of the caller's: a rollback takes back the visitor's row too. After an
+//! Inside a transaction the increment is part of the caller's: a rollback takes back the visitor's row too. After an
 //! [`OutcomeUnknown`](crate::Error::OutcomeUnknown) the caller may repeat the call: in the same window it counts only if the first one did not.
 //!
-//! On PostgreSQL with a synchronous standby, a repeat may be answered before the standby has the first count.
+//! On PostgreSQL with a synchronous standby, a repeat may be answered before the standby has the first increment.
 //!
 //! # What is stored
 //!
@@ -144,7 +144,7 @@ impl<Of> OncePer<Of> {
         OncePer { of, visit }
     }
 
-    /// Begins windows in a time zone that is so many seconds ahead of UTC, or behind it if the number is negative: `3_600` for a day that
+    /// Begins windows in a time zone this many seconds ahead of UTC, or behind it if the number is negative: `3_600` for a day that
     /// begins at midnight in Berlin in winter. The default is 0. Another offset makes other windows.
     ///
     /// ```
@@ -200,7 +200,7 @@ pub use self::blocking::remove_expired;
 paired! {
     /// Removes the rows of unique counts whose window ended more than five minutes ago, by the database's clock, and returns their number.
     ///
-    /// Each 1,000 rows are removed in a separate transaction, so counts do not wait. Several processes may remove rows at once. Inside a
+    /// Each 1,000 rows are removed in a separate transaction, so increments do not wait. Several processes may remove rows at once. Inside a
     /// transaction the removal is part of the caller's.
     ///
     /// ```sql
@@ -312,7 +312,7 @@ impl Visit {
             .finalize();
         let (key, rest) = hash.split_at(16);
         Ok(Request {
-            // No text begins with this byte, so an idempotency key that is a text is another one.
+            // No text begins with this byte, so no textual idempotency key is the same.
             key: [&[0xFF], key].concat(),
             fingerprint: (rest.iter().take(8)).fold(0, |all, byte| all << 8 | i64::from(*byte)),
             expires: end.saturating_add(MARGIN),
@@ -394,7 +394,7 @@ mod tests {
         ];
         let [postgres, mysql, sqlite] = requests.each_ref().map(|(key, ..)| &**key);
         assert_eq!(postgres, "ff4e363457590b1d9c09ee633abd05bd3a");
-        // MySQL and SQLite quote alike.
+        // MySQL and SQLite quote the same way.
         assert_eq!([mysql, sqlite], ["ff3c2007b48ab3ffbb79a1a889a20e93cf"; 2]);
         assert!(requests.iter().all(|(.., expires)| *expires == 173_100));
     }

@@ -51,10 +51,10 @@ pub(crate) async fn count<M: Io>(
     counted.map_err(|error| explain_by(facts.shards_table, facts.columns, facts.dialect, error))
 }
 
-/// How often another connection may insert the missing parent first.
+/// How many times another connection may insert the missing parent first.
 const MOST_LOST_RACES: u8 = 3;
 
-/// How often an attempt creates a shard that a fold removes before the count. Then it creates the shard in a transaction.
+/// How many times an attempt creates a shard that a fold removes before the count. Then it creates the shard in a transaction.
 const MOST_CREATED: u8 = 3;
 
 /// A counting update in progress.
@@ -64,7 +64,7 @@ struct Counting<'a, 'c, M: Io, S: ?Sized, O> {
     facts: Facts,
     retry: RetryLoop<O>,
     choice: Choice,
-    /// How often another connection has inserted the missing parent.
+    /// How many times another connection has inserted the missing parent.
     lost_races: u8,
 }
 
@@ -419,7 +419,7 @@ where
                 let (table, key) = (self.facts.shards_table.as_str(), self.facts.key_columns);
                 AttemptError::Application(narrow_key(table, key, error))
             }
-            // Not for ever: a unique key that is violated each time is not the parent's key.
+            // Not forever: a unique key that is violated each time is not the parent's key.
             Statement::Insert
                 if is_unique_violation(&error) && self.lost_races < MOST_LOST_RACES =>
             {

@@ -1,12 +1,12 @@
 //! Parents that are held: locked together with their shards, so that only the holder changes either.
 //!
 //! The parent's row lock comes first and is the mutex: while it is held, nobody else holds the parent. Then the shards are locked, in the
-//! order in which counts lock them. Counts on these shards wait until the holder's transaction ends.
+//! order in which increments lock them. Increments on these shards wait until the holder's transaction ends.
 //!
 //! On MySQL no shard can be created meanwhile, since that locks the parent for the foreign key. On PostgreSQL a fold, a repair and a bounded
 //! counter let rows that refer to the parent be inserted, shards too: a stream of the application's own rows would hold off a stronger lock
-//! for ever. A fold and a bounded counter begin again if a shard appears. A set locks the parent against new shards. So does a fold in a
-//! caller's transaction, which may write the base next. Otherwise a count on a new shard could be seen before their commit and survive it.
+//! forever. A fold and a bounded counter begin again if a shard appears. A set locks the parent against new shards. So does a fold in a
+//! caller's transaction, which may write the base next. Otherwise an increment on a new shard could be seen before their commit and survive it.
 
 use std::collections::BTreeSet;
 use std::marker::PhantomData;
@@ -32,7 +32,7 @@ use crate::unfit::{FieldState, Unfit};
 
 /// Parents that the connection's transaction has locked, and maybe all their shards or one of each.
 ///
-/// It contains only parents whose locks were acquired. A parent that was picked earlier and is gone at the lock may come back under the
+/// It contains only parents whose locks were acquired. A parent that was picked earlier and is gone when it is locked may come back under the
 /// same key, with shards of its own.
 pub(crate) struct LockedRows<P: Parents<DB>, DB: ShardedBackend> {
     of: P,
@@ -571,7 +571,7 @@ where
 
     /// Removes the shards under keys that no parent has, in the open transaction, and returns their number. There is no parent to lock.
     ///
-    /// The shards are locked before the parents are looked for. So the removal takes no count that was committed for a parent that is being
+    /// The shards are locked before the parents are looked for. So it removes no increment that was committed for a parent that is being
     /// inserted meanwhile.
     ///
     /// # Errors
@@ -588,7 +588,7 @@ where
     }
 }
 
-/// How often to try a parent that is visible and was not locked: it may have been inserted in between.
+/// How many times to try a parent that is visible and was not locked: it may have been inserted in between.
 pub(crate) const TRIES_TO_LOCK: u8 = 3;
 
 /// A zero for each field.
@@ -718,7 +718,7 @@ impl Move {
     }
 }
 
-/// A count created a shard after the others were locked: on PostgreSQL, or elsewhere on a connection that has switched foreign keys off.
+/// An increment created a shard after the others were locked: on PostgreSQL, or elsewhere on a connection that has switched foreign keys off.
 fn appeared() -> DieselError {
     let message = "a shard appeared while its row was locked";
     database_error(DatabaseErrorKind::SerializationFailure, message)

@@ -14,7 +14,7 @@ use crate::connection::{
 use crate::observe::{self, Observer, Scope};
 use crate::policy::{Attempts, RetryPolicy};
 
-/// The attempts at one piece of work, until it succeeds, fails for another reason than a conflict, or no attempt is left. Its loop is
+/// The attempts at one piece of work, until it succeeds, fails for a reason other than a conflict, or no attempt is left. Its loop is
 /// [`retry_loop!`].
 ///
 /// Inside a caller's transaction there is one attempt, and a transaction becomes a savepoint. An error that led to the rollback of a
@@ -328,7 +328,7 @@ impl<O: Observer> RetryLoop<O> {
         scope.within(open.check(link, dialect)).await.err()
     }
 
-    /// The value of work that succeeded. Its transaction is rolled back now if it ends so; a commit is left to [`end`](Self::end).
+    /// The value of work that succeeded. Its transaction is rolled back now if it ends that way; a commit is left to [`end`](Self::end).
     pub(crate) async fn value<T, M: Io>(&mut self, link: &mut Link<'_, M>, ending: Ending<T>) -> T {
         match ending {
             Ending::Commit(value) => value,

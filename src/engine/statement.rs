@@ -16,9 +16,9 @@ use crate::query_builder::{
 pub(crate) enum Statement {
     /// Fails, or on PostgreSQL meets no row, if the shard of a parent named by its key is locked.
     Probe,
-    /// Looks whether the shard of a parent named by its key is missing, without a lock: meets a row if it is.
+    /// Checks whether the shard of a parent named by its key is missing, without a lock: meets a row if it is.
     FindMissing,
-    /// Looks whether a parent named by its key is there, without a lock.
+    /// Checks whether a parent named by its key is there, without a lock.
     FindParent,
     /// Adds to the shards of parents that are named by their keys.
     CountByKey,

@@ -1,4 +1,4 @@
-// Shared by the examples of the chapters; `start.md` shows it. Included by doc tests alone.
+// Shared by the examples of the chapters; `start.md` shows it. Included only by doc tests.
 
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;

@@ -128,7 +128,7 @@ impl Amount {
         }
     }
 
-    /// Its digits without the zeros that only tell the scale of a column.
+    /// Its digits without the zeros that only show the scale of a column.
     pub(crate) fn plain(&self) -> String {
         match self {
             #[cfg(feature = "numeric")]
@@ -155,7 +155,7 @@ impl Amount {
     fn to_numeric(&self) -> Option<bigdecimal::BigDecimal> {
         match self {
             Amount::Integer(n) => Some((*n).into()),
-            Amount::Double(n) => n.to_string().parse().ok(), // as short as it can be told from others
+            Amount::Double(n) => n.to_string().parse().ok(), // the shortest text that identifies it
             Amount::Numeric(n) => Some(n.clone()),
         }
     }

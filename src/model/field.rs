@@ -288,7 +288,7 @@ pub trait FieldType: SqlType + Sealed {
     /// The type in a shards table.
     const COLUMN: ColumnType;
 
-    /// Whether a total may be set to this value. A NaN or an infinity is refused: no count could change it back into a number.
+    /// Whether a total may be set to this value. A NaN or an infinity is refused: no increment could change it back into a number.
     fn is_finite(value: &Self::Value) -> bool;
 
     /// The value as an [`Amount`].

@@ -1,4 +1,4 @@
-//! Values of fields, whose types are known at run time alone, as the library's own queries read them.
+//! Values of fields, whose types are known only at run time, as the library's own queries read them.
 
 use std::fmt;
 

@@ -1,7 +1,7 @@
 //! Types whose `Debug` shows the value that the database gets.
 //!
 //! Diesel shows a statement's values only by their `Debug`. An application's own type may print anything: a redacted key prints the same
-//! for all rows. Values of the types below print alike only if they are equal.
+//! for all rows. Values of the types below print the same only if they are equal.
 
 use std::any::TypeId;
 
@@ -31,7 +31,7 @@ pub(crate) fn shows_number<T: ?Sized>() -> bool {
     shows_integer::<T>() || is_one_of!(T; f64)
 }
 
-/// Whether `T` is a key type of which no two values print alike, or a reference to one.
+/// Whether `T` is a key type of which no two values print the same, or a reference to one.
 pub fn shows_key<T: ?Sized>() -> bool {
     #[cfg(feature = "uuid")]
     if is_one_of!(T; uuid::Uuid) {

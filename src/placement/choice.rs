@@ -20,9 +20,9 @@ pub(crate) struct Subject {
     pub(crate) choice: ShardChoice,
     /// The shards table's name.
     pub(crate) table: &'static str,
-    /// [`hash_of`] the table and the filter, for [`ShardChoice::Adaptive`] alone.
+    /// [`hash_of`] the table and the filter, only for [`ShardChoice::Adaptive`].
     pub(crate) key: u64,
-    /// How many shards there are to choose from, at least 1; for a [`Choice`] those of the stripe alone.
+    /// How many shards there are to choose from, at least 1; for a [`Choice`] only those of the stripe.
     pub(crate) shards: u16,
     /// The part of the shards that the process keeps to.
     pub(crate) stripe: Stripe,
@@ -32,7 +32,7 @@ pub(crate) struct Subject {
     pub(crate) in_transaction: bool,
     /// It is one of a batch.
     pub(crate) in_batch: bool,
-    /// The filter names the key and nothing else: the time that the count takes tells whether it waited for a lock, and a probe can ask.
+    /// The filter names the key and nothing else: the time that the increment takes tells whether it waited for a lock, and a probe can ask.
     pub(crate) timed: bool,
 }
 
@@ -40,12 +40,12 @@ pub(crate) struct Subject {
 pub(crate) fn hash_of<DB: ShardedBackend>(table: &str, filter: &impl QueryFragment<DB>) -> u64 {
     let mut hash = Hashed(DefaultHasher::new());
     hash.0.write(table.as_bytes());
-    // A filter that cannot be written takes the hash of its first part. The statement then reports the error.
+    // A filter that cannot be written gets the hash of its first part. The statement then reports the error.
     let _ = DB::show(filter, &mut hash);
     hash.0.finish()
 }
 
-/// The shard that an attempt counts on. With [`ShardChoice::Adaptive`] no other count takes it while other shards are free.
+/// The shard that an attempt counts on. With [`ShardChoice::Adaptive`] no other increment takes it while other shards are free.
 #[derive(Debug)]
 pub(crate) struct Choice {
     subject: Subject,
@@ -53,7 +53,7 @@ pub(crate) struct Choice {
     shard: i32,
     /// The index of the shard that is reserved.
     reserved: Option<u16>,
-    /// The thread that keeps the shard for a while after the count.
+    /// The thread that keeps the shard for a while after the increment.
     thread: Option<u64>,
     clock: fn() -> Instant,
     /// The index of the shard on which the last attempt met a conflict.
@@ -141,7 +141,7 @@ impl Choice {
         let Some(index) = self.reserved.take() else {
             return;
         };
-        // A child process must not wait for a lock that a thread of its parent held, and no count in the child uses these reservations.
+        // A child process must not wait for a lock that a thread of its parent held, and no increment in the child uses these reservations.
         if !self.process.made_in.is_this_process() {
             return;
         }
@@ -178,7 +178,7 @@ impl Choice {
         }
     }
 
-    /// A count on the key met another one.
+    /// An increment on the key met another one.
     fn met_another(&self, now: Instant) {
         let (key, contentions) = (self.subject.key, &self.process.contentions);
         if contentions.get(key, now) != Contention::Contended {
@@ -187,12 +187,12 @@ impl Choice {
         contentions.set(key, Contention::Contended, now);
     }
 
-    /// Whether to measure the time that the count takes, which tells whether it waited for a lock.
+    /// Whether to measure the time that the increment takes, which tells whether it waited for a lock.
     pub(crate) fn is_timed(&self) -> bool {
         self.subject.timed && self.is_on_shared_shard()
     }
 
-    /// Records the time that the count took.
+    /// Records the time that the increment took.
     pub(crate) fn took(&mut self, time: Duration, kind: CountKind, now: Instant) {
         let key = self.subject.key;
         let contentions = &self.process.contentions;
@@ -219,17 +219,17 @@ impl Choice {
         if self.subject.in_transaction {
             let reservations = &self.process.reservations;
             reservations.give_up(self.subject.key, index);
-            self.again(attempts); // the next count of this thread knows only the shard that the thread keeps
+            self.again(attempts); // the next increment of this thread knows only the shard that the thread keeps
         }
     }
 }
 
-/// The order in which a count takes the shards of its key.
+/// The order in which an increment takes the shards of its key.
 #[derive(Debug, Clone, Copy)]
 struct Order {
     /// How many there are, at least 1.
     shards: u16,
-    /// Where it begins among those behind the first.
+    /// Where it begins among those after the first.
     offset: u32,
     first_comes_last: bool,
     /// A shard that is left out if there is another.

@@ -1,4 +1,4 @@
-//! Which keys have writers that meet, and which counts were slow.
+//! Which keys have writers that meet, and which increments were slow.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -8,13 +8,13 @@ use super::keys::{ByKey, Recent};
 /// How long a key stays slow or contended.
 const REMEMBERED: Duration = Duration::from_secs(60);
 
-/// How likely a count on a key is to meet another one.
+/// How likely an increment on a key is to meet another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Contention {
     Idle,
-    /// A count on it was slow.
+    /// An increment on it was slow.
     Slow,
-    /// A count on it met another one.
+    /// An increment on it met another one.
     Contended,
 }
 
@@ -40,7 +40,7 @@ impl Contentions {
     }
 }
 
-/// A key with more counts in a second than this may be locked when the next count arrives.
+/// A key with more increments in a second than this may be locked when the next one arrives.
 const OFTEN: f64 = 10.0;
 
 /// How often keys are counted on, by their hashes.
@@ -49,18 +49,18 @@ pub(super) struct Rates(ByKey<Recent<u64, Rate>>);
 
 #[derive(Debug, Clone, Copy)]
 struct Rate {
-    /// The counts, each of which halves in a second.
+    /// The increments, each of which halves in a second.
     counts: f64,
     last: Instant,
 }
 
 impl Rates {
     pub(super) fn new() -> Self {
-        // After ten seconds a thousandth of a count is left.
+        // After ten seconds a thousandth of an increment is left.
         Rates(ByKey::new(|| Recent::new(Duration::from_secs(10))))
     }
 
-    /// Records another count on the key. Returns whether it is counted on often.
+    /// Records another increment on the key. Returns whether it is counted on often.
     pub(super) fn counts_often(&self, key: u64, now: Instant) -> bool {
         let mut keys = self.0.lock(key);
         let before = keys.get(key, now).map_or(0.0, |rate| {
@@ -73,7 +73,7 @@ impl Rates {
     }
 }
 
-/// The kind of a count that was timed: only times of one kind can be compared.
+/// The kind of an increment that was timed: only times of one kind can be compared.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CountKind {
     /// It commits by itself.
@@ -92,12 +92,12 @@ impl CountKind {
     }
 }
 
-/// The shortest time that counts take, in nanoseconds. It rises by a thousandth with each longer count, so that it follows a server
+/// The shortest time that increments take, in nanoseconds. It rises by a thousandth with each longer one, so that it follows a server
 /// that became slower. Threads may overwrite each other's values, which are nearly equal.
 #[derive(Debug)]
 pub(super) struct ShortestTime(AtomicU64);
 
-/// A count that exceeds the shortest time by no more than this is never slow: servers and clients lose as much between two tasks.
+/// An increment that exceeds the shortest time by no more than this is never slow: servers and clients lose as much between two tasks.
 const TOLERATED: u64 = 200_000;
 
 impl Default for ShortestTime {
@@ -107,7 +107,7 @@ impl Default for ShortestTime {
 }
 
 impl ShortestTime {
-    /// Whether a count that took this long may have waited for another one: it exceeded the shortest time by more than half. Two writers
+    /// Whether an increment that took this long may have waited for another one: it exceeded the shortest time by more than half. Two writers
     /// that take turns take twice as long as one.
     pub(super) fn is_exceeded_by(&self, time: Duration) -> bool {
         if time.is_zero() {

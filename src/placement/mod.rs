@@ -1,4 +1,4 @@
-//! Which shard a count adds to; see [`shard_choice`](crate::shard_choice).
+//! Which shard an increment goes to; see [`shard_choice`](crate::shard_choice).
 
 mod choice;
 mod contention;

@@ -18,13 +18,13 @@ const BETWEEN_PROBES: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub(crate) struct Process {
     pub(super) made_in: MadeIn,
-    /// Where the process and its threads begin among the shards behind the first one.
+    /// Where the process and its threads begin among the shards after the first one.
     pub(super) offset: u32,
     pub(super) reservations: Reservations,
     pub(super) contentions: Contentions,
     /// How often keys are counted on in batches.
     pub(super) batches: Rates,
-    /// Of each [kind](CountKind) of count.
+    /// Of each [kind](CountKind) of increment.
     pub(super) shortest: [ShortestTime; CountKind::KINDS],
     pub(super) probes: Mutex<Recent<(), ()>>,
     pub(super) stats: ChoiceCounters,

@@ -10,7 +10,7 @@ use super::keys::{ByKey, end_of, is_ahead};
 /// How long a thread keeps a shard without counting on it again.
 pub(super) const KEPT: Duration = Duration::from_secs(1);
 
-/// The shards that counts are on, and those that threads keep. A row that was counted on inside a transaction stays locked until the
+/// The shards that increments are on, and those that threads keep. A row that was counted on inside a transaction stays locked until the
 /// transaction ends, and nothing here sees that end.
 #[derive(Debug)]
 pub(super) struct Reservations(ByKey<Keys>);
@@ -27,7 +27,7 @@ struct Keys {
 #[derive(Debug)]
 struct Used {
     index: u16,
-    /// How many counts are on it.
+    /// How many increments are on it.
     counts: u32,
     /// The id of the thread that keeps it, and until when.
     keeper: Option<(u64, Instant)>,
@@ -74,7 +74,7 @@ impl Reservations {
         (index, none_was_free)
     }
 
-    /// Ends a count's reservation. `keeps` names a thread that keeps the shard for a while from a given time on.
+    /// Ends an increment's reservation. `keeps` names a thread that keeps the shard for a while from a given time on.
     pub(super) fn release(&self, key: u64, index: u16, keeps: Option<(u64, Instant)>) {
         self.change(key, index, |shard| {
             shard.counts = shard.counts.saturating_sub(1);
@@ -137,7 +137,7 @@ impl Keys {
 }
 
 impl Used {
-    /// Whether a count is on it, or a thread still keeps it.
+    /// Whether an increment is on it, or a thread still keeps it.
     fn is_used(&mut self, now: Instant) -> bool {
         self.keeper
             .take_if(|(_, until)| !is_ahead(*until, KEPT, now));
@@ -261,7 +261,7 @@ mod tests {
         assert_eq!(in_use(&reservations), 1000);
     }
 
-    /// Whatever the order of reservations and releases, two counts meet only if there are fewer shards than counts.
+    /// Whatever the order of reservations and releases, two increments meet only if there are fewer shards than increments.
     #[test]
     fn threads_never_meet_while_shards_are_free() {
         const THREADS: u16 = 8;

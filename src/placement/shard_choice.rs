@@ -1,4 +1,4 @@
-//! The ways to choose a shard, how often counts met others, and the warning that more shards would help.
+//! The ways to choose a shard, how often increments met others, and the warning that more shards would help.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -53,7 +53,7 @@ impl ShardChoice {
             .unwrap_or_default()
     }
 
-    /// How often [`Adaptive`](Self::Adaptive) has met other counts in this process so far.
+    /// How often [`Adaptive`](Self::Adaptive) has met other increments in this process so far.
     ///
     /// ```
     /// use diesel_sharded::shard_choice::ShardChoice;
@@ -68,18 +68,18 @@ impl ShardChoice {
     }
 }
 
-/// How often [`Adaptive`](super::ShardChoice::Adaptive) met other counts in this process; see
+/// How often [`Adaptive`](super::ShardChoice::Adaptive) met other increments in this process; see
 /// [`ShardChoice::stats`](super::ShardChoice::stats).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct ShardChoiceStats {
-    /// Counts that found every shard of their key taken by other counts of this process: more shards would help. A warning says
+    /// Increments that found every shard of their key taken by others of this process: more shards would help. A warning says
     /// so too, at most once a minute for each shards table. The warning goes to `tracing` if a subscriber listens, else to `log`;
     /// see [`observability`](crate::observability).
     pub crowded: u64,
-    /// How often a key became hot: a count on it met another one.
+    /// How often a key became hot: an increment on it met another one.
     pub hot: u64,
-    /// How often a count asked whether the first shard is locked.
+    /// How often an increment asked whether the first shard is locked.
     pub probes: u64,
 }
 
@@ -102,7 +102,7 @@ impl ChoiceCounters {
 
 const BETWEEN_WARNINGS: Duration = Duration::from_secs(60);
 
-/// The shards tables that were warned of lately.
+/// The shards tables recently warned about.
 #[derive(Debug)]
 pub(super) struct Warnings(Mutex<Recent<&'static str, ()>>);
 
@@ -111,7 +111,7 @@ impl Warnings {
         Warnings(Mutex::new(Recent::new(BETWEEN_WARNINGS)))
     }
 
-    /// Notes that counts met on each shard of a key.
+    /// Notes that increments met on each shard of a key.
     pub(super) fn crowded(&self, table: &'static str, shards: u16, now: Instant) {
         observe::crowded(table);
         if self.is_due(table, now) {

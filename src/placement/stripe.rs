@@ -9,7 +9,7 @@ use crate::model::MAX_SHARDS;
 /// The part of each key's shards that the counting updates of this process keep to. Of `of` stripes, the one with the index `index` (from
 /// 0) has the shards `index`, `index + of`, `index + 2 * of` and so on.
 ///
-/// It is for databases of several nodes that all take writes, such as MariaDB Galera. If two nodes there count on the same shard
+/// It is for databases of several nodes that all accept writes, such as MariaDB Galera. If two nodes there count on the same shard
 /// at once, neither waits for a lock: one transaction fails at its commit. Give the processes that write to one node a stripe
 /// that processes of no other node have, and the two never meet:
 ///
@@ -27,7 +27,7 @@ use crate::model::MAX_SHARDS;
 /// Within the stripe the [`ShardChoice`](super::ShardChoice) chooses as it would without one: by default a key that is not hot has one
 /// shard in each stripe, and a hot one as many as it has writers at once.
 ///
-/// A stripe is advice: a count is right on any shard. It may change at any time, and processes may
+/// A stripe is advice: an increment is right on any shard. It may change at any time, and processes may
 /// disagree on the number of stripes. The number of shards in each stripe follows from
 /// [`#[sharded(shards = ..)]`](derive@crate::ShardedField) and [`ShardCount`](crate::shard_counts::ShardCount): 128 shards make
 /// three stripes of 43, 43 and 42. Where there are fewer shards than stripes, a stripe has one shard, which is the shard `index`.

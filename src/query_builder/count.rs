@@ -188,7 +188,7 @@ statements! {
             on(|dialect| dialect.locks_rows(self.1)))
     }
 
-    /// Finds out whether the shard of a parent named by its key is missing, without locking anything. It is the first statement of a count
+    /// Finds out whether the shard of a parent named by its key is missing, without locking anything. It is the first statement of an increment
     /// in a caller's transaction, so it [names the parents' table](Names::are_named).
     ///
     /// ```sql
@@ -217,7 +217,7 @@ statements! {
     }
 }
 
-/// The first statement of most counts: by key, or on the one parent that the filter matches.
+/// The first statement of most increments: by key, or on the one parent that the filter matches.
 pub(crate) enum FirstCount<'a, DB: Backend + 'static> {
     ByKey(CountByKey<'a, DB>),
     One(CountOne<'a, DB>),

@@ -1,4 +1,4 @@
-//! An `INSERT` of a parent that is counted at once.
+//! An `INSERT` of a parent that is counted immediately.
 
 use diesel::query_builder::{QueryBuilder, QueryFragment};
 
@@ -9,7 +9,7 @@ use crate::model::ShardsColumn;
 
 statements! {
     /// An insert whose row has 0 in each field that `changes` count, unless it has a value for the field: a column's default is
-    /// often what the first count would make of 0, and would be counted twice.
+    /// often what the first increment would make of 0, and would be counted twice.
     ///
     /// ```sql
     /// INSERT INTO "downloads" ("version", "day", "number") VALUES ($1, $2, 0) ON CONFLICT DO NOTHING
@@ -74,7 +74,7 @@ fn from_zero(insert: &str, column: &str, dialect: Dialect) -> Option<String> {
     Some(text + rest)
 }
 
-/// The first list between parentheses: the text up to it with the one that opens it, its items, and the text behind it.
+/// The first list between parentheses: the text up to it with the one that opens it, its items, and the text after it.
 fn list(text: &str, dialect: Dialect) -> Option<(&str, Vec<&str>, &str)> {
     let (mut depth, mut at, mut begun) = (0_u32, 0, 0);
     let (mut before, mut items) = ("", vec![]);

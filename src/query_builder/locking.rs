@@ -29,7 +29,7 @@ pub(crate) struct StatementRows<'a, DB: Backend> {
 }
 
 impl<'a, DB: ShardedBackend> StatementRows<'a, DB> {
-    /// The names under which the rows stand.
+    /// The names that the rows have in the statement.
     fn names(&self) -> Names<'a, DB> {
         match self.rows {
             RowKind::Parents => self.names,
@@ -85,9 +85,9 @@ pub(crate) type Fields<'f> = [&'f ShardsColumn];
 pub(crate) enum Sums {
     /// Of shards that are locked, or nobody else's to lock.
     Read,
-    /// As the transaction's snapshot has them, which is as young as the parents' locks. Counts on them do not wait.
+    /// As the transaction's snapshot has them, which is as young as the parents' locks. Increments on them do not wait.
     Seen,
-    /// The shards are going to be emptied without a look: 0 stands for their sum.
+    /// The shards are going to be emptied unread: 0 stands for their sum.
     Replaced,
 }
 
@@ -228,7 +228,7 @@ statements! {
             " ORDER BY ", table.under_alias().key(), on(Dialect::all_rows))
     }
 
-    /// Locks shards in the order in which counts lock them, and reads which of them are not empty.
+    /// Locks shards in the order in which increments lock them, and reads which of them are not empty.
     ///
     /// ```sql
     /// SELECT CASE WHEN "videos"."views" <> 0 OR "videos"."likes" <> 0 THEN 1 ELSE 0 END FROM "videos_shards" AS "videos"
@@ -321,7 +321,7 @@ statements! {
             " FROM ", self.of.parents())
     }
 
-    /// Reads of each parent, in key order, whether at least so many of its shards are filled.
+    /// Reads whether at least this many shards of each parent are filled, in key order.
     ///
     /// ```sql
     /// SELECT CASE WHEN (SELECT COUNT(*) FROM "videos_shards" WHERE "videos_shards"."id" = "videos"."id"
@@ -387,7 +387,7 @@ statements! {
     }
 
     /// Writes to bases what was read from shards, for a database whose statements may not read what their triggers write. Only fields
-    /// that are sums may stand together: in a `CASE` the type of all values is one.
+    /// that are sums may be combined: in a `CASE` the type of all values is one.
     ///
     /// ```sql
     /// UPDATE `videos` SET `views` = (`videos`.`views` + CASE WHEN (`videos`.`id` = ?) THEN 5 … ELSE 0 END) WHERE ((`videos`.`id` = ?) OR …)

@@ -57,7 +57,7 @@ pub trait PeakExpressionMethods: Column + Sized {
         NewPeak::new(value.as_expression())
     }
 
-    /// Sets this field's total to `value` if `value` is less. In all else it works like [`raise_to`](Self::raise_to).
+    /// Sets this field's total to `value` if `value` is less. Otherwise it works like [`raise_to`](Self::raise_to).
     fn lower_to<V>(self, value: V) -> NewPeak<Self, V::Expression>
     where
         Self: MinColumn,

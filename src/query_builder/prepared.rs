@@ -11,7 +11,7 @@
 //! - After the first such failure, the process keeps no statement on its connections to PostgreSQL. The checksums stay: `diesel_async`
 //!   prepares each statement under a name and executes it in a separate message, perhaps on another connection.
 //!
-//! MariaDB's client waits for ever if a kept statement failed in the middle of its rows and is executed again. Oracle's client keeps the
+//! MariaDB's client waits forever if a kept statement failed in the middle of its rows and is executed again. Oracle's client keeps the
 //! error of every kept statement that failed. So MariaDB's client keeps no statement that returns rows, and Oracle's keeps none, unless the
 //! process [says](crate::backend::keep_queries_on_mysql) that it has no such client.
 
@@ -250,7 +250,7 @@ impl TextChecksum {
         self.cast("'0'", "BIGINT")
     }
 
-    /// The bytes as hexadecimal digits. Nothing is allocated here, because Diesel walks a statement several times for each count.
+    /// The bytes as hexadecimal digits. Nothing is allocated here, because Diesel walks a statement several times for each increment.
     fn digits(&self) -> [u8; 22] {
         const DIGITS: &[u8; 16] = b"0123456789abcdef";
         let mut digits = [0; 22];
@@ -282,7 +282,7 @@ fn hash_of_text<DB: ShardedBackend>(
 }
 
 /// The hash of the text that this query id has on PostgreSQL. It is cached, because writing the text costs more than all other work of a
-/// count in this process.
+/// increment in this process.
 fn known_hash(id: TypeId, hash: &dyn Fn() -> Option<u64>) -> Option<u64> {
     thread_local! {
         static KNOWN: RefCell<HashMap<TypeId, u64, FnvBuildHasher>> = RefCell::default();

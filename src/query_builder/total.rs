@@ -84,9 +84,9 @@ use crate::query_builder::{Names, Sql, fragments, sql};
 ///
 /// Reading a total outside the range of the column's type is an error: the database's own on PostgreSQL and SQLite ("integer overflow"),
 /// Diesel's on MySQL. A total never wraps and is never cut off. (If a sum of `Double`s exceeds an `f64`, MySQL fails in the middle of the
-/// result. Its client library has been seen to wait for ever when the same prepared statement was used again. Do not count that far there.)
+/// result. Its client library has been seen to wait forever when the same prepared statement was used again. Do not count that far there.)
 ///
-/// The query is Diesel's, and so are its errors. If the shards table is missing, the database's own error names it. A count and
+/// The query is Diesel's, and so are its errors. If the shards table is missing, the database's own error names it. An increment and
 /// [`RowCounter::get`](crate::RowCounter::get) report [`MissingShardsTable`](crate::Error::MissingShardsTable), which says what to do.
 #[derive(Debug, Clone, Copy, Default, DieselNumericOps, QueryId)]
 #[must_use = "an expression does nothing until it is part of a query"]
@@ -105,7 +105,7 @@ pub trait ShardedExpressionMethods: Expression + Sized {
     }
 
     /// The base without the shards: the plain column, with its index, under a name that warns the reader. It is as fresh as the last
-    /// [`fold`](crate::fold()) and does not include counts on shards since then.
+    /// [`fold`](crate::fold()) and does not include increments on shards since then.
     ///
     /// ```sql
     /// "videos"."views"

@@ -1,8 +1,8 @@
-//! Expressions over a table inside a schema, where other rows stand under an alias in its place.
+//! Expressions over a table inside a schema, where an alias for other rows replaces it.
 //!
 //! Diesel writes a column of `table! { analytics.videos (id) { .. } }` as `"analytics"."videos"."views"`. An alias has no schema, so
 //! such a column never means the rows of an alias. The expression is therefore written to a text first, and then copied with the
-//! alias in the place of the table. A table without a schema needs none of that: the alias is its own name.
+//! alias in place of the table. A table without a schema needs none of that: the alias is its own name.
 
 use std::cell::Cell;
 
@@ -16,10 +16,10 @@ use crate::backend::{Dialect, ShardedBackend, word};
 use crate::query_builder::names::Names;
 use crate::query_builder::sql::{Sql, bind, id, sql, text_of};
 
-/// Stands in the place of a table inside a schema. No table of the application's is likely to have this name.
+/// Stands in place of a table inside a schema. No table of the application's is likely to have this name.
 const ALIAS: &str = "sharded_parent";
 
-/// A name in the place of a table's.
+/// A name in place of a table's.
 pub(super) struct Alias(pub(super) &'static str);
 
 impl<DB: Backend> QueryFragment<DB> for Alias {

@@ -2,7 +2,7 @@
 //!
 //! Each read of a total costs a sum over shards. If the total may be a few seconds old, a cache in front of the database saves
 //! this sum, like the memcache in App Engine's [article on sharded counters][article]. A reader that finds no total in the cache reads it
-//! from the database and adds it to the cache, *unless there is one by then*. A count adds to the total in the cache after its commit, *if
+//! from the database and adds it to the cache, *unless there is one by then*. An increment adds to the total in the cache after its commit, *if
 //! there is one*:
 //!
 //! | | cache | database |
@@ -75,13 +75,13 @@
 //! The database is never wrong. A cached total may be wrong until it expires: no error in it is older than the TTL plus the read
 //! that filled the cache. It may be off by
 //!
-//! - counts that bypassed the cache: by other code, by other processes if the cache is in the process, inside a transaction
+//! - increments that bypassed the cache: by other code, by other processes if the cache is in the process, inside a transaction
 //!   ([`forget`](Cached::forget) the total after its commit);
-//! - counts while the cache failed or was skipped after a failure, and counts whose process ended between commit and
-//!   increment;
-//! - counts that raced with the reader that filled the cache. If a count is committed after the total was read, and its increment finds
-//!   nothing in the cache because the total is added later, the cached total lacks it. If a count is committed before the total was read,
-//!   and its increment comes after the total was added, the cached total has it twice.
+//! - increments while the cache failed or was skipped after a failure, and those whose process ended between commit and
+//!   cache update;
+//! - increments that raced with the reader that filled the cache. If one is committed after the total was read, and its cache update finds
+//!   nothing in the cache because the total is added later, the cached total lacks it. If one is committed before the total was read,
+//!   and its cache update comes after the total was added, the cached total has it twice.
 //!
 //! When a paused Redis server resumes, it executes the commands that it received before the pause. The totals that it then keeps are
 //! older by the length of the pause.
@@ -90,7 +90,7 @@
 //!
 //! # When the cache is down
 //!
-//! Counts and reads still work. After a failure no operation uses the cache for a second. Then one operation tries it, and if it
+//! Increments and reads still work. After a failure no operation uses the cache for a second. Then one operation tries it, and if it
 //! succeeds, all use it again. Each failure is an [event and a metric](crate::observability); your own [`TotalCache`] sees its
 //! errors before it returns them. A total that the cache kept meanwhile is at most as old as its TTL.
 //!
@@ -259,7 +259,7 @@ pub trait TotalCache: Send + Sync {
     }
 }
 
-/// The reason why an operation of a cache failed. A count or a read never returns it; see [when the cache is
+/// The reason why an operation of a cache failed. An increment or a read never returns it; see [when the cache is
 /// down](self#when-the-cache-is-down).
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -384,7 +384,7 @@ impl<C: TotalCache> Cached<C> {
     /// Returns the total of `counter`, from the cache or else from the database. The cache then keeps it.
     ///
     /// Inside a transaction it reads the total from the database, because only the database knows what the transaction sees. It does not
-    /// cache that total, which may include counts that are never committed.
+    /// cache that total, which may include increments that are never committed.
     ///
     /// # Errors
     /// Those of [`CachedCounter::read`].
@@ -423,10 +423,10 @@ impl<C: TotalCache> Cached<C> {
     /// Adds `n`, which may be negative, to `counter`, and then to the cached total if there is one.
     ///
     /// Inside a transaction it counts but does not touch the cache, because it cannot know when the transaction commits. The
-    /// cached total then lacks the count until it expires. [`forget`](Self::forget) the total after the commit.
+    /// cached total then lacks the increment until it expires. [`forget`](Self::forget) the total after the commit.
     ///
     /// # Errors
-    /// Those of [`CachedCounter::add`]. The cache then stays as it is, unless the count may have been committed: then the cached total is
+    /// Those of [`CachedCounter::add`]. The cache then stays as it is, unless the increment may have been committed: then the cached total is
     /// removed.
     pub fn add<Conn, K>(&self, counter: &K, n: i64, conn: &mut Conn) -> QueryResult<usize>
     where
@@ -479,7 +479,7 @@ fn in_cache(key: &str) -> String {
     format!("diesel_sharded:{key}")
 }
 
-/// Whether a count that ended in `error` may have been committed. An application's own counter may report a lost connection as Diesel
+/// Whether an increment that ended in `error` may have been committed. An application's own counter may report a lost connection as Diesel
 /// does.
 fn may_be_committed(error: &DieselError) -> bool {
     match error {
@@ -570,8 +570,8 @@ pub mod asynchronous {
             })
         }
 
-        /// [`add`](Self::add) on a connection of `diesel_async`. If the future is dropped after the count, the cached total may lack the
-        /// count until it expires.
+        /// [`add`](Self::add) on a connection of `diesel_async`. If the future is dropped after the increment, the cached total may lack the
+        /// increment until it expires.
         ///
         /// # Errors
         /// Those of [`CachedCounter::add`].

@@ -109,7 +109,7 @@ use crate::query_builder::{After, NoColumn, SelectTop, SortedBy};
 /// CREATE INDEX videos_views ON videos (views);
 /// ```
 ///
-/// Without an index the result is the same, but every base is read and sorted. Counts do not write that index, since they do not
+/// Without an index the result is the same, but every base is read and sorted. Increments do not write that index, since they do not
 /// write the base; folds do. An index on `(views, id)` also helps if many rows have the same base as the last row of the list.
 /// Do not create more indexes on the shards table: PostgreSQL can update a shard in place (HOT) only while no index contains its
 /// value.

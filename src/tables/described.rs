@@ -1,6 +1,6 @@
 //! The library for tables that `diesel-sharded`, the tool, finds in a database.
 //!
-//! No part of the stable interface.
+//! Not part of the stable interface.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -51,7 +51,7 @@ pub fn column(name: String, column_type: ColumnType, sql_type: Option<String>) -
     }
 }
 
-/// The numbers of shards of a table that were set, by field; those of named counters, by their names behind a zero.
+/// The numbers of shards of a table that were set, by field; those of named counters, by their names after a zero.
 ///
 /// # Errors
 /// The database's.

@@ -1,4 +1,4 @@
-//! What this library creates, as Diesel migrations. The tables that it owns are among it.
+//! What this library creates, as Diesel migrations. This includes the tables that it owns.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -148,7 +148,7 @@ where
 /// conn.run_pending_migrations(diesel_sharded::MIGRATIONS)?;
 /// # assert!(!conn.has_pending_migration(diesel_sharded::MIGRATIONS)?);
 ///
-/// // To take them back, and what the named counters counted with them:
+/// // To revert them, and what the named counters counted with them:
 /// use diesel::migration::MigrationSource;
 /// for migration in diesel_sharded::MIGRATIONS.migrations()?.iter().rev() {
 ///     conn.revert_migration(migration)?;
@@ -265,7 +265,7 @@ pub fn migration_texts<DB: ShardedBackend>(
     .collect()
 }
 
-/// A statement, or several, with a semicolon and a line's end behind the last one.
+/// A statement, or several, with a semicolon and a line break after the last one.
 fn as_file(sql: &str) -> String {
     format!("{};\n", sql.trim_end().trim_end_matches(';'))
 }

@@ -116,7 +116,7 @@ paired! {
     /// update that row security or a trigger suppresses), the move is rolled back, and the parent is listed in
     /// [`unfit`](Folded::unfit) with the reason.
     ///
-    /// Counts on the shards of a batch wait for these few statements and no longer, because a batch waits for no row. (On PostgreSQL its update
+    /// Increments on the shards of a batch wait for these few statements and no longer, because a batch waits for no row. (On PostgreSQL its update
     /// of the bases waits for rows that refer to them, 200 ms at most, if a unique index contains a sharded field.) If a lock
     /// cannot be acquired at once, the parents are tried one by one. On PostgreSQL one parent waits for its locks, 200 ms at most for
     /// each (`SET LOCAL lock_timeout`, which ends with the fold's transaction), so that a row is folded under any number of writers.
@@ -128,11 +128,11 @@ paired! {
     ///
     /// A fold that is killed at any statement loses and doubles nothing: the database rolls the open batch back, and committed
     /// batches are complete. Several processes may fold at once: the parent's row lock admits one at a time, and the next finds
-    /// nothing left to fold. On PostgreSQL the parents of a batch are tried one by one if a count creates a shard meanwhile; elsewhere
+    /// nothing left to fold. On PostgreSQL the parents of a batch are tried one by one if an increment creates a shard meanwhile; elsewhere
     /// the foreign key that [`ShardsTable`](crate::ShardsTable) creates lets none. All this relies on `NOWAIT`, which MySQL has from
     /// 8.0 on and MariaDB from 10.3.
     ///
-    /// Shards numbered beyond the [wished number](crate::shard_counts) are removed when they are empty; a count that was
+    /// Shards numbered beyond the [wished number](crate::shard_counts) are removed when they are empty; an increment that was
     /// waiting for one creates it again.
     ///
     /// # Effect on the total
@@ -234,7 +234,7 @@ impl<Q: IntoUpdateTarget<Table: ShardedTable>, Run> Fold<Q, Run> {
         }
     }
 
-    /// Sets how many parents are folded at once: 100 by default, which is also the maximum. With fewer, counts on them wait less.
+    /// Sets how many parents are folded at once: 100 by default, which is also the maximum. With fewer, increments on them wait less.
     pub fn batch(mut self, parents: usize) -> Self {
         self.batch = parents.clamp(1, KEYS_IN_A_STATEMENT);
         self
@@ -256,8 +256,8 @@ impl<Q: IntoUpdateTarget<Table: ShardedTable>, Run> Fold<Q, Run> {
     }
 
     /// Also removes every shard of a cold row: a row of which fewer shards than this had something to move. With 2, a row on
-    /// which one writer at a time counts loses its shards, and its next count creates one. A hot row keeps its shards until it is
-    /// folded once without counts. With 0, the default outside a [`Folder`](crate::operation::Folder),
+    /// which one writer at a time counts loses its shards, and its next increment creates one. A hot row keeps its shards until it is
+    /// folded once without increments. With 0, the default outside a [`Folder`](crate::operation::Folder),
     /// [`keep_shards`](Self::keep_shards) alone decides.
     ///
     /// With any other number the fold looks at all shards, even empty ones.
@@ -608,7 +608,7 @@ impl<P> Folding<P> {
 statements! {
     /// Finds parents that have something to fold [on the primary](Names::on_primary); see [`fold`](fold()).
     ///
-    /// Without a filter the shards table alone is read, so that rows without shards cost nothing.
+    /// Without a filter only the shards table is read, so that rows without shards cost nothing.
     ///
     /// A query with a filter avoids `EXISTS`: planners turn that into a join that reads the whole shards table for every batch.
     ///
@@ -668,7 +668,7 @@ pub(crate) struct Folding<P> {
     pub(crate) reports: bool,
 }
 
-/// The result of a try to fold several parents, or one parent, or one of its shards.
+/// The result of an attempt to fold several parents, or one parent, or one of its shards.
 enum FoldTry<P: Parents<DB>, DB: ShardedBackend> {
     Folded {
         rows: LockedRows<P, DB>,
@@ -744,7 +744,7 @@ impl<P> Folding<P> {
     }
 
     /// Bounds the waits of a transaction: for rows, and for a table that others may not write meanwhile, to which `NOWAIT` does not apply.
-    /// During these waits, counts wait for the shards that are already locked. Inside a caller's transaction the bound would outlive the
+    /// During these waits, increments wait for the shards that are already locked. Inside a caller's transaction the bound would outlive the
     /// fold.
     fn bound(&self) -> Option<&'static str> {
         let bound = self.dialect.bounds_waits_for_locks();

@@ -1,4 +1,4 @@
-//! `set_total(..)` and `reset(..)` set totals while counts continue.
+//! `set_total(..)` and `reset(..)` set totals while increments continue.
 
 use std::fmt::Write;
 use std::marker::PhantomData;
@@ -68,12 +68,12 @@ paired! {
     /// ```
     ///
     /// # Effect on the total
-    /// At one instant between the call and its return the total is the value. Counts that commit before that instant are gone, counts
-    /// that commit after it survive, and no count is split between the two (the set is linearizable). The set may skip a row that is inserted
+    /// At one instant between the call and its return the total is the value. Increments that commit before that instant are gone, those
+    /// that commit after it survive, and no increment is split between the two (the set is linearizable). The set may skip a row that is inserted
     /// meanwhile, and skips a row that stops matching the filter before it is locked. On PostgreSQL, inserts of rows that refer to its rows
     /// delay the set if one always begins before the last has ended.
     ///
-    /// The set is one transaction for any number of rows, and counts on all these rows wait until its end. Set a large table in several
+    /// The set is one transaction for any number of rows, and increments on all these rows wait until its end. Set a large table in several
     /// parts.
     ///
     /// # Result
@@ -82,7 +82,7 @@ paired! {
     ///
     /// # Inside a transaction
     /// The set is part of the caller's transaction, in a savepoint, and holds its locks until that transaction ends. The isolation
-    /// level is the caller's. Above `READ COMMITTED` on PostgreSQL, a count that was committed since the caller first read causes a
+    /// level is the caller's. Above `READ COMMITTED` on PostgreSQL, an increment that was committed since the caller first read causes a
     /// serialization failure; if it was the first on its shard, it survives the set. On MySQL, use `READ COMMITTED` for transactions that set
     /// and read totals. At a higher level a filter sees the transaction's snapshot, so the set also changes a row that no longer matches; for
     /// totals see [`fold`](crate::fold()).
@@ -457,7 +457,7 @@ mod tests {
             fingerprints,
             [
                 -7595149391897824734,
-                // MySQL and SQLite quote alike.
+                // MySQL and SQLite quote the same way.
                 -851179412046811844,
                 -851179412046811844,
                 -8523780140646867261,

@@ -1,4 +1,4 @@
-//! A cluster of three nodes that all take writes, of a test's own.
+//! A cluster of three nodes that all accept writes, of a test's own.
 
 use std::path::Path;
 
@@ -46,7 +46,7 @@ pub trait Cluster: Sync + Sized {
     /// Reconnects it, and waits until it has the commits of the others.
     fn plug_in(&self, node: usize);
 
-    /// Waits until a node has so many members in its cluster.
+    /// Waits until a node has this many members in its cluster.
     fn wait_for_members(&self, node: usize, members: usize);
 
     /// Waits until a node that was cut off refuses to write.

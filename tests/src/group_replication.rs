@@ -1,4 +1,4 @@
-//! A group of MySQL servers of a test's own that all take writes (Group Replication, multi-primary), in containers of the image that
+//! A group of MySQL servers of a test's own that all accept writes (Group Replication, multi-primary), in containers of the image that
 //! `scripts/images.sh mysql` builds.
 //!
 //! A test talks to each node through its Unix socket, in a folder that the container shares. The nodes talk to each other through a

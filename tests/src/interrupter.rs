@@ -32,7 +32,7 @@ pub enum Fault {
     CutAfter,
 }
 
-/// A fault befalls one statement, and so many that follow are interrupted before they do anything.
+/// A fault befalls one statement, and this many that follow are interrupted before they do anything.
 #[derive(Debug, Clone, Copy)]
 pub struct Plan {
     pub fault: Fault,
@@ -87,8 +87,8 @@ impl Interrupter {
         std::mem::take(&mut *lock(&self.0)).hit
     }
 
-    /// The next compound statements of MySQL's that begin with these texts, each once and in this order, sleep behind so many of their
-    /// semicolons: whoever waits for it can interrupt them there.
+    /// The next compound statements of MySQL's that begin with these texts, each once and in this order, sleep after this many of their
+    /// semicolons: a test that waits for it can interrupt them there.
     pub fn slow_down(&self, slow: Vec<(&'static str, usize)>) {
         *lock(&self.0) = State {
             slow,
@@ -97,7 +97,7 @@ impl Interrupter {
     }
 }
 
-/// The text with a statement that sleeps behind one of its semicolons, or behind its `BEGIN`, and what it sleeps behind.
+/// The text with a statement that sleeps after one of its semicolons, or after its `BEGIN`, and what it sleeps after.
 fn slowed_down(text: &str, semicolon: usize) -> Option<(String, String)> {
     let at = match semicolon {
         0 => text.find(" SET")?,
@@ -332,7 +332,7 @@ impl Wire {
         }
     }
 
-    /// The text to be sent in the place of one that is to be slow.
+    /// The text to be sent in place of one that is to be slow.
     fn slow_down(&self, text: &str) -> Option<String> {
         let mut state = lock(&self.state);
         let (_, semicolon) = *state

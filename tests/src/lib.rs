@@ -307,7 +307,7 @@ pub fn own_key() -> i64 {
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// Draws the shards (and jitters) of the given numbers in turn, then the last one for ever.
+/// Draws the shards (and jitters) of the given numbers in turn, then the last one forever.
 pub fn drawing(numbers: &'static [u64]) -> impl Fn() -> u64 {
     let next = AtomicU32::new(0);
     move || numbers[(next.fetch_add(1, Ordering::Relaxed) as usize).min(numbers.len() - 1)]

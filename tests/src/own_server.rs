@@ -166,7 +166,7 @@ mod tests {
     use diesel::prelude::*;
     use diesel::sql_types::BigInt;
 
-    /// Committed counts survive a crash, uncommitted ones do not, and a paused server keeps its clients waiting.
+    /// Committed increments survive a crash, uncommitted ones do not, and a paused server keeps its clients waiting.
     fn survives<Conn: Connection>(server: Server, database: &str, count: fn(&mut Conn) -> i64) {
         let mut server = OwnServer::start(server).unwrap();
         let url = format!("{}/{database}", server.address());

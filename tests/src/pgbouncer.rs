@@ -30,7 +30,7 @@ pub struct PgBouncer {
 }
 
 impl PgBouncer {
-    /// Starts one with so many connections to the server for each database.
+    /// Starts one with this many connections to the server for each database.
     pub fn start(mode: PoolMode, server_connections: usize) -> Self {
         let program =
             find("pgbouncer").expect("no PgBouncer is installed: apt-get install pgbouncer");

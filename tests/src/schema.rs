@@ -64,7 +64,7 @@ pub struct WholeVideo {
     pub channel: Option<String>,
 }
 
-/// A model that selects plain columns: after a count it must read totals all the same.
+/// A model that selects plain columns: after an increment it must read totals all the same.
 #[derive(Debug, Clone, PartialEq, Queryable, Selectable)]
 #[diesel(table_name = videos)]
 pub struct PlainVideo {

@@ -2,7 +2,7 @@
 //!
 //! Each statement of each operation by each fault, in `interrupted/table.rs`, and each step of a compound statement, in
 //! `interrupted/compound.rs`. Then statements that MariaDB interrupts in the middle of their
-//! rows: by `max_statement_time`, and by `KILL QUERY`. Its client may wait for ever on such a connection, so that each round runs in
+//! rows: by `max_statement_time`, and by `KILL QUERY`. Its client may wait forever on such a connection, so that each round runs in
 //! a process of its own that can be ended.
 
 #![expect(
@@ -307,7 +307,7 @@ fn nobody_waits_for_ever(set: &str, kills: &str) {
     if kills.is_empty() {
         assert_eq!(counted, acknowledged, "{failed} failed");
     } else {
-        // A count that is killed as its COMMIT is answered reports a failure, although it is committed.
+        // An increment that is killed as its COMMIT is answered reports a failure, although it is committed.
         assert!(
             (acknowledged..=acknowledged + failed).contains(&counted),
             "{counted}: {numbers}"
@@ -328,7 +328,7 @@ macro_rules! nobody_waits_for_ever {
     )+};
 }
 
-// MariaDB's client waits for ever if a query is killed between two statements of one text, as those of guarded ones are.
+// MariaDB's client waits forever if a query is killed between two statements of one text, as those of guarded ones are.
 nobody_waits_for_ever! {
     nobody_waits_for_ever_at_700_microseconds: "0.0007", "";
     nobody_waits_for_ever_at_2_milliseconds: "0.002", "";

@@ -67,7 +67,7 @@ impl Changes {
     }
 }
 
-/// The eras of a counter: its beginning and all its sets, each with the counts after it.
+/// The eras of a counter: its beginning and all its sets, each with the increments after it.
 pub(crate) struct Eras(Vec<Era>);
 
 impl Eras {

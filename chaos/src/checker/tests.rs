@@ -262,7 +262,7 @@ fn a_total_that_grows_does_not_fall() {
         let read = Operation::ReadRows { first: 1, last: 1 };
         answered(read, began, ended, Answer::Totals(vec![(ROW, value)]))
     };
-    // The count is open all the time: each read may include it or not.
+    // The increment is open all the time: each read may include it or not.
     let fell = |n, reads: [Done; 2]| {
         let operations = reads.into_iter().chain([ok(count(n), 1, 90)]).collect();
         broken(operations, 100 + n, &[]).contains(&Rule::NoWayBack)

@@ -31,15 +31,15 @@ const DATABASE: &str = "chaos";
 enum Blow {
     /// The primary is killed.
     Killed,
-    /// The primary does not reach the standby any more. The standby is promoted while the primary still runs, and then the primary is killed.
+    /// The primary can no longer reach the standby. The standby is promoted while the primary still runs, and then the primary is killed.
     CutOff,
-    /// The standby is stopped for a while, and goes on.
+    /// The standby is stopped for a while, and then resumes.
     StandbyStopped,
     /// The link is silent for a while, and then delivers everything.
     LinkSilent,
 }
 
-/// How long a server or a link is away that comes back.
+/// How long a server or a link that comes back is away.
 const AWAY: Duration = Duration::from_millis(1500);
 
 /// How long a primary goes on alone before it is killed.

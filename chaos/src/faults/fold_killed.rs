@@ -44,7 +44,7 @@ fn fold(what: Folded, keep: u16) -> Operation {
     Operation::Fold { what, keep }
 }
 
-/// The actions beside the counts and reads of clients. The row of an action has a total of 3, all of it in shards.
+/// The actions beside the increments and reads of clients. The row of an action has a total of 3, all of it in shards.
 const ACTIONS: [Action; 9] = [
     ("fold of a row", |round, _, _| {
         fold(Folded::Row(round.team()[0]), 16)
@@ -73,7 +73,7 @@ const ACTIONS: [Action; 9] = [
     }),
 ];
 
-/// The action beside nothing but counts, since reads fail too while the table is gone.
+/// The action beside nothing but increments, since reads fail too while the table is gone.
 const DROP: Action = ("drop", |_, _, _| Operation::DropShards);
 
 const SETTINGS: Settings = Settings {

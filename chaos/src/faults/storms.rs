@@ -27,7 +27,7 @@ pub const SERIALIZATION: Fault = Fault {
     run: |line| run(Begin::Serializable, line),
 };
 
-/// One transaction in so many may fail.
+/// One transaction in this many may fail.
 const ONE_IN: usize = 10_000;
 
 fn run(begin: Begin, line: &mut Line) {

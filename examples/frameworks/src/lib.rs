@@ -1,4 +1,4 @@
-//! What a server answers when a count fails.
+//! What a server answers when an increment fails.
 
 use diesel::result::Error::NotFound;
 use diesel_sharded::Error;

@@ -1,4 +1,4 @@
-//! Totals in a real Redis server: the contract of a cache, and what becomes of counts when the server dies, hangs or holds other values.
+//! Totals in a real Redis server: the contract of a cache, and what becomes of increments when the server dies, hangs or holds other values.
 
 use std::net::TcpListener;
 use std::sync::atomic::Ordering;
@@ -107,9 +107,9 @@ fn a_server_that_dies_or_hangs_fails_nothing() {
     server.pause();
     count_and_read(&hasty, true);
     server.resume();
-    count_and_read(&patient, false); // the total from before the pause lacks its counts
+    count_and_read(&patient, false); // the total from before the pause lacks its increments
     assert_eq!(failures_of_patient(), failed);
-    // Whoever was too hasty uses the cache again, even if some answers are late.
+    // A client that was too hasty uses the cache again, even if some answers are late.
     let mut is_used = || {
         let failed = failures_of_hasty();
         thread::sleep(2 * SHORT);

@@ -7,7 +7,7 @@ use maud::html;
 
 use crate::pages::Page;
 
-/// An answer in the place of a page, with a reason.
+/// An answer in place of a page, with a reason.
 #[derive(Debug)]
 pub struct PageError(StatusCode, String);
 

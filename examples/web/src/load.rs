@@ -70,7 +70,7 @@ pub struct Plan {
 pub struct Outcome {
     pub per_second: f64,
     pub counted: u64,
-    /// How long a writer waited for one count, its commit included: p50 and p99.
+    /// How long a writer waited for one increment, its commit included: p50 and p99.
     pub waits: [Duration; 2],
     /// How much the video's total rose meanwhile: by the same amount, unless visitors watched it too.
     pub rose_by: i64,
@@ -92,7 +92,7 @@ pub struct Load {
     progress: Mutex<Progress>,
     /// Held by the load that is running: another one would disturb it.
     turn: Mutex<()>,
-    /// Of the writers, whose connections are all alike.
+    /// For the writers, whose connections are all the same.
     combiner: Combiner,
 }
 
@@ -142,7 +142,7 @@ impl Load {
     }
 }
 
-/// Counts until the time is over, or an error comes. Returns that, and how long each count took.
+/// Counts until the time is over, or an error comes. Returns that, and how long each increment took.
 fn write(
     mode: &Mode,
     plan: &Plan,

@@ -218,7 +218,7 @@ impl Shards {
 }
 
 /// Moves all shards into the plain columns and removes them, so that the effect shows: by default a fold keeps empty ones for the
-/// next counts.
+/// next increments.
 pub fn fold_all(conn: &mut AnyConnection) -> QueryResult<()> {
     fold(counters::table).run(conn)?;
     fold(all).keep_shards(0).run(conn)?;

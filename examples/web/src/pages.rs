@@ -21,7 +21,7 @@ use crate::error::PageError;
 use crate::metrics;
 use crate::site::Shared;
 
-/// What all handlers take.
+/// The argument of all handlers.
 type Site = State<Arc<Shared>>;
 
 pub fn router(shared: Arc<Shared>) -> Router {

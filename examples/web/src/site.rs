@@ -62,7 +62,7 @@ pub struct Site {
     background: Background,
 }
 
-/// The work beside the pages. No folder runs if nothing folds by itself.
+/// The work beside the pages. No background fold runs if nothing folds by itself.
 type Background = (Following, Option<Folder>);
 
 /// How long requests that are under way may take once the site is stopped.
@@ -82,7 +82,7 @@ impl Site {
         let (stop, stopped) = oneshot::channel();
         let server = axum::serve(listener, pages::router(Arc::clone(&shared)));
         let server = server.with_graceful_shutdown(async {
-            let _ = stopped.await; // an error too: whoever could stop it is gone
+            let _ = stopped.await; // an error too: nobody who could stop it is left
         });
         Ok(Site {
             address,
@@ -97,12 +97,12 @@ impl Site {
         self.address
     }
 
-    /// Answers the requests that are under way, and commits the counts that the coalescer still holds.
+    /// Answers the requests that are under way, and commits the increments that the coalescer still holds.
     pub async fn stop(self) -> Result<()> {
         let _ = self.stop.send(()); // an error says that the server has ended already
         let abort = self.server.abort_handle();
         let served = tokio::time::timeout(PATIENCE, self.server).await;
-        abort.abort(); // whoever is still reading then
+        abort.abort(); // those still reading then
         let coalescer = self.shared.coalescer.clone();
         spawn_blocking(move || {
             drop(self.background); // may wait for the batch that is under way

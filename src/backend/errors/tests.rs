@@ -56,7 +56,7 @@ fn a_standby_refuses() {
     let refused = "cannot execute UPDATE in a read-only transaction";
     let refused = error(DatabaseErrorKind::ReadOnlyTransaction, refused);
     assert_eq!(Postgres.classify(&refused), NodeNotReady);
-    // MySQL's 1792 comes from the session alone.
+    // MySQL's 1792 comes only from the session.
     assert_eq!(Mysql.classify(&refused), Other);
 }
 
@@ -308,7 +308,7 @@ fn only_a_missing_table_is_a_missing_table() {
         (Sqlite, "no such table: main.videos_shards"),
     ] {
         assert!(is_missing(dialect, text, Some(8)), "{text}");
-        // PostgreSQL's refusal for want of a permission has no position.
+        // PostgreSQL's refusal for lack of a permission has no position.
         let without_position = is_missing(dialect, text, None);
         assert_eq!(without_position, dialect != Postgres, "{text}");
     }

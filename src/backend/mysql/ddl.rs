@@ -6,11 +6,11 @@ use crate::backend::quoted::{Quoted, each};
 /// Ends the locks under which a counter cache is created; also after a failure.
 pub(crate) const UNLOCK_CACHES: &str = "UNLOCK TABLES;\nDO RELEASE_LOCK('diesel_sharded_caches')";
 
-/// Undoes what a failure of another kind leaves behind of the text that folds and drops a shards table.
+/// Undoes what the text that folds and drops a shards table leaves behind after another kind of failure.
 pub(crate) const CLEAN_UP_DROP: &str = "ROLLBACK; UNLOCK TABLES; DROP TEMPORARY TABLE IF EXISTS `diesel_sharded_totals`; \
     SET autocommit = COALESCE(@diesel_sharded_autocommit, @@autocommit)";
 
-/// Each is one statement alone: a client that splits the text at semicolons leaves it whole. A subquery of two rows fails in every
+/// Each is a single statement: a client that splits the text at semicolons leaves it whole. A subquery of two rows fails in every
 /// mode of the server.
 ///
 /// No trigger renames shards: MySQL refuses a statement that reads the shards table, as a fold's update of the bases, if a
@@ -49,7 +49,7 @@ pub(super) fn create_at_once(table: &str) -> Option<(String, String)> {
 
 /// Fails where `cache` reads a text that is not empty. The lock is held while a cache is created, so of two caches for one field the later
 /// one finds the other. The variable is set by a statement of its own: during DDL on other tables the catalog warns, and a statement that
-/// writes takes a warning for an error.
+/// writes treats a warning as an error.
 pub(super) fn refuse_second_cache(_: &str, cache: &str, _: &str) -> String {
     format!(
         "SET @diesel_sharded_locked = GET_LOCK('diesel_sharded_caches', 60);

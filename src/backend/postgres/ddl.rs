@@ -109,7 +109,7 @@ fn is_found_by_function(tables: &Quoted<'_>) -> String {
 }
 
 /// Fails where `cache` reads a text, inside a block with a variable `kept`. The lock waits for the creation of another cache, and for no
-/// count.
+/// increment.
 pub(super) fn refuse_second_cache(shards: &str, cache: &str, _: &str) -> String {
     format!(
         "LOCK TABLE {shards} IN SHARE UPDATE EXCLUSIVE MODE;

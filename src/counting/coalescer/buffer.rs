@@ -80,7 +80,7 @@ impl<Conn: 'static> Buffer<Conn> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for a change, at most `until` then.
+    /// Waits for a change, but no longer than `until`.
     fn wait<'a>(
         &self,
         state: MutexGuard<'a, State<Conn>>,
@@ -116,7 +116,7 @@ impl<Conn: 'static> Buffer<Conn> {
             .ok_or(Error::CoalescerClosed)
     }
 
-    /// Takes the counts of a transaction that has committed, even if the buffer is full.
+    /// Takes the increments of a transaction that has committed, even if the buffer is full.
     pub(super) fn absorb(&self, counts: Fields<Conn>) -> Result<(), Error> {
         if counts.is_empty() {
             return Ok(());
@@ -203,7 +203,7 @@ impl<Conn: 'static> Buffer<Conn> {
         self.changed.notify_all();
     }
 
-    /// Notes why an attempt failed that will be repeated.
+    /// Notes why an attempt failed; it will be repeated.
     pub(super) fn blocked_by(&self, reason: &str) {
         self.state().stats.last_error = Some(reason.to_owned());
     }

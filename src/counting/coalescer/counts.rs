@@ -1,4 +1,4 @@
-//! Counts that are added if and when a transaction commits.
+//! Increments that are added if and when a transaction commits.
 
 use std::error::Error as StdError;
 
@@ -21,7 +21,7 @@ use crate::model::shows;
 use super::sums::Fields;
 use super::{Coalesced, Coalescer};
 
-/// Counts that wait for the commit of a transaction; made by [`Coalescer::transaction`].
+/// Increments that wait for the commit of a transaction; made by [`Coalescer::transaction`].
 #[must_use = "they count when the transaction has committed"]
 pub struct Counts<Conn>(Fields<Conn>);
 
@@ -59,10 +59,10 @@ where
     Conn: LoadConnection + 'static,
     Conn::Backend: BackendOf<Conn>,
 {
-    /// Runs `f` in a transaction on `conn`, as [`retry::transaction`](crate::retry::transaction()) does, and adds its counts when the
+    /// Runs `f` in a transaction on `conn`, as [`retry::transaction`](crate::retry::transaction()) does, and adds its increments when the
     /// transaction has committed. A transaction that is rolled back counts nothing, and one that is retried counts once.
     ///
-    /// The transaction holds no lock on a shard, so it may be a long one: the counts are committed after it, as by
+    /// The transaction holds no lock on a shard, so it may be a long one: the increments are committed after it, as by
     /// [`add_later`](Self::add_later). A crash between the two commits loses them. They are accepted even if the queue is full. If that
     /// must not happen, count by [`update`](crate::update()) in the transaction.
     ///
@@ -92,7 +92,7 @@ where
     ///     diesel::update(all.find(7)).set(title.eq("zoo")).execute(conn)
     /// })?;
     ///
-    /// coalescer.close()?; // commits the count
+    /// coalescer.close()?; // commits the increment
     /// assert_eq!(views_of_7.get(conn)?, Some(101));
     /// # std::fs::remove_file(file)?;
     /// # Ok(())

@@ -16,10 +16,10 @@ use super::buffer::{Buffer, Loss};
 use super::writer::{Borrow, Borrowed, Writer};
 use super::{Coalescer, Owner};
 
-/// In effect for ever, and still a time that the clock can hold.
+/// In effect forever, and still a time that the clock can hold.
 const CENTURY: Duration = Duration::from_secs(3_153_600_000);
 
-/// Is called with each loss.
+/// Called with each loss.
 type OnLoss = Box<dyn Fn(&Loss) + Send + Sync>;
 
 pub(super) struct Settings {
@@ -79,7 +79,7 @@ impl<Conn: LoadConnection + 'static> CoalescerBuilder<Conn> {
         self
     }
 
-    /// Calls `on_loss` with each sum that cannot be counted, in the writer's thread: because a row cannot take it, or because the database
+    /// Calls `on_loss` with each sum that cannot be counted, in the writer's thread: because a row cannot accept it, or because the database
     /// did not answer by the deadline of a close.
     pub fn on_loss(mut self, on_loss: impl Fn(&Loss) + Send + Sync + 'static) -> Self {
         self.settings.on_loss = Some(Box::new(on_loss));

@@ -200,7 +200,7 @@ impl<Conn: 'static> Fields<Conn> {
         let sums = sums.or_insert_with(|| Box::new(Sums::<K, Conn>(BTreeMap::new())));
         let sums: &mut dyn Any = &mut **sums;
         let Some(Sums::<K, Conn>(sums)) = sums.downcast_mut() else {
-            return; // a field's sums stand under its own type
+            return; // a field's sums are under its own type
         };
         match sums.get_mut(key) {
             Some(sum) => K::add_to(sum, n),

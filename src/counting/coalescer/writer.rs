@@ -65,9 +65,9 @@ struct Failure {
 /// Whose fault it is that a batch was not committed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fault {
-    /// No row's: the database cannot be reached, or not now.
+    /// No row's: the database cannot be reached at the moment.
     NoRows,
-    /// A row cannot take its sum.
+    /// A row cannot accept its sum.
     ARows,
     /// It may be a row's, such as when the application's trigger refuses it, or not, such as when a privilege is missing.
     Unclear,
@@ -216,7 +216,7 @@ where
         };
     }
 
-    /// Commits sums of a field, and returns those that are refused. Sums that their rows cannot take are lost.
+    /// Commits sums of a field, and returns those that are refused. Sums that their rows cannot accept are lost.
     fn commit_each(
         &mut self,
         mut parts: Vec<Box<dyn AnySums<Conn>>>,
@@ -243,7 +243,7 @@ where
                 }
                 continue;
             };
-            // The row stands by itself when the halves are small enough.
+            // The row is alone once the halves are small enough.
             let half = (sums.len() / 2).max(1);
             let rest = match fault {
                 Fault::NoRows | Fault::Tables => None,

@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::query_builder::text_of_others;
 use crate::tables::shards_table::texts;
 
-/// Whether a connection of this process was ever admitted: without one, counts need not look.
+/// Whether a connection of this process was ever admitted: without one, callers need not look.
 static IS_ANY: AtomicBool = AtomicBool::new(false);
 
 pub(super) fn is_any() -> bool {
@@ -57,7 +57,7 @@ pub(super) fn is_barred<M: Io>(link: &mut Link<'_, M>) -> bool {
 }
 
 impl Combiner {
-    /// Admits a connection: from now on all counts on it combine with those on other connections that this combiner has admitted, and that
+    /// Admits a connection: from now on all increments on it combine with those on other connections that this combiner has admitted, and that
     /// are the same: the same server, database, schemas, role and settings. Returns whether the connection combines. An SQLite database that
     /// has no file does not, nor does a connection with temporary tables of SQLite's.
     ///
@@ -87,7 +87,7 @@ impl Combiner {
     /// The connection's [instrumentation](diesel::connection::Connection::set_instrumentation) becomes one of this crate, which reads the SQL
     /// of your own statements. It tells everything to the instrumentation that [`instrumented_by`](Self::instrumented_by) says, by default
     /// [Diesel's](diesel::connection::set_default_instrumentation); one that was set on the connection is lost. If you set another one
-    /// afterwards, the connection's counts no longer combine. See [`combine`](crate::combine#admission) for what ends an admission.
+    /// afterwards, the connection's increments no longer combine. See [`combine`](crate::combine#admission) for what ends an admission.
     ///
     /// # Errors
     /// [`AlreadyInTransaction`](DieselError::AlreadyInTransaction), and an error of the query, as on a server that lacks its functions.

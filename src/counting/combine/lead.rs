@@ -103,7 +103,7 @@ impl Waited {
 }
 
 impl Role {
-    /// The role of a count, after it has waited for others if necessary; or its result, if another caller has counted for it. This needs no
+    /// The role of an increment, after it has waited for others if necessary; or its result, if another caller has counted for it. This needs no
     /// connection.
     pub(crate) async fn of<M, U>(
         count: &mut Count<U>,
@@ -211,7 +211,7 @@ impl Role {
 struct Leader<'a, 'c, M: Io, U: ?Sized> {
     link: &'a mut Link<'c, M>,
     count: &'a mut Count<U>,
-    /// The part of the next count's deadline that has passed.
+    /// The part of the next increment's deadline that has passed.
     waited: Duration,
 }
 

@@ -5,8 +5,8 @@
 //! are slow, nobody has to wait at all as long as callers are few. Where commits are fast, one leader at a time is best.
 //!
 //! A busy server is not a slow commit: more statements would only make it busier, also for other processes. What tells them apart is the
-//! fastest batch of late, which a queue hardly delays, and how much longer the others take. [TCP Vegas](https://doi.org/10.1109/49.464716)
-//! (Brakmo, Peterson, 1995) finds a full network alike.
+//! fastest recent batch, which a queue hardly delays, and how much longer the others take. [TCP Vegas](https://doi.org/10.1109/49.464716)
+//! (Brakmo, Peterson, 1995) detects a full network the same way.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -14,19 +14,19 @@ use std::time::Duration;
 /// The greatest number of leaders of a slot. Callers who are no more than this may each count alone.
 pub(super) const MOST: usize = 16;
 
-/// So few callers count alone even where the server is busy.
+/// This few callers count alone even where the server is busy.
 const FEW: usize = 4;
 
-/// A server is busy once batches take so many times as long as the fastest.
+/// A server is busy once batches take this many times as long as the fastest.
 const BUSY: u64 = 6;
 
-/// It stays busy until they take no more than so many times as long: with one leader for each process they become faster.
+/// It stays busy until they take no more than this many times as long: with one leader for each process they become faster.
 const AT_EASE: u64 = 2;
 
 /// The time of a commit that is worth another leader, where callers share batches.
 const FOR_A_LEADER: Duration = Duration::from_micros(200);
 
-/// The time of a commit for which so many callers, at most [`MOST`], may count alone before the processor is the limit.
+/// The time of a commit for which this many callers, at most [`MOST`], may count alone before the processor is the limit.
 fn for_callers_alone(callers: usize) -> Duration {
     let micros = (6 * callers * callers).min(440);
     Duration::from_micros(micros as u64)
@@ -35,7 +35,7 @@ fn for_callers_alone(callers: usize) -> Duration {
 /// How long a batch takes, from its statement to its commit, in nanoseconds. All slots of a combiner share it: they commit to one disk.
 #[derive(Default)]
 pub(crate) struct BatchTime {
-    /// The fastest of late: it rises to twice the time within some 6,000 batches.
+    /// The fastest recent batch: it rises to twice the time within some 6,000 batches.
     least: AtomicU64,
     /// The mean of about 16 batches.
     mean: AtomicU64,
@@ -43,7 +43,7 @@ pub(crate) struct BatchTime {
 }
 
 impl BatchTime {
-    /// Notes that a batch took so long.
+    /// Notes that a batch took this long.
     pub(crate) fn took(&self, time: Duration) {
         let time = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).max(1);
         let least = match self.least.load(Ordering::Relaxed) {
@@ -64,7 +64,7 @@ impl BatchTime {
         self.is_busy.store(is_busy, Ordering::Relaxed);
     }
 
-    /// How many of so many callers may lead.
+    /// How many of this many callers may lead.
     pub(crate) fn leaders(&self, callers: usize, most: usize) -> usize {
         let is_busy = self.is_busy.load(Ordering::Relaxed);
         let commit = Duration::from_nanos(self.least.load(Ordering::Relaxed));

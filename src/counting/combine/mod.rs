@@ -1,8 +1,8 @@
 //! Combining: callers of one process that meet at one counter share a statement and its commit.
 //!
-//! Without a combiner, each count on a row is a commit, and a commit waits for the disk. So the commits that fit into a second limit the
-//! counts on a hot row. Where callers combine, the first one counts on its own connection, and later callers add their amounts to the batch
-//! that waits for that connection. No thread and no connection stand by. A row that is not hot is counted as before: no caller waits for
+//! Without a combiner, each increment on a row is a commit, and a commit waits for the disk. So the commits that fit into a second limit the
+//! increments on a hot row. Where callers combine, the first one counts on its own connection, and later callers add their amounts to the batch
+//! that waits for that connection. No thread or connection is kept idle. A row that is not hot is counted as before: no caller waits for
 //! company. On SQLite, which has one writer at a time, callers of all counters share a transaction.
 //!
 //! An application opts in with a [`Combiner`], for one update,
@@ -32,7 +32,7 @@
 //! # }
 //! ```
 //!
-//! or for every count on the connections that it [admits](Combiner::admit), for example those of a pool:
+//! or for every increment on the connections that it [admits](Combiner::admit), for example those of a pool:
 //!
 //! ```
 //! # use diesel::prelude::*;
@@ -50,11 +50,11 @@
 //! `.combine(&combiner)`.
 //!
 //! # What is combined
-//! Counts by key outside a transaction, on [`update`](crate::update()), [`RowCounter`](crate::RowCounter) and
+//! Increments by key outside a transaction, on [`update`](crate::update()), [`RowCounter`](crate::RowCounter) and
 //! [`Counter`](crate::Counter), blocking and asynchronous. Keys are compared by the text in which Diesel shows them. So the key's type in
-//! the model has to be `i16`, `i32`, `i64`, `String`, `Vec<u8>` or `Uuid`: an application's own type may show two keys alike. Everything
+//! the model has to be `i16`, `i32`, `i64`, `String`, `Vec<u8>` or `Uuid`: an application's own type may show two keys the same. Everything
 //! else is counted as if there were no combiner: other filters, updates that return rows, idempotency keys, `Float`, changes in an
-//! `Option`, bounded counters, and the library's own counts, as in `count_many`. Counts of the same fields in the same order share a batch.
+//! `Option`, bounded counters, and the library's own increments, as in `count_many`. Increments of the same fields in the same order share a batch.
 //!
 //! `update`'s `or_insert` combines where the row exists: a caller whose row is missing inserts it by itself. A column of
 //! `Double`, or of `Numeric` with fewer digits than an amount, rounds once for each batch.
@@ -78,8 +78,8 @@
 //! # What it costs
 //! It costs nothing while only a few callers meet at a row, on a database that locks rows. Up to 4 callers count alone, and up to 16 where
 //! a commit takes 440 µs or more (fewer where it takes less). Otherwise one caller leads for each 200 µs of a commit, from 1 to 16, and the
-//! other callers wait for a batch: on average for a part of the commit in progress, and then for their own. The combiner takes the fastest
-//! batch of late for the time of a commit. Where the others take three times as long, the server is busy, and one caller leads.
+//! other callers wait for a batch: on average for a part of the commit in progress, and then for their own. The combiner uses the fastest recent
+//! batch as the time of a commit. Where the others take three times as long, the server is busy, and one caller leads.
 //!
 //! A caller who counts for others counts at most one batch more than its own, so its own call takes up to twice as long as a member's. It
 //! stops earlier if others lead and no full batch waits.
@@ -92,7 +92,7 @@
 //!
 //! From then on Diesel tells the combiner the SQL that you send:
 //!
-//! | text | counts on the connection |
+//! | text | increments on the connection |
 //! |---|---|
 //! | `BEGIN`, `START TRANSACTION`; `SAVEPOINT` on SQLite | count alone until `COMMIT` or `ROLLBACK` has succeeded |
 //! | one `SELECT`, `INSERT`, `UPDATE`, `DELETE` or the like; on PostgreSQL also `SET LOCAL` and `SET TRANSACTION` | combine as before |
@@ -110,10 +110,10 @@
 //! mean the same rows**: the library does not check it. Connections that are admitted and those that are not do not meet.
 //!
 //! Without admission the library does not know of a transaction that was begun by SQL text. Nobody counts for others inside one, but another
-//! caller may count what is counted inside it. That count is committed whatever becomes of the transaction, or waits for a lock that the
+//! caller may count what is counted inside it. That increment is committed whatever becomes of the transaction, or waits for a lock that the
 //! transaction holds: admit the connection, or write [`.alone()`](crate::operation::UpdateStatement::alone) there.
 //!
-//! A count inside one of Diesel's transactions is never combined. Neither a callback of the retry policy nor the closure that acquires a
+//! An increment inside one of Diesel's transactions is never combined. Neither a callback of the retry policy nor the closure that acquires a
 //! connection may count through the same combiner: it would wait for itself.
 //!
 //! A forked process begins with no waiting callers, and never waits for its parent's.
@@ -161,7 +161,7 @@ pub(crate) use self::lead::{Role, count};
 #[must_use = "a combiner does nothing until it admits a connection or is given to `.combine(..)`"]
 pub struct Combiner {
     slots: Arc<PerProcess<Arc<Slots<CounterKey>>>>,
-    /// Whom Diesel tells the events of an admitted connection.
+    /// Makes the receiver of Diesel's events about an admitted connection.
     instrumentation: fn() -> Option<Box<dyn Instrumentation>>,
 }
 
@@ -183,7 +183,7 @@ impl Default for Combiner {
 
 shows!([] Combiner: |self| Combiner {} finish_non_exhaustive);
 
-/// With whom a count is combined.
+/// With whom an increment is combined.
 #[derive(Debug, Clone, Default)]
 pub(crate) enum Combine {
     /// With those whose connections are admitted to the same combiner.
@@ -193,7 +193,7 @@ pub(crate) enum Combine {
     With(Combiner),
 }
 
-/// Where a count meets others.
+/// Where an increment meets others.
 pub(crate) struct Meeting {
     combiner: Combiner,
     /// What its connection is; 0 if nobody asked. `None` if the connection may not combine at the moment.
@@ -243,7 +243,7 @@ pub(crate) struct CounterKey {
     identity: u128,
     table: &'static str,
     fields: &'static [&'static str],
-    /// Whether the count inserts a missing row.
+    /// Whether the increment inserts a missing row.
     inserts: bool,
     /// The values of the key, as they are shown.
     key: Arc<str>,
@@ -306,7 +306,7 @@ impl Hash for CounterKey {
     }
 }
 
-/// A count that may be combined with others.
+/// An increment that may be combined with others.
 pub(crate) struct Combinable {
     slot: (CounterKey, usize),
     key: CounterKey,
@@ -323,7 +323,7 @@ impl Combinable {
 }
 
 impl<U: ?Sized> Count<U> {
-    /// The count in a form that can be combined; `None` if it counts alone.
+    /// The increment in a form that can be combined; `None` if it counts alone.
     pub(crate) fn combinable<DB: ShardedBackend>(
         &self,
         meeting: &Meeting,

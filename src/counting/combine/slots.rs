@@ -49,7 +49,7 @@ pub(crate) struct Slots<K: Key> {
 
 type Map<K> = HashMap<K, Slot<K>, Hasher>;
 
-/// Hashes alike in each run: the model checker repeats what it has seen.
+/// Hashes the same in each run: the model checker repeats what it has seen.
 type Hasher = BuildHasherDefault<DefaultHasher>;
 
 struct Slot<K: Key> {
@@ -89,7 +89,7 @@ impl<K: Key> Slot<K> {
         time.leaders(self.callers.callers(), self.most)
     }
 
-    /// Whether so many callers are the share of one of these leaders.
+    /// Whether this many callers are the share of one of these leaders.
     fn is_share(&self, callers: usize, leaders: usize) -> bool {
         callers * leaders >= self.callers.callers()
     }
@@ -108,7 +108,7 @@ impl<K: Key> Slot<K> {
 /// Identifies a caller. A lead that is handed over keeps its id.
 type CallerId = u64;
 
-/// The part that a caller has to play in its slot.
+/// The role of a caller in its slot.
 pub(crate) enum Entered<K: Key> {
     Leads(Lead<K>),
     Waits(Member<K>),
@@ -224,7 +224,7 @@ struct Own<K: Key> {
 }
 
 /// A batch, and the condition that wakes the threads that wait for it: all at once, since a waker for each thread cost a fifth of the
-/// counts.
+/// increments.
 type SharedBatch<K> = Arc<(Mutex<Batch<K>>, Condvar)>;
 
 /// The amounts of callers who wait together. A map's lock comes before a batch's.
@@ -444,7 +444,7 @@ impl<K: Key> Lead<K> {
         }
     }
 
-    /// Whether this is a child's copy of its parent's lead. The parent counts the batches, and one of its threads may hold the locks for ever.
+    /// Whether this is a child's copy of its parent's lead. The parent counts the batches, and one of its threads may hold the locks forever.
     fn is_copy(&self) -> bool {
         !self.address.slots.made_in.is_this_process()
     }
@@ -454,7 +454,7 @@ impl<K: Key> Lead<K> {
         self.own.is_some()
     }
 
-    /// Notes how long the leader's count or its last round of so many rows took. Without a row nothing waits for a commit.
+    /// Notes how long the leader's increment or its last round of this many rows took. Without a row nothing waits for a commit.
     pub(crate) fn took(&self, time: Duration, rows: usize) {
         if rows > 0 {
             self.address.slots.time.took(time);
@@ -679,7 +679,7 @@ mod tests {
         running.map(|batch| (batch.key, batch.sums[0])).collect()
     }
 
-    /// The next batch has this sum and so many members, and is counted.
+    /// The next batch has this sum and this many members, and is counted.
     fn counts(lead: &mut Lead<u8>, sum: i128, members: usize) {
         assert_eq!(ran(lead), Some((vec![sum], members)));
         lead.end([Outcome::Counted(1)]);
@@ -770,7 +770,7 @@ mod tests {
         assert!(matches!(enter(), Entered::Waits(_)));
     }
 
-    /// Each leader takes its share of all callers, and goes if it finds less while another one stays.
+    /// Each leader takes its share of all callers, and leaves if it finds less while another one stays.
     #[test]
     fn several_lead_with_a_share_of_the_callers() {
         let slots = slots();
@@ -1110,7 +1110,7 @@ mod tests {
         assert_eq!(slots.len(), 0);
     }
 
-    /// Some callers give up, and some leads are dropped. The counts are exactly those that were acknowledged. Unless a second leader takes
+    /// Some callers give up, and some leads are dropped. The increments are exactly those that were acknowledged. Unless a second leader takes
     /// over, nobody waits for more than the round in progress and the next one.
     #[test]
     fn many_threads_count_each_amount_once() {

@@ -26,7 +26,7 @@ pub(super) struct InsertKey<'a> {
 }
 
 impl<DB: ShardedBackend> Prepare<DB> for InsertKey<'_> {
-    /// The checksum stands around the claim.
+    /// The checksum wraps the claim.
     fn walk_checked<'b>(
         &'b self,
         checksum: Option<&'b TextChecksum>,
@@ -95,7 +95,7 @@ pub(super) struct FindRemovable {
 /// Which keys may be removed, by the database's clock.
 #[derive(Clone, Copy)]
 pub(crate) enum Removable {
-    /// Those without an expiry that were created more than so many seconds ago.
+    /// Those without an expiry that were created more than this many seconds ago.
     OlderThan(i64),
     /// Those whose expiry has passed.
     Expired,

@@ -98,7 +98,7 @@ where
         }
     }
 
-    /// The count stays in the transaction that claims its key, and is never combined.
+    /// The increment stays in the transaction that claims its key, and is never combined.
     async fn carry_out(&mut self, link: &mut Link<'_, M>) -> QueryResult<usize> {
         let (facts, retry) = (self.0.facts, self.0.retry.clone());
         engine::count(link, facts, retry, &mut self.0).await
@@ -380,7 +380,7 @@ mod tests {
         ];
         assert_eq!(
             fingerprints.map(|request| request.fingerprint),
-            // MySQL and SQLite quote alike.
+            // MySQL and SQLite quote the same way.
             [
                 2366884638119216392,
                 4743227850791024172,

@@ -59,7 +59,7 @@ impl<Q, V, Ret, Ins> UpdateStatement<Q, Values<V>, Ret, Ins, Async> {
     /// does not. So tasks that outnumber a pool's connections [combine](crate::combine) too. Returns the number of rows counted.
     ///
     /// On a multi-threaded runtime of tokio's, the caller spawns a task that counts. So a caller that is dropped meanwhile, such as a
-    /// request whose client has gone, cancels nobody's count. (On a runtime of one thread the caller itself counts.)
+    /// request whose client has gone, cancels nobody's increment. (On a runtime of one thread the caller itself counts.)
     ///
     /// ```text
     /// let count = update(videos.find(7)).set(views.eq(views + 1)).combine(&combiner);
@@ -209,7 +209,7 @@ where
     }
 }
 
-/// The mode of an update that is a query of its own, which none is: `diesel_async` tries to send a blocking update as one. So the message of
+/// The mode of an update that is a query of its own; no update is: `diesel_async` tries to send a blocking update as one. So the message of
 /// this trait appears where `diesel_sharded::update` meets a connection of `diesel_async`.
 #[diagnostic::on_unimplemented(
     message = "an update of `diesel_sharded::update` cannot be awaited, and it is not a single query",

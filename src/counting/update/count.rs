@@ -18,7 +18,7 @@ use crate::query_builder::{AddSums, KeyIs};
 use crate::upkeep::shard_counts;
 use crate::{observe, placement};
 
-/// A count, described once. It goes down to the engine as it is, behind a `dyn` that hides the update's types, and can be carried out
+/// A count, described once. It is passed down to the engine as it is, behind a `dyn` that hides the update's types, and can be carried out
 /// repeatedly.
 #[doc(hidden)]
 #[allow(missing_debug_implementations)] // the fragments cannot be shown

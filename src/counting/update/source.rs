@@ -15,7 +15,7 @@ use crate::query_builder::fragments;
 
 /// The argument of [`update`](crate::update()): a table, a query with only filters, or a model that is `Identifiable`.
 ///
-/// `Kind` keeps the two impls apart and is inferred. `Of` is the type itself. Thanks to it the compiler does not advise to leave out a filter
+/// `Kind` keeps the two impls apart and is inferred. `Of` is the type itself. Thanks to it the compiler does not suggest leaving out a filter
 /// that does not compile, which would count on every row.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be updated",

@@ -21,7 +21,7 @@ use crate::model::{CountingUpdate, Terms, are_distinct};
 use crate::placement::ShardChoice;
 use crate::policy::RetryPolicy;
 
-/// Begins a counting update of sharded fields; takes the place of [`diesel::update`].
+/// Begins a counting update of sharded fields; replaces [`diesel::update`].
 ///
 /// ```
 /// # mod schema { diesel::table! { videos (id) { id -> BigInt, slug -> Text, views -> BigInt, likes -> Integer, } } }
@@ -57,7 +57,7 @@ use crate::policy::RetryPolicy;
 ///
 /// # SQL
 ///
-/// A count by key is one statement, which neither reads nor locks the parent:
+/// An increment by key is one statement, which neither reads nor locks the parent:
 ///
 /// ```sql
 /// UPDATE "videos_shards" AS "videos" SET "views" = ("videos"."views" + $1)
@@ -68,10 +68,10 @@ use crate::policy::RetryPolicy;
 /// name: `AND CAST(CASE WHEN $4 = decode('…', 'hex') THEN '1' ELSE '…' END AS BOOLEAN)`; see `docs/poolers.md`. A statement that
 /// returns rows has it as an `OFFSET` of 0.)
 ///
-/// (After a count that may have waited for a lock, the next one probes first; see [`shard_choice`](crate::shard_choice).) If that
+/// (After an increment that may have waited for a lock, the next one probes first; see [`shard_choice`](crate::shard_choice).) If that
 /// update finds no row, the shard or the parent is missing.
 ///
-/// A count by any other filter is one statement too, if the filter matches one parent and its shard exists:
+/// An increment by any other filter is one statement too, if the filter matches one parent and its shard exists:
 ///
 /// ```sql
 /// -- PostgreSQL, SQLite
@@ -94,7 +94,7 @@ use crate::policy::RetryPolicy;
 /// ```
 ///
 /// If these find no row, a shard may be missing (PostgreSQL looks on the primary by `SELECT 1 FROM "videos" WHERE …`). Then one
-/// transaction creates the missing shards and counts (on PostgreSQL by key two statements commit); by a filter it reads the parents:
+/// transaction creates the missing shards and counts (on PostgreSQL, by key, two statements that commit); by a filter it reads the parents:
 ///
 /// ```sql
 /// INSERT INTO "videos_shards" ("id", "shard") SELECT "videos"."id", $1 FROM "videos" WHERE … ORDER BY "videos"."id"
@@ -109,14 +109,14 @@ use crate::policy::RetryPolicy;
 ///
 /// On MySQL that transaction is `READ COMMITTED`, so that it locks no gaps (the binary log has to be in `ROW` or `MIXED` format,
 /// the defaults). A filter that is not by key takes shared locks there on the parents that it counts, and waits for any
-/// transaction that writes one of them. In a session with `READ COMMITTED` the one statement above takes no such lock. A count by
+/// transaction that writes one of them. In a session with `READ COMMITTED` the one statement above takes no such lock. An increment by
 /// key takes none either, once its shard exists.
 ///
 /// # Results
 ///
 /// `.execute(conn)` returns the number of parents matched, as Diesel's does: `Ok(0)` for an id that does not exist. `.get_result(conn)` and
 /// `.get_results(conn)` return the counted rows, or with `.returning(..)` a selection of their columns. Every sharded column in them is its total,
-/// even on databases without `RETURNING`. The totals do not include counts that others have not committed by then, so two counts at once
+/// even on databases without `RETURNING`. The totals do not include increments that others have not committed by then, so two increments at once
 /// may return the same total: do not use it as a ticket number. MySQL and SQLite read the rows in the transaction that counts (on MySQL its
 /// first statement names the parents' table, `AND NOT EXISTS (SELECT 1 FROM videos WHERE FALSE)`, so that no `ALTER TABLE` comes between
 /// the two). PostgreSQL counts and reads by one statement, if all shards are there:
@@ -171,9 +171,9 @@ use crate::policy::RetryPolicy;
 ///   struct with Diesel's `Queryable`. A model with
 ///   [`ShardedSelectable`](derive@crate::ShardedSelectable) needs `.returning(Model::as_returning())`.
 /// - A filter on a sharded field itself sees the base; filter on `field.total()`.
-/// - A `table!` inside a schema (`analytics.videos`) is [named in the derive](crate::reference::shards_table#tables-in-a-schema) too; an update of it that
-///   returns rows takes one statement more.
-/// - Diesel does not know a transaction that was begun by hand (`BEGIN` in SQL). This crate notices it where it would begin one of its
+/// - A `table!` inside a schema (`analytics.videos`) is [named in the derive](crate::reference::shards_table#tables-in-a-schema) too; an
+///   update of it that returns rows takes one more statement.
+/// - Diesel does not know a transaction that was begun by hand (`BEGIN` in SQL). This crate notices it when it would begin one of its
 ///   own, and joins it. `.execute` never ends it.
 ///
 /// # Errors
@@ -342,7 +342,7 @@ impl<Query, Values, Ret, Ins, Run> UpdateStatement<Query, Values, Ret, Ins, Run>
     }
 
     /// Boxes the filter, so that further filters do not change the type. The crate cannot see inside the box. So the filter
-    /// counts as one that is not by key, and the statements are prepared each time.
+    /// is treated as one that is not by key, and the statements are prepared each time.
     pub fn into_boxed<'a, DB>(
         self,
     ) -> UpdateStatement<BoxedRows<'a, Query::Table, DB>, Values, Ret, Ins, Run>
@@ -389,7 +389,7 @@ impl<Query, Values, Ret, Ins, Run> UpdateStatement<Query, Values, Ret, Ins, Run>
         self
     }
 
-    /// Shares a statement and its commit with others who count on the same row through the same `combiner` at the moment; see
+    /// Shares a statement and its commit with others who are counting on the same row through the same `combiner`; see
     /// [`combine`](crate::combine), which says what is combined and which connections may share a combiner.
     pub fn combine(mut self, combiner: &Combiner) -> Self {
         self.settings.combine = Combine::With(combiner.clone());
@@ -423,7 +423,7 @@ impl<Query, Values, Ret, Ins, Run> UpdateStatement<Query, Values, Ret, Ins, Run>
 
 impl<Query, Values, Ret, Run> UpdateStatement<Query, Values, Ret, (), Run> {
     /// Inserts `row` if no row matches, and then counts on it: for rows that may not exist yet, such as the downloads of one day.
-    /// Racing callers lose no counts: one inserts the row, and the others count on it.
+    /// Racing callers lose no increments: one inserts the row, and the others count on it.
     ///
     /// ```
     /// # mod schema { diesel::table! { downloads (version, day) { version -> Integer, day -> Integer, number -> BigInt, } } }
@@ -448,14 +448,14 @@ impl<Query, Values, Ret, Run> UpdateStatement<Query, Values, Ret, (), Run> {
     /// # }
     /// ```
     ///
-    /// The insert is Diesel's own, sent only if nothing matched, in one transaction with the count (inside the caller's, in
+    /// The insert is Diesel's own, sent only if nothing matched, in one transaction with the increment (inside the caller's, in
     /// a savepoint):
     ///
     /// ```sql
     /// INSERT INTO "downloads" ("version", "day", "number") VALUES ($1, $2, 0) -- PostgreSQL: ON CONFLICT DO NOTHING
     /// ```
     ///
-    /// Its effect on the total: the value of the field that `row` has, 0 without one (whatever the column's default is), and the count.
+    /// Its effect on the total: the value of the field that `row` has, 0 without one (whatever the column's default is), and the increment.
     ///
     /// # Errors
     /// As without it. Errors of the insert, as Diesel reports them: a unique key that is violated although no row matches, a

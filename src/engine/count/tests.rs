@@ -80,7 +80,7 @@ impl Shared {
         self.script().steps.push(step.into());
     }
 
-    /// The outcome of the step that is being taken; pending for ever at the script's end.
+    /// The outcome of the step that is being taken; pending forever at the script's end.
     async fn outcome(self) -> QueryResult<usize> {
         let outcome = self.script().outcomes.pop_front();
         match outcome {
@@ -366,7 +366,7 @@ fn walk(facts: Facts, retry: RetryPolicy, outcomes: Vec<QueryResult<usize>>) -> 
     walk_in(Process::this(), facts, retry, script(outcomes)).0
 }
 
-/// The steps of a count whose steps have these outcomes are these, or begin or end with these.
+/// A count whose steps have these outcomes takes these steps, or begins or ends with them.
 macro_rules! walks {
     ($facts:expr $(, $retry:expr)?; $($outcome:expr),* => .. $steps:literal) => {
         let steps = walk($facts, policy!($($retry)?), outcomes![$($outcome),*]);
@@ -447,7 +447,7 @@ fn a_missing_shard_is_created_in_one_transaction() {
     }
 }
 
-/// PostgreSQL's transactions begin with a look whether there is one; a shard at zero needs none.
+/// PostgreSQL's transactions begin by checking whether there is one; a shard at zero needs none.
 #[test]
 fn a_missing_shard_is_created_by_one_statement_on_postgres() {
     walks!(facts(Postgres); 0, 1, 1 => "Count, Create, Count, 1 counted");
@@ -490,7 +490,7 @@ fn a_conflict_of_a_statement_by_itself_is_looked_into_first() {
         walks!(facts, attempts(2); conflict(), error("interrupted"), 0, 0, 1 => retried);
         let inside = "Count, LookInside, Diesel";
         walks!(facts, attempts(2); conflict(), 1 => inside);
-        walks!(facts, attempts(2); conflict(), lost() => inside); // it cannot be told
+        walks!(facts, attempts(2); conflict(), lost() => inside); // nobody can tell
     }
     for (dialect, text, is_ended) in [
         (Mysql, "Deadlock found when trying to get lock", true),
@@ -587,7 +587,7 @@ fn only_a_race_is_looked_for_again() {
     for other in [
         denied(),
         failed(DatabaseErrorKind::NotNullViolation),
-        // A range of the caller's own columns, which Diesel tells.
+        // A range of the caller's own columns, which Diesel reports.
         failed(DatabaseErrorKind::CheckViolation),
         error("Out of range value for column 'x' at row 1"),
     ] {
@@ -597,7 +597,7 @@ fn only_a_race_is_looked_for_again() {
         => "Count, Begin, Create, Count, Rollback, ConnectionLost");
 }
 
-/// On MySQL a count that meets no row locks the gap: a transaction looks first, and counts the rows that exist alone.
+/// On MySQL a count that meets no row locks the gap: a transaction looks first, and counts only the rows that exist.
 #[test]
 fn a_shard_that_is_found_is_not_created() {
     let inside = in_callers(facts(Mysql));
@@ -613,7 +613,7 @@ fn a_filter_whose_shards_are_there_takes_one_or_two_statements() {
     walks!(by_filter(Postgres); 0, 10 => "CountOne, CountAll, 10 counted");
     // No parent matches.
     walks!(by_filter(Postgres); 0, 0, 0 => "CountOne, CountAll, FindParent, 0 counted");
-    // Drivers of the others do not tell the number of a query's rows.
+    // Drivers of the others do not report the number of a query's rows.
     for dialect in [Mysql, Sqlite] {
         walks!(by_filter(dialect); 0 => "CountOne, Begin");
     }
@@ -843,7 +843,7 @@ fn a_conflict_leads_to_another_shard() {
         steps,
         "Count, LookInside, Sleep, Count, LookInside, Sleep, Count"
     );
-    assert_eq!(shards, [0, 2, 3]); // from 4 % 3 on, behind the first
+    assert_eq!(shards, [0, 2, 3]); // from 4 % 3 on, after the first
 }
 
 #[test]

@@ -20,12 +20,12 @@ const INSIDE: Subject = Subject {
     ..SUBJECT
 };
 
-/// A count by another key.
+/// An increment by another key.
 const fn of_key(key: u64) -> Subject {
     Subject { key, ..SUBJECT }
 }
 
-/// A count by one statement.
+/// An increment by one statement.
 const fn count(commits: bool) -> CountKind {
     CountKind {
         commits,
@@ -142,7 +142,7 @@ fn no_probe_but_at_its_pace_and_where_it_may_help() {
     assert!(!choice.probes() && !choice.is_timed());
 }
 
-/// Of two shards, one is taken by another count, so that the first is left for a transaction.
+/// Of two shards, one is taken by another increment, so that the first is left for a transaction.
 const INSIDE_OF_TWO: Subject = Subject {
     shards: 2,
     ..INSIDE
@@ -191,7 +191,7 @@ fn a_thread_keeps_its_shard_inside_transactions() {
     let of_another = std::thread::spawn(move || choose(process, INSIDE).shard());
     assert_eq!(of_another.join().unwrap(), 6);
     assert_eq!(choose(process, INSIDE).shard(), 5);
-    // After a conflict the next count of this thread goes to another shard.
+    // After a conflict the next increment of this thread goes to another shard.
     choose(process, INSIDE).met_conflict(&attempts());
     assert_eq!(choose(process, INSIDE).shard(), 7);
 }

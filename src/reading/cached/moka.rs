@@ -9,7 +9,7 @@ use moka::sync::Cache;
 
 use super::{CacheError, TotalCache};
 
-/// Keeps totals in this process. It never fails. Each process has its own totals, which lack the counts of other processes since the
+/// Keeps totals in this process. It never fails. Each process has its own totals, which lack the increments of other processes since the
 /// totals were read, until they expire.
 #[derive(Debug, Clone)]
 pub struct MokaCache {

@@ -100,7 +100,7 @@ impl CachedCounter<Conn> for Video {
     }
 }
 
-/// A counter whose reads and counts are functions.
+/// A counter whose reads and increments are functions.
 struct Made<R, A>(R, A);
 
 impl<R: Fn() -> QueryResult<i64>, A: Fn() -> QueryResult<usize>> CachedCounter<Conn>
@@ -148,7 +148,7 @@ fn a_miss_keeps_the_total_and_a_count_adds_to_it() {
     assert_eq!(map.kept(1), None);
     assert_eq!(cached.get(&Video(1), conn), Ok(11));
     assert_eq!(map.kept(1), Some(11));
-    // This count bypasses the cache. The next read does not see it, so it does not reach the database.
+    // This increment bypasses the cache. The next read does not see it, so it does not reach the database.
     Video(1).add(100, conn).unwrap();
     assert_eq!(cached.get(&Video(1), conn), Ok(11));
     assert_eq!(cached.add(&Video(1), -15, conn), Ok(1));

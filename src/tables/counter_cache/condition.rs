@@ -1,4 +1,4 @@
-//! A condition on the child's columns, each of which stands behind its table's name.
+//! A condition on the child's columns, each qualified by its table's name.
 
 use crate::backend::{Dialect, word};
 

@@ -1,6 +1,6 @@
 //! A counter cache by its names: those of a declaration, or those that `diesel-sharded`, the tool, has learnt from the database.
 //!
-//! No part of the stable interface.
+//! Not part of the stable interface.
 
 use diesel::prelude::*;
 
@@ -24,7 +24,7 @@ pub struct DescribedCache {
     pub child: String,
     /// The columns that hold the parent's key, in the key's order.
     pub by: Vec<String>,
-    /// What is summed, as SQL on the child's columns; each stands behind the child's name. `None` counts rows.
+    /// What is summed, as SQL on the child's columns; each is qualified by the child's name. `None` counts rows.
     pub amount: Option<String>,
     /// A condition on the child's columns, as SQL, in the same way.
     pub condition: Option<String>,
@@ -44,7 +44,7 @@ pub struct Declaration<'a> {
     /// The counted table.
     pub(super) child_table: String,
     pub(super) by: Vec<String>,
-    /// What is summed, and the condition, on the columns of the rows behind the child's name.
+    /// What is summed, and the condition, on the rows' columns, qualified by the child's name.
     pub(super) amount: Option<String>,
     pub(super) condition: Option<String>,
     /// The shard that a session adds to.

@@ -13,7 +13,7 @@ use diesel::sql_types::SqlType;
 use crate::backend::Dialect;
 use crate::query_builder::{fragments, sql};
 
-/// A value that stands in the SQL itself, quoted as the database needs it, instead of being bound: a trigger holds no binds.
+/// A value that is part of the SQL itself, quoted as the database needs it, instead of being bound: a trigger holds no binds.
 ///
 /// ```
 /// # diesel::table! { comments (id) { id -> BigInt, status -> Text, } }
@@ -29,8 +29,8 @@ use crate::query_builder::{fragments, sql};
 /// "comments"."status" = 'published'
 /// ```
 ///
-/// It may be a `bool`, an `i16`, `i32` or `i64` of the column's own width, or a text. The column may be nullable, without a `.nullable()` of the value. Other types go through
-/// [`diesel::dsl::sql`].
+/// It may be a `bool`, an `i16`, `i32` or `i64` of the column's own width, or a text. The column may be nullable, without a `.nullable()` of
+/// the value. Other types go through [`diesel::dsl::sql`].
 pub fn literal<V, ST>(value: V) -> Literal<V, ST>
 where
     V: LiteralValue + AsExpression<ST>,
@@ -42,7 +42,7 @@ where
     }
 }
 
-/// A value that stands in the SQL itself; made by [`literal`]. Its type `ST` is that of the expression that it is compared with.
+/// A value that is part of the SQL itself; made by [`literal`]. Its type `ST` is that of the expression that it is compared with.
 #[derive(Debug, Clone, Copy)]
 #[must_use = "an expression does nothing until it is part of a condition"]
 pub struct Literal<V, ST> {

@@ -92,14 +92,14 @@ pub use self::literal::{Literal, LiteralValue, literal};
 /// | shard | `pg_backend_pid() % n` | `CONNECTION_ID() % n` | 0 |
 /// | a foreign key's `CASCADE` or `SET NULL` deletes or changes rows | counts | does **not** count | counts |
 /// | `TRUNCATE` of the rows' table | counts | does **not** count | there is none |
-/// | `REPLACE INTO` the rows' table | there is none | counts | counts the replaced row under `PRAGMA recursive_triggers = ON` alone |
+/// | `REPLACE INTO` the rows' table | there is none | counts | counts the replaced row only under `PRAGMA recursive_triggers = ON` |
 /// | a parent's key changes, and its rows follow by a cascade | counts | counts | counts |
 /// | a parent's key changes, and its rows do not follow | counts | does **not** count | does **not** count |
 /// | a parent comes after its rows, or is replaced beside them | does **not** count | does **not** count | does **not** count |
 /// | rows of a partition are written under its own name | do **not** count | count | there is none |
 /// | a partition is dropped, detached or truncated | does **not** count | does **not** count | there is none |
 ///
-/// The [reference](crate::reference::counter_caches#what-does-not-count) has what to do about each, and rarer ones.
+/// The [reference](crate::reference::counter_caches#what-does-not-count) says what to do about each, and about rarer ones.
 ///
 /// MySQL and MariaDB fire no trigger for the action of a foreign key. If the rows go with their *parent*, nothing is lost, since its shards go
 /// too. If they go with another table's row (a user's comments), let a trigger of your own delete them, instead of the cascade:
@@ -114,13 +114,13 @@ pub use self::literal::{Literal, LiteralValue, literal};
 /// (`ALTER TABLE comments COMMENT = '…'`).
 ///
 /// A tool that rebuilds the rows' table may drop its triggers (SQLite's documented way to alter a table, online schema changes on
-/// MySQL): [`create`](Self::create) them again. [`verify`](Self::verify) tells whether anything is amiss, and repairs it.
+/// MySQL): [`create`](Self::create) them again. [`verify`](Self::verify) shows whether anything is amiss, and repairs it.
 ///
 /// # Locks
 ///
-/// A count waits for a transaction that counted on the same shard of the same parent and is still open, so transactions of as many
+/// An increment waits for a transaction that counted on the same shard of the same parent and is still open, so transactions of as many
 /// sessions as there are [`shards`](Self::shards) run side by side. Two transactions that write rows of several parents in different
-/// orders may deadlock, as on any rows: [`retry::transaction`](crate::retry::transaction) retries them. On MySQL a count also takes
+/// orders may deadlock, as on any rows: [`retry::transaction`](crate::retry::transaction) retries them. On MySQL an increment also takes
 /// a shared lock on the parent, as a foreign key of the rows does.
 ///
 /// # Privileges
@@ -128,7 +128,7 @@ pub use self::literal::{Literal, LiteralValue, literal};
 /// The triggers run with the privileges of the role that created them (PostgreSQL: `SECURITY DEFINER`), so the application needs none on
 /// the shards table. That role owns the tables, or may read parents and insert and update shards. On PostgreSQL the tables are found by
 /// the search path at creation, whatever a session sets; no temporary table takes their place; row security that would hide a
-/// parent is an error instead of a lost count. Roles that are not trusted may not create objects in the schemas of that path. On MySQL with a
+/// parent is an error instead of a lost increment. Roles that are not trusted may not create objects in the schemas of that path. On MySQL with a
 /// binary log, creating triggers needs `log_bin_trust_function_creators = ON` or the privilege `SUPER`.
 #[derive(Debug, Clone, Copy)]
 #[must_use = "a declaration; `create` or `migration` makes triggers of it"]
@@ -205,8 +205,8 @@ where
 {
     /// Counts only the rows that fulfil a condition on their own columns. A row whose condition is NULL is not counted.
     ///
-    /// The condition stands in the triggers, which hold no binds: `comments::published`, `comments::deleted_at.is_null()`,
-    /// `comments::status.eq(literal("published"))` with [`literal`](literal()), or [`diesel::dsl::sql`], in which each column stands behind
+    /// The condition is written into the triggers, which hold no binds: `comments::published`, `comments::deleted_at.is_null()`,
+    /// `comments::status.eq(literal("published"))` with [`literal`](literal()), or [`diesel::dsl::sql`], in which each column is qualified by
     /// its table's name: `comments.published`. It has to give the same answer for the same row at any time: no clock, no other table.
     pub fn filter<W>(self, condition: W) -> CounterCache<C, Child, W, A, Run>
     where
@@ -295,7 +295,7 @@ where
     /// The statements that create the triggers, separated by semicolons: `create_sql(&Pg)`.
     ///
     /// The first statement writes no row; it fails where a table or a column is missing. The others form one step on PostgreSQL (a
-    /// `DO` block) and SQLite (a `SAVEPOINT`), and stand under one lock on MySQL. They fail if the field has a cache already, so run them
+    /// `DO` block) and SQLite (a `SAVEPOINT`), and run under one lock on MySQL. They fail if the field has a cache already, so run them
     /// with a program that stops at an error. Names begin with those of table, columns, parent and field; longer ones, and those of a cache
     /// with a condition, end in a hash.
     ///
@@ -363,7 +363,7 @@ where
     }
 
     /// A migration that creates the triggers, and drops them when reverted. `version` orders it among the application's own
-    /// migrations, behind that of the [shards table](crate::ShardsTable); Diesel's own form is a time, `20260101000000`.
+    /// migrations, after that of the [shards table](crate::ShardsTable); Diesel's own form is a time, `20260101000000`.
     pub fn migration(&self, version: impl Into<String>) -> SqlMigration<Self>
     where
         Self: Clone,
@@ -395,7 +395,8 @@ paired! {
         ///
         /// # Errors
         /// As [`create_sql`](Self::create_sql); [`MissingShardsTable`](crate::Error::MissingShardsTable);
-        /// [`HasCounterCache`](crate::Error::HasCounterCache) if the field has a cache already, this one or another; the database's error. [`AlreadyInTransaction`](diesel::result::Error::AlreadyInTransaction) inside a transaction on MySQL, which
+        /// [`HasCounterCache`](crate::Error::HasCounterCache) if the field has a cache already, this one or another; the database's error.
+        /// [`AlreadyInTransaction`](diesel::result::Error::AlreadyInTransaction) inside a transaction on MySQL, which
         /// would commit it; an error there may leave some of the triggers, which [`drop`](Self::drop) removes.
         pub fn create(&self, link: Link) -> QueryResult<()> {
             let declared = self.declaration(&link.backend())?;
@@ -513,7 +514,7 @@ where
 
     /// Compares all totals with the rows, and repairs them: [`drifts`](Verify::drifts), [`repair`](Verify::repair).
     ///
-    /// Rows and counts are written in one transaction, so they agree in every snapshot: any drift is real.
+    /// Rows and increments are written in one transaction, so they agree in every snapshot: any drift is real.
     pub fn verify(&self) -> Verify<C::Table, C, CacheRecount<C, Child, W, A>, Run> {
         Verify::of_query(*<C::Table>::TABLE, self.recount())
     }

@@ -9,7 +9,7 @@ use crate::model::ColumnType;
 use super::condition::{has_query, on_row};
 use super::described::Declaration;
 
-/// The row before and the row behind a change, in a row trigger.
+/// The row before and the row after a change, in a row trigger.
 const OLD: &str = "OLD";
 const NEW: &str = "NEW";
 
@@ -401,7 +401,7 @@ DROP FUNCTION IF EXISTS {function}() CASCADE;
         }
     }
 
-    /// Selects none of the rows that fulfil the condition. Condition and amount stand as in the triggers, on rows of another name where the
+    /// Selects none of the rows that fulfil the condition. Condition and amount are written as in the triggers, on rows of another name where the
     /// triggers give them one. The same rows are read a second time beside them, so that a column without its table's name is ambiguous,
     /// and fails.
     fn checked_rows(&self) -> String {
@@ -423,7 +423,7 @@ DROP FUNCTION IF EXISTS {function}() CASCADE;
             .is_of_all_parents()
             .then(|| "NULL AS sharded_key".to_owned());
         let columns = joined(nothing.into_iter().chain(columns).chain(summed), ", ");
-        // No aggregate stands in WHERE.
+        // WHERE accepts no aggregate.
         let amount = amount.iter().map(|sql| format!(" AND {sql} <> 0"));
         let condition = condition.iter().map(|sql| format!(" AND ({sql})"));
         let filter = joined(condition.chain(amount), "");

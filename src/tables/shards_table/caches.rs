@@ -15,7 +15,7 @@ use crate::error::Error;
 const KEPT: &str = "a counter cache adds to ";
 const DROP: &str = "; drop that cache first";
 
-/// The triggers of a cache, by the ends of their names behind that of the cache.
+/// The triggers of a cache, by the suffixes of their names after that of the cache.
 const ENDS: [&str; 5] = ["_insert", "_update", "_delete", "_truncate", "_rename"];
 
 /// A counter cache by its triggers.
@@ -103,7 +103,7 @@ impl Quoted<'_> {
             .refuse_second_cache(shards, &cache, &constraint)
     }
 
-    /// Names the cache, if the error says that there is one. SQLite's does not tell which.
+    /// Names the cache, if the error says that there is one. SQLite's does not say which.
     pub(crate) async fn explain_cache<M: LoadIo>(
         &self,
         field: &str,

@@ -144,7 +144,7 @@ pub fn declared_type(dialect: Dialect, field: &ShardsColumn) -> &str {
     field.sql_type.as_deref().unwrap_or_else(own)
 }
 
-/// A default of a key column, which every row has: without one some servers would set a `TIMESTAMP` to the time of each count.
+/// A default of a key column, which every row has: without one some servers would set a `TIMESTAMP` to the time of each increment.
 fn own_default(key: &Column) -> &'static str {
     let sql_type = key.sql_type.as_deref().unwrap_or_default();
     let is_timestamp = sql_type

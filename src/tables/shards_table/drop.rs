@@ -2,7 +2,7 @@
 //!
 //! The bases and the sums of shards are copied to a temporary table before anything is written. Afterwards each base must be the
 //! earlier base plus its sum, and each shard must have a row. This check finds a trigger, a policy or a column that suppresses,
-//! changes, rounds or cuts the update, on every database. Then nothing is dropped, and every count stays where it was.
+//! changes, rounds or cuts the update, on every database. Then nothing is dropped, and every increment stays where it was.
 //!
 //! The texts are in the folder `sql`.
 
@@ -47,9 +47,9 @@ impl Quoted<'_> {
         as_one("DECLARE\n    unfit TEXT;\n    keep TEXT;\n", &drop)
     }
 
-    /// MySQL commits at `LOCK TABLES` and at `DROP TABLE`, so that no transaction encloses the two: the fold takes the counts
-    /// out of the shards in a transaction of its own, and what is dropped is empty. The locked tables may stand only once in a
-    /// statement. `UPDATE IGNORE` leaves to the check what strict mode would end at, locks and all. The triggers are dropped after
+    /// MySQL commits at `LOCK TABLES` and at `DROP TABLE`, so that no transaction encloses the two: the fold takes the increments
+    /// out of the shards in a transaction of its own, and what is dropped is empty. The locked tables may appear only once in a
+    /// statement. `UPDATE IGNORE` leaves to the check what in strict mode would fail and release the locks. The triggers are dropped after
     /// everything that may fail, because no statement drops one under a condition.
     fn on_mysql(&self) -> String {
         let drop = format!(

@@ -58,7 +58,7 @@ impl Quoted<'_> {
         as_one("", &create)
     }
 
-    /// One statement alone, which a client that splits the text at semicolons leaves whole.
+    /// A single statement, which a client that splits the text at semicolons leaves whole.
     fn procedure(&self) -> String {
         let key = each(&self.key, "", |i, c| {
             format!("sharded_key{i} {}, ", self.key_type(c))

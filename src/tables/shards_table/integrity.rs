@@ -175,7 +175,7 @@ where
         }
     }
     if !is_there(&found) {
-        return Ok(()); // no shards table either, as the next statement tells
+        return Ok(()); // no shards table either, as the next statement reports
     }
     match quoted.missing_triggers(schema.as_deref(), &found) {
         Some(missing) => {

@@ -111,7 +111,7 @@ impl<T: ShardedTable, Run> ShardsTable<T, Run> {
     }
 
     /// Without a foreign key: triggers take its place. For servers that refuse foreign keys, such as MySQL Group Replication whose
-    /// nodes all take writes.
+    /// nodes all accept writes.
     ///
     /// The triggers do what the foreign key does, for the same price: they delete the shards of a row with the row, create none for a
     /// row that is not there, and on PostgreSQL rename and truncate them with their rows. There a trigger sees only the snapshot of its
@@ -162,7 +162,7 @@ impl<T: ShardedTable, Run> ShardsTable<T, Run> {
     /// triggers.
     ///
     /// The application then deletes the shards of a row with the row, and never changes a key. A new row with a used key begins with the
-    /// counts that were left, unless [`remove_orphans`](Self::remove_orphans) removes them before that.
+    /// amounts that were left, unless [`remove_orphans`](Self::remove_orphans) removes them before that.
     ///
     /// ```
     /// # mod schema { diesel::table! { videos (id) { id -> BigInt, views -> BigInt, } } }
@@ -193,14 +193,14 @@ impl<T: ShardedTable, Run> ShardsTable<T, Run> {
         Ok(self.quoted(backend)?.create_sql())
     }
 
-    /// The statements that fold every shard into its parent and then drop the shards table: no count is lost. They hold a lock on
-    /// both tables, so no count can arrive in between. A later count fails with
+    /// The statements that fold every shard into its parent and then drop the shards table: no increment is lost. They hold a lock on
+    /// both tables, so no increment can arrive in between. A later increment fails with
     /// [`MissingShardsTable`](crate::Error::MissingShardsTable).
     ///
     /// The text checks itself: each base must be its earlier value plus the sum of its shards, and each shard must have a row. If
     /// a trigger, a policy, or a column that rounds or cuts prevents that, or the triggers of a [`CounterCache`](crate::CounterCache) would
-    /// miss the table, the text fails with an error that names a row or a trigger, and both tables stay as they were. That holds inside a transaction and outside, in Diesel's migrations, `psql`, `mariadb` and
-    /// even in `sqlite3`, which continues after an error.
+    /// miss the table, the text fails with an error that names a row or a trigger, and both tables stay as they were. That holds inside a
+    /// transaction and outside, in Diesel's migrations, `psql`, `mariadb` and even in `sqlite3`, which continues after an error.
     ///
     /// ```sql
     /// -- PostgreSQL, in one block
@@ -311,7 +311,7 @@ paired! {
         ///
         /// # Errors
         /// [`KeyTypeMismatch`](Error::KeyTypeMismatch) if MySQL does not let its key refer to the parent's, or could cut it; else the database's
-        /// error, also if the table already exists, or if the parent is a view, which takes neither foreign keys nor triggers. A failure
+        /// error, also if the table already exists, or if the parent is a view, which accepts neither foreign keys nor triggers. A failure
         /// leaves no new table. [`AlreadyInTransaction`](DieselError::AlreadyInTransaction) inside a transaction on MySQL, which would
         /// commit it.
         pub fn create(&self, link: Link) -> QueryResult<()> {
@@ -337,7 +337,8 @@ paired! {
         ///
         /// # Errors
         /// [`HasCounterCache`](Error::HasCounterCache) before its caches are dropped; [`Unfit`](Error::Unfit) if a row does not accept the
-        /// values of its shards, [`Overflow`](Error::Overflow), or the database's error. No total has changed then. [`AlreadyInTransaction`](diesel::result::Error::AlreadyInTransaction) inside
+        /// values of its shards, [`Overflow`](Error::Overflow), or the database's error. No total has changed then.
+        /// [`AlreadyInTransaction`](diesel::result::Error::AlreadyInTransaction) inside
         /// a transaction on MySQL, which would commit it. On PostgreSQL a transaction around it has to be `READ COMMITTED`.
         pub fn drop(&self, link: Link) -> QueryResult<()> {
             let mut quoted = self.quoted(&link.backend())?;
@@ -361,10 +362,10 @@ paired! {
         ///
         /// A foreign key leaves none. Without it a deleted row may leave some; see [`without_foreign_key`](Self::without_foreign_key) and
         /// [`without_triggers`](Self::without_triggers). They belong to no total, but a new row with their key may begin with their
-        /// counts, and [`drop`](Self::drop) refuses a table that has some.
+        /// amounts, and [`drop`](Self::drop) refuses a table that has some.
         ///
         /// It may run beside any writers: in batches of 100 keys, each in a transaction of its own that is retried after a conflict. The
-        /// shards are locked before their rows are looked for, so no count is removed of a row that is being inserted.
+        /// shards are locked before their rows are looked for, so no increment of a row that is being inserted is removed.
         ///
         /// ```sql
         /// SELECT "videos"."id" FROM (SELECT DISTINCT "videos"."id" FROM "videos_shards" AS "videos" WHERE NOT EXISTS (…) …) AS "videos"

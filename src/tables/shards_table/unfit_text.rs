@@ -12,7 +12,7 @@ use crate::unfit::{FieldState, Unfit};
 
 use super::caches;
 
-// The parts of a text that tells which row does not fit: `videos_shards, key 7: 100 + 10 gave 100`. A key may contain any of
+// The parts of a text that says which row does not fit: `videos_shards, key 7: 100 + 10 gave 100`. A key may contain any of
 // them, a number none.
 pub(super) const KEY: &str = ", key ";
 pub(super) const COLON: &str = ": ";
@@ -54,8 +54,8 @@ fn read(text: &str, shards_table: &str, fields: &[ShardsColumn]) -> Option<(Stri
     Some((key.to_owned(), reason))
 }
 
-/// Why a base is not its earlier value plus the sum of its shards, if it is not. In place of that sum a greatest or least value has
-/// the one that the base was to become.
+/// Why a base is not its earlier value plus the sum of its shards, if it is not. For a greatest or least value, `sum` is
+/// what the base was to become.
 fn reason(field: &ShardsColumn, base: &str, sum: &str, found: &str) -> Option<Unfit> {
     let value = |text: &str| (text != NULL).then(|| FieldValue::Text(text.to_owned()));
     let state = |base: &str, merged: &str| FieldState::of(field, value(base), value(merged));

@@ -215,7 +215,7 @@ pub fn create_view_sql<DB: ShardedBackend>(
 }
 
 statements! {
-    /// Creates a view of these columns of the parent, with totals in place of bases. A view whose `FROM` has a subquery takes no writes,
+    /// Creates a view of these columns of the parent, with totals in place of bases. A view whose `FROM` has a subquery accepts no writes,
     /// and planners merge the subquery.
     struct CreateView<'a> {
         names: Names<'a, DB>,

@@ -216,7 +216,7 @@ impl<Q: IntoUpdateTarget<Table: ShardedTable>> FolderBuilder<Q> {
 
 shows!([Q: IntoUpdateTarget<Table: ShardedTable>, Run] FolderBuilder<Q, Run>: |self| FolderBuilder { interval: self.interval } finish_non_exhaustive);
 
-/// Folders in tasks.
+/// Background folds in tasks.
 #[cfg(feature = "async")]
 mod asynchronous {
     use std::future::Future;
@@ -286,7 +286,7 @@ mod asynchronous {
     }
 }
 
-/// How long dropping the folder waits for a pass that is under way.
+/// How long dropping a [`Folder`] waits for a pass that is under way.
 const LAST_BATCH: Duration = Duration::from_secs(5);
 
 /// Folds at an interval until it is dropped; made by [`every`](crate::operation::Fold::every).
@@ -375,7 +375,7 @@ pub struct FolderStats {
     pub last_error: Option<String>,
 }
 
-/// The state that a folder and its passes share.
+/// The state that a background fold and its passes share.
 #[derive(Debug, Default)]
 struct FolderState {
     stopping: AtomicBool,
@@ -429,7 +429,7 @@ impl Passes {
             Ok(_) => 0,
             Err(_) => self.schedule.failures.saturating_add(1),
         };
-        // A panic in the code of a recorder or of a key must not end the folder.
+        // A panic in the code of a recorder or of a key must not end the background fold.
         let passed = || observe::folder_passed(self.table, took, outcome.is_ok());
         let _ = panic::catch_unwind(AssertUnwindSafe(passed));
         let _ = panic::catch_unwind(AssertUnwindSafe(|| match outcome {
@@ -446,7 +446,7 @@ impl Passes {
     fn report(&self, error: &PassError) {
         self.state.stats().last_error = Some(error.to_string());
         if let Some(on_error) = &self.on_error {
-            // A panic in it must not end the folder.
+            // A panic in it must not end the background fold.
             let _ = panic::catch_unwind(AssertUnwindSafe(|| on_error(&**error)));
         }
     }
@@ -463,7 +463,7 @@ const LONGEST_AFTER_FAILURES: Duration = Duration::from_secs(60);
 /// Each pause is shorter or longer by at most this part of it.
 const JITTER: f64 = 0.1;
 
-/// When the next pass of a folder begins.
+/// When the next pass of a background fold begins.
 #[derive(Debug, Clone)]
 struct Schedule {
     interval: Duration,

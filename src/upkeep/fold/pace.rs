@@ -35,7 +35,7 @@ impl Pace {
         }
     }
 
-    /// The size of equal batches that fill a second best. Without a limit, it is the size that was asked for.
+    /// The size of equal batches that best fill a second. Without a limit, it is the size that was asked for.
     pub fn batch(&self) -> usize {
         self.batch
     }

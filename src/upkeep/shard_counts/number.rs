@@ -265,7 +265,7 @@ where
     }
     if let Some(asks) = link.dialect().asks_for_shard_numbers() {
         let asking = RetryLoop::read(link, RetryPolicy::default())?;
-        // An error here can be ignored: if it is not about this question alone, the next statement reports it too.
+        // An error here can be ignored: if it is not only about this question, the next statement reports it too.
         if let Ok(0) = retry_loop!(link, asking, link.execute_query(Fixed(asks)).await) {
             return Ok(known());
         }

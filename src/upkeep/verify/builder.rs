@@ -78,8 +78,8 @@ paired! {
     /// that does not exist yet has no row to be repaired; `increment` and `decrement` in one transaction leave it there with 0.
     ///
     /// # When it is exact
-    /// Totals and recount are read from one snapshot. If the application writes the counted rows and the count in one transaction,
-    /// they differ only by real errors. If it counts afterwards, a count that is still missing looks like a drift: repair only the
+    /// Totals and recount are read from one snapshot. If the application writes the counted rows and the increments in one transaction,
+    /// they differ only by real errors. If it counts afterwards, an increment that is still missing looks like a drift: repair only the
     /// drifts that [`drifts`](Verify::drifts) finds twice.
     ///
     /// # Backfill
@@ -180,7 +180,7 @@ impl<R, C, Q> Verify<R, C, Q> {
         drifts::<C, _>(compared?)
     }
 
-    /// Adds the difference to every total that is not as expected, and returns the drifts that it repaired. Counts that arrive
+    /// Adds the difference to every total that is not as expected, and returns the drifts that it repaired. Increments that arrive
     /// meanwhile are kept.
     ///
     /// If there are [`drifts`](Self::drifts), it locks these rows, so that no other repair, fold or set comes in between,
@@ -196,14 +196,14 @@ impl<R, C, Q> Verify<R, C, Q> {
     /// COMMIT
     /// ```
     ///
-    /// Counts on existing shards do not wait for a repair, except on SQLite, where every write waits. On MySQL, first counts on a
+    /// Increments on existing shards do not wait for a repair, except on SQLite, where every write waits. On MySQL, first increments on a
     /// shard of these rows wait, as do inserts of rows that refer to them. Do not repair a [bounded](crate::bounded) counter; set
     /// it.
     ///
     /// Its effect on the total: the difference.
     ///
     /// # Errors
-    /// As [`drifts`](Self::drifts). [`Overflow`](crate::Error::Overflow) if a base cannot take the difference. That happens to an
+    /// As [`drifts`](Self::drifts). [`Overflow`](crate::Error::Overflow) if a base cannot accept the difference. That happens to an
     /// unsigned base if most of the total is on shards: fold first.
     pub fn repair<'q, Conn, DB, T, W>(self, conn: &mut Conn) -> Drifts<T::Key, TotalValue<C>>
     where

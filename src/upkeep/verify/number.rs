@@ -20,7 +20,7 @@ pub trait NumberType {
     fn amount(number: Self::Number) -> Amount;
 }
 
-// One by one: of an impl for each `FieldType` the compiler would report that trait instead of this one.
+// One by one: for an impl over all `FieldType`s the compiler would report that trait instead of this one.
 macro_rules! number_types {
     ($($(#[$cfg:meta])* $sql_type:ty;)*) => {$(
         $(#[$cfg])*

@@ -95,7 +95,7 @@ pub fn threads_that_give_their_shards_up() {
     shards.are_free(*NOW);
 }
 
-/// Threads inside transactions keep their shards from count to count, for a while.
+/// Threads inside transactions keep their shards from increment to increment, for a while.
 pub fn threads_that_keep_their_shards() {
     let shards = Shards::new();
     let of_threads = Arc::clone(&shards);

@@ -2,7 +2,7 @@
 //!
 //!     cluster_writer URL INDEX OF THREADS COUNTS
 //!
-//! It says "ready", waits for a line, counts so often by each of its threads, and says how many conflicts it met.
+//! It says "ready", waits for a line, counts that often in each of its threads, and says how many conflicts it met.
 
 use std::io::stdin;
 use std::sync::Barrier;

@@ -31,7 +31,7 @@ async fn in_the_process() {
     assert_eq!(cached.get_async(&named, conn).await, Ok(0));
     assert_eq!(cached.add_async(&of_video_1, 5, conn).await, Ok(1));
     assert_eq!(cached.add_async(&named, -3, conn).await, Ok(1));
-    // A count that bypasses the cache does not show: the cache answers these reads.
+    // An increment that bypasses the cache does not show: the cache answers these reads.
     of_video_1.add(1000, conn).await.unwrap();
     named.add(1000, conn).await.unwrap();
     assert_eq!(cached.get_async(&of_video_1, conn).await, Ok(105));

@@ -11,7 +11,7 @@ use diesel_sharded_tests::fixture::{Fixture, Run};
 use diesel_sharded_tests::recording;
 use diesel_sharded_tests::schema::videos::dsl::*;
 
-/// A count that meets the lock of another writer.
+/// An increment that meets the lock of another writer.
 #[test]
 fn a_busy_database_is_waited_for_on_sqlite() {
     let own = &mut Fixture::<SqliteConnection, _>::with_tables();

@@ -160,14 +160,14 @@ async fn a_shard_that_is_removed_each_time_is_created_again() {
     }
 }
 
-/// A count that met a conflict inside a transaction is not repeated behind its end.
+/// An increment that met a conflict inside a transaction is not repeated after its end.
 #[tokio::test]
 async fn a_rollback_of_another_task_takes_no_count_out_of_its_transaction() {
     let (database, conn) = &database().await;
     let locks = &mut Conn::establish(database.url()).await.unwrap();
     let count = || async {
         let count = update(videos.find(1)).set(views.eq(views + 1));
-        let count = count.shard_choice(ShardChoice::Striped); // whoever else counts on such a row here
+        let count = count.shard_choice(ShardChoice::Striped); // no matter who else counts on such a row here
         count.execute(&mut Shared::of(conn)).await
     };
     for _ in 0..3 {

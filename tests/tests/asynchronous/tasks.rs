@@ -14,7 +14,7 @@ enum Dropped {
     Woken,
 }
 
-/// Polls a future so many times at most, and then drops it.
+/// Polls a future at most this many times, and then drops it.
 async fn polled<T>(times: u32, dropped: Dropped, future: impl Future<Output = T>) -> Option<T> {
     let mut future = pin!(future);
     let mut polls = 0;

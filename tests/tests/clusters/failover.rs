@@ -1,4 +1,4 @@
-//! A PostgreSQL primary and its standby: what a standby answers, what an acknowledged count is worth, and where it is found after a
+//! A PostgreSQL primary and its standby: what a standby answers, what an acknowledged increment is worth, and where it is found after a
 //! failover. The program `chaos` kills primaries under load.
 
 use std::sync::Arc;
@@ -37,7 +37,7 @@ fn pair() -> (Pair, PgConnection) {
     let mut conn = connect(&pair.primary_url(DATABASE));
     schema::create(&mut conn);
     conn.run_pending_migrations(MIGRATIONS).unwrap();
-    // Every row of the library's own is there, so that only the refusal is left to be reported, and only a count waits for the standby.
+    // Every row of the library's own is there, so that only the refusal is left to be reported, and only an increment waits for the standby.
     Counter::named("named").increment(&mut conn).unwrap();
     conn.batch_execute(
         "INSERT INTO videos_shards (id, shard) SELECT id, generate_series(0, 31) FROM videos",
@@ -207,7 +207,7 @@ fn elsewhere(url: String, operation: Count) -> JoinHandle<Result<usize, Error>> 
     thread::spawn(move || operation(&mut connect(&url)))
 }
 
-/// A wait for the standby that is cancelled ends with a warning, which Diesel does not show: the count is acknowledged, and stands on the
+/// A wait for the standby that is cancelled ends with a warning, which Diesel does not show: the increment is acknowledged, and stands on the
 /// primary alone. Timeouts do not cancel it.
 #[test]
 fn a_cancelled_wait_acknowledges_what_the_primary_alone_has() {
@@ -247,7 +247,7 @@ fn a_cancelled_wait_acknowledges_what_the_primary_alone_has() {
     assert_eq!(total(&mut conn, 1), 101);
 }
 
-/// A connection that is terminated while it waits leaves a count that others see and the standby lacks. A repeat by its key is answered
+/// A connection that is terminated while it waits leaves an increment that others see and the standby lacks. A repeat by its key is answered
 /// only when the standby has it, so a failover before that loses nothing acknowledged.
 #[test]
 fn a_repeat_is_answered_when_the_standby_has_the_first_count() {
@@ -276,7 +276,7 @@ fn a_repeat_is_answered_when_the_standby_has_the_first_count() {
     assert_eq!(total(&mut conn, 1), 102);
 }
 
-/// Reads on a synchronous standby show an acknowledged count at once if commits wait until it is applied.
+/// Reads on a synchronous standby show an acknowledged increment at once if commits wait until it is applied.
 #[test]
 fn a_total_on_a_standby_that_applies_is_exact() {
     let (pair, mut primary) = pair();

@@ -1,4 +1,4 @@
-//! Counting on a MariaDB Galera cluster: three nodes that all take writes, and detect conflicts at COMMIT.
+//! Counting on a MariaDB Galera cluster: three nodes that all accept writes, and detect conflicts at COMMIT.
 //!
 //! The tests of partitions need root, for network namespaces, and fail without; the others do not need it.
 

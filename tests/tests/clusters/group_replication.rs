@@ -1,4 +1,4 @@
-//! Counting on a group of MySQL servers that all take writes (Group Replication, multi-primary), in containers.
+//! Counting on a group of MySQL servers that all accept writes (Group Replication, multi-primary), in containers.
 
 use diesel_sharded_tests::cluster::Cluster;
 use diesel_sharded_tests::group_replication::GroupReplication;

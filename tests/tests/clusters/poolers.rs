@@ -1,6 +1,6 @@
 //! Poolers and proxies between the application and its database. With PgBouncer's transaction pooling each transaction may reach
 //! another server connection, on which the name of a prepared statement may stand for another text: two tables of one shape show
-//! where a count lands then.
+//! where an increment lands then.
 
 use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
@@ -40,7 +40,7 @@ diesel_sharded_tests::counted_table! {
     }
 }
 
-/// The acknowledged counts: lefts 1 to 3, rights 1 to 3, and the named counters "left" and "right".
+/// The acknowledged increments: lefts 1 to 3, rights 1 to 3, and the named counters "left" and "right".
 type Tally = [i64; 8];
 
 const NAMES: [&str; 2] = ["left", "right"];
@@ -119,7 +119,7 @@ macro_rules! count_in_some_way {
     }};
 }
 
-/// Six clients that count on both tables. Returns the acknowledged counts, and the failures.
+/// Six clients that count on both tables. Returns the acknowledged increments, and the failures.
 fn count_on_both(url: &str, rounds: usize) -> (Vec<Tally>, Vec<Error>) {
     let failed = Mutex::new(vec![]);
     let tallies = on_threads(6, |client, tally| {
@@ -133,7 +133,7 @@ fn count_on_both(url: &str, rounds: usize) -> (Vec<Tally>, Vec<Error>) {
     (tallies, failed.into_inner().unwrap())
 }
 
-/// What so many threads count.
+/// What this many threads count.
 fn on_threads(threads: usize, count: impl Fn(usize, &mut Tally) + Sync) -> Vec<Tally> {
     let count = |thread| {
         let mut tally = [0; 8];
@@ -176,7 +176,7 @@ fn every_count_lands_where_it_belongs(mode: PoolMode, connections: usize, rounds
     exactly(&bouncer.url(&database), rounds, &mut conn);
 }
 
-/// Counts on both tables, and returns the counts: all are acknowledged, and all are in the totals.
+/// Counts on both tables, and returns the increments: all are acknowledged, and all are in the totals.
 fn exactly(url: &str, rounds: usize, conn: &mut PgConnection) -> Vec<Tally> {
     let (tallies, failed) = count_on_both(url, rounds);
     assert_eq!(totals(conn), added(&tallies), "{failed:?}");
@@ -240,7 +240,7 @@ async fn establish(url: &str) -> AsyncPgConnection {
     panic!("no connection to {url}");
 }
 
-/// The counts of an awaited client.
+/// The increments of an awaited client.
 #[derive(Default)]
 struct Awaited {
     acknowledged: Tally,
@@ -268,7 +268,7 @@ macro_rules! count_awaited {
     }};
 }
 
-/// tokio-postgres names the statements of one process alike in each process, so that two of them are needed.
+/// tokio-postgres gives statements the same names in each process, so that two of them are needed.
 async fn awaited_counts(url: &str, client: usize) -> Awaited {
     let mut awaited = Awaited::default();
     let mut conn = establish(url).await;
@@ -391,7 +391,7 @@ fn a_lost_statement_in_a_callers_transaction_is_told() {
     assert_eq!(totals(&mut conn)[0], 10);
 }
 
-/// The counts of four processes' awaited clients.
+/// The increments of four processes' awaited clients.
 fn awaited_processes(url: &str) -> Awaited {
     let client = |client| process("poolers::awaited_client", &format!("{url} {client}"));
     let clients: Vec<_> = (0..4).map(client).collect();
@@ -410,7 +410,7 @@ fn awaited_processes(url: &str) -> Awaited {
     all
 }
 
-/// PgBouncer 1.18 breaks some of the connections: a count that was under way on one is reported as unknown.
+/// PgBouncer 1.18 breaks some of the connections: an increment that was under way on one is reported as unknown.
 #[test]
 fn awaited_counts_behind_transaction_pooling() {
     let (database, mut conn) = database();

@@ -40,7 +40,7 @@ fn fields_of_rows_and_named_counters() {
     assert_eq!(cached.get(&named, conn), Ok(0));
     assert_eq!(cached.add(&of_video_1, 5, conn), Ok(1));
     assert_eq!(cached.add(&named, -3, conn), Ok(1));
-    // Counts that bypass the cache do not show: the cache answers these reads.
+    // Increments that bypass the cache do not show: the cache answers these reads.
     of_video_1.add(1000, conn).unwrap();
     named.add(1000, conn).unwrap();
     // Nor do repeats of one request count in the cache.

@@ -39,11 +39,11 @@ fn combiner() -> Combiner {
     Combiner::new().instrumented_by(instrumentation)
 }
 
-/// How long the other count waits for a leader.
+/// How long the other increment waits for a leader.
 const LONG: Duration = Duration::from_secs(1);
 const SHORT: Duration = Duration::from_millis(50);
 
-/// Whether another count waits for the one that leads at the moment: it begins when the leader sends its first statement.
+/// Whether another increment waits for the one that leads at the moment: it begins when the leader sends its first statement.
 fn waits(lead: impl FnOnce(), patience: Duration, other: impl FnOnce() + 'static) -> bool {
     let waited = Rc::new(Cell::new(None));
     let took = Rc::clone(&waited);
@@ -66,7 +66,7 @@ macro_rules! count {
     }};
 }
 
-/// Whether the connections' counts meet; `other` is shared, since it counts while the leader does. The combiner, theirs or a new one, has
+/// Whether the connections' increments meet; `other` is shared, since it counts while the leader does. The combiner, theirs or a new one, has
 /// measured nothing: then one caller leads at a time.
 macro_rules! meet {
     ($leader:expr, $other:expr, $patience:expr) => {{
@@ -137,7 +137,7 @@ macro_rules! on {
                 assert_eq!(total(&mut elsewhere.borrow_mut()), 100 + 1);
             }
 
-            /// Nor does a count meet others that names the combiner itself.
+            /// Nor does an increment that names the combiner itself meet others.
             #[test]
             fn count_alone_in_a_transaction_begun_by_text() {
                 let (database, mut leader) = schema::database::<Conn>();

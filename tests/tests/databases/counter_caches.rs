@@ -93,7 +93,7 @@ fn rows_that_fire_no_trigger_are_counted_by_a_repair() {
     assert_eq!(likes!(conn), [1, 0, 2]);
 }
 
-/// An owner whose rows are hidden from itself gets an error: no comment comes without its count.
+/// An owner whose rows are hidden from itself gets an error: no comment comes without its increment.
 #[test]
 fn row_security_of_the_owner_is_an_error() {
     let own = &mut Fixture::<PgConnection, _>::with_tables();
@@ -109,7 +109,7 @@ fn row_security_of_the_owner_is_an_error() {
     owner.run(
         "ALTER TABLE videos ENABLE ROW LEVEL SECURITY; ALTER TABLE videos FORCE ROW LEVEL SECURITY",
     );
-    // Video 2 has no shard that a count would find without the video.
+    // Video 2 has no shard that an increment would find without the video.
     let refused = owner.batch_execute("INSERT INTO comments VALUES (11, 2)");
     let refused = refused.unwrap_err().to_string();
     assert!(refused.contains("row-level security"), "{refused}");

@@ -1,4 +1,4 @@
-//! MariaDB and MySQL without their strict mode cut a value to the range of its column. No shard is cut: a count that would take one
+//! MariaDB and MySQL without their strict mode cut a value to the range of its column. No shard is cut: an increment that would take one
 //! out of its range fails, and changes nothing.
 
 use std::fmt::Debug;
@@ -67,7 +67,7 @@ fn is_refused<T: Debug, E: Debug + Into<Error>>(counted: Result<T, E>) {
     assert_matches!(error, Error::Overflow { .. });
 }
 
-/// A count on this column is refused in each form.
+/// An increment on this column is refused in each form.
 macro_rules! all_refused {
     ($operator:tt $amount:expr, $request:expr, $conn:expr => $($column:ident)+) => {{
         use meters::dsl::{id, meters as all};

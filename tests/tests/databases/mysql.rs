@@ -267,12 +267,12 @@ mod unsigned_parent {
         let below_zero = pages.select(likes.total()).first::<u32>(conn);
         assert!(below_zero.is_err(), "{below_zero:?}");
         count!(pages.find(1), likes.eq(likes + 7), conn);
-        let _ = fold(pages).run(conn).unwrap(); // after plain counts, before bounded ones
+        let _ = fold(pages).run(conn).unwrap(); // after plain increments, before bounded ones
         let bounded = RowCounter::of(likes, 1).never_below(0).never_above(10);
         let added = [5, 4, -11, -10, 1, 5].map(|n| bounded.add(n, conn));
         let fits = [false, true, false, true, true, true];
         assert_eq!(added, fits.map(Ok));
-        assert_eq!(RowCounter::of(likes, 1).add(-1, conn), Ok(1)); // a plain count, before a fold
+        assert_eq!(RowCounter::of(likes, 1).add(-1, conn), Ok(1)); // a plain increment, before a fold
         let folded = fold(pages).run(conn).unwrap();
         assert_eq!(folded.unfit, []);
         assert_eq!(bases().first(conn), Ok((u64::MAX, 5_u32)));

@@ -129,7 +129,7 @@ fn the_same_code_on_every_database() {
     on!(Postgres: PgConnection, Mysql: MysqlConnection, Sqlite: SqliteConnection);
 }
 
-/// One combiner for several kinds of databases: a count on one waits for nobody who leads on another, here on the same thread.
+/// One combiner for several kinds of databases: an increment on one waits for nobody who leads on another, here on the same thread.
 #[test]
 fn kinds_of_databases_do_not_combine() {
     const PATIENCE: Duration = Duration::from_secs(300);

@@ -293,7 +293,7 @@ fn no_shard_is_created_beside(moves: impl FnOnce(&mut Conn)) {
     assert_eq!(moved, Ok(()));
 }
 
-/// A count on it would be seen before the set is committed, and survive it.
+/// An increment on it would be seen before the set is committed, and survive it.
 #[test]
 fn no_shard_is_created_beside_a_set() {
     no_shard_is_created_beside(|conn| {
@@ -399,7 +399,7 @@ fn a_shard_that_appears_beside_a_bounded_count_is_kept() {
     assert_eq!(total, Ok(100 - 60 + 50_i64));
 }
 
-/// Each fold removes the shards, and each count creates one, also while a fold is under way.
+/// Each fold removes the shards, and each increment creates one, also while a fold is under way.
 #[test]
 fn shards_that_appear_during_a_fold_are_left_to_the_next() {
     let own = &mut Fixture::<Conn, 1>::with_tables();
@@ -497,7 +497,7 @@ fn a_fold_waits_shortly_for_one_row() {
     assert_eq!(inside, Ok(vec!["7s".to_owned()]));
 }
 
-/// The server logs each statement that fails, and a folder runs all day.
+/// The server logs each statement that fails, and a background fold runs all day.
 #[test]
 fn a_fold_does_not_ask_a_table_that_is_missing() {
     let [conn] = &mut *servers::database();
@@ -513,7 +513,7 @@ fn a_fold_does_not_ask_a_table_that_is_missing() {
     assert!(asks_for_numbers(conn));
 }
 
-/// A base of a smaller scale than its shards would round counts away.
+/// A base of a smaller scale than its shards would round increments away.
 #[test]
 fn what_a_base_would_round_is_not_folded() {
     use diesel_sharded_tests::schema::measures::dsl::*;
@@ -601,7 +601,7 @@ const POLICIES_OF_SHARDS: &str = "ALTER TABLE videos_shards ENABLE ROW LEVEL SEC
     CREATE POLICY owners_update ON videos_shards FOR UPDATE
         USING (EXISTS (SELECT 1 FROM videos WHERE videos.id = videos_shards.id AND channel = 'news'))";
 
-/// A count does not write to the video, so that a policy for updates of videos does not concern it.
+/// An increment does not write to the video, so that a policy for updates of videos does not concern it.
 #[test]
 fn a_policy_of_the_parent_stops_no_count() {
     let own = &mut Fixture::<Conn, _>::with_tables();
@@ -615,7 +615,7 @@ fn a_policy_of_the_parent_stops_no_count() {
     assert_eq!(totals, [102, 201]);
 }
 
-/// A policy of the shards table does: a count that it hides is not acknowledged.
+/// A policy of the shards table does: an increment that it hides is not acknowledged.
 #[test]
 fn a_policy_of_the_shards_table_stops_counts() {
     let own = &mut Fixture::<Conn, _>::with_tables();
@@ -641,7 +641,7 @@ pub const POLICIES_OF_COUNTS: &str = "ALTER TABLE videos ENABLE ROW LEVEL SECURI
     CREATE POLICY new ON videos_shards FOR INSERT WITH CHECK (EXISTS (SELECT FROM videos WHERE videos.id = videos_shards.id));
     CREATE POLICY counted ON videos_shards FOR UPDATE USING (EXISTS (SELECT FROM videos WHERE videos.id = videos_shards.id))";
 
-/// A count reaches what the role sees, and answers as for a row that is not there.
+/// An increment reaches what the role sees, and answers as for a row that is not there.
 #[test]
 fn policies_let_a_role_count_on_the_rows_that_it_sees() {
     let own = &mut Fixture::<Conn, _>::with_tables();

@@ -65,7 +65,7 @@ pub fn number_of_keys(conn: &mut Conn) -> i64 {
     keys::table.count().get_result(conn).unwrap()
 }
 
-/// Rows of so many keys, made long ago.
+/// Rows of this many keys, made long ago.
 pub fn old_keys(number: i64, expires: i64, conn: &mut Conn) {
     let filled: QueryResult<()> = conn.transaction(|conn| {
         for key in 0..number {
@@ -100,7 +100,7 @@ pub fn on_threads(threads: i64, database: &Database, work: impl Fn(i64, &mut Con
     });
 }
 
-/// Runs `work` on as many threads, and `beside` on so many others, whose rounds end with the work.
+/// Runs `work` on as many threads, and `beside` on this many others, whose rounds end with the work.
 pub fn on_threads_beside(
     threads: i64,
     database: &Database,
@@ -133,7 +133,7 @@ pub fn in_transaction<T: Send>(
     retry::transaction(conn, RetryPolicy::default(), work)
 }
 
-/// Eight writers count 20 times each on what was `first`, and read a total at each count: their own count and those read before are in it.
+/// Eight writers count 20 times each on what was `first`, and read a total at each increment: their own and those read before are in it.
 pub fn totals_rise(
     first: i64,
     database: &Database,
@@ -157,7 +157,7 @@ const fn thorough(number: u32) -> u32 {
     }
 }
 
-/// How long a test goes on: so many seconds in a thorough run, or what `SECONDS` says.
+/// How long a test goes on: this many seconds in a thorough run, or what `SECONDS` says.
 pub fn duration(seconds: u32) -> Duration {
     let seconds = match std::env::var("SECONDS") {
         Ok(seconds) => seconds.parse().expect("SECONDS is a number"),
@@ -166,7 +166,7 @@ pub fn duration(seconds: u32) -> Duration {
     Duration::from_secs(seconds.into())
 }
 
-/// Runs `test` with so many cases in a thorough run, or as many times more as `HOSTILE` says.
+/// Runs `test` with this many cases in a thorough run, or as many times more as `HOSTILE` says.
 pub fn for_all<S: Strategy<Value: Debug>>(
     cases: u32,
     strategy: S,

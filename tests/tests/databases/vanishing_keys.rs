@@ -1,5 +1,5 @@
-//! Keys that are deleted and inserted again, or renamed, beside counts on them: a shard whose parent is gone at its creation is no
-//! error: the count looks for the parent again.
+//! Keys that are deleted and inserted again, or renamed, beside increments on them: a shard whose parent is gone at its creation is no
+//! error: the increment looks for the parent again.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ use diesel_sharded_tests::{TestConnection, assert_matches, patient, pool, until}
 /// How long the keys keep changing.
 const WHILE: Duration = Duration::from_secs(5);
 
-/// The changes to a video that are repeated beside counts on it.
+/// The changes to a video that are repeated beside increments on it.
 const RENAMED: [&str; 2] = [
     "UPDATE videos SET id = 20 WHERE id = 2",
     "UPDATE videos SET id = 2 WHERE id = 20",
@@ -71,7 +71,7 @@ macro_rules! on {
 
             type Operation = fn(&mut Conn, &Coalescer<Conn>, u64) -> Result<(), Error>;
 
-            /// A count with a shard of its own, so that most create one.
+            /// An increment with a shard of its own, so that most create one.
             macro_rules! count {
                 ($rows:expr) => {
                     update($rows).set(views.eq(views + 1)).shard_choice(ShardChoice::Random)

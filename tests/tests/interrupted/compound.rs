@@ -1,4 +1,4 @@
-//! MariaDB's compound statement of a count with a key, killed between any two of its statements and in each that may wait, with and
+//! MariaDB's compound statement of an increment with a key, killed between any two of its statements and in each that may wait, with and
 //! without a binary log. Nothing depends on luck: it sleeps where it is to be killed.
 
 use std::collections::BTreeMap;
@@ -28,7 +28,7 @@ const THREADS: usize = 4;
 const STATEMENT: &str = "BEGIN NOT ATOMIC SET";
 const UNDO: &str = "/*M!100000 BEGIN NOT ATOMIC IF";
 
-/// How many semicolons of the undo something may be killed behind.
+/// How many semicolons of the undo something may be killed after.
 const UNDO_STEPS: usize = 4;
 
 /// How often each is killed. `INTERRUPTED_ROUNDS` sets it.
@@ -39,7 +39,7 @@ fn rounds() -> usize {
 /// Where the statement is killed.
 #[derive(Clone, Copy)]
 enum Place {
-    /// Behind so many of its semicolons.
+    /// After this many of its semicolons.
     Behind(usize),
     /// The same where the shard is missing, so that its handler runs.
     WithoutShard(usize),
@@ -85,7 +85,7 @@ impl Bench {
         });
     }
 
-    /// Kills it there, and the undo behind so many of its semicolons. What it was killed behind, if that was reached.
+    /// Kills it there, and the undo after this many of its semicolons. What it was killed after, if that was reached.
     fn kill(&mut self, place: Place, undo: usize) -> Option<(String, &'static str)> {
         self.round += 1;
         self.arrange(place);
@@ -166,7 +166,7 @@ impl Bench {
             if number!("@@in_transaction", &mut conn) != 0 {
                 wrong.push("a transaction stays open".into());
             }
-            // A snapshot, unless the level of the count's own transaction stays.
+            // A snapshot, unless the level of the increment's own transaction stays.
             conn.run("START TRANSACTION WITH CONSISTENT SNAPSHOT");
             self.side.run(&format!("UPDATE videos SET likes = likes + 1 WHERE id = {own}"));
             let read = format!("likes FROM videos WHERE id = {own}");

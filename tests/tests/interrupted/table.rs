@@ -61,7 +61,7 @@ struct Bench {
 }
 
 impl Bench {
-    /// The total that later counts change.
+    /// The total that later increments change.
     fn later(&mut self) -> i64 {
         let total = RowCounter::of(views, 2).get(&mut self.side).done();
         total.unwrap().expect("the video is there")
@@ -94,7 +94,7 @@ impl Bench {
         type Manager = <Conn as Connection>::TransactionManager;
         let broken = Manager::is_broken_transaction_manager(&mut conn);
         let cut = matches!(fault.0, Fault::CutBefore | Fault::CutAfter);
-        // diesel_async takes a transaction of its own for ended where its COMMIT was interrupted, and no count can tell.
+        // diesel_async takes a transaction of its own for ended where its COMMIT was interrupted, and no increment can tell.
         let is_unknown = IS_ASYNC
             && is_callers(name)
             && !name.contains("by text")
@@ -172,7 +172,7 @@ impl Bench {
         }
     }
 
-    /// A later count is committed, or refused.
+    /// A later increment is committed, or refused.
     fn goes_on(&mut self, conn: &mut Conn, broken: bool, cut: bool, wrong: &mut Vec<String>) {
         if is::<Mysql>() && !broken && !cut {
             self.reads_a_snapshot(conn, wrong);
@@ -197,7 +197,7 @@ impl Bench {
         let refused_inside = "/*M!100000 DO 0 */ /*!50720 SET @@transaction_read_only = @@session.transaction_read_only */";
         let is_inside = conn.batch_execute(refused_inside).is_err();
         if is_inside || ask("SELECT 0 /*M!100000 + @@in_transaction */", conn) == Ok(1) {
-            return; // the next count tells
+            return; // the next increment tells
         }
         let read = "SELECT likes FROM videos WHERE id = 3";
         conn.batch_execute("START TRANSACTION WITH CONSISTENT SNAPSHOT").unwrap();

@@ -188,7 +188,7 @@ fn rows_back(counted: impl Done<Vec<i64>, Error>) -> QueryResult<i64> {
     counted.done().map(|rows| rows.len() as i64)
 }
 
-/// An operation that adds so much, if it is done.
+/// An operation that adds this much, if it is done.
 fn adds<T>(n: i64, operation: impl Done<T, Error>) -> QueryResult<i64> {
     operation.done().map(|_| n)
 }
@@ -209,7 +209,7 @@ fn by_text(conn: &mut Conn, work: impl FnOnce(&mut Conn) -> QueryResult<i64>) ->
     done
 }
 
-/// Counts after the caller's own update, and goes on where the count fails.
+/// Counts after the caller's own update, and goes on where the increment fails.
 fn goes_on(
     conn: &mut Conn,
     video: i64,

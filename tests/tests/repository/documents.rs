@@ -12,7 +12,7 @@ use diesel_sharded_tests::documents::{file, read};
 
 use markdown::{anchors, links};
 
-/// The files in a folder, and in those below it, whose names end so.
+/// The files in a folder, and in those below it, whose names end like this.
 pub fn below(folder: &Path, ends: &[&str]) -> Vec<PathBuf> {
     let mut files = vec![];
     for entry in fs::read_dir(folder).expect("a folder") {
@@ -151,7 +151,7 @@ fn each_book_has_its_chapters_in_order() {
         let (_, modules) = first_page.split_once(list).expect("a list of modules");
         let modules = modules.lines().filter_map(|line| line.split_once(" = \""));
         let modules: Vec<_> = modules.map(|(module, _)| module.trim()).collect();
-        // The charts of the benchmarks follow their text, behind the list.
+        // The charts of the benchmarks follow their text, after the list.
         let listed = listed.into_iter().filter(|name| *name != "benchmarks");
         assert_eq!(modules, listed.collect::<Vec<_>>());
     }

@@ -197,7 +197,7 @@ macro_rules! tests_on {
                 videos::table.order(videos::id).load(conn).unwrap()
             }
 
-            /// The shards table is gone, its counts are in the bases, and the text has left nothing behind.
+            /// The shards table is gone, its increments are in the bases, and the text has left nothing behind.
             fn is_dropped(program: Program, conn: &mut Conn, totals: Vec<(i64, i64, BigDecimal)>) {
                 assert_eq!(bases(conn), totals, "{program:?}");
                 let gone = conn.batch_execute("SELECT 1 FROM videos_shards");

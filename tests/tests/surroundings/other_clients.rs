@@ -18,7 +18,7 @@ use diesel_sharded_tests::{Stop, TestConnection, patient};
 /// How often each of Python's three clients counts, in turn on two rows.
 const COUNTS: i64 = 200;
 
-/// A count beside folds and other clients on the same rows may meet many conflicts.
+/// An increment beside folds and other clients on the same rows may meet many conflicts.
 const PATIENT: RetryPolicy = patient().with_attempts(1_000);
 
 /// A Python that has this module. A version manager's has none of the system's packages.

@@ -145,7 +145,7 @@ async fn read(shared: &Shared, video: i64) -> Result<Panels, PageError> {
     ]))
 }
 
-/// The shard on which callers combine is drawn apart: it takes the counts of all of them, and would flatten the others.
+/// The shard on which callers combine is drawn apart: it gets the increments of all of them, and would flatten the others.
 fn picture(of: &Shards, number: u16) -> Markup {
     let mut values: Vec<_> = of.shards.iter().map(|(_, value)| *value).collect();
     values.sort_unstable_by(|a, b| b.cmp(a));

@@ -48,7 +48,7 @@ pub fn duration(seconds: i32) -> String {
     }
 }
 
-/// The time since so many seconds, in its greatest unit. Clocks differ, so that it may be none yet.
+/// How long ago this many seconds are, in the greatest unit. Clocks differ, so it may still be ahead.
 pub fn ago(seconds: i64) -> String {
     let (number, unit) = match seconds.max(0).unsigned_abs() {
         0..60 => return "just now".to_owned(),

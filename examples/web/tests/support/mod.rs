@@ -21,7 +21,7 @@ pub struct Started {
 }
 
 impl Started {
-    /// On a free port. No folder runs beside the test.
+    /// On a free port. No background fold runs beside the test.
     pub async fn on(database: Database) -> Self {
         let client = Client::builder().redirect(Policy::none()).build();
         let mut started = Started {

@@ -25,7 +25,7 @@ const LEADERS: usize = 2;
 
 pub fn combine(url: &str) {
     let (before, combiner) = (total(url), Combiner::new());
-    // Whoever waits for the leader waits for longer than a child may live.
+    // A caller that waits for the leader waits longer than a child may live.
     let patient = RetryPolicy::global().with_deadline(Duration::from_secs(3600));
     let count = |acquire: &dyn Fn() -> Conn| {
         let count = update(videos.find(1)).set(views.eq(views + 1));

@@ -1,4 +1,4 @@
-//! Forks beside threads that count: a lock that one of these holds is held for ever in the child, which must not wait for it.
+//! Forks beside threads that count: a lock that one of these holds is held forever in the child, which must not wait for it.
 //!
 //! No thread connects meanwhile. libpq takes a lock of the Kerberos library's then, and the child would wait for it where it connects itself.
 

@@ -183,8 +183,8 @@ async fn step(operation: usize, conn: &mut Conn) -> QueryResult<i64> {
     }
 }
 
-/// Wherever its future is dropped, an operation neither doubles nor loses a count, and the pool lends no open transaction: the next
-/// count on it is committed by itself.
+/// Wherever its future is dropped, an operation neither doubles nor loses an increment, and the pool lends no open transaction: the next
+/// increment on it is committed by itself.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_dropped_future_leaves_nothing_behind() {
     let (database, mut conn) = database();
@@ -269,7 +269,7 @@ async fn a_dropped_future_with_a_key_is_asked_again() {
     let (database, mut conn) = database();
     let pool = pool_of_one(&database);
     let mut drops_under_way = 0;
-    // On a busy machine a count may have ended whenever it is polled again: then another round begins.
+    // On a busy machine an increment may have ended whenever it is polled again: then another round begins.
     for round in 0.. {
         for (by_key, dropped) in [
             (true, Dropped::Waiting),
@@ -315,7 +315,7 @@ fn patient() -> RetryPolicy {
     diesel_sharded_tests::patient().with_attempts(u32::MAX)
 }
 
-/// The connections of a pool, which admits each of them when it makes it. What is rolled back takes nobody's count with it.
+/// The connections of a pool, which admits each of them when it makes it. What is rolled back takes nobody's increment with it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn admitted_connections_of_a_pool_combine() {
     const TASKS: i64 = 24;
@@ -370,7 +370,7 @@ async fn admitted_connections_of_a_pool_combine() {
     assert!(updates < counts, "{updates} statements for {counts} counts");
 }
 
-/// Those who wait for a task that is dropped are counted all the same, and whoever is dropped while it waits is not.
+/// Those who wait for a task that is dropped are counted all the same, and a task that is dropped while it waits is not.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_dropped_task_takes_no_combined_count_with_it() {
     let (database, mut conn) = database();
@@ -516,7 +516,7 @@ async fn a_dropped_caller_counts_for_others_to_the_end() {
     until("all are counted", || total(&mut conn) == 100 + 1_111).await;
 }
 
-/// What `combine` warns of: one combiner for two databases. No count is lost or doubled, but who waits is counted where the leader counts.
+/// What `combine` warns of: one combiner for two databases. No increment is lost or doubled, but one that waits is counted where the leader counts.
 #[tokio::test]
 async fn a_combiner_of_two_databases_counts_in_the_leaders() {
     let ((database, mut of_leader), (others, mut of_others)) = (database(), database());
@@ -602,7 +602,7 @@ async fn pauses_pass_by_the_runtimes_clock() {
     assert_eq!(total(&mut conn), 101);
 }
 
-/// A folder in a task folds on connections of a pool, reports what fails, and is cancelled when it is dropped.
+/// A background fold in a task folds on connections of a pool, reports what fails, and is cancelled when it is dropped.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_folder_folds_by_itself() {
     let (database, mut blocking) = database();

@@ -95,7 +95,7 @@ impl Ledger {
     }
 }
 
-/// Compares the answers with what the nodes hold: each acknowledged count is there once, no refused one is, and the nodes hold the same.
+/// Compares the answers with what the nodes hold: each acknowledged increment is there once, no refused one is, and the nodes hold the same.
 fn check(cluster: &impl Cluster, ledgers: &[Ledger]) {
     let (totals, first_likes, there) = on_all_nodes(cluster, |conn| {
         let totals: Vec<i64> = videos.select(views.total()).order(id).load(conn)?;

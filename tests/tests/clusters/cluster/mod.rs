@@ -1,4 +1,4 @@
-//! Workloads and faults for any cluster whose nodes all take writes.
+//! Workloads and faults for any cluster whose nodes all accept writes.
 
 mod faults;
 mod ledger;

@@ -11,7 +11,7 @@ use diesel_sharded_tests::schema::{Day, downloads};
 
 use super::{on_all_nodes, prepare};
 
-/// A process for each node, each with a stripe of its own: they hardly ever conflict, not even on the first counts.
+/// A process for each node, each with a stripe of its own: they hardly ever conflict, not even on the first increments.
 pub fn stripes_keep_processes_apart(cluster: &impl Cluster) {
     const THREADS: usize = 4;
     const COUNTS: usize = 100;

@@ -1,4 +1,4 @@
-//! HAProxy in TCP mode in front of one server. It knows nothing of statements: a count that waits for a lock looks like a connection
+//! HAProxy in TCP mode in front of one server. It knows nothing of statements: an increment that waits for a lock looks like a connection
 //! that nobody uses, and is cut.
 
 use std::time::Duration;
@@ -109,7 +109,7 @@ macro_rules! cases {
                 assert_eq!(count(&mut pool.get().unwrap()), Ok(1));
                 thread::sleep(IDLE + Duration::from_millis(500));
                 let error = Error::from(count(&mut idle).expect_err("the connection is cut"));
-                // The second, if the count looked first whether its shard is locked.
+                // The second, if the increment looked first whether its shard is locked.
                 let is_told = matches!(
                     error,
                     Error::OutcomeUnknown { .. } | Error::ConnectionLost { .. }

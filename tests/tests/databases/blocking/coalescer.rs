@@ -312,7 +312,7 @@ fn what_refuses_all_rows_is_waited_for() {
     });
     assert_eq!(totals(&mut conn), [101, 202, 303]);
     assert_eq!(losses.lock().unwrap().len(), 0);
-    // Nobody waits for ever, nor for what refuses some rows alone.
+    // Nobody waits forever, nor for what refuses some rows alone.
     rename("videos_shards", "away", &mut conn);
     let (builder, losses) = reporting(lazy(&database).deadline(LATE));
     let coalescer = builder.retry(hasty()).build().unwrap();
@@ -345,7 +345,7 @@ fn refuse(rows: &str, conn: &mut Conn) {
     conn.batch_execute(&trigger).unwrap();
 }
 
-/// Whether others of the field come before or behind, and also if there is no time left.
+/// Whether others of the field come before or after, and also if there is no time left.
 #[test]
 fn a_refused_row_takes_no_other_with_it() {
     let (database, mut conn) = database_with_counters();
@@ -593,7 +593,7 @@ fn a_transactions_counts_are_taken_when_it_has_committed() {
         renamed(conn, "new")?;
         runs += 1;
         match runs {
-            1 => Err(conflict()), // the next run begins again, its counts too
+            1 => Err(conflict()), // the next run begins again, its increments too
             _ => Ok(runs),
         }
     });

@@ -1,4 +1,4 @@
-//! Folders: folds at an interval, by themselves.
+//! Background folds: at an interval, by themselves.
 
 use std::collections::BTreeMap;
 use std::error::Error as StdError;
@@ -92,7 +92,7 @@ fn it_removes_expired_rows_where_it_is_told_to() {
     assert_eq!(totals(conn)[0], 1_201);
 }
 
-/// A folder that sleeps ends at once.
+/// A background fold that sleeps ends at once.
 #[test]
 fn a_drop_waits_for_no_interval() {
     let own = &mut Fixture::<Conn, 0>::with_tables();

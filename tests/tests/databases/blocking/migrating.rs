@@ -52,7 +52,7 @@ fn base_and_shards_are_counted_on_beside_folds() {
     assert_eq!(base(conn), 100 + 6 * COUNTS);
 }
 
-/// Leaving: once nobody counts on shards and they are folded, readers use the base alone and the table is dropped, beside counts
+/// Leaving: once nobody counts on shards and they are folded, readers use the base alone and the table is dropped, beside increments
 /// on the base.
 #[test]
 fn the_shards_table_is_left_under_counts_on_the_base() {
@@ -69,7 +69,7 @@ fn the_shards_table_is_left_under_counts_on_the_base() {
         _ => count_often(|| count_on_the_base(conn)),
     };
     on_threads_beside(4, database, counting, 1, |_, rounds, conn| {
-        let mut last = 103; // whoever reads the base from now on reads no less
+        let mut last = 103; // from now on a reader of the base reads no less
         rounds.for_each(|_| rises(&mut last, base(conn)));
     });
     assert_eq!(base(conn), 103 + 3 * COUNTS);

@@ -63,7 +63,7 @@ fn a_named_counter_that_is_deleted_begins_anew() {
     });
 }
 
-/// The row has one of the two keys at any time, and every acknowledged count is on it.
+/// The row has one of the two keys at any time, and every acknowledged increment is on it.
 #[test]
 fn others_count_on_a_row_that_is_renamed() {
     let own = &mut Fixture::with_tables();

@@ -122,7 +122,7 @@ fn the_ends_of_the_columns_type_are_bounds_like_any_other() {
     assert_eq!(read.first(conn), Ok((-5_i16, i64::MAX - 5)));
 }
 
-/// Far from the bounds a count touches one shard and no parent, which is the point of bounded counters.
+/// Far from the bounds an increment touches one shard and no parent, which is the point of bounded counters.
 #[test]
 fn uses_shards_while_there_is_room() {
     let conn = &mut set_up().conn;
@@ -199,7 +199,7 @@ fn seats_are_sold_once_each_inside_transactions_too() {
     gives!(event.get(conn), 0);
 }
 
-/// Groups come and go, each behind another count of the same row, which may hold what others need; some take back what they did.
+/// Groups come and go, each after another increment of the same row, which may hold what others need; some take back what they did.
 #[test]
 fn bounds_hold_behind_other_counts_of_the_row() {
     const ROUNDS: i64 = 12;

@@ -226,7 +226,7 @@ fn who_overflows_alone_gets_the_error() {
     assert_eq!(total_of(1, conn), 100 + 160);
 }
 
-/// Who rolls back takes back its own counts alone, also in a transaction that Diesel does not know. (Its own may have been counted by others then.)
+/// A rollback takes back only the caller's own increments, also in a transaction unknown to Diesel. (Others may have made them then.)
 #[test]
 fn nobody_counts_for_others_inside_a_transaction() {
     let Connected { conn, database } = &mut set_up_with_counters();
@@ -257,7 +257,7 @@ fn nobody_counts_for_others_inside_a_transaction() {
     assert!((20..=40).contains(&rolled_back), "{rolled_back}");
 }
 
-/// A key changes, and a row is deleted and inserted anew: each count that is acknowledged is on a row, or went with one.
+/// A key changes, and a row is deleted and inserted anew: each increment that is acknowledged is on a row, or went with one.
 #[test]
 fn counts_go_where_their_rows_go() {
     let Connected { conn, database } = &mut set_up();

@@ -83,7 +83,7 @@ fn a_shard_below_0_hides_none_that_is_missing() {
     assert_eq!(totals(conn), [101, 201, 301]);
 }
 
-/// Whoever counts, as long as they do not meet.
+/// No matter who counts, as long as they do not meet.
 #[test]
 fn batches_leave_one_shard_on_a_row() {
     let Connected { conn, database } = &mut set_up();

@@ -134,7 +134,7 @@ fn sums(conn: &mut Conn) -> Vec<i32> {
     totals.order(topics::id).load(conn).unwrap()
 }
 
-/// After each statement the topics have so many replies.
+/// After each statement the topics have this many replies.
 macro_rules! counts_after {
     ($conn:expr; $($sql:expr => $counts:expr),+ $(,)?) => {$(
         run($sql, $conn).unwrap();
@@ -251,7 +251,7 @@ fn an_expression_is_summed() {
     }
     gives!(cast.verify().drifts(conn), vec![]);
     cast.drop(conn).unwrap();
-    // By text, without a condition; a column has to stand behind its table's name.
+    // By text, without a condition; a column has to be qualified by its table's name.
     let cache = || CounterCache::of(topics::words).counts(replies::topic_id);
     for refused in [
         "words * 2",
@@ -553,7 +553,7 @@ fn id_of(number: i64, round: i64) -> i64 {
     1_000_000 * (number + 1) + 100 * round
 }
 
-/// So many attempts, whenever a transaction gets its turn.
+/// This many attempts, whenever a transaction gets its turn.
 fn patient() -> RetryPolicy {
     diesel_sharded_tests::patient().with_attempts(1000)
 }
@@ -707,7 +707,7 @@ fn a_condition_on_a_column_that_is_not_there_is_refused() {
         insert("id, topic_id", "(1, 1)", conn).unwrap();
         run("DELETE FROM replies", conn).unwrap();
     }
-    // `table!` may lack a column, which then stands behind its table.
+    // `table!` may lack a column, which then follows its table's name.
     let hidden = "ALTER TABLE replies ADD COLUMN hidden INTEGER NOT NULL DEFAULT 0";
     run(hidden, conn).unwrap();
     let cache = replies_count!().filter(sql::<Bool>("replies.hidden = 0"));

@@ -63,7 +63,7 @@ fn a_rest_is_nothing_to_fold() {
         let folded = fold(measures.find(1)).run(conn).unwrap();
         assert_eq!((folded.parents, folded.last), (0, None));
     }
-    // Beside another field's count it is looked at, and stays.
+    // Beside another field's increment it is looked at, and stays.
     count!(measures.find(1), large.eq(large + 1), conn);
     assert_eq!(fold_all(conn), (1, 0));
     assert!(rests(conn).contains(&1.0));

@@ -1,4 +1,4 @@
-//! Folding: by one row, by a filter, the whole table in batches; beside counts, from several processes at once.
+//! Folding: by one row, by a filter, the whole table in batches; beside increments, from several processes at once.
 
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex};

@@ -95,7 +95,7 @@ impl Row {
         };
         let span = start..tick();
         let event = |operation, answer| (operation, answer, span.clone());
-        // All that a total beside a count promises: the count was added to it, at some time before it is committed.
+        // All that a total beside an increment promises: the increment was added to it, at some time before it is committed.
         match (operation, answer) {
             (WithinAndGet(n), REFUSED) => vec![event(Within(n), 0)],
             (WithinAndGet(n), total) => vec![event(Get, total - n), event(Within(n), 1)],

@@ -1,4 +1,4 @@
-//! The whole life of a counter at once: counts, folds, resizes, sets and reads race, and every read is judged.
+//! The whole life of a counter at once: increments, folds, resizes, sets and reads race, and every read is judged.
 
 use super::support::*;
 use diesel_sharded_tests::schema::videos::dsl::*;
@@ -74,7 +74,7 @@ fn total(conn: &mut Conn) -> i64 {
         .unwrap()
 }
 
-/// Folds remove shards while counts use them. Reads never leave the bounds, and never fall while counts only add.
+/// Folds remove shards while increments use them. Reads never leave the bounds, and never fall while increments only add.
 #[test]
 fn every_read_is_within_bounds() {
     for subtracts in [true, false] {
@@ -112,8 +112,8 @@ fn every_read_is_within_bounds() {
 /// So far apart are the totals that are set, which are its multiples.
 const STEP: i64 = 1_000_000;
 
-/// Sets so many totals beside counts by eight other threads and whatever `others` do: the values read between two sets contain the
-/// counts made between them, and nothing else. Returns the count that followed the last one.
+/// Sets this many totals beside increments by eight other threads and whatever `others` do: the values read between two sets contain the
+/// increments made between them, and nothing else. Returns the increment that followed the last one.
 fn sets_beside(
     sets: i64,
     database: &Database,
@@ -193,7 +193,7 @@ fn resizes_beside_all_the_rest() {
     gives!(counter.estimate(conn), expected);
 }
 
-/// Counts, folds, sets, resizes and reads of one counter at once.
+/// Increments, folds, sets, resizes and reads of one counter at once.
 #[test]
 fn all_at_once() {
     let Connected { conn, database } = &mut set_up_with_counters();

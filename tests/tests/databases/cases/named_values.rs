@@ -56,7 +56,7 @@ fn stays_within_bounds_from_its_first_count_on() {
         let bounded = Counter::named("seats").never_below(0).never_above(10);
         bounded.add(n, conn).unwrap()
     };
-    // A count that is refused creates nothing.
+    // An increment that is refused creates nothing.
     assert_eq!([-1, 11].map(|n| add(n, conn)), [false, false]);
     assert_eq!(names(conn), []);
     assert_eq!([10, 1].map(|n| add(n, conn)), [true, false]);

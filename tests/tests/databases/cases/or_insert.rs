@@ -1,4 +1,4 @@
-//! Counts on rows that may not exist yet.
+//! Increments on rows that may not exist yet.
 
 use super::support::*;
 use diesel::result::DatabaseErrorKind::UniqueViolation;
@@ -27,7 +27,7 @@ fn the_row_is_inserted_once_and_counted_always() {
         gives!(download!(1, 1).execute(conn), 1);
     }
     assert_eq!(number_of(1, 1, conn), Some(3));
-    // The count adds to the value that the inserted row brings.
+    // The increment adds to the value that the inserted row brings.
     for _ in 0..2 {
         let count = update(downloads.find((2, Day(2)))).set(number.eq(number - 1));
         let count = count.or_insert((version.eq(2), day.eq(2), number.eq(50)));

@@ -1,4 +1,4 @@
-//! Fields that keep their greatest or least value: counts, totals, folds, and what comes between.
+//! Fields that keep their greatest or least value: increments, totals, folds, and what comes between.
 
 use std::str::FromStr;
 
@@ -29,7 +29,7 @@ fn player(conn: &mut Conn) -> Player {
     player.first(conn).unwrap()
 }
 
-/// The changes of a game that was won by so many points, in as many seconds.
+/// The changes of a game that was won by this many points, in as many seconds.
 macro_rules! game {
     ($score:expr) => {
         (
@@ -53,7 +53,7 @@ fn unfolded(conn: &mut Conn) -> i64 {
     filled.get_result(conn).unwrap()
 }
 
-/// A fold of everything finds so many players with shards to fold, and changes no total.
+/// A fold of everything finds this many players with shards to fold, and changes no total.
 fn fold_all(parents: u64, conn: &mut Conn) {
     let before = player(conn);
     let folded = fold(players).run(conn).unwrap();
@@ -261,7 +261,7 @@ fn a_value_is_corrected_in_one_transaction() {
         });
         assert_eq!(corrected, Ok(1));
     };
-    // Counts that are under way wait, and are kept. Each thread counts until the correction is there, and once more after it.
+    // Increments that are under way wait, and are kept. Each thread counts until the correction is there, and once more after it.
     on_threads_beside(1, database, correct, 3, |_, rounds, conn| {
         for _ in rounds.chain([0]) {
             for score in 0..20 {

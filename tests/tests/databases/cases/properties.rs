@@ -88,17 +88,17 @@ fn apply(conn: &mut Conn, Operation { change, rows, .. }: &Operation) -> QueryRe
     })
 }
 
-/// The events in a counter's life, besides counts.
+/// The events in a counter's life, besides increments.
 #[derive(Debug, Clone)]
 enum Event {
     Count(Operation),
     /// On video 4, which may not exist yet and begins with 1000 views.
     OrInsert(i64),
-    /// So many rows a batch, and so many shards that stay.
+    /// This many rows a batch, and this many shards that stay.
     Fold(Rows, usize, u16),
     SetViews(Rows, i64),
     Reset(Rows),
-    /// On video 1: so far below its total is the least, so far above that the most; amounts, each perhaps after a fold that keeps so many
+    /// On video 1: this far below its total is the least, this far above that the most; amounts, each perhaps after a fold that keeps this many
     /// shards.
     Bounded(i64, i64, Vec<(i64, Option<u16>)>),
     Delete(i64),
@@ -133,7 +133,7 @@ fn matches(rows: &Rows, key: i64) -> bool {
     }
 }
 
-/// What a bounded count comes to without a row; otherwise a binary digit tells of each amount whether it was accepted.
+/// What a bounded increment comes to without a row; otherwise a binary digit tells of each amount whether it was accepted.
 const NO_ROW: usize = usize::MAX;
 
 fn live(conn: &mut Conn, event: &Event) -> QueryResult<usize> {

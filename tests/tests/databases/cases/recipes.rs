@@ -1,4 +1,4 @@
-//! The guide's recipes that end in a count, by 32 threads: the totals are the rows.
+//! The guide's recipes that end in an increment, by 32 threads: the totals are the rows.
 
 use std::fmt::Debug;
 

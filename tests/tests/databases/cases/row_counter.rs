@@ -53,7 +53,7 @@ fn a_key_counts_once_and_stands_for_one_addition() {
     assert_eq!(totals(conn), [105, 201, 300]);
 }
 
-/// Each total holds the counts that this writer has read before, and its own.
+/// Each total holds the increments that this writer has read before, and its own.
 #[test]
 fn new_totals_of_8_writers_rise_beside_folds() {
     let Connected { conn, database } = &mut set_up();

@@ -83,7 +83,7 @@ fn named_counters_are_set_reset_and_deleted_once() {
     gives!(counter.get(conn), 2);
 }
 
-/// Eight connections ask for the same beside counts: each set is done once, and no count that follows it is lost.
+/// Eight connections ask for the same beside increments: each set is done once, and no increment that follows it is lost.
 #[test]
 fn racing_repeats_set_once() {
     let Connected { conn, database } = &mut set_up_with_counters();
@@ -99,7 +99,7 @@ fn racing_repeats_set_once() {
             counter.increment(conn).unwrap();
         }
     });
-    // The first to come to the last round sets, and at least its own count follows; the others may be rounds behind.
+    // The first to come to the last round sets, and at least its own increment follows; the others may be rounds behind.
     for total in [totals(conn)[0].0, counter.get(conn).unwrap()] {
         assert!((5_001..=5_040).contains(&total), "{total}");
     }

@@ -127,7 +127,7 @@ fn nothing_but_none_is_an_error_as_diesels() {
     assert_eq!(counts(conn)[0], (100, 101, 1));
 }
 
-/// A count may move a row out of its filter; one without a shard is counted all the same.
+/// An increment may move a row out of its filter; one without a shard is counted all the same.
 #[test]
 fn a_filter_on_the_counted_total_itself() {
     let conn = &mut set_up().conn;

@@ -80,7 +80,7 @@ fn isolation_levels_are_set_and_refused_inside_a_transaction() {
     assert_eq!(total(conn), 103);
 }
 
-/// A total out of range is noticed when the counted row is read, after the count; a closure that continues must not commit it.
+/// A total out of range is noticed when the counted row is read, after the increment; a closure that continues must not commit it.
 #[test]
 fn a_failure_after_the_count_takes_the_count_back() {
     use diesel_sharded_tests::schema::measures::dsl::*;
@@ -125,7 +125,7 @@ fn a_function_that_is_generic_over_its_connection() {
     assert_eq!(total(conn), 101);
 }
 
-/// Its transaction is still open: a later count would be part of it, and never be committed.
+/// Its transaction is still open: a later increment would be part of it, and never be committed.
 #[test]
 fn after_a_panic_in_a_transaction_nothing_is_acknowledged() {
     let conn = &mut set_up().conn;
@@ -162,7 +162,7 @@ fn a_connection_that_diesel_gave_up_is_a_lost_one() {
     }
 }
 
-/// The trigger of an application's own that refuses a count: nothing was changed, and the error stays the database's own, outside a
+/// The trigger of an application's own that refuses an increment: nothing was changed, and the error stays the database's own, outside a
 /// transaction and inside.
 #[test]
 fn what_a_trigger_refuses_is_the_databases_own_error() {

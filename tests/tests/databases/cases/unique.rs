@@ -219,7 +219,7 @@ fn windows_begin_at_fixed_times() {
     }
     // These windows are the same ones.
     assert_eq!(at(day + MINUTE, "ann", day), Ok(Repeat));
-    // A clock that goes back finds who was counted then, and counts whoever was not, once.
+    // A clock that goes back finds those counted then, and counts each of the others once.
     assert_eq!(at(-MINUTE, "ann", 0), Ok(Repeat));
     assert_eq!(at(-day - MINUTE, "ann", 0), Ok(Counted));
     for back in [-day - MINUTE, MINUTE, -day - MINUTE, day + MINUTE] {
@@ -263,7 +263,7 @@ fn windows_have_whole_seconds() {
     }
 }
 
-/// The first visitor's count inserts the row in a transaction, the others count by one statement where there is one.
+/// The first visitor's increment inserts the row in a transaction, the others count by one statement where there is one.
 #[test]
 fn a_row_is_inserted_for_a_visitor() {
     use downloads::dsl::{day, number, version};

@@ -165,7 +165,7 @@ fn backfill_while_the_application_runs() {
         }
         repair(conn);
     });
-    // A whole repair has run since the old rows existed, so that a count that was lost or doubled beside it shows now.
+    // A whole repair has run since the old rows existed, so that an increment that was lost or doubled beside it shows now.
     gives!(verify(videos, likes, recount!()).drifts(conn), vec![]);
     let counted = |video: i64| comments::table.filter(comments::video_id.eq(video)).count();
     let expected = [1, 2, 3].map(|video| counted(video).get_result::<i64>(conn).unwrap() as i32);

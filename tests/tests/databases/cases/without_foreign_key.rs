@@ -203,7 +203,7 @@ fn orphans_are_found_and_removed() {
     }
 }
 
-/// No count is lost of rows that come with keys whose shards are being removed.
+/// No increment is lost on rows that come with keys whose shards are being removed.
 #[test]
 fn orphans_are_removed_beside_rows_that_come_back() {
     let shards_table = by_application();
@@ -237,7 +237,7 @@ fn orphans_are_removed_beside_rows_that_come_back() {
     assert_eq!(videos_shards::table.count().get_result(conn), Ok(0_i64));
 }
 
-/// Another statement of the batch removes the first row's shard, as a fold may. The count on shards without a row stands in for none.
+/// Another statement of the batch removes the first row's shard, as a fold may. The increment on shards without a row stands in for none.
 #[test]
 fn a_batch_tells_counted_rows_from_orphans() {
     let conn = &mut kept(by_application()).conn;

@@ -82,7 +82,7 @@ fn decimals() -> impl Strategy<Value = BigDecimal> {
         .prop_map(|text| BigDecimal::from_str(&text).unwrap())
 }
 
-/// Each with the shard that a count on it draws.
+/// Each with the shard that an increment on it draws.
 fn events() -> impl Strategy<Value = Vec<(u64, Event)>> {
     let integer = prop_oneof![
         1 => at_the_edges!(i16).prop_map(|n| (Field::Small, n.into())),

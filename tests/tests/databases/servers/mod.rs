@@ -242,7 +242,7 @@ fn a_snapshot_that_is_too_old(isolation: Isolation, session: &str) {
     conn.run(session);
     conn.run_pending_migrations(MIGRATIONS).unwrap();
     let new = Counter::named("new");
-    new.resize(1, other).unwrap(); // a new shard would be a count that comes after the set
+    new.resize(1, other).unwrap(); // a new shard would be an increment that comes after the set
     count_on(0, 1, other).unwrap();
     let in_savepoint = |conn: &mut Conn, work: fn(&mut Conn) -> QueryResult<usize>| {
         retry::transaction(conn, RetryPolicy::new(), work).map(drop)
@@ -411,7 +411,7 @@ fn a_fold_does_not_wait_for_a_locked_parent_by_each_shard() {
     assert_eq!(fold(videos.find(1)).run(conn).unwrap().parents, 1);
 }
 
-/// A transaction that counted and stays open delays the fold of that shard, and nobody else's count.
+/// A transaction that counted and stays open delays the fold of that shard, and nobody else's increment.
 #[test]
 fn an_idle_transaction_holds_up_no_other_count() {
     let [conn, idle, folds] = &mut *database();
@@ -543,7 +543,7 @@ fn shards_of_own_video(conn: &mut Conn, key: i64) -> Vec<i32> {
 #[test]
 fn a_lock_is_not_waited_for_again() {
     const SHORTLY: Duration = Duration::from_millis(300); // long enough to be noticed as a wait
-    const STARVED: Duration = Duration::from_secs(10); // by then a count that does not wait is done on any machine
+    const STARVED: Duration = Duration::from_secs(10); // by then an increment that does not wait is done on any machine
     let (mut own, key) = database_with_own_video();
     let [conn, holder] = &mut *own;
     for _ in 0..20 {
@@ -565,7 +565,7 @@ fn a_lock_is_not_waited_for_again() {
         })
     };
     let before = ShardChoice::stats();
-    ends_before_the_lock(conn, SHORTLY); // it waits, unless one of the first counts was slow by itself: then it asks already
+    ends_before_the_lock(conn, SHORTLY); // it waits, unless one of the first increments was slow by itself: then it asks already
     // Another test may just have had the only probe of this moment.
     let mut tries = 0..10;
     let goes_elsewhere = tries.any(|_| ends_before_the_lock(conn, STARVED));
@@ -582,7 +582,7 @@ fn a_lock_is_not_waited_for_again() {
     assert_eq!(read, Ok(counted));
 }
 
-/// A transaction keeps the row locked after its count; others take shards of their own, and it continues with its own.
+/// A transaction keeps the row locked after its increment; others take shards of their own, and it continues with its own.
 #[test]
 fn transactions_at_once_take_shards_of_their_own() {
     const KEPT: Duration = Duration::from_secs(1); // for as long is a shard kept for a transaction
@@ -616,7 +616,7 @@ fn transactions_at_once_take_shards_of_their_own() {
             let shards = shards_of_own_video(conn, key);
             let again = count_own_video(conn, key);
             let as_before = shards_of_own_video(conn, key) == shards;
-            // Slow counts make the row a hot one, and then the writer on its first shard leaves that shard, once.
+            // Slow increments make the row a hot one, and then the writer on its first shard leaves that shard, once.
             match is_slow() || (again, as_before) != (Ok(1), true) {
                 true => Err(diesel::result::Error::RollbackTransaction),
                 false => Ok(()),
@@ -786,7 +786,7 @@ fn a_set_that_waits_for_a_parent_holds_no_shard() {
     assert_eq!(total(conn), 7);
 }
 
-/// A count that is not committed yet holds its shard, and the base takes the difference.
+/// An increment that is not committed yet holds its shard, and the base takes the difference.
 #[test]
 fn a_repair_waits_for_no_count() {
     let [conn, other] = &mut *database();
@@ -799,7 +799,7 @@ fn a_repair_waits_for_no_count() {
     assert_eq!(total(conn), 8);
 }
 
-/// So does a bounded count in a transaction, whose shard has less when it has waited for that. On MySQL a savepoint of the caller's lets go
+/// So does a bounded increment in a transaction, whose shard has less when it has waited for that. On MySQL a savepoint of the caller's lets go
 /// of no lock.
 #[test]
 fn a_bounded_count_that_waits_for_a_parent_holds_no_shard() {
@@ -844,7 +844,7 @@ fn bounds_hold_beyond_the_callers_snapshot() {
     gives!(stock.get(other), Some(0));
 }
 
-/// A deadlock ends the whole transaction on MySQL: a retry of the count would then be committed by itself.
+/// A deadlock ends the whole transaction on MySQL: a retry of the increment would then be committed by itself.
 #[test]
 fn the_victim_of_a_deadlock_in_a_transaction_by_text_counts_nothing() {
     let [conn, one, other] = &mut *database();

@@ -348,7 +348,7 @@ fn a_view_gives_away_no_right_to_write() {
     assert_eq!(read("of_reader", own), Ok(105));
 }
 
-/// A refused count returns the database's own error, at once, and has changed nothing.
+/// A refused increment returns the database's own error, at once, and has changed nothing.
 #[test]
 fn a_refusal_is_not_tried_again() {
     let (database, mut conn) = database();

@@ -1,4 +1,4 @@
-//! Deadlocks on MySQL and MariaDB, which end the whole transaction: in one that the caller began by text, and of a count by itself.
+//! Deadlocks on MySQL and MariaDB, which end the whole transaction: in one that the caller began by text, and of an increment by itself.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -15,7 +15,7 @@ use diesel_sharded_tests::interrupter::{Fault, Interrupter, Plan};
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::{Database, Stop, TestConnection, number, schema, until};
 
-/// A count that a trigger makes wait for the third video, and a transaction that holds it and has written more, so that the count is the
+/// An increment that a trigger makes wait for the third video, and a transaction that holds it and has written more, so that the increment is the
 /// victim of their deadlock.
 struct Circle {
     database: Database,
@@ -40,7 +40,7 @@ impl Circle {
         }
     }
 
-    /// The outcome of a count on the first video that is the victim of a deadlock.
+    /// The outcome of an increment on the first video that is the victim of a deadlock.
     fn meets<Conn: LoadConnection<Backend = Mysql>>(
         &mut self,
         conn: &mut Conn,

@@ -1,4 +1,4 @@
-//! The statements that a count sends, and the cost of looking for a transaction that Diesel does not know.
+//! The statements that an increment sends, and the cost of looking for a transaction that Diesel does not know.
 
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
@@ -57,12 +57,12 @@ macro_rules! sent {
     }};
 }
 
-/// The statements of counts with an idempotency key: where the shard is there, of a repeat, and where the shard is missing; then those
+/// The statements of increments with an idempotency key: where the shard is there, of a repeat, and where the shard is missing; then those
 /// of counters, of one row and by name, where the shard is there.
 macro_rules! sent_with_keys {
     ($conn:ty) => {{
         let (_database, mut conn) = schema::database_with_counters::<$conn>();
-        ShardChoice::Striped.set_global(); // this thread's shard, however slow a count is, and whoever else counts
+        ShardChoice::Striped.set_global(); // this thread's shard, however slow an increment is, and no matter who else counts
         let count = |video: i64, key: &str, conn: &mut $conn| {
             let count = update(videos.find(video)).set(views.eq(views + 1));
             assert_eq!(count.idempotency_key(key).execute(conn), Ok(1));
@@ -76,7 +76,7 @@ macro_rules! sent_with_keys {
         let totals = videos.order(id).select(views.total());
         assert_eq!(totals.load::<i64>(&mut conn), Ok(vec![102, 201, 300]));
         let (row, named) = (RowCounter::of(views, 3), Counter::named("page"));
-        shard_counts::refresh(&mut conn).unwrap(); // so that no count reads the numbers meanwhile
+        shard_counts::refresh(&mut conn).unwrap(); // so that no increment reads the numbers meanwhile
         let add_to_both = |key: &str, conn: &mut $conn| {
             gives!(row.idempotency_key(format!("row {key}")).add(1, conn), 1);
             gives!(named.idempotency_key(format!("named {key}")).add(1, conn), 1);

@@ -248,7 +248,7 @@ fn a_busy_row_is_folded(url: &str, primary: &mut Conn, split: &mut Conn) {
     assert_eq!(ask(base, primary), Ok(13));
 }
 
-/// The primary alone has the row, its count and the key.
+/// The primary alone has the row, its increment and the key.
 fn a_repeat_reads_the_primarys_total(split_url: &str, primary: &mut Conn) {
     arrange("add", Parent, -10, primary);
     let key = || RowCounter::of(views, -10).idempotency_key("order 10");

@@ -7,7 +7,7 @@ use std::ops::Range;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
     Get,
-    /// Keeps so many shards.
+    /// Keeps this many shards.
     Fold(u16),
     Add(i64),
     Combined(i64),
@@ -29,7 +29,7 @@ pub const REFUSED: i64 = -1;
 /// No bound.
 pub const ENDLESS: i64 = i64::MAX / 2;
 
-/// The counter in the hands of one thread. Counts within bounds never take it below 0, or above `most`.
+/// The counter in the hands of one thread. Increments within bounds never take it below 0, or above `most`.
 #[derive(Debug, Clone, Copy)]
 pub struct Model {
     pub total: i64,
