@@ -37,7 +37,7 @@ pages! {
 
 #[doc = include_str!("reference/benchmarks.md")]
 ///
-/// <div class="charts"><style>.charts { overflow-x: auto } .charts svg { min-width: 840px; height: auto }</style>
+/// <div class="charts"><style>.charts { overflow-x: auto } .charts svg { max-width: 100%; min-width: 840px; height: auto }</style>
 #[doc = include_str!("../docs/benchmarks/one-hot-row.svg")]
 /// </div>
 pub mod benchmarks {}
