@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# The address of the repository, which stands in one place: `repository` in `[workspace.package]` of Cargo.toml. Until it is known,
-# that line is absent, and links of the READMEs are relative. A package page shows none of what these lead to.
+# The address of the repository, which stands in one place: `repository` in `[workspace.package]` of Cargo.toml, with the same
+# `homepage`. Until it is known, these lines are absent, and links of the READMEs are relative. A package page shows none of what
+# these lead to.
 #
 #   scripts/repository.sh https://github.com/OWNER/NAME   sets it: in Cargo.toml, in the published packages, their READMEs' links and
 #                                                         pictures, and the changelog's links; also changes it later
@@ -17,14 +18,17 @@ relative='\]\([^):#][^):]*\)'
 current=$(sed -n '/^\[workspace\.package\]/,/^\[/ s/^repository = "\(.*\)"$/\1/p' Cargo.toml)
 
 check() {
-    local failures=0 file link
+    local failures=0 file field link
     fail() { echo "$1" >&2 && failures=1; }
     if [[ ! $current =~ $is_address ]]; then
         echo "the repository's address is not set: scripts/repository.sh https://github.com/OWNER/NAME" >&2
         return 1
     fi
+    grep -qxF "homepage = \"$current\"" Cargo.toml || fail "Cargo.toml lacks \`homepage = \"$current\"\`"
     for file in "${published[@]}"; do
-        grep -qx 'repository.workspace = true' "$file" || fail "$file lacks \`repository.workspace = true\`"
+        for field in repository homepage; do
+            grep -qx "$field.workspace = true" "$file" || fail "$file lacks \`$field.workspace = true\`"
+        done
     done
     for file in "${readmes[@]}"; do
         while read -r link; do
@@ -40,15 +44,17 @@ check() {
 }
 
 set_to() {
-    local new=$1 file folder
+    local new=$1 file field folder
     if [[ ! $new =~ $is_address ]]; then
         echo "$new is not of the form https://github.com/OWNER/NAME" >&2
         return 2
     fi
-    sed -i '/^\[workspace\.package\]/,/^\[/ { /^repository = /d }' Cargo.toml
-    sed -i "s|^\[workspace\.package\]$|&\nrepository = \"$new\"|" Cargo.toml
+    sed -i '/^\[workspace\.package\]/,/^\[/ { /^repository = /d; /^homepage = /d }' Cargo.toml
+    sed -i "s|^\[workspace\.package\]$|&\nrepository = \"$new\"\nhomepage = \"$new\"|" Cargo.toml
     for file in "${published[@]}"; do
-        grep -qx 'repository.workspace = true' "$file" || sed -i 's/^license\.workspace = true$/&\nrepository.workspace = true/' "$file"
+        for field in homepage repository; do
+            grep -qx "$field.workspace = true" "$file" || sed -i "s/^license\.workspace = true$/&\n$field.workspace = true/" "$file"
+        done
     done
     for file in "${readmes[@]}"; do
         folder=$(dirname "$file")/

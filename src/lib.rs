@@ -244,7 +244,7 @@ pub type CounterCache<
 /// | `#[diesel(primary_key(version, day))]` | the parent's key, which must be the key of the `table!` | `id` |
 ///
 /// Processes may disagree on the number of shards, and it may change at any time, up and down, because readers add up all rows
-/// that exist. The number is an upper bound. A row with one writer at a time has one shard, and a hot row has as many as it has
+/// that exist. The number is the most that a row gets. A row with one writer at a time has one shard, and a hot row has as many as it has
 /// concurrent writers; see [`shard_choice`]. A reader reads only the shards that were used.
 ///
 /// # On fields

@@ -1,7 +1,7 @@
 //! Tracing spans and metrics: by [`tracing`] and [`metrics`], each behind the feature of its name.
 //!
-//! Without the features they cost nothing. With them, and without a subscriber and a recorder, they cost less than 2 % of an increment on
-//! SQLite in memory, the fastest increment there is.
+//! Without the features they cost nothing, and without a subscriber and a recorder little ([decision
+//! 0015](https://docs.rs/crate/diesel_sharded/latest/source/docs/decisions/0015-one-engine.md) has the figures).
 //!
 //! # Spans and events
 //!

@@ -7,11 +7,11 @@
 //! 5. [Hot rows](hot_rows): the number of shards, combining, counting later
 //! 6. [Named counters and limits](named_counters): counters without a table of yours; seats, stock, rate limits
 //! 7. [Counter caches](counter_caches): the number of another table's rows, kept by triggers or by hand
-//! 8. [Async and pools](asynchronous): `diesel_async`, several databases, poolers, servers that fork
+//! 8. [Async and pools](asynchronous): `diesel_async`, several databases, poolers
 //! 9. [A video site](video_site): recipes for its numbers
 //! 10. [Shards table](shards_table): what it looks like on each database, and schemas
 //! 11. [Grants](grants): the least privileges for each operation
-//! 12. [Surroundings](surroundings): server and session settings, replicas, changes to tables, and what holds with them
+//! 12. [Surroundings](surroundings): server and session settings, replicas, changes to tables, servers that fork, and what holds with them
 //! 13. [Comparison](comparison): alternatives, and when each is better
 //! 14. [Benchmarks](benchmarks): what was measured, and how
 //! 15. [Cases](cases): a package registry's downloads and a link aggregator's votes, before and after
@@ -37,7 +37,7 @@ pages! {
 
 #[doc = include_str!("reference/benchmarks.md")]
 ///
-/// <div class="charts"><style>.charts svg { max-width: 100%; height: auto }</style>
+/// <div class="charts"><style>.charts { overflow-x: auto } .charts svg { max-width: 100%; min-width: 840px; height: auto }</style>
 #[doc = include_str!("../docs/benchmarks/one-hot-row.svg")]
 /// </div>
 pub mod benchmarks {}

@@ -18,7 +18,7 @@ const PLACES: [(&str, &str); 5] = [
 ];
 const THREADS: usize = 64;
 
-const FIGURES: [(&str, Figure); 21] = [
+const FIGURES: [(&str, Figure); 22] = [
     // Of a part: its section and its database; for `measured` one database or more.
     ("fact", fact),
     ("measured", measured),
@@ -61,13 +61,8 @@ const FIGURES: [(&str, Figure); 21] = [
             },
         )
     }),
-    ("on_servers", |report, of| {
-        let [section, disk, entrant] = exactly(of)?;
-        in_cells(SERVERS, |database| {
-            let part = report.part(section, database)?;
-            Ok(rate_and_latencies(part.cell(disk, THREADS, entrant)?))
-        })
-    }),
+    ("on_servers", |report, of| on(&SERVERS, report, of)),
+    ("on_databases", |report, of| on(&DATABASES, report, of)),
     // Of a database and an entrant.
     ("open", |report, of| {
         let [database, entrant] = exactly(of)?;
@@ -197,6 +192,15 @@ fn in_cells<T>(
 ) -> Result<String, Missing> {
     let cells: Result<Vec<_>, _> = all.into_iter().map(cell).collect();
     Ok(cells?.join(" | "))
+}
+
+/// Of a section, a disk and an entrant: a cell for each of these databases.
+fn on(databases: &[&str], report: &Report, of: &[&str]) -> Result<String, Missing> {
+    let [section, disk, entrant] = exactly(of)?;
+    in_cells(databases, |database| {
+        let part = report.part(section, database)?;
+        Ok(rate_and_latencies(part.cell(disk, THREADS, entrant)?))
+    })
 }
 
 /// Any value of a part, by its path there.

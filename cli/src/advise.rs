@@ -13,6 +13,7 @@ use crate::connection::AnyConnection;
 use crate::error::{Ended, Error};
 use crate::interrupt;
 use crate::output;
+use crate::privilege::current_role;
 use crate::sharded::{self, Sharded, names};
 use crate::shell;
 use crate::statement::{Row, Token, tokens};
@@ -94,9 +95,10 @@ fn look(args: &AdviseArgs, conn: &mut AnyConnection) -> Result<Report, Error> {
         interrupt::sleep_until(due.min(end));
     }
     if columns.is_empty() && is_hidden {
-        return Err(Error::refused(
-            "The statements of other roles are hidden from this one: GRANT pg_read_all_stats to it.",
-        ));
+        let role = current_role(conn)?;
+        return Err(Error::refused(format!(
+            "The statements of other roles are hidden from this one: GRANT pg_read_all_stats TO {role};"
+        )));
     }
     let sharded = sharded::named(&[], |_| {}, conn)?;
     let mut columns: Vec<_> = columns.into_iter().collect();
@@ -121,14 +123,15 @@ const HIDDEN: &str = "<insufficient privilege>";
 /// The updates that run in other sessions of this database, and whether they wait for a lock.
 fn running(conn: &mut AnyConnection) -> Result<Vec<Row>, Error> {
     let running = catalog!(server conn.dialect(), "running");
-    let rows = conn.rows(running, &[IS_UPDATE, HIDDEN]);
-    rows.map_err(|error| match error {
-        DieselError::DatabaseError(_, refused) => Error::Refused(format!(
-            "Waits are not seen: {}. GRANT PROCESS to this role.",
-            refused.message()
-        )),
-        error => error.into(),
-    })
+    match conn.rows(running, &[IS_UPDATE, HIDDEN]) {
+        Err(DieselError::DatabaseError(_, refused)) => {
+            let (says, role) = (refused.message(), current_role(conn)?);
+            Err(Error::refused(format!(
+                "Waits are not seen: {says}. GRANT PROCESS ON *.* TO {role};"
+            )))
+        }
+        rows => Ok(rows?),
+    }
 }
 
 fn advice(table: String, columns: &[String], seen: Seen, looks: u32, all: &[Sharded]) -> Advice {

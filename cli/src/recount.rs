@@ -458,7 +458,8 @@ impl RecountReport {
     fn sums(&self) -> Result<(), Error> {
         let shown = self.drifts.len();
         if self.differ > shown {
-            output::line(&format!("… and {} more", self.differ - shown))?;
+            let more = self.differ - shown;
+            output::line(&format!("… and {more} more (--show N prints more)"))?;
         }
         let differ = match self.repaired {
             None => format!("{} differ from the recount", self.differ),

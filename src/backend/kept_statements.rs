@@ -10,9 +10,9 @@ static HAS_NO_FAULTY_CLIENT: AtomicBool = AtomicBool::new(false);
 /// Keeps queries prepared on MySQL and MariaDB whatever client the program has, from now on: those of the crate, and all that contain a
 /// [`total`](crate::Total) or are a [`top`](crate::top()).
 ///
-/// Without this call each of them is prepared anew each time, which takes about as long as a total does: one total took 1.7 times as long
-/// as the plain column with this call and 3.1 times without, a page of 50 totals 2.5 and 3.4 times (`docs/decisions/0006` in the
-/// repository). The reason is a fault of MariaDB's C library. After the server has ended a query in the middle of its rows
+/// Without this call each of them is prepared anew each time, which takes about as long as a total does ([decision
+/// 0006](https://docs.rs/crate/diesel_sharded/latest/source/docs/decisions/0006-totals-and-top.md) has the figures). The reason is a fault
+/// of MariaDB's C library. After the server has ended a query in the middle of its rows
 /// (`max_statement_time`, `KILL QUERY`, an overflow of doubles), it waits forever when the same prepared statement is executed again. With
 /// Oracle's library, Diesel reports the error of a prepared statement that failed once at each later execution, so the crate keeps no
 /// statement prepared there. Call this function at the start of the program

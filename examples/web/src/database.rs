@@ -55,7 +55,7 @@ impl Database {
         let connections = self.connections.clone();
         let worked = spawn_blocking(move || {
             let _turn = turn; // is over when the connection is back in the pool
-            let mut conn = connections.get().map_err(PageError::internal)?;
+            let mut conn = connections.get().map_err(PageError::unavailable)?;
             Ok(work(&mut conn).map_err(diesel_sharded::Error::from)?)
         });
         worked.await.map_err(PageError::internal)?

@@ -261,8 +261,13 @@ fn the_repositorys_address_is_set_in_one_place() {
         let set = repository_sh(copy.path(), address);
         assert!(set.status.success(), "{set:?}");
         assert!(is_set());
-        let metadata = format!("[workspace.package]\nrepository = \"{address}\"\n");
+        let metadata = format!("repository = \"{address}\"\nhomepage = \"{address}\"\n");
+        let metadata = format!("[workspace.package]\n{metadata}");
         assert!(read("Cargo.toml").contains(&metadata));
+        for path in ["Cargo.toml", "cli/Cargo.toml", "derive/Cargo.toml"] {
+            let fields = "repository.workspace = true\nhomepage.workspace = true\n";
+            assert_eq!(read(path).matches(fields).count(), 1, "{path}");
+        }
         let readme = read("README.md");
         let picture = format!("]({address}/raw/HEAD/docs/benchmarks/one-hot-row.svg)");
         assert!(readme.contains(&picture), "{readme}");

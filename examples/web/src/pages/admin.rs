@@ -69,8 +69,8 @@ pub async fn page(
             section.load data-video=(chosen) {
                 (form("load", "Load", "Writers count views of this video, and each waits for its commit.", chosen, html! {
                     p.fields {
-                        label { "Writers " input type="number" name="writers" value="32" min="1" max="64" required; }
-                        label { "Seconds " input type="number" name="seconds" value="3" min="1" max="5" required; }
+                        label { "Writers " input type="number" name="writers" value="64" min="1" max="64" required; }
+                        label { "Seconds " input type="number" name="seconds" value="5" min="1" max="5" required; }
                     }
                     p.buttons {
                         button.primary name="mode" value="all" { "Compare all three" }
