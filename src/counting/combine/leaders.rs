@@ -8,7 +8,7 @@
 //! fastest recent batch, which a queue hardly delays, and how much longer the others take. [TCP Vegas](https://doi.org/10.1109/49.464716)
 //! (Brakmo, Peterson, 1995) detects a full network the same way.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// The greatest number of leaders of a slot. Callers who are no more than this may each count alone.
@@ -17,11 +17,8 @@ pub(super) const MOST: usize = 16;
 /// This few callers count alone even where the server is busy.
 const FEW: usize = 4;
 
-/// A server is busy once batches take this many times as long as the fastest.
-const BUSY: u64 = 6;
-
-/// It stays busy until they take no more than this many times as long: with one leader for each process they become faster.
-const AT_EASE: u64 = 2;
+/// A server is busy if batches take this many times as long as the fastest.
+const BUSY: u64 = 3;
 
 /// The time of a commit that is worth another leader, where callers share batches.
 const FOR_A_LEADER: Duration = Duration::from_micros(200);
@@ -39,7 +36,6 @@ pub(crate) struct BatchTime {
     least: AtomicU64,
     /// The mean of about 16 batches.
     mean: AtomicU64,
-    is_busy: AtomicBool,
 }
 
 impl BatchTime {
@@ -56,18 +52,13 @@ impl BatchTime {
         };
         self.least.store(least, Ordering::Relaxed); // a lost update costs one sample
         self.mean.store(mean, Ordering::Relaxed);
-        let times = match self.is_busy.load(Ordering::Relaxed) {
-            true => AT_EASE,
-            false => BUSY,
-        };
-        let is_busy = mean > least.saturating_mul(times);
-        self.is_busy.store(is_busy, Ordering::Relaxed);
     }
 
     /// How many of this many callers may lead.
     pub(crate) fn leaders(&self, callers: usize, most: usize) -> usize {
-        let is_busy = self.is_busy.load(Ordering::Relaxed);
-        let commit = Duration::from_nanos(self.least.load(Ordering::Relaxed));
+        let least = self.least.load(Ordering::Relaxed);
+        let is_busy = self.mean.load(Ordering::Relaxed) > least.saturating_mul(BUSY);
+        let commit = Duration::from_nanos(least);
         let may_be_alone = callers <= FEW || (callers <= most && !is_busy);
         if may_be_alone && commit >= for_callers_alone(callers) {
             return most;
@@ -137,14 +128,10 @@ mod tests {
     #[test]
     fn one_leads_where_the_server_is_busy_and_few_still_count_alone() {
         let time = batches_of(1_000);
-        let leaders_after = |micros| {
-            (0..100).for_each(|_| time.took(Duration::from_micros(micros)));
-            [4, 16, 64].map(|callers| time.leaders(callers, MOST))
-        };
-        assert_eq!(leaders_after(5_000), [MOST, MOST, 5]);
-        assert_eq!(leaders_after(7_000), [MOST, 1, 1]);
-        assert_eq!(leaders_after(3_000), [MOST, 1, 1]);
-        assert_eq!(leaders_after(1_500), [MOST, MOST, 5]);
+        (0..100).for_each(|_| time.took(Duration::from_micros(2_900)));
+        assert_eq!([4, 16, 64].map(|n| time.leaders(n, MOST)), [MOST, MOST, 5]);
+        (0..100).for_each(|_| time.took(Duration::from_micros(6_000)));
+        assert_eq!([4, 16, 64].map(|n| time.leaders(n, MOST)), [MOST, 1, 1]);
     }
 
     #[test]
