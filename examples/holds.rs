@@ -1,5 +1,5 @@
-//! Seats that visitors hold for a while: 32 threads hold, buy, give back and walk away, one process is killed in the middle of a hold, and no seat is
-//! lost or sold twice.
+//! Seats that visitors hold for a while: 32 threads hold, buy, give back and walk away, processes are killed in the middle of a hold, a sale and an expiry, and
+//! no seat is lost or sold twice.
 //!
 //! ```sh
 //! cargo run --example holds
@@ -34,8 +34,12 @@ const CONCERT: i64 = 1;
 /// How long a hold lasts, in seconds.
 const HOLD: i64 = 600;
 
-/// The variable with the database of the process that is killed.
-const KILLED: &str = "HOLDS_KILLED";
+/// What processes do when they are killed, for a visitor who holds seats already.
+const KILLED: [(&str, fn(&mut AnyConnection) -> QueryResult<bool>); 3] = [
+    ("hold", |conn| hold(-2, 1, conn)),
+    ("sale", |conn| buy(-1, conn)),
+    ("expiry", |conn| give_back(-1, i64::MAX, conn)),
+];
 
 mod schema {
     diesel::table! {
@@ -86,8 +90,8 @@ struct Hold {
 }
 
 fn main() -> Result<ExitCode> {
-    if let Ok(url) = std::env::var(KILLED) {
-        return wait_to_be_killed(&url);
+    if let Some(step) = std::env::args().nth(1) {
+        return wait_to_be_killed(&step);
     }
     let tables = [
         "demo_tickets",
@@ -97,15 +101,19 @@ fn main() -> Result<ExitCode> {
     ];
     support::run("holds", &tables, |url, conn| {
         create_tables(conn)?;
+        hold(-1, 3, conn)?;
+        for (step, _) in KILLED {
+            kill_a_process_in(step, url)?;
+        }
+        let is_held = report("they were killed", conn)? && held(conn)? == 3;
         println!("{THREADS} threads serve {VISITORS} visitors each, who want {SEATS} seats");
         in_threads(THREADS, |number| serve(url, number))?;
-        kill_a_process_in_mid_hold(url)?;
         let is_exact = report("they have left", conn)?;
 
         // The job, which any number of processes may run.
         expire(now() + HOLD, conn)?;
         let is_given_back = report("all holds have expired", conn)? && held(conn)? == 0;
-        Ok(is_exact && is_given_back)
+        Ok(is_held && is_exact && is_given_back)
     })
 }
 
@@ -223,32 +231,33 @@ fn patient() -> RetryPolicy {
     RetryPolicy::new().with_attempts(1_000)
 }
 
-/// Holds three seats. Then takes one more in a transaction that does not end.
-fn wait_to_be_killed(url: &str) -> Result<ExitCode> {
-    let conn = &mut connect(url)?;
-    hold(-1, 3, conn)?;
+/// Does this in a transaction that does not end.
+fn wait_to_be_killed(step: &str) -> Result<ExitCode> {
+    let conn = &mut connect(&std::env::var("DATABASE_URL")?)?;
+    let work = KILLED.iter().find(|(name, _)| *name == step);
+    let (_, work) = work.ok_or("it has another name")?;
     conn.transaction(|conn| {
-        free_seats().add(-1, conn)?;
-        println!("is in mid hold");
+        println!("{}", work(conn)?);
         loop {
             thread::park();
         }
     })
 }
 
-fn kill_a_process_in_mid_hold(url: &str) -> Result<()> {
+fn kill_a_process_in(step: &str, url: &str) -> Result<()> {
     let mut process = Command::new(std::env::current_exe()?)
-        .env(KILLED, url)
+        .env("DATABASE_URL", url)
+        .arg(step)
         .stdout(Stdio::piped())
         .spawn()?;
     let output = process.stdout.take().ok_or("it has no output")?;
-    let said = BufReader::new(output).lines().next().transpose()?;
+    let done = BufReader::new(output).lines().next().transpose()?;
     process.kill()?;
     process.wait()?;
-    println!(
-        "a process {} and was killed",
-        said.ok_or("it did not begin")?
-    );
+    if done.as_deref() != Some("true") {
+        return Err(format!("it did not come to its {step}").into());
+    }
+    println!("a process was killed in mid {step}");
     Ok(())
 }
 

@@ -1,6 +1,9 @@
 //! The databases and their connection types, with all statements of the clients and of the checker.
 
 use std::fmt;
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
 use std::time::Duration;
 
 use clap::ValueEnum;
@@ -49,6 +52,14 @@ impl fmt::Display for Backend {
             Backend::Sqlite => "SQLite",
         })
     }
+}
+
+/// Writes reported bases to the end of a file.
+fn append(file: &Path, bases: &[(i64, i64)]) {
+    let lines: String = bases.iter().map(|(_, base)| format!("{base}\n")).collect();
+    let file = File::options().create(true).append(true).open(file);
+    let written = file.and_then(|mut file| file.write_all(lines.as_bytes()));
+    written.expect("a file of reports");
 }
 
 /// Runs an expression in which a name stands for the connection type of a [`Backend`].
@@ -395,6 +406,12 @@ macro_rules! chaos_connection {
                             Folded::Table => parents!(fold(chaos_rows).batch(5)),
                             Folded::Named(name) => {
                                 NamedCounter::named(name).fold(conn).done()?.parents
+                            }
+                            Folded::Reported(row, file) => {
+                                let file = file.clone();
+                                let report = move |bases: &[(i64, i64)]| append(&file, bases);
+                                let fold = fold(chaos_rows.find(*row));
+                                parents!(fold.on_folded(views, report))
                             }
                         };
                         parents as usize

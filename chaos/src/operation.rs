@@ -1,6 +1,7 @@
 //! The clients' operations as values: the logs hold them, and the checker derives from them which totals may change.
 
 use std::fmt;
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
@@ -83,6 +84,8 @@ pub enum Folded {
     /// All rows, a few at a time.
     Table,
     Named(String),
+    /// A row, whose base is reported to the end of this file.
+    Reported(i64, PathBuf),
 }
 
 /// One call of the library by a client.

@@ -367,7 +367,7 @@ pub trait Assignment {
 }
 
 /// `"views" = $1`
-pub struct ToValue<C: ShardedColumn>(Value<C>);
+pub struct ToValue<C: Expression<SqlType: FieldType>>(Value<C>);
 
 impl<C: ShardedColumn> Assignment for ToValue<C> {
     fn sets(&self, field: &ShardsColumn) -> Option<Amount> {

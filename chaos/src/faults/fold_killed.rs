@@ -6,6 +6,7 @@
 //! second round another thread kills it a moment later, while the statement is on its way. Its operation is in the history, like that of
 //! any client.
 
+use std::fs;
 use std::io::{self, BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -45,7 +46,7 @@ fn fold(what: Folded, keep: u16) -> Operation {
 }
 
 /// The actions beside the increments and reads of clients. The row of an action has a total of 3, all of it in shards.
-const ACTIONS: [Action; 9] = [
+const ACTIONS: [Action; 10] = [
     ("fold of a row", |round, _, _| {
         fold(Folded::Row(round.team()[0]), 16)
     }),
@@ -55,6 +56,12 @@ const ACTIONS: [Action; 9] = [
     ("fold of a table", |_, _, _| fold(Folded::Table, 16)),
     ("fold of a name", |round, _, _| {
         fold(Folded::Named(round.named()), 16)
+    }),
+    ("reporting fold", |_, row, step| {
+        fold(
+            Folded::Reported(row, PathBuf::new()),
+            [0, 16][step as usize % 2],
+        )
     }),
     ("resize", |_, _, step| Operation::Resize {
         shards: 1 + step as u16 % 8,
@@ -187,17 +194,32 @@ impl<'a, Conn: ChaosConnection> Victims<'a, Conn> {
             .playing
             .logs
             .join(format!("killed-{}.jsonl", self.number));
+        let mut operation = action(round, row, i64::from(step));
+        if let Operation::Fold { what, .. } = &mut operation
+            && let Folded::Reported(row, file) = what
+        {
+            *file = self.playing.logs.join(format!("reported-{row}"));
+        }
         let orders = Orders {
             backend: self.place.backend,
             url: self.place.url.clone(),
-            operation: action(round, row, i64::from(step)),
+            operation,
             log,
             step,
             later: self.later,
         };
         let conn = self.store.connection().expect("a connection");
-        let ended = orders.play(conn);
+        let mut ended = orders.play(conn);
         conn.create_shards();
+        if let Operation::Fold { what, .. } = &orders.operation
+            && let Folded::Reported(_, file) = what
+        {
+            self.run(&orders.operation); // reports what the other did not come to
+            let reported = fs::read_to_string(file).unwrap_or_default();
+            if !reported.lines().any(|base| base == "3") {
+                ended = Ended::Failed(orders.clone());
+            }
+        }
         self.run(&Operation::ReadRows {
             first: row,
             last: row,

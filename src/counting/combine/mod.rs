@@ -52,7 +52,7 @@
 //! # What is combined
 //! Increments by key outside a transaction, on [`update`](crate::update()), [`RowCounter`](crate::RowCounter) and
 //! [`Counter`](crate::Counter), blocking and asynchronous. Keys are compared by the text in which Diesel shows them. So the key's type in
-//! the model has to be `i16`, `i32`, `i64`, `String`, `Vec<u8>` or `Uuid`: an application's own type may show two keys the same. Everything
+//! the model has to be an integer, `bool`, `String`, `Vec<u8>` or `Uuid`: an application's own type may show two keys the same. Everything
 //! else is counted as if there were no combiner: other filters, updates that return rows, idempotency keys, `Float`, changes in an
 //! `Option`, bounded counters, and the library's own increments, as in `count_many`. Increments of the same fields in the same order share a batch.
 //!

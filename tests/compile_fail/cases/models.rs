@@ -35,6 +35,20 @@ struct Small {
     views: i32,
 }
 
+#[derive(ShardedSelectable, Identifiable, AsChangeset)]
+#[diesel(table_name = videos)]
+struct Titled {
+    id: i64,
+    title: String,
+    #[sharded]
+    #[diesel(skip_update)]
+    views: i64,
+}
+
+fn save(titled: &Titled, conn: &mut SqliteConnection) {
+    let _ = titled.save_changes::<Titled>(conn);
+}
+
 fn main() {
     use self::videos::dsl::*;
     let conn = &mut SqliteConnection::establish(":memory:").unwrap();

@@ -35,6 +35,7 @@ diesel::table! {
     accounts (id) {
         id -> BigInt,
         balance -> Double,
+        paid -> Numeric,
     }
 }
 
@@ -43,6 +44,8 @@ struct Account {
     id: i64,
     #[sharded]
     balance: f64,
+    #[sharded]
+    paid: bigdecimal::BigDecimal,
 }
 
 fn changes_that_are_no_counts(conn: &mut SqliteConnection) {
@@ -67,6 +70,11 @@ fn updates_of_other_sources_and_results(conn: &mut SqliteConnection) {
     let _ = update(videos.find(7)).set(views.eq(views + 1)).returning(views + 1).get_result::<i64>(conn);
 }
 
+fn filters_by_another_type() {
+    use self::videos::dsl::*;
+    let _ = update(videos.filter(id.eq(7_i32)));
+}
+
 fn visits_with_a_key() {
     use self::videos::dsl::*;
     let day = std::time::Duration::from_secs(86_400);
@@ -86,6 +94,7 @@ fn batches() {
     let _ = count_many(title, [(7, 1)]);
     let _ = count_many((views, accounts::balance), [(7, [1, 1])]);
     let _ = count_many((views, likes), [(7, 1)]);
+    let _ = count_many(accounts::paid, [(7, 1)]);
 }
 
 fn folds_and_recounts(conn: &mut SqliteConnection) {

@@ -314,6 +314,46 @@ fn roles_count_apart() {
     on!(MysqlConnection);
 }
 
+/// Row security hides a row from all of them: nobody's batch counts on it.
+#[test]
+fn connections_of_one_role_combine_on_what_it_sees() {
+    fn counts(video: i64, patience: Duration, conn: &mut PgConnection) {
+        let count = update(videos.find(video)).set(views.eq(views + 1));
+        let rows = count.retry(patient().with_deadline(patience)).execute(conn);
+        assert_eq!(rows, Ok(video as usize - 1));
+    }
+    let (database, mut owner) = schema::database::<PgConnection>();
+    owner.run(POLICIES_OF_COUNTS);
+    count!(&mut owner, HOUR); // the hidden row has a shard
+    let (role, mut leader) = Role::acting(&["Counting"], |_| false, &database, &mut owner);
+    let combiner = combiner();
+    let connect = || {
+        let mut conn = PgConnection::establish(&role.url()).unwrap();
+        admit!(combiner, &mut conn);
+        conn
+    };
+    admit!(combiner, &mut leader);
+    let other = shared(connect());
+    for video in [1, 2] {
+        let other = Rc::clone(&other);
+        let beside = move || counts(video, SHORT, &mut other.borrow_mut());
+        assert!(waits(|| counts(video, HOUR, &mut leader), SHORT, beside));
+    }
+    std::thread::scope(|scope| {
+        for _ in 0..16 {
+            scope.spawn(|| {
+                let conn = &mut connect();
+                (0..80).for_each(|round| counts(1 + round % 2, HOUR, conn));
+            });
+        }
+    });
+    let totals = videos.order(id).select(views.total());
+    assert_eq!(
+        totals.load(&mut owner),
+        Ok(vec![101_i64, 202 + 16 * 40, 300])
+    );
+}
+
 /// Row security hides the row from one of them, whichever of the two leads.
 #[test]
 fn roles_that_see_other_rows_count_apart() {

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use diesel::connection::{InstrumentationEvent, SimpleConnection};
 use diesel::prelude::*;
+use diesel_sharded::combine::Combiner;
 use diesel_sharded::prelude::*;
 use diesel_sharded::retry::{Isolation, RetryPolicy, Transaction};
 use diesel_sharded::{Counter, Error, RowCounter, ShardsTable, Unfit, fold, set_total, update};
@@ -26,7 +27,7 @@ use diesel_sharded_tests::{TestConnection, assert_matches, edit, insert, number,
 /// The crate that the cases test.
 use diesel_sharded as api;
 
-use self::cases::{count, total_of};
+use self::cases::{count, on_threads, total_of};
 
 type Conn = MysqlConnection;
 
@@ -247,39 +248,50 @@ mod unsigned_parent {
     #[test]
     fn counts_up_and_down() {
         use self::pages::dsl::*;
-        let [conn] = &mut *Fixture::<Conn, _>::empty();
+        let own = &mut Fixture::<Conn, _>::empty();
+        let (database, [conn]) = own.parts();
         conn.run(
             "CREATE TABLE pages (id BIGINT UNSIGNED PRIMARY KEY, hits BIGINT UNSIGNED NOT NULL, likes INTEGER UNSIGNED NOT NULL)",
         );
         ShardsTable::of(pages).create(conn).unwrap();
-        let row = (id.eq(1), hits.eq(u64::MAX - 10), likes.eq(5));
+        let key = u64::MAX;
+        let row = (id.eq(key), hits.eq(u64::MAX - 330), likes.eq(5));
         insert!(pages, row, conn);
         let bases = || pages.select((hits, likes));
         for _ in 0..10 {
             let changes = (hits.eq(hits + 3), likes.eq(likes + 1));
-            count!(pages.find(1), changes, conn);
+            count!(pages.find(key), changes, conn);
             let changes = (hits.eq(hits - 2), likes.eq(likes - 1));
-            count!(pages.find(1), changes, conn);
+            count!(pages.find(key), changes, conn);
         }
+        let combiner = Combiner::new();
+        on_threads(16, database, |_, conn| {
+            for _ in 0..20 {
+                let up = update(pages.find(key)).set((hits.eq(hits + 3), likes.eq(likes + 1)));
+                assert_eq!(up.combine(&combiner).execute(conn), Ok(1));
+                let down = update(pages.find(key)).set((hits.eq(hits - 2), likes.eq(likes - 1)));
+                assert_eq!(down.combine(&combiner).execute(conn), Ok(1));
+            }
+        });
         let totals = pages.select((hits.total(), likes.total()));
         assert_eq!(totals.first(conn), Ok((u64::MAX, 5_u32)));
-        count!(pages.find(1), likes.eq(likes - 6), conn);
+        count!(pages.find(key), likes.eq(likes - 6), conn);
         let below_zero = pages.select(likes.total()).first::<u32>(conn);
         assert!(below_zero.is_err(), "{below_zero:?}");
-        count!(pages.find(1), likes.eq(likes + 7), conn);
+        count!(pages.find(key), likes.eq(likes + 7), conn);
         let _ = fold(pages).run(conn).unwrap(); // after plain increments, before bounded ones
-        let bounded = RowCounter::of(likes, 1).never_below(0).never_above(10);
+        let bounded = RowCounter::of(likes, key).never_below(0).never_above(10);
         let added = [5, 4, -11, -10, 1, 5].map(|n| bounded.add(n, conn));
         let fits = [false, true, false, true, true, true];
         assert_eq!(added, fits.map(Ok));
-        assert_eq!(RowCounter::of(likes, 1).add(-1, conn), Ok(1)); // a plain increment, before a fold
+        assert_eq!(RowCounter::of(likes, key).add(-1, conn), Ok(1)); // a plain increment, before a fold
         let folded = fold(pages).run(conn).unwrap();
         assert_eq!(folded.unfit, []);
         assert_eq!(bases().first(conn), Ok((u64::MAX, 5_u32)));
-        count!(pages.find(1), likes.eq(likes - 6), conn);
+        count!(pages.find(key), likes.eq(likes - 6), conn);
         let unfit = fold(pages).run(conn).unwrap().unfit;
-        assert_eq!(unfit, [(1, Unfit::OutOfRange)]); // below zero
-        count!(pages.find(1), likes.eq(likes + 7), conn);
+        assert_eq!(unfit, [(key, Unfit::OutOfRange)]); // below zero
+        count!(pages.find(key), likes.eq(likes + 7), conn);
         ShardsTable::of(pages).drop(conn).unwrap();
         assert_eq!(bases().first(conn), Ok((u64::MAX, 6_u32)));
     }

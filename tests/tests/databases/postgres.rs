@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel_migrations::MigrationHarness;
+use diesel_sharded::combine::Combiner;
 use diesel_sharded::prelude::*;
 use diesel_sharded::retry::{Isolation, RetryPolicy, Transaction};
 use diesel_sharded::shard_choice::ShardChoice;
@@ -561,7 +562,8 @@ mod uuid_key {
     #[test]
     fn counts() {
         use self::pages::dsl::*;
-        let [conn] = &mut *Fixture::<Conn, _>::empty();
+        let own = &mut Fixture::<Conn, _>::empty();
+        let (database, [conn]) = own.parts();
         conn.run("CREATE TABLE pages (id UUID PRIMARY KEY, hits BIGINT NOT NULL)");
         ShardsTable::of(pages).create(conn).unwrap();
         let key = uuid::Uuid::new_v4();
@@ -584,8 +586,17 @@ mod uuid_key {
                 assert_eq!(visit.count(conn), Ok(answer));
             }
         }
+        let combiner = Combiner::new();
+        on_threads(16, database, |_, conn| {
+            for _ in 0..20 {
+                for (page, rows) in [(key, 1), (other, 1), (uuid::Uuid::nil(), 0)] {
+                    let count = update(pages.find(page)).set(hits.eq(hits + 1));
+                    assert_eq!(count.combine(&combiner).execute(conn), Ok(rows));
+                }
+            }
+        });
         let totals = pages.order(hits.total()).select(hits.total());
-        assert_eq!(totals.load::<i64>(conn), Ok(vec![1, 3]));
+        assert_eq!(totals.load::<i64>(conn), Ok(vec![321, 323]));
     }
 }
 

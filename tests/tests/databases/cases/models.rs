@@ -42,8 +42,8 @@ fn the_short_form_and_the_long_one() {
     assert_eq!(long, Ok(Long { id: 3, views: 301 }));
 }
 
-/// The library under another path.
-mod facade {
+/// The library under another path, for `ShardedField` too: the model of clips in `recipes`.
+pub mod facade {
     pub use diesel_sharded as counters;
 }
 

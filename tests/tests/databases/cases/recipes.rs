@@ -44,7 +44,7 @@ diesel::table! {
 /// The model of `videos` under another name, whose shards keep theirs.
 #[derive(ShardedField)]
 #[diesel(table_name = clips)]
-#[sharded(table_name = videos_shards)]
+#[sharded(table_name = videos_shards, crate = super::models::facade::counters)]
 #[expect(dead_code, reason = "the derive reads the fields' types")]
 struct Clip {
     id: i64,
@@ -96,21 +96,55 @@ fn like_thrice(
 
 #[test]
 fn one_like_of_each_user() {
+    let Connected { conn, database } = &mut with(LIKES_BY_USER);
+    like_thrice(database, like);
+    assert_eq!((likes_of(1, conn), likes_of(2, conn)), (11, 12));
+}
+
+/// Of a row that it inserted.
+fn like((video, user): (i64, i64), conn: &mut Conn) -> QueryResult<bool> {
+    use self::likes_by_user::dsl::*;
+    patiently().run(conn, |conn| {
+        let row = (video_id.eq(video), user_id.eq(user));
+        let like = diesel::insert_into(likes_by_user).values(row);
+        match conn.transaction(|conn| like.execute(conn)) {
+            Err(DieselError::DatabaseError(UniqueViolation, _)) => return Ok(false),
+            inserted => inserted?,
+        };
+        let count = update(videos.find(video)).set(likes.eq(likes + 1));
+        count.execute(conn).done().map(|counted| counted == 1)
+    })
+}
+
+/// A like is taken back by whoever deletes its row.
+#[test]
+fn likes_that_are_taken_back() {
     use self::likes_by_user::dsl::*;
     let Connected { conn, database } = &mut with(LIKES_BY_USER);
-    like_thrice(database, |(video, user), conn| {
-        patiently().run(conn, |conn| {
-            let row = (video_id.eq(video), user_id.eq(user));
-            let like = diesel::insert_into(likes_by_user).values(row);
-            match conn.transaction(|conn| like.execute(conn)) {
-                Err(DieselError::DatabaseError(UniqueViolation, _)) => return Ok(false),
-                inserted => inserted?,
+    let changed = AtomicI64::new(0);
+    on_threads(THREADS, database, |thread, conn| {
+        for round in 0..8 {
+            let (video, user) = (1 + (thread + round) % 2, thread % 5);
+            let is_changed = match (thread + round) % 3 {
+                0 => patiently().run(conn, |conn| {
+                    let unlike = diesel::delete(likes_by_user.find((video, user)));
+                    if unlike.execute(conn)? != 1 {
+                        return Ok(false);
+                    }
+                    let count = update(videos.find(video)).set(likes.eq(likes - 1));
+                    count.execute(conn).done().map(|counted| counted == 1)
+                }),
+                _ => like((video, user), conn),
             };
-            let count = update(videos.find(video)).set(likes.eq(likes + 1));
-            count.execute(conn).done().map(|counted| counted == 1)
-        })
+            changed.fetch_add(is_changed.unwrap().into(), Ordering::SeqCst);
+        }
     });
-    assert_eq!((likes_of(1, conn), likes_of(2, conn)), (11, 12));
+    for video in [1, 2] {
+        let rows = likes_by_user.filter(video_id.eq(video)).count();
+        let rows = rows.get_result::<i64>(conn).unwrap();
+        assert_eq!(likes_of(video, conn), video + rows); // as many likes were there at first
+    }
+    assert!(changed.into_inner() > 10, "some are new and some are gone");
 }
 
 /// Whatever the insert reports.

@@ -6,6 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::api::coalescer::Coalescer;
+use super::api::combine::Combiner;
 use super::api::retry::{self, Isolation, RetryPolicy, Transaction};
 use super::api::shard_choice::ShardChoice;
 use super::api::{
@@ -26,7 +27,7 @@ use diesel_sharded_tests::proxy::{Cut, Proxy};
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::schema::videos_shards as shards;
 use diesel_sharded_tests::{
-    HUNDRED_YEARS, TestConnection, assert_matches, delete, drawing, gives, insert, own_key,
+    HUNDRED_YEARS, TestConnection, assert_matches, delete, drawing, gives, insert, number, own_key,
     recording,
 };
 
@@ -709,6 +710,78 @@ fn a_bounded_count_beside_a_held_shard() {
     holder.run("ROLLBACK");
     assert_eq!(take(12, conn), Ok(true));
     assert_eq!(total(conn), 3);
+}
+
+/// Leaders wait for locks, with batches of others, when the server ends their connections: nobody else's connection is lost.
+#[test]
+fn a_leader_whose_connection_is_killed_in_mid_batch() {
+    const KILLS: usize = 4;
+    let own = &mut database();
+    let (database, [conn, holder]) = own.parts();
+    let session = by_server(
+        "pg_backend_pid()::bigint",
+        "CAST(CONNECTION_ID() AS SIGNED)",
+    );
+    let waits = by_server(
+        "(SELECT COALESCE(MIN(pid), 0)::bigint FROM pg_stat_activity WHERE wait_event_type = 'Lock' \
+            AND datname = current_database() AND query_start < clock_timestamp() - interval '1 s')",
+        "(SELECT CAST(COALESCE(MIN(ID), 0) AS SIGNED) FROM information_schema.PROCESSLIST \
+            WHERE DB = DATABASE() AND ID <> CONNECTION_ID() AND INFO LIKE '%videos_shards%' AND TIME > 1)",
+    );
+    // Without the row no further shard is created.
+    holder.run("BEGIN; UPDATE videos_shards SET likes = 0 WHERE id = 1; UPDATE videos SET slug = 'held' WHERE id = 1");
+    let (combiner, killed) = (Combiner::new(), Mutex::new(vec![]));
+    let [counting, counted, unknown] = [12, 0, 0].map(AtomicUsize::new);
+    thread::scope(|scope| {
+        for _ in 0..counting.load(Ordering::SeqCst) {
+            scope.spawn(|| {
+                let conn = &mut Conn::connect(database);
+                let session = number!(session, conn);
+                let is_killed = || killed.lock().unwrap().contains(&session);
+                for _ in 0..KILLS {
+                    let count = update(videos.find(1)).set(views.eq(views + 1));
+                    let count = count.retry(diesel_sharded_tests::patient());
+                    let told = count.combine(&combiner).execute(conn).done();
+                    match told.map_err(Error::from) {
+                        Ok(rows) => drop(counted.fetch_add(rows, Ordering::SeqCst)),
+                        Err(Error::OutcomeUnknown { .. }) => {
+                            unknown.fetch_add(1, Ordering::SeqCst);
+                        }
+                        Err(Error::ConnectionLost { .. }) if is_killed() => {}
+                        Err(error) => panic!("{error}"),
+                    }
+                    if is_killed() {
+                        break;
+                    }
+                }
+                counting.fetch_sub(1, Ordering::SeqCst);
+                if !is_killed() {
+                    assert_eq!(count(2, conn), Ok(1));
+                }
+            });
+        }
+        while counting.load(Ordering::SeqCst) > 0 && killed.lock().unwrap().len() < KILLS {
+            let session = number!(waits, conn);
+            if session == 0 || killed.lock().unwrap().contains(&session) {
+                thread::sleep(Duration::from_millis(20));
+                continue;
+            }
+            killed.lock().unwrap().push(session);
+            let kill = by_server("SELECT pg_terminate_backend(", "KILL CONNECTION (");
+            conn.run(&format!("{kill}{session})"));
+        }
+        holder.run("ROLLBACK");
+    });
+    let [counted, unknown] = [counted, unknown].map(|number| number.into_inner() as i64);
+    let killed = killed.into_inner().unwrap().len() as i64;
+    assert!(
+        unknown > killed,
+        "no members: {killed} killed, {unknown} unknown"
+    );
+    let of_1 = total(conn) - 100;
+    assert!((counted..=counted + unknown).contains(&of_1), "{of_1}");
+    let of_2 = videos.find(2).select(views.total()).first(conn);
+    assert_eq!(of_2, Ok(200 + 12 - killed));
 }
 
 /// A repeated request, in a transaction whose snapshot is older than the commit of the first one.
