@@ -18,7 +18,7 @@ const PLACES: [(&str, &str); 5] = [
 ];
 const THREADS: usize = 64;
 
-const FIGURES: [(&str, Figure); 22] = [
+const FIGURES: [(&str, Figure); 23] = [
     // Of a part: its section and its database; for `measured` one database or more.
     ("fact", fact),
     ("measured", measured),
@@ -46,20 +46,20 @@ const FIGURES: [(&str, Figure); 22] = [
             }
         })
     }),
-    // Of a number of threads: combined by `update` alone, by how long a commit takes.
+    // Of a number of threads, by how long a commit takes: combined by `update` alone; slots, `update` and combined by one row.
     ("combined", |report, of| {
-        let [threads] = exactly(of)?;
-        let places = SERVERS.map(|server| {
-            [LOCAL_DISK, SLOW_DISK, REMOTE].map(|disk| [COMMITS, server, disk, threads])
-        });
-        in_cells(
-            places.as_flattened(),
-            |&[section, server, disk, threads]| {
-                let cell = |entrant| cell(report, &[section, server, disk, threads, entrant]);
-                let (combined, alone) = (cell(COMBINED)?.per_second, cell(DEFAULT)?.per_second);
-                Ok(format!("{} ({})", ratio(combined / alone), rate(combined)))
-            },
-        )
+        by_commits(report, of, |rate_of| {
+            let (combined, alone) = (rate_of(COMBINED)?, rate_of(DEFAULT)?);
+            Ok(format!("{} ({})", ratio(combined / alone), rate(combined)))
+        })
+    }),
+    ("commits", |report, of| {
+        by_commits(report, of, |rate_of| {
+            let one_row = rate_of(ONE_ROW)?;
+            let times = |entrant| Ok(ratio(rate_of(entrant)? / one_row));
+            let ways = [SLOTTED_PREPARED, DEFAULT, COMBINED].map(times);
+            Ok(ways.into_iter().collect::<Result<Vec<_>, _>>()?.join("/"))
+        })
     }),
     ("on_servers", |report, of| on(&SERVERS, report, of)),
     ("on_databases", |report, of| on(&DATABASES, report, of)),
@@ -170,6 +170,26 @@ const FIGURES: [(&str, Figure); 22] = [
         Ok(grouped(ranked_rows(is_quick) as u64))
     }),
 ];
+
+type RateOf<'r> = &'r dyn Fn(&str) -> Result<f64, Missing>;
+
+fn by_commits(
+    report: &Report,
+    of: &[&str],
+    show: fn(RateOf<'_>) -> Result<String, Missing>,
+) -> Result<String, Missing> {
+    let [threads] = exactly(of)?;
+    let disks = [LOCAL_DISK, SLOW_DISK, REMOTE];
+    let places = SERVERS.map(|server| disks.map(|disk| [COMMITS, server, disk, threads]));
+    in_cells(
+        places.as_flattened(),
+        |&[section, server, disk, threads]| {
+            show(
+                &|entrant| Ok(cell(report, &[section, server, disk, threads, entrant])?.per_second),
+            )
+        },
+    )
+}
 
 /// The figure that a brace holds.
 pub(super) fn figure(report: &Report, text: &str) -> Result<String, Missing> {
