@@ -1,5 +1,5 @@
-//! Seats that visitors hold for a while: 32 threads hold, buy, give back and walk away, processes are killed in the middle of a hold, a sale and an expiry, and
-//! no seat is lost or sold twice.
+//! Seats that visitors hold for a while: 32 threads hold, buy, give back and walk away, processes are killed in the middle of a hold, a sale
+//! and an expiry, and no seat is lost or sold twice.
 //!
 //! ```sh
 //! cargo run --example holds

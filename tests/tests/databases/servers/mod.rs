@@ -679,7 +679,7 @@ fn a_fold_that_loses_its_connection_beside_a_lock() {
 fn a_bounded_count_beside_a_held_shard() {
     let [conn, holder] = &mut *database();
     let stock = RowCounter::of(views, 1).never_below(0);
-    let mut take = |n: i64, conn: &mut Conn| -> QueryResult<bool> {
+    let take = |n: i64, conn: &mut Conn| -> QueryResult<bool> {
         retry::transaction(conn, RetryPolicy::never(), |conn| {
             stock.add(-n, conn).done()
         })
