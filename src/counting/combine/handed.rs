@@ -6,7 +6,8 @@ use diesel::backend::Backend;
 
 use super::Combine;
 use crate::backend::{Detached, ShardedBackend};
-use crate::counting::update::{Count, TypedUpdate};
+use crate::connection::Io;
+use crate::counting::update::{Count, TypedUpdate, Update};
 use crate::query_builder::{AddSums, Clauses, Names};
 
 /// The rows of an update, in a form that any connection of its backend can send. The leader adds sums to them.
@@ -41,6 +42,30 @@ impl<DB: ShardedBackend> Handed<DB> {
             }),
         })
     }
+}
+
+/// An update whose connection sends what was handed over. Where types are hidden, both become one type: the code that counts is compiled once.
+pub(crate) trait SendsHanded<M: Io>: Update<M> {
+    type Hidden: Update<M> + ?Sized;
+
+    fn hidden(handed: &mut Count<Arc<Handed<M::Backend>>>) -> &mut Count<Self::Hidden>;
+}
+
+macro_rules! hides_handed {
+    ($([$($generics:tt)*] $update:ty => $hidden:ty;)+) => {$(
+        impl<M: Io, $($generics)*> SendsHanded<M> for $update {
+            type Hidden = $hidden;
+
+            fn hidden(handed: &mut Count<Arc<Handed<M::Backend>>>) -> &mut Count<$hidden> {
+                handed
+            }
+        }
+    )+};
+}
+hides_handed! {
+    [U: TypedUpdate<M::Backend>] U => Arc<Handed<M::Backend>>;
+    [] dyn Update<M> + '_ => Self;
+    [] dyn Update<M> + Send + '_ => Self;
 }
 
 impl<DB: ShardedBackend> TypedUpdate<DB> for Arc<Handed<DB>> {

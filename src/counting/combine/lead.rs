@@ -6,12 +6,13 @@ use std::time::{Duration, Instant};
 use diesel::result::{Error as DieselError, QueryResult};
 
 use super::admission::is_barred;
+use super::handed::SendsHanded;
 use super::shared_error::SharedError;
 use super::slots::{Entered, Lead, Outcome, Running, Slots, Turn};
 use super::sum::Sum;
 use super::{CounterKey, Meeting};
 use crate::connection::{Io, Link, TransactionOptions, commits_by_itself};
-use crate::counting::update::{Count, Update};
+use crate::counting::update::Count;
 use crate::engine::{self, PartOf, RetryLoop, retry_loop};
 use crate::error::Error;
 use crate::observe;
@@ -25,7 +26,7 @@ const A_MOMENT: Duration = Duration::from_secs(1);
 pub(crate) async fn count<M, U>(link: &mut Link<'_, M>, count: &mut Count<U>) -> QueryResult<usize>
 where
     M: Io,
-    U: Update<M> + ?Sized,
+    U: SendsHanded<M> + ?Sized,
 {
     if count.combine.is_with_nobody() {
         return engine::count(link, count.facts, count.retry.clone(), count).await;
@@ -112,7 +113,7 @@ impl Role {
     ) -> ControlFlow<QueryResult<usize>, Self>
     where
         M: Io,
-        U: Update<M> + ?Sized,
+        U: SendsHanded<M> + ?Sized,
     {
         let mut began = None;
         let mut waited = Waited::default();
@@ -195,7 +196,7 @@ impl Role {
     ) -> QueryResult<usize>
     where
         M: Io,
-        U: Update<M> + ?Sized,
+        U: SendsHanded<M> + ?Sized,
     {
         let waited = Duration::ZERO;
         let mut leader = Leader {
@@ -218,7 +219,7 @@ struct Leader<'a, 'c, M: Io, U: ?Sized> {
 impl<M, U> Leader<'_, '_, M, U>
 where
     M: Io,
-    U: Update<M> + ?Sized,
+    U: SendsHanded<M> + ?Sized,
 {
     async fn carry_out(&mut self, role: Role) -> QueryResult<usize> {
         let Role { lead, mut waited } = role;
@@ -385,7 +386,7 @@ where
         if let Some(anothers) = batch.key.handed::<M::Backend>() {
             let mut count = anothers.clone();
             count.sums = sums;
-            return engine::count(self.link, count.facts, retry, &mut count).await;
+            return engine::count(self.link, count.facts, retry, U::hidden(&mut count)).await;
         }
         self.count.sums = sums;
         let facts = self.count.facts_for_all();
