@@ -34,8 +34,10 @@ const CONCERT: i64 = 1;
 /// How long a hold lasts, in seconds.
 const HOLD: i64 = 600;
 
+type Step = fn(&mut AnyConnection) -> QueryResult<bool>;
+
 /// What processes do when they are killed, for a visitor who holds seats already.
-const KILLED: [(&str, fn(&mut AnyConnection) -> QueryResult<bool>); 3] = [
+const KILLED: [(&str, Step); 3] = [
     ("hold", |conn| hold(-2, 1, conn)),
     ("sale", |conn| buy(-1, conn)),
     ("expiry", |conn| give_back(-1, i64::MAX, conn)),

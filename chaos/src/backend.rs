@@ -410,7 +410,7 @@ macro_rules! chaos_connection {
                             Folded::Reported(row, file) => {
                                 let file = file.clone();
                                 let report = move |bases: &[(i64, i64)]| append(&file, bases);
-                                let fold = fold(chaos_rows.find(*row));
+                                let fold = fold(chaos_rows.find(*row)).cold_below(2);
                                 parents!(fold.on_folded(views, report))
                             }
                         };
