@@ -2,7 +2,8 @@
 //!
 //! A request may be repeated: by a queue that delivers at least once, by a client that got no answer, by a caller that received
 //! [`OutcomeUnknown`](crate::Error::OutcomeUnknown). If all repeats share a key, only the first is counted, in any process,
-//! before or after a restart. The others get the same answer as the first:
+//! before or after a restart. The others get the same answer as the first. A key is one for the whole database: where tenants choose their
+//! keys, add the tenant's name:
 //!
 //! ```
 //! # mod schema { diesel::table! { videos (id) { id -> BigInt, views -> BigInt, } } }

@@ -78,7 +78,8 @@ pub use self::literal::{Literal, LiteralValue, literal};
 /// A table may have several caches, of the same field of different parents or of several fields. Each needs the parent's
 /// [shards table](crate::ShardsTable), which [`create`](Self::create) uses at once, and which is not dropped before the cache. A field has
 /// one cache, since the repairs of a second one would take away what the first has counted: likes and comments are two fields. So are
-/// two foreign keys of one table, such as a duel's challenger and opponent, whose totals a query adds: `challenged.total() + opposed.total()`.
+/// two foreign keys of one table, such as a duel's challenger and opponent, whose totals a query adds, `challenged.total() + opposed.total()`, and
+/// what was paid and received, whose difference is a balance.
 ///
 /// # Counted changes
 ///
