@@ -14,7 +14,7 @@ use std::time::Duration;
 /// The greatest number of leaders of a slot. Callers who are no more than this may each count alone.
 pub(super) const MOST: usize = 16;
 
-/// This few callers count alone even where the server is busy.
+/// Up to this many callers count alone even where the server is busy.
 const FEW: usize = 4;
 
 /// A server is busy if batches take this many times as long as the fastest.
