@@ -44,7 +44,7 @@ where
 /// What is left to do for a caller if nobody has counted for it: it counts its own amount, and with a lead those of others too.
 #[derive(Default)]
 pub(crate) struct Role {
-    lead: Option<Lead<CounterKey>>,
+    lead: Option<Lead>,
     pub(crate) waited: Waited,
 }
 
@@ -266,17 +266,17 @@ where
 
     /// Counts the batches of a slot until nobody waits or others lead on. Returns the outcome of the first one, which holds the amounts of a
     /// leader who was a member; `None` if it was not run, because somebody else has to commit the connection's transaction.
-    async fn count_for_others(&mut self, mut lead: Lead<CounterKey>) -> Option<Outcome> {
+    async fn count_for_others(&mut self, mut lead: Lead) -> Option<Outcome> {
         let mut first = None;
         let counts = |key: &CounterKey| key.handed::<M::Backend>().is_some();
-        while lead.has_work(counts) {
+        while lead.has_work(&counts) {
             // The connection belongs to this caller alone until it returns: one answer holds for all rounds.
             if first.is_none()
                 && (is_barred(self.link) || !matches!(commits_by_itself(self.link).await, Ok(true)))
             {
                 break;
             }
-            let batches = lead.run(counts);
+            let batches = lead.run(&counts);
             if batches.is_empty() {
                 continue; // all have left
             }
@@ -307,9 +307,9 @@ where
 
     /// Counts the batches of one or several counters in a transaction, whose rollback undoes what an error of SQLite keeps. A batch that is
     /// at fault, or whose sums do not fit, is left to its callers.
-    async fn count_batches(&mut self, batches: &[Running<CounterKey>]) -> Vec<Outcome> {
+    async fn count_batches(&mut self, batches: &[Running]) -> Vec<Outcome> {
         let mut outcomes = vec![Outcome::Nothing; batches.len()];
-        let sums = |(i, batch): (usize, &Running<CounterKey>)| Some((i, batch.addends()?));
+        let sums = |(i, batch): (usize, &Running)| Some((i, batch.addends()?));
         let mut left: Vec<_> = batches.iter().enumerate().filter_map(sums).collect();
         while !left.is_empty() {
             let mut at = None;
@@ -341,7 +341,7 @@ where
     /// occurred.
     async fn count_together(
         &mut self,
-        batches: &[Running<CounterKey>],
+        batches: &[Running],
         together: &[(usize, Vec<Addend>)],
         at: &mut Option<usize>,
     ) -> QueryResult<Vec<usize>> {
@@ -365,7 +365,7 @@ where
     }
 
     /// Counts the batch of one counter, by itself.
-    async fn count_batch(&mut self, batch: &Running<CounterKey>) -> Outcome {
+    async fn count_batch(&mut self, batch: &Running) -> Outcome {
         let Some(sums) = batch.addends() else {
             return Outcome::Nothing; // each amount fits by itself
         };
@@ -376,11 +376,7 @@ where
     }
 
     /// Counts the sums of a batch.
-    async fn count_sums(
-        &mut self,
-        batch: &Running<CounterKey>,
-        sums: Vec<Addend>,
-    ) -> QueryResult<usize> {
+    async fn count_sums(&mut self, batch: &Running, sums: Vec<Addend>) -> QueryResult<usize> {
         let retry = self.retry();
         let sums = Some(AddSums::new(batch.key.fields, sums));
         if let Some(anothers) = batch.key.handed::<M::Backend>() {
@@ -396,7 +392,7 @@ where
     }
 }
 
-impl Running<CounterKey> {
+impl Running {
     /// The sums, if they fit.
     fn addends(&self) -> Option<Vec<Addend>> {
         self.sums.iter().map(Sum::addend).collect()

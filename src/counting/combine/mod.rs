@@ -163,7 +163,7 @@ pub(crate) use self::lead::{Role, count};
 #[derive(Clone)]
 #[must_use = "a combiner does nothing until it admits a connection or is given to `.combine(..)`"]
 pub struct Combiner {
-    slots: Arc<PerProcess<Arc<Slots<CounterKey>>>>,
+    slots: Arc<PerProcess<Arc<Slots>>>,
     /// Makes the receiver of Diesel's events about an admitted connection.
     instrumentation: fn() -> Option<Box<dyn Instrumentation>>,
 }
@@ -298,10 +298,6 @@ impl PartialEq for CounterKey {
 }
 
 impl Eq for CounterKey {}
-
-impl slots::Key for CounterKey {
-    type Sum = Sum;
-}
 
 impl Hash for CounterKey {
     fn hash<H: Hasher>(&self, state: &mut H) {

@@ -23,8 +23,7 @@
 //! structure in memory; here its work is a statement, on its own connection.
 
 use std::collections::{BTreeMap, HashMap};
-use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash};
-use std::ops::{AddAssign, SubAssign};
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
@@ -32,7 +31,7 @@ use std::time::{Duration, Instant};
 use super::leaders::{BatchTime, Peak};
 use super::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use super::wait::Waiting;
-use super::{MadeIn, SharedError};
+use super::{CounterKey, MadeIn, SharedError, Sum};
 
 /// The number of maps over which slots are spread, so that callers of different counters seldom meet.
 const MAPS: usize = 16;
@@ -41,20 +40,20 @@ const MAPS: usize = 16;
 const BATCHES: usize = 100;
 
 /// The slots of one process.
-pub(crate) struct Slots<K: Key> {
-    maps: [Mutex<Map<K>>; MAPS],
+pub(crate) struct Slots {
+    maps: [Mutex<Map>; MAPS],
     time: BatchTime,
     made_in: MadeIn,
 }
 
-type Map<K> = HashMap<K, Slot<K>, Hasher>;
+type Map = HashMap<CounterKey, Slot, Hasher>;
 
 /// Hashes the same in each run: the model checker repeats what it has seen.
 type Hasher = BuildHasherDefault<DefaultHasher>;
 
-struct Slot<K: Key> {
+struct Slot {
     /// The queued batches, the oldest first: one for each counter.
-    queued: Vec<(K, SharedBatch<K>)>,
+    queued: Vec<(CounterKey, SharedBatch)>,
     /// The leaders, except those presumed asleep.
     leaders: Vec<CallerId>,
     /// The greatest number of leaders.
@@ -66,7 +65,7 @@ struct Slot<K: Key> {
     taken_over: Option<Instant>,
 }
 
-impl<K: Key> Slot<K> {
+impl Slot {
     fn new(most: usize) -> Self {
         Slot {
             queued: vec![],
@@ -79,7 +78,7 @@ impl<K: Key> Slot<K> {
     }
 
     /// How many members wait in the queued batch of the counter.
-    fn queued(&self, key: &K) -> usize {
+    fn queued(&self, key: &CounterKey) -> usize {
         let batch = self.queued.iter().find(|(of, _)| of == key);
         batch.map_or(0, |(_, batch)| lock(&batch.0).members)
     }
@@ -95,11 +94,11 @@ impl<K: Key> Slot<K> {
     }
 
     /// The queued batch of the counter.
-    fn batch(&mut self, key: &K) -> SharedBatch<K> {
+    fn batch(&mut self, key: &CounterKey) -> SharedBatch {
         if let Some((_, batch)) = self.queued.iter().find(|(of, _)| of == key) {
             return Arc::clone(batch);
         }
-        let batch = SharedBatch::<K>::default();
+        let batch = SharedBatch::default();
         self.queued.push((key.clone(), Arc::clone(&batch)));
         batch
     }
@@ -109,17 +108,17 @@ impl<K: Key> Slot<K> {
 type CallerId = u64;
 
 /// The role of a caller in its slot.
-pub(crate) enum Entered<K: Key> {
-    Leads(Lead<K>),
-    Waits(Member<K>),
+pub(crate) enum Entered {
+    Leads(Lead),
+    Waits(Member),
 }
 
 /// How a wait ended.
-pub(crate) enum Turn<K: Key> {
+pub(crate) enum Turn {
     /// The batch is done.
     Done(Outcome),
     /// The member leads, and its own amount is in the first batch that it runs.
-    Leads(Lead<K>),
+    Leads(Lead),
 }
 
 /// The outcome of a batch, for each of its members.
@@ -135,13 +134,7 @@ pub(crate) enum Outcome {
     Unknown(SharedError),
 }
 
-/// The name of a counter.
-pub(crate) trait Key: Hash + Eq + Clone + Send {
-    /// The sum of amounts for one of its fields. Taking an amount back leaves exactly the others.
-    type Sum: for<'a> AddAssign<&'a Self::Sum> + for<'a> SubAssign<&'a Self::Sum> + Clone + Send;
-}
-
-impl<K: Key> Slots<K> {
+impl Slots {
     pub(crate) fn new() -> Self {
         Slots {
             maps: std::array::from_fn(|_| Mutex::new(HashMap::default())),
@@ -153,11 +146,11 @@ impl<K: Key> Slots<K> {
     /// Enters the slot, of at most `most` leaders, with an amount for each field of the counter `key`. The caller began at `since`.
     pub(crate) fn enter(
         slots: &Arc<Self>,
-        (slot, most): (K, usize),
-        key: K,
-        amounts: &[K::Sum],
+        (slot, most): (CounterKey, usize),
+        key: CounterKey,
+        amounts: &[Sum],
         since: Instant,
-    ) -> Entered<K> {
+    ) -> Entered {
         static LAST: AtomicU64 = AtomicU64::new(0);
         let id = LAST.fetch_add(1, Ordering::Relaxed);
         let address = Address {
@@ -193,11 +186,11 @@ impl<K: Key> Slots<K> {
     }
 
     /// Whether the slot has a leader at the moment.
-    pub(crate) fn has(&self, slot: &K) -> bool {
+    pub(crate) fn has(&self, slot: &CounterKey) -> bool {
         self.map(slot).contains_key(slot)
     }
 
-    fn map(&self, slot: &K) -> MutexGuard<'_, Map<K>> {
+    fn map(&self, slot: &CounterKey) -> MutexGuard<'_, Map> {
         let hash = Hasher::default().hash_one(slot);
         lock(&self.maps[hash as usize % MAPS])
     }
@@ -205,33 +198,33 @@ impl<K: Key> Slots<K> {
 
 /// Where a caller counts: its counter, and that counter's slot.
 #[derive(Clone)]
-struct Address<K: Key> {
-    slots: Arc<Slots<K>>,
-    slot: K,
-    key: K,
+struct Address {
+    slots: Arc<Slots>,
+    slot: CounterKey,
+    key: CounterKey,
 }
 
-impl<K: Key> Address<K> {
-    fn map(&self) -> MutexGuard<'_, Map<K>> {
+impl Address {
+    fn map(&self) -> MutexGuard<'_, Map> {
         self.slots.map(&self.slot)
     }
 }
 
 /// The amounts that a caller adds, one for each field, and when it began.
-struct Own<K: Key> {
-    amounts: Box<[K::Sum]>,
+struct Own {
+    amounts: Box<[Sum]>,
     since: Instant,
 }
 
 /// A batch, and the condition that wakes the threads that wait for it: all at once, since a waker for each thread cost a fifth of the
 /// increments.
-type SharedBatch<K> = Arc<(Mutex<Batch<K>>, Condvar)>;
+type SharedBatch = Arc<(Mutex<Batch>, Condvar)>;
 
 /// The amounts of callers who wait together. A map's lock comes before a batch's.
-struct Batch<K: Key> {
+struct Batch {
     phase: Phase,
     /// The sum for each field, if anybody has joined.
-    sums: Vec<K::Sum>,
+    sums: Vec<Sum>,
     /// How many callers the sums are of.
     members: usize,
     /// When the first of them began.
@@ -249,7 +242,7 @@ enum Phase {
     Done(Outcome),
 }
 
-impl<K: Key> Default for Batch<K> {
+impl Default for Batch {
     fn default() -> Self {
         Batch {
             phase: Phase::Queued { lead: None },
@@ -261,8 +254,8 @@ impl<K: Key> Default for Batch<K> {
     }
 }
 
-impl<K: Key> Batch<K> {
-    fn join(&mut self, own: &Own<K>) {
+impl Batch {
+    fn join(&mut self, own: &Own) {
         self.since = Some(self.since.map_or(own.since, |first| first.min(own.since)));
         if self.sums.is_empty() {
             self.sums = own.amounts.to_vec();
@@ -274,7 +267,7 @@ impl<K: Key> Batch<K> {
         self.members += 1;
     }
 
-    fn leave(&mut self, own: &Own<K>) {
+    fn leave(&mut self, own: &Own) {
         for (sum, n) in self.sums.iter_mut().zip(&own.amounts) {
             *sum -= n;
         }
@@ -295,17 +288,17 @@ impl<K: Key> Batch<K> {
 }
 
 /// A caller who waits for its batch. If it is dropped, it leaves.
-pub(crate) struct Member<K: Key> {
-    address: Address<K>,
+pub(crate) struct Member {
+    address: Address,
     id: CallerId,
-    batch: SharedBatch<K>,
+    batch: SharedBatch,
     /// Its part of the batch, until it has left or knows the outcome.
-    own: Option<Own<K>>,
+    own: Option<Own>,
 }
 
-impl<K: Key> Member<K> {
+impl Member {
     /// Its turn, if it has come.
-    fn turn(&mut self, batch: &mut Batch<K>) -> Option<Turn<K>> {
+    fn turn(&mut self, batch: &mut Batch) -> Option<Turn> {
         let lead = batch.take_lead();
         if let Phase::Done(outcome) = &batch.phase {
             self.own = None;
@@ -318,7 +311,7 @@ impl<K: Key> Member<K> {
     }
 
     /// Leads instead of leaders who seem to sleep, unless its batch runs or another member took over within the time that it `waited`.
-    pub(crate) fn take_over(&mut self, waited: Duration) -> Option<Lead<K>> {
+    pub(crate) fn take_over(&mut self, waited: Duration) -> Option<Lead> {
         let mut map = self.address.map();
         let slot = map.get_mut(&self.address.slot)?;
         if slot.taken_over.is_some_and(|at| at.elapsed() < waited) {
@@ -364,10 +357,10 @@ impl<K: Key> Member<K> {
     }
 }
 
-impl<K: Key> Waiting for Member<K> {
-    type Turn = Turn<K>;
+impl Waiting for Member {
+    type Turn = Turn;
 
-    fn block(&mut self, patience: Duration) -> Option<Turn<K>> {
+    fn block(&mut self, patience: Duration) -> Option<Turn> {
         let deadline = Instant::now().checked_add(patience);
         let shared = Arc::clone(&self.batch);
         let (batch, changed) = &*shared;
@@ -387,7 +380,7 @@ impl<K: Key> Waiting for Member<K> {
         }
     }
 
-    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Turn<K>> {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Turn> {
         let waker = context.waker().clone();
         let shared = Arc::clone(&self.batch);
         let mut batch = lock(&shared.0);
@@ -402,38 +395,38 @@ impl<K: Key> Waiting for Member<K> {
     }
 }
 
-impl<K: Key> Drop for Member<K> {
+impl Drop for Member {
     fn drop(&mut self) {
         self.leave();
     }
 }
 
 /// The lead of a slot. If it is dropped, somebody else leads, and the batches that it was running end as [`Unknown`](Outcome::Unknown).
-pub(crate) struct Lead<K: Key> {
-    address: Address<K>,
+pub(crate) struct Lead {
+    address: Address,
     id: CallerId,
     /// The amounts of a leader who was a member, until they are in a batch that runs.
-    own: Option<Own<K>>,
+    own: Option<Own>,
     /// Whether it has counted a round for others.
     has_run: bool,
-    running: Vec<SharedBatch<K>>,
+    running: Vec<SharedBatch>,
     /// How many members those batches have, without the leader.
     members: usize,
 }
 
 /// A batch that the leader has to count.
-pub(crate) struct Running<K: Key> {
-    pub(crate) key: K,
+pub(crate) struct Running {
+    pub(crate) key: CounterKey,
     /// The sum for each field.
-    pub(crate) sums: Vec<K::Sum>,
+    pub(crate) sums: Vec<Sum>,
     /// How many callers the sums are of.
     pub(crate) members: usize,
     /// When the first of them began.
     pub(crate) since: Option<Instant>,
 }
 
-impl<K: Key> Lead<K> {
-    fn new(address: Address<K>, id: CallerId, own: Option<Own<K>>) -> Self {
+impl Lead {
+    fn new(address: Address, id: CallerId, own: Option<Own>) -> Self {
         Lead {
             address,
             id,
@@ -462,14 +455,14 @@ impl<K: Key> Lead<K> {
     }
 
     /// Whether there may be something to [run](Self::run): on the leader's own counter, or on another one that it `counts` too.
-    pub(crate) fn has_work(&self, counts: impl Fn(&K) -> bool) -> bool {
+    pub(crate) fn has_work(&self, counts: &dyn Fn(&CounterKey) -> bool) -> bool {
         if self.is_copy() {
             return false;
         }
         if self.own.is_some() {
             return true;
         }
-        let is_counted = |(key, _): &(K, _)| *key == self.address.key || counts(key);
+        let is_counted = |(key, _): &(CounterKey, _)| *key == self.address.key || counts(key);
         let map = self.address.map();
         let Some(slot) = map.get(&self.address.slot) else {
             return false;
@@ -484,7 +477,7 @@ impl<K: Key> Lead<K> {
 
     /// Takes the queued batches. Their members can no longer leave: the outcome is unknown until the round [ends](Self::end). The batch of
     /// a leader who was a member comes first.
-    pub(crate) fn run(&mut self, counts: impl Fn(&K) -> bool) -> Vec<Running<K>> {
+    pub(crate) fn run(&mut self, counts: &dyn Fn(&CounterKey) -> bool) -> Vec<Running> {
         let Address {
             slot, key: own_key, ..
         } = &self.address;
@@ -511,7 +504,7 @@ impl<K: Key> Lead<K> {
             lock(&batch.0).join(&own);
             batches.insert(0, (own_key.clone(), batch));
         }
-        let mut running: Vec<Running<K>> = vec![];
+        let mut running: Vec<Running> = vec![];
         let mut leads = vec![];
         for (key, taken) in batches {
             let mut batch = lock(&taken.0);
@@ -543,7 +536,7 @@ impl<K: Key> Lead<K> {
     }
 
     /// Tells the members of each batch of the round its outcome. A batch without one ends as [`Unknown`](Outcome::Unknown).
-    pub(crate) fn end(&mut self, outcomes: impl IntoIterator<Item = Outcome>) {
+    pub(crate) fn end(&mut self, outcomes: Vec<Outcome>) {
         if self.running.is_empty() {
             return;
         }
@@ -603,10 +596,10 @@ impl<K: Key> Lead<K> {
     }
 }
 
-impl<K: Key> Drop for Lead<K> {
+impl Drop for Lead {
     fn drop(&mut self) {
         if !self.is_copy() {
-            self.end([]);
+            self.end(vec![]);
             self.hand_over();
         }
     }
@@ -626,78 +619,101 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::Amount;
     use std::sync::atomic::{AtomicI64, AtomicUsize};
     use std::task::Wake;
     use std::thread;
 
-    impl Key for u8 {
-        type Sum = i128;
+    fn key(n: u8) -> CounterKey {
+        CounterKey {
+            backend: "",
+            identity: 0,
+            table: "",
+            fields: &[],
+            inserts: false,
+            key: n.to_string().into(),
+            handed: None,
+        }
     }
 
-    impl Slots<u8> {
+    fn sum(n: i128) -> Sum {
+        Sum::of(Amount::Integer(n))
+    }
+
+    fn number(sum: &Sum) -> i128 {
+        match sum {
+            Sum::Exact(Amount::Integer(n)) => *n,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    impl Slots {
         fn len(&self) -> usize {
             self.maps.iter().map(|map| lock(map).len()).sum()
         }
     }
 
-    fn slots() -> Arc<Slots<u8>> {
+    fn slots() -> Arc<Slots> {
         Arc::new(Slots::new())
     }
 
-    fn lead(slots: &Arc<Slots<u8>>) -> Lead<u8> {
-        match Slots::enter(slots, (7, 1), 7, &[1], Instant::now()) {
+    fn lead(slots: &Arc<Slots>) -> Lead {
+        match Slots::enter(slots, (key(7), 1), key(7), &[sum(1)], Instant::now()) {
             Entered::Leads(lead) => lead,
             Entered::Waits(_) => panic!("somebody leads"),
         }
     }
 
-    fn wait(slots: &Arc<Slots<u8>>, n: i128) -> Member<u8> {
+    fn wait(slots: &Arc<Slots>, n: i128) -> Member {
         wait_for(slots, 7, n)
     }
 
-    fn wait_for(slots: &Arc<Slots<u8>>, key: u8, n: i128) -> Member<u8> {
-        match Slots::enter(slots, (7, 1), key, &[n], Instant::now()) {
+    fn wait_for(slots: &Arc<Slots>, of: u8, n: i128) -> Member {
+        match Slots::enter(slots, (key(7), 1), key(of), &[sum(n)], Instant::now()) {
             Entered::Waits(member) => member,
             Entered::Leads(_) => panic!("nobody leads"),
         }
     }
 
     /// The sums of the next batch, and its members, as it runs.
-    fn ran(lead: &mut Lead<u8>) -> Option<(Vec<i128>, usize)> {
-        while lead.has_work(|_| false) {
-            if let Some(batch) = lead.run(|_| false).pop() {
-                return Some((batch.sums, batch.members));
+    fn ran(lead: &mut Lead) -> Option<(Vec<i128>, usize)> {
+        while lead.has_work(&|_| false) {
+            if let Some(batch) = lead.run(&|_| false).pop() {
+                return Some((batch.sums.iter().map(number).collect(), batch.members));
             }
         }
         None
     }
 
     /// The counters of the next round, and their sums. A leader who counts on each of them runs it.
-    fn ran_together(lead: &mut Lead<u8>) -> Vec<(u8, i128)> {
-        assert!(lead.has_work(|_| true));
-        let running = lead.run(|_| true).into_iter();
-        running.map(|batch| (batch.key, batch.sums[0])).collect()
+    fn ran_together(lead: &mut Lead) -> Vec<(u8, i128)> {
+        assert!(lead.has_work(&|_| true));
+        let running = lead.run(&|_| true).into_iter();
+        let named = |name: &CounterKey| (0..=u8::MAX).find(|n| key(*n) == *name);
+        running
+            .map(|batch| (named(&batch.key).unwrap(), number(&batch.sums[0])))
+            .collect()
     }
 
     /// The next batch has this sum and this many members, and is counted.
-    fn counts(lead: &mut Lead<u8>, sum: i128, members: usize) {
+    fn counts(lead: &mut Lead, sum: i128, members: usize) {
         assert_eq!(ran(lead), Some((vec![sum], members)));
-        lead.end([Outcome::Counted(1)]);
+        lead.end(vec![Outcome::Counted(1)]);
     }
 
     /// Nothing is left to count, and nobody waits.
-    fn ends(mut lead: Lead<u8>, slots: &Slots<u8>) {
+    fn ends(mut lead: Lead, slots: &Slots) {
         assert_eq!(ran(&mut lead), None);
         drop(lead);
         assert_eq!(slots.len(), 0);
     }
 
     /// What a member finds when it looks.
-    fn look(member: &mut Member<u8>) -> Poll<Turn<u8>> {
+    fn look(member: &mut Member) -> Poll<Turn> {
         member.poll(&mut Context::from_waker(Waker::noop()))
     }
 
-    fn outcome(mut member: Member<u8>) -> Outcome {
+    fn outcome(mut member: Member) -> Outcome {
         match look(&mut member) {
             Poll::Ready(Turn::Done(outcome)) => outcome,
             Poll::Ready(Turn::Leads(_)) => panic!("it leads"),
@@ -705,7 +721,7 @@ mod tests {
         }
     }
 
-    fn leads(mut member: Member<u8>) -> Lead<u8> {
+    fn leads(mut member: Member) -> Lead {
         match look(&mut member) {
             Poll::Ready(Turn::Leads(lead)) => lead,
             Poll::Ready(Turn::Done(outcome)) => panic!("{outcome:?}"),
@@ -713,12 +729,12 @@ mod tests {
         }
     }
 
-    fn takes_over(member: &mut Member<u8>) -> Lead<u8> {
+    fn takes_over(member: &mut Member) -> Lead {
         member.take_over(Duration::ZERO).expect("it leads")
     }
 
     /// A thread that waits to be woken.
-    fn awaited(member: &mut Member<u8>) -> Turn<u8> {
+    fn awaited(member: &mut Member) -> Turn {
         struct Unpark(thread::Thread);
         impl Wake for Unpark {
             fn wake(self: Arc<Self>) {
@@ -741,7 +757,7 @@ mod tests {
         let waits = [wait(&slots, 2), wait(&slots, -5)];
         assert_eq!(ran(&mut lead), Some((vec![-3], 2)));
         let late = wait(&slots, 1);
-        lead.end([Outcome::Counted(1)]);
+        lead.end(vec![Outcome::Counted(1)]);
         let counted = || Outcome::Counted(1);
         assert_eq!(waits.map(outcome), [counted(), counted()]);
         assert_eq!(ran(&mut lead), None);
@@ -755,7 +771,7 @@ mod tests {
     fn counters_do_not_meet() {
         let slots = slots();
         let _seven = lead(&slots);
-        let other = Slots::enter(&slots, (8, 1), 8, &[1], Instant::now());
+        let other = Slots::enter(&slots, (key(8), 1), key(8), &[sum(1)], Instant::now());
         assert!(matches!(other, Entered::Leads(_)));
     }
 
@@ -764,7 +780,7 @@ mod tests {
     fn few_callers_all_lead() {
         let slots = slots();
         slots.time.took(Duration::from_millis(2));
-        let enter = || Slots::enter(&slots, (7, 16), 7, &[1], Instant::now());
+        let enter = || Slots::enter(&slots, (key(7), 16), key(7), &[sum(1)], Instant::now());
         let leads: Vec<_> = (0..16).map(|_| enter()).collect();
         assert!(leads.iter().all(|one| matches!(one, Entered::Leads(_))));
         assert!(matches!(enter(), Entered::Waits(_)));
@@ -774,7 +790,7 @@ mod tests {
     #[test]
     fn several_lead_with_a_share_of_the_callers() {
         let slots = slots();
-        let enter = |n| Slots::enter(&slots, (7, 16), 7, &[n], Instant::now());
+        let enter = |n| Slots::enter(&slots, (key(7), 16), key(7), &[sum(n)], Instant::now());
         let Entered::Leads(one) = enter(1) else {
             panic!("nobody leads")
         };
@@ -786,8 +802,8 @@ mod tests {
         assert!(other.was_member());
         assert_eq!(ran(&mut other), Some((vec![43], 20)));
         let late = wait(&slots, 3);
-        assert!(!one.has_work(|_| false)); // one caller is no share
-        other.end([Outcome::Counted(1)]);
+        assert!(!one.has_work(&|_| false)); // one caller is no share
+        other.end(vec![Outcome::Counted(1)]);
         for member in members {
             let Entered::Waits(member) = member else {
                 panic!("more than one led")
@@ -830,14 +846,18 @@ mod tests {
         let waits = [(8, 2), (7, 3), (9, 5), (8, 10)].map(|(key, n)| wait_for(&slots, key, n));
         assert_eq!(ran_together(&mut first), [(8, 12), (7, 3), (9, 5)]);
         let late = wait_for(&slots, 9, 1);
-        first.end([Outcome::Counted(1), Outcome::Nothing, Outcome::Counted(0)]);
+        first.end(vec![
+            Outcome::Counted(1),
+            Outcome::Nothing,
+            Outcome::Counted(0),
+        ]);
         let [eight, seven, nine, again] = waits.map(outcome);
         assert_eq!([eight, again], [Outcome::Counted(1), Outcome::Counted(1)]);
         assert_eq!([seven, nine], [Outcome::Nothing, Outcome::Counted(0)]);
         drop(first);
         let mut next = leads(late);
         assert_eq!(ran_together(&mut next), [(9, 1)]);
-        next.end([Outcome::Counted(1)]);
+        next.end(vec![Outcome::Counted(1)]);
         ends(next, &slots);
     }
 
@@ -855,7 +875,11 @@ mod tests {
         let mut second = takes_over(&mut nine);
         assert!(second.was_member());
         assert_eq!(ran_together(&mut second)[..2], [(9, 22), (8, 1)]);
-        second.end([Outcome::Counted(1), Outcome::Nothing, Outcome::Nothing]);
+        second.end(vec![
+            Outcome::Counted(1),
+            Outcome::Nothing,
+            Outcome::Nothing,
+        ]);
         assert_eq!(
             [other, eight].map(outcome),
             [Outcome::Counted(1), Outcome::Nothing]
@@ -880,7 +904,7 @@ mod tests {
         );
         drop(first);
         let second = leads(seven);
-        assert!(second.has_work(|_| true));
+        assert!(second.has_work(&|_| true));
         drop(nine);
         let (late, tenth) = (wait_for(&slots, 8, 20), wait_for(&slots, 10, 7));
         drop(second);
@@ -920,7 +944,7 @@ mod tests {
         let (stays, leaves) = (wait(&slots, 2), wait(&slots, 40));
         let mut leaves_late = wait(&slots, 6_000);
         drop(leaves);
-        assert!(leader.has_work(|_| false));
+        assert!(leader.has_work(&|_| false));
         assert!(leaves_late.leave());
         assert!(!leaves_late.leave()); // it has left
         counts(&mut leader, 2, 1);
@@ -933,7 +957,7 @@ mod tests {
         let slots = slots();
         let mut lead = lead(&slots);
         drop(wait(&slots, 2));
-        assert!(lead.has_work(|_| false) && lead.run(|_| false).is_empty());
+        assert!(lead.has_work(&|_| false) && lead.run(&|_| false).is_empty());
         drop(wait(&slots, 3));
         let stays = wait(&slots, 3);
         counts(&mut lead, 3, 1);
@@ -951,7 +975,7 @@ mod tests {
         assert!(ran(&mut lead).is_some());
         assert!(!member.leave() && member.take_over(Duration::ZERO).is_none());
         assert!(look(&mut member).is_pending());
-        lead.end([Outcome::Counted(1)]);
+        lead.end(vec![Outcome::Counted(1)]);
         assert!(!member.leave());
         assert_eq!(outcome(member), Outcome::Counted(1));
     }
@@ -996,7 +1020,7 @@ mod tests {
         // The next caller finds no leader, and then the sleeping one wakes up.
         let mut next = lead(&slots);
         let late = wait(&slots, 20);
-        sleeps.end([Outcome::Counted(1)]);
+        sleeps.end(vec![Outcome::Counted(1)]);
         assert_eq!(outcome(asleep_too), Outcome::Counted(1));
         assert_eq!(ran(&mut sleeps), None);
         drop(sleeps);
@@ -1123,21 +1147,21 @@ mod tests {
         let slots = slots();
         let (counted, acknowledged) = (AtomicI64::new(0), AtomicI64::new(0));
         let rounds = AtomicUsize::new(0);
-        let count_for_others = |mut lead: Lead<u8>, drops: bool| {
-            while lead.has_work(|_| true) {
+        let count_for_others = |mut lead: Lead, drops: bool| {
+            while lead.has_work(&|_| true) {
                 if drops {
                     return;
                 }
-                let running = lead.run(|_| true);
+                let running = lead.run(&|_| true);
                 if running.is_empty() {
                     continue;
                 }
                 let round = rounds.fetch_add(1, Ordering::SeqCst) + 1;
                 thread::yield_now();
                 for batch in &running {
-                    counted.fetch_add(batch.sums[0] as i64, Ordering::Relaxed);
+                    counted.fetch_add(number(&batch.sums[0]) as i64, Ordering::Relaxed);
                 }
-                lead.end(running.iter().map(|_| Outcome::Counted(round)));
+                lead.end(running.iter().map(|_| Outcome::Counted(round)).collect());
             }
         };
         let count = |number: i64, round: i64| {
@@ -1147,9 +1171,9 @@ mod tests {
             };
             match Slots::enter(
                 &slots,
-                (7, 1),
-                number as u8 % 3,
-                &[n.into()],
+                (key(7), 1),
+                key(number as u8 % 3),
+                &[sum(n.into())],
                 Instant::now(),
             ) {
                 Entered::Leads(lead) => {

@@ -7,7 +7,7 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicI64, Ordering};
 use loom::thread;
 
-use crate::slots::{Entered, Key, Lead, Member, Outcome, Slots, Turn};
+use crate::slots::{Entered, Lead, Member, Outcome, Slots, Turn};
 use crate::task::awaited;
 use crate::wait::Waiting;
 
@@ -40,13 +40,9 @@ pub enum Caller {
     OutOfTime,
 }
 
-impl Key for u8 {
-    type Sum = i128;
-}
-
 /// The slots, the sum that was counted, and the sum of what callers were told is counted.
 struct Counter {
-    slots: Arc<Slots<u8>>,
+    slots: Arc<Slots>,
     counted: AtomicI64,
     told: AtomicI64,
 }
@@ -88,7 +84,7 @@ impl Counter {
     }
 
     /// The outcome of the first batch.
-    fn count_for_others(&self, caller: Caller, mut lead: Lead<u8>) -> Outcome {
+    fn count_for_others(&self, caller: Caller, mut lead: Lead) -> Outcome {
         let key = key_of(caller);
         let outcome = match caller {
             Caller::Fails => Outcome::Failed("a conflict".into()),
@@ -96,12 +92,12 @@ impl Counter {
             _ => Outcome::Counted(1),
         };
         let counts = |_: &u8| matches!(caller, Caller::CountsAll | Caller::CountsAlone);
-        while lead.has_work(counts) {
+        while lead.has_work(&counts) {
             if caller == Caller::CountsAlone {
                 break; // the lead is dropped before anything ran
             }
             let is_own_first = lead.was_member();
-            let running = lead.run(counts);
+            let running = lead.run(&counts);
             assert!(!is_own_first || running[0].key == key);
             assert!(running.iter().all(|batch| batch.since.is_some()));
             if outcome == Outcome::Counted(1) {
@@ -113,7 +109,7 @@ impl Counter {
                 );
                 self.counted.fetch_add(sum as i64, Ordering::SeqCst);
             }
-            lead.end(running.iter().map(|_| outcome.clone()));
+            lead.end(running.iter().map(|_| outcome.clone()).collect());
             lead.took(Duration::ZERO, 1);
         }
         outcome
@@ -122,12 +118,12 @@ impl Counter {
 
 /// How a caller's wait ended.
 enum Ended {
-    Turn(Turn<u8>),
+    Turn(Turn),
     Left,
     GivenUp,
 }
 
-fn wait(caller: Caller, mut member: Member<u8>) -> Ended {
+fn wait(caller: Caller, mut member: Member) -> Ended {
     // A thread; the others are tasks.
     if caller == Caller::Counts {
         let turn = member.block(PATIENT);

@@ -34,6 +34,12 @@ impl MadeIn {
 /// The error of a batch.
 type SharedError = Box<str>;
 
+/// The name of a counter.
+type CounterKey = u8;
+
+/// The sum of amounts.
+type Sum = i128;
+
 pub mod combining;
 pub mod reserving;
 mod task;
