@@ -360,7 +360,8 @@ pub use diesel_sharded_derive::ShardedField;
 ///
 /// The same holds for `Video::belonging_to(&channel).load(conn)`, for `.returning(..)` and `.get_result(conn)` of Diesel's own statements,
 /// for `save_changes` (instead, `.set(&video)` and then select), and for [`update`] and [`top`], which then need
-/// `.returning(Video::as_returning())` and `.select(Video::as_select())`. Tuples and structs with Diesel's own `Queryable` can be read from any selection.
+/// `.returning(Video::as_returning())` and `.select(Video::as_select())`. Tuples and structs with Diesel's own `Queryable` can be read from
+/// any selection.
 ///
 /// # By hand
 ///
