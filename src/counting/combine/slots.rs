@@ -114,6 +114,10 @@ pub(crate) enum Entered {
 }
 
 /// How a wait ended.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "it is returned once a round and taken apart at once"
+)]
 pub(crate) enum Turn {
     /// The batch is done.
     Done(Outcome),

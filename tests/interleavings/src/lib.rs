@@ -7,6 +7,7 @@ mod keys;
 mod leaders;
 #[path = "../../../src/placement/reservations.rs"]
 mod reservations;
+#[allow(clippy::clone_on_copy, reason = "the library's names are no numbers")]
 #[path = "../../../src/counting/combine/slots.rs"]
 mod slots;
 #[path = "../../../src/connection/wait.rs"]
