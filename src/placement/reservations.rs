@@ -84,7 +84,7 @@ impl Reservations {
         });
     }
 
-    /// Ends a thread's claim to keep the shard.
+    /// Ends a thread's reservation of the shard.
     pub(super) fn give_up(&self, key: u64, index: u16) {
         self.change(key, index, |shard| shard.keeper = None);
     }
