@@ -57,8 +57,7 @@ const FIGURES: [(&str, Figure); 23] = [
         by_commits(report, of, |rate_of| {
             let one_row = rate_of(ONE_ROW)?;
             let times = |entrant| Ok(ratio(rate_of(entrant)? / one_row));
-            let ways = [SLOTTED_PREPARED, DEFAULT, COMBINED].map(times);
-            Ok(ways.into_iter().collect::<Result<Vec<_>, _>>()?.join("/"))
+            joined("/", [SLOTTED_PREPARED, DEFAULT, COMBINED], times)
         })
     }),
     ("on_servers", |report, of| on(&SERVERS, report, of)),
@@ -180,15 +179,10 @@ fn by_commits(
 ) -> Result<String, Missing> {
     let [threads] = exactly(of)?;
     let disks = [LOCAL_DISK, SLOW_DISK, REMOTE];
-    let places = SERVERS.map(|server| disks.map(|disk| [COMMITS, server, disk, threads]));
-    in_cells(
-        places.as_flattened(),
-        |&[section, server, disk, threads]| {
-            show(
-                &|entrant| Ok(cell(report, &[section, server, disk, threads, entrant])?.per_second),
-            )
-        },
-    )
+    let places = SERVERS.map(|server| disks.map(|disk| (server, disk)));
+    in_cells(places.as_flattened(), |&(server, disk)| {
+        show(&|entrant| Ok(cell(report, &[COMMITS, server, disk, threads, entrant])?.per_second))
+    })
 }
 
 /// The figure that a brace holds.
@@ -210,8 +204,16 @@ fn in_cells<T>(
     all: impl IntoIterator<Item = T>,
     cell: impl Fn(T) -> Result<String, Missing>,
 ) -> Result<String, Missing> {
-    let cells: Result<Vec<_>, _> = all.into_iter().map(cell).collect();
-    Ok(cells?.join(" | "))
+    joined(" | ", all, cell)
+}
+
+fn joined<T>(
+    separator: &str,
+    all: impl IntoIterator<Item = T>,
+    show: impl Fn(T) -> Result<String, Missing>,
+) -> Result<String, Missing> {
+    let shown: Result<Vec<_>, _> = all.into_iter().map(show).collect();
+    Ok(shown?.join(separator))
 }
 
 /// Of a section, a disk and an entrant: a cell for each of these databases.

@@ -516,6 +516,11 @@ pub(crate) enum TotalForm {
     Checked(&'static str),
 }
 
+/// The words of an SQL text.
+pub(crate) fn words(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_')
+}
+
 /// How many shards [`session_shard`](Dialect::session_shard) uses by default.
 pub(crate) const SESSION_SHARDS: u16 = 16;
 

@@ -20,7 +20,7 @@ mod sqlite;
 
 pub(crate) use self::capabilities::{
     AsksPrimary, DropForm, Guard, KeepsAndLocks, OnceForm, OpenQuestion, Routine, SESSION_SHARDS,
-    Strength, SumsForm, SurvivalCheck, TotalForm, Trigger,
+    Strength, SumsForm, SurvivalCheck, TotalForm, Trigger, words,
 };
 pub use self::detached::Detached;
 pub use self::dialect::Dialect;

@@ -8,7 +8,7 @@ use diesel::result::DatabaseErrorKind;
 
 use super::capabilities::{
     AsksPrimary, Capabilities, DropForm, KeepsAndLocks, OnceForm, OpenQuestion, Routine, Strength,
-    SurvivalCheck, TotalForm,
+    SurvivalCheck, TotalForm, words,
 };
 use super::quoted::plain_literal;
 use crate::conflict::{Conflict, ErrorClass};
@@ -137,9 +137,8 @@ pub(super) const CAPABILITIES: Capabilities = Capabilities {
 };
 
 fn changes_session(text: &str) -> bool {
-    let mut words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
     ["SET_CONFIG", "PG_SETTINGS", "PG_TEMP"]
         .iter()
         .any(|word| text.contains(word))
-        || words.any(|word| matches!(word, "TEMP" | "TEMPORARY")) // SELECT … INTO TEMP …
+        || words(text).any(|word| matches!(word, "TEMP" | "TEMPORARY")) // SELECT … INTO TEMP …
 }

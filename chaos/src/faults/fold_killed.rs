@@ -8,7 +8,7 @@
 
 use std::fs;
 use std::io::{self, BufRead, BufReader};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::thread;
 use std::time::Duration;
@@ -38,8 +38,16 @@ pub const FAULT: Fault = Fault {
     run: |line| with_connection!(line.backend, Conn => run_on::<Conn>(line)),
 };
 
-/// An action that is killed, with its name: the operation in a round at a step, and on a row that nothing else changes.
-type Action = (&'static str, fn(Round, i64, i64) -> Operation);
+/// What the operation of an action depends on: a round and its logs, the step, and a row that nothing else changes.
+struct Victim<'r> {
+    round: Round,
+    logs: &'r Path,
+    step: i64,
+    row: i64,
+}
+
+/// An action that is killed, with its name.
+type Action = (&'static str, fn(&Victim<'_>) -> Operation);
 
 fn fold(what: Folded, keep: u16) -> Operation {
     Operation::Fold { what, keep }
@@ -47,41 +55,45 @@ fn fold(what: Folded, keep: u16) -> Operation {
 
 /// The actions beside the increments and reads of clients. The row of an action has a total of 3, all of it in shards.
 const ACTIONS: [Action; 10] = [
-    ("fold of a row", |round, _, _| {
-        fold(Folded::Row(round.team()[0]), 16)
+    ("fold of a row", |of| {
+        fold(Folded::Row(of.round.team()[0]), 16)
     }),
-    ("fold by a filter", |round, _, _| {
-        fold(Folded::Team(round.number), 2)
+    ("fold by a filter", |of| {
+        fold(Folded::Team(of.round.number), 2)
     }),
-    ("fold of a table", |_, _, _| fold(Folded::Table, 16)),
-    ("fold of a name", |round, _, _| {
-        fold(Folded::Named(round.named()), 16)
+    ("fold of a table", |_| fold(Folded::Table, 16)),
+    ("fold of a name", |of| {
+        fold(Folded::Named(of.round.named()), 16)
     }),
-    ("reporting fold", |_, row, step| {
+    ("reporting fold", |of| {
+        let file = of.logs.join(format!("reported-{}", of.row));
         fold(
-            Folded::Reported(row, PathBuf::new()),
-            [0, 16][step as usize % 2],
+            Folded::Reported(of.row, file),
+            [0, 16][of.step as usize % 2],
         )
     }),
-    ("resize", |_, _, step| Operation::Resize {
-        shards: 1 + step as u16 % 8,
+    ("resize", |of| Operation::Resize {
+        shards: 1 + of.step as u16 % 8,
     }),
-    ("increase", |_, _, step| Operation::Increase {
-        shards: 20 + step as u16,
+    ("increase", |of| Operation::Increase {
+        shards: 20 + of.step as u16,
     }),
-    ("set", |_, row, step| Operation::SetTotal {
-        row,
-        total: 2000 + step,
+    ("set", |of| Operation::SetTotal {
+        row: of.row,
+        total: 2000 + of.step,
     }),
-    ("repair", |_, row, _| Operation::Repair { row, total: 5000 }),
-    ("count within bounds", |_, row, step| {
-        let n = if step % 2 == 0 { 3 } else { -3 };
-        Operation::count(On::Row(row), By::Bounded(0, 10), n)
+    ("repair", |of| Operation::Repair {
+        row: of.row,
+        total: 5000,
+    }),
+    ("count within bounds", |of| {
+        let n = if of.step % 2 == 0 { 3 } else { -3 };
+        Operation::count(On::Row(of.row), By::Bounded(0, 10), n)
     }),
 ];
 
 /// The action beside nothing but increments, since reads fail too while the table is gone.
-const DROP: Action = ("drop", |_, _, _| Operation::DropShards);
+const DROP: Action = ("drop", |_| Operation::DropShards);
 
 /// Each victim leaves a row, which costs a fold of a table several steps where it meets locks: on MariaDB it would never get through.
 const MOST_STEPS: u32 = 400;
@@ -196,16 +208,14 @@ impl<'a, Conn: ChaosConnection> Victims<'a, Conn> {
             patiently(|| conn.insert_rows(&[(row, None)], 0));
             self.run(&Operation::count(On::Row(row), By::Update, 3));
         }
-        let log = self
-            .playing
-            .logs
-            .join(format!("killed-{}.jsonl", self.number));
-        let mut operation = action(round, row, i64::from(step));
-        if let Operation::Fold { what, .. } = &mut operation
-            && let Folded::Reported(row, file) = what
-        {
-            *file = self.playing.logs.join(format!("reported-{row}"));
-        }
+        let logs = &self.playing.logs;
+        let log = logs.join(format!("killed-{}.jsonl", self.number));
+        let operation = action(&Victim {
+            round,
+            logs,
+            step: step.into(),
+            row,
+        });
         let orders = Orders {
             backend: self.place.backend,
             url: self.place.url.clone(),

@@ -7,7 +7,7 @@ use diesel::result::{Error as DieselError, QueryResult};
 use sha2::{Digest, Sha256};
 
 use super::{Combiner, Meeting};
-use crate::backend::{BackendOf, Dialect};
+use crate::backend::{BackendOf, Dialect, words};
 use crate::connection::{Io, Link, LoadIo, in_any_transaction, now, read};
 use crate::error::Error;
 use crate::query_builder::text_of_others;
@@ -249,7 +249,7 @@ impl Says {
         {
             return Says::Nothing; // this crate's own settings
         }
-        let mut words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        let mut words = words(&text);
         let (first, second) = (words.next().unwrap_or(""), words.next().unwrap_or(""));
         match first {
             "COMMIT" | "END" | "ROLLBACK" | "ABORT" if first == text => Says::Ends,
