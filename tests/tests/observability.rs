@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
-use std::sync::{Arc, LazyLock, Mutex};
+use std::sync::{Arc, Barrier, LazyLock, Mutex};
 use std::thread;
 use std::time::Duration;
 
@@ -470,7 +470,7 @@ fn everything() {
     fold(seats).keep_shards(0).run(&mut conn).unwrap();
     fold_without_a_connection();
     coalesce(&url);
-    combine(&url, &mut other);
+    combine(database.url(), &mut other);
     cache(&mut conn);
 }
 
@@ -494,16 +494,23 @@ fn coalesce(url: &str) {
 fn combine(url: &str, other: &mut PgConnection) {
     let combiner = Combiner::new();
     until("callers have combined", || {
+        // More callers than may lead, none of whom can count before the lock is free.
+        other
+            .batch_execute("BEGIN; UPDATE seats_shards SET taken = taken; SELECT FROM seats FOR UPDATE")
+            .unwrap();
+        let callers = Barrier::new(24 + 1);
         thread::scope(|scope| {
-            for _ in 0..4 {
+            for _ in 0..24 {
                 scope.spawn(|| {
                     let mut conn = PgConnection::establish(url).unwrap();
                     let seat = RowCounter::of(taken, MARKER.to_owned()).combine(&combiner);
-                    for _ in 0..50 {
-                        assert_eq!(seat.add(1, &mut conn), Ok(1));
-                    }
+                    callers.wait();
+                    assert_eq!(seat.add(1, &mut conn), Ok(1));
                 });
             }
+            callers.wait();
+            thread::sleep(Duration::from_millis(100));
+            other.batch_execute("ROLLBACK").unwrap();
         });
         let numbers = counters(&THE_REST.1);
         let mut names = numbers.keys();
