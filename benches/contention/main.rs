@@ -101,7 +101,7 @@ impl Options {
     fn pace(&self) -> Pace {
         let (rounds, slice, warm_up) = match self.quick {
             true => (1, 40, 15),
-            false => (3, 150, 50),
+            false => (3, 150, 1_000),
         };
         Pace {
             rounds: self.rounds.unwrap_or(rounds),

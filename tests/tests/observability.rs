@@ -496,7 +496,9 @@ fn combine(url: &str, other: &mut PgConnection) {
     until("callers have combined", || {
         // More callers than may lead, none of whom can count before the lock is free.
         other
-            .batch_execute("BEGIN; UPDATE seats_shards SET taken = taken; SELECT FROM seats FOR UPDATE")
+            .batch_execute(
+                "BEGIN; UPDATE seats_shards SET taken = taken; SELECT FROM seats FOR UPDATE",
+            )
             .unwrap();
         let callers = Barrier::new(24 + 1);
         thread::scope(|scope| {

@@ -247,10 +247,9 @@ where
         };
         self.waited = waited.time;
         let (facts, retry) = (self.count.facts, self.retry());
-        let began = lead.is_some().then(Instant::now);
         let counted = engine::count(self.link, facts, retry, self.count).await;
-        if let (Some(lead), Some(began), Ok(rows)) = (lead, began, &counted) {
-            lead.took(began.elapsed(), *rows);
+        if let (Some(mut lead), Ok(_)) = (lead, &counted) {
+            lead.has_counted();
             self.count_for_others(lead).await;
         }
         counted
@@ -271,10 +270,12 @@ where
         let counts = |key: &CounterKey| key.handed::<M::Backend>().is_some();
         while lead.has_work(&counts) {
             // The connection belongs to this caller alone until it returns: one answer holds for all rounds.
-            if first.is_none()
-                && (is_barred(self.link) || !matches!(commits_by_itself(self.link).await, Ok(true)))
-            {
-                break;
+            if first.is_none() {
+                let asked = Instant::now();
+                if is_barred(self.link) || !matches!(commits_by_itself(self.link).await, Ok(true)) {
+                    break;
+                }
+                lead.answered(asked.elapsed());
             }
             let batches = lead.run(&counts);
             if batches.is_empty() {
@@ -295,7 +296,6 @@ where
             };
             first = first.or_else(|| outcomes.first().cloned());
             let has_failed = outcomes.iter().any(|outcome| !outcome.is_counted());
-            lead.took(began.elapsed(), outcomes.iter().map(Outcome::rows).sum());
             lead.end(outcomes);
             // The next batch does not run on a connection on which one failed: somebody else leads.
             if has_failed {
@@ -426,18 +426,6 @@ impl Outcome {
                 ..
             } => Outcome::Failed(SharedError::of(source, Some((conflict, attempts)))),
             _ => Outcome::Nothing,
-        }
-    }
-
-    fn is_counted(&self) -> bool {
-        matches!(self, Outcome::Counted(_))
-    }
-
-    /// The number of rows that were counted on for certain.
-    fn rows(&self) -> usize {
-        match self {
-            Outcome::Counted(rows) => *rows,
-            Outcome::Nothing | Outcome::Failed(_) | Outcome::Unknown(_) => 0,
         }
     }
 }

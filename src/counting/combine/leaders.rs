@@ -2,45 +2,139 @@
 //!
 //! A caller waits for the commit in progress and for its own: about `C · (1 + 1 / L)`, where a commit takes `C` and `L` callers lead, each on
 //! a shard of its own. So the more leaders, the shorter the wait. But each leader sends a statement, which costs processor time. Where commits
-//! are slow, nobody has to wait at all as long as callers are few. Where commits are fast, one leader at a time is best.
+//! are slow and callers few, nobody has to wait at all. Where commits are fast, or the server is busy, one leader at a time is best.
 //!
-//! A busy server is not a slow commit: more statements would only make it busier, also for other processes. What tells them apart is the
-//! fastest recent batch, which a queue hardly delays, and how much longer the others take. [TCP Vegas](https://doi.org/10.1109/49.464716)
-//! (Brakmo, Peterson, 1995) detects a full network the same way.
+//! So a combiner tries 1, 2, 4, 8 and 16 leaders, and keeps to the number with which calls are shortest. How long they take follows from
+//! [Little's law](https://doi.org/10.1287/opre.9.3.383) (Little, 1961): the time that callers were present, divided by the calls that ended.
+//! From time to time another number is tried again, the slower it was the more seldom.
+//!
+//! On a busy server more leaders make the own calls shorter and those of all other processes longer, until all processes have many leaders
+//! and every call is long. So one leads while the server is slow to answer what waits for no commit, compared with its fastest answer of late.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// The greatest number of leaders of a slot. Callers who are no more than this may each count alone.
+/// The greatest number of leaders of a slot.
 pub(super) const MOST: usize = 16;
 
-/// Up to this many callers count alone even where the server is busy.
+/// How many numbers of leaders are tried: the powers of two up to [`MOST`].
+const NUMBERS: usize = MOST.ilog2() as usize + 1;
+
+/// How many ranges of callers learn apart: 1, 2, up to 4, up to 8 and so on.
+const RANGES: usize = 17;
+
+/// Up to this many callers may all lead even where the server is busy.
 const FEW: usize = 4;
 
-/// A server is busy if batches take this many times as long as the fastest.
-const BUSY: u64 = 3;
+/// A server gets busy where an answer takes the time of the fastest for this share of the callers: they wake up together, and delay it too.
+const BUSY: f64 = 0.75;
 
-/// The time of a commit that is worth another leader, where callers share batches.
-const FOR_A_LEADER: Duration = Duration::from_micros(200);
+/// It stays busy until an answer takes less than that for this share.
+const IDLE: f64 = 0.5;
 
-/// The time of a commit for which this many callers, at most [`MOST`], may count alone before the processor is the limit.
-fn for_callers_alone(callers: usize) -> Duration {
-    let micros = (6 * callers * callers).min(440);
-    Duration::from_micros(micros as u64)
+/// So many trials pass before a number is tried again that was as fast as the fastest.
+const SELDOM: u128 = 32;
+
+/// The longest call that is measured, in nanoseconds. Who waits longer waits for a lock or for a server that is down.
+const LONGEST: u128 = 1_000_000_000;
+
+/// The best number of leaders for each number of callers, as far as a combiner has learned. Its slots learn together: they commit to one disk.
+pub(crate) struct Leaders {
+    ranges: [Range; RANGES],
+    answers: Answers,
 }
 
-/// How long a batch takes, from its statement to its commit, in nanoseconds. All slots of a combiner share it: they commit to one disk.
+/// How long the server takes to answer a question that needs no commit, in nanoseconds.
 #[derive(Default)]
-pub(crate) struct BatchTime {
-    /// The fastest recent batch: it rises to twice the time within some 6,000 batches.
+struct Answers {
+    /// The fastest answer of late: it rises to twice the time within some 6,000 answers.
     least: AtomicU64,
-    /// The mean of about 16 batches.
+    /// The mean of about 16 answers.
     mean: AtomicU64,
+    is_busy: AtomicBool,
 }
 
-impl BatchTime {
-    /// Notes that a batch took this long.
-    pub(crate) fn took(&self, time: Duration) {
+struct Range {
+    /// The number of leaders in the present trial, as a power of two. One leads at first: that does no harm to a server that is busy.
+    power: AtomicUsize,
+    trials: Mutex<Trials>,
+}
+
+struct Trials {
+    /// How many calls a trial takes.
+    length: i128,
+    /// The calls that ended in this trial. Below 0 they are not measured.
+    calls: i128,
+    /// How long callers were present in it, in nanoseconds.
+    spent: u128,
+    /// What is known of each number of leaders, by its power of two.
+    tried: Vec<Tried>,
+}
+
+#[derive(Default, Clone)]
+struct Tried {
+    /// How long a call takes, in nanoseconds; 0 before the first trial.
+    mean: u128,
+    /// How many trials of others ended since.
+    ago: u128,
+    /// How often it was tried anew.
+    times: u32,
+}
+
+impl Default for Leaders {
+    fn default() -> Self {
+        let range = |range| Range {
+            power: AtomicUsize::new(0),
+            trials: Mutex::new(Trials::new(range)),
+        };
+        Leaders {
+            ranges: std::array::from_fn(range),
+            answers: Answers::default(),
+        }
+    }
+}
+
+impl Leaders {
+    /// The number of leaders for this many callers, at most `most`.
+    pub(crate) fn choose(&self, callers: usize, most: usize) -> usize {
+        match most {
+            1 => 1,
+            _ if self.is_limited(callers) => 1,
+            _ => 1 << self.ranges[range_of(callers)].power.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Notes that a leader of this many callers waited so long for an answer that needs no commit. Only one leader at a time can tell a server
+    /// that is busy by itself.
+    pub(crate) fn answered(&self, callers: usize, time: Duration) {
+        if callers > FEW && self.choose(callers, MOST) == 1 {
+            self.answers.took(time, callers);
+        }
+    }
+
+    /// Whether only one of this many callers may lead.
+    fn is_limited(&self, callers: usize) -> bool {
+        callers > FEW && self.answers.is_busy.load(Ordering::Relaxed)
+    }
+
+    /// Learns how long callers were present, two callers for a second being two seconds, until these calls of theirs ended.
+    pub(crate) fn learn(&self, callers: usize, most: usize, spent: Duration, calls: usize) {
+        let range = &self.ranges[range_of(callers)];
+        if most == 1 || callers <= 1 || self.is_limited(callers) {
+            return;
+        }
+        let mut trials = range.trials.lock().unwrap_or_else(PoisonError::into_inner);
+        let power = range.power.load(Ordering::Relaxed);
+        if trials.measure(power, spent.as_nanos(), calls) {
+            let next = trials.end(power);
+            range.power.store(next, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Answers {
+    fn took(&self, time: Duration, callers: usize) {
         let time = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).max(1);
         let least = match self.least.load(Ordering::Relaxed) {
             0 => time,
@@ -48,26 +142,92 @@ impl BatchTime {
         };
         let mean = match self.mean.load(Ordering::Relaxed) {
             0 => time,
-            mean => mean - mean / 16 + time / 16,
+            mean => mean - mean / 32 + time.min(mean.saturating_mul(16)) / 32,
         };
         self.least.store(least, Ordering::Relaxed); // a lost update costs one sample
         self.mean.store(mean, Ordering::Relaxed);
+        let is_busy = self.is_busy.load(Ordering::Relaxed);
+        let share = if is_busy { IDLE } else { BUSY };
+        let limit = share * callers as f64 * least as f64;
+        self.is_busy.store(mean as f64 > limit, Ordering::Relaxed);
+    }
+}
+
+/// The range of callers up to the next power of two.
+fn range_of(callers: usize) -> usize {
+    let range = callers.max(1).next_power_of_two().ilog2() as usize;
+    range.min(RANGES - 1)
+}
+
+impl Trials {
+    fn new(range: usize) -> Self {
+        let length = (32 << range).max(128);
+        Trials {
+            length,
+            calls: -length,
+            spent: 0,
+            tried: vec![Tried::default(); NUMBERS.min(range + 1)],
+        }
     }
 
-    /// How many of this many callers may lead.
-    pub(crate) fn leaders(&self, callers: usize, most: usize) -> usize {
-        let least = self.least.load(Ordering::Relaxed);
-        let is_busy = self.mean.load(Ordering::Relaxed) > least.saturating_mul(BUSY);
-        let commit = Duration::from_nanos(least);
-        let may_be_alone = callers <= FEW || (callers <= most && !is_busy);
-        if may_be_alone && commit >= for_callers_alone(callers) {
-            return most;
+    /// Adds calls to the present trial, of 2 to the power of `power` leaders. True if it has enough.
+    fn measure(&mut self, power: usize, spent: u128, calls: usize) -> bool {
+        self.calls += calls as i128;
+        if self.calls <= 0 {
+            return false;
         }
-        if is_busy {
-            return 1;
+        let longest = match self.tried[power].mean {
+            0 => LONGEST,
+            mean => LONGEST.min(16 * mean),
+        };
+        self.spent += spent.min(longest * calls as u128);
+        self.calls >= self.length
+    }
+
+    /// Ends the present trial. Returns the power of the next one.
+    fn end(&mut self, power: usize) -> usize {
+        let time = (self.spent / self.calls.unsigned_abs()).max(1);
+        self.tried.iter_mut().for_each(|tried| tried.ago += 1);
+        self.tried[power].took(time);
+        let next = self.next();
+        self.spent = 0;
+        self.calls = if self.tried[next].mean == 0 {
+            -self.length // until its leaders have shards
+        } else if next != power {
+            -self.length / 8 // until those are gone who came before
+        } else {
+            0
+        };
+        next
+    }
+
+    fn next(&self) -> usize {
+        let mut means = self.tried.iter().map(|tried| tried.mean);
+        let least = means.clone().min().unwrap_or_default();
+        let is_due = |tried: &Tried| tried.mean == 0 || tried.is_due(least);
+        let due = self.tried.iter().position(is_due);
+        // So little slower is as fast: then the fewest lead.
+        let fastest = || means.position(|mean| mean <= least + least / 32);
+        due.or_else(fastest).unwrap_or_default()
+    }
+}
+
+impl Tried {
+    fn took(&mut self, time: u128) {
+        if self.mean == 0 || self.ago > 4 {
+            self.mean = time;
+            self.times = self.times.saturating_add(1);
+        } else {
+            self.mean = (3 * self.mean + time) / 4;
         }
-        let leaders = commit.as_nanos() / FOR_A_LEADER.as_nanos();
-        usize::try_from(leaders).unwrap_or(most).clamp(1, most)
+        self.ago = 0;
+    }
+
+    /// Whether it is tried again, where `least` is the mean of the fastest. At first that is sooner, since the first trial may be unlucky.
+    fn is_due(&self, least: u128) -> bool {
+        let seldom = SELDOM.min(4 << self.times.min(8));
+        let mean = self.mean.min(2 * least);
+        self.ago * least * least > seldom * mean * mean
     }
 }
 
@@ -97,55 +257,105 @@ impl Peak {
 mod tests {
     use super::*;
 
-    fn batches_of(micros: u64) -> BatchTime {
-        let time = BatchTime::default();
-        time.took(Duration::from_micros(micros));
-        time
+    impl Leaders {
+        /// As if this were the best number of leaders for any number of callers.
+        pub(crate) fn are(&self, number: usize) {
+            for range in &self.ranges {
+                let power = number.ilog2() as usize;
+                range.power.store(power, Ordering::Relaxed);
+            }
+        }
+
+        /// The numbers of leaders of the last of 2,000 batches of these callers, if a call takes so many microseconds.
+        fn after(&self, callers: usize, time: impl Fn(usize) -> u64) -> Vec<usize> {
+            let batch = |_| {
+                let leaders = self.choose(callers, MOST);
+                let spent = Duration::from_micros(time(leaders)) * callers as u32;
+                self.learn(callers, MOST, spent, callers);
+                leaders
+            };
+            (0..2_000).map(batch).skip(1_000).collect()
+        }
     }
 
-    fn leaders(micros: u64, callers: usize) -> usize {
-        batches_of(micros).leaders(callers, MOST)
+    /// The share of batches in which so many led.
+    fn share(of: usize, leaders: &[usize]) -> f64 {
+        let led = leaders.iter().filter(|number| **number == of);
+        led.count() as f64 / leaders.len() as f64
     }
 
     #[test]
-    fn few_callers_count_alone_where_commits_are_slow() {
-        assert_eq!([leaders(23, 2), leaders(24, 2)], [1, MOST]);
-        assert_eq!([leaders(120, 4), leaders(120, 5)], [MOST, 1]);
-        assert_eq!([leaders(450, 16), leaders(450, 17)], [MOST, 2]);
+    fn the_number_with_the_shortest_calls_leads() {
+        for (callers, best) in [(2, 2_usize), (8, 1), (16, 4), (64, 16), (10_000, 8)] {
+            let time = |leaders: usize| 1_000 + 500 * best.abs_diff(leaders) as u64;
+            let leaders = Leaders::default().after(callers, time);
+            assert!(share(best, &leaders) > 0.8, "{callers}: {leaders:?}");
+        }
     }
 
     #[test]
-    fn more_lead_the_longer_a_batch_takes() {
-        let of_many = |micros| leaders(micros, 64);
+    fn one_leads_at_first_and_where_more_are_no_faster() {
+        let all = Leaders::default();
+        assert_eq!([1, 2, 64].map(|callers| all.choose(callers, MOST)), [1; 3]);
+        let leaders = all.after(8, |leaders| 1_000 - leaders as u64);
+        assert!(share(1, &leaders) > 0.8, "{leaders:?}");
+    }
+
+    #[test]
+    fn ranges_of_callers_learn_apart() {
+        let all = Leaders::default();
+        all.after(8, |leaders| 8_000 / leaders as u64);
+        all.after(64, |leaders| 1_000 * leaders as u64);
         assert_eq!(
-            [0, 150, 450, 1_000, 30_000].map(of_many),
-            [1, 1, 2, 5, MOST]
+            [5, 8, 33].map(|callers| all.choose(callers, MOST)),
+            [8, 8, 1]
         );
-        let time = batches_of(30_000);
-        assert_eq!([time.leaders(64, 1), time.leaders(1, 1)], [1, 1]);
+        assert_eq!([all.choose(1, MOST), all.choose(8, 1)], [1, 1]);
     }
 
+    /// A process that shares the server comes or goes.
     #[test]
-    fn one_leads_where_the_server_is_busy_and_few_still_count_alone() {
-        let time = batches_of(1_000);
-        (0..100).for_each(|_| time.took(Duration::from_micros(2_900)));
-        assert_eq!([4, 16, 64].map(|n| time.leaders(n, MOST)), [MOST, MOST, 5]);
-        (0..100).for_each(|_| time.took(Duration::from_micros(6_000)));
-        assert_eq!([4, 16, 64].map(|n| time.leaders(n, MOST)), [MOST, 1, 1]);
+    fn another_number_is_learned_when_times_change() {
+        let all = Leaders::default();
+        assert!(share(8, &all.after(8, |leaders| 8_000 / leaders as u64)) > 0.8);
+        all.after(8, |leaders| 1_000 * leaders as u64);
+        assert!(share(1, &all.after(8, |leaders| 1_000 * leaders as u64)) > 0.8);
     }
 
+    /// Without a look at the server's answers each of these processes would count alone.
     #[test]
-    fn the_fastest_batch_is_forgotten_slowly() {
-        let time = batches_of(100);
-        let leaders_after = |batches| {
-            (0..batches).for_each(|_| time.took(Duration::from_millis(1)));
-            time.leaders(16, MOST)
+    fn one_leads_while_the_server_is_busy() {
+        let all = Leaders::default();
+        let answers = |micros| {
+            (0..200).for_each(|_| all.answered(8, Duration::from_micros(micros)));
+            [2, 8, 64].map(|callers| all.choose(callers, MOST))
         };
-        assert_eq!([leaders_after(1_000), leaders_after(20_000)], [1, MOST]);
-        time.took(Duration::from_micros(100));
-        assert_eq!(time.leaders(16, MOST), 1);
-        (0..3).for_each(|_| time.took(Duration::MAX));
-        assert_eq!(time.leaders(64, MOST), 1);
+        all.are(8);
+        assert_eq!(answers(50), [8; 3]); // several lead: what they wait for tells nothing
+        all.are(1);
+        answers(50);
+        all.are(8);
+        assert_eq!(all.choose(8, MOST), 8);
+        all.are(1);
+        answers(350);
+        all.are(8);
+        assert_eq!(
+            [2, 8, 64].map(|callers| all.choose(callers, MOST)),
+            [8, 1, 1]
+        );
+        assert_eq!(answers(250), [8, 1, 1]);
+        assert_eq!(answers(100), [8; 3]);
+    }
+
+    /// A lock is held for long, once: that says nothing of commits.
+    #[test]
+    fn a_wait_for_a_lock_changes_little() {
+        let all = Leaders::default();
+        let time = |leaders: usize| 8_000 / leaders as u64;
+        all.after(8, time);
+        all.learn(8, MOST, Duration::MAX, 1);
+        let leaders = all.after(8, time);
+        assert!(share(8, &leaders) > 0.8, "{leaders:?}");
     }
 
     #[test]

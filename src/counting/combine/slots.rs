@@ -28,7 +28,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use super::leaders::{BatchTime, Peak};
+use super::leaders::{Leaders, Peak};
 use super::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use super::wait::Waiting;
 use super::{CounterKey, MadeIn, SharedError, Sum};
@@ -42,7 +42,7 @@ const BATCHES: usize = 100;
 /// The slots of one process.
 pub(crate) struct Slots {
     maps: [Mutex<Map>; MAPS],
-    time: BatchTime,
+    learned: Leaders,
     made_in: MadeIn,
 }
 
@@ -61,6 +61,10 @@ struct Slot {
     /// How many members wait for a batch that runs.
     running: usize,
     callers: Peak,
+    /// When a caller last came or went.
+    at: Instant,
+    /// How long callers were present since calls ended: two callers for a second are two seconds.
+    spent: Duration,
     /// When a member last took over.
     taken_over: Option<Instant>,
 }
@@ -73,6 +77,8 @@ impl Slot {
             most,
             running: 0,
             callers: Peak::default(),
+            at: Instant::now(),
+            spent: Duration::ZERO,
             taken_over: None,
         }
     }
@@ -84,8 +90,29 @@ impl Slot {
     }
 
     /// How many callers may lead.
-    fn most_leaders(&self, time: &BatchTime) -> usize {
-        time.leaders(self.callers.callers(), self.most)
+    fn most_leaders(&self, learned: &Leaders) -> usize {
+        learned.choose(self.callers.callers(), self.most)
+    }
+
+    /// How many callers are present, if all of them count on this counter.
+    fn present(&self, key: &CounterKey) -> usize {
+        self.leaders.len() + self.running + self.queued(key)
+    }
+
+    /// Notes the time until now, before callers come or go.
+    fn pass(&mut self, present: usize) {
+        let since = std::mem::replace(&mut self.at, Instant::now());
+        let time = self.at.duration_since(since);
+        let present = u32::try_from(present).unwrap_or(u32::MAX);
+        self.spent = self.spent.saturating_add(time.saturating_mul(present));
+    }
+
+    /// Notes that this many calls end.
+    fn end(&mut self, calls: usize, learned: &Leaders) {
+        if calls > 0 {
+            let spent = std::mem::take(&mut self.spent);
+            learned.learn(self.callers.callers(), self.most, spent, calls);
+        }
     }
 
     /// Whether this many callers are the share of one of these leaders.
@@ -138,11 +165,17 @@ pub(crate) enum Outcome {
     Unknown(SharedError),
 }
 
+impl Outcome {
+    pub(crate) fn is_counted(&self) -> bool {
+        matches!(self, Outcome::Counted(_))
+    }
+}
+
 impl Slots {
     pub(crate) fn new() -> Self {
         Slots {
             maps: std::array::from_fn(|_| Mutex::new(HashMap::default())),
-            time: BatchTime::default(),
+            learned: Leaders::default(),
             made_in: MadeIn::this_process(),
         }
     }
@@ -170,8 +203,10 @@ impl Slots {
             since,
         };
         let (leaders, queued) = (slot.leaders.len(), slot.queued(&address.key));
-        slot.callers.see(leaders + slot.running + queued + 1);
-        let most = slot.most_leaders(&slots.time);
+        let present = slot.present(&address.key);
+        slot.pass(present);
+        slot.callers.see(present + 1);
+        let most = slot.most_leaders(&slots.learned);
         if leaders == 0 || (leaders < most && slot.is_share(queued + 1, most)) {
             slot.leaders.push(id);
             drop(map);
@@ -416,6 +451,8 @@ pub(crate) struct Lead {
     running: Vec<SharedBatch>,
     /// How many members those batches have, without the leader.
     members: usize,
+    /// Whether its own amount is counted.
+    has_counted: bool,
 }
 
 /// A batch that the leader has to count.
@@ -438,6 +475,7 @@ impl Lead {
             has_run: false,
             running: vec![],
             members: 0,
+            has_counted: false,
         }
     }
 
@@ -451,11 +489,18 @@ impl Lead {
         self.own.is_some()
     }
 
-    /// Notes how long the leader's increment or its last round of this many rows took. Without a row nothing waits for a commit.
-    pub(crate) fn took(&self, time: Duration, rows: usize) {
-        if rows > 0 {
-            self.address.slots.time.took(time);
+    /// Notes that the leader waited so long for an answer that needs no commit.
+    pub(crate) fn answered(&self, time: Duration) {
+        let map = self.address.map();
+        if let Some(slot) = map.get(&self.address.slot) {
+            let learned = &self.address.slots.learned;
+            learned.answered(slot.callers.callers(), time);
         }
+    }
+
+    /// Notes that the leader's own amount is counted.
+    pub(crate) fn has_counted(&mut self) {
+        self.has_counted = true;
     }
 
     /// Whether there may be something to [run](Self::run): on the leader's own counter, or on another one that it `counts` too.
@@ -473,7 +518,7 @@ impl Lead {
         };
         let others_lead = slot.leaders.len() > 1;
         let has_share = || {
-            let most = slot.most_leaders(&self.address.slots.time);
+            let most = slot.most_leaders(&self.address.slots.learned);
             slot.is_share(slot.queued(&self.address.key), most)
         };
         !self.has_run && slot.queued.iter().any(is_counted) && (!others_lead || has_share())
@@ -544,16 +589,22 @@ impl Lead {
         if self.running.is_empty() {
             return;
         }
-        let mut outcomes = outcomes.into_iter();
         let mut wakers = vec![];
         let mut map = self.address.map();
         if let Some(slot) = map.get_mut(&self.address.slot) {
+            let present = slot.present(&self.address.key);
+            let is_counted = outcomes.iter().any(Outcome::is_counted);
+            self.has_counted |= is_counted;
+            let calls = if is_counted { self.members } else { 0 };
+            slot.pass(present);
+            slot.end(calls, &self.address.slots.learned);
             // It may be another one, if this leader was presumed asleep.
             slot.running = slot.running.saturating_sub(self.members);
             slot.callers.fall();
         }
         drop(map);
         self.members = 0;
+        let mut outcomes = outcomes.into_iter();
         for ran in self.running.drain(..) {
             let unknown = || Outcome::Unknown("who counted for others was cancelled".into());
             let mut batch = lock(&ran.0);
@@ -571,6 +622,9 @@ impl Lead {
         let Some(slot) = map.get_mut(&self.address.slot) else {
             return;
         };
+        let present = slot.present(&self.address.key);
+        slot.pass(present);
+        slot.end(self.has_counted.into(), &self.address.slots.learned);
         slot.callers.fall();
         slot.leaders.retain(|leader| *leader != self.id);
         if !slot.leaders.is_empty() {
@@ -783,7 +837,7 @@ mod tests {
     #[test]
     fn few_callers_all_lead() {
         let slots = slots();
-        slots.time.took(Duration::from_millis(2));
+        slots.learned.are(16);
         let enter = || Slots::enter(&slots, (key(7), 16), key(7), &[sum(1)], Instant::now());
         let leads: Vec<_> = (0..16).map(|_| enter()).collect();
         assert!(leads.iter().all(|one| matches!(one, Entered::Leads(_))));
@@ -799,7 +853,7 @@ mod tests {
             panic!("nobody leads")
         };
         let members: Vec<_> = (0..19).map(|_| enter(2)).collect();
-        slots.time.took(Duration::from_micros(450)); // two leaders
+        slots.learned.are(2);
         let Entered::Leads(mut other) = enter(5) else {
             panic!("a full batch waits")
         };

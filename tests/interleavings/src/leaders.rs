@@ -3,14 +3,16 @@
 use std::time::Duration;
 
 #[derive(Default)]
-pub struct BatchTime(());
+pub struct Leaders(());
 
-impl BatchTime {
-    pub fn took(&self, _: Duration) {}
-
-    pub fn leaders(&self, _callers: usize, most: usize) -> usize {
+impl Leaders {
+    pub fn choose(&self, _callers: usize, most: usize) -> usize {
         most
     }
+
+    pub fn answered(&self, _callers: usize, _: Duration) {}
+
+    pub fn learn(&self, _callers: usize, _most: usize, _spent: Duration, _calls: usize) {}
 }
 
 #[derive(Default)]
