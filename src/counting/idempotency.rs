@@ -284,6 +284,9 @@ pub(crate) trait Requested<M: Io> {
     fn carry_out(&mut self, link: &mut Link<'_, M>) -> impl Future<Output = QueryResult<usize>>;
 }
 
+/// How often a key is claimed that the insert meets, and that is removed before it is read. Then something hides it, such as row security.
+const MOST_CLAIMS: u8 = 32;
+
 /// Claims a key for the open transaction, or returns the number of rows if it was counted before. Waits for another transaction that claims
 /// the same key.
 pub(crate) async fn claim<M: LoadIo>(
@@ -295,8 +298,7 @@ pub(crate) async fn claim<M: LoadIo>(
         claim: i64::from_ne_bytes(random()?),
     };
     let (dialect, mut inserted) = (link.dialect(), false);
-    // A key that the insert met may be removed for its age before it is read.
-    for _ in 0..3 {
+    for _ in 0..MOST_CLAIMS {
         let met = link.execute_prepared(&insert).await;
         inserted |= met.map_err(|error| explained(link, error))? > 0;
         if dialect.counts_only_inserted() && inserted {

@@ -266,6 +266,12 @@ mod tests {
             }
         }
 
+        /// How many calls of so many callers the first trial has.
+        pub(crate) fn calls(&self, callers: usize) -> i128 {
+            let trials = self.ranges[range_of(callers)].trials.lock().unwrap();
+            trials.calls + trials.length
+        }
+
         /// The numbers of leaders of the last of 2,000 batches of these callers, if a call takes so many microseconds.
         fn after(&self, callers: usize, time: impl Fn(usize) -> u64) -> Vec<usize> {
             let batch = |_| {

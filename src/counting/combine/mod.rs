@@ -76,13 +76,14 @@
 //! (A pool that blocks is not interrupted.)
 //!
 //! # What it costs
-//! It costs little while only a few callers meet at a row, on a database that locks rows: up to 4 callers, who count alone, made 0.9 to 1.0
-//! times the increments (one thread without fsync, where a look for others shows the most: 0.8 to 0.9). Up to 16 count alone where a commit
-//! takes 440 µs or more (fewer where it takes less). Otherwise one caller leads for each 200 µs of a commit, from 1 to 16, and the
-//! other callers wait for a batch: on average for a part of the commit in progress, and then for their own. The combiner uses the
-//! fastest recent batch as the time of a commit. Where the others take three times as long, the server is busy, and one caller leads.
-//! PostgreSQL's `commit_delay` lets some commits end at once, and the rest then look like a busy server: 8 to 16 callers at 1 ms made 0.7
-//! times the increments. [Shards or combiner](crate::guide::operations#shards-or-combiner) has the figures.
+//! It costs little while only a few callers meet at a row, on a database that locks rows: 2 to 16 callers made 0.9 to 2 times the increments
+//! (one thread without fsync, where a look for others shows the most: 0.8 to 0.9). [Shards or
+//! combiner](crate::guide::operations#shards-or-combiner) has the figures.
+//!
+//! A combiner learns how many callers should lead at a time, each for a batch of the others. It tries 1, 2, 4, 8 and 16, for each range of
+//! callers, and keeps to the number with the shortest calls. Where all lead, each counts alone. Until each number was tried, some 1,000
+//! increments may take up to twice as long, and later about 2 % of the time goes into trying again. While the server is slow to answer
+//! what needs no commit, other processes need it too, and one caller leads.
 //!
 //! A caller who counts for others counts at most one batch more than its own, so its own call takes about twice as long as a member's (p99
 //! with 64 threads on PostgreSQL: 2.4 times). It stops earlier if others lead and no full batch waits.

@@ -63,7 +63,7 @@ struct Slot {
     callers: Peak,
     /// When a caller last came or went.
     at: Instant,
-    /// How long callers were present since calls ended: two callers for a second are two seconds.
+    /// How long callers were present since calls ended, two callers for a second being two seconds.
     spent: Duration,
     /// When a member last took over.
     taken_over: Option<Instant>,
@@ -99,19 +99,15 @@ impl Slot {
         self.leaders.len() + self.running + self.queued(key)
     }
 
-    /// Notes the time until now, before callers come or go.
-    fn pass(&mut self, present: usize) {
+    /// Notes the time until now, before a caller comes or these calls end.
+    fn elapse(&mut self, present: usize, ended: usize, learned: &Leaders) {
         let since = std::mem::replace(&mut self.at, Instant::now());
         let time = self.at.duration_since(since);
         let present = u32::try_from(present).unwrap_or(u32::MAX);
         self.spent = self.spent.saturating_add(time.saturating_mul(present));
-    }
-
-    /// Notes that this many calls end.
-    fn end(&mut self, calls: usize, learned: &Leaders) {
-        if calls > 0 {
+        if ended > 0 {
             let spent = std::mem::take(&mut self.spent);
-            learned.learn(self.callers.callers(), self.most, spent, calls);
+            learned.learn(self.callers.callers(), self.most, spent, ended);
         }
     }
 
@@ -203,8 +199,8 @@ impl Slots {
             since,
         };
         let (leaders, queued) = (slot.leaders.len(), slot.queued(&address.key));
-        let present = slot.present(&address.key);
-        slot.pass(present);
+        let present = leaders + slot.running + queued;
+        slot.elapse(present, 0, &slots.learned);
         slot.callers.see(present + 1);
         let most = slot.most_leaders(&slots.learned);
         if leaders == 0 || (leaders < most && slot.is_share(queued + 1, most)) {
@@ -595,9 +591,8 @@ impl Lead {
             let present = slot.present(&self.address.key);
             let is_counted = outcomes.iter().any(Outcome::is_counted);
             self.has_counted |= is_counted;
-            let calls = if is_counted { self.members } else { 0 };
-            slot.pass(present);
-            slot.end(calls, &self.address.slots.learned);
+            let ended = if is_counted { self.members } else { 0 };
+            slot.elapse(present, ended, &self.address.slots.learned);
             // It may be another one, if this leader was presumed asleep.
             slot.running = slot.running.saturating_sub(self.members);
             slot.callers.fall();
@@ -623,8 +618,8 @@ impl Lead {
             return;
         };
         let present = slot.present(&self.address.key);
-        slot.pass(present);
-        slot.end(self.has_counted.into(), &self.address.slots.learned);
+        let learned = &self.address.slots.learned;
+        slot.elapse(present, self.has_counted.into(), learned);
         slot.callers.fall();
         slot.leaders.retain(|leader| *leader != self.id);
         if !slot.leaders.is_empty() {
@@ -842,6 +837,22 @@ mod tests {
         let leads: Vec<_> = (0..16).map(|_| enter()).collect();
         assert!(leads.iter().all(|one| matches!(one, Entered::Leads(_))));
         assert!(matches!(enter(), Entered::Waits(_)));
+    }
+
+    #[test]
+    fn each_increment_that_is_counted_is_learned_from() {
+        let slots = slots();
+        let enter = |n| Slots::enter(&slots, (key(7), 16), key(7), &[sum(n)], Instant::now());
+        for (outcome, learned) in [(Outcome::Nothing, 0), (Outcome::Counted(1), 3)] {
+            let Entered::Leads(mut lead) = enter(1) else {
+                panic!("nobody leads")
+            };
+            let members = [enter(2), enter(3)];
+            assert_eq!(ran(&mut lead), Some((vec![5], 2)));
+            lead.end(vec![outcome]);
+            drop((lead, members));
+            assert_eq!(slots.learned.calls(3), learned);
+        }
     }
 
     /// Each leader takes its share of all callers, and leaves if it finds less while another one stays.

@@ -63,8 +63,9 @@ impl Counter {
                     self.counted.fetch_add(n, Ordering::SeqCst);
                 }
             }
-            Entered::Leads(lead) => {
+            Entered::Leads(mut lead) => {
                 self.counted.fetch_add(n, Ordering::SeqCst);
+                lead.has_counted();
                 self.count_for_others(caller, lead);
             }
             Entered::Waits(member) => {
@@ -97,6 +98,7 @@ impl Counter {
                 break; // the lead is dropped before anything ran
             }
             let is_own_first = lead.was_member();
+            lead.answered(Duration::ZERO);
             let running = lead.run(&counts);
             assert!(!is_own_first || running[0].key == key);
             assert!(running.iter().all(|batch| batch.since.is_some()));
