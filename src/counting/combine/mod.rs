@@ -76,7 +76,7 @@
 //! (A pool that blocks is not interrupted.)
 //!
 //! # What it costs
-//! It costs little while only a few callers meet at a row, on a database that locks rows: 2 to 16 callers made 0.9 to 2 times the increments
+//! It costs little while only a few callers meet at a row, on a database that locks rows: 2 to 16 callers made 0.9 to 1.8 times the increments
 //! (one thread without fsync, where a look for others shows the most: 0.8 to 0.9). [Shards or
 //! combiner](crate::guide::operations#shards-or-combiner) has the figures.
 //!
