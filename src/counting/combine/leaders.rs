@@ -27,10 +27,11 @@ const RANGES: usize = 17;
 /// Up to this many callers may all lead even where the server is busy.
 const FEW: usize = 4;
 
-/// A server gets busy where an answer takes the time of the fastest for this share of the callers: they wake up together, and delay it too.
+/// A server is busy if an answer takes the time of the fastest one, times the callers, times this. The callers are in it because they wake up
+/// together, and delay the answer too.
 const BUSY: f64 = 0.75;
 
-/// It stays busy until an answer takes less than that for this share.
+/// It stays busy until an answer takes less than that with this factor.
 const IDLE: f64 = 0.5;
 
 /// So many trials pass before a number is tried again that was as fast as the fastest.
@@ -105,8 +106,8 @@ impl Leaders {
         }
     }
 
-    /// Notes that a leader of this many callers waited so long for an answer that needs no commit. Only one leader at a time can tell a server
-    /// that is busy by itself.
+    /// Notes that a leader of this many callers waited so long for an answer that needs no commit. It counts only while one leads: several
+    /// make the server busy themselves.
     pub(crate) fn answered(&self, callers: usize, time: Duration) {
         if callers > FEW && self.choose(callers, MOST) == 1 {
             self.answers.took(time, callers);
@@ -147,8 +148,8 @@ impl Answers {
         self.least.store(least, Ordering::Relaxed); // a lost update costs one sample
         self.mean.store(mean, Ordering::Relaxed);
         let is_busy = self.is_busy.load(Ordering::Relaxed);
-        let share = if is_busy { IDLE } else { BUSY };
-        let limit = share * callers as f64 * least as f64;
+        let factor = if is_busy { IDLE } else { BUSY };
+        let limit = factor * callers as f64 * least as f64;
         self.is_busy.store(mean as f64 > limit, Ordering::Relaxed);
     }
 }
