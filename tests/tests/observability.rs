@@ -500,14 +500,16 @@ fn combine(url: &str, other: &mut PgConnection) {
                 "BEGIN; UPDATE seats_shards SET taken = taken; SELECT FROM seats FOR UPDATE",
             )
             .unwrap();
-        let callers = Barrier::new(24 + 1);
+        let mut conns: Vec<_> = (0..24)
+            .map(|_| PgConnection::establish(url).unwrap())
+            .collect();
+        let callers = Barrier::new(conns.len() + 1);
         thread::scope(|scope| {
-            for _ in 0..24 {
+            for conn in &mut conns {
                 scope.spawn(|| {
-                    let mut conn = PgConnection::establish(url).unwrap();
                     let seat = RowCounter::of(taken, MARKER.to_owned()).combine(&combiner);
                     callers.wait();
-                    assert_eq!(seat.add(1, &mut conn), Ok(1));
+                    assert_eq!(seat.add(1, conn), Ok(1));
                 });
             }
             callers.wait();

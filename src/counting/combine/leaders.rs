@@ -51,7 +51,7 @@ pub(crate) struct Leaders {
 struct Answers {
     /// The fastest answer of late: it rises to twice the time within some 6,000 answers.
     least: AtomicU64,
-    /// The mean of about 16 answers.
+    /// The mean of about 32 answers.
     mean: AtomicU64,
     is_busy: AtomicBool,
 }
@@ -97,19 +97,18 @@ impl Default for Leaders {
 }
 
 impl Leaders {
-    /// The number of leaders for this many callers, at most `most`.
-    pub(crate) fn choose(&self, callers: usize, most: usize) -> usize {
-        match most {
-            1 => 1,
-            _ if self.is_limited(callers) => 1,
-            _ => 1 << self.ranges[range_of(callers)].power.load(Ordering::Relaxed),
+    /// The number of leaders for this many callers.
+    pub(crate) fn choose(&self, callers: usize) -> usize {
+        match self.is_limited(callers) {
+            true => 1,
+            false => 1 << self.ranges[range_of(callers)].power.load(Ordering::Relaxed),
         }
     }
 
     /// Notes that a leader of this many callers waited so long for an answer that needs no commit. It counts only while one leads: several
     /// make the server busy themselves.
     pub(crate) fn answered(&self, callers: usize, time: Duration) {
-        if callers > FEW && self.choose(callers, MOST) == 1 {
+        if callers > FEW && self.choose(callers) == 1 {
             self.answers.took(time, callers);
         }
     }
@@ -120,11 +119,11 @@ impl Leaders {
     }
 
     /// Learns how long callers were present, two callers for a second being two seconds, until these calls of theirs ended.
-    pub(crate) fn learn(&self, callers: usize, most: usize, spent: Duration, calls: usize) {
-        let range = &self.ranges[range_of(callers)];
-        if most == 1 || callers <= 1 || self.is_limited(callers) {
+    pub(crate) fn learn(&self, callers: usize, spent: Duration, calls: usize) {
+        if callers <= 1 || self.is_limited(callers) {
             return;
         }
+        let range = &self.ranges[range_of(callers)];
         let mut trials = range.trials.lock().unwrap_or_else(PoisonError::into_inner);
         let power = range.power.load(Ordering::Relaxed);
         if trials.measure(power, spent.as_nanos(), calls) {
@@ -276,9 +275,9 @@ mod tests {
         /// The numbers of leaders of the last of 2,000 batches of these callers, if a call takes so many microseconds.
         fn after(&self, callers: usize, time: impl Fn(usize) -> u64) -> Vec<usize> {
             let batch = |_| {
-                let leaders = self.choose(callers, MOST);
+                let leaders = self.choose(callers);
                 let spent = Duration::from_micros(time(leaders)) * callers as u32;
-                self.learn(callers, MOST, spent, callers);
+                self.learn(callers, spent, callers);
                 leaders
             };
             (0..2_000).map(batch).skip(1_000).collect()
@@ -303,7 +302,7 @@ mod tests {
     #[test]
     fn one_leads_at_first_and_where_more_are_no_faster() {
         let all = Leaders::default();
-        assert_eq!([1, 2, 64].map(|callers| all.choose(callers, MOST)), [1; 3]);
+        assert_eq!([1, 2, 64].map(|callers| all.choose(callers)), [1; 3]);
         let leaders = all.after(8, |leaders| 1_000 - leaders as u64);
         assert!(share(1, &leaders) > 0.8, "{leaders:?}");
     }
@@ -313,11 +312,8 @@ mod tests {
         let all = Leaders::default();
         all.after(8, |leaders| 8_000 / leaders as u64);
         all.after(64, |leaders| 1_000 * leaders as u64);
-        assert_eq!(
-            [5, 8, 33].map(|callers| all.choose(callers, MOST)),
-            [8, 8, 1]
-        );
-        assert_eq!([all.choose(1, MOST), all.choose(8, 1)], [1, 1]);
+        assert_eq!([5, 8, 33].map(|callers| all.choose(callers)), [8, 8, 1]);
+        assert_eq!(all.choose(1), 1);
     }
 
     /// A process that shares the server comes or goes.
@@ -335,21 +331,18 @@ mod tests {
         let all = Leaders::default();
         let answers = |micros| {
             (0..200).for_each(|_| all.answered(8, Duration::from_micros(micros)));
-            [2, 8, 64].map(|callers| all.choose(callers, MOST))
+            [2, 8, 64].map(|callers| all.choose(callers))
         };
         all.are(8);
         assert_eq!(answers(50), [8; 3]); // several lead: what they wait for tells nothing
         all.are(1);
         answers(50);
         all.are(8);
-        assert_eq!(all.choose(8, MOST), 8);
+        assert_eq!(all.choose(8), 8);
         all.are(1);
         answers(350);
         all.are(8);
-        assert_eq!(
-            [2, 8, 64].map(|callers| all.choose(callers, MOST)),
-            [8, 1, 1]
-        );
+        assert_eq!([2, 8, 64].map(|callers| all.choose(callers)), [8, 1, 1]);
         assert_eq!(answers(250), [8, 1, 1]);
         assert_eq!(answers(100), [8; 3]);
     }
@@ -360,7 +353,7 @@ mod tests {
         let all = Leaders::default();
         let time = |leaders: usize| 8_000 / leaders as u64;
         all.after(8, time);
-        all.learn(8, MOST, Duration::MAX, 1);
+        all.learn(8, Duration::MAX, 1);
         let leaders = all.after(8, time);
         assert!(share(8, &leaders) > 0.8, "{leaders:?}");
     }

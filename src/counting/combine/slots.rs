@@ -91,7 +91,7 @@ impl Slot {
 
     /// How many callers may lead.
     fn most_leaders(&self, learned: &Leaders) -> usize {
-        learned.choose(self.callers.callers(), self.most)
+        learned.choose(self.callers.callers()).min(self.most)
     }
 
     /// How many callers are present, if all of them count on this counter.
@@ -101,13 +101,16 @@ impl Slot {
 
     /// Notes the time until now, before a caller comes or these calls end.
     fn elapse(&mut self, present: usize, ended: usize, learned: &Leaders) {
+        if self.most == 1 {
+            return; // there is nothing to learn
+        }
         let since = std::mem::replace(&mut self.at, Instant::now());
         let time = self.at.duration_since(since);
         let present = u32::try_from(present).unwrap_or(u32::MAX);
         self.spent = self.spent.saturating_add(time.saturating_mul(present));
         if ended > 0 {
             let spent = std::mem::take(&mut self.spent);
-            learned.learn(self.callers.callers(), self.most, spent, ended);
+            learned.learn(self.callers.callers(), spent, ended);
         }
     }
 
@@ -488,7 +491,8 @@ impl Lead {
     /// Notes that the leader waited so long for an answer that needs no commit.
     pub(crate) fn answered(&self, time: Duration) {
         let map = self.address.map();
-        if let Some(slot) = map.get(&self.address.slot) {
+        let slot = map.get(&self.address.slot);
+        if let Some(slot) = slot.filter(|slot| slot.most > 1) {
             let learned = &self.address.slots.learned;
             learned.answered(slot.callers.callers(), time);
         }
@@ -837,6 +841,9 @@ mod tests {
         let leads: Vec<_> = (0..16).map(|_| enter()).collect();
         assert!(leads.iter().all(|one| matches!(one, Entered::Leads(_))));
         assert!(matches!(enter(), Entered::Waits(_)));
+        drop(leads);
+        let _leads = lead(&slots); // in a slot of one leader
+        wait(&slots, 1);
     }
 
     #[test]

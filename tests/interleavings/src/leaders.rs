@@ -6,13 +6,13 @@ use std::time::Duration;
 pub struct Leaders(());
 
 impl Leaders {
-    pub fn choose(&self, _callers: usize, most: usize) -> usize {
-        most
+    pub fn choose(&self, _callers: usize) -> usize {
+        usize::MAX
     }
 
     pub fn answered(&self, _callers: usize, _: Duration) {}
 
-    pub fn learn(&self, _callers: usize, _most: usize, _spent: Duration, _calls: usize) {}
+    pub fn learn(&self, _callers: usize, _spent: Duration, _calls: usize) {}
 }
 
 #[derive(Default)]
