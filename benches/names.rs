@@ -21,7 +21,6 @@ pub const SQLITE: &str = "SQLite";
 /// The disks that a commit waits for.
 pub const NO_DISK: &str = "no fsync";
 pub const LOCAL_DISK: &str = "local disk";
-pub const UNLOGGED: &str = "local disk, no binary log";
 pub const REMOTE: &str = "local disk, 0.5 ms away";
 pub const SLOW_DISK: &str = "local disk + 1 ms";
 
@@ -36,7 +35,6 @@ pub const TOP: &str = "top";
 pub const COMMITS: &str = "commits";
 pub const NETWORK: &str = "network";
 pub const OPEN: &str = "open";
-pub const LONG: &str = "long";
 pub const SOAK: &str = "soak";
 pub const PROCESSES: &str = "processes";
 pub const UNIQUE: &str = "unique";

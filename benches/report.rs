@@ -30,8 +30,6 @@ pub struct Part {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub readings: Vec<Reading>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub upkeep: Option<Upkeep>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub soak: Option<Soak>,
     /// The size of a table and its indexes, in bytes for each of its rows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -81,13 +79,6 @@ pub struct Reading {
     pub read: String,
     pub form: String,
     pub us: f64,
-}
-
-/// The upkeep of PostgreSQL that fell into a measurement.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Upkeep {
-    pub checkpoints: i64,
-    pub autovacuums: i64,
 }
 
 /// A site under load for a long time.

@@ -8,6 +8,7 @@
 //! acknowledged.
 
 use std::net::Ipv4Addr;
+use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -213,12 +214,16 @@ struct Options {
     bench: bool,
 }
 
-fn main() {
+fn main() -> ExitCode {
     let options = Options::parse();
+    if let Some(code) = machine::with_binary_log() {
+        return code;
+    }
     match options.database.as_str() {
         "postgres" => measure::<PgConnection>(&options),
         _ => measure::<MysqlConnection>(&options),
     }
+    ExitCode::SUCCESS
 }
 
 fn measure<Conn: Soaked>(options: &Options) {

@@ -4,6 +4,7 @@
 //!
 //! One connection counts each visitor once, and then a tenth of them as a repeat, in another order. Commits do not wait for the disk.
 
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
@@ -88,8 +89,11 @@ macro_rules! measure {
     }};
 }
 
-fn main() {
+fn main() -> ExitCode {
     let options = Options::parse();
+    if let Some(code) = machine::with_binary_log() {
+        return code;
+    }
     let has = |name| options.database.as_deref().is_none_or(|only| only == name);
     let mut parts = vec![];
     if has("postgres") {
@@ -104,4 +108,5 @@ fn main() {
     if options.publish {
         Report::publish(parts);
     }
+    ExitCode::SUCCESS
 }

@@ -50,6 +50,7 @@ if [ "$all" ]; then
     need redis-server command -v redis-server # the example of a cache in Redis
     need rsync command -v rsync
     need iproute2 eval 'command -v ip || test -x /usr/sbin/ip'
+    need percona-toolkit command -v pt-online-schema-change
     need prometheus eval 'command -v prometheus && command -v promtool'
     need util-linux command -v flock
     # Other clients of the tables. A version manager's python3 has none of the system's packages.

@@ -11,7 +11,6 @@ use diesel_migrations::MigrationHarness;
 use diesel_sharded::{MIGRATIONS, ShardsTable};
 use diesel_sharded_benches::measured::Measured;
 use diesel_sharded_benches::names;
-use diesel_sharded_benches::report::Upkeep;
 use diesel_sharded_tests::Database;
 use diesel_sharded_tests::fixture::Run;
 use diesel_sharded_tests::proxy::delayed;
@@ -25,8 +24,6 @@ pub enum Disk {
     Free,
     /// This machine's disk.
     Local,
-    /// This machine's disk, without the binary log that MariaDB has in production.
-    Unlogged,
     /// This machine's disk, and every packet travels for 0.25 ms.
     Remote,
     /// This machine's disk and 1 ms more, as behind a network.
@@ -38,7 +35,6 @@ impl Disk {
         match self {
             Disk::Free => names::NO_DISK,
             Disk::Local => names::LOCAL_DISK,
-            Disk::Unlogged => names::UNLOGGED,
             Disk::Remote => names::REMOTE,
             Disk::Slow => names::SLOW_DISK,
         }
@@ -129,11 +125,6 @@ pub trait Arena: Measured + Run + Send + 'static {
     /// Creates the tables of [`schema`] and fills them.
     fn create_tables(&mut self);
 
-    /// The upkeep that the database has done so far in the background, if it reports that.
-    fn upkeep(&mut self) -> Option<Upkeep> {
-        None
-    }
-
     /// Creates every shard and every slot of the rows up to `last`: the measurements count on rows that are already there.
     fn create_all_shards(&mut self, last: i64) {
         for (table, shards) in SHARDED {
@@ -216,18 +207,6 @@ arena!(PgConnection {
     const SHARDS_OPTIONS: &'static str = " WITH (fillfactor = 90)";
     const DISKS: &'static [Disk] = &[Disk::Local, Disk::Slow];
 
-    fn upkeep(&mut self) -> Option<Upkeep> {
-        let version = self.integer("current_setting('server_version_num')");
-        let checkpoints = match version {
-            ..170_000 => "(SELECT checkpoints_timed + checkpoints_req FROM pg_stat_bgwriter)",
-            _ => "(SELECT num_timed + num_requested FROM pg_stat_checkpointer)",
-        };
-        Some(Upkeep {
-            checkpoints: self.integer(checkpoints),
-            autovacuums: self.integer("(SELECT SUM(autovacuum_count) FROM pg_stat_user_tables)"),
-        })
-    }
-
     fn wait_for(&mut self, disk: Disk) {
         if disk == Disk::Slow {
             self.run("SET commit_delay = 1000; SET commit_siblings = 0");
@@ -242,14 +221,14 @@ arena!(MysqlConnection {
     const ANALYZE: &'static [&'static str] = &[];
 
     const SHARDS_OPTIONS: &'static str = "";
-    const DISKS: &'static [Disk] = &[Disk::Local, Disk::Unlogged];
+    const DISKS: &'static [Disk] = &[Disk::Local];
 
     fn wait_for(&mut self, disk: Disk) {
-        let (flush, log) = (u8::from(disk != Disk::Free), u8::from(disk != Disk::Unlogged));
+        let flush = u8::from(disk != Disk::Free);
         // The first commit of a group waits this many microseconds for this many others.
         let wait = if disk == Disk::Slow { 1_000 } else { 0 };
         self.run(&format!(
-            "SET GLOBAL innodb_flush_log_at_trx_commit = {flush}, GLOBAL sync_binlog = {flush}, SESSION sql_log_bin = {log}, \
+            "SET GLOBAL innodb_flush_log_at_trx_commit = {flush}, GLOBAL sync_binlog = {flush}, \
              GLOBAL binlog_commit_wait_usec = {wait}, GLOBAL binlog_commit_wait_count = {wait}"
         ));
     }

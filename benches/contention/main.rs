@@ -24,7 +24,7 @@ use clap::Parser;
 use diesel::prelude::*;
 use diesel_sharded_benches::machine;
 use diesel_sharded_benches::names::*;
-use diesel_sharded_benches::report::{self, Part, Report, Upkeep};
+use diesel_sharded_benches::report::{self, Part, Report};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::arena::{Arena, Disk, Stage};
@@ -38,11 +38,11 @@ use crate::top::TopLists;
 use crate::write_behind::Redis;
 
 /// The sections of a run, in order.
-const SECTIONS: [&str; 11] = [
-    HOT, DISKS, COMMITS, NETWORK, OPEN, TASKS, SHAPES, KEYS, READS, TOP, LONG,
+const SECTIONS: [&str; 10] = [
+    HOT, DISKS, COMMITS, NETWORK, OPEN, TASKS, SHAPES, KEYS, READS, TOP,
 ];
 
-/// The contenders of the long run, and wherever not all are measured: one row, what a team would write by hand, and this crate.
+/// The contenders wherever not all are measured: one row, what a team would write by hand, and this crate.
 const LEADING: [&str; 6] = [
     ONE_ROW,
     PREPARED,
@@ -67,7 +67,7 @@ struct Options {
     /// One round of short slices
     #[arg(long)]
     quick: bool,
-    /// One section; without it all but `long`
+    /// One section; without it all
     #[arg(long, value_name = "SECTION", value_parser = SECTIONS)]
     only: Option<String>,
     /// One database
@@ -79,9 +79,6 @@ struct Options {
     /// Slices of this many milliseconds instead of 150; `tasks` keeps its own
     #[arg(long, value_name = "MS")]
     slice: Option<u64>,
-    /// The time of the section `long` on all its databases
-    #[arg(long, default_value_t = 30)]
-    minutes: u64,
     /// Replaces the sections that are measured in the report that is published
     #[arg(long)]
     publish: bool,
@@ -92,10 +89,7 @@ struct Options {
 
 impl Options {
     fn has(&self, section: &str) -> bool {
-        match &self.only {
-            Some(only) => only == section,
-            None => section != LONG,
-        }
+        self.only.as_deref().is_none_or(|only| only == section)
     }
 
     fn pace(&self) -> Pace {
@@ -107,18 +101,6 @@ impl Options {
             rounds: self.rounds.unwrap_or(rounds),
             slice: Duration::from_millis(self.slice.unwrap_or(slice)),
             warm_up: Duration::from_millis(warm_up),
-        }
-    }
-
-    /// The pace of the long run: slices of a minute and more if there is time, so that checkpoints and vacuums fall into them.
-    fn long_pace(&self) -> Pace {
-        let databases = if self.database.is_some() { 1 } else { 2 };
-        let time = Duration::from_secs(60 * self.minutes) / databases / LEADING.len() as u32;
-        let rounds = (time.as_secs() / 60).max(1);
-        Pace {
-            rounds: rounds as usize,
-            slice: time / rounds as u32,
-            warm_up: Duration::from_secs(1),
         }
     }
 }
@@ -168,7 +150,6 @@ impl Run {
             self.section::<Conn>(COMMITS, pace, Run::commits::<Conn>);
             self.section::<Conn>(OPEN, pace, Run::open::<Conn>);
             self.section::<Conn>(SHAPES, pace, Run::shapes::<Conn>);
-            self.section::<Conn>(LONG, self.options.long_pace(), Run::long::<Conn>);
         }
     }
 
@@ -177,10 +158,8 @@ impl Run {
         if !self.options.has(name) {
             return;
         }
-        // Into slices of less than a minute hardly any upkeep falls.
-        let is_short = name == LONG && pace.slice < Duration::from_secs(60);
         let published = report::Pace {
-            quick: self.options.quick || is_short,
+            quick: self.options.quick,
             rounds: pace.rounds,
             slice_ms: pace.slice.as_millis() as u64,
         };
@@ -301,19 +280,6 @@ impl Run {
             let cells = load::measure(&stage, scene, self.options.pace(), &ways, &self.bar);
             part.cells.extend(cells);
         }
-    }
-
-    /// Measures the contenders of the long run, and the upkeep of the database meanwhile, if it reports that.
-    fn long<Conn: Contenders>(&self, part: &mut Part) {
-        let stage = Stage::<Conn>::new(Disk::Local);
-        let mut conn = stage.connect();
-        let before = conn.upkeep();
-        self.leading(&stage, Scene::hot(THREADS), self.options.long_pace(), part);
-        let upkeep = before.zip(conn.upkeep());
-        part.upkeep = upkeep.map(|(before, after)| Upkeep {
-            checkpoints: after.checkpoints - before.checkpoints,
-            autovacuums: after.autovacuums - before.autovacuums,
-        });
     }
 }
 

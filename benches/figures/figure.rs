@@ -9,11 +9,10 @@ type Figure = fn(&Report, &[&str]) -> Result<String, Missing>;
 
 const DATABASES: [&str; 3] = [POSTGRESQL, MARIADB, SQLITE];
 const SERVERS: [&str; 2] = [POSTGRESQL, MARIADB];
-const PLACES: [(&str, &str); 5] = [
+const PLACES: [(&str, &str); 4] = [
     (POSTGRESQL, LOCAL_DISK),
     (POSTGRESQL, SLOW_DISK),
     (MARIADB, LOCAL_DISK),
-    (MARIADB, UNLOGGED),
     (SQLITE, LOCAL_DISK),
 ];
 const THREADS: usize = 64;

@@ -50,7 +50,8 @@ use crate::query_builder::{Names, Sql, fragments, sql};
 /// let by_author = all.group_by(author).select((author, max(ups.total())));
 /// assert_eq!(by_author.load(conn), Ok(vec![("ann".to_owned(), Some(10_i64))]));
 ///
-/// // Where Diesel infers a type, as in `#[auto_type]`, the total has to be named: it knows no `diesel::dsl::Total`.
+/// // Where Diesel infers a type, as in `#[auto_type]`, the total has to be named: it knows no `diesel::dsl::Total`. Beside `HasQuery`'s
+/// // `base_query`, give its `base_query_type`.
 /// #[diesel::dsl::auto_type]
 /// fn popular() -> _ {
 ///     let total: Total<posts::ups> = ups.total();

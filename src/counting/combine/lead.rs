@@ -284,7 +284,7 @@ where
             for batch in &batches {
                 observe::combined(self.count.facts.dialect, batch.key.table, batch.members);
             }
-            // The batch has the earliest deadline of the callers who wait. The others combine again.
+            // The batch has waited as long as the first who joined it. Whom it fails then combine again, while they have time.
             let began = Instant::now();
             let since = batches.iter().filter_map(|batch| batch.since).min();
             self.waited = since.map_or(Duration::ZERO, |since| began.duration_since(since));

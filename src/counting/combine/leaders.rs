@@ -6,10 +6,11 @@
 //!
 //! So a combiner tries 1, 2, 4, 8 and 16 leaders, and keeps to the number with which calls are shortest. How long they take follows from
 //! [Little's law](https://doi.org/10.1287/opre.9.3.383) (Little, 1961): the time that callers were present, divided by the calls that ended.
-//! From time to time another number is tried again, the slower it was the more seldom.
+//! From time to time another number is tried again: the slower it was, the more seldom, down to a quarter as often.
 //!
 //! On a busy server more leaders make the own calls shorter and those of all other processes longer, until all processes have many leaders
 //! and every call is long. So one leads while the server is slow to answer what waits for no commit, compared with its fastest answer of late.
+//! This is seen only while one leads, as at first.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -37,10 +38,11 @@ const IDLE: f64 = 0.5;
 /// So many trials pass before a number is tried again that was as fast as the fastest.
 const SELDOM: u128 = 32;
 
-/// The longest call that is measured, in nanoseconds. Who waits longer waits for a lock or for a server that is down.
+/// The greatest time of the calls of a batch, in nanoseconds a call. Who waits longer waits for a lock or for a server that is down.
 const LONGEST: u128 = 1_000_000_000;
 
-/// The best number of leaders for each number of callers, as far as a combiner has learned. Its slots learn together: they commit to one disk.
+/// The best number of leaders for each number of callers, as far as a combiner has learned. Its slots learn together, since most applications
+/// commit to one disk.
 pub(crate) struct Leaders {
     ranges: [Range; RANGES],
     answers: Answers,
@@ -63,7 +65,7 @@ struct Range {
 }
 
 struct Trials {
-    /// How many calls a trial takes.
+    /// How many calls a trial takes, after as many that are not measured if its number is new.
     length: i128,
     /// The calls that ended in this trial. Below 0 they are not measured.
     calls: i128,
@@ -120,11 +122,15 @@ impl Leaders {
 
     /// Learns how long callers were present, two callers for a second being two seconds, until these calls of theirs ended.
     pub(crate) fn learn(&self, callers: usize, spent: Duration, calls: usize) {
-        if callers <= 1 || self.is_limited(callers) {
+        if callers <= 1 {
             return;
         }
         let range = &self.ranges[range_of(callers)];
         let mut trials = range.trials.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.is_limited(callers) {
+            trials.settle();
+            return;
+        }
         let power = range.power.load(Ordering::Relaxed);
         if trials.measure(power, spent.as_nanos(), calls) {
             let next = trials.end(power);
@@ -138,7 +144,7 @@ impl Answers {
         let time = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).max(1);
         let least = match self.least.load(Ordering::Relaxed) {
             0 => time,
-            least => time.min(least.saturating_add(least / 8_192)),
+            least => time.min(least.saturating_add((least / 8_192).max(1))),
         };
         let mean = match self.mean.load(Ordering::Relaxed) {
             0 => time,
@@ -172,16 +178,38 @@ impl Trials {
 
     /// Adds calls to the present trial, of 2 to the power of `power` leaders. True if it has enough.
     fn measure(&mut self, power: usize, spent: u128, calls: usize) -> bool {
-        self.calls += calls as i128;
-        if self.calls <= 0 {
-            return false;
-        }
+        let is_settling = self.calls < 0;
+        let length = if is_settling {
+            self.length / 8
+        } else {
+            self.length
+        };
         let longest = match self.tried[power].mean {
             0 => LONGEST,
             mean => LONGEST.min(16 * mean),
         };
+        self.calls += calls as i128;
         self.spent += spent.min(longest * calls as u128);
-        self.calls >= self.length
+        // After twice the time of the fastest number it is known well enough.
+        let least = self.least();
+        let is_slow = least > 0 && self.spent > 2 * least * length.unsigned_abs();
+        if is_settling && (is_slow || self.calls >= 0) {
+            (self.calls, self.spent) = (0, 0);
+            return false;
+        }
+        self.calls > 0 && (is_slow || self.calls >= self.length)
+    }
+
+    /// The mean of the fastest number; 0 until each was tried.
+    fn least(&self) -> u128 {
+        let means = self.tried.iter().map(|tried| tried.mean);
+        means.min().unwrap_or_default()
+    }
+
+    /// Measures nothing until those calls have ended that other numbers led.
+    fn settle(&mut self) {
+        self.spent = 0;
+        self.calls = -self.length / 8;
     }
 
     /// Ends the present trial. Returns the power of the next one.
@@ -190,24 +218,22 @@ impl Trials {
         self.tried.iter_mut().for_each(|tried| tried.ago += 1);
         self.tried[power].took(time);
         let next = self.next();
-        self.spent = 0;
-        self.calls = if self.tried[next].mean == 0 {
-            -self.length // until its leaders have shards
-        } else if next != power {
-            -self.length / 8 // until those are gone who came before
-        } else {
-            0
-        };
+        self.settle();
+        if self.tried[next].mean == 0 {
+            self.calls = -self.length; // until its leaders have shards
+        } else if next == power {
+            self.calls = 0;
+        }
         next
     }
 
     fn next(&self) -> usize {
-        let mut means = self.tried.iter().map(|tried| tried.mean);
-        let least = means.clone().min().unwrap_or_default();
+        let least = self.least();
         let is_due = |tried: &Tried| tried.mean == 0 || tried.is_due(least);
         let due = self.tried.iter().position(is_due);
         // So little slower is as fast: then the fewest lead.
-        let fastest = || means.position(|mean| mean <= least + least / 32);
+        let is_fastest = |tried: &Tried| tried.mean <= least + least / 32;
+        let fastest = || self.tried.iter().position(is_fastest);
         due.or_else(fastest).unwrap_or_default()
     }
 }
@@ -272,6 +298,11 @@ mod tests {
             trials.calls + trials.length
         }
 
+        fn length(&self, callers: usize) -> i128 {
+            let trials = self.ranges[range_of(callers)].trials.lock().unwrap();
+            trials.length
+        }
+
         /// The numbers of leaders of the last of 2,000 batches of these callers, if a call takes so many microseconds.
         fn after(&self, callers: usize, time: impl Fn(usize) -> u64) -> Vec<usize> {
             let batch = |_| {
@@ -305,6 +336,32 @@ mod tests {
         assert_eq!([1, 2, 64].map(|callers| all.choose(callers)), [1; 3]);
         let leaders = all.after(8, |leaders| 1_000 - leaders as u64);
         assert!(share(1, &leaders) > 0.8, "{leaders:?}");
+    }
+
+    /// Trying them again takes a small part of the time, however slow they are.
+    #[test]
+    fn numbers_that_are_far_slower_cost_little() {
+        let all = Leaders::default();
+        let time = |leaders: usize| if leaders == 8 { 1_000 } else { 20_000 };
+        let batch = |_| {
+            let leaders = all.choose(64);
+            all.learn(64, Duration::from_micros(time(leaders)) * 64, 64);
+            time(leaders)
+        };
+        let spent: u64 = (0..22_000).map(batch).skip(2_000).sum();
+        assert!(spent < 20_000 * 1_150, "{spent}");
+    }
+
+    /// What was counted while one had to lead says nothing of the number in trial.
+    #[test]
+    fn a_trial_begins_anew_after_a_busy_time() {
+        let all = Leaders::default();
+        let call = Duration::from_millis(1);
+        (0..all.length(8)).for_each(|_| all.learn(8, call, 1));
+        assert_eq!(all.calls(8), all.length(8));
+        all.answers.is_busy.store(true, Ordering::Relaxed);
+        all.learn(8, call, 1);
+        assert_eq!(all.calls(8), all.length(8) - all.length(8) / 8);
     }
 
     #[test]

@@ -243,6 +243,12 @@ struct Address {
 }
 
 impl Address {
+    /// Whether this is in a child's copy of its parent's member or lead. The parent counts the batches, and one of its threads may hold the
+    /// locks forever.
+    fn is_copy(&self) -> bool {
+        !self.slots.made_in.is_this_process()
+    }
+
     fn map(&self) -> MutexGuard<'_, Map> {
         self.slots.map(&self.slot)
     }
@@ -350,6 +356,9 @@ impl Member {
 
     /// Leads instead of leaders who seem to sleep, unless its batch runs or another member took over within the time that it `waited`.
     pub(crate) fn take_over(&mut self, waited: Duration) -> Option<Lead> {
+        if self.address.is_copy() {
+            return None;
+        }
         let mut map = self.address.map();
         let slot = map.get_mut(&self.address.slot)?;
         if slot.taken_over.is_some_and(|at| at.elapsed() < waited) {
@@ -372,6 +381,9 @@ impl Member {
 
     /// Takes its amount back. False if the batch runs or is done.
     pub(crate) fn leave(&mut self) -> bool {
+        if self.address.is_copy() {
+            return false;
+        }
         let mut batch = lock(&self.batch.0);
         let Some(own) = self.own.take_if(|_| batch.is_queued()) else {
             return false;
@@ -419,6 +431,9 @@ impl Waiting for Member {
     }
 
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Turn> {
+        if self.address.is_copy() {
+            return Poll::Pending; // the parent's batch counts it; here its outcome is unknown when its time is up
+        }
         let waker = context.waker().clone();
         let shared = Arc::clone(&self.batch);
         let mut batch = lock(&shared.0);
@@ -478,11 +493,6 @@ impl Lead {
         }
     }
 
-    /// Whether this is a child's copy of its parent's lead. The parent counts the batches, and one of its threads may hold the locks forever.
-    fn is_copy(&self) -> bool {
-        !self.address.slots.made_in.is_this_process()
-    }
-
     /// Whether the leader was a member: then the first batch that it runs contains its own amount.
     pub(crate) fn was_member(&self) -> bool {
         self.own.is_some()
@@ -490,6 +500,9 @@ impl Lead {
 
     /// Notes that the leader waited so long for an answer that needs no commit.
     pub(crate) fn answered(&self, time: Duration) {
+        if self.address.is_copy() {
+            return;
+        }
         let map = self.address.map();
         let slot = map.get(&self.address.slot);
         if let Some(slot) = slot.filter(|slot| slot.most > 1) {
@@ -505,7 +518,7 @@ impl Lead {
 
     /// Whether there may be something to [run](Self::run): on the leader's own counter, or on another one that it `counts` too.
     pub(crate) fn has_work(&self, counts: &dyn Fn(&CounterKey) -> bool) -> bool {
-        if self.is_copy() {
+        if self.address.is_copy() {
             return false;
         }
         if self.own.is_some() {
@@ -655,7 +668,7 @@ impl Lead {
 
 impl Drop for Lead {
     fn drop(&mut self) {
-        if !self.is_copy() {
+        if !self.address.is_copy() {
             self.end(vec![]);
             self.hand_over();
         }

@@ -84,6 +84,7 @@ impl<Q, V, Ret, Ins> UpdateStatement<Q, Values<V>, Ret, Ins, Async> {
     {
         let backend = DB::default();
         let meeting = self.settings.combine.anywhere();
+        let meeting = meeting.filter(|_| DB::HAS_ONE_DIALECT);
         let update = self.into_count(backend.dialect());
         Box::pin(async move {
             let mut update = update?;

@@ -18,7 +18,9 @@ use diesel::prelude::*;
 use diesel_sharded::combine::Combiner;
 use diesel_sharded::prelude::*;
 use diesel_sharded::retry::{Isolation, RetryPolicy, Transaction};
-use diesel_sharded::{Counter, Error, RowCounter, ShardsTable, Unfit, fold, set_total, update};
+use diesel_sharded::{
+    Counter, Error, RowCounter, ShardsTable, Unfit, count_many, fold, set_total, update,
+};
 use diesel_sharded_tests::fixture::{Fixture, Run};
 use diesel_sharded_tests::proxy::Proxy;
 use diesel_sharded_tests::schema::videos::dsl::*;
@@ -401,6 +403,37 @@ fn a_key_that_the_server_would_change_stays() {
         slots.select((begin, seats.total())).first(conn),
         Ok((at, 2_i64))
     );
+}
+
+mod showings {
+    diesel_sharded_tests::counted_table! {
+        Showing of showings (begin) {
+            begin -> Datetime = chrono::NaiveDateTime,
+            #[sharded] seats -> BigInt = i64,
+        }
+    }
+}
+
+/// A microsecond apart.
+#[test]
+fn keys_of_a_datetime() {
+    use self::showings::showings::dsl::*;
+    let [conn] = &mut *Fixture::<Conn, _>::empty();
+    conn.run(
+        "CREATE TABLE showings (begin DATETIME(6) PRIMARY KEY, seats BIGINT NOT NULL DEFAULT 0)",
+    );
+    ShardsTable::of(showings).create(conn).unwrap();
+    let day = chrono::NaiveDate::from_ymd_opt(2026, 10, 25).unwrap();
+    let keys = [0, 1].map(|micro| day.and_hms_micro_opt(12, 0, 0, micro).unwrap());
+    keys.map(|key| insert!(showings, begin.eq(key), conn));
+    for (key, n) in keys.into_iter().zip([1, 10]) {
+        assert_eq!(count!(showings.find(key), seats.eq(seats + n), conn), 1);
+    }
+    let counted = count_many(seats, keys.map(|key| (key, 100)));
+    assert_eq!(counted.run(conn).unwrap().rows, 2);
+    fold(showings).keep_shards(0).run(conn).unwrap();
+    let bases = showings.select(seats).order(begin).load::<i64>(conn);
+    assert_eq!(bases, Ok(vec![101, 110]));
 }
 
 /// InnoDB takes no foreign key to a partitioned table.

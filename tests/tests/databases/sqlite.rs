@@ -15,7 +15,9 @@ use diesel::prelude::*;
 use diesel_sharded::combine::Combiner;
 use diesel_sharded::retry::{self, RetryPolicy, Transaction};
 use diesel_sharded::unique::Unique;
-use diesel_sharded::{Conflict, Error, ShardedField, ShardedSelectable, ShardsTable, top, update};
+use diesel_sharded::{
+    Conflict, Error, ShardedField, ShardedSelectable, ShardsTable, count_many, fold, top, update,
+};
 use diesel_sharded_tests::fixture::{Fixture, Run};
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::{assert_matches, insert, recording, schema};
@@ -298,4 +300,38 @@ fn an_error_that_has_counted_says_so() {
     assert_eq!(count(1, 1, conn), Ok(1));
     conn.run("DROP TABLE videos_shards");
     assert_matches!(by_two(conn), Err(Error::MissingShardsTable { .. }));
+}
+
+mod showings {
+    use chrono::{DateTime, Utc};
+
+    diesel_sharded_tests::counted_table! {
+        Showing of showings (begin) {
+            begin -> TimestamptzSqlite = DateTime<Utc>,
+            #[sharded] seats -> BigInt = i64,
+        }
+    }
+}
+
+/// A microsecond apart.
+#[test]
+fn keys_of_a_time_with_its_zone() {
+    use self::showings::showings::dsl::*;
+    let [conn] = &mut *Fixture::<Conn, _>::empty();
+    conn.run(
+        "CREATE TABLE showings (begin TIMESTAMPTZ PRIMARY KEY, seats BIGINT NOT NULL DEFAULT 0)",
+    );
+    ShardsTable::of(showings).create(conn).unwrap();
+    let day = chrono::NaiveDate::from_ymd_opt(2026, 10, 25).unwrap();
+    let keys = [0, 1].map(|micro| day.and_hms_micro_opt(12, 0, 0, micro).unwrap().and_utc());
+    keys.map(|key| insert!(showings, begin.eq(key), conn));
+    for (key, n) in keys.into_iter().zip([1, 10]) {
+        let counted = update(showings.find(key)).set(seats.eq(seats + n));
+        assert_eq!(counted.execute(conn), Ok(1));
+    }
+    let counted = count_many(seats, keys.map(|key| (key, 100)));
+    assert_eq!(counted.run(conn).unwrap().rows, 2);
+    fold(showings).keep_shards(0).run(conn).unwrap();
+    let bases = showings.select(seats).order(begin).load::<i64>(conn);
+    assert_eq!(bases, Ok(vec![101, 110]));
 }

@@ -1,5 +1,5 @@
 //! What stands around the library on one database: settings, privileges, triggers, transactions that Diesel does not know, processes that
-//! fork, backups, schedulers, Prometheus.
+//! fork, backups, schedulers, Prometheus, online schema changes.
 
 #![expect(
     clippy::duplicate_mod,
@@ -13,6 +13,7 @@ mod forked;
 mod grants;
 #[cfg(feature = "observability")]
 mod monitoring;
+mod online_schema_change;
 mod other_clients;
 mod raw_transactions;
 mod resisting_parents;
