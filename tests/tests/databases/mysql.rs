@@ -425,7 +425,9 @@ fn keys_of_a_datetime() {
     ShardsTable::of(showings).create(conn).unwrap();
     let day = chrono::NaiveDate::from_ymd_opt(2026, 10, 25).unwrap();
     let keys = [0, 1].map(|micro| day.and_hms_micro_opt(12, 0, 0, micro).unwrap());
-    keys.map(|key| insert!(showings, begin.eq(key), conn));
+    for key in keys {
+        insert!(showings, begin.eq(key), conn);
+    }
     for (key, n) in keys.into_iter().zip([1, 10]) {
         assert_eq!(count!(showings.find(key), seats.eq(seats + n), conn), 1);
     }

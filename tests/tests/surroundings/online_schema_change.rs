@@ -43,8 +43,7 @@ fn nothing_is_lost_while_the_parent_is_copied() {
         "INSERT INTO videos (id, slug, title, views, likes) SELECT seq, CONCAT('slug ', seq), 'title', 0, 0 FROM seq_100_to_5000",
     )
     .unwrap();
-    let total =
-        "CAST((SELECT SUM(views) FROM videos) + (SELECT SUM(views) FROM videos_shards) AS SIGNED)";
+    let total = "CAST((SELECT SUM(views) FROM videos) + (SELECT COALESCE(SUM(views), 0) FROM videos_shards) AS SIGNED)";
     let before = number!(total, &mut conn);
     let (counted, next) = (AtomicI64::new(0), AtomicI64::new(0));
     let is_over = AtomicBool::new(false);
