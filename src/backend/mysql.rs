@@ -46,7 +46,8 @@ pub(super) const CAPABILITIES: Capabilities = Capabilities {
          /*!50720 SET @@transaction_read_only = @@session.transaction_read_only */",
     ),
     changes_session: |text| text.contains('@'),
-    asks_identity: "SELECT CAST(CONCAT_WS(' ', QUOTE(@@hostname), @@port, @@server_id, /*!50720 @@server_uuid, */ QUOTE(DATABASE()), \
+    // A UUID ends in numbers that a server chooses when it starts, and changes only when its clock goes back.
+    asks_identity: "SELECT CAST(CONCAT_WS(' ', QUOTE(@@hostname), @@port, @@server_id, SUBSTRING(UUID(), 20), QUOTE(DATABASE()), \
                     QUOTE(CURRENT_USER()), /*!80000 QUOTE(CURRENT_ROLE()), */ QUOTE(@@sql_mode), @@autocommit, @@completion_type, \
                     @@foreign_key_checks, @@unique_checks, @@sql_safe_updates, @@sql_log_bin, @@time_zone, @@character_set_client, \
                     @@collation_connection, @@innodb_lock_wait_timeout, @@lock_wait_timeout, \

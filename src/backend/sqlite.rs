@@ -22,7 +22,8 @@ pub(super) const CAPABILITIES: Capabilities = Capabilities {
     savepoint_begins: true,
     asks_identity: "SELECT CASE WHEN MIN(COALESCE(file, '')) <> '' THEN group_concat(quote(name) || quote(file)) || (SELECT ' ' || foreign_keys FROM pragma_foreign_keys) \
                     || (SELECT ' ' || recursive_triggers FROM pragma_recursive_triggers) || (SELECT ' ' || synchronous FROM pragma_synchronous) \
-                    || (SELECT ' ' || ignore_check_constraints FROM pragma_ignore_check_constraints) END \
+                    || (SELECT ' ' || ignore_check_constraints FROM pragma_ignore_check_constraints) \
+                    || (SELECT ' ' || query_only FROM pragma_query_only) END \
                     FROM (SELECT name, file FROM pragma_database_list ORDER BY seq)",
     keeps_after_errors: true,
     reads_bind_writes: true,

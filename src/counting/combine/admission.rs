@@ -27,6 +27,8 @@ struct Admission {
     identity: u128,
     dialect: Dialect,
     standing: Standing,
+    /// Before the statement that was sent last.
+    before: Standing,
     then: Option<Box<dyn Instrumentation>>,
 }
 
@@ -154,14 +156,16 @@ impl Combiner {
         let answer = answer.first();
         let hash = Sha256::digest(answer.map_or("", |text| text));
         let (identity, _) = hash.split_first_chunk().unwrap_or((&[0; 16], &[]));
+        let standing = match answer {
+            Some(_) => Standing::Combines,
+            None => Standing::Ended,
+        };
         let admission = Admission {
             combiner: self.clone(),
             identity: u128::from_be_bytes(*identity),
             dialect,
-            standing: match answer {
-                Some(_) => Standing::Combines,
-                None => Standing::Ended,
-            },
+            standing,
+            before: standing,
             then: (self.instrumentation)(),
         };
         M::set_instrumentation(link.conn, admission);
@@ -187,6 +191,7 @@ impl Instrumentation for Admission {
     fn on_connection_event(&mut self, event: InstrumentationEvent<'_>) {
         match &event {
             InstrumentationEvent::StartQuery { query, .. } if self.standing != Standing::Ended => {
+                self.before = self.standing;
                 for part in text_of_others(query).iter().flat_map(|text| parts(text)) {
                     match Says::of(part, self.dialect) {
                         Says::Nothing | Says::Ends => {}
@@ -198,12 +203,22 @@ impl Instrumentation for Admission {
                     }
                 }
             }
-            InstrumentationEvent::FinishQuery {
-                query, error: None, ..
-            } if self.standing == Standing::Suspended => {
+            InstrumentationEvent::FinishQuery { query, error, .. }
+                if self.standing == Standing::Suspended =>
+            {
                 let text = text_of_others(query).unwrap_or_default();
-                let last = parts(&text).last();
-                if last.is_some_and(|last| Says::of(last, self.dialect) == Says::Ends) {
+                let said: Vec<_> = parts(&text)
+                    .map(|part| Says::of(part, self.dialect))
+                    .collect();
+                let is_over = match (error, said.as_slice()) {
+                    (None, [.., Says::Ends]) => true,
+                    // It began nothing.
+                    (Some(_), [Says::Begins]) => self.before == Standing::Combines,
+                    // Of an empty transaction only the second statement fails: this crate makes one immediate so.
+                    (Some(_), [Says::Ends, Says::Begins]) => self.dialect.begins_immediate(),
+                    _ => false,
+                };
+                if is_over {
                     self.standing = Standing::Combines;
                 }
             }
@@ -252,6 +267,7 @@ impl Says {
         let mut words = words(&text);
         let (first, second) = (words.next().unwrap_or(""), words.next().unwrap_or(""));
         match first {
+            _ if text.contains(';') => Says::Other, // several statements
             "COMMIT" | "END" | "ROLLBACK" | "ABORT" if first == text => Says::Ends,
             "ROLLBACK" if second == "TO" => Says::Nothing,
             "BEGIN" | "START" | "COMMIT" | "END" | "ROLLBACK" | "ABORT" => Says::Begins,
@@ -260,7 +276,7 @@ impl Says {
             "SET" if dialect.sets_in_transaction().contains(&second) => Says::Nothing,
             "SELECT" | "INSERT" | "UPDATE" | "DELETE" | "WITH" | "VALUES" | "REPLACE"
             | "TRUNCATE" | "ANALYZE" | "EXPLAIN" | "COPY" | "LISTEN" | "NOTIFY"
-                if !text.contains(';') && !dialect.changes_session(&text) =>
+                if !dialect.changes_session(&text) =>
             {
                 Says::Nothing
             }
@@ -287,6 +303,12 @@ mod tests {
             expect("SELECT 1", &[Nothing]);
             expect(" update \"videos\" SET views = 1; ", &[Nothing]);
             expect("SELECT 1; SELECT '2'", &[Other]);
+            expect("BEGIN;\nSET search_path = b;\nCOMMIT", &[Other]);
+            expect("COMMIT; SET search_path = b", &[Other]);
+            expect("SAVEPOINT s1; SET ROLE x", &[Other]);
+            expect("START TRANSACTION; USE tenant_2; COMMIT", &[Other]);
+            expect("SET LOCAL a = '1s'; SET search_path = b", &[Other]);
+            expect("ROLLBACK TO s1; SET ROLE x", &[Other]);
             expect("SELECT 1 /*; COMMIT; */", &[Other]);
             expect("BEGIN ISOLATION LEVEL SERIALIZABLE", &[Begins]);
             expect("start transaction", &[Begins]);

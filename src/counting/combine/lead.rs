@@ -198,11 +198,13 @@ impl Role {
         M: Io,
         U: SendsHanded<M> + ?Sized,
     {
-        let waited = Duration::ZERO;
+        let now = Instant::now();
+        let began = now.checked_sub(self.waited.time).unwrap_or(now);
         let mut leader = Leader {
             link,
             count,
-            waited,
+            began,
+            since: began,
         };
         leader.carry_out(self).await
     }
@@ -212,8 +214,10 @@ impl Role {
 struct Leader<'a, 'c, M: Io, U: ?Sized> {
     link: &'a mut Link<'c, M>,
     count: &'a mut Count<U>,
-    /// The part of the next increment's deadline that has passed.
-    waited: Duration,
+    /// When its own call began.
+    began: Instant,
+    /// When the deadline of what it counts next began to run.
+    since: Instant,
 }
 
 impl<M, U> Leader<'_, '_, M, U>
@@ -245,7 +249,7 @@ where
             }
             lead => lead,
         };
-        self.waited = waited.time;
+        self.since = self.began;
         let (facts, retry) = (self.count.facts, self.retry());
         let counted = engine::count(self.link, facts, retry, self.count).await;
         if let (Some(mut lead), Ok(_)) = (lead, &counted) {
@@ -256,11 +260,7 @@ where
     }
 
     fn retry(&self) -> RetryPolicy {
-        let retry = self.count.retry.clone();
-        match self.waited {
-            Duration::ZERO => retry,
-            waited => retry.waited(waited),
-        }
+        self.count.retry.clone().waited(self.since.elapsed())
     }
 
     /// Counts the batches of a slot until nobody waits or others lead on. Returns the outcome of the first one, which holds the amounts of a
@@ -284,10 +284,10 @@ where
             for batch in &batches {
                 observe::combined(self.count.facts.dialect, batch.key.table, batch.members);
             }
-            // The batch has waited as long as the first who joined it. Whom it fails then combine again, while they have time.
-            let began = Instant::now();
+            // The batch has waited as long as the first who joined it, and its leader has a deadline too. Whom it fails then combine again,
+            // while they have time.
             let since = batches.iter().filter_map(|batch| batch.since).min();
-            self.waited = since.map_or(Duration::ZERO, |since| began.duration_since(since));
+            self.since = since.map_or(self.began, |since| since.min(self.began));
             let outcomes = match batches.as_slice() {
                 [batch] if self.count.facts.dialect.has_row_locks() => {
                     vec![self.count_batch(batch).await]

@@ -76,8 +76,8 @@
 //! (A pool that blocks is not interrupted.)
 //!
 //! # What it costs
-//! It costs little while only a few callers meet at a row, on a database that locks rows: 2 to 16 callers made 0.9 to 1.8 times the increments
-//! (one thread without fsync, where a look for others shows the most: 0.8 to 0.9). [Shards or
+//! It costs little while only a few callers meet at a row, on a database that locks rows: 2 to 16 callers made 0.9 to 2.2 times the increments
+//! (one thread without fsync, where a look for others shows the most: 0.85 to 0.97). [Shards or
 //! combiner](crate::guide::operations#shards-or-combiner) has the figures.
 //!
 //! A combiner learns how many callers should lead at a time, each for a batch of the others. It tries 1, 2, 4, 8 and 16 of them, for each

@@ -432,7 +432,8 @@ impl Waiting for Member {
 
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Turn> {
         if self.address.is_copy() {
-            return Poll::Pending; // the parent's batch counts it; here its outcome is unknown when its time is up
+            let forked = "the process forked while another caller was to count".into();
+            return Poll::Ready(Turn::Done(Outcome::Unknown(forked)));
         }
         let waker = context.waker().clone();
         let shared = Arc::clone(&self.batch);
@@ -543,7 +544,10 @@ impl Lead {
         let Address {
             slot, key: own_key, ..
         } = &self.address;
-        let mut batches = vec![];
+        if self.address.is_copy() {
+            return vec![];
+        }
+        let (mut batches, mut empty) = (vec![], vec![]); // beyond the locks: dropping a key may run a caller's code
         let mut map = self.address.map();
         let mut slot = map.get_mut(slot);
         if let Some(slot) = &mut slot {
@@ -571,7 +575,8 @@ impl Lead {
         for (key, taken) in batches {
             let mut batch = lock(&taken.0);
             if batch.members == 0 {
-                continue; // all have left
+                empty.push(key); // all have left
+                continue;
             }
             leads.extend(batch.take_lead());
             batch.phase = Phase::Running;
@@ -599,7 +604,7 @@ impl Lead {
 
     /// Tells the members of each batch of the round its outcome. A batch without one ends as [`Unknown`](Outcome::Unknown).
     pub(crate) fn end(&mut self, outcomes: Vec<Outcome>) {
-        if self.running.is_empty() {
+        if self.running.is_empty() || self.address.is_copy() {
             return;
         }
         let mut wakers = vec![];
@@ -661,7 +666,11 @@ impl Lead {
                 drop(map); // the woken member may enter the slot at once
                 wake(woken);
             }
-            None => drop(map.remove(&self.address.slot)),
+            None => {
+                let ended = map.remove(&self.address.slot);
+                drop(map); // first: dropping a key may run a caller's code
+                drop(ended);
+            }
         }
     }
 }

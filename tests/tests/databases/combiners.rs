@@ -10,6 +10,7 @@ use diesel::r2d2::{ConnectionManager, Pool};
 use diesel::result::Error as DieselError;
 use diesel_sharded::combine::Combiner;
 use diesel_sharded::prelude::*;
+use diesel_sharded::retry::{self, RetryPolicy};
 use diesel_sharded::{self as api, update};
 use diesel_sharded_tests::awaited::{Awaited, Done};
 use diesel_sharded_tests::fixture::Run;
@@ -266,9 +267,29 @@ fn connections_with_other_settings_count_apart() {
     }
     count_apart!(PgConnection: "SET synchronous_commit = off", "SELECT set_config('lock_timeout', '9s', false)",
         "UPDATE pg_settings SET setting = '9s' WHERE name = 'lock_timeout'", "SET search_path = public",
-        "SELECT 1 INTO TEMPORARY notes");
+        "SELECT 1 INTO TEMPORARY notes", "SET LOCAL lock_timeout = '9s'; SET search_path = public");
     count_apart!(MysqlConnection: "SET sql_mode = ''", "SET innodb_lock_wait_timeout = 9");
     count_apart!(SqliteConnection: "PRAGMA synchronous = FULL", "ATTACH '/dev/null' AS other");
+}
+
+/// Of this crate's transactions and of Diesel's, while another connection writes.
+#[test]
+fn a_transaction_that_could_not_begin_suspends_nothing() {
+    let (database, mut leader) = schema::database::<SqliteConnection>();
+    let other = shared(SqliteConnection::connect(&database));
+    let combiner = combiner();
+    other.borrow_mut().run("PRAGMA busy_timeout = 0");
+    admit!(combiner, &mut leader, &mut *other.borrow_mut());
+    leader.run("BEGIN IMMEDIATE");
+    let busy = other
+        .borrow_mut()
+        .immediate_transaction(|_| QueryResult::Ok(()));
+    assert!(busy.is_err());
+    let policy = RetryPolicy::never();
+    let busy = retry::transaction(&mut *other.borrow_mut(), policy, |_| QueryResult::Ok(()));
+    assert!(busy.is_err());
+    leader.run("ROLLBACK");
+    assert!(meet!(&mut leader, &other, SHORT, through theirs));
 }
 
 #[test]
