@@ -162,8 +162,8 @@ fn hold(visitor: i64, seats: i64, conn: &mut AnyConnection) -> QueryResult<bool>
 
 /// Sells the seats that a visitor holds. Returns `false` if the hold has expired or was given back.
 fn buy(visitor: i64, conn: &mut AnyConnection) -> QueryResult<bool> {
-    let lasts = holds::table.find(visitor).filter(holds::expires.gt(now()));
     retry::transaction(conn, patient(), |conn| {
+        let lasts = holds::table.find(visitor).filter(holds::expires.gt(now()));
         let Some(held) = lasts.first::<Hold>(conn).optional()? else {
             return Ok(false);
         };

@@ -44,18 +44,18 @@ macro_rules! multi_connection {
                 // Without `diesel::debug_query`, which asks for a query builder that is `Default`: an implementation for the enum's, to
                 // which Diesel gives no name, would conflict with every other one in the crates that depend on this one (E0119).
                 fn show(
+                    &self,
                     fragment: &dyn diesel::query_builder::QueryFragment<Self>,
                     out: &mut dyn ::std::fmt::Write,
                 ) -> ::std::fmt::Result {
                     use diesel::internal::derives::multiconnection::AstPassHelper;
                     use diesel::query_builder::{AstPass, QueryBuilder};
-                    let backend = <Self as ::std::default::Default>::default();
                     let mut binds = ::std::vec::Vec::new();
-                    let pass = <AstPass<'_, '_, Self> as AstPassHelper<'_, '_, Self>>::collect_debug_binds_pass(&mut binds, &backend);
-                    let mut text = $crate::backend::ShardedBackend::query_builder(&backend);
+                    let pass = <AstPass<'_, '_, Self> as AstPassHelper<'_, '_, Self>>::collect_debug_binds_pass(&mut binds, self);
+                    let mut text = $crate::backend::ShardedBackend::query_builder(self);
                     fragment
                         .walk_ast(pass)
-                        .and_then(|()| fragment.to_sql(&mut text, &backend))
+                        .and_then(|()| fragment.to_sql(&mut text, self))
                         .map_err(|_| ::std::fmt::Error)?;
                     ::std::write!(out, "{} -- binds: {binds:?}", text.finish())
                 }

@@ -43,7 +43,7 @@ pub trait ShardedBackend: Backend + Default + Send + Sync + 'static + OwnRows {
     ///
     /// # Errors
     /// If the fragment cannot be written in this dialect.
-    fn show(fragment: &dyn QueryFragment<Self>, out: &mut dyn fmt::Write) -> fmt::Result
+    fn show(&self, fragment: &dyn QueryFragment<Self>, out: &mut dyn fmt::Write) -> fmt::Result
     where
         Self: Sized;
 
@@ -100,7 +100,11 @@ macro_rules! backend {
                 Default::default()
             }
 
-            fn show(fragment: &dyn QueryFragment<Self>, out: &mut dyn fmt::Write) -> fmt::Result {
+            fn show(
+                &self,
+                fragment: &dyn QueryFragment<Self>,
+                out: &mut dyn fmt::Write,
+            ) -> fmt::Result {
                 write!(out, "{}", diesel::debug_query::<Self, _>(&fragment))
             }
 

@@ -112,7 +112,7 @@ use fnv::FnvHasher;
 
 use crate::backend::{BackendOf, Dialect, Hashed};
 use crate::connection::{
-    Blocking, Io, Link, LoadIo, Over, TransactionOptions, in_transaction, now, paired, read,
+    Blocking, Io, Link, LoadIo, Over, TransactionOptions, in_transaction, now, paired,
 };
 use crate::counting::row_counter::{CachedAs, OneCounter};
 use crate::engine::{RetryLoop, retry_loop};
@@ -177,12 +177,35 @@ where
 pub struct Request {
     pub(crate) key: Vec<u8>,
     pub(crate) fingerprint: i64,
-    /// The second since 1970 after which the key may be removed, or [`NEVER`].
-    pub(crate) expires: i64,
+    pub(crate) expires: Expiry,
+}
+
+/// The second after which a key may be removed.
+#[doc(hidden)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Expiry {
+    /// 1 if the seconds begin now, by the database's clock; 0 if they began in 1970. One statement serves both.
+    from_now: i64,
+    seconds: i64,
+}
+
+impl Expiry {
+    /// A key that is removed when it is old enough.
+    pub(crate) const NEVER: Self = Expiry {
+        from_now: 0,
+        seconds: NEVER,
+    };
+
+    pub(crate) fn after(seconds: i64) -> Self {
+        Expiry {
+            from_now: 1,
+            seconds,
+        }
+    }
 }
 
 /// The expiry of a key that has none.
-pub(crate) const NEVER: i64 = i64::MAX;
+const NEVER: i64 = i64::MAX;
 
 /// The longest key, in bytes.
 const LONGEST: usize = 255;
@@ -209,7 +232,7 @@ impl Request {
         Ok(Request {
             key: key.to_vec(),
             fingerprint: i64::from_ne_bytes(fingerprint.0.finish().to_ne_bytes()),
-            expires: NEVER,
+            expires: Expiry::NEVER,
         })
     }
 
@@ -399,11 +422,11 @@ pub(crate) async fn remove<M: LoadIo>(
 ) -> QueryResult<usize> {
     let mut removed = 0;
     for _ in 0..transactions {
-        let old = FindRemovable {
-            which,
-            limit: 1_000,
-        };
-        let old = read!(link, link.load(old));
+        let reading = RetryLoop::read(link, RetryPolicy::default())?;
+        let old = retry_loop!(link, reading, {
+            let limit = 1_000;
+            link.load(FindRemovable { which, limit }).await
+        });
         let old = old.map_err(|error| explained(link, error))?;
         if old.is_empty() {
             break;

@@ -178,34 +178,33 @@ impl Decay {
         if half_lives >= OLD && !HAS_WARNED.swap(true, Ordering::Relaxed) {
             observe::landmark_is_old(half_lives, Self::MOST_HALF_LIVES);
         }
-        Ok(power(half_lives, rest))
+        Ok(scaled(rest.exp2(), half_lives))
     }
 
     /// The number that a total means at this time: `total` × 2^(−(now − landmark) / half-life). Of n events just now it is n. It is always
     /// finite if the total is, at any time.
     pub fn value(&self, total: f64, now: SystemTime) -> f64 {
         let (half_lives, rest) = self.age(now);
-        let value = total / power(half_lives, rest);
-        value.clamp(f64::MIN, f64::MAX)
+        scaled(total / rest.exp2(), -half_lives).clamp(f64::MIN, f64::MAX)
     }
 
     /// The same decay, whose landmark is this many half-lives later: its weights are those of this one × [`factor`](Self::factor). See
     /// [a new landmark](self#a-new-landmark).
     pub fn later(self, half_lives: u16) -> Self {
         Decay {
-            landmark: self.landmark + i128::from(half_lives) * self.half_life,
+            landmark: (self.landmark).saturating_add(i128::from(half_lives) * self.half_life),
             ..self
         }
     }
 
-    /// The factor by which scores change with a landmark that is this many half-lives [`later`](Self::later), up to 1,022: 2^−n, exactly.
+    /// The factor by which scores change with a landmark that is this many half-lives [`later`](Self::later), up to 1,074: 2^−n, exactly.
     pub fn factor(half_lives: u16) -> f64 {
-        power(-i128::from(half_lives), 0.0)
+        scaled(1.0, -i128::from(half_lives))
     }
 
     /// The time since the landmark: whole half-lives, and the rest as a part of one.
     fn age(&self, now: SystemTime) -> (i128, f64) {
-        let age = nanos(now) - self.landmark;
+        let age = nanos(now).saturating_sub(self.landmark);
         let rest = age.rem_euclid(self.half_life) as f64 / self.half_life as f64;
         (age.div_euclid(self.half_life), rest)
     }
@@ -219,10 +218,11 @@ fn nanos(time: SystemTime) -> i128 {
     }
 }
 
-/// 2^(whole + part), where `part` is from 0 to 1. A whole beyond ±1,022 counts as that, so that the power is neither zero nor infinite.
-fn power(whole: i128, part: f64) -> f64 {
-    let whole = whole.clamp(-1022, 1022) as i32; // is in this range
-    part.exp2() * 2.0_f64.powi(whole)
+/// `number` × 2^`n`, exactly within the range of doubles. No single power reaches from one end of it to the other.
+fn scaled(number: f64, n: i128) -> f64 {
+    let n = n.clamp(-2_200, 2_200) as i32; // is in this range
+    let third = 2.0_f64.powi(n / 3);
+    number * third * third * 2.0_f64.powi(n - 2 * (n / 3))
 }
 
 #[cfg(test)]
@@ -289,10 +289,16 @@ mod tests {
                 }
             }
         }
+        assert_eq!(decay().value(8.0, at(60 * 100_000)), 0.0);
         assert_eq!(
-            decay().value(8.0, at(60 * 100_000)),
-            8.0 / 2.0_f64.powi(1022)
+            decay().value(2.0_f64.powi(1_000), at(60 * 2_000)),
+            2.0_f64.powi(-1_000)
         );
+        let mut latest = longest;
+        for _ in 0..200_000 {
+            latest = latest.later(u16::MAX); // as far as there is time
+        }
+        assert!(latest.value(1.0, UNIX_EPOCH - HOUR).is_finite());
     }
 
     /// To the last bit, so that scores that were counted by both landmarks agree.

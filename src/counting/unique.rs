@@ -44,6 +44,8 @@
 //! before and after midnight is counted in both windows. Any two windows of the same length count apart, and so do two lengths.
 //!
 //! The clock of the process that counts tells the window. Processes whose clocks differ may count a visitor twice around the edge.
+//! Connections with the same tables of this library share their visitors: if tenants have a schema each and these tables are in
+//! another one, put the tenant's name in front of the visitor.
 //!
 //! # What is the same visit
 //!
@@ -63,7 +65,8 @@
 //!
 //! If the read finds no row, the statements of an [idempotency key](crate::idempotency#sql) follow: outside a transaction usually one. They
 //! wait only for the same visitor on the same row. Inside the caller's transaction on MySQL and SQLite there is no such read, because it
-//! could fail the increment that follows. There a repeat locks the visitor's row, or SQLite's database, until the transaction ends.
+//! could fail the increment that follows. There a repeat locks the visitor's row, or SQLite's database, until the transaction ends. (A
+//! transaction that Diesel does not know of has the read.)
 //!
 //! Inside a transaction the increment is part of the caller's: a rollback takes back the visitor's row too. After an
 //! [`OutcomeUnknown`](crate::Error::OutcomeUnknown) the caller may repeat the call: in the same window it counts only if the first one did not.
@@ -77,8 +80,8 @@
 //! behind a row. A secret in front of the visitor prevents that while the secret stays outside the database:
 //! `once_per(format!("{secret} {address}"), DAY)`. A new secret for each window protects the older rows once the old secret is destroyed.
 //!
-//! A row expires five minutes after its window, because clocks differ. A clock that goes back further counts visitors again whose rows have
-//! been removed. Three things remove them: a background fold with
+//! A row expires five minutes after its window, because clocks differ: the process tells how much of the window is left, and the
+//! database's clock measures it. A process whose clock goes back further counts visitors again whose rows have been removed. Three things remove them: a background fold with
 //! [`remove_expired`](crate::operation::FolderBuilder::remove_expired), the function [`remove_expired`], and the command
 //! `diesel-sharded remove-expired`. [`remove_older_than`](crate::idempotency::remove_older_than) leaves it alone.
 
@@ -91,7 +94,9 @@ use sha2::{Digest, Sha256};
 use crate::backend::{BackendOf, ShardedBackend};
 use crate::connection::{Link, LoadIo, paired};
 use crate::counting::counter::{Counter, CounterBackend};
-use crate::counting::idempotency::{Removable, Request, UpdateOnce, is_known, once, remove};
+use crate::counting::idempotency::{
+    Expiry, Removable, Request, UpdateOnce, is_known, once, remove,
+};
 use crate::counting::row_counter::{IntegerField, OneCounter, RowCounter};
 use crate::counting::update::returning::NoReturning;
 use crate::counting::update::{Count, IntoCount, TypedUpdate, UpdateStatement, Values};
@@ -282,7 +287,7 @@ impl Visit {
         M: LoadIo,
     {
         let retry = count.retry.clone().begun();
-        let request = self.request(&count, retry.seconds_since_1970())?;
+        let request = self.request(&count, retry.seconds_since_1970(), &link.backend())?;
         if is_known(link, &request, retry.clone()).await? {
             return Ok(Unique::Repeat);
         }
@@ -295,15 +300,17 @@ impl Visit {
     }
 
     /// The request of a visit at `now`, in seconds since 1970.
-    fn request<DB, U>(&self, count: &Count<U>, now: i64) -> QueryResult<Request>
+    fn request<DB, U>(&self, count: &Count<U>, now: i64, backend: &DB) -> QueryResult<Request>
     where
         DB: ShardedBackend,
         U: TypedUpdate<DB>,
     {
         let (begin, end) = self.window_at(now)?;
         let facts = &count.facts;
-        let mut row = format!("{} {:?} {begin} {end} ", facts.shards_table, facts.fields);
-        let shown = DB::show(count.update.clauses(0).filter, &mut row);
+        let mut fields = facts.fields.to_vec();
+        fields.sort_unstable(); // an update may name them in any order
+        let mut row = format!("{} {fields:?} {begin} {end} ", facts.shards_table);
+        let shown = backend.show(count.update.clauses(0).filter, &mut row);
         shown.map_err(|error| DieselError::QueryBuilderError(error.into()))?;
         let hash = Sha256::new()
             .chain_update((self.visitor.len() as u64).to_be_bytes())
@@ -315,7 +322,7 @@ impl Visit {
             // No text begins with this byte, so no textual idempotency key is the same.
             key: [&[0xFF], key].concat(),
             fingerprint: (rest.iter().take(8)).fold(0, |all, byte| all << 8 | i64::from(*byte)),
-            expires: end.saturating_add(MARGIN),
+            expires: Expiry::after(end.saturating_sub(now).saturating_add(MARGIN)),
         })
     }
 
@@ -376,9 +383,10 @@ mod tests {
         visit: &Visit,
         update: impl IntoCount<DB>,
         now: i64,
-    ) -> (String, i64, i64) {
-        let count = update.into_count(DB::default().dialect()).unwrap();
-        let request = visit.request::<DB, _>(&count, now).unwrap();
+    ) -> (String, i64, Expiry) {
+        let backend = DB::default();
+        let count = update.into_count(backend.dialect()).unwrap();
+        let request = visit.request(&count, now, &backend).unwrap();
         let digits = request.key.iter().map(|byte| format!("{byte:02x}"));
         (digits.collect(), request.fingerprint, request.expires)
     }
@@ -396,7 +404,8 @@ mod tests {
         assert_eq!(postgres, "ff4e363457590b1d9c09ee633abd05bd3a");
         // MySQL and SQLite quote the same way.
         assert_eq!([mysql, sqlite], ["ff3c2007b48ab3ffbb79a1a889a20e93cf"; 2]);
-        assert!(requests.iter().all(|(.., expires)| *expires == 173_100));
+        let expires = requests.map(|(.., expires)| expires);
+        assert_eq!(expires, [86_700, 86_700, 301].map(Expiry::after));
     }
 
     #[test]
@@ -426,6 +435,8 @@ mod tests {
         assert_eq!(different.len(), keys.len(), "{keys:?}");
         let other_amount = key!(videos.find(7), views.eq(views - 5), DAY, 86_399);
         assert_eq!(other_amount, keys[0]);
+        let other_order = key!(videos.find(7), (likes.eq(likes + 1), view()), DAY, 0);
+        assert_eq!(other_order, keys[3]);
         assert_eq!(key!(videos.filter(id.eq(7)), view(), DAY, 0), keys[0]);
     }
 }

@@ -41,7 +41,7 @@ pub(crate) fn hash_of<DB: ShardedBackend>(table: &str, filter: &impl QueryFragme
     let mut hash = Hashed(DefaultHasher::new());
     hash.0.write(table.as_bytes());
     // A filter that cannot be written gets the hash of its first part. The statement then reports the error.
-    let _ = DB::show(filter, &mut hash);
+    let _ = DB::default().show(filter, &mut hash);
     hash.0.finish()
 }
 

@@ -177,7 +177,7 @@ paired! {
         /// [`IdempotencyKeyReused`](Error::IdempotencyKeyReused) for a key that came with another request before.
         pub fn execute(self, link: Link) -> QueryResult<usize> {
             let mut set = self.of;
-            let request = set.request::<DB>(&self.key)?;
+            let request = set.request(&self.key, &link.backend())?;
             let retry = set.retry.clone().unwrap_or_default();
             Ok(once(link, &request, retry, &mut set).await?.0)
         }
@@ -248,7 +248,7 @@ impl<Q: IntoUpdateTarget, A, Run> SetTotal<Q, A, Run> {
 
 impl<Q: IntoUpdateTarget<Table: ShardedTable>, A, Run> SetTotal<Q, A, Run> {
     /// The request that the key identifies.
-    fn request<DB>(&self, key: &[u8]) -> QueryResult<Request>
+    fn request<DB>(&self, key: &[u8], backend: &DB) -> QueryResult<Request>
     where
         A: QueryFragment<DB>,
         Q::WhereClause: QueryFragment<DB>,
@@ -256,8 +256,8 @@ impl<Q: IntoUpdateTarget<Table: ShardedTable>, A, Run> SetTotal<Q, A, Run> {
     {
         Ok(Request::new(key, |text| {
             write!(text, "set {} ", Q::Table::SHARDS_TABLE)?;
-            DB::show(&self.assignment, text)?;
-            DB::show(&self.filter, text)
+            backend.show(&self.assignment, text)?;
+            backend.show(&self.filter, text)
         })?)
     }
 }
@@ -439,7 +439,7 @@ mod tests {
     fn fingerprints_stay_what_they_are() {
         macro_rules! fingerprint {
             ($backend:ty, $set:expr) => {{
-                let request = $set.request::<$backend>(b"key");
+                let request = $set.request(b"key", &<$backend>::default());
                 request.unwrap().fingerprint
             }};
         }

@@ -14,7 +14,7 @@ use diesel::result::{DatabaseErrorKind, Error as DieselError};
 use crate::backend::{BackendOf, Dialect};
 use crate::conflict::Conflict;
 use crate::connection::{Blocking, Link, Over, TransactionOptions, now};
-use crate::counting::idempotency::{NEVER, Request, Requested, once, release};
+use crate::counting::idempotency::{Expiry, Request, Requested, once, release};
 use crate::error::Error;
 use crate::observe;
 use crate::per_process::random;
@@ -265,7 +265,7 @@ where
         let request = Request {
             key: key.to_vec(),
             fingerprint: 0,
-            expires: NEVER,
+            expires: Expiry::NEVER,
         };
         let (mut pause, mut was_unknown) = (FIRST_PAUSE, false);
         loop {

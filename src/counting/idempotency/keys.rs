@@ -17,7 +17,7 @@ const TABLE: &str = "diesel_sharded_idempotency_keys";
 ///
 /// ```sql
 /// INSERT INTO "diesel_sharded_idempotency_keys" ("key", "fingerprint", "claim", "counted", "created", "expires")
-/// VALUES ($1, $2, $3, 1, now, $4)
+/// VALUES ($1, $2, $3, 1, now, now * $4 + $5)
 /// ON CONFLICT ("key") DO NOTHING                                              -- MySQL: ON DUPLICATE KEY UPDATE `key` = `…`.`key`
 /// ```
 pub(super) struct InsertKey<'a> {
@@ -141,7 +141,7 @@ pub(super) fn insert_into<'b, DB: ShardedBackend>() -> impl Sql<'b, DB> {
     sql! { "INSERT INTO ", id(TABLE), " (", for column in (columns, ", ") { id(column) }, ")" }
 }
 
-/// `$1, $2, $3, 1, now, $4`, with a checksum around the claim: `CASE WHEN … THEN $3 END`
+/// `$1, $2, $3, 1, now, now * $4 + $5`, with a checksum around the claim: `CASE WHEN … THEN $3 END`
 pub(super) fn values<'b, DB: ShardedBackend>(
     request: &'b Request,
     claim: &'b i64,
@@ -152,7 +152,8 @@ pub(super) fn values<'b, DB: ShardedBackend>(
         if let Some(checksum) = checksum {
             "CASE WHEN ", checksum.condition(), " THEN ", bind(BigInt, claim), " END"
         } else { bind(BigInt, claim) },
-        ", 1, ", on(Dialect::seconds_since_1970), ", ", bind(BigInt, &request.expires)
+        ", 1, ", on(Dialect::seconds_since_1970), ", ",
+        on(Dialect::seconds_since_1970), " * ", bind(BigInt, &request.expires.from_now), " + ", bind(BigInt, &request.expires.seconds)
     }
 }
 
@@ -193,6 +194,7 @@ pub(super) fn explained<M: Io>(link: &Link<'_, M>, error: DieselError) -> Diesel
     feature = "sqlite"
 ))]
 mod tests {
+    use super::super::Expiry;
     use super::*;
     use crate::test_schema::{assert_sql, sql};
     use diesel::mysql::Mysql;
@@ -204,16 +206,16 @@ mod tests {
         let request = Request {
             key: b"a".to_vec(),
             fingerprint: 1,
-            expires: NEVER,
+            expires: Expiry::NEVER,
         };
         let insert = InsertKey {
             request: &request,
             claim: 2,
         };
         assert_sql!(insert;
-            Pg => r#"INSERT INTO "diesel_sharded_idempotency_keys" ("key", "fingerprint", "claim", "counted", "created", "expires") VALUES ($1, $2, $3, 1, EXTRACT(EPOCH FROM statement_timestamp())::BIGINT, $4) ON CONFLICT ("key") DO NOTHING"#,
-            Mysql => "INSERT INTO `diesel_sharded_idempotency_keys` (`key`, `fingerprint`, `claim`, `counted`, `created`, `expires`) VALUES (?, ?, ?, 1, CAST(UNIX_TIMESTAMP() AS SIGNED), ?) ON DUPLICATE KEY UPDATE `key` = `diesel_sharded_idempotency_keys`.`key`",
-            Sqlite => "INSERT INTO `diesel_sharded_idempotency_keys` (`key`, `fingerprint`, `claim`, `counted`, `created`, `expires`) VALUES (?, ?, ?, 1, CAST(strftime('%s', 'now') AS INTEGER), ?) ON CONFLICT (`key`) DO NOTHING",
+            Pg => r#"INSERT INTO "diesel_sharded_idempotency_keys" ("key", "fingerprint", "claim", "counted", "created", "expires") VALUES ($1, $2, $3, 1, EXTRACT(EPOCH FROM statement_timestamp())::BIGINT, EXTRACT(EPOCH FROM statement_timestamp())::BIGINT * $4 + $5) ON CONFLICT ("key") DO NOTHING"#,
+            Mysql => "INSERT INTO `diesel_sharded_idempotency_keys` (`key`, `fingerprint`, `claim`, `counted`, `created`, `expires`) VALUES (?, ?, ?, 1, CAST(UNIX_TIMESTAMP() AS SIGNED), CAST(UNIX_TIMESTAMP() AS SIGNED) * ? + ?) ON DUPLICATE KEY UPDATE `key` = `diesel_sharded_idempotency_keys`.`key`",
+            Sqlite => "INSERT INTO `diesel_sharded_idempotency_keys` (`key`, `fingerprint`, `claim`, `counted`, `created`, `expires`) VALUES (?, ?, ?, 1, CAST(strftime('%s', 'now') AS INTEGER), CAST(strftime('%s', 'now') AS INTEGER) * ? + ?) ON CONFLICT (`key`) DO NOTHING",
         );
     }
 

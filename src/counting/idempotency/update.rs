@@ -53,7 +53,7 @@ where
     fn execute(update: Self, conn: &mut Conn) -> QueryResult<usize> {
         let link = &mut Link::blocking(conn);
         let mut count = UpdateOnce(update.of.into_count(link.dialect())?);
-        let request = request::<DB, _>(&count.0, &update.key)?;
+        let request = request(&count.0, &update.key, &link.backend())?;
         let retry = count.0.retry.clone();
         Ok(now(once(link, &request, retry, &mut count))?.0)
     }
@@ -106,7 +106,7 @@ where
 }
 
 /// The request that the idempotency key stands for.
-fn request<DB, U>(count: &Count<U>, key: &[u8]) -> QueryResult<Request>
+fn request<DB, U>(count: &Count<U>, key: &[u8], backend: &DB) -> QueryResult<Request>
 where
     U: TypedUpdate<DB>,
     DB: ShardedBackend,
@@ -114,11 +114,11 @@ where
     let clauses = count.update.clauses(0);
     let request = Request::new(key, |text| {
         text.write_str(count.facts.shards_table.as_str())?;
-        DB::show(clauses.changes, text)?;
-        DB::show(clauses.filter, text)?;
+        backend.show(clauses.changes, text)?;
+        backend.show(clauses.filter, text)?;
         clauses
             .insert
-            .map_or(Ok(()), |insert| DB::show(insert, text))
+            .map_or(Ok(()), |insert| backend.show(insert, text))
     })?;
     Ok(request)
 }
@@ -139,7 +139,8 @@ impl<Q, V, Ret, Ins> Idempotent<UpdateStatement<Q, Values<V>, Ret, Ins, Async>> 
         let count = self.of.into_count(link.dialect());
         Box::pin(async move {
             let count = count?;
-            let (request, retry) = (request::<DB, _>(&count, &self.key)?, count.retry.clone());
+            let request = request(&count, &self.key, &link.backend())?;
+            let retry = count.retry.clone();
             Ok(once(&mut link, &request, retry, &mut UpdateOnce(count))
                 .await?
                 .0)
@@ -362,8 +363,9 @@ mod tests {
     use diesel::sqlite::Sqlite;
 
     fn request_of<DB: ShardedBackend>(update: impl IntoCount<DB>) -> Request {
-        let count = update.into_count(DB::default().dialect()).unwrap();
-        request::<DB, _>(&count, b"key").unwrap()
+        let backend = DB::default();
+        let count = update.into_count(backend.dialect()).unwrap();
+        request(&count, b"key", &backend).unwrap()
     }
 
     /// Another release must recognize the updates that this one has counted: as long as Diesel writes updates in the same way,
@@ -434,8 +436,8 @@ mod tests {
 
     #[test]
     fn with_clauses_claim_and_count_or_do_neither() {
-        let claimed = r#"INSERT INTO "diesel_sharded_idempotency_keys" ("key", "fingerprint", "claim", "counted", "created", "expires") SELECT $1, $2, $3, 1, EXTRACT(EPOCH FROM statement_timestamp())::BIGINT, $4 WHERE EXISTS (SELECT 1 FROM "videos_shards" AS "videos" WHERE ("videos"."id" = $5) AND "videos"."shard" = $6) ON CONFLICT ("key") DO NOTHING RETURNING 1"#;
-        let counted = r#"UPDATE "videos_shards" AS "videos" SET "views" = ("videos"."views" + $7) WHERE ("videos"."id" = $8) AND "videos"."shard" = $9 AND EXISTS (SELECT 1 FROM "sharded_claimed") RETURNING 1"#;
+        let claimed = r#"INSERT INTO "diesel_sharded_idempotency_keys" ("key", "fingerprint", "claim", "counted", "created", "expires") SELECT $1, $2, $3, 1, EXTRACT(EPOCH FROM statement_timestamp())::BIGINT, EXTRACT(EPOCH FROM statement_timestamp())::BIGINT * $4 + $5 WHERE EXISTS (SELECT 1 FROM "videos_shards" AS "videos" WHERE ("videos"."id" = $6) AND "videos"."shard" = $7) ON CONFLICT ("key") DO NOTHING RETURNING 1"#;
+        let counted = r#"UPDATE "videos_shards" AS "videos" SET "views" = ("videos"."views" + $8) WHERE ("videos"."id" = $9) AND "videos"."shard" = $10 AND EXISTS (SELECT 1 FROM "sharded_claimed") RETURNING 1"#;
         let together = r#"SELECT 1 FROM "sharded_claimed" WHERE CAST(CASE WHEN (SELECT COUNT(*) FROM "sharded_claimed") = (SELECT COUNT(*) FROM "sharded_counted") THEN '1' ELSE 'diesel_sharded: the shard was removed meanwhile' END AS BOOLEAN)"#;
         assert_eq!(
             count_once!(|count| sql!(Pg, count)),
@@ -447,12 +449,12 @@ mod tests {
             Pg,
             Prepared::new(Identified::<CountOnceId<()>, _>::new(count), &Pg)
         ));
-        assert!(kept.contains(r#"END AS BOOLEAN) AND CAST(CASE WHEN $10 = decode("#));
+        assert!(kept.contains(r#"END AS BOOLEAN) AND CAST(CASE WHEN $11 = decode("#));
     }
 
     #[test]
     fn a_compound_statement_is_a_transaction_of_its_own() {
-        let insert = "INSERT INTO `diesel_sharded_idempotency_keys` (`key`, `fingerprint`, `claim`, `counted`, `created`, `expires`) VALUES (?, ?, ?, 1, CAST(UNIX_TIMESTAMP() AS SIGNED), ?)";
+        let insert = "INSERT INTO `diesel_sharded_idempotency_keys` (`key`, `fingerprint`, `claim`, `counted`, `created`, `expires`) VALUES (?, ?, ?, 1, CAST(UNIX_TIMESTAMP() AS SIGNED), CAST(UNIX_TIMESTAMP() AS SIGNED) * ? + ?)";
         let update = "UPDATE `videos_shards` AS `videos` SET `views` = (`videos`.`views` + ?) WHERE (`videos`.`id` = ?) AND `videos`.`shard` = ?";
         let begin = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; SET @diesel_sharded_once = ?; BEGIN DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END; START TRANSACTION";
         let check = "IF ROW_COUNT() <> 1 THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'diesel_sharded: the shard is missing'; END IF";

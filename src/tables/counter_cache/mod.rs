@@ -457,7 +457,8 @@ fn text_without_binds<DB: ShardedBackend>(
     }
     let sql = text_of(condition, backend)?;
     let mut shown = String::new();
-    DB::show(condition, &mut shown)
+    backend
+        .show(condition, &mut shown)
         .map_err(|error| DieselError::QueryBuilderError(error.into()))?;
     match shown.ends_with("binds: []") {
         true => Ok(Some(sql)),

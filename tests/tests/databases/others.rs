@@ -48,10 +48,11 @@ use diesel_migrations::MigrationHarness;
 use diesel_sharded::combine::Combiner;
 use diesel_sharded::prelude::*;
 use diesel_sharded::retry::RetryPolicy;
-use diesel_sharded::{ShardsTable, update};
+use diesel_sharded::unique::Unique;
+use diesel_sharded::{ShardsTable, set_total, update};
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::schema::{self, videos as table};
-use diesel_sharded_tests::{Database, TestConnection, count, patient, pool};
+use diesel_sharded_tests::{Database, HUNDRED_YEARS, TestConnection, count, patient, pool};
 
 #[derive(diesel::MultiConnection)]
 pub enum AnyConnection {
@@ -124,6 +125,27 @@ fn the_same_code_on_every_database() {
             for _ in 0..3 {
                 assert_eq!(count!(videos.find(1), views.eq(views + 1), conn), 1);
             }
+        )+};
+    }
+    on!(Postgres: PgConnection, Mysql: MysqlConnection, Sqlite: SqliteConnection);
+}
+
+/// A process that chose its database at run time, and one that knows it.
+#[test]
+fn connections_of_any_type_recognize_requests_and_visitors() {
+    macro_rules! on {
+        ($($kind:ident: $conn:ty),+) => {$(
+            let (database, plain) = &mut schema::database_with_counters::<$conn>();
+            let any = &mut AnyConnection::$kind(<$conn>::connect(database));
+            let view = || update(videos.find(1)).set(views.eq(views + 1));
+            let visit = || view().once_per("ann", HUNDRED_YEARS);
+            assert_eq!(visit().count(plain), Ok(Unique::Counted));
+            assert_eq!(visit().count(any), Ok(Unique::Repeat));
+            let request = || view().idempotency_key("a");
+            assert_eq!((request().execute(any), request().execute(plain)), (Ok(1), Ok(1)));
+            assert_eq!(videos.find(1).select(views.total()).first(any), Ok(102_i64));
+            let set = || set_total(videos.find(1), views, 500).idempotency_key("b");
+            assert_eq!((set().execute(plain), set().execute(any)), (Ok(1), Ok(1)));
         )+};
     }
     on!(Postgres: PgConnection, Mysql: MysqlConnection, Sqlite: SqliteConnection);
