@@ -22,6 +22,12 @@ pub enum Unfit {
         /// The database's own words, which name the `CHECK`.
         says: String,
     },
+    /// The database refused the update of the row's base for another reason, such as a trigger or a unique index.
+    #[error("refuses the update of its base: {says}")]
+    Refused {
+        /// The database's own words.
+        says: String,
+    },
     /// The row can be read but not locked, as PostgreSQL's row security has it for rows that a role may not update.
     #[error(
         "can be read, but not locked for an update: let a role do this whose row security policies allow the update"

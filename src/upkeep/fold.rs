@@ -172,7 +172,8 @@ paired! {
         ///
         /// # Errors
         /// As [`update`](crate::update())'s. Batches before the error stay folded, and no total has changed. Another fold continues
-        /// with the rest. A parent whose base does not accept its total is no error, but is listed in [`unfit`](Folded::unfit).
+        /// with the rest. A parent whose base does not accept its total is no error, but is listed in [`unfit`](Folded::unfit), unless
+        /// the database refuses all of them.
         pub fn run(self, link: Link) -> QueryResult<Folded<Q::Table>> {
             self.folded(link, &mut |_| ControlFlow::Continue(())).await
         }
@@ -401,7 +402,7 @@ pub struct Folded<T, K = <T as ShardedTable>::Key> {
     /// Whether the fold reached the end of the rows.
     pub finished: bool,
     /// The keys of parents whose bases do not accept the values of their shards, and why: a total out of the column's range, a
-    /// scale that is too small, an update that row security or a trigger suppresses. Their totals are as they were.
+    /// scale that is too small, an update that row security or a trigger suppresses or refuses. Their totals are as they were.
     pub unfit: Vec<(K, Unfit)>,
     /// The keys of parents with shards that others had locked all the time. Fold these parents again later.
     pub busy: Vec<K>,
@@ -411,6 +412,8 @@ pub struct Folded<T, K = <T as ShardedTable>::Key> {
     /// For each of the fields.
     #[doc(hidden)]
     pub amounts: Vec<Amount>,
+    /// The first error of a parent that the database [refused](Unfit::Refused).
+    refusal: Option<DieselError>,
     /// The rows of the last batch that were folded.
     rows: Vec<FoldedRow<K>>,
     /// Those of them whose shards are removed after their report.
@@ -429,9 +432,25 @@ impl<T, K> Folded<T, K> {
             busy: vec![],
             looked_at: 0,
             amounts: zeros(fields),
+            refusal: None,
             rows: vec![],
             cold: vec![],
             table: PhantomData,
+        }
+    }
+
+    /// Fails if the database refused every parent so far: of a whole fold, or of one that would only go on to be refused. Then the reason is
+    /// not a row's, but for example a missing privilege.
+    fn is_refused(&mut self) -> QueryResult<()> {
+        let is_refusal = |(_, reason): &(K, Unfit)| matches!(reason, Unfit::Refused { .. });
+        let is_over = self.finished || self.unfit.len() >= MOST_REFUSED;
+        let moved_none = self.parents == 0 && self.busy.is_empty();
+        match self
+            .refusal
+            .take_if(|_| is_over && moved_none && self.unfit.iter().all(is_refusal))
+        {
+            Some(error) => Err(error),
+            None => Ok(()),
         }
     }
 
@@ -587,7 +606,12 @@ impl<P> Folding<P> {
                 folded.rows.clear();
                 folded.cold.clear();
                 let moving = self.fold(keys, folded, link);
-                told.within(moving).await?;
+                if let Err(error) = told.within(moving).await {
+                    if !folded.rows.is_empty() {
+                        let _ = progress(folded); // what was committed before it is reported
+                    }
+                    return Err(error);
+                }
                 folded.last = Some(last);
                 folded.looked_at += parents as u64;
                 if progress(folded).is_break() {
@@ -596,6 +620,7 @@ impl<P> Folding<P> {
                 self.remove_reported(folded, link).await?;
                 due = pace.next(parents, began, Instant::now());
             }
+            folded.is_refused()?;
             if folded.finished {
                 return Ok(());
             }
@@ -653,6 +678,9 @@ impl<ST, DB: ShardedBackend> PickFoldable<'_, ST, DB> {
     }
 }
 
+/// How many parents the database refuses before a fold in which it has accepted none ends.
+const MOST_REFUSED: usize = 1_000;
+
 /// The settings of every batch of a fold.
 pub(crate) struct Folding<P> {
     pub(crate) of: P,
@@ -680,6 +708,8 @@ enum FoldTry<P: Parents<DB>, DB: ShardedBackend> {
     Blocked(DieselError),
     /// A base does not accept the values of its shards.
     Unfit(Unfit),
+    /// The database refused a statement, perhaps because of one row.
+    Refused(DieselError),
 }
 
 impl<P> Folding<P> {
@@ -713,11 +743,18 @@ impl<P> Folding<P> {
                     }
                 }
                 // Some servers have ended the whole transaction.
-                FoldTry::Blocked(error) if self.inside => return Err(error),
+                FoldTry::Blocked(error) | FoldTry::Refused(error) if self.inside => {
+                    return Err(error);
+                }
                 _ if keys.len() > 1 => {
                     left.extend(keys.into_iter().rev().map(|key| (vec![key], tries)));
                 }
                 FoldTry::Unfit(reason) => folded.refuse(keys, &reason),
+                FoldTry::Refused(error) => {
+                    let says = error.to_string();
+                    folded.refuse(keys, &Unfit::Refused { says });
+                    folded.refusal.get_or_insert(error);
+                }
                 FoldTry::Blocked(_) => self.fold_shard_by_shard(keys, folded, link).await?,
             }
         }
@@ -797,6 +834,12 @@ impl<P> Folding<P> {
                     FoldTry::Unfit(unfits) => {
                         unfit.push(shard);
                         reason = Some(unfits);
+                    }
+                    FoldTry::Refused(error) => {
+                        unfit.push(shard);
+                        let says = error.to_string();
+                        reason = Some(Unfit::Refused { says });
+                        folded.refusal.get_or_insert(error);
                     }
                     FoldTry::Blocked(_) => busy = true,
                 }
@@ -951,6 +994,8 @@ impl<P> Folding<P> {
             error @ Error::ConflictPersisted { .. } if locks_rows => {
                 Ok(FoldTry::Blocked(error.into()))
             }
+            // Neither the connection nor the server is the reason: those errors have variants of their own.
+            Error::Diesel(error @ DieselError::DatabaseError(..)) => Ok(FoldTry::Refused(error)),
             error => Err(error.into()),
         }
     }

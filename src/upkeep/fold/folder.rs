@@ -110,8 +110,8 @@ impl<Q: IntoUpdateTarget<Table: ShardedTable>, Run> FolderBuilder<Q, Run> {
         self
     }
 
-    /// Also removes the rows of [unique counts](crate::unique) whose window is over, of all tables: after each fold at most 10,000, 1,000 in a
-    /// transaction. One background fold of a database is enough. If the removal fails, the pass has failed, but what was folded stays.
+    /// Also removes the rows of [unique counts](crate::unique) whose window is over, of all tables: before each fold at most 10,000, 1,000 in a
+    /// transaction. One background fold of a database is enough. If the removal fails, the pass folds all the same, and has failed.
     ///
     /// ```no_run
     /// # mod schema { diesel::table! { videos (id) { id -> BigInt, views -> BigInt, } } }
@@ -198,8 +198,9 @@ impl<Q: IntoUpdateTarget<Table: ShardedTable>> FolderBuilder<Q> {
                 false => ControlFlow::Continue(()),
             };
             let link = &mut Link::blocking(&mut conn);
+            let removed = now(remove(Removable::Expired, removals, link));
             let folded = now(fold.again().folded(link, &mut progress)).map_err(Error::from)?;
-            now(remove(Removable::Expired, removals, link)).map_err(Error::from)?;
+            removed.map_err(Error::from)?;
             Ok(folded)
         };
         let thread = Background::spawn("diesel_sharded folder", move |stopped| {
@@ -266,12 +267,14 @@ mod asynchronous {
                             let fold = fold.again();
                             let pass = async move {
                                 let mut conn = connecting.await.map_err(Into::into)?;
+                                let mut link = Link::awaited(&mut conn);
+                                let removing = remove(Removable::Expired, removals, &mut link);
+                                let removed = removing.await;
+                                drop(link);
                                 let to_the_end = |_: &Folded<T>| ControlFlow::Continue(());
                                 let folding = fold.run_with(&mut conn, to_the_end);
                                 let folded = folding.await.map_err(Error::from)?;
-                                let link = &mut Link::awaited(&mut conn);
-                                let removing = remove(Removable::Expired, removals, link);
-                                removing.await.map_err(Error::from)?;
+                                removed.map_err(Error::from)?;
                                 Ok::<_, PassError>(folded)
                             };
                             AssertUnwindSafe(pass).catch_unwind().await

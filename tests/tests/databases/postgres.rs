@@ -10,6 +10,7 @@ mod hostile;
 mod servers;
 
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
@@ -278,6 +279,28 @@ fn a_row_that_others_refer_to_is_folded() {
     other.run("COMMIT");
     let total = videos.find(1).select(views.total()).first(conn);
     assert_eq!(total, Ok(108_i64));
+}
+
+/// Row 3 is locked, so rows are folded one by one; the update of row 2 fails as on a standby.
+#[test]
+fn rows_are_reported_before_an_error_ends_the_fold() {
+    let [conn, other] = &mut *Fixture::<Conn, _>::with_tables();
+    for video in 1..=3 {
+        assert_eq!(count(video, 5, conn), Ok(1));
+    }
+    conn.run(
+        "CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION USING ERRCODE = '25006'; END $$;
+         CREATE TRIGGER fail BEFORE UPDATE ON videos FOR EACH ROW WHEN (OLD.id = 2) EXECUTE FUNCTION fail()",
+    );
+    other.run("BEGIN; SELECT 1 FROM videos WHERE id = 3 FOR UPDATE");
+    let reported = Arc::new(Mutex::new(vec![]));
+    let reports = Arc::clone(&reported);
+    let fold = fold(videos).on_folded(views, move |rows: &[(i64, i64)]| {
+        reports.lock().unwrap().extend(rows.iter().copied());
+    });
+    let failed = Error::from(fold.run(conn).unwrap_err());
+    assert_matches!(failed, Error::NodeNotReady { .. });
+    assert_eq!(*reported.lock().unwrap(), [(1, 105)]);
 }
 
 /// While this has moved values of video 1 and its transaction is open.

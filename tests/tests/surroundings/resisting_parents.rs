@@ -81,6 +81,36 @@ macro_rules! on_every_database {
                 matches!(reason, Unfit::Altered { field, .. } if field == "views")
             }
 
+            /// A fold lists such a row, and goes on.
+            #[test]
+            fn an_error_of_one_row_stops_no_other() {
+                let (_database, conn) = &mut counted();
+                conn.batch_execute(&raises()).unwrap();
+                for other in [1, 3] {
+                    assert_eq!(count!(videos.find(other), views.eq(views + 1), conn), 1);
+                }
+                for batch in [100, 1] {
+                    let folded = fold(videos).batch(batch).run(conn).unwrap();
+                    let [(2, Unfit::Refused { says })] = &folded.unfit[..] else {
+                        panic!("{folded:?}")
+                    };
+                    assert_eq!(says, "archived");
+                    assert!(folded.finished);
+                    assert_eq!(videos.select(views).order(id).load(conn), Ok(vec![101_i64, 200, 301]));
+                    for other in [1, 3] {
+                        assert_eq!(count!(videos.find(other), views.eq(views + 1), conn), 1);
+                        let lowered = diesel::update(videos.find(other)).set(views.eq(views - 1));
+                        assert_eq!(lowered.execute(conn), Ok(1));
+                    }
+                }
+                // Where nothing else is to be folded, the error is the answer.
+                let alone = fold(videos.find(2)).run(conn).unwrap_err();
+                assert_eq!(alone.to_string(), "archived");
+                let inside = conn.transaction(|conn| fold(videos).run(conn)).unwrap_err();
+                assert_eq!(inside.to_string(), "archived");
+                assert_eq!(total(conn), 210);
+            }
+
             $name!();
         }
     )+};
@@ -106,6 +136,10 @@ macro_rules! postgres {
                 "CREATE FUNCTION resist() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {body} END $$;
                  CREATE TRIGGER resist BEFORE UPDATE ON videos FOR EACH ROW WHEN (OLD.id = 2) EXECUTE FUNCTION resist()"
             )
+        }
+
+        fn raises() -> String {
+            trigger("RAISE EXCEPTION 'archived';")
         }
 
         resisted! {
@@ -238,6 +272,12 @@ macro_rules! mysql {
             )
         }
 
+        fn raises() -> String {
+            "CREATE TRIGGER resist BEFORE UPDATE ON videos FOR EACH ROW
+             IF OLD.id = 2 THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'archived'; END IF"
+                .to_owned()
+        }
+
         resisted! {
             a_trigger_keeps_the_old_value: trigger("OLD.views"), not_written;
             a_trigger_writes_another_value: trigger("NEW.views + 1"), altered;
@@ -251,6 +291,10 @@ macro_rules! sqlite {
             format!(
                 "CREATE TRIGGER resist {when} UPDATE OF views ON videos WHEN OLD.id = 2 BEGIN {body}; END"
             )
+        }
+
+        fn raises() -> String {
+            trigger("BEFORE", "SELECT RAISE(ABORT, 'archived')")
         }
 
         resisted! {
