@@ -191,20 +191,6 @@ fn links_between_chapters_lead_to_headings() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-#[test]
-fn the_architecture_lists_each_decision() {
-    let architecture = read("ARCHITECTURE.md");
-    let rows = architecture.lines().filter_map(|line| {
-        let (_, rest) = line.split_once("](docs/decisions/")?;
-        Some(rest.split_once(')')?.0.to_owned()).filter(|_| line.starts_with("| ["))
-    });
-    let mut records = below(&file("docs/decisions"), &[".md"]);
-    records.sort();
-    let name = |record: &PathBuf| record.file_name().expect("a name").to_string_lossy().into();
-    let records: Vec<String> = records.iter().map(name).collect();
-    assert_eq!(rows.collect::<Vec<_>>(), records);
-}
-
 /// Keep a Changelog, as tools read it: a level-two heading for each version, and under it one of six level-three headings.
 #[test]
 fn the_changelog_has_the_form_that_tools_read() {

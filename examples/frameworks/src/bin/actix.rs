@@ -39,8 +39,7 @@ async fn watch(
         let conn = &mut pool.get().map_err(|_| 503_u16)?;
         let video = videos::table.find(*id);
         let count = update(video).set(videos::views.eq(videos::views + 1));
-        count.execute(conn).map_err(failed)?;
-        let total = video.select(videos::views.total()).first::<i64>(conn);
+        let total = count.returning(videos::views).get_result::<i64>(conn);
         total.map_err(failed)
     });
     let views = watched.await?.map_err(answer)?;

@@ -8,9 +8,9 @@ use axum::extract::{Path, State};
 use axum::routing::post;
 use axum::{Router, http::StatusCode};
 use diesel::prelude::*;
+use diesel_async::SimpleAsyncConnection;
 use diesel_async::pooled_connection::{AsyncDieselConnectionManager, deadpool::Pool};
 use diesel_async::sync_connection_wrapper::SyncConnectionWrapper;
-use diesel_async::{RunQueryDsl, SimpleAsyncConnection};
 use diesel_sharded::asynchronous::{ShardsTable, update};
 use diesel_sharded::prelude::*;
 use diesel_sharded_frameworks::status;
@@ -35,8 +35,7 @@ async fn watch(State(pool): State<Pool<Conn>>, Path(id): Path<i64>) -> Result<St
     let conn = &mut pool.get().await.map_err(unavailable)?;
     let video = videos::table.find(id);
     let count = update(video).set(videos::views.eq(videos::views + 1));
-    count.execute(conn).await.map_err(answer)?;
-    let total = video.select(videos::views.total()).first::<i64>(conn);
+    let total = count.returning(videos::views).get_result::<i64>(conn);
     let views = total.await.map_err(answer)?;
     Ok(format!("{views} views\n"))
 }
