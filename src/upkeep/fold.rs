@@ -412,7 +412,8 @@ pub struct Folded<T, K = <T as ShardedTable>::Key> {
     /// For each of the fields.
     #[doc(hidden)]
     pub amounts: Vec<Amount>,
-    /// The first error of a parent that the database [refused](Unfit::Refused).
+    /// The parents that the database [refused](Unfit::Refused) before it accepted one, and its first error.
+    refused: Vec<(K, Unfit)>,
     refusal: Option<DieselError>,
     /// The rows of the last batch that were folded.
     rows: Vec<FoldedRow<K>>,
@@ -432,6 +433,7 @@ impl<T, K> Folded<T, K> {
             busy: vec![],
             looked_at: 0,
             amounts: zeros(fields),
+            refused: vec![],
             refusal: None,
             rows: vec![],
             cold: vec![],
@@ -439,15 +441,16 @@ impl<T, K> Folded<T, K> {
         }
     }
 
-    /// Fails if the database refused every parent so far: of a whole fold, or of one that would only go on to be refused. Then the reason is
-    /// not a row's, but for example a missing privilege.
-    fn is_refused(&mut self) -> QueryResult<()> {
-        let is_refusal = |(_, reason): &(K, Unfit)| matches!(reason, Unfit::Refused { .. });
-        let is_over = self.finished || self.unfit.len() >= MOST_REFUSED;
-        let moved_none = self.parents == 0 && self.busy.is_empty();
+    /// Lists the parents that the database refused, if it has accepted another one. Else the reason may not be a row's, but for example a
+    /// missing privilege: fails at the end of the rows, or if it would only go on to be refused.
+    fn list_refused(&mut self) -> QueryResult<()> {
+        if self.parents > 0 {
+            self.unfit.append(&mut self.refused);
+        }
+        let is_over = self.finished || self.refused.len() >= MOST_REFUSED;
         match self
             .refusal
-            .take_if(|_| is_over && moved_none && self.unfit.iter().all(is_refusal))
+            .take_if(|_| is_over && !self.refused.is_empty())
         {
             Some(error) => Err(error),
             None => Ok(()),
@@ -457,7 +460,10 @@ impl<T, K> Folded<T, K> {
     /// The bases of these parents do not accept the values of their shards.
     fn refuse(&mut self, keys: Vec<K>, reason: &Unfit) {
         let unfit = keys.into_iter().map(|key| (key, reason.clone()));
-        self.unfit.extend(unfit);
+        match reason {
+            Unfit::Refused { .. } => self.refused.extend(unfit),
+            _ => self.unfit.extend(unfit),
+        }
     }
 
     fn add(&mut self, keys: Vec<K>, cold: &[bool], moved: Moved)
@@ -614,15 +620,16 @@ impl<P> Folding<P> {
                 }
                 folded.last = Some(last);
                 folded.looked_at += parents as u64;
+                folded.list_refused()?;
                 if progress(folded).is_break() {
+                    folded.unfit.append(&mut folded.refused);
                     return Ok(());
                 }
                 self.remove_reported(folded, link).await?;
                 due = pace.next(parents, began, Instant::now());
             }
-            folded.is_refused()?;
             if folded.finished {
-                return Ok(());
+                return folded.list_refused();
             }
             let wait = due.saturating_duration_since(Instant::now());
             M::sleep(&self.retry, wait).await;
