@@ -193,7 +193,7 @@ impl Expiry {
     /// A key that is removed when it is old enough.
     pub(crate) const NEVER: Self = Expiry {
         from_now: 0,
-        seconds: NEVER,
+        seconds: i64::MAX,
     };
 
     pub(crate) fn after(seconds: i64) -> Self {
@@ -203,9 +203,6 @@ impl Expiry {
         }
     }
 }
-
-/// The expiry of a key that has none.
-const NEVER: i64 = i64::MAX;
 
 /// The longest key, in bytes.
 const LONGEST: usize = 255;

@@ -81,9 +81,9 @@
 //! `once_per(format!("{secret} {address}"), DAY)`. A new secret for each window protects the older rows once the old secret is destroyed.
 //!
 //! A row expires five minutes after its window, because clocks differ: the process tells how much of the window is left, and the
-//! database's clock measures it. A process whose clock goes back further counts visitors again whose rows have been removed. Three things remove them: a background fold with
-//! [`remove_expired`](crate::operation::FolderBuilder::remove_expired), the function [`remove_expired`], and the command
-//! `diesel-sharded remove-expired`. [`remove_older_than`](crate::idempotency::remove_older_than) leaves it alone.
+//! database's clock measures it. A process whose clock goes back further counts visitors again whose rows have been removed. Three things
+//! remove them: a background fold with [`remove_expired`](crate::operation::FolderBuilder::remove_expired), the function
+//! [`remove_expired`], and the command `diesel-sharded remove-expired`. [`remove_older_than`](crate::idempotency::remove_older_than) leaves it alone.
 
 use std::time::Duration;
 

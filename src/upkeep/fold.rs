@@ -457,6 +457,13 @@ impl<T, K> Folded<T, K> {
         }
     }
 
+    /// The reason why the database refused a parent; keeps the first error.
+    fn note_refusal(&mut self, error: DieselError) -> Unfit {
+        let says = error.to_string();
+        self.refusal.get_or_insert(error);
+        Unfit::Refused { says }
+    }
+
     /// The bases of these parents do not accept the values of their shards.
     fn refuse(&mut self, keys: Vec<K>, reason: &Unfit) {
         let unfit = keys.into_iter().map(|key| (key, reason.clone()));
@@ -758,9 +765,8 @@ impl<P> Folding<P> {
                 }
                 FoldTry::Unfit(reason) => folded.refuse(keys, &reason),
                 FoldTry::Refused(error) => {
-                    let says = error.to_string();
-                    folded.refuse(keys, &Unfit::Refused { says });
-                    folded.refusal.get_or_insert(error);
+                    let reason = folded.note_refusal(error);
+                    folded.refuse(keys, &reason);
                 }
                 FoldTry::Blocked(_) => self.fold_shard_by_shard(keys, folded, link).await?,
             }
@@ -844,9 +850,7 @@ impl<P> Folding<P> {
                     }
                     FoldTry::Refused(error) => {
                         unfit.push(shard);
-                        let says = error.to_string();
-                        reason = Some(Unfit::Refused { says });
-                        folded.refusal.get_or_insert(error);
+                        reason = Some(folded.note_refusal(error));
                     }
                     FoldTry::Blocked(_) => busy = true,
                 }

@@ -27,8 +27,8 @@ struct Admission {
     identity: u128,
     dialect: Dialect,
     standing: Standing,
-    /// Before the statement that was sent last.
-    before: Standing,
+    /// What it is when the statement that was sent last has succeeded, and when it has failed.
+    then_stands: [Standing; 2],
     then: Option<Box<dyn Instrumentation>>,
 }
 
@@ -165,7 +165,7 @@ impl Combiner {
             identity: u128::from_be_bytes(*identity),
             dialect,
             standing,
-            before: standing,
+            then_stands: [standing; 2],
             then: (self.instrumentation)(),
         };
         M::set_instrumentation(link.conn, admission);
@@ -191,36 +191,30 @@ impl Instrumentation for Admission {
     fn on_connection_event(&mut self, event: InstrumentationEvent<'_>) {
         match &event {
             InstrumentationEvent::StartQuery { query, .. } if self.standing != Standing::Ended => {
-                self.before = self.standing;
-                for part in text_of_others(query).iter().flat_map(|text| parts(text)) {
-                    match Says::of(part, self.dialect) {
-                        Says::Nothing | Says::Ends => {}
-                        Says::Begins => self.standing = Standing::Suspended,
-                        Says::Other => {
-                            self.standing = Standing::Ended;
-                            break;
-                        }
-                    }
+                let text = text_of_others(query);
+                let said = text.iter().flat_map(|text| parts(text));
+                let said: Vec<_> = said.map(|part| Says::of(part, self.dialect)).collect();
+                let before = self.standing;
+                if said.contains(&Says::Other) {
+                    self.standing = Standing::Ended;
+                } else if said.contains(&Says::Begins) {
+                    self.standing = Standing::Suspended;
                 }
+                self.then_stands = match said.as_slice() {
+                    [.., Says::Ends] => [Standing::Combines, self.standing],
+                    // If it fails, it has begun nothing.
+                    [Says::Begins] => [self.standing, before],
+                    // Of an empty transaction only the second statement fails: this crate makes one immediate so.
+                    [Says::Ends, Says::Begins] if self.dialect.begins_immediate() => {
+                        [self.standing, Standing::Combines]
+                    }
+                    _ => [self.standing; 2],
+                };
             }
-            InstrumentationEvent::FinishQuery { query, error, .. }
+            InstrumentationEvent::FinishQuery { error, .. }
                 if self.standing == Standing::Suspended =>
             {
-                let text = text_of_others(query).unwrap_or_default();
-                let said: Vec<_> = parts(&text)
-                    .map(|part| Says::of(part, self.dialect))
-                    .collect();
-                let is_over = match (error, said.as_slice()) {
-                    (None, [.., Says::Ends]) => true,
-                    // It began nothing.
-                    (Some(_), [Says::Begins]) => self.before == Standing::Combines,
-                    // Of an empty transaction only the second statement fails: this crate makes one immediate so.
-                    (Some(_), [Says::Ends, Says::Begins]) => self.dialect.begins_immediate(),
-                    _ => false,
-                };
-                if is_over {
-                    self.standing = Standing::Combines;
-                }
+                self.standing = self.then_stands[usize::from(error.is_some())];
             }
             _ => {}
         }

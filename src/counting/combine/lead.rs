@@ -286,8 +286,8 @@ where
             }
             // The batch has waited as long as the first who joined it, and its leader has a deadline too. Whom it fails then combine again,
             // while they have time.
-            let since = batches.iter().filter_map(|batch| batch.since).min();
-            self.since = since.map_or(self.began, |since| since.min(self.began));
+            let since = batches.iter().filter_map(|batch| batch.since);
+            self.since = since.fold(self.began, Instant::min);
             let outcomes = match batches.as_slice() {
                 [batch] if self.count.facts.dialect.has_row_locks() => {
                     vec![self.count_batch(batch).await]

@@ -5,7 +5,7 @@ use diesel::query_builder::{AstPass, QueryId};
 use diesel::result::Error as DieselError;
 use diesel::sql_types::{BigInt, Binary};
 
-use super::{NEVER, Request};
+use super::{Expiry, Request};
 use crate::backend::{Dialect, KeepsAndLocks, ShardedBackend};
 use crate::connection::{Io, Link};
 use crate::engine::explain_missing;
@@ -177,7 +177,7 @@ fn is_removable<'b, DB: ShardedBackend>(which: &'b Removable) -> impl Sql<'b, DB
     sql! {
         id("expires"),
         if let Some(seconds) = age {
-            " = ", bind(BigInt, &NEVER), " AND ", id("created"), " < ", on(Dialect::seconds_since_1970), " - ", bind(BigInt, seconds)
+            " = ", bind(BigInt, &Expiry::NEVER.seconds), " AND ", id("created"), " < ", on(Dialect::seconds_since_1970), " - ", bind(BigInt, seconds)
         } else { " < ", on(Dialect::seconds_since_1970) }
     }
 }
@@ -194,7 +194,6 @@ pub(super) fn explained<M: Io>(link: &Link<'_, M>, error: DieselError) -> Diesel
     feature = "sqlite"
 ))]
 mod tests {
-    use super::super::Expiry;
     use super::*;
     use crate::test_schema::{assert_sql, sql};
     use diesel::mysql::Mysql;

@@ -267,10 +267,9 @@ mod asynchronous {
                             let fold = fold.again();
                             let pass = async move {
                                 let mut conn = connecting.await.map_err(Into::into)?;
-                                let mut link = Link::awaited(&mut conn);
-                                let removing = remove(Removable::Expired, removals, &mut link);
-                                let removed = removing.await;
-                                drop(link);
+                                let expired = Removable::Expired;
+                                let removed =
+                                    remove(expired, removals, &mut Link::awaited(&mut conn)).await;
                                 let to_the_end = |_: &Folded<T>| ControlFlow::Continue(());
                                 let folding = fold.run_with(&mut conn, to_the_end);
                                 let folded = folding.await.map_err(Error::from)?;

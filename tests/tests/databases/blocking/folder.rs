@@ -90,6 +90,8 @@ fn it_removes_expired_rows_where_it_is_told_to() {
     let folder = fails.every(OFTEN).remove_expired().start(connect).unwrap();
     until("the rows are gone", || rows(conn) == 1);
     until("a pass has failed", || folder.stats().failed_passes > 0);
+    let last_error = folder.stats().last_error;
+    assert_eq!(last_error.as_deref(), Some("the pass panicked"));
     assert_eq!(totals(conn)[0], 1_206);
 }
 
